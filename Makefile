@@ -1,0 +1,66 @@
+# Every target works on a bare checkout and installs what it needs by itself.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+BENCH_READY := $(VENV)/.ready-bench
+COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 \
+	--no-header --no-emit-index-url --no-emit-find-links
+PYTEST_WORKERS ?= 2
+
+.PHONY: help setup demo test e2e soak bench lint format lock clean
+
+help: ## list the targets
+	@grep -E '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+setup: $(READY) ## make .venv with .venv/bin/equipoise
+
+$(READY): pyproject.toml requirements/bootstrap.txt requirements/dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "error: $(PYTHON) is too old; Python 3.11 or newer is needed (make setup PYTHON=python3.12)" >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+		{ echo "error: no venv module; on Debian run: apt-get install python3-venv" >&2; exit 2; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bootstrap.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: setup ## watch every balancer decide, without a cluster
+	$(BIN)/equipoise demo --once
+
+test: setup ## the fast tests: Python and PyPI only
+	$(BIN)/python -m pytest tests --ignore tests/e2e -n $(PYTEST_WORKERS)
+
+e2e: setup ## build and start the real neighbours, and test against them
+	$(BIN)/python -m tests.testbed build
+	$(BIN)/python -m pytest tests/e2e
+
+soak: setup ## long runs against the real neighbours; figures into docs/soak.md
+	$(BIN)/python -m tests.testbed build
+	$(BIN)/python -m tests.soak
+
+$(BENCH_READY): $(READY) requirements/bench.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/bench.txt
+	@touch $@
+
+bench: $(BENCH_READY) ## ratios beside peers; results into docs/benchmarks.md
+	$(BIN)/python -m benchmarks
+
+lint: setup ## style, types, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## mend what the linter can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: setup ## pin the dependencies anew
+	$(COMPILE) requirements/bootstrap.in -o requirements/bootstrap.txt
+	$(COMPILE) pyproject.toml -o requirements/run.txt
+	$(COMPILE) pyproject.toml requirements/dev.in -o requirements/dev.txt
+	$(COMPILE) requirements/bench.in -c requirements/dev.txt -o requirements/bench.txt
+
+clean: ## remove what the other targets made in this folder
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

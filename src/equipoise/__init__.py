@@ -1,0 +1,3 @@
+"""Equipoise keeps Kubernetes workloads in balance, and says why."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""One file or folder per neighbour: the only importers of its client."""

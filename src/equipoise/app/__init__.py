@@ -1,0 +1,1 @@
+"""Wiring and the command line."""

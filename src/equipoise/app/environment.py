@@ -1,0 +1,40 @@
+"""Settings from the environment variables of the seeds' tools."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from equipoise.model.errors import BadInput
+from equipoise.model.validation import explain
+from equipoise.rotation.policy import ENVIRONMENT, RotationPolicy
+
+
+def rotation_settings(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Read the rotation's variables as settings; an empty one counts as not set."""
+    settings: dict[str, Any] = {}
+    for name, path in ENVIRONMENT.items():
+        value = environment.get(name, "").strip()
+        if value:
+            _check(name, path, value)
+            _put(settings, path, value)
+    return settings
+
+
+def _check(name: str, path: tuple[str, ...], value: str) -> None:
+    """Refuse a bad value under the name that the user gave it."""
+    alone: dict[str, Any] = {}
+    _put(alone, path, value)
+    try:
+        RotationPolicy.model_validate(alone)
+    except ValidationError as error:
+        message = explain(error).partition(": ")[2]
+        raise BadInput(f"environment variable {name}: {message}") from error
+
+
+def _put(settings: dict[str, Any], path: tuple[str, ...], value: str) -> None:
+    *parents, last = path
+    for parent in parents:
+        settings = settings.setdefault(parent, {})
+    settings[last] = value

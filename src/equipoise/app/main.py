@@ -1,0 +1,80 @@
+"""The command line: `equipoise`."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from equipoise import __version__
+from equipoise.app import demo, doctor, rotation
+from equipoise.model.errors import EquipoiseError
+
+app = typer.Typer(
+    name="equipoise",
+    help="Keeps Kubernetes workloads in balance, and says why.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(rotation.app, name="rotation")
+app.command("doctor")(doctor.doctor)
+app.command("demo")(demo.demo)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"equipoise {__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog="--debug, anywhere, shows the traceback behind an error.")
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    del version
+
+
+def main() -> None:
+    """Run the command line; every failure is one line and one of two exit statuses."""
+    arguments = sys.argv[1:]
+    is_debug = "--debug" in arguments
+    if is_debug:
+        arguments.remove("--debug")
+    try:
+        status = app(args=arguments, prog_name="equipoise", standalone_mode=False)
+        sys.stdout.flush()
+    except Exception as error:
+        if is_debug:
+            raise
+        status = _explain(error)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _explain(error: Exception) -> int:
+    match error:
+        case EquipoiseError():
+            _say(str(error))
+            return error.exit_status
+        case typer.TyperException():
+            if type(error).__name__ == "NoArgsIsHelpError":
+                print(error.format_message())
+                return 0
+            _say(error.format_message())
+            return 2
+        case typer.Abort() | KeyboardInterrupt():
+            return 130
+        case BrokenPipeError():
+            # The reader has gone (`| head`); what is left in the buffer must not fail at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        case _:
+            _say(f"unexpected {type(error).__name__}: {error} (run again with --debug for the traceback)")
+            return 1
+
+
+def _say(message: str) -> None:
+    print("error: " + " ".join(message.split()), file=sys.stderr)

@@ -1,0 +1,70 @@
+"""Documents and tables on standard output; everything else goes to standard error."""
+
+import json
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
+
+from equipoise.model.decision import Decision, plan_document
+
+
+class Format(StrEnum):
+    """How a command prints its answer."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+def print_document(document: Any, form: Format) -> None:
+    """Print exactly one document."""
+    if form is Format.YAML:
+        import yaml
+
+        yaml.safe_dump(document, sys.stdout, sort_keys=False, allow_unicode=True, width=100)
+    else:
+        print(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def print_plan(balancer: str, decisions: Sequence[Decision], form: Format) -> None:
+    """Print a plan for people or for scripts."""
+    if form is not Format.TABLE:
+        print_document(plan_document(balancer, list(decisions)), form)
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.print(plan_table(decisions))
+    acting = sum(bool(decision.actions) for decision in decisions)
+    held = sum(bool(decision.held) for decision in decisions)
+    console.print(f"{len(decisions)} decided, {acting} to act on, {held} held. Nothing was changed.")
+
+
+def plan_table(decisions: Sequence[Decision]) -> Any:
+    """Lay decisions out: what it is about, why, and what would be done, in order."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
+    table.add_column("SUBJECT", overflow="fold")
+    table.add_column("REASON", no_wrap=True)
+    table.add_column("EVICT, IN ORDER", overflow="fold")
+    table.add_column("WHY", ratio=1, overflow="fold")
+    for decision in decisions:
+        pods = [action.pod for action in decision.actions]
+        held = [f"{part.action.pod} (held)" for part in decision.held]
+        style = "bold yellow" if pods else "dim" if not held else "yellow"
+        table.add_row(
+            Text(decision.subject),
+            Text(decision.reason.code.value, style=style),
+            Text("\n".join(pods + held) or "-"),
+            Text(decision.reason.sentence),
+        )
+    return table
+
+
+def warn(message: str) -> None:
+    """Tell something beside the answer."""
+    print("warning: " + " ".join(message.split()), file=sys.stderr)

@@ -1,0 +1,75 @@
+"""`equipoise rotation`: hot and cold pods."""
+
+from typing import Annotated
+
+import typer
+
+from equipoise.app import options
+from equipoise.app.output import Format, print_plan
+
+app = typer.Typer(help="Hot and cold pods of an autoscaled workload.", no_args_is_help=True)
+
+
+@app.command()
+def plan(
+    workloads: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[WORKLOAD...]",
+            envvar="DEPLOYMENT_NAME",
+            show_envvar=False,
+            help="Names, such as web or deployment/web; by default all that an HPA scales.",
+        ),
+    ] = None,
+    file: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="FILE", help="Decide from a file instead of a cluster; - is standard input."
+        ),
+    ] = None,
+    namespace: options.Namespace = None,
+    all_namespaces: options.AllNamespaces = False,
+    output: options.Output = Format.TABLE,
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
+    metrics_from: options.MetricsFrom = "auto",
+    prometheus_url: options.PrometheusUrl = None,
+    prometheus_token_file: options.PrometheusTokenFile = None,
+    prometheus_user: options.PrometheusUser = None,
+    prometheus_password_file: options.PrometheusPasswordFile = None,
+    prometheus_ca: options.PrometheusCa = None,
+    prometheus_header: options.PrometheusHeader = None,
+    prometheus_matcher: options.PrometheusMatcher = None,
+    prometheus_timeout: options.PrometheusTimeout = "30s",
+) -> None:
+    """Say which pods would be rotated, in which order, and why. Changes nothing."""
+    from equipoise.app.environment import rotation_settings
+    from equipoise.rotation.decide import decide
+
+    settings = rotation_settings()
+    if file is not None:
+        from equipoise.app.files import read_yaml
+        from equipoise.rotation.plan_file import read_plan_file
+
+        policy, seen = read_plan_file(read_yaml(file), settings, file)
+        print_plan("rotation", [decide(policy, seen)], output)
+        return
+    from equipoise.app.live import Neighbours, PrometheusOptions, plan_rotation
+
+    neighbours = Neighbours(
+        kubeconfig,
+        context,
+        metrics_from,
+        PrometheusOptions(
+            url=prometheus_url,
+            token_file=prometheus_token_file,
+            user=prometheus_user,
+            password_file=prometheus_password_file,
+            ca_file=prometheus_ca,
+            headers=tuple(prometheus_header or ()),
+            matchers=tuple(prometheus_matcher or ()),
+            timeout=prometheus_timeout,
+        ),
+    )
+    decisions = plan_rotation(settings, neighbours, namespace, all_namespaces, workloads or ())
+    print_plan("rotation", decisions, output)

@@ -1,0 +1,1 @@
+"""May we act now? One question per file; guards only reduce."""

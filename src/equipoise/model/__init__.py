@@ -1,0 +1,1 @@
+"""The nouns: quantities, references, reasons, actions, decisions, records."""

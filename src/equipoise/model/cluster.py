@@ -1,0 +1,178 @@
+"""What is seen of a cluster: slim, frozen, and small enough to hold 100,000 pods.
+
+Every field is one that some balancer reads. Times are Unix seconds, CPU is cores, memory is bytes.
+Values that many pods share (containers, labels, owners) are meant to be shared by reference.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from equipoise.model.references import WorkloadRef
+
+
+class Container(msgspec.Struct, frozen=True, gc=False):
+    """One container of a pod and what it asks for; None where it asks for nothing."""
+
+    name: str
+    cpu_request_cores: float | None = None
+    memory_request_bytes: float | None = None
+    cpu_limit_cores: float | None = None
+    memory_limit_bytes: float | None = None
+
+
+class Owner(msgspec.Struct, frozen=True, gc=False):
+    """The controller that made an object."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
+class Pod(msgspec.Struct, frozen=True, gc=False):
+    """A pod as the balancers see it."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    node: str
+    phase: str
+    is_ready: bool
+    ready_since: float | None
+    created_at: float
+    deletion_at: float | None
+    owner: Owner | None
+    labels: tuple[tuple[str, str], ...]
+    annotations: tuple[tuple[str, str], ...]
+    containers: tuple[Container, ...]
+    restarts: int
+    restarted_at: float | None
+    priority: int
+    priority_class: str
+    qos_class: str
+    has_local_storage: bool
+    is_mirror: bool
+    is_disruption_target: bool
+
+    @property
+    def cpu_request_cores(self) -> float | None:
+        """The pod's summed CPU request, or None when any container asks for none."""
+        total = 0.0
+        for container in self.containers:
+            if container.cpu_request_cores is None:
+                return None
+            total += container.cpu_request_cores
+        return total if self.containers else None
+
+
+class Node(msgspec.Struct, frozen=True, gc=False):
+    """A node, its size and whether it takes pods."""
+
+    name: str
+    uid: str
+    resource_version: str
+    is_ready: bool
+    is_cordoned: bool
+    cpu_cores: float
+    memory_bytes: float
+    pods_max: int
+    labels: tuple[tuple[str, str], ...]
+
+
+class Requirement(msgspec.Struct, frozen=True, gc=False):
+    """One term of a label selector, such as `tier in (web, api)`."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether these labels satisfy the term."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "In":
+                return value is not None and value in self.values
+            case "NotIn":
+                return value is None or value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+        return False
+
+
+class Selector(msgspec.Struct, frozen=True, gc=False):
+    """A label selector: all terms must hold. One without terms matches everything."""
+
+    requirements: tuple[Requirement, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether an object with these labels is selected."""
+        return all(requirement.matches(labels) for requirement in self.requirements)
+
+
+class Workload(msgspec.Struct, frozen=True, gc=False):
+    """A scalable controller of pods, as its `scale` or its own object tells it."""
+
+    ref: WorkloadRef
+    uid: str
+    resource_version: str
+    replicas_wanted: int
+    replicas_seen: int
+    replicas_ready: int
+    replicas_updated: int
+    generation: int
+    generation_observed: int
+    selector: Selector
+    annotations: tuple[tuple[str, str], ...]
+    owner: Owner | None = None
+
+
+class HpaMetric(msgspec.Struct, frozen=True, gc=False):
+    """One metric of an HPA and its target."""
+
+    type: str
+    """Resource, ContainerResource, Pods, Object or External."""
+    name: str
+    target_type: str
+    """Utilization, AverageValue or Value."""
+    target_value: float
+    """Percent for Utilization, cores or bytes otherwise."""
+    container: str = ""
+
+
+class Hpa(msgspec.Struct, frozen=True, gc=False):
+    """A HorizontalPodAutoscaler (`autoscaling/v2`)."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    target: WorkloadRef
+    replicas_min: int
+    replicas_max: int
+    replicas_current: int
+    replicas_desired: int
+    scaled_at: float | None
+    metrics: tuple[HpaMetric, ...]
+    annotations: tuple[tuple[str, str], ...]
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+class Pdb(msgspec.Struct, frozen=True, gc=False):
+    """A PodDisruptionBudget and what it allows now."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    selector: Selector | None
+    """None selects nothing, as an absent selector does."""
+    disruptions_allowed: int
+    pods_healthy: int
+    pods_desired: int
+    pods_expected: int
+    is_current: bool
+    """Whether the controller has seen the newest spec."""

@@ -1,0 +1,50 @@
+"""Why: one code of a closed list, the numbers, one sentence."""
+
+import math
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+
+class Code(StrEnum):
+    """Every reason there is. The same word stands in logs, events, metrics, status and documents."""
+
+    ROTATE = "Rotate"
+    NO_HOT_PODS = "NoHotPods"
+    INSUFFICIENT_IMPROVEMENT = "InsufficientImprovement"
+    TOO_FEW_REPLICAS = "TooFewReplicas"
+    METRICS_INCOMPLETE = "MetricsIncomplete"
+    NO_HPA = "NoHpa"
+    AMBIGUOUS_HPA = "AmbiguousHpa"
+    UNSUPPORTED_TARGET = "UnsupportedTarget"
+    HELD_BY_LAG = "HeldByLag"
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """Why a decision is what it is, "nothing to do" included."""
+
+    code: Code
+    sentence: str
+    numbers: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        """Refuse what JSON would change on the way out and back."""
+        for name, value in self.numbers.items():
+            if not _survives_json(value):
+                raise ValueError(f"numbers.{name}: {value!r} does not survive JSON")
+
+
+def _survives_json(value: object) -> bool:
+    match value:
+        case None | bool() | str():
+            return True
+        case int():
+            return -(2**63) <= value < 2**64
+        case float():
+            return math.isfinite(value)
+        case list():
+            return all(map(_survives_json, value))
+        case dict():
+            return all(isinstance(key, str) and _survives_json(item) for key, item in value.items())
+    return False

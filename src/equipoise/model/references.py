@@ -1,0 +1,45 @@
+"""Names of things in a cluster."""
+
+from typing import NamedTuple
+
+API_VERSIONS = {
+    "Deployment": "apps/v1",
+    "StatefulSet": "apps/v1",
+    "ReplicaSet": "apps/v1",
+    "DaemonSet": "apps/v1",
+    "ReplicationController": "v1",
+}
+"""The API version of each kind that needs no discovery."""
+
+
+class WorkloadRef(NamedTuple):
+    """A controller of pods: what an HPA scales and a policy targets."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+
+    @property
+    def group(self) -> str:
+        """The API group; the core group is the empty text."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def subject(self) -> str:
+        """How decisions name this workload."""
+        return f"{self.namespace}/{self.name}"
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+class PodRef(NamedTuple):
+    """One incarnation of a pod: a name can be used again, a UID can't."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"

@@ -1,0 +1,1 @@
+"""Hot and cold pods of an autoscaled workload."""

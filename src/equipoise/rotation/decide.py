@@ -1,0 +1,205 @@
+"""Which pods to rotate: the seed's steps 1 to 5, pure.
+
+    target    = HPA target x mean request          (or the target itself, when it is an average value)
+    hot       = the K busiest candidates that use more than target x tolerance
+    cold      = the K idlest candidates that are not among the K busiest
+    predicted = (mean(hot) - mean(hot + cold)) / mean(hot)
+
+Rotate when there is a hot pod and the predicted improvement is above the minimum. Both comparisons are
+strict, and ties are broken by name, so that the same world always gives the same plan.
+"""
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+from equipoise.model.cluster import HpaMetric
+from equipoise.model.decision import Decision, EvictPod
+from equipoise.model.reason import Code, Reason
+from equipoise.rotation.observation import HpaSeen, Observation, PodLoad
+from equipoise.rotation.policy import RotationPolicy
+
+COVERAGE_MIN = 0.9
+"""The share of ready pods that must have a fresh sample."""
+
+SLACK = 1e-9
+"""Relative: 1.05 is not above 0.7 x 1.5, although the floats say so."""
+
+
+class Refused(Exception):  # noqa: N818 - reads as a fact
+    """A check that ends the decision early, with its reason."""
+
+    def __init__(self, code: Code, sentence: str, **numbers: Any) -> None:
+        super().__init__(sentence)
+        self.reason = Reason(code, sentence, numbers)
+
+
+def decide(policy: RotationPolicy, seen: Observation) -> Decision:
+    """Decide the rotation of one workload."""
+    try:
+        metric = choose_metric(policy, seen.hpas)
+        ready = [pod for pod in seen.pods if pod.is_ready]
+        _check_replicas(policy, ready, len(seen.pods))
+        _check_coverage(ready)
+        return _rotate(policy, seen, ready, target_cores(metric, ready))
+    except Refused as refused:
+        return Decision(seen.subject, refused.reason)
+
+
+def choose_metric(policy: RotationPolicy, hpas: Sequence[HpaSeen]) -> HpaMetric:
+    """Find the one HPA metric that says how busy a pod should be, or refuse."""
+    chosen = [hpa for hpa in hpas if hpa.name.startswith(policy.hpa_prefix)]
+    if not chosen:
+        named = f" whose name starts with {policy.hpa_prefix}" if policy.hpa_prefix else ""
+        raise Refused(Code.NO_HPA, f"No HPA{named} targets this workload.", hpas=[hpa.name for hpa in hpas])
+    if len(chosen) > 1:
+        names = sorted(hpa.name for hpa in chosen)
+        raise Refused(
+            Code.AMBIGUOUS_HPA,
+            f"{len(names)} HPAs target this workload ({', '.join(names)}), and they would fight.",
+            hpas=names,
+        )
+    return _cpu_metric(policy, chosen[0])
+
+
+def _cpu_metric(policy: RotationPolicy, hpa: HpaSeen) -> HpaMetric:
+    named = [metric for metric in hpa.metrics if metric.name == policy.hpa_metric_name]
+    for kind in ("Resource", "ContainerResource"):
+        metrics = [metric for metric in named if metric.type == kind]
+        if len(metrics) == 1 and metrics[0].name == "cpu" and _is_supported(metrics[0]):
+            return metrics[0]
+    seen = ", ".join(f"{m.type} {m.name} {m.target_type}" for m in hpa.metrics) or "no metric"
+    raise Refused(
+        Code.UNSUPPORTED_TARGET,
+        f"HPA {hpa.name} has {seen}; one cpu metric of type Resource or ContainerResource "
+        "with a Utilization or AverageValue target is needed.",
+        hpa=hpa.name,
+    )
+
+
+def _is_supported(metric: HpaMetric) -> bool:
+    return metric.target_type in {"Utilization", "AverageValue"} and metric.target_value > 0
+
+
+def target_cores(metric: HpaMetric, ready: Sequence[PodLoad]) -> float:
+    """How many cores a pod uses when it is exactly as busy as the HPA wants it."""
+    if metric.target_type == "AverageValue":
+        return metric.target_value
+    requests = [pod.request_cores for pod in ready if pod.request_cores]
+    if len(requests) < len(ready):
+        without = min(pod.name for pod in ready if not pod.request_cores)
+        raise Refused(
+            Code.UNSUPPORTED_TARGET,
+            f"A Utilization target needs a CPU request on every pod, and {without} has none.",
+            pods_without_request=len(ready) - len(requests),
+        )
+    return metric.target_value / 100 * (sum(requests) / len(requests))
+
+
+def _check_replicas(policy: RotationPolicy, ready: Sequence[PodLoad], total: int) -> None:
+    if len(ready) < policy.replicas_min:
+        raise Refused(
+            Code.TOO_FEW_REPLICAS,
+            f"{len(ready)} of {total} pods are ready, and rotation needs at least {policy.replicas_min}.",
+            pods_ready=len(ready),
+            replicas_min=policy.replicas_min,
+        )
+
+
+def _check_coverage(ready: Sequence[PodLoad]) -> None:
+    known = sum(pod.cpu_cores is not None for pod in ready)
+    # Counted in whole pods: 0.9 x 10 in floats is a hair above 9.
+    if known * 100 < COVERAGE_MIN * 100 * len(ready):
+        raise Refused(
+            Code.METRICS_INCOMPLETE,
+            f"{known} of {len(ready)} ready pods have a fresh CPU sample ({known / len(ready):.0%}), "
+            f"and at least {COVERAGE_MIN:.0%} are needed.",
+            pods_ready=len(ready),
+            pods_unknown=len(ready) - known,
+            coverage=known / len(ready),
+        )
+
+
+def _rotate(policy: RotationPolicy, seen: Observation, ready: Sequence[PodLoad], target: float) -> Decision:
+    threshold = target * policy.tolerance_multiplier
+    candidates = sorted((pod for pod in ready if _is_candidate(policy, pod)), key=attrgetter("name"))
+    busiest = sorted(candidates, key=_cores, reverse=True)
+    hot = [pod for pod in busiest[: policy.top_k] if _is_above(_cores(pod), threshold)]
+    cold = sorted(sorted(busiest[policy.top_k :], key=attrgetter("name")), key=_cores)[: policy.top_k]
+    unknown = sum(pod.cpu_cores is None for pod in ready)
+    numbers: dict[str, Any] = {
+        "target_cores": _shown(target),
+        "threshold_cores": _shown(threshold),
+        "hot": [pod.name for pod in hot],
+        "cold": [pod.name for pod in cold],
+        "average_hot_cores": None,
+        "average_rotated_cores": None,
+        "improvement_percent": None,
+        "pods_ready": len(ready),
+        "pods_unknown": unknown,
+        "candidates": len(candidates),
+    }
+    note = f" {unknown} of {len(ready)} ready pods had no fresh sample." if unknown else ""
+    if not hot:
+        sentence = _no_hot_sentence(busiest, threshold)
+        return Decision(seen.subject, Reason(Code.NO_HOT_PODS, sentence + note, numbers))
+    average_hot = _mean(hot)
+    average_rotated = _mean([*hot, *cold])
+    improvement = (average_hot - average_rotated) / average_hot * 100
+    numbers |= {
+        "average_hot_cores": _shown(average_hot),
+        "average_rotated_cores": _shown(average_rotated),
+        "improvement_percent": improvement,
+    }
+    if _is_above(improvement, policy.improvement_percent_min):
+        reason = Reason(Code.ROTATE, _rotate_sentence(hot, cold, numbers) + note, numbers)
+        actions = tuple(EvictPod(pod.name, seen.namespace, pod.uid) for pod in [*hot, *cold])
+        return Decision(seen.subject, reason, actions)
+    sentence = (
+        f"Rotating {_names(hot)} with the coldest pods would lower their average by {improvement:.1f} %, "
+        f"and more than {policy.improvement_percent_min:g} % is needed."
+    )
+    return Decision(seen.subject, Reason(Code.INSUFFICIENT_IMPROVEMENT, sentence + note, numbers))
+
+
+def _is_candidate(policy: RotationPolicy, pod: PodLoad) -> bool:
+    is_old = pod.age_seconds is None or pod.age_seconds >= policy.candidate_age_min_seconds
+    return pod.cpu_cores is not None and is_old and not pod.has_restarted
+
+
+def _is_above(value: float, limit: float) -> bool:
+    return value > limit + SLACK * limit
+
+
+def _shown(value: float) -> float:
+    """Drop the noise of the last digits: a person expects 1.05, not 1.0499999999999998."""
+    return float(f"{value:.12g}")
+
+
+def _cores(pod: PodLoad) -> float:
+    assert pod.cpu_cores is not None, "only candidates are compared, and they have a sample"
+    return pod.cpu_cores
+
+
+def _mean(pods: Sequence[PodLoad]) -> float:
+    return sum(map(_cores, pods)) / len(pods)
+
+
+def _names(pods: Sequence[PodLoad]) -> str:
+    return ", ".join(pod.name for pod in pods)
+
+
+def _no_hot_sentence(busiest: Sequence[PodLoad], threshold: float) -> str:
+    if not busiest:
+        return "No pod is old and steady enough to be judged."
+    top = busiest[0]
+    return f"No pod is hot: the busiest, {top.name}, uses {_cores(top):.3g} cores, not above {threshold:.3g}."
+
+
+def _rotate_sentence(hot: Sequence[PodLoad], cold: Sequence[PodLoad], numbers: dict[str, Any]) -> str:
+    are = "is" if len(hot) == 1 else "are"
+    return (
+        f"{_names(hot)} {are} above {numbers['threshold_cores']:.3g} cores; rotated with {_names(cold)}, "
+        f"their average would fall by {numbers['improvement_percent']:.1f} %, "
+        f"from {numbers['average_hot_cores']:.3g} to {numbers['average_rotated_cores']:.3g} cores."
+    )

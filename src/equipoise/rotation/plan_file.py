@@ -1,0 +1,116 @@
+"""A workload described in a file: what `rotation plan --from FILE` reads."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+
+from equipoise.model.cluster import HpaMetric
+from equipoise.model.duration import parse_seconds
+from equipoise.model.quantity import parse_cores
+from equipoise.model.validation import validated
+from equipoise.rotation.observation import HpaSeen, Observation, PodLoad
+from equipoise.rotation.policy import RotationPolicy
+
+Cores = Annotated[float, BeforeValidator(parse_cores)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class _Target(_Part):
+    type: str
+    value: Cores
+
+    @field_validator("value")
+    @classmethod
+    def _above_zero(cls, value: float) -> float:
+        if value <= 0:
+            raise ValueError("expected a target above 0")
+        return value
+
+
+class _Hpa(_Part):
+    name: str = ""
+    target: _Target
+    metric: str = "cpu"
+
+
+class _Pod(_Part):
+    name: str = Field(min_length=1)
+    cpu: Cores | None = None
+    request: Cores | None = None
+    ready: bool = True
+    age: Annotated[float, BeforeValidator(parse_seconds)] | None = None
+    node: str = ""
+    restarts: int = Field(0, ge=0)
+
+
+class PlanFile(_Part):
+    """The whole file. A pod without `cpu` has no sample; what is not said counts as harmless."""
+
+    workload: str = ""
+    hpa: _Hpa | None = None
+    pods: list[_Pod]
+    policy: dict[str, Any] = {}
+
+    @field_validator("workload")
+    @classmethod
+    def _a_name(cls, value: str) -> str:
+        if value and not re.fullmatch(r"([^/\s]+/)?[^/\s]+", value):
+            raise ValueError(f"expected NAMESPACE/NAME or NAME, got {value!r}")
+        return value
+
+    @field_validator("pods")
+    @classmethod
+    def _unique(cls, pods: list[_Pod]) -> list[_Pod]:
+        seen: set[str] = set()
+        for pod in pods:
+            if pod.name in seen:
+                raise ValueError(f"expected unique names, got {pod.name!r} twice")
+            seen.add(pod.name)
+        return pods
+
+
+def read_plan_file(
+    document: object, settings: Mapping[str, Any], source: str
+) -> tuple[RotationPolicy, Observation]:
+    """Turn the parsed file into a policy and an observation; the file wins over the settings."""
+    file = validated(PlanFile, document, source)
+    policy = validated(RotationPolicy, _merged(settings, file.policy), f"{source}: policy")
+    namespace, _, name = file.workload.rpartition("/")
+    subject = f"{namespace}/{name}" if namespace else name or source
+    return policy, Observation(
+        subject=subject,
+        at=0.0,
+        hpas=() if file.hpa is None else (_hpa(file.hpa, policy),),
+        pods=tuple(_pod(pod) for pod in file.pods),
+        namespace=namespace,
+    )
+
+
+def _merged(settings: Mapping[str, Any], policy: Mapping[str, Any]) -> dict[str, Any]:
+    merged = {**settings, **policy}
+    outer, inner = settings.get("kafkaLag"), policy.get("kafkaLag")
+    if isinstance(outer, Mapping) and isinstance(inner, Mapping):
+        merged["kafkaLag"] = {**outer, **inner}
+    return merged
+
+
+def _hpa(hpa: _Hpa, policy: RotationPolicy) -> HpaSeen:
+    metric = HpaMetric("Resource", hpa.metric, hpa.target.type, hpa.target.value)
+    return HpaSeen(hpa.name or policy.hpa_prefix, (metric,))
+
+
+def _pod(pod: _Pod) -> PodLoad:
+    return PodLoad(
+        name=pod.name,
+        cpu_cores=pod.cpu,
+        request_cores=pod.request,
+        is_ready=pod.ready,
+        age_seconds=pod.age,
+        has_restarted=pod.restarts > 0,
+        node=pod.node,
+    )
