@@ -18,7 +18,7 @@ def demo(
 
     del once  # there is no other way to run it yet
     console = Console(highlight=False)
-    for scene in (_rotation,):
+    for scene in SCENES:
         scene(console)
 
 
@@ -33,7 +33,7 @@ def _rotation(console: "Console") -> None:
     console.rule("[bold]rotation[/]: hot and cold pods of an autoscaled workload", align="left")
     decisions = []
     for number, document in enumerate(ROTATION):
-        policy, seen = read_plan_file(document, {}, "demo")
+        policy, seen = read_plan_file(document, "demo", {}, {})
         decisions.append(decide(policy, seen))
         if number == 0:
             numbers = decisions[0].reason.numbers
@@ -46,3 +46,7 @@ def _rotation(console: "Console") -> None:
     console.print(
         "The pods go one at a time, through the Eviction API, and only while it helps.\n", style="dim"
     )
+
+
+SCENES = (_rotation,)
+"""One for each balancer there is."""

@@ -1,2 +1,67 @@
-def doctor() -> None:
-    """x"""
+"""`equipoise doctor`: whether everything is here that the balancers need."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+
+from equipoise.app import options
+from equipoise.app.output import Format, print_document
+
+if TYPE_CHECKING:
+    from equipoise.app.checks import Check
+
+_COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+
+
+def doctor(
+    namespace: options.Namespace = None,
+    output: options.Output = Format.TABLE,
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
+    prometheus_url: options.PrometheusUrl = None,
+    prometheus_token_file: options.PrometheusTokenFile = None,
+    prometheus_user: options.PrometheusUser = None,
+    prometheus_password_file: options.PrometheusPasswordFile = None,
+    prometheus_ca: options.PrometheusCa = None,
+    prometheus_header: options.PrometheusHeader = None,
+    prometheus_matcher: options.PrometheusMatcher = None,
+    prometheus_timeout: options.PrometheusTimeout = "30s",
+) -> None:
+    """Check rights, kinds, other controllers, metrics and clocks; one line each, with the remedy."""
+    from equipoise.app.checks import examine
+    from equipoise.app.live import Neighbours, PrometheusOptions
+
+    prometheus = PrometheusOptions(
+        url=prometheus_url,
+        token_file=prometheus_token_file,
+        user=prometheus_user,
+        password_file=prometheus_password_file,
+        ca_file=prometheus_ca,
+        headers=tuple(prometheus_header or ()),
+        matchers=tuple(prometheus_matcher or ()),
+        timeout=prometheus_timeout,
+    )
+    checks = examine(Neighbours(kubeconfig, context, "auto", prometheus), namespace)
+    if output is Format.TABLE:
+        _print_table(checks)
+    else:
+        print_document({"checks": [check.document() for check in checks]}, output)
+    failed = [check.name for check in checks if check.status == "fail"]
+    if failed:
+        print(f"error: {len(failed)} of {len(checks)} checks failed: {', '.join(failed)}", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def _print_table(checks: "list[Check]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for check in checks:
+        said = Text(check.sentence)
+        if check.remedy:
+            said.append(f" {check.remedy}", style="italic")
+        table.add_row(Text(check.status, style=_COLOURS[check.status]), Text(check.name, style="bold"), said)
+    Console(highlight=False).print(table)

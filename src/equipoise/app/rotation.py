@@ -27,6 +27,12 @@ def plan(
             "--from", metavar="FILE", help="Decide from a file instead of a cluster; - is standard input."
         ),
     ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A setting of the policy, such as topK=3; wins over all."
+        ),
+    ] = None,
     namespace: options.Namespace = None,
     all_namespaces: options.AllNamespaces = False,
     output: options.Output = Format.TABLE,
@@ -43,18 +49,19 @@ def plan(
     prometheus_timeout: options.PrometheusTimeout = "30s",
 ) -> None:
     """Say which pods would be rotated, in which order, and why. Changes nothing."""
-    from equipoise.app.environment import rotation_settings
+    from equipoise.app.settings import rotation_settings, set_options
     from equipoise.rotation.decide import decide
 
-    settings = rotation_settings()
+    below, above = rotation_settings(), set_options(setting or ())
     if file is not None:
         from equipoise.app.files import read_yaml
         from equipoise.rotation.plan_file import read_plan_file
 
-        policy, seen = read_plan_file(read_yaml(file), settings, file)
+        policy, seen = read_plan_file(read_yaml(file), file, below, above)
         print_plan("rotation", [decide(policy, seen)], output)
         return
     from equipoise.app.live import Neighbours, PrometheusOptions, plan_rotation
+    from equipoise.model.validation import merged
 
     neighbours = Neighbours(
         kubeconfig,
@@ -71,5 +78,5 @@ def plan(
             timeout=prometheus_timeout,
         ),
     )
-    decisions = plan_rotation(settings, neighbours, namespace, all_namespaces, workloads or ())
+    decisions = plan_rotation(merged(below, above), neighbours, namespace, all_namespaces, workloads or ())
     print_plan("rotation", decisions, output)

@@ -1,7 +1,7 @@
 """One clear message for input that does not fit: the path of the field and what was expected."""
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -26,6 +26,19 @@ def validated(model: type[Model], document: object, source: str) -> Model:
         return model.model_validate(document)
     except ValidationError as error:
         raise BadInput(f"{source}: {explain(error)}") from error
+
+
+def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay settings over each other; a later layer wins, key by key, also inside mappings."""
+    result: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            below = result.get(key)
+            if isinstance(below, Mapping) and isinstance(value, Mapping):
+                result[key] = merged(below, value)
+            else:
+                result[key] = value
+    return result
 
 
 def explain(error: ValidationError) -> str:

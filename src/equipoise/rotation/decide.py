@@ -112,8 +112,8 @@ def _check_coverage(ready: Sequence[PodLoad]) -> None:
     if known * 100 < COVERAGE_MIN * 100 * len(ready):
         raise Refused(
             Code.METRICS_INCOMPLETE,
-            f"{known} of {len(ready)} ready pods have a fresh CPU sample ({known / len(ready):.0%}), "
-            f"and at least {COVERAGE_MIN:.0%} are needed.",
+            f"{known} of {len(ready)} ready pods have a fresh CPU sample ({known / len(ready) * 100:.0f} %), "
+            f"and at least {COVERAGE_MIN * 100:.0f} % are needed.",
             pods_ready=len(ready),
             pods_unknown=len(ready) - known,
             coverage=known / len(ready),

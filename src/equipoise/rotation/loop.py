@@ -1,12 +1,13 @@
 """See and decide, for all workloads at once: a few lists and a query per shard, never one per workload."""
 
+import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from equipoise.guard.lag import held_by_lag
 from equipoise.model.cluster import Hpa, Pod, Selector, Workload
 from equipoise.model.decision import Decision
-from equipoise.model.errors import WorldFailed
+from equipoise.model.errors import BadInput, WorldFailed
 from equipoise.model.references import API_VERSIONS, WorkloadRef
 from equipoise.ports import Cluster, CpuUsage, Metrics
 from equipoise.rotation.decide import Refused, choose_metric, decide
@@ -15,6 +16,9 @@ from equipoise.rotation.policy import RotationPolicy
 
 SAMPLE_AGE_MAX_SECONDS = 120.0
 """Two scrapes a minute apart: an older sample says nothing about now."""
+
+SHORT_NAMES = {"Deployment": "deploy", "StatefulSet": "sts", "ReplicaSet": "rs", "DaemonSet": "ds"}
+"""How kubectl's users write the kinds."""
 
 Usage = Mapping[tuple[str, str], Mapping[str, float]]
 """Cores by container, by namespace and pod; only fresh samples."""
@@ -27,12 +31,23 @@ def plan(
     at: float,
     namespace: str | None,
     names: Collection[str] = (),
+    *,
+    warn: Callable[[str], object] = str,
 ) -> list[Decision]:
-    """Decide for the named workloads, or for all that an HPA scales; nothing is changed."""
+    """Decide for the named workloads, or for all that an HPA scales; nothing is changed.
+
+    `warn` is told what the metrics' source said beside its answer, such as that it is partial.
+    """
+    for name in names:
+        if not re.fullmatch(r"([^/\s]+/)?[^/\s]+", name):
+            raise BadInput(f"workload {name!r}: expected NAME or KIND/NAME, such as web or deployment/web")
     hpas = hpas_by_workload(cluster.hpas(namespace))
     workloads = _chosen(cluster, hpas, namespace, names)
     pods = pods_by_workload(workloads, cluster.pods(namespace))
-    usage = fresh_usage(metrics.cpu_usage(_names_by_namespace(pods), at, policy.metrics_window_seconds), at)
+    answer = metrics.cpu_usage(_names_by_namespace(pods), at, policy.metrics_window_seconds)
+    for warning in answer.warnings:
+        warn(f"{answer.source}: {warning}")
+    usage = fresh_usage(answer, at)
     decisions = [
         decide(policy, observe(policy, workload, hpas.get(workload.ref, ()), pods[workload.ref], usage, at))
         for workload in workloads
@@ -60,21 +75,31 @@ def _chosen(
     namespace: str | None,
     names: Collection[str],
 ) -> list[Workload]:
-    """Take the named workloads of the built-in kinds, or everything that an HPA scales, of any kind."""
+    """Take the named workloads, or everything that an HPA scales; kinds that no list shows, by `scale`."""
     listed = {workload.ref: workload for workload in cluster.workloads(namespace)}
-    if names:
-        chosen = [workload for ref, workload in listed.items() if ref.name in names]
-        missing = set(names) - {workload.ref.name for workload in chosen}
-        refs = [ref for ref in hpas if ref.name in missing]
-    else:
-        chosen = [workload for ref, workload in listed.items() if ref in hpas]
-        refs = [ref for ref in hpas if ref not in listed]
-    chosen += [workload for ref in refs if (workload := cluster.workload(ref)) is not None]
-    absent = set(names) - {workload.ref.name for workload in chosen}
-    if absent:
-        where = f"namespace {namespace}" if namespace else "any namespace"
-        raise WorldFailed(f"workload {min(absent)}: not found in {where}")
-    return sorted(chosen, key=lambda workload: (workload.ref.subject, workload.ref.kind))
+    chosen: dict[WorkloadRef, Workload] = {}
+    for name in names or [""]:
+        found = (
+            [ref for ref in listed if _is_named(ref, name)]
+            if name
+            else [ref for ref in listed if ref in hpas]
+        )
+        others = [ref for ref in hpas if ref not in listed and (not name or _is_named(ref, name))]
+        scaled = [workload for ref in others if (workload := cluster.workload(ref)) is not None]
+        if name and not (found or scaled):
+            where = f"namespace {namespace}" if namespace else "any namespace"
+            raise WorldFailed(f"workload {name}: not found in {where}")
+        chosen |= {ref: listed[ref] for ref in found} | {workload.ref: workload for workload in scaled}
+    return sorted(chosen.values(), key=lambda workload: (workload.ref.subject, workload.ref.kind))
+
+
+def _is_named(ref: WorkloadRef, text: str) -> bool:
+    """Whether `web`, `deployment/web`, `deploy/web` or `deployments.apps/web` means this workload."""
+    kind, _, name = text.rpartition("/")
+    if ref.name != name:
+        return False
+    kind = kind.partition(".")[0].lower()
+    return not kind or kind in {ref.kind.lower(), ref.kind.lower() + "s", SHORT_NAMES.get(ref.kind)}
 
 
 Labels = tuple[tuple[str, str], ...]

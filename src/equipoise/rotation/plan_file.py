@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from equipoise.model.cluster import HpaMetric
 from equipoise.model.duration import parse_seconds
 from equipoise.model.quantity import parse_cores
-from equipoise.model.validation import validated
+from equipoise.model.validation import merged, validated
 from equipoise.rotation.observation import HpaSeen, Observation, PodLoad
 from equipoise.rotation.policy import RotationPolicy
 
@@ -75,11 +75,16 @@ class PlanFile(_Part):
 
 
 def read_plan_file(
-    document: object, settings: Mapping[str, Any], source: str
+    document: object, source: str, below: Mapping[str, Any], above: Mapping[str, Any]
 ) -> tuple[RotationPolicy, Observation]:
-    """Turn the parsed file into a policy and an observation; the file wins over the settings."""
+    """Turn the parsed file into a policy and an observation.
+
+    The file's policy wins over the settings `below` it (the environment), and gives way to those `above`
+    (the command line).
+    """
     file = validated(PlanFile, document, source)
-    policy = validated(RotationPolicy, _merged(settings, file.policy), f"{source}: policy")
+    validated(RotationPolicy, file.policy, f"{source}: policy")
+    policy = validated(RotationPolicy, merged(below, file.policy, above), "policy")
     namespace, _, name = file.workload.rpartition("/")
     subject = f"{namespace}/{name}" if namespace else name or source
     return policy, Observation(
@@ -89,14 +94,6 @@ def read_plan_file(
         pods=tuple(_pod(pod) for pod in file.pods),
         namespace=namespace,
     )
-
-
-def _merged(settings: Mapping[str, Any], policy: Mapping[str, Any]) -> dict[str, Any]:
-    merged = {**settings, **policy}
-    outer, inner = settings.get("kafkaLag"), policy.get("kafkaLag")
-    if isinstance(outer, Mapping) and isinstance(inner, Mapping):
-        merged["kafkaLag"] = {**outer, **inner}
-    return merged
 
 
 def _hpa(hpa: _Hpa, policy: RotationPolicy) -> HpaSeen:

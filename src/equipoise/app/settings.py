@@ -1,7 +1,7 @@
-"""Settings from the environment variables of the seeds' tools."""
+"""Settings from `--set` and from the environment variables of the seeds' tools."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -33,8 +33,22 @@ def _check(name: str, path: tuple[str, ...], value: str) -> None:
         raise BadInput(f"environment variable {name}: {message}") from error
 
 
+def set_options(texts: Sequence[str]) -> dict[str, Any]:
+    """Read `--set KEY=VALUE`, where a key may have dots: `kafkaLag.threshold=5`."""
+    settings: dict[str, Any] = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or not all(key.split(".")):
+            raise BadInput(f"--set {text}: expected KEY=VALUE, such as topK=3")
+        _put(settings, tuple(key.split(".")), value)
+    return settings
+
+
 def _put(settings: dict[str, Any], path: tuple[str, ...], value: str) -> None:
     *parents, last = path
     for parent in parents:
-        settings = settings.setdefault(parent, {})
+        inner = settings.setdefault(parent, {})
+        if not isinstance(inner, dict):
+            raise BadInput(f"--set {'.'.join(path)}: {parent} already has a value of its own")
+        settings = inner
     settings[last] = value

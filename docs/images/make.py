@@ -1,0 +1,52 @@
+"""Draws demo.svg from what the demo prints: `.venv/bin/python docs/images/make.py`."""
+
+import re
+from io import StringIO
+from pathlib import Path
+
+from rich.console import Console
+from rich.terminal_theme import TerminalTheme
+
+from equipoise.app import demo
+
+THEME = TerminalTheme(
+    (22, 27, 34),
+    (201, 209, 217),
+    [
+        (22, 27, 34),
+        (255, 123, 114),
+        (63, 185, 80),
+        (210, 153, 34),
+        (88, 166, 255),
+        (188, 140, 255),
+        (57, 197, 207),
+        (201, 209, 217),
+    ],
+    [
+        (110, 118, 129),
+        (255, 161, 152),
+        (86, 211, 100),
+        (227, 179, 65),
+        (121, 192, 255),
+        (210, 168, 255),
+        (86, 212, 221),
+        (240, 246, 252),
+    ],
+)
+
+
+def main() -> None:
+    """Record the demo at 92 columns, and leave out the web font that rich would link to."""
+    console = Console(
+        record=True, width=92, file=StringIO(), force_terminal=True, color_system="truecolor", highlight=False
+    )
+    for scene in demo.SCENES:
+        scene(console)
+    svg = console.export_svg(title="equipoise demo", theme=THEME)
+    svg = re.sub(r"<!--.*?-->\s*", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL).replace("Fira Code", "monospace")
+    Path(__file__).with_name("demo.svg").write_text(svg)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+"""What the doctor looks at: each check is one line, and says the remedy when something is missing."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from equipoise.adapters.kubernetes import Client, KubernetesCluster
+from equipoise.app.live import Neighbours, prometheus_metrics, resource_metrics
+from equipoise.model.cluster import Pod
+from equipoise.model.errors import WorldFailed
+from equipoise.ports import Metrics
+from equipoise.rotation.loop import SAMPLE_AGE_MAX_SECONDS
+
+SKEW_OK_SECONDS = 5.0
+SKEW_MAX_SECONDS = 60.0
+WINDOW_SECONDS = 300.0
+
+READS = [
+    ("list", "", "pods", ""),
+    ("list", "", "nodes", ""),
+    ("list", "apps", "deployments", ""),
+    ("list", "apps", "statefulsets", ""),
+    ("list", "apps", "replicasets", ""),
+    ("get", "apps", "deployments", "scale"),
+    ("list", "autoscaling", "horizontalpodautoscalers", ""),
+    ("list", "policy", "poddisruptionbudgets", ""),
+]
+"""What `plan` needs: verb, group, resource, subresource."""
+EVICT = ("create", "", "pods", "eviction")
+GROUPS_OF_OURS = {
+    "equipoise.dev": "RotationPolicy",
+    "analysis.crane.io": "Analytics",
+    "scalingpolicy.kope.io": "ScalingPolicy",
+    "ensurance.crane.io": "NodeQOSEnsurancePolicy",
+}
+"""The kinds that the operator reads; the last three are spelled by others, and may be theirs."""
+OTHER_CONTROLLERS = {
+    "keda.sh": "KEDA",
+    "karpenter.sh": "Karpenter",
+    "autoscaling.k8s.io": "Vertical Pod Autoscaler",
+    "argoproj.io": "Argo",
+}
+OTHER_DEPLOYMENTS = (
+    "descheduler",
+    "craned",
+    "crane-agent",
+    "koord-descheduler",
+    "cluster-autoscaler",
+    "goldilocks-controller",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line: ok, warn or fail; what was seen; what to do about it."""
+
+    name: str
+    status: str
+    sentence: str
+    remedy: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """Give the line for scripts."""
+        return asdict(self)
+
+
+def examine(neighbours: Neighbours, namespace: str | None) -> list[Check]:
+    """Run every check. A cluster that can't be reached ends it; all else is a line."""
+    client = neighbours.client()
+    version = client.server_version()
+    checks = [Check("cluster", "ok", f"Kubernetes {version} at {client.address}.")]
+    checks.append(_clock("clock", client.clock_ahead_seconds, "the API server"))
+    parts: list[tuple[str, Callable[[], Iterable[Check]]]] = [
+        ("rights", lambda: _rights(client, namespace)),
+        ("kinds", lambda: _kinds(client)),
+        ("controllers", lambda: _controllers(client)),
+        ("metrics-server", lambda: _metrics_server(client, namespace)),
+        ("prometheus", lambda: _prometheus(neighbours, client, namespace)),
+    ]
+    for name, part in parts:
+        try:
+            checks += part()
+        except WorldFailed as error:
+            checks.append(Check(name, "fail", f"{error}.", "Mend that first."))
+    return _with_source(checks)
+
+
+def _with_source(checks: list[Check]) -> list[Check]:
+    """One source of usage is enough; none is a failure."""
+    sources = [check for check in checks if check.name in {"metrics-server", "prometheus"}]
+    if any(check.status == "ok" for check in sources):
+        return checks
+    remedy = "Install Prometheus or metrics-server, or give --prometheus-url."
+    return [
+        *checks,
+        Check("usage", "fail", "No source gives fresh CPU usage, so no pod can be judged.", remedy),
+    ]
+
+
+def _clock(name: str, ahead_seconds: float | None, whose: str) -> Check:
+    if ahead_seconds is None:
+        return Check(name, "warn", f"The clock of {whose} could not be read.")
+    sentence = (
+        f"The clock of {whose} is {abs(ahead_seconds):.0f} s {'ahead' if ahead_seconds > 0 else 'behind'}."
+    )
+    if abs(ahead_seconds) <= SKEW_OK_SECONDS:
+        return Check(name, "ok", f"The clock of {whose} agrees with ours to {SKEW_OK_SECONDS:.0f} s.")
+    status = "warn" if abs(ahead_seconds) <= SKEW_MAX_SECONDS else "fail"
+    return Check(name, status, sentence, "Run NTP on both; ages and freshness are judged by our clock.")
+
+
+def _rights(client: Client, namespace: str | None) -> Iterator[Check]:
+    where = f"in namespace {namespace}" if namespace else "in every namespace"
+    missing = [right for right in READS if not client.can_i(*right[:3], namespace, right[3])]
+    if not missing:
+        yield Check("rights", "ok", f"All {len(READS)} rights that a plan needs are there, {where}.")
+    for right in missing:
+        yield Check("rights", "fail", f"May not {_spoken(right)} {where}.", f"Grant it: {_rule(right)}.")
+    if client.can_i(*EVICT[:3], namespace, EVICT[3]):
+        yield Check("eviction", "ok", f"May evict pods {where}.")
+    else:
+        yield Check(
+            "eviction",
+            "warn",
+            f"May not evict pods {where}; a plan does not need it.",
+            f"To act: {_rule(EVICT)}.",
+        )
+
+
+def _spoken(right: tuple[str, str, str, str]) -> str:
+    verb, group, resource, subresource = right
+    return f"{verb} {resource}{'/' + subresource if subresource else ''}{'.' + group if group else ''}"
+
+
+def _rule(right: tuple[str, str, str, str]) -> str:
+    verb, group, resource, subresource = right
+    name = f"{resource}/{subresource}" if subresource else resource
+    return f'apiGroups: ["{group}"], resources: ["{name}"], verbs: ["{verb}"]'
+
+
+def _groups(client: Client) -> set[str]:
+    document = client.get_as(dict[str, Any], "/apis")
+    return {str(group.get("name")) for group in document.get("groups", []) if isinstance(group, dict)}
+
+
+def _kinds(client: Client) -> Iterator[Check]:
+    found = sorted(_groups(client) & set(GROUPS_OF_OURS))
+    if found:
+        names = ", ".join(f"{GROUPS_OF_OURS[group]} ({group})" for group in found)
+        yield Check("kinds", "ok", f"Installed: {names}.")
+    else:
+        yield Check("kinds", "ok", "No custom resource of ours is installed, and a plan needs none.")
+
+
+def _controllers(client: Client) -> Iterator[Check]:
+    others = [OTHER_CONTROLLERS[group] for group in sorted(_groups(client) & set(OTHER_CONTROLLERS))]
+    if client.can_i("list", "apps", "deployments"):
+        others += _other_deployments(client)
+    if others:
+        yield Check(
+            "controllers",
+            "warn",
+            f"Also moves or scales pods here: {', '.join(others)}.",
+            "Exclude from it what Equipoise is to look after.",
+        )
+    else:
+        yield Check("controllers", "ok", "Nothing else that we know moves or resizes pods here.")
+
+
+def _other_deployments(client: Client) -> list[str]:
+    names = ",".join(OTHER_DEPLOYMENTS)
+    found: set[str] = set()
+    for label in ("app.kubernetes.io/name", "app", "k8s-app"):
+        params = {"labelSelector": f"{label} in ({names})", "limit": 50}
+        document = client.get_as(dict[str, Any], "/apis/apps/v1/deployments", params)
+        for item in document.get("items") or []:
+            metadata = item.get("metadata") or {}
+            found.add(f"{metadata.get('namespace')}/{metadata.get('name')}")
+    return sorted(found)
+
+
+def _metrics_server(client: Client, namespace: str | None) -> Iterator[Check]:
+    if "metrics.k8s.io" not in _groups(client):
+        yield Check(
+            "metrics-server",
+            "warn",
+            "metrics.k8s.io is not served; an HPA on CPU needs it too.",
+            "Install metrics-server, unless Prometheus is enough.",
+        )
+        return
+    yield _freshness("metrics-server", resource_metrics(client), client, namespace)
+
+
+def _prometheus(neighbours: Neighbours, client: Client, namespace: str | None) -> Iterator[Check]:
+    from equipoise.adapters.prometheus import NotFound
+
+    try:
+        metrics = prometheus_metrics(client, neighbours.prometheus)
+    except NotFound as error:
+        yield Check(
+            "prometheus", "warn", f"{error}.", "Give --prometheus-url, unless metrics-server is enough."
+        )
+        return
+    build = metrics.build_info()
+    yield Check("prometheus-server", "ok", f"{build.flavour} {build.version} at {metrics.client.address}.")
+    yield _clock("prometheus-clock", metrics.server_time() - time.time(), "Prometheus")
+    yield _freshness("prometheus", metrics, client, namespace)
+
+
+def _freshness(name: str, metrics: Metrics, client: Client, namespace: str | None) -> Check:
+    """How many running pods have a fresh sample: the share that a decision will see."""
+    pods = [pod for pod in KubernetesCluster(client).pods(namespace) if _is_measurable(pod)]
+    if not pods:
+        return Check(name, "warn", "There is no running pod to look for.", "Ask again when there is one.")
+    by_namespace: dict[str, list[str]] = {}
+    for pod in pods:
+        by_namespace.setdefault(pod.namespace, []).append(pod.name)
+    now = time.time()
+    usage = metrics.cpu_usage(by_namespace, now, WINDOW_SECONDS)
+    wanted = {(pod.namespace, pod.name) for pod in pods}
+    rows = zip(usage.namespaces, usage.pods, usage.sampled_at.tolist(), strict=True)
+    known = {(place, pod): at for place, pod, at in rows if (place, pod) in wanted}
+    fresh = sum(at >= now - SAMPLE_AGE_MAX_SECONDS for at in known.values())
+    oldest = max((now - at for at in known.values()), default=0.0)
+    sentence = (
+        f"{fresh} of {len(pods)} running pods have a fresh CPU sample (the oldest is {oldest:.0f} s old)."
+    )
+    if fresh >= 0.9 * len(pods):
+        return Check(name, "ok", sentence)
+    remedy = "Scrape every kubelet (cAdvisor or /metrics/resource) at least once a minute."
+    return Check(name, "warn", sentence, remedy)
+
+
+def _is_measurable(pod: Pod) -> bool:
+    """Pods of the last minutes have no rate yet, and that is nobody's fault."""
+    return pod.phase == "Running" and pod.is_ready and time.time() - pod.created_at > SAMPLE_AGE_MAX_SECONDS

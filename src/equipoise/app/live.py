@@ -1,0 +1,132 @@
+"""Wiring for a live cluster: which adapters stand behind the ports."""
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from equipoise.adapters.kubernetes import Client, KubernetesCluster, connect
+from equipoise.app.output import warn
+from equipoise.model.decision import Decision
+from equipoise.model.duration import parse_seconds
+from equipoise.model.errors import BadInput
+from equipoise.model.validation import validated
+from equipoise.ports import Metrics
+from equipoise.rotation.loop import plan
+from equipoise.rotation.policy import RotationPolicy
+
+if TYPE_CHECKING:
+    from equipoise.adapters.prometheus import PrometheusMetrics
+
+SOURCES = ("auto", "prometheus", "metrics-server")
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusOptions:
+    """What the command line says about Prometheus."""
+
+    url: str | None = None
+    token_file: str | None = None
+    user: str | None = None
+    password_file: str | None = None
+    ca_file: str | None = None
+    headers: tuple[str, ...] = ()
+    matchers: tuple[str, ...] = ()
+    timeout: str = "30s"
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """What the command line says about the neighbours."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+    metrics_from: str = "auto"
+    prometheus: PrometheusOptions = field(default_factory=PrometheusOptions)
+
+    def client(self) -> Client:
+        """Open a session to the cluster."""
+        return connect(self.kubeconfig, self.context)
+
+    def metrics(self, client: Client) -> Metrics:
+        """Choose where usage comes from; `auto` takes Prometheus, and metrics.k8s.io where there is none."""
+        if self.metrics_from not in SOURCES:
+            raise BadInput(f"--metrics-from: expected {', '.join(SOURCES)}, got {self.metrics_from!r}")
+        if self.metrics_from == "metrics-server":
+            return resource_metrics(client)
+        from equipoise.adapters.prometheus import NotFound
+
+        try:
+            return prometheus_metrics(client, self.prometheus)
+        except NotFound as error:
+            if self.metrics_from == "prometheus":
+                raise
+            warn(f"{error}; usage is read from metrics.k8s.io instead")
+            return resource_metrics(client)
+
+
+def resource_metrics(client: Client) -> Metrics:
+    """Read usage from metrics.k8s.io."""
+    from equipoise.adapters.resource_metrics import ResourceMetrics
+
+    return ResourceMetrics(client)
+
+
+def prometheus_metrics(client: Client, options: PrometheusOptions) -> "PrometheusMetrics":
+    """Reach Prometheus by its address, or find it in the cluster."""
+    from equipoise.adapters.prometheus import Limits, PrometheusMetrics, Settings, discover, open_client
+
+    try:
+        limits = Limits(timeout_seconds=parse_seconds(options.timeout))
+    except ValueError as error:
+        raise BadInput(f"--prometheus-timeout: {error}") from error
+    matchers = _pairs("--prometheus-matcher", options.matchers)
+    if options.url is None:
+        return PrometheusMetrics(discover(client, limits), matchers=matchers)
+    settings = Settings(
+        url=options.url,
+        bearer_token_file=options.token_file,
+        username=options.user,
+        password=_secret(options.password_file),
+        ca_file=options.ca_file,
+        headers=_pairs("--prometheus-header", options.headers),
+    )
+    return PrometheusMetrics(open_client(settings, limits), matchers=matchers)
+
+
+def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise BadInput(f"{option}: expected NAME=VALUE, got {text!r}")
+        pairs[name] = value
+    return pairs
+
+
+def _secret(path: str | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"--prometheus-password-file {path}: {error}") from error
+
+
+def plan_rotation(
+    settings: dict[str, Any],
+    neighbours: Neighbours,
+    namespace: str | None,
+    is_everywhere: bool,
+    names: Sequence[str],
+) -> list[Decision]:
+    """See the cluster and decide; nothing is changed."""
+    if namespace is not None and is_everywhere and "KUBE_NAMESPACE" not in os.environ:
+        raise BadInput("-n and -A: expected one of them, not both")
+    policy = validated(RotationPolicy, settings, "policy")
+    client = neighbours.client()
+    where = None if is_everywhere else namespace or client.namespace
+    metrics = neighbours.metrics(client)
+    return plan(policy, KubernetesCluster(client), metrics, time.time(), where, names, warn=warn)

@@ -1,0 +1,70 @@
+"""The doors: help, version, demo, wrong words."""
+
+import re
+
+import pytest
+
+from equipoise import __version__
+from tests.cli.running import equipoise
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--help"], ["rotation", "doctor", "demo", "--debug"]),
+        ([], ["rotation", "doctor", "demo"]),
+        (["rotation", "--help"], ["plan"]),
+        (["rotation", "plan", "--help"], ["--from", "--all-namespaces", "--output", "--prometheus-url"]),
+        (["--version"], [__version__]),
+    ],
+    ids=" ".join,
+)
+def test_help_and_version_answer_with_exit_status_0(arguments: list[str], words: list[str]) -> None:
+    """A new user's first words."""
+    done = equipoise(*arguments)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    for word in words:
+        assert word in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nonsense"], "No such command 'nonsense'"),
+        (["rotation", "plna"], "Did you mean 'plan'"),
+        (["rotation", "plan", "--nonsense"], "No such option: --nonsense"),
+        (["rotation", "plan", "-o", "xml", "--from", "-"], "'xml'"),
+        (["rotation", "plan", "--from"], "--from"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_words_get_one_error_line_and_exit_status_2(arguments: list[str], message: str) -> None:
+    """Never a box, never a traceback."""
+    done = equipoise(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert re.fullmatch(r"error: [^\n]+\n", done.stderr)
+    assert message in done.stderr
+
+
+def test_the_demo_shows_every_balancer_there_is() -> None:
+    """It ends by itself, with what was decided."""
+    done = equipoise("demo", "--once")
+    assert done.returncode == 0
+    for word in ("rotation", "hot, rotate 1", "34.8 %", "MetricsIncomplete", "TooFewReplicas", "NoHotPods"):
+        assert word in done.stdout
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_the_demo_fits_the_terminal(columns: int) -> None:
+    """No line is wider than the screen."""
+    done = equipoise("demo", environment={"COLUMNS": str(columns)})
+    assert max(map(len, done.stdout.splitlines())) <= columns
+
+
+def test_debug_shows_the_traceback() -> None:
+    """For whoever has to find out."""
+    done = equipoise("rotation", "plan", "--from", "no/such.yaml", "--debug")
+    assert "Traceback" in done.stderr
+    assert done.returncode == 1
