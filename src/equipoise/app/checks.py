@@ -172,7 +172,7 @@ def _other_deployments(client: Client) -> list[str]:
     names = ",".join(OTHER_DEPLOYMENTS)
     found: set[str] = set()
     for label in ("app.kubernetes.io/name", "app", "k8s-app"):
-        params = {"labelSelector": f"{label} in ({names})", "limit": 50}
+        params: dict[str, str | int] = {"labelSelector": f"{label} in ({names})", "limit": 50}
         document = client.get_as(dict[str, Any], "/apis/apps/v1/deployments", params)
         for item in document.get("items") or []:
             metadata = item.get("metadata") or {}
@@ -193,14 +193,13 @@ def _metrics_server(client: Client, namespace: str | None) -> Iterator[Check]:
 
 
 def _prometheus(neighbours: Neighbours, client: Client, namespace: str | None) -> Iterator[Check]:
-    from equipoise.adapters.prometheus import NotFound
+    from equipoise.adapters.prometheus.errors import NotFound
 
     try:
         metrics = prometheus_metrics(client, neighbours.prometheus)
-    except NotFound as error:
-        yield Check(
-            "prometheus", "warn", f"{error}.", "Give --prometheus-url, unless metrics-server is enough."
-        )
+    except NotFound:
+        sentence = "None was found in the cluster, by Prometheus objects or by well-known Services."
+        yield Check("prometheus", "warn", sentence, "Give --prometheus-url, unless metrics-server is enough.")
         return
     build = metrics.build_info()
     yield Check("prometheus-server", "ok", f"{build.flavour} {build.version} at {metrics.client.address}.")

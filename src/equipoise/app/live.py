@@ -18,7 +18,8 @@ from equipoise.rotation.loop import plan
 from equipoise.rotation.policy import RotationPolicy
 
 if TYPE_CHECKING:
-    from equipoise.adapters.prometheus import PrometheusMetrics
+    from equipoise.adapters.prometheus.metrics import PrometheusMetrics
+    from equipoise.adapters.prometheus.settings import Settings
 
 SOURCES = ("auto", "prometheus", "metrics-server")
 
@@ -56,14 +57,14 @@ class Neighbours:
             raise BadInput(f"--metrics-from: expected {', '.join(SOURCES)}, got {self.metrics_from!r}")
         if self.metrics_from == "metrics-server":
             return resource_metrics(client)
-        from equipoise.adapters.prometheus import NotFound
+        from equipoise.adapters.prometheus.errors import NotFound
 
         try:
             return prometheus_metrics(client, self.prometheus)
-        except NotFound as error:
+        except NotFound:
             if self.metrics_from == "prometheus":
                 raise
-            warn(f"{error}; usage is read from metrics.k8s.io instead")
+            warn("no Prometheus was found in the cluster, so usage is read from metrics.k8s.io")
             return resource_metrics(client)
 
 
@@ -76,7 +77,11 @@ def resource_metrics(client: Client) -> Metrics:
 
 def prometheus_metrics(client: Client, options: PrometheusOptions) -> "PrometheusMetrics":
     """Reach Prometheus by its address, or find it in the cluster."""
-    from equipoise.adapters.prometheus import Limits, PrometheusMetrics, Settings, discover, open_client
+    from equipoise.adapters.prometheus import client as prometheus
+    from equipoise.adapters.prometheus.discover import find
+    from equipoise.adapters.prometheus.metrics import PrometheusMetrics
+    from equipoise.adapters.prometheus.settings import Limits
+    from equipoise.adapters.prometheus.transport import Direct
 
     try:
         limits = Limits(timeout_seconds=parse_seconds(options.timeout))
@@ -84,16 +89,22 @@ def prometheus_metrics(client: Client, options: PrometheusOptions) -> "Prometheu
         raise BadInput(f"--prometheus-timeout: {error}") from error
     matchers = _pairs("--prometheus-matcher", options.matchers)
     if options.url is None:
-        return PrometheusMetrics(discover(client, limits), matchers=matchers)
-    settings = Settings(
-        url=options.url,
+        return PrometheusMetrics(prometheus.Client(find(client).transport, limits), extra_matchers=matchers)
+    transport = Direct(_prometheus_settings(options, options.url), limits.concurrency_max)
+    return PrometheusMetrics(prometheus.Client(transport, limits), extra_matchers=matchers)
+
+
+def _prometheus_settings(options: PrometheusOptions, url: str) -> "Settings":
+    from equipoise.adapters.prometheus.settings import Settings
+
+    return Settings(
+        url=url,
         bearer_token_file=options.token_file,
         username=options.user,
         password=_secret(options.password_file),
         ca_file=options.ca_file,
         headers=_pairs("--prometheus-header", options.headers),
     )
-    return PrometheusMetrics(open_client(settings, limits), matchers=matchers)
 
 
 def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:

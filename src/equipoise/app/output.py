@@ -35,6 +35,9 @@ def print_plan(balancer: str, decisions: Sequence[Decision], form: Format) -> No
     from rich.console import Console
 
     console = Console(highlight=False)
+    if not decisions:
+        console.print("There is nothing to decide: no workload here has what this balancer looks at.")
+        return
     console.print(plan_table(decisions))
     acting = sum(bool(decision.actions) for decision in decisions)
     held = sum(bool(decision.held) for decision in decisions)

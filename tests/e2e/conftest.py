@@ -1,0 +1,148 @@
+"""The real neighbours as fixtures. They are started once, when the first test needs them."""
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.testbed import (
+    ControlPlane,
+    Kwok,
+    MetricsServer,
+    Prometheus,
+    StartControlPlane,
+    StartPrometheus,
+    Unavailable,
+    wait_until,
+)
+from tests.testbed.scenes import namespaced
+
+Offered = Callable[[], AbstractContextManager[None]]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark everything in this folder."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker("e2e")
+
+
+@pytest.fixture(scope="session")
+def offered(pytestconfig: pytest.Config) -> Offered:
+    """A context to start neighbours in: skips where the machine cannot provide one.
+
+    Where it has been promised that the machine can, it fails instead. A first build takes minutes, so what
+    the testbed says is shown at once, not captured.
+    """
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+
+    @contextmanager
+    def context() -> Iterator[None]:
+        try:
+            with capture.global_and_fixture_disabled() if capture else nullcontext():
+                yield
+        except Unavailable as missing:
+            if os.environ.get("CI") == "true" or os.environ.get("EQUIPOISE_E2E_REQUIRE") == "1":
+                pytest.fail(str(missing), pytrace=False)
+            pytest.skip(str(missing))
+
+    return context
+
+
+@pytest.fixture(scope="session")
+def bed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the shared neighbours: data, certificates, logs."""
+    return tmp_path_factory.mktemp("testbed")
+
+
+@pytest.fixture(scope="session")
+def control_plane(offered: Offered, bed: Path) -> Iterator[ControlPlane]:
+    """A whole control plane, shared by all tests: keep to your own `namespace`."""
+    with ExitStack() as stack:
+        with offered():
+            started = stack.enter_context(ControlPlane(bed))
+        yield started
+
+
+@pytest.fixture(scope="session")
+def kwok(offered: Offered, control_plane: ControlPlane, bed: Path) -> Iterator[Kwok]:
+    """Three nodes, `kwok-1` to `kwok-3`, whose pods run at once and use what a test says."""
+    with ExitStack() as stack:
+        with offered():
+            started = Kwok(control_plane, bed)
+            stack.callback(started.stop)
+            started.start()
+            for number in (1, 2, 3):
+                started.add_node(f"kwok-{number}")
+        yield started
+
+
+@pytest.fixture(scope="session")
+def metrics_server(
+    offered: Offered, control_plane: ControlPlane, kwok: Kwok, bed: Path
+) -> Iterator[MetricsServer]:
+    """What the real HPA controller reads usage from."""
+    with ExitStack() as stack:
+        with offered():
+            started = MetricsServer(control_plane, bed)
+            stack.callback(started.stop)
+            started.start()
+        yield started
+
+
+@pytest.fixture(scope="session")
+def prometheus(offered: Offered, kwok: Kwok, bed: Path) -> Iterator[Prometheus]:
+    """Scrapes the shared kwok nodes every second."""
+    with ExitStack() as stack:
+        with offered():
+            started = Prometheus(bed, kwok=kwok)
+            stack.callback(started.stop)
+            started.start()
+        yield started
+
+
+@pytest.fixture
+def start_control_plane(offered: Offered, tmp_path: Path) -> Iterator[StartControlPlane]:
+    """Starts control planes of a test's own, to be broken at will; takes the options of `ControlPlane`."""
+    with ExitStack() as stack:
+
+        def start(**options: Any) -> ControlPlane:
+            folder = tmp_path / f"control-plane-{secrets.token_hex(2)}"
+            with offered():
+                return stack.enter_context(ControlPlane(folder, **options))
+
+        yield start
+
+
+@pytest.fixture
+def start_prometheus(offered: Offered, tmp_path: Path) -> Iterator[StartPrometheus]:
+    """Starts Prometheus servers of a test's own; takes the options of `Prometheus`, and a `backfill` text."""
+    with ExitStack() as stack:
+
+        def start(backfill: str | None = None, **options: Any) -> Prometheus:
+            with offered():
+                started = Prometheus(tmp_path / f"prometheus-{secrets.token_hex(2)}", **options)
+                stack.callback(started.stop)
+                if backfill is not None:
+                    started.backfill(backfill)
+                started.start()
+            return started
+
+        yield start
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> Iterator[str]:
+    """A namespace of a test's own, deleted afterwards."""
+    name = f"test-{secrets.token_hex(4)}"
+    control_plane.apply(namespaced(name))
+    path = f"/api/v1/namespaces/{name}"
+    account = f"{path}/serviceaccounts/default"
+    wait_until(lambda: control_plane.api.answers(account), f"the service account of {name}", 15)
+    yield name
+    control_plane.api.delete(path)

@@ -1,0 +1,181 @@
+"""`rotation plan` and `doctor` on the real API server, the real Prometheus, the real metrics-server."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from tests.cli.running import equipoise
+from tests.testbed import ControlPlane, Kwok, MetricsServer, Prometheus, StartPrometheus, wait_until
+from tests.testbed.scenes import SIX_LOADS, history, six_pods
+
+LETTERS = "ABCDEF"
+
+
+def _plan(control_plane: ControlPlane, namespace: str, *arguments: str) -> dict[str, Any]:
+    done = equipoise(
+        *("rotation", "plan", "web", "-n", namespace, "-o", "json"),
+        *("--kubeconfig", str(control_plane.kubeconfig), "--set", "minPodAge=0s", *arguments),
+    )
+    assert done.returncode == 0, done.stderr
+    (decision,) = json.loads(done.stdout)["decisions"]
+    assert isinstance(decision, dict)
+    return decision
+
+
+def _letters(decision: dict[str, Any], pods: dict[str, str]) -> str:
+    names = {name: letter for letter, name in pods.items()}
+    return "".join(names[action["pod"]] for action in decision["actions"])
+
+
+@pytest.fixture
+def six(control_plane: ControlPlane, kwok: Kwok, namespace: str) -> dict[str, str]:
+    """The seed's six pods, made by the real controllers, by letter."""
+    return six_pods(control_plane, kwok, namespace=namespace)
+
+
+@pytest.fixture
+def measured(
+    control_plane: ControlPlane,
+    kwok: Kwok,
+    namespace: str,
+    six: dict[str, str],
+    start_prometheus: StartPrometheus,
+) -> Prometheus:
+    """A Prometheus that has seen the six for an hour, and goes on scraping them."""
+    loads = dict(zip(six.values(), SIX_LOADS, strict=True))
+    past = history(control_plane, kwok, namespace, loads, until=time.time())
+    server = start_prometheus(backfill=past, kwok=kwok)
+    fresh = f'timestamp(container_cpu_usage_seconds_total{{namespace="{namespace}"}}) > time() - 10'
+    server.wait_for(fresh, len(six))
+    return server
+
+
+def test_the_seeds_six_pods_on_a_real_cluster_give_the_seeds_decision(
+    control_plane: ControlPlane, namespace: str, six: dict[str, str], measured: Prometheus
+) -> None:
+    """Read from the API server and Prometheus: A, B, F, E, for 34.8 % but for the noise of scraping."""
+    decision = _plan(control_plane, namespace, "--prometheus-url", measured.url)
+    assert decision["reason"] == "Rotate"
+    assert _letters(decision, six) == "ABFE"
+    assert decision["subject"] == f"{namespace}/web"
+    numbers = decision["numbers"]
+    assert numbers["target_cores"] == 0.7
+    assert numbers["threshold_cores"] == 1.05
+    assert numbers["improvement_percent"] == pytest.approx(34.78, abs=1.0)
+    uids = {
+        pod["metadata"]["name"]: pod["metadata"]["uid"]
+        for pod in control_plane.api.items(f"/api/v1/namespaces/{namespace}/pods")
+    }
+    assert all(action["uid"] == uids[action["pod"]] for action in decision["actions"])
+
+
+def test_young_pods_are_not_judged_by_default(
+    control_plane: ControlPlane, namespace: str, six: dict[str, str], measured: Prometheus
+) -> None:
+    """Ten minutes must pass before a pod's usage says something about the pod."""
+    del six
+    done = equipoise(
+        *("rotation", "plan", "-n", namespace, "-o", "json", "--kubeconfig", str(control_plane.kubeconfig)),
+        *("--prometheus-url", measured.url),
+    )
+    (decision,) = json.loads(done.stdout)["decisions"]
+    assert decision["reason"] == "NoHotPods"
+    assert decision["numbers"]["candidates"] == 0
+
+
+def test_a_matcher_of_another_cluster_leaves_nothing_known(
+    control_plane: ControlPlane, namespace: str, six: dict[str, str], measured: Prometheus
+) -> None:
+    """Extra matchers are on every query: the samples of this cluster are not another's."""
+    del six
+    decision = _plan(
+        control_plane, namespace, "--prometheus-url", measured.url, "--prometheus-matcher", "cluster=other"
+    )
+    assert decision["reason"] == "MetricsIncomplete"
+    assert decision["numbers"]["pods_unknown"] == 6
+
+
+def test_the_lag_gate_asks_the_real_prometheus(
+    control_plane: ControlPlane, namespace: str, six: dict[str, str], measured: Prometheus
+) -> None:
+    """At the threshold it holds; below it lets go; no answer holds."""
+    del six
+    for query, reason in [
+        ("vector(1000)", "HeldByLag"),
+        ("vector(999)", "Rotate"),
+        ("no_such_metric", "HeldByLag"),
+    ]:
+        decision = _plan(
+            *(control_plane, namespace, "--prometheus-url", measured.url),
+            *("--set", "kafkaLag.enabled=true", "--set", f"kafkaLag.query={query}"),
+        )
+        assert decision["reason"] == reason, query
+        assert len(decision["held"]) == (4 if reason == "HeldByLag" else 0)
+
+
+def test_metrics_server_is_the_second_source(
+    control_plane: ControlPlane, namespace: str, six: dict[str, str], metrics_server: MetricsServer
+) -> None:
+    """Without a Prometheus in the cluster, usage comes from metrics.k8s.io, and the command says so."""
+    del metrics_server
+    path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods"
+
+    def is_settled() -> bool:
+        found = {
+            item["metadata"]["name"]: item["containers"][0]["usage"]["cpu"]
+            for item in control_plane.api.items(path)
+        }
+        cores = [
+            int(found[pod].removesuffix("n") or 0) / 1e9 if found.get(pod, "").endswith("n") else 0.0
+            for pod in six.values()
+        ]
+        return cores == pytest.approx(list(SIX_LOADS), rel=0.03)
+
+    wait_until(is_settled, "metrics-server to see the six loads", 90)
+    done = equipoise(
+        *("rotation", "plan", "web", "-n", namespace, "-o", "json", "--set", "minPodAge=0s"),
+        *("--kubeconfig", str(control_plane.kubeconfig)),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("warning: no Prometheus was found")
+    assert "metrics.k8s.io" in done.stderr
+    (decision,) = json.loads(done.stdout)["decisions"]
+    assert _letters(decision, six) == "ABFE"
+    assert decision["numbers"]["improvement_percent"] == pytest.approx(34.78, abs=1.5)
+
+
+def _checks(control_plane: ControlPlane, *arguments: str) -> tuple[int, dict[str, dict[str, str]]]:
+    done = equipoise("doctor", "-o", "json", *arguments)
+    del control_plane
+    return done.returncode, {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+
+
+def test_the_doctor_finds_a_healthy_cluster_healthy(
+    control_plane: ControlPlane, namespace: str, six: dict[str, str], measured: Prometheus
+) -> None:
+    """Every line is ok, or says its remedy."""
+    del namespace, six
+    status, checks = _checks(
+        control_plane, "--kubeconfig", str(control_plane.kubeconfig), "--prometheus-url", measured.url
+    )
+    for name in ("cluster", "clock", "rights", "eviction", "prometheus-server", "prometheus-clock"):
+        assert checks[name]["status"] == "ok", checks[name]
+    assert "v1.35" in checks["cluster"]["sentence"]
+    assert "Prometheus 2." in checks["prometheus-server"]["sentence"]
+    assert all(check["remedy"] for check in checks.values() if check["status"] != "ok")
+    del status
+
+
+def test_the_doctor_names_the_right_that_is_missing(control_plane: ControlPlane, namespace: str) -> None:
+    """A service account without a role: the exact rule to grant, and exit status 1."""
+    control_plane.apply(
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody", "namespace": namespace}}
+    )
+    config = control_plane.kubeconfig_for("nobody", {"token": control_plane.token(namespace, "nobody")})
+    done = equipoise("doctor", "-n", namespace, "--kubeconfig", str(config), environment={"COLUMNS": "200"})
+    assert done.returncode == 1
+    assert "May not list pods" in done.stdout
+    assert 'resources: ["pods"], verbs: ["list"]' in done.stdout
+    assert done.stderr.startswith("error: ")

@@ -1,0 +1,96 @@
+"""`python -m tests.testbed up` leaves the neighbours running; `build` only builds them."""
+
+import argparse
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.testbed import ControlPlane, Kwok, MetricsServer, NotInTime, Prometheus, Unavailable, binary
+from tests.testbed.cache import folder, say
+from tests.testbed.parts import DAILY, PARTS
+from tests.testbed.scenes import SIX_LOADS, history, six_pods
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.testbed", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("up", help="start everything and an example workload, until Ctrl-C")
+    build = commands.add_parser("build", help="build what is not built yet")
+    build.add_argument("names", nargs="*", metavar="NAME", default=DAILY, help=f"any of: {', '.join(PARTS)}")
+    args = parser.parse_args()
+    try:
+        if args.command == "build":
+            build_all(args.names)
+        else:
+            up()
+    except KeyboardInterrupt:
+        return 0
+    except (Unavailable, NotInTime) as error:
+        say(str(error))
+        return 1
+    return 0
+
+
+def build_all(names: list[str]) -> None:
+    """Build these parts, and say how long each took."""
+    unknown = sorted(set(names) - set(PARTS))
+    if unknown:
+        raise Unavailable(f"there is no part called {', '.join(unknown)}; there are: {', '.join(PARTS)}")
+    began = time.monotonic()
+    for name in names:
+        before = time.monotonic()
+        path = binary(name)
+        print(f"{name:<26} {time.monotonic() - before:6.1f} s  {path}", flush=True)
+    print(f"{'all':<26} {time.monotonic() - began:6.1f} s  {folder()}")
+
+
+def up() -> None:
+    """Start everything with an example workload, and wait for Ctrl-C."""
+    work = Path(tempfile.mkdtemp(prefix="equipoise-testbed-"))
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, work, ignore_errors=True)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        say("starting the control plane")
+        control_plane = stack.enter_context(ControlPlane(work))
+        kwok = Kwok(control_plane, work)
+        stack.callback(kwok.stop)
+        kwok.start()
+        for number in (1, 2, 3):
+            kwok.add_node(f"kwok-{number}")
+        pods = six_pods(control_plane, kwok, namespace="shop")
+        loads = dict(zip(pods.values(), SIX_LOADS, strict=True))
+        prometheus = Prometheus(work, kwok=kwok)
+        stack.callback(prometheus.stop)
+        prometheus.backfill(history(control_plane, kwok, "shop", loads, until=time.time()))
+        prometheus.start()
+        metrics_server = MetricsServer(control_plane, work)
+        stack.callback(metrics_server.stop)
+        metrics_server.start()
+        say("waiting for the first measurements")
+        prometheus.wait_for('rate(container_cpu_usage_seconds_total{namespace="shop"}[5s])', count=6)
+        metrics_server.wait_for_pods("shop", 6)
+        print(_welcome(control_plane, prometheus), flush=True)
+        signal.pause()
+
+
+def _welcome(control_plane: ControlPlane, prometheus: Prometheus) -> str:
+    python = Path(sys.executable)
+    return f"""
+kubeconfig      {control_plane.kubeconfig}
+Prometheus      {prometheus.url}
+example         Deployment web in namespace shop, six pods, HPA keda-hpa-web at 70 %, one PDB
+
+Try, in another terminal:
+  {binary("kubectl")} --kubeconfig {control_plane.kubeconfig} -n shop get pods,hpa,pdb
+  {python.with_name("equipoise")} rotation plan web -n shop \\
+      --kubeconfig {control_plane.kubeconfig} --prometheus-url {prometheus.url}
+
+Ctrl-C ends everything."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""The list of what the testbed can build. One row per binary: adding one is adding a row."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+KUBERNETES: Final = "1.35.8"
+
+_KUBERNETES_STAMP: Final = (
+    f"-X k8s.io/component-base/version.gitVersion=v{KUBERNETES} "
+    "-X k8s.io/component-base/version.gitMajor=1 "
+    "-X k8s.io/component-base/version.gitMinor=35 "
+    f"-X k8s.io/client-go/pkg/version.gitVersion=v{KUBERNETES}"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoPart:
+    """A command that is built from Go modules."""
+
+    name: str
+    version: str
+    package: str
+    acceptable: str
+    """What the answer to `version_question` must match for a ready binary to be taken."""
+    version_question: tuple[str, ...] = ("--version",)
+    stamp: str = ""
+    module: str
+    """The folder under `go/` whose go.mod and go.sum say what goes into it."""
+    cost: str
+    """How long a first build takes here, for a person who waits."""
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.name}-{self.version}"
+
+    def accepts(self, answer: str) -> bool:
+        return re.search(self.acceptable, answer) is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DebianPart:
+    """A command that is unpacked from a Debian package; nothing is installed on the host."""
+
+    name: str
+    package: str
+    path: str
+    acceptable: str
+    version_question: tuple[str, ...] = ("--version",)
+
+    def accepts(self, answer: str) -> bool:
+        return re.search(self.acceptable, answer) is not None
+
+
+def _kubernetes(name: str, cost: str) -> GoPart:
+    return GoPart(
+        name=name,
+        version=KUBERNETES,
+        package=f"k8s.io/kubernetes/cmd/{name}",
+        acceptable=r"\bv1\.35\.\d+\b",
+        version_question=("version", "--client") if name == "kubectl" else ("--version",),
+        stamp=_KUBERNETES_STAMP,
+        module="kubernetes",
+        cost=cost,
+    )
+
+
+PARTS: Final[dict[str, GoPart | DebianPart]] = {
+    part.name: part
+    for part in (
+        GoPart(
+            name="etcd",
+            version="3.6.16",
+            package="go.etcd.io/etcd/server/v3",
+            module="etcd",
+            acceptable=r"etcd Version: 3\.[56]\.\d+",
+            cost="30 s",
+        ),
+        _kubernetes("kube-apiserver", "4 min"),
+        _kubernetes("kube-controller-manager", "1 min"),
+        _kubernetes("kube-scheduler", "10 s"),
+        _kubernetes("kubectl", "20 s"),
+        _kubernetes("kubelet", "20 s"),
+        GoPart(
+            name="kwok",
+            version="0.8.0",
+            package="sigs.k8s.io/kwok/cmd/kwok",
+            module="nodes",
+            acceptable=r"\bv?0\.8\.\d+\b",
+            cost="2 min",
+        ),
+        GoPart(
+            name="metrics-server",
+            version="0.9.0",
+            package="sigs.k8s.io/metrics-server/cmd/metrics-server",
+            module="nodes",
+            acceptable=r"^v0\.9\.\d+\b",
+            stamp="-X k8s.io/client-go/pkg/version.gitVersion=v0.9.0",
+            cost="2 min",
+        ),
+        DebianPart(
+            name="prometheus",
+            package="prometheus",
+            path="usr/bin/prometheus",
+            acceptable=r"prometheus, version (2\.(4[2-9]|5\d)|3\.\d+)\.",
+        ),
+        DebianPart(
+            name="promtool",
+            package="prometheus",
+            path="usr/bin/promtool",
+            acceptable=r"promtool, version (2\.(4[2-9]|5\d)|3\.\d+)\.",
+        ),
+    )
+}
+
+DAILY: Final = tuple(name for name in PARTS if name != "kubelet")
+"""What the end-to-end tests need today."""
