@@ -86,7 +86,7 @@ example         Deployment web in namespace shop, six pods, HPA keda-hpa-web at 
 
 Try, in another terminal:
   {binary("kubectl")} --kubeconfig {control_plane.kubeconfig} -n shop get pods,hpa,pdb
-  {python.with_name("equipoise")} rotation plan web -n shop \\
+  {python.with_name("equipoise")} rotation plan web -n shop --set minPodAge=0s \\
       --kubeconfig {control_plane.kubeconfig} --prometheus-url {prometheus.url}
 
 Ctrl-C ends everything."""

@@ -70,7 +70,7 @@ def history(
             "pod": pod,
         }
         name = "container_cpu_usage_seconds_total{" + ",".join(f'{k}="{v}"' for k, v in labels.items()) + "}"
-        ages = range(seconds, 0, -5)
+        ages = range(seconds, -1, -5)
         lines += [f"{name} {cores * (seconds - age):.3f} {until - age:.3f}" for age in ages]
     return "\n".join([*lines, "# EOF", ""])
 
