@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from equipoise.model.cluster import Hpa, Node, Pdb, Pod, Workload
-    from equipoise.model.references import WorkloadRef
+    from equipoise.model.references import ObjectRef, PodRef, StoreKey, WorkloadRef
 
 
 class Clock(Protocol):
@@ -81,4 +82,96 @@ class Metrics(Protocol):
         ...
 
 
-__all__ = ["Clock", "Cluster", "CpuUsage", "Metrics"]
+class EvictionResult(StrEnum):
+    """What the API server said to an eviction."""
+
+    ACCEPTED = "Accepted"
+    BLOCKED = "Blocked"
+    """A PodDisruptionBudget forbids it now (429): wait, never delete."""
+    GONE = "Gone"
+    """No pod of that name and UID is there any more."""
+    REFUSED = "Refused"
+    """It will not be allowed however often it is asked (403, several budgets on one pod, bad request)."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionAnswer:
+    """The answer to one eviction. Silence is no answer: it raises, and the outcome is unknown."""
+
+    result: EvictionResult
+    detail: str = ""
+    retry_after_seconds: float | None = None
+
+
+class Actuator(Protocol):
+    """Changes to a cluster: one at a time, each with what it must not surprise."""
+
+    def evict(
+        self, pod: PodRef, *, grace_seconds: int | None = None, is_dry_run: bool = False
+    ) -> EvictionAnswer:
+        """Evict exactly this incarnation of a pod; without a grace period, its own."""
+        ...
+
+    def record_event(self, about: ObjectRef, reason: str, sentence: str, *, is_warning: bool = False) -> None:
+        """Attach one sentence to an object, where `kubectl describe` shows it."""
+        ...
+
+
+class StoreConflict(Exception):  # noqa: N818 - reads as a fact
+    """Somebody else wrote in between: read again, decide again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a store holds under a key. The version of an absent entry is empty."""
+
+    data: Mapping[str, Any]
+    version: str = ""
+
+
+class Store(Protocol):
+    """Memory that outlives us: small documents, written by compare-and-swap."""
+
+    def read(self, key: StoreKey) -> Stored:
+        """Read an entry; an absent one is empty, with an empty version."""
+        ...
+
+    def write(self, key: StoreKey, data: Mapping[str, Any], version: str) -> Stored:
+        """Write an entry if it still has this version, else raise StoreConflict."""
+        ...
+
+
+class Leadership(Protocol):
+    """Whether we, and nobody else, may act."""
+
+    def epoch(self) -> int | None:
+        """Give the Lease transition that we lead in, or None when we do not lead or can't be sure.
+
+        It is asked right before every action, and is answered from the monotonic time since the last
+        renewal: a process that was stopped for longer than the lease gets None, not an old belief.
+        """
+        ...
+
+
+class Pauses(Protocol):
+    """Where people have said stop."""
+
+    def pause_of(self, namespace: str) -> str | None:
+        """Say who or what paused this namespace, or None; not knowing raises, and nothing is done."""
+        ...
+
+
+__all__ = [
+    "Actuator",
+    "Clock",
+    "Cluster",
+    "CpuUsage",
+    "EvictionAnswer",
+    "EvictionResult",
+    "Leadership",
+    "Metrics",
+    "Pauses",
+    "Store",
+    "StoreConflict",
+    "Stored",
+]

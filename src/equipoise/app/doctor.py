@@ -15,6 +15,7 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
 def doctor(
+    command: typer.Context,
     namespace: options.Namespace = None,
     output: options.Output = Format.TABLE,
     kubeconfig: options.Kubeconfig = None,
@@ -30,19 +31,9 @@ def doctor(
 ) -> None:
     """Check rights, kinds, other controllers, metrics and clocks; one line each, with the remedy."""
     from equipoise.app.checks import examine
-    from equipoise.app.live import Neighbours, PrometheusOptions
+    from equipoise.app.live import Neighbours
 
-    prometheus = PrometheusOptions(
-        url=prometheus_url,
-        token_file=prometheus_token_file,
-        user=prometheus_user,
-        password_file=prometheus_password_file,
-        ca_file=prometheus_ca,
-        headers=tuple(prometheus_header or ()),
-        matchers=tuple(prometheus_matcher or ()),
-        timeout=prometheus_timeout,
-    )
-    checks = examine(Neighbours(kubeconfig, context, "auto", prometheus), namespace)
+    checks = examine(Neighbours.from_options(command.params), namespace)
     if output is Format.TABLE:
         _print_table(checks)
     else:

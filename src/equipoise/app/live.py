@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,25 @@ class Neighbours:
     metrics_from: str = "auto"
     prometheus: PrometheusOptions = field(default_factory=PrometheusOptions)
 
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> "Neighbours":
+        """Take what the commands share from the parsed options of one of them."""
+        return cls(
+            options["kubeconfig"],
+            options["context"],
+            options.get("metrics_from", "auto"),
+            PrometheusOptions(
+                url=options["prometheus_url"],
+                token_file=options["prometheus_token_file"],
+                user=options["prometheus_user"],
+                password_file=options["prometheus_password_file"],
+                ca_file=options["prometheus_ca"],
+                headers=tuple(options["prometheus_header"] or ()),
+                matchers=tuple(options["prometheus_matcher"] or ()),
+                timeout=options["prometheus_timeout"],
+            ),
+        )
+
     def client(self) -> Client:
         """Open a session to the cluster."""
         return connect(self.kubeconfig, self.context)
@@ -77,21 +96,16 @@ def resource_metrics(client: Client) -> Metrics:
 
 def prometheus_metrics(client: Client, options: PrometheusOptions) -> "PrometheusMetrics":
     """Reach Prometheus by its address, or find it in the cluster."""
-    from equipoise.adapters.prometheus import client as prometheus
-    from equipoise.adapters.prometheus.discover import find
-    from equipoise.adapters.prometheus.metrics import PrometheusMetrics
+    from equipoise.adapters.prometheus.connect import connect as connect_prometheus
     from equipoise.adapters.prometheus.settings import Limits
-    from equipoise.adapters.prometheus.transport import Direct
 
     try:
         limits = Limits(timeout_seconds=parse_seconds(options.timeout))
     except ValueError as error:
         raise BadInput(f"--prometheus-timeout: {error}") from error
+    where = client if options.url is None else _prometheus_settings(options, options.url)
     matchers = _pairs("--prometheus-matcher", options.matchers)
-    if options.url is None:
-        return PrometheusMetrics(prometheus.Client(find(client).transport, limits), extra_matchers=matchers)
-    transport = Direct(_prometheus_settings(options, options.url), limits.concurrency_max)
-    return PrometheusMetrics(prometheus.Client(transport, limits), extra_matchers=matchers)
+    return connect_prometheus(where, limits=limits, extra_matchers=matchers)
 
 
 def _prometheus_settings(options: PrometheusOptions, url: str) -> "Settings":

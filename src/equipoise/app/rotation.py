@@ -12,6 +12,7 @@ app = typer.Typer(help="Hot and cold pods of an autoscaled workload.", no_args_i
 
 @app.command()
 def plan(
+    command: typer.Context,
     workloads: Annotated[
         list[str] | None,
         typer.Argument(
@@ -60,23 +61,9 @@ def plan(
         policy, seen = read_plan_file(read_yaml(file), file, below, above)
         print_plan("rotation", [decide(policy, seen)], output)
         return
-    from equipoise.app.live import Neighbours, PrometheusOptions, plan_rotation
+    from equipoise.app.live import Neighbours, plan_rotation
     from equipoise.model.validation import merged
 
-    neighbours = Neighbours(
-        kubeconfig,
-        context,
-        metrics_from,
-        PrometheusOptions(
-            url=prometheus_url,
-            token_file=prometheus_token_file,
-            user=prometheus_user,
-            password_file=prometheus_password_file,
-            ca_file=prometheus_ca,
-            headers=tuple(prometheus_header or ()),
-            matchers=tuple(prometheus_matcher or ()),
-            timeout=prometheus_timeout,
-        ),
-    )
+    neighbours = Neighbours.from_options(command.params)
     decisions = plan_rotation(merged(below, above), neighbours, namespace, all_namespaces, workloads or ())
     print_plan("rotation", decisions, output)

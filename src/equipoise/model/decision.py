@@ -35,18 +35,21 @@ class Decision(msgspec.Struct, frozen=True):
     held: tuple[Held, ...] = ()
     memory: dict[str, Any] = {}
 
-    def hold(self, reason: Reason) -> "Decision":
-        """Keep every action back for this reason; a decision without actions stays as it is."""
-        if not self.actions:
+    def hold(self, reason: Reason, after: int = 0) -> "Decision":
+        """Keep the actions back for this reason, but for the first few.
+
+        When none is left, the guard's reason becomes the decision's; a decision without actions stays as
+        it is.
+        """
+        if len(self.actions) <= after:
             return self
-        held = tuple(Held(action, reason.code) for action in self.actions)
+        kept, back = self.actions[:after], self.actions[after:]
+        held = self.held + tuple(Held(action, reason.code) for action in back)
         numbers = self.reason.numbers | reason.numbers
-        return msgspec.structs.replace(
-            self,
-            reason=Reason(reason.code, reason.sentence, numbers),
-            actions=(),
-            held=self.held + held,
-        )
+        why = Reason(self.reason.code, f"{self.reason.sentence} {reason.sentence}", numbers)
+        if not kept:
+            why = Reason(reason.code, reason.sentence, numbers)
+        return msgspec.structs.replace(self, reason=why, actions=kept, held=held)
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -18,7 +18,13 @@ class Code(StrEnum):
     NO_HPA = "NoHpa"
     AMBIGUOUS_HPA = "AmbiguousHpa"
     UNSUPPORTED_TARGET = "UnsupportedTarget"
+    HELD_BY_PAUSE = "HeldByPause"
+    HELD_BY_LEADER = "HeldByLeader"
+    HELD_BY_WINDOW = "HeldByWindow"
+    HELD_BY_COOLDOWN = "HeldByCooldown"
+    HELD_BY_BUDGET = "HeldByBudget"
     HELD_BY_LAG = "HeldByLag"
+    PDB_BLOCKED = "PdbBlocked"
 
 
 class Reason(msgspec.Struct, frozen=True):

@@ -43,3 +43,21 @@ class PodRef(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+class ObjectRef(NamedTuple):
+    """Any object, as an event names it."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str = ""
+
+
+class StoreKey(NamedTuple):
+    """Where memory is kept: what kind of memory, and of which workload."""
+
+    room: str
+    """Such as `ledger`."""
+    workload: WorkloadRef

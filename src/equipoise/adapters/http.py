@@ -1,0 +1,230 @@
+"""What every HTTP neighbour needs on top of urllib3: when to try again, TLS, and one clear clause.
+
+Nothing here sleeps or rolls dice by itself: `sleep` and `chance` are arguments.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import ssl
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import TypeVar
+
+import urllib3
+
+from equipoise.adapters.http_errors import AnswerTooLarge, explain, may_pass, never_connected, one_line
+from equipoise.model.errors import BadInput
+
+T = TypeVar("T")
+
+RETRIED_STATUSES = frozenset({429, 500, 502, 503, 504})
+"""What a server says when asking again may help. Every other 4xx would fail again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How often and how long to try again: exponential, with full jitter, bounded twice."""
+
+    attempts_max: int = 5
+    first_seconds: float = 0.25
+    delay_max_seconds: float = 10.0
+    retry_after_max_seconds: float = 30.0
+    total_max_seconds: float = 60.0
+
+    def delay_seconds(self, failures: int, chance: float) -> float:
+        """Give the wait after so many failures in a row; `chance` is in [0, 1).
+
+        The lowest tenth is cut off, so that a failing neighbour is never asked in a tight loop.
+        """
+        doublings = min(max(failures - 1, 0), 30)
+        ceiling = min(self.delay_max_seconds, self.first_seconds * 2.0**doublings)
+        return ceiling * (0.1 + 0.9 * chance)
+
+    def next_seconds(
+        self, failures: int, spent_seconds: float, chance: float, retry_after_seconds: float | None = None
+    ) -> float | None:
+        """Give the wait before the next attempt, or None when it is time to give up."""
+        if failures >= self.attempts_max:
+            return None
+        delay = self.delay_seconds(failures, chance)
+        if retry_after_seconds is not None:
+            asked = min(max(retry_after_seconds, 0.0), self.retry_after_max_seconds)
+            delay = asked + self.first_seconds * chance
+        return delay if spent_seconds + delay <= self.total_max_seconds else None
+
+
+NO_RETRIES = Backoff(attempts_max=1)
+
+
+@dataclass(frozen=True, slots=True)
+class TryAgain:
+    """A failure that may pass; the server may have said when to come back."""
+
+    after_seconds: float | None = None
+
+
+def parse_retry_after(text: str | None, now: float) -> float | None:
+    """Read a Retry-After header: seconds or an HTTP date. None when absent or unreadable."""
+    if not text:
+        return None
+    with suppress(ValueError):
+        seconds = float(text.strip())
+        return seconds if 0 <= seconds < float("inf") else None
+    with suppress(ValueError, TypeError, OverflowError):
+        return max(0.0, parsedate_to_datetime(text.strip()).timestamp() - now)
+    return None
+
+
+def with_retries(
+    attempt: Callable[[], T],
+    judge: Callable[[Exception], TryAgain | None],
+    backoff: Backoff | None = None,
+    *,
+    sleep: Callable[[float], object] = time.sleep,
+    chance: Callable[[], float] = random.random,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> T:
+    """Call until it works, until `judge` says that it won't, or until the backoff gives up.
+
+    The last exception is raised as it came.
+    """
+    backoff = backoff or Backoff()
+    failures, started = 0, monotonic()
+    while True:
+        try:
+            return attempt()
+        except Exception as error:
+            again = judge(error)
+            failures += 1
+            if again is None:
+                raise
+            delay = backoff.next_seconds(failures, monotonic() - started, chance(), again.after_seconds)
+            if delay is None:
+                raise
+        sleep(delay)
+
+
+def read_bounded(
+    response: urllib3.BaseHTTPResponse,
+    bytes_max: int,
+    *,
+    deadline: float | None = None,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> bytes:
+    """Read a body that was not preloaded, up to a size and (on the monotonic clock) a deadline.
+
+    A socket's read timeout starts anew with every byte; the deadline stops a server that drips.
+    """
+    parts: list[bytes] = []
+    size = 0
+    while part := response.read1(1 << 18):
+        size += len(part)
+        if size > bytes_max:
+            response.close()
+            raise AnswerTooLarge(f"an answer of more than {bytes_max} bytes")
+        if deadline is not None and monotonic() > deadline:
+            response.close()
+            raise TimeoutError("the answer did not end in time")
+        parts.append(part)
+    response.release_conn()
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def tls_context(
+    *,
+    ca_file: str | None = None,
+    ca_data: bytes | None = None,
+    cert_file: str | None = None,
+    cert_data: bytes | None = None,
+    key_file: str | None = None,
+    key_data: bytes | None = None,
+    insecure: bool = False,
+) -> ssl.SSLContext:
+    """Make a client's TLS context from files or PEM bytes; data wins over a file, as in kubectl."""
+    context = _trust(ca_file, ca_data)
+    # Python 3.13 asks more of a CA than Go does, and common cluster CAs fail it; a trusted
+    # certificate that is not a root is a trust anchor to Go as well.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    if insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    if cert_file or cert_data:
+        _load_client_certificate(context, cert_file, cert_data, key_file, key_data)
+    elif key_file or key_data:
+        raise BadInput("a client key was given without a client certificate")
+    return context
+
+
+def _trust(ca_file: str | None, ca_data: bytes | None) -> ssl.SSLContext:
+    try:
+        if ca_data is not None:
+            return ssl.create_default_context(cadata=ca_data.decode("ascii"))
+        return ssl.create_default_context(cafile=ca_file)
+    except (ssl.SSLError, ValueError) as error:
+        raise BadInput(f"{ca_file or 'CA data'}: not a PEM certificate") from error
+    except OSError as error:
+        raise BadInput(f"{ca_file}: {(error.strerror or str(error)).lower()}") from error
+
+
+def _load_client_certificate(
+    context: ssl.SSLContext,
+    cert_file: str | None,
+    cert_data: bytes | None,
+    key_file: str | None,
+    key_data: bytes | None,
+) -> None:
+    named = "client certificate data" if cert_data else cert_file
+    for path in (None if cert_data else cert_file, None if key_data else key_file):
+        if path is not None and not os.access(path, os.R_OK):
+            raise BadInput(f"{path}: {'cannot be read' if Path(path).exists() else 'no such file'}")
+    try:
+        with _as_path(cert_data, cert_file) as cert_path, _as_path(key_data, key_file) as key_path:
+            # An empty password keeps OpenSSL from asking on the terminal.
+            context.load_cert_chain(cert_path or "", key_path, password="")
+    except (ssl.SSLError, ValueError, OSError) as error:
+        reason = "the key does not belong to it" if "MISMATCH" in str(error) else "not PEM, or its key is not"
+        raise BadInput(f"{named}: cannot be used as a client certificate: {reason}") from error
+
+
+@contextmanager
+def _as_path(data: bytes | None, path: str | None) -> Iterator[str | None]:
+    """Lend PEM bytes as a path, since OpenSSL reads keys from files only; memory, not disk, where it can."""
+    if data is None:
+        yield path
+    elif hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("pem", os.MFD_CLOEXEC)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            yield f"/proc/self/fd/{descriptor}"
+    else:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(data)
+            file.flush()
+            yield file.name
+
+
+__all__ = [
+    "NO_RETRIES",
+    "RETRIED_STATUSES",
+    "AnswerTooLarge",
+    "Backoff",
+    "TryAgain",
+    "explain",
+    "may_pass",
+    "never_connected",
+    "one_line",
+    "parse_retry_after",
+    "read_bounded",
+    "tls_context",
+    "with_retries",
+]

@@ -1,0 +1,103 @@
+"""The last known state of one kind, and what changed: pure bookkeeping under a lock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Generic, NamedTuple, TypeVar
+
+from equipoise.adapters.kubernetes.kinds import Kind
+
+R = TypeVar("R")
+
+
+class ChangeType(StrEnum):
+    """What happened to an object."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+
+
+class Change(NamedTuple, Generic[R]):
+    """One change; a name that another object took over is a deletion and an addition."""
+
+    type: ChangeType
+    old: R | None
+    new: R | None
+
+
+class Cache(Generic[R]):
+    """Records by namespace and name. Reads from any thread; writes from the reflector's."""
+
+    def __init__(self, kind: Kind[R]) -> None:
+        self._key = kind.key
+        self._lock = threading.Lock()
+        self._records: dict[str, dict[str, R]] = {}
+
+    def __len__(self) -> int:
+        with self._lock:
+            return sum(len(records) for records in self._records.values())
+
+    def get(self, namespace: str, name: str) -> R | None:
+        """Give one record."""
+        with self._lock:
+            return self._records.get(namespace, {}).get(name)
+
+    def records(self, namespace: str | None = None) -> list[R]:
+        """Give all records, or those of a namespace, as they are now."""
+        with self._lock:
+            if namespace is not None:
+                return list(self._records.get(namespace, {}).values())
+            return [record for records in self._records.values() for record in records.values()]
+
+    def replace(self, records: Iterable[R]) -> list[Change[R]]:
+        """Take a whole list, and tell what changed since the last state: also what vanished unseen."""
+        fresh: dict[str, dict[str, R]] = {}
+        changes: list[Change[R]] = []
+        for record in records:
+            namespace, name = self._key(record)
+            old = self.get(namespace, name)
+            steps = _between(old, record)
+            fresh.setdefault(namespace, {})[name] = record if steps or old is None else old
+            changes += steps
+        gone = [
+            Change(ChangeType.DELETED, old, None)
+            for namespace, olds in self._records.items()
+            for name, old in olds.items()
+            if name not in fresh.get(namespace, {})
+        ]
+        with self._lock:
+            self._records = fresh
+        return gone + changes
+
+    def put(self, record: R) -> list[Change[R]]:
+        """Take an object that was added or modified."""
+        namespace, name = self._key(record)
+        with self._lock:
+            within = self._records.setdefault(namespace, {})
+            changes = _between(within.get(name), record)
+            within[name] = record
+        return changes
+
+    def drop(self, namespace: str, name: str) -> list[Change[R]]:
+        """Forget an object that was deleted."""
+        with self._lock:
+            within = self._records.get(namespace, {})
+            old = within.pop(name, None)
+            if not within:
+                self._records.pop(namespace, None)
+        return [] if old is None else [Change(ChangeType.DELETED, old, None)]
+
+
+def _between(old: R | None, new: R) -> list[Change[R]]:
+    if old is None:
+        return [Change(ChangeType.ADDED, None, new)]
+    if _identity(old)[0] != _identity(new)[0]:
+        return [Change(ChangeType.DELETED, old, None), Change(ChangeType.ADDED, None, new)]
+    return [] if _identity(old) == _identity(new) else [Change(ChangeType.MODIFIED, old, new)]
+
+
+def _identity(record: object) -> tuple[object, object]:
+    return getattr(record, "uid", None), getattr(record, "resource_version", None)

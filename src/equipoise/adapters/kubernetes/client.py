@@ -1,0 +1,387 @@
+"""A session with an API server: credentials, retries, bounded answers, one line for every failure."""
+
+from __future__ import annotations
+
+import http.client
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+import urllib3
+
+from equipoise import __version__
+from equipoise.adapters.http import (
+    NO_RETRIES,
+    RETRIED_STATUSES,
+    AnswerTooLarge,
+    Backoff,
+    TryAgain,
+    explain,
+    may_pass,
+    never_connected,
+    parse_retry_after,
+    read_bounded,
+    with_retries,
+)
+from equipoise.adapters.kubernetes.credentials import Credential, CredentialSource, source_for
+from equipoise.adapters.kubernetes.errors import (
+    ERROR_BODY_BYTES_MAX,
+    ApiError,
+    BadAnswer,
+    Unreachable,
+    api_error,
+    bad_answer,
+)
+from equipoise.adapters.kubernetes.kubeconfig import Target, find_target
+from equipoise.adapters.kubernetes.structs import AccessReview, Version
+from equipoise.adapters.kubernetes.wire import Wire
+
+T = TypeVar("T")
+Parameters = Mapping[str, str | int]
+
+OBJECT_BYTES_MAX = 16 * 1024 * 1024
+"""The most that one object may weigh; etcd itself takes no more than a few MiB."""
+FAILURES = (urllib3.exceptions.HTTPError, OSError, http.client.HTTPException, AnswerTooLarge)
+IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
+"""Sent again after any passing failure; other methods only when they cannot have had an effect."""
+MERGE_PATCH = "application/merge-patch+json"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long to wait and how much to hold."""
+
+    connect_seconds: float = 5.0
+    read_seconds: float = 30.0
+    """Between two pieces of an answer."""
+    answer_seconds: float = 120.0
+    """For a whole answer, which a server could drip for ever."""
+    connections_max: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Time and chance, as arguments."""
+
+    clock: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], object] = time.sleep
+    chance: Callable[[], float] = random.random
+
+
+class Client:
+    """One session. Threads may share it; `twin()` gives one with connections of its own."""
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        backoff: Backoff | None = None,
+        limits: Limits | None = None,
+        world: World | None = None,
+        credentials: CredentialSource | None = None,
+    ) -> None:
+        self.target = target
+        self.backoff = backoff or Backoff()
+        self.limits = limits or Limits()
+        self.world = world or World()
+        self._credentials = credentials or source_for(
+            target, clock=self.world.clock, monotonic=self.world.monotonic
+        )
+        self._wire = Wire(target.endpoint, self.limits.connections_max)
+        self._date: tuple[str, float] | None = None
+
+    @property
+    def address(self) -> str:
+        """How messages name the server."""
+        return self.target.endpoint.server
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that the context names."""
+        return self.target.namespace
+
+    def twin(
+        self, *, backoff: Backoff | None = None, sleep: Callable[[float], object] | None = None
+    ) -> Client:
+        """Give a session with the same identity and its own connections, which can be cut by itself."""
+        world = self.world
+        if sleep is not None:
+            world = World(world.clock, world.monotonic, sleep, world.chance)
+        return Client(
+            self.target,
+            backoff=backoff or self.backoff,
+            limits=self.limits,
+            world=world,
+            credentials=self._credentials,
+        )
+
+    def close(self) -> None:
+        """Give back idle connections."""
+        self._wire.close()
+
+    def cut(self) -> None:
+        """End the session at once, also under threads that wait for an answer."""
+        self._wire.cut()
+
+    def get(self, path: str, params: Parameters | None = None, *, bytes_max: int = OBJECT_BYTES_MAX) -> bytes:
+        """Read a path."""
+        return self.request("GET", path, params, bytes_max=bytes_max)
+
+    def get_as(self, kind: type[T], path: str, params: Parameters | None = None) -> T:
+        """Read a path and decode it."""
+        return self.decode(kind, self.get(path, params), f"GET {path}")
+
+    def post(self, path: str, body: object, params: Parameters | None = None, *, retry: bool = True) -> bytes:
+        """Create something. `retry=False` where the caller must judge, as with a refused eviction."""
+        return self.request("POST", path, params, body=body, retry=retry)
+
+    def put(self, path: str, body: object, params: Parameters | None = None, *, retry: bool = True) -> bytes:
+        """Replace something."""
+        return self.request("PUT", path, params, body=body, retry=retry)
+
+    def patch(
+        self,
+        path: str,
+        body: object,
+        params: Parameters | None = None,
+        *,
+        content_type: str = MERGE_PATCH,
+        retry: bool = True,
+    ) -> bytes:
+        """Change something."""
+        return self.request("PATCH", path, params, body=body, content_type=content_type, retry=retry)
+
+    def delete(
+        self, path: str, body: object = None, params: Parameters | None = None, *, retry: bool = True
+    ) -> bytes:
+        """Remove something; the body may hold preconditions."""
+        return self.request("DELETE", path, params, body=body, retry=retry)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        params: Parameters | None = None,
+        *,
+        body: object = None,
+        content_type: str = "application/json",
+        bytes_max: int = OBJECT_BYTES_MAX,
+        retry: bool = True,
+        is_idempotent: bool | None = None,
+    ) -> bytes:
+        """Ask until there is an answer, a refusal, or no hope; give the body of the answer."""
+        encoded = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
+        safe = method in IDEMPOTENT if is_idempotent is None else is_idempotent
+        return with_retries(
+            lambda: self._ask(method, path, params, encoded, content_type, bytes_max),
+            lambda error: _judge(error, is_idempotent=safe),
+            self.backoff if retry else NO_RETRIES,
+            sleep=self.world.sleep,
+            chance=self.world.chance,
+            monotonic=self.world.monotonic,
+        )
+
+    def request_raw(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str | int] | None = None,
+        fields: Mapping[str, str] | None = None,
+        timeout_seconds: float | None = None,
+        preload: bool = True,
+    ) -> urllib3.BaseHTTPResponse:
+        """Ask once and give any answer as it is: the transport for what lives behind the service proxy.
+
+        `fields` go as a form in the body. urllib3's exceptions pass; a 401 was tried twice.
+        """
+        body = None if fields is None else urlencode(fields).encode()
+        response = self._open(
+            method, path, params, body, "application/x-www-form-urlencoded", read_seconds=timeout_seconds
+        )
+        if preload:
+            response.read(cache_content=True)
+        return response
+
+    def stream(
+        self, path: str, params: Parameters | None = None, *, read_seconds: float
+    ) -> urllib3.BaseHTTPResponse:
+        """Open an answer that goes on, such as a watch; a silence of `read_seconds` ends it."""
+        request = f"GET {path}"
+        try:
+            response = self._open("GET", path, params, None, "", read_seconds=read_seconds)
+            self._refuse_unless_ok(response, request)
+        except FAILURES as error:
+            raise self.unreachable(error) from error
+        return response
+
+    def unreachable(self, error: Exception) -> Unreachable:
+        """Say why the server could not be spoken to."""
+        failure = Unreachable(explain(error, self.address))
+        failure.__cause__ = error
+        return failure
+
+    def decode(self, kind: type[T], body: bytes, request: str) -> T:
+        """Decode a body, or say in one line what it is instead."""
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise bad_answer(self.address, request, body, str(error)) from error
+
+    def can_i(
+        self, verb: str, group: str, resource: str, namespace: str | None = None, subresource: str = ""
+    ) -> bool:
+        """Ask whether we may do this; a namespace of None means in all of them."""
+        attributes = {"verb": verb, "group": group, "resource": resource, "subresource": subresource}
+        if namespace:
+            attributes["namespace"] = namespace
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        answer = self.decode(
+            AccessReview, self.request("POST", path, body=review, is_idempotent=True), f"POST {path}"
+        )
+        return answer.status.allowed
+
+    def server_version(self) -> str:
+        """Give the API server's version, such as v1.35.8."""
+        return self.get_as(Version, "/version").gitVersion
+
+    @property
+    def clock_ahead_seconds(self) -> float | None:
+        """How far the server's clock is ahead of ours, to about a second; None before any answer."""
+        if self._date is None:
+            return None
+        text, received_at = self._date
+        try:
+            return parsedate_to_datetime(text).timestamp() - received_at
+        except (ValueError, TypeError, OverflowError):
+            return None
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        params: Parameters | None,
+        body: bytes | None,
+        content_type: str,
+        bytes_max: int,
+    ) -> bytes:
+        request = f"{method} {path}"
+        try:
+            response = self._open(method, path, params, body, content_type)
+            self._refuse_unless_ok(response, request)
+            deadline = self.world.monotonic() + self.limits.answer_seconds
+            return read_bounded(response, bytes_max, deadline=deadline, monotonic=self.world.monotonic)
+        except AnswerTooLarge as error:
+            raise BadAnswer(f"{self.address} answered {request} with {error}") from error
+        except FAILURES as error:
+            raise self.unreachable(error) from error
+
+    def _open(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str | int] | None,
+        body: bytes | None,
+        content_type: str,
+        *,
+        read_seconds: float | None = None,
+    ) -> urllib3.BaseHTTPResponse:
+        """Send once, and once more with a new credential when the first is refused."""
+        target = f"{path}{'&' if '?' in path else '?'}{urlencode(params)}" if params else path
+        timeout = urllib3.Timeout(
+            connect=self.limits.connect_seconds, read=read_seconds or self.limits.read_seconds
+        )
+        credential = self._credentials.current()
+        response = self._send(method, target, credential, body, content_type, timeout)
+        if response.status == HTTPStatus.UNAUTHORIZED and self._credentials.renew(credential):
+            response.close()
+            response = self._send(method, target, self._credentials.current(), body, content_type, timeout)
+        return response
+
+    def _send(
+        self,
+        method: str,
+        target: str,
+        credential: Credential,
+        body: bytes | None,
+        content_type: str,
+        timeout: urllib3.Timeout,
+    ) -> urllib3.BaseHTTPResponse:
+        headers = self._headers(credential.authorization, content_type if body is not None else "")
+        response = self._wire.send(
+            method, target, headers=headers, body=body, timeout=timeout, certificate=credential.certificate
+        )
+        self._date = (response.headers.get("Date", ""), self.world.clock())
+        return response
+
+    def _headers(self, authorization: str | None, content_type: str) -> urllib3.HTTPHeaderDict:
+        headers = urllib3.HTTPHeaderDict(
+            {"User-Agent": f"equipoise/{__version__}", "Accept": "application/json"}
+        )
+        if authorization:
+            headers["Authorization"] = authorization
+        if content_type:
+            headers["Content-Type"] = content_type
+        for name, value in self.target.identity.impersonation:
+            headers.add(name, value)
+        return headers
+
+    def _refuse_unless_ok(self, response: urllib3.BaseHTTPResponse, request: str) -> None:
+        if HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
+            return
+        deadline = self.world.monotonic() + self.limits.read_seconds
+        body = _beginning(response, deadline, self.world.monotonic)
+        after = parse_retry_after(response.headers.get("Retry-After"), self.world.clock())
+        if location := response.get_redirect_location():
+            body = f"it points to {location}, which is not followed".encode()
+        raise api_error(self.address, request, response.status, body, after)
+
+
+def _beginning(response: urllib3.BaseHTTPResponse, deadline: float, monotonic: Callable[[], float]) -> bytes:
+    """Read as much of an error as is worth reading; a failure on the way leaves what was read."""
+    parts = bytearray()
+    try:
+        while len(parts) < ERROR_BODY_BYTES_MAX and monotonic() < deadline:
+            part = response.read1(ERROR_BODY_BYTES_MAX)
+            if not part:
+                response.release_conn()
+                return bytes(parts)
+            parts += part
+    except FAILURES:
+        pass
+    response.close()
+    return bytes(parts)
+
+
+def _judge(error: Exception, *, is_idempotent: bool) -> TryAgain | None:
+    """Tell a passing failure that is safe to meet with the same request from every other one."""
+    if isinstance(error, ApiError) and error.status in RETRIED_STATUSES:
+        came_with_a_time = error.status in {429, 503} and error.retry_after_seconds is not None
+        return TryAgain(error.retry_after_seconds) if is_idempotent or came_with_a_time else None
+    if isinstance(error, Unreachable):
+        cause = error.__cause__ or error
+        return TryAgain() if may_pass(cause) and (is_idempotent or never_connected(cause)) else None
+    return None
+
+
+def connect(
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Client:
+    """Find the cluster (see `kubeconfig.py` for the order) and open a session; nothing is sent yet."""
+    return Client(find_target(kubeconfig, context, environment=environment), **options)

@@ -1,0 +1,171 @@
+"""The `Cluster` port over an API server: by direct lists for a command, from caches for the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+from equipoise.adapters.kubernetes.client import Client
+from equipoise.adapters.kubernetes.decode import Decoder
+from equipoise.adapters.kubernetes.discovery import Discovery
+from equipoise.adapters.kubernetes.errors import ApiError, Unreachable
+from equipoise.adapters.kubernetes.kinds import (
+    DEPLOYMENTS,
+    HPAS,
+    NODES,
+    PDBS,
+    PODS,
+    REPLICASETS,
+    STATEFULSETS,
+    WORKLOADS,
+)
+from equipoise.adapters.kubernetes.lists import list_kind
+from equipoise.adapters.kubernetes.paths import path_of
+from equipoise.adapters.kubernetes.reflector import Reflector, Timings
+from equipoise.adapters.kubernetes.structs import RawScale
+from equipoise.model.cluster import Hpa, Node, Pdb, Pod, Workload
+from equipoise.model.references import WorkloadRef
+
+
+class KubernetesCluster:
+    """Asks the server anew for every call."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.discovery = Discovery(client)
+        self.decoder = Decoder()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What could not be read so far."""
+        return self.decoder.warnings.sentences()
+
+    def pods(self, namespace: str | None = None) -> Sequence[Pod]:
+        """List the pods."""
+        return list_kind(self.client, PODS, namespace, decoder=self.decoder).records
+
+    def nodes(self) -> Sequence[Node]:
+        """List the nodes."""
+        return list_kind(self.client, NODES, decoder=self.decoder).records
+
+    def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
+        """List the Deployments, StatefulSets and ReplicaSets without an owner."""
+        kinds = (DEPLOYMENTS, STATEFULSETS, REPLICASETS)
+        return [
+            w for kind in kinds for w in list_kind(self.client, kind, namespace, decoder=self.decoder).records
+        ]
+
+    def workload(self, ref: WorkloadRef) -> Workload | None:
+        """Read one workload: its own object where we know the kind, else its `scale`; else None."""
+        group, _, version = ref.api_version.rpartition("/")
+        kind = WORKLOADS.get(ref.kind) if group == "apps" else None
+        try:
+            if kind is not None:
+                path = path_of("apps", "v1", kind.plural, ref.namespace, ref.name)
+                return self.decoder.workload(self.client.get_as(kind.raw, path), ref.kind)
+            resource = self.discovery.find(ref.api_version, ref.kind)
+            if resource is None or not resource.has_scale or not resource.is_namespaced:
+                return None
+            path = path_of(group, version, resource.plural, ref.namespace, ref.name, "scale")
+            return self.decoder.scale(self.client.get_as(RawScale, path), ref)
+        except ApiError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return None
+            raise
+
+    def hpas(self, namespace: str | None = None) -> Sequence[Hpa]:
+        """List the HorizontalPodAutoscalers."""
+        return list_kind(self.client, HPAS, namespace, decoder=self.decoder).records
+
+    def pdbs(self, namespace: str | None = None) -> Sequence[Pdb]:
+        """List the PodDisruptionBudgets."""
+        return list_kind(self.client, PDBS, namespace, decoder=self.decoder).records
+
+
+class CachedCluster:
+    """Answers from reflectors. Before they have synced, it says so instead of showing an empty cluster."""
+
+    def __init__(
+        self, client: Client, *, namespace: str | None = None, timings: Timings | None = None
+    ) -> None:
+        self._direct = KubernetesCluster(client)
+        self._monotonic = client.world.monotonic
+        self._pods = Reflector(client, PODS, namespace=namespace, timings=timings)
+        self._nodes = Reflector(client, NODES, timings=timings)
+        self._hpas = Reflector(client, HPAS, namespace=namespace, timings=timings)
+        self._pdbs = Reflector(client, PDBS, namespace=namespace, timings=timings)
+        self._workloads = {
+            kind.name: Reflector(client, kind, namespace=namespace, timings=timings)
+            for kind in (DEPLOYMENTS, STATEFULSETS, REPLICASETS)
+        }
+        self.reflectors: tuple[Reflector[Any], ...] = (
+            self._pods,
+            self._nodes,
+            self._hpas,
+            self._pdbs,
+            *self._workloads.values(),
+        )
+
+    def start(self) -> None:
+        """Begin to list and watch."""
+        for reflector in self.reflectors:
+            reflector.start()
+
+    def stop(self, timeout_seconds: float = 5.0) -> bool:
+        """End all reflectors; tell whether all have ended in time."""
+        for reflector in self.reflectors:
+            reflector.stop(0.0)  # all at once, then wait for each
+        ended = [reflector.stop(timeout_seconds) for reflector in self.reflectors]
+        return all(ended)
+
+    def wait_until_synced(self, timeout_seconds: float) -> bool:
+        """Wait until every kind was listed once; tell whether it was in time."""
+        deadline = self._monotonic() + timeout_seconds
+        return all(r.synced.wait(max(0.0, deadline - self._monotonic())) for r in self.reflectors)
+
+    def age_seconds(self) -> float:
+        """Tell how old the oldest word of the server is; beyond a few minutes the caches are a guess."""
+        now = self._monotonic()
+        return max(reflector.last_contact_age_seconds(now) for reflector in self.reflectors)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What could not be read in the present state."""
+        return tuple(w for reflector in self.reflectors for w in reflector.decoder.warnings.sentences())
+
+    def pods(self, namespace: str | None = None) -> Sequence[Pod]:
+        """Give the pods."""
+        return _synced(self._pods).cache.records(namespace)
+
+    def nodes(self) -> Sequence[Node]:
+        """Give the nodes."""
+        return _synced(self._nodes).cache.records()
+
+    def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
+        """Give the Deployments, StatefulSets and ReplicaSets without an owner."""
+        return [
+            w for reflector in self._workloads.values() for w in _synced(reflector).cache.records(namespace)
+        ]
+
+    def workload(self, ref: WorkloadRef) -> Workload | None:
+        """Give one workload; kinds without a cache are read from the server."""
+        reflector = self._workloads.get(ref.kind) if ref.group == "apps" else None
+        if reflector is None:
+            return self._direct.workload(ref)
+        return _synced(reflector).cache.get(ref.namespace, ref.name)
+
+    def hpas(self, namespace: str | None = None) -> Sequence[Hpa]:
+        """Give the HorizontalPodAutoscalers."""
+        return _synced(self._hpas).cache.records(namespace)
+
+    def pdbs(self, namespace: str | None = None) -> Sequence[Pdb]:
+        """Give the PodDisruptionBudgets."""
+        return _synced(self._pdbs).cache.records(namespace)
+
+
+def _synced(reflector: Reflector[Any]) -> Reflector[Any]:
+    if not reflector.synced.is_set():
+        why = f": {reflector.last_error}" if reflector.last_error else ""
+        raise Unreachable(f"the {reflector.kind.plural} have not been listed yet{why}")
+    return reflector

@@ -1,0 +1,349 @@
+"""From the API's words to our records: small, shared where alike, and unknown where unreadable.
+
+A quantity or a time that cannot be read makes that one field unknown, and is counted; the rest of the list
+is not lost for it. A creation time that cannot be read counts as the far future: never old enough.
+Pod-level resources make the containers' requests unknown: the HPA then goes by the pod's own request.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import datetime
+from functools import lru_cache
+
+from equipoise.adapters.kubernetes.selectors import parse_selector, selector_of
+from equipoise.adapters.kubernetes.sharing import Pool, Warnings
+from equipoise.adapters.kubernetes.structs import (
+    Condition,
+    ContainerStatus,
+    LabelSelector,
+    Meta,
+    MetricSpec,
+    MetricTarget,
+    Quantities,
+    RawContainer,
+    RawHpa,
+    RawNode,
+    RawPdb,
+    RawPod,
+    RawScale,
+    RawWorkload,
+    Resources,
+)
+from equipoise.model.cluster import (
+    Container,
+    Hpa,
+    HpaMetric,
+    Node,
+    Owner,
+    Pdb,
+    Pod,
+    Requirement,
+    Selector,
+    Workload,
+)
+from equipoise.model.quantity import parse_bytes, parse_cores
+from equipoise.model.references import API_VERSIONS, WorkloadRef
+
+ANNOTATIONS_KEPT = frozenset(
+    {
+        "karpenter.sh/do-not-disrupt",
+        "cluster-autoscaler.kubernetes.io/safe-to-evict",
+        "descheduler.alpha.kubernetes.io/evict",
+        "descheduler.alpha.kubernetes.io/prefer-no-eviction",
+    }
+)
+"""Others' annotations that some balancer reads. Our own, below, are all kept; the rest would fill memory."""
+OWN_ANNOTATIONS = "equipoise.dev/"
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+NOTHING_MATCHES = Selector((Requirement("", "In", ()),))
+"""What stands for a selector that is absent or cannot be read where a record needs one: it selects no pod."""
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+class Decoder:
+    """Turns the API's objects into records, with the sharing and the warnings of one cache."""
+
+    def __init__(self, pool: Pool | None = None, warnings: Warnings | None = None) -> None:
+        self.pool = pool or Pool()
+        self.warnings = warnings or Warnings()
+
+    def pod(self, raw: RawPod) -> Pod:
+        """Turn a pod."""
+        meta, spec, status, share = raw.metadata, raw.spec, raw.status, self.pool.share
+        ready = _condition(status.conditions, "Ready")
+        target = _condition(status.conditions, "DisruptionTarget")
+        restarts, restarted_at = self._restarts(meta, status.containerStatuses, status.initContainerStatuses)
+        annotations = meta.annotations or {}
+        return Pod(
+            namespace=share(meta.namespace),
+            name=meta.name,
+            uid=meta.uid,
+            resource_version=meta.resourceVersion,
+            node=share(spec.nodeName),
+            phase=share(status.phase),
+            is_ready=ready is not None and ready.status == "True",
+            ready_since=self._time(meta, ready.lastTransitionTime) if ready else None,
+            created_at=self._created_at(meta),
+            deletion_at=self._time(meta, meta.deletionTimestamp),
+            owner=self._owner(meta),
+            labels=self._labels(meta),
+            annotations=self._annotations(meta),
+            containers=self._containers(meta, spec.containers, spec.initContainers, spec.resources),
+            restarts=restarts,
+            restarted_at=restarted_at,
+            priority=spec.priority or 0,
+            priority_class=share(spec.priorityClassName),
+            qos_class=share(status.qosClass),
+            has_local_storage=any(
+                v.emptyDir is not None or v.hostPath is not None for v in spec.volumes or ()
+            ),
+            is_mirror=MIRROR_ANNOTATION in annotations,
+            is_disruption_target=target is not None and target.status == "True",
+        )
+
+    def node(self, raw: RawNode) -> Node:
+        """Turn a node; a size that cannot be read is 0, which takes no pod."""
+        meta, sizes = raw.metadata, raw.status.allocatable or {}
+        ready = _condition(raw.status.conditions, "Ready")
+        return Node(
+            name=meta.name,
+            uid=meta.uid,
+            resource_version=meta.resourceVersion,
+            is_ready=ready is not None and ready.status == "True",
+            is_cordoned=bool(raw.spec.unschedulable),
+            cpu_cores=self._cores(meta, sizes) or 0.0,
+            memory_bytes=self._bytes(meta, sizes) or 0.0,
+            pods_max=int(self._bytes(meta, sizes, "pods") or 0),
+            labels=self._labels(meta),
+        )
+
+    def workload(self, raw: RawWorkload, kind: str) -> Workload:
+        """Turn a Deployment, StatefulSet or ReplicaSet, which has no updated replicas of its own."""
+        meta, status = raw.metadata, raw.status
+        return Workload(
+            ref=WorkloadRef(API_VERSIONS[kind], kind, meta.namespace, meta.name),
+            uid=meta.uid,
+            resource_version=meta.resourceVersion,
+            replicas_wanted=1 if raw.spec.replicas is None else raw.spec.replicas,
+            replicas_seen=status.replicas,
+            replicas_ready=status.readyReplicas,
+            replicas_updated=status.replicas if kind == "ReplicaSet" else status.updatedReplicas,
+            generation=meta.generation,
+            generation_observed=status.observedGeneration,
+            selector=self._selector(meta, raw.spec.selector, NOTHING_MATCHES) or NOTHING_MATCHES,
+            annotations=self._annotations(meta),
+            owner=self._owner(meta),
+        )
+
+    def scale(self, raw: RawScale, ref: WorkloadRef) -> Workload:
+        """Turn a `scale`, which knows neither readiness nor generations: what it sees counts as settled."""
+        selector = NOTHING_MATCHES
+        try:
+            selector = parse_selector(raw.status.selector) if raw.status.selector else NOTHING_MATCHES
+        except ValueError:
+            self.warnings.add("a selector that cannot be read", f"the scale of {ref}")
+        return Workload(
+            ref=ref,
+            uid=raw.metadata.uid,
+            resource_version=raw.metadata.resourceVersion,
+            replicas_wanted=raw.spec.replicas,
+            replicas_seen=raw.status.replicas,
+            replicas_ready=raw.status.replicas,
+            replicas_updated=raw.status.replicas,
+            generation=raw.metadata.generation,
+            generation_observed=raw.metadata.generation,
+            selector=selector,
+            annotations=(),
+        )
+
+    def hpa(self, raw: RawHpa) -> Hpa:
+        """Turn an HPA; it scales something in its own namespace."""
+        meta, spec, target = raw.metadata, raw.spec, raw.spec.scaleTargetRef
+        api_version = target.apiVersion or API_VERSIONS.get(target.kind, "")
+        return Hpa(
+            namespace=meta.namespace,
+            name=meta.name,
+            uid=meta.uid,
+            resource_version=meta.resourceVersion,
+            target=WorkloadRef(api_version, target.kind, meta.namespace, target.name),
+            replicas_min=1 if spec.minReplicas is None else spec.minReplicas,
+            replicas_max=spec.maxReplicas,
+            replicas_current=raw.status.currentReplicas,
+            replicas_desired=raw.status.desiredReplicas,
+            scaled_at=self._time(meta, raw.status.lastScaleTime),
+            metrics=tuple(self._metric(meta, metric) for metric in spec.metrics or ()),
+            annotations=self._annotations(meta),
+            labels=self._labels(meta),
+        )
+
+    def pdb(self, raw: RawPdb) -> Pdb:
+        """Turn a disruption budget; no selector selects nothing, an empty one everything (policy/v1).
+
+        One that cannot be read protects everything, to be safe.
+        """
+        meta, status = raw.metadata, raw.status
+        return Pdb(
+            namespace=meta.namespace,
+            name=meta.name,
+            uid=meta.uid,
+            resource_version=meta.resourceVersion,
+            selector=self._selector(meta, raw.spec.selector, Selector()),
+            disruptions_allowed=status.disruptionsAllowed,
+            pods_healthy=status.currentHealthy,
+            pods_desired=status.desiredHealthy,
+            pods_expected=status.expectedPods,
+            is_current=status.observedGeneration >= meta.generation,
+        )
+
+    def _owner(self, meta: Meta) -> Owner | None:
+        for reference in meta.ownerReferences or ():
+            if reference.controller:
+                key = (Owner, reference.uid)
+                owner = self.pool.find(key)
+                if isinstance(owner, Owner):
+                    return owner
+                made = Owner(reference.apiVersion, reference.kind, reference.name, reference.uid)
+                self.pool.put(key, made)
+                return made
+        return None
+
+    def _labels(self, meta: Meta) -> Pairs:
+        share = self.pool.share
+        return share(tuple(share(pair) for pair in sorted(meta.labels.items()))) if meta.labels else ()
+
+    def _annotations(self, meta: Meta) -> Pairs:
+        if not meta.annotations:
+            return ()
+        kept = (
+            (k, v)
+            for k, v in meta.annotations.items()
+            if k in ANNOTATIONS_KEPT or k.startswith(OWN_ANNOTATIONS)
+        )
+        return self.pool.share(tuple(sorted(kept)))
+
+    def _containers(
+        self, meta: Meta, usual: list[RawContainer], first: list[RawContainer] | None, whole: Resources | None
+    ) -> tuple[Container, ...]:
+        """Turn containers and native sidecars, which the HPA counts alike."""
+        sidecars = [c for c in first or () if c.restartPolicy == "Always"]
+        pod_level = (whole.requests if whole else None) or {}
+        hidden = frozenset(name for name in ("cpu", "memory") if name in pod_level)
+        if hidden:
+            self.warnings.add("pod-level resources make the requests of containers unknown", _where(meta))
+        return self.pool.share(tuple(self._container(meta, c, hidden) for c in (*usual, *sidecars)))
+
+    def _container(self, meta: Meta, raw: RawContainer, hidden: frozenset[str]) -> Container:
+        resources = raw.resources or Resources()
+        requests = {k: v for k, v in (resources.requests or {}).items() if k not in hidden}
+        limits = resources.limits or {}
+        key = (raw.name, requests.get("cpu"), requests.get("memory"), limits.get("cpu"), limits.get("memory"))
+        found = self.pool.find(key)
+        if isinstance(found, Container):
+            return found
+        made = Container(
+            name=raw.name,
+            cpu_request_cores=self._cores(meta, requests),
+            memory_request_bytes=self._bytes(meta, requests),
+            cpu_limit_cores=self._cores(meta, limits),
+            memory_limit_bytes=self._bytes(meta, limits),
+        )
+        self.pool.put(key, made)
+        return made
+
+    def _restarts(self, meta: Meta, *lists: list[ContainerStatus] | None) -> tuple[int, float | None]:
+        """Count restarts and find the latest: the end of the last run, or the start of this one."""
+        count, times = 0, []
+        for status in (s for statuses in lists for s in statuses or ()):
+            if status.restartCount > 0:
+                count += status.restartCount
+                last = status.lastState.terminated if status.lastState else None
+                now = status.state.running if status.state else None
+                times += [self._time(meta, last.finishedAt if last else None)]
+                times += [self._time(meta, now.startedAt if now else None)]
+        return count, max((moment for moment in times if moment is not None), default=None)
+
+    def _metric(self, meta: Meta, spec: MetricSpec) -> HpaMetric:
+        source = spec.resource or spec.containerResource or spec.pods or spec.object or spec.external
+        if source is None:
+            self.warnings.add("a metric without a source", _where(meta))
+            return HpaMetric(spec.type, "", "", math.nan)
+        name = source.name or (source.metric.name if source.metric else "")
+        return HpaMetric(
+            type=spec.type,
+            name=name,
+            target_type=source.target.type,
+            target_value=self._target(meta, source.target),
+            container=source.container,
+        )
+
+    def _target(self, meta: Meta, target: MetricTarget) -> float:
+        """Give the target as a number; NaN, which equals and exceeds nothing, when it cannot be read."""
+        value: str | float | None = target.value
+        if target.type == "Utilization":
+            value = target.averageUtilization
+        elif target.type == "AverageValue":
+            value = target.averageValue
+        number = None if value is None else self._quantity(meta, value, parse_bytes)
+        return math.nan if number is None else number
+
+    def _selector(self, meta: Meta, fields: LabelSelector | None, unreadable: Selector) -> Selector | None:
+        if fields is None:
+            return None
+        try:
+            return self.pool.share(selector_of(fields))
+        except ValueError:
+            self.warnings.add("a selector that cannot be read", _where(meta))
+            return unreadable
+
+    def _cores(self, meta: Meta, amounts: Quantities) -> float | None:
+        value = amounts.get("cpu")
+        return None if value is None else self._quantity(meta, value, parse_cores)
+
+    def _bytes(self, meta: Meta, amounts: Quantities, name: str = "memory") -> float | None:
+        value = amounts.get(name)
+        return None if value is None else self._quantity(meta, value, parse_bytes)
+
+    def _quantity(
+        self, meta: Meta, value: str | float, parse: Callable[[str | float], float]
+    ) -> float | None:
+        try:
+            return parse(value)
+        except ValueError:
+            self.warnings.add("a quantity that cannot be read", _where(meta))
+            return None
+
+    def _created_at(self, meta: Meta) -> float:
+        created_at = self._time(meta, meta.creationTimestamp)
+        return math.inf if created_at is None else created_at
+
+    def _time(self, meta: Meta, text: str | None) -> float | None:
+        if text is None:
+            return None
+        try:
+            return parse_time(text)
+        except ValueError:
+            self.warnings.add("a time that cannot be read", _where(meta))
+            return None
+
+
+@lru_cache(maxsize=8192)
+def parse_time(text: str) -> float:
+    """Read an RFC 3339 time as Unix seconds. Pods of one rollout share it, and so its float."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"expected a time with a zone, got {text!r}")
+    return moment.timestamp()
+
+
+def _condition(conditions: list[Condition] | None, kind: str) -> Condition | None:
+    for condition in conditions or ():
+        if condition.type == kind:
+            return condition
+    return None
+
+
+def _where(meta: Meta) -> str:
+    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name

@@ -1,0 +1,73 @@
+"""Which kinds the server has: from an API version and a kind to a path, and whether it can be scaled."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import msgspec
+
+from equipoise.adapters.kubernetes.client import Client
+from equipoise.adapters.kubernetes.errors import ApiError
+
+FRESH_SECONDS = 30.0
+"""How long an answer that lacks a kind is believed: a CRD may have been installed since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Where a kind lives."""
+
+    plural: str
+    is_namespaced: bool
+    has_scale: bool
+
+
+class ApiResource(msgspec.Struct):
+    """One entry of a discovery document."""
+
+    name: str
+    kind: str
+    namespaced: bool = False
+
+
+class ApiResourceList(msgspec.Struct):
+    """A discovery document."""
+
+    resources: list[ApiResource] | None = None
+
+
+class Discovery:
+    """Asks once for each API version, and again when a kind is missing."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[float, dict[str, Resource]]] = {}
+
+    def find(self, api_version: str, kind: str) -> Resource | None:
+        """Give the resource of a kind, or None when the server has none."""
+        now = self._client.world.monotonic()
+        with self._lock:
+            asked_at, kinds = self._known.get(api_version, (float("-inf"), {}))
+        if kind not in kinds and now - asked_at >= FRESH_SECONDS:
+            kinds = self._ask(api_version)
+            with self._lock:
+                self._known[api_version] = (now, kinds)
+        return kinds.get(kind)
+
+    def _ask(self, api_version: str) -> dict[str, Resource]:
+        path = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+        try:
+            found = self._client.get_as(ApiResourceList, path).resources or []
+        except ApiError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return {}
+            raise
+        scaled = {entry.name.removesuffix("/scale") for entry in found if entry.name.endswith("/scale")}
+        return {
+            entry.kind: Resource(entry.name, entry.namespaced, entry.name in scaled)
+            for entry in found
+            if "/" not in entry.name
+        }

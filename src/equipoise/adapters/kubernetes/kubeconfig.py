@@ -1,0 +1,256 @@
+"""Where the API server is and who we are: kubeconfig files as kubectl merges them, or a pod's own account.
+
+Order: `--kubeconfig`, then `KUBECONFIG` (a list of paths; the first file to name a thing wins), then the
+service account of the pod we run in, then `~/.kube/config`. kubectl looks at the last two the other way
+round; a pod that has both is far more often one whose image carries a stray file.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from equipoise.adapters.kubernetes.kubefile import (
+    ClusterEntry,
+    ExecConfig,
+    KubeFile,
+    NamedCluster,
+    NamedContext,
+    NamedUser,
+    UserEntry,
+    read_kubefile,
+)
+from equipoise.model.errors import BadInput
+
+SERVICE_ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+EXEC_EXTENSION = "client.authentication.k8s.io/exec"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An API server's address and how to know that it is the right one."""
+
+    server: str
+    ca_file: str | None = None
+    ca_data: bytes | None = None
+    insecure: bool = False
+    tls_server_name: str | None = None
+    proxy_url: str | None = None
+    exec_config: object = None
+    """What the cluster entry says to exec plugins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who we are, as the user entry tells it."""
+
+    token: str | None = field(default=None, repr=False)
+    token_file: str | None = None
+    cert_file: str | None = None
+    cert_data: bytes | None = field(default=None, repr=False)
+    key_file: str | None = None
+    key_data: bytes | None = field(default=None, repr=False)
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    impersonation: tuple[tuple[str, str], ...] = ()
+    """Headers; a name may occur more than once."""
+    exec: ExecConfig | None = None
+    folder: str = "."
+    """Where relative commands of a plugin begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One context: a server, an identity, a namespace, and where they were read."""
+
+    endpoint: Endpoint
+    identity: Identity
+    namespace: str
+    source: str
+
+
+def find_target(
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    service_account_folder: Path = SERVICE_ACCOUNT_FOLDER,
+) -> Target:
+    """Find the cluster to speak to, in the order given at the top of this file."""
+    environment = os.environ if environment is None else environment
+    if kubeconfig:
+        return _from_files("--kubeconfig", [Path(kubeconfig).expanduser()], context)
+    if paths := [Path(p) for p in environment.get("KUBECONFIG", "").split(os.pathsep) if p]:
+        present = [path for path in paths if path.exists()]
+        return _from_files("KUBECONFIG", present or paths[:1], context)
+    if context is None and environment.get("KUBERNETES_SERVICE_HOST"):
+        return in_cluster(environment, service_account_folder)
+    default = Path(environment.get("HOME") or "~").expanduser() / ".kube" / "config"
+    if not default.exists():
+        raise BadInput(
+            f"no cluster: --kubeconfig and KUBECONFIG are not set, this is no pod, and {default} is absent"
+        )
+    return _from_files("kubeconfig", [default], context)
+
+
+def in_cluster(environment: Mapping[str, str], folder: Path = SERVICE_ACCOUNT_FOLDER) -> Target:
+    """Take the service account of the pod we run in."""
+    host = environment.get("KUBERNETES_SERVICE_HOST", "")
+    port = environment.get("KUBERNETES_SERVICE_PORT", "") or "443"
+    for name in ("token", "ca.crt"):
+        if not (folder / name).is_file():
+            raise BadInput(
+                f"KUBERNETES_SERVICE_HOST is set, but {folder / name} is absent (no service account)"
+            )
+    try:
+        namespace = (folder / "namespace").read_text().strip() or "default"
+    except OSError:
+        namespace = "default"
+    bracketed = f"[{host}]" if ":" in host else host
+    return Target(
+        endpoint=Endpoint(f"https://{bracketed}:{port}", ca_file=str(folder / "ca.crt")),
+        identity=Identity(token_file=str(folder / "token")),
+        namespace=namespace,
+        source="the pod's service account",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where an entry was found: the folder that its paths begin in, and its name in messages."""
+
+    folder: Path
+    name: str
+
+    def path(self, value: str | None) -> str | None:
+        return str(self.folder / value) if value else None
+
+    def data(self, field_name: str, value: str | None) -> bytes | None:
+        if not value:
+            return None
+        try:
+            return base64.b64decode("".join(value.split()), validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise BadInput(f"{self.name}.{field_name}: not base64") from error
+
+
+E = TypeVar("E", NamedCluster, NamedContext, NamedUser)
+
+
+def _find(
+    label: str, kind: str, name: str, lists: Iterable[tuple[Path, list[E] | None]]
+) -> tuple[_Place, E] | None:
+    for path, entries in lists:
+        for index, entry in enumerate(entries or ()):
+            if entry.name == name:
+                return _Place(path.absolute().parent, f"{label} {path}: {kind}s[{index}].{kind}"), entry
+    return None
+
+
+def _from_files(label: str, paths: list[Path], context: str | None) -> Target:
+    files = [(path, read_kubefile(f"{label} {path}", path)) for path in paths]
+    source = f"{label} {os.pathsep.join(str(path) for path in paths)}"
+    chosen = context or next((f.current_context for _, f in files if f.current_context), None)
+    if not chosen:
+        raise BadInput(f"{source}: current-context is not set; give --context ({_known(files)})")
+    found = _find(label, "context", chosen, ((p, f.contexts) for p, f in files))
+    if found is None:
+        raise BadInput(f"{source}: there is no context {chosen!r} ({_known(files)})")
+    place, wanted = found[0], found[1].context
+    if wanted is None:
+        raise BadInput(f"{place.name}: expected a map, got nothing")
+    cluster = _find(label, "cluster", wanted.cluster, ((p, f.clusters) for p, f in files))
+    if cluster is None:
+        raise BadInput(f"{place.name}.cluster: there is no cluster {wanted.cluster!r}")
+    endpoint = _endpoint(cluster[0], cluster[1].cluster or ClusterEntry())
+    identity = Identity()
+    if wanted.user:
+        user = _find(label, "user", wanted.user, ((p, f.users) for p, f in files))
+        if user is None:
+            raise BadInput(f"{place.name}.user: there is no user {wanted.user!r}")
+        identity = _identity(user[0], user[1].user or UserEntry())
+    return Target(endpoint, identity, wanted.namespace or "default", f"{source}, context {chosen}")
+
+
+def _known(files: list[tuple[Path, KubeFile]]) -> str:
+    names = sorted({entry.name for _, file in files for entry in file.contexts or ()})
+    return f"known: {', '.join(names[:10])}" if names else "the file names none"
+
+
+def _endpoint(place: _Place, entry: ClusterEntry) -> Endpoint:
+    if not entry.server:
+        raise BadInput(f"{place.name}.server: is missing")
+    server = _url(f"{place.name}.server", entry.server, ("https", "http"))
+    if entry.proxy_url:
+        _url(f"{place.name}.proxy-url", entry.proxy_url, ("http", "https"))
+    ca_file = place.path(entry.certificate_authority)
+    if ca_file and not entry.certificate_authority_data and not Path(ca_file).is_file():
+        raise BadInput(f"{place.name}.certificate-authority: no such file: {ca_file}")
+    return Endpoint(
+        server=server,
+        ca_file=ca_file,
+        ca_data=place.data("certificate-authority-data", entry.certificate_authority_data),
+        insecure=bool(entry.insecure_skip_tls_verify),
+        tls_server_name=entry.tls_server_name or None,
+        proxy_url=entry.proxy_url or None,
+        exec_config=next((e.extension for e in entry.extensions or () if e.name == EXEC_EXTENSION), None),
+    )
+
+
+def _url(name: str, text: str, schemes: tuple[str, ...]) -> str:
+    """Check an address; one without a scheme is plain HTTP, as in kubectl."""
+    url = (text if "://" in text else f"http://{text}").rstrip("/")
+    try:
+        parts = urlsplit(url)
+        is_sound = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_sound = False
+    if not is_sound or any(c.isspace() for c in url):
+        raise BadInput(f"{name}: expected an address such as {schemes[0]}://host:port, got {text!r}")
+    return url
+
+
+def _identity(place: _Place, entry: UserEntry) -> Identity:
+    if entry.auth_provider is not None:
+        raise BadInput(f"{place.name}.auth-provider: Kubernetes no longer has it; use exec")
+    cert_file, key_file = place.path(entry.client_certificate), place.path(entry.client_key)
+    for name, path, data in (
+        ("client-certificate", cert_file, entry.client_certificate_data),
+        ("client-key", key_file, entry.client_key_data),
+    ):
+        if path and not data and not Path(path).is_file():
+            raise BadInput(f"{place.name}.{name}: no such file: {path}")
+    has_certificate = bool(cert_file or entry.client_certificate_data)
+    if has_certificate != bool(key_file or entry.client_key_data):
+        raise BadInput(f"{place.name}: client-certificate and client-key must come together")
+    return Identity(
+        token=entry.token or None,
+        token_file=place.path(entry.token_file),
+        cert_file=cert_file,
+        cert_data=place.data("client-certificate-data", entry.client_certificate_data),
+        key_file=key_file,
+        key_data=place.data("client-key-data", entry.client_key_data),
+        username=entry.username or None,
+        password=entry.password or None,
+        impersonation=tuple(_impersonation(entry)),
+        exec=entry.exec,
+        folder=str(place.folder),
+    )
+
+
+def _impersonation(entry: UserEntry) -> Iterable[tuple[str, str]]:
+    if entry.act_as:
+        yield "Impersonate-User", entry.act_as
+    if entry.as_uid:
+        yield "Impersonate-Uid", entry.as_uid
+    for group in entry.as_groups or ():
+        yield "Impersonate-Group", group
+    for key, values in (entry.as_user_extra or {}).items():
+        for value in values:
+            yield f"Impersonate-Extra-{key}", value

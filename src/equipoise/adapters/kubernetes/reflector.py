@@ -1,0 +1,285 @@
+"""List and watch one kind into a cache that misses no deletion.
+
+A list gives the state at a resource version, and a watch every change after it. When the connection ends,
+the watch resumes after the last version seen, bookmarks included. When the server no longer remembers that
+version (410), or says something that cannot be understood, everything is listed anew, and what vanished
+meanwhile is reported as deleted.
+
+How a dead link is noticed: the API server sends a bookmark about once a minute, so a silence of
+`silence_seconds` (90) ends the connection, and the attempt to resume shows whether the server is there.
+A server that sends no bookmarks is merely asked again every 90 s. `timeoutSeconds` asks the server to end a
+watch by itself; it is random (240 to 360), so that watches that began together do not all return together.
+Callers look at `last_contact_age_seconds`: beyond a few silences, what the cache holds is a guess.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Generic, TypeVar
+
+import msgspec
+import urllib3
+
+from equipoise.adapters.http import Backoff
+from equipoise.adapters.kubernetes.cache import Cache, Change, ChangeType
+from equipoise.adapters.kubernetes.client import FAILURES, Client, Parameters
+from equipoise.adapters.kubernetes.decode import Decoder
+from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer, Status
+from equipoise.adapters.kubernetes.kinds import Kind
+from equipoise.adapters.kubernetes.lines import Lines
+from equipoise.adapters.kubernetes.lists import list_kind
+
+R = TypeVar("R")
+Listener = Callable[[ChangeType, R | None, R | None], object]
+
+RETRY = Backoff(first_seconds=0.5, delay_max_seconds=30.0)
+REFUSED = Backoff(first_seconds=5.0, delay_max_seconds=60.0)
+SHORT_SECONDS = 1.0
+"""A watch that ends sooner and brought nothing is a failure in disguise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """How long a reflector waits for what."""
+
+    watch_seconds: tuple[float, float] = (240.0, 360.0)
+    silence_seconds: float = 90.0
+    retry: Backoff = RETRY
+    refused: Backoff = REFUSED
+    """After a 401 or 403: someone has to change something first."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a reflector has been through."""
+
+    lists: int = 0
+    watches: int = 0
+    events: int = 0
+    bookmarks: int = 0
+    failures: int = 0
+    listener_failures: int = 0
+
+
+class Event(msgspec.Struct):
+    """One line of a watch."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class EventMeta(msgspec.Struct):
+    """The metadata of any object in an event."""
+
+    resourceVersion: str = ""
+
+
+class Marked(msgspec.Struct):
+    """An object of which only the version matters."""
+
+    metadata: EventMeta
+
+
+class _ListAnew(Exception):  # noqa: N818 - an order
+    """The watch cannot go on from where it was."""
+
+
+_EVENTS = msgspec.json.Decoder(Event)
+_MARKED = msgspec.json.Decoder(Marked)
+
+
+class Reflector(Generic[R]):
+    """Keeps one kind in a cache. `start()` runs it on a thread; `step()` does one turn, for tests."""
+
+    def __init__(
+        self,
+        client: Client,
+        kind: Kind[R],
+        *,
+        namespace: str | None = None,
+        params: Parameters | None = None,
+        on_change: Listener[R] | None = None,
+        timings: Timings | None = None,
+        page_size: int = 500,
+    ) -> None:
+        self.kind = kind
+        self.cache: Cache[R] = Cache(kind)
+        self.synced = threading.Event()
+        self.counters = Counters()
+        self.decoder = Decoder()
+        self.last_error: Exception | None = None
+        self.resource_version = ""
+        self._stopping = threading.Event()
+        # Its own connections, so that stopping it disturbs nobody else.
+        self._client = client.twin(
+            backoff=Backoff(attempts_max=3, total_max_seconds=15.0), sleep=self._stopping.wait
+        )
+        self._monotonic = client.world.monotonic
+        self._chance = client.world.chance
+        self._path = kind.path(namespace)
+        self._namespace = namespace
+        self._params = dict(params or {})
+        self._on_change = on_change
+        self._timings = timings or Timings()
+        self._page_size = page_size
+        self._contact_at = float("-inf")
+        self._failures = 0
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to list and watch on a thread."""
+        self._thread = threading.Thread(target=self.run, name=f"reflector-{self.kind.plural}", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout_seconds: float = 5.0) -> bool:
+        """End it, also under a blocked read; tell whether its thread has ended in time."""
+        self._stopping.set()
+        self._client.cut()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout_seconds)
+            return not self._thread.is_alive()
+        return True
+
+    def last_contact_age_seconds(self, now_monotonic: float) -> float:
+        """Tell for how long the server has said nothing; infinite before it said anything."""
+        return now_monotonic - self._contact_at
+
+    def run(self) -> None:
+        """List and watch until `stop()`."""
+        while not self._stopping.is_set():
+            delay_seconds = self.step()
+            if delay_seconds > 0:
+                self._stopping.wait(delay_seconds)
+
+    def step(self) -> float:
+        """List if need be, then watch until that ends; give the seconds to wait before the next turn."""
+        progress, began_at = self._progress(), self._monotonic()
+        error: Exception | None = None
+        try:
+            if not self.resource_version:
+                self._list()
+            self._watch()
+        except Exception as failure:  # noqa: BLE001 - a reflector that dies in silence is worse than any error
+            error = failure
+        if self._stopping.is_set():
+            return 0.0
+        if error is not None:
+            self.counters.failures += 1
+            if _must_list_anew(error):
+                self.resource_version = ""
+        self.last_error = error
+        lasted_seconds = self._monotonic() - began_at
+        has_worked = self._progress() > progress or (error is None and lasted_seconds >= SHORT_SECONDS)
+        return self._delay_seconds(error, has_worked=has_worked)
+
+    def _progress(self) -> int:
+        return self.counters.events + self.counters.bookmarks
+
+    def _delay_seconds(self, error: Exception | None, *, has_worked: bool) -> float:
+        self._failures = 0 if has_worked else self._failures + 1
+        if isinstance(error, ApiError) and error.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+            return self._timings.refused.delay_seconds(self._failures, self._chance())
+        if has_worked or isinstance(error, _Silent):
+            return 0.0
+        return self._timings.retry.delay_seconds(self._failures, self._chance())
+
+    def _list(self) -> None:
+        self.decoder = Decoder()  # with a new pool, so that what vanished is not held by it
+        listing = list_kind(
+            self._client,
+            self.kind,
+            self._namespace,
+            decoder=self.decoder,
+            params=self._params,
+            page_size=self._page_size,
+            on_page=self._touch,
+        )
+        if not listing.resource_version:
+            raise BadAnswer(f"{self._client.address} answered GET {self._path} with a list without a version")
+        changes = self.cache.replace(listing.records)
+        self.resource_version = listing.resource_version
+        self.counters.lists += 1
+        self._tell(changes)
+        self.synced.set()
+
+    def _watch(self) -> None:
+        low, high = self._timings.watch_seconds
+        response = self._client.stream(
+            self._path,
+            {
+                **self._params,
+                "watch": "1",
+                "allowWatchBookmarks": "true",
+                "resourceVersion": self.resource_version,
+                "timeoutSeconds": max(1, round(low + (high - low) * self._chance())),
+            },
+            read_seconds=self._timings.silence_seconds,
+        )
+        self.counters.watches += 1
+        self._touch()
+        lines = Lines()
+        try:
+            while part := response.read1(1 << 16):
+                self._touch()
+                for line in lines.feed(part):
+                    self._take(line)
+        except urllib3.exceptions.ReadTimeoutError as error:
+            raise _Silent(f"{self._client.address}: a watch was silent for too long") from error
+        except FAILURES as error:
+            raise self._client.unreachable(error) from error
+        finally:
+            response.close()
+
+    def _take(self, line: bytes) -> None:
+        event = _EVENTS.decode(line)
+        if event.type == "BOOKMARK":
+            self._advance(_MARKED.decode(event.object).metadata.resourceVersion)
+            self.counters.bookmarks += 1
+            return
+        if event.type == "ERROR":
+            status = msgspec.json.decode(event.object, type=Status)
+            raise _ListAnew(f"the watch of {self.kind.plural} ended: {status.code} {status.message or ''}")
+        if event.type not in ChangeType.__members__:
+            raise _ListAnew(f"an event of unknown type {event.type[:40]!r}")
+        raw = self.kind.decode_object(event.object)
+        record = self.kind.turn(self.decoder, raw)
+        if event.type == ChangeType.DELETED or record is None:
+            changes = self.cache.drop(raw.metadata.namespace, raw.metadata.name)
+        else:
+            changes = self.cache.put(record)
+        self._advance(raw.metadata.resourceVersion)
+        self.counters.events += 1
+        self._tell(changes)
+
+    def _advance(self, version: str) -> None:
+        if not version:
+            raise _ListAnew("an event without a version")
+        self.resource_version = version
+
+    def _touch(self) -> None:
+        self._contact_at = self._monotonic()
+
+    def _tell(self, changes: list[Change[R]]) -> None:
+        if self._on_change is None:
+            return
+        for change in changes:
+            try:
+                self._on_change(change.type, change.old, change.new)
+            except Exception as error:  # noqa: BLE001 - the listener's fault must not stop the cache
+                self.counters.listener_failures += 1
+                self.last_error = error
+
+
+class _Silent(BadAnswer):
+    """Nothing came for too long: the link may be dead, or there was nothing to say."""
+
+
+def _must_list_anew(error: Exception) -> bool:
+    """Whether the watch cannot be resumed; what cannot be understood may have been a deletion."""
+    if isinstance(error, ApiError):
+        too_new = any(cause.reason == "ResourceVersionTooLarge" for cause in error.causes)
+        return too_new or error.status in {HTTPStatus.GONE, HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND}
+    return isinstance(error, (_ListAnew, msgspec.DecodeError, ValueError))

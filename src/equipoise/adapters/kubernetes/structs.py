@@ -1,0 +1,320 @@
+"""The few fields that we read of each kind, as the API spells them. Everything else is skipped unread.
+
+Pages of these live only until they have become records.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+Quantities = dict[str, str | int | float]
+
+
+class ListMeta(msgspec.Struct, gc=False):
+    """The metadata of a list."""
+
+    resourceVersion: str = ""
+    continue_: str | None = msgspec.field(default=None, name="continue")
+
+
+class OwnerReference(msgspec.Struct, gc=False):
+    """Who made an object."""
+
+    apiVersion: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+
+
+class Meta(msgspec.Struct, gc=False):
+    """The metadata of an object."""
+
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resourceVersion: str = ""
+    generation: int = 0
+    creationTimestamp: str | None = None
+    deletionTimestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    ownerReferences: list[OwnerReference] | None = None
+
+
+class Resources(msgspec.Struct, gc=False):
+    """What is asked for."""
+
+    requests: Quantities | None = None
+    limits: Quantities | None = None
+
+
+class RawContainer(msgspec.Struct, gc=False):
+    """A container's spec."""
+
+    name: str
+    resources: Resources | None = None
+    restartPolicy: str | None = None
+
+
+class Volume(msgspec.Struct, gc=False):
+    """A volume; only whether it lives on the node is of interest."""
+
+    emptyDir: dict[str, object] | None = None
+    hostPath: dict[str, object] | None = None
+
+
+class PodSpec(msgspec.Struct, gc=False):
+    """A pod's spec."""
+
+    nodeName: str = ""
+    containers: list[RawContainer] = []
+    initContainers: list[RawContainer] | None = None
+    volumes: list[Volume] | None = None
+    resources: Resources | None = None
+    priority: int | None = None
+    priorityClassName: str = ""
+
+
+class Condition(msgspec.Struct, gc=False):
+    """A condition."""
+
+    type: str
+    status: str
+    lastTransitionTime: str | None = None
+
+
+class Terminated(msgspec.Struct, gc=False):
+    """A run that ended."""
+
+    finishedAt: str | None = None
+
+
+class Running(msgspec.Struct, gc=False):
+    """A run that goes on."""
+
+    startedAt: str | None = None
+
+
+class ContainerState(msgspec.Struct, gc=False):
+    """What a container does, or did last."""
+
+    running: Running | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(msgspec.Struct, gc=False):
+    """How a container fares."""
+
+    restartCount: int = 0
+    state: ContainerState | None = None
+    lastState: ContainerState | None = None
+
+
+class PodStatus(msgspec.Struct, gc=False):
+    """A pod's status."""
+
+    phase: str = ""
+    qosClass: str = ""
+    conditions: list[Condition] | None = None
+    containerStatuses: list[ContainerStatus] | None = None
+    initContainerStatuses: list[ContainerStatus] | None = None
+
+
+class RawPod(msgspec.Struct, gc=False):
+    """A pod."""
+
+    metadata: Meta
+    spec: PodSpec
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+
+class NodeSpec(msgspec.Struct, gc=False):
+    """A node's spec."""
+
+    unschedulable: bool | None = None
+
+
+class NodeStatus(msgspec.Struct, gc=False):
+    """A node's status."""
+
+    allocatable: Quantities | None = None
+    conditions: list[Condition] | None = None
+
+
+class RawNode(msgspec.Struct, gc=False):
+    """A node."""
+
+    metadata: Meta
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+class Expression(msgspec.Struct, gc=False):
+    """One of `matchExpressions`."""
+
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class LabelSelector(msgspec.Struct, gc=False):
+    """A label selector as objects carry it."""
+
+    matchLabels: dict[str, str] | None = None
+    matchExpressions: list[Expression] | None = None
+
+
+class WorkloadSpec(msgspec.Struct, gc=False):
+    """The spec of a Deployment, StatefulSet or ReplicaSet."""
+
+    replicas: int | None = None
+    selector: LabelSelector | None = None
+
+
+class WorkloadStatus(msgspec.Struct, gc=False):
+    """The status of a Deployment, StatefulSet or ReplicaSet."""
+
+    replicas: int = 0
+    readyReplicas: int = 0
+    updatedReplicas: int = 0
+    observedGeneration: int = 0
+
+
+class RawWorkload(msgspec.Struct, gc=False):
+    """A Deployment, StatefulSet or ReplicaSet."""
+
+    metadata: Meta
+    spec: WorkloadSpec
+    status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
+
+
+class ScaleSpec(msgspec.Struct, gc=False):
+    """The spec of a scale."""
+
+    replicas: int = 0
+
+
+class ScaleStatus(msgspec.Struct, gc=False):
+    """The status of a scale."""
+
+    replicas: int = 0
+    selector: str = ""
+
+
+class RawScale(msgspec.Struct, gc=False):
+    """A `scale` subresource (autoscaling/v1)."""
+
+    metadata: Meta
+    spec: ScaleSpec = msgspec.field(default_factory=ScaleSpec)
+    status: ScaleStatus = msgspec.field(default_factory=ScaleStatus)
+
+
+class MetricTarget(msgspec.Struct, gc=False):
+    """What an HPA's metric should be."""
+
+    type: str
+    averageUtilization: int | None = None
+    averageValue: str | int | float | None = None
+    value: str | int | float | None = None
+
+
+class MetricName(msgspec.Struct, gc=False):
+    """The name of a metric that is not a resource."""
+
+    name: str
+
+
+class MetricSource(msgspec.Struct, gc=False):
+    """One metric of whichever type: a resource has its name here, others have it in `metric`."""
+
+    target: MetricTarget
+    name: str = ""
+    container: str = ""
+    metric: MetricName | None = None
+
+
+class MetricSpec(msgspec.Struct, gc=False):
+    """One of an HPA's metrics."""
+
+    type: str
+    resource: MetricSource | None = None
+    containerResource: MetricSource | None = None
+    pods: MetricSource | None = None
+    object: MetricSource | None = None
+    external: MetricSource | None = None
+
+
+class ScaleTargetRef(msgspec.Struct, gc=False):
+    """What an HPA scales."""
+
+    kind: str
+    name: str
+    apiVersion: str = ""
+
+
+class HpaSpec(msgspec.Struct, gc=False):
+    """An HPA's spec."""
+
+    scaleTargetRef: ScaleTargetRef
+    maxReplicas: int
+    minReplicas: int | None = None
+    metrics: list[MetricSpec] | None = None
+
+
+class HpaStatus(msgspec.Struct, gc=False):
+    """An HPA's status."""
+
+    currentReplicas: int = 0
+    desiredReplicas: int = 0
+    lastScaleTime: str | None = None
+
+
+class RawHpa(msgspec.Struct, gc=False):
+    """A HorizontalPodAutoscaler (autoscaling/v2)."""
+
+    metadata: Meta
+    spec: HpaSpec
+    status: HpaStatus = msgspec.field(default_factory=HpaStatus)
+
+
+class PdbSpec(msgspec.Struct, gc=False):
+    """A PodDisruptionBudget's spec."""
+
+    selector: LabelSelector | None = None
+
+
+class PdbStatus(msgspec.Struct, gc=False):
+    """A PodDisruptionBudget's status."""
+
+    disruptionsAllowed: int = 0
+    currentHealthy: int = 0
+    desiredHealthy: int = 0
+    expectedPods: int = 0
+    observedGeneration: int = 0
+
+
+class RawPdb(msgspec.Struct, gc=False):
+    """A PodDisruptionBudget (policy/v1)."""
+
+    metadata: Meta
+    spec: PdbSpec = msgspec.field(default_factory=PdbSpec)
+    status: PdbStatus = msgspec.field(default_factory=PdbStatus)
+
+
+class AccessStatus(msgspec.Struct, frozen=True):
+    """The answer of an access review."""
+
+    allowed: bool = False
+
+
+class AccessReview(msgspec.Struct, frozen=True):
+    """A SelfSubjectAccessReview that was answered."""
+
+    status: AccessStatus
+
+
+class Version(msgspec.Struct, frozen=True):
+    """What `/version` says."""
+
+    gitVersion: str

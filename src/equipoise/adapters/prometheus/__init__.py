@@ -1,0 +1,1 @@
+"""A Prometheus, or Thanos, Mimir or VictoriaMetrics, as a source of usage."""

@@ -1,0 +1,120 @@
+"""Asks a Prometheus: bounded in time, in number and in memory, and patient where that helps."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import replace
+from typing import TypeVar
+
+from equipoise.adapters.http import Backoff, TryAgain, with_retries
+from equipoise.adapters.prometheus.decode import Answer, Vector, decode_vector, open_answer
+from equipoise.adapters.prometheus.errors import PrometheusFailed, TimedOut, refusal
+from equipoise.adapters.prometheus.matrix import Grid
+from equipoise.adapters.prometheus.settings import Limits
+from equipoise.adapters.prometheus.transport import OK, Transport
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+BACKOFF = Backoff(attempts_max=5, first_seconds=0.25, delay_max_seconds=5.0)
+
+
+class Client:
+    """Instant and range queries over either transport. Safe to share between threads."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        limits: Limits | None = None,
+        *,
+        backoff: Backoff = BACKOFF,
+        sleep: Callable[[float], None] = time.sleep,
+        chance: Callable[[], float] = random.random,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.transport = transport
+        self.limits = limits or Limits()
+        self._backoff = replace(backoff, total_max_seconds=self.limits.timeout_seconds)
+        self._slots = threading.BoundedSemaphore(self.limits.concurrency_max)
+        self._sleep, self._chance, self._monotonic = sleep, chance, monotonic
+
+    @property
+    def address(self) -> str:
+        """How messages name the server."""
+        return self.transport.address
+
+    def instant(self, query: str, at: float | None = None) -> Answer:
+        """Ask for a query's value at one time; without a time, the server's now."""
+        fields = {"query": query} if at is None else {"query": query, "time": f"{at:.3f}"}
+        return open_answer(self.call("/api/v1/query", fields), self.address)
+
+    def vector(self, query: str, at: float | None, labels: Sequence[str]) -> Vector:
+        """Ask for an instant vector, as columns of these labels."""
+        return decode_vector(self.instant(query, at), labels, self.limits.series_max)
+
+    def range(self, query: str, grid: Grid) -> Answer:
+        """Ask for a query's values on a grid that is within the server's limit of points."""
+        fields = {
+            "query": query,
+            "start": f"{grid.start_ms / 1000:.3f}",
+            "end": f"{grid.end_ms / 1000:.3f}",
+            "step": f"{grid.step_ms / 1000:.3f}",
+        }
+        return open_answer(self.call("/api/v1/query_range", fields), self.address)
+
+    def call(self, path: str, fields: Mapping[str, str]) -> bytes:
+        """Give the body of a 200. Tries again where that may help, until the timeout."""
+        deadline = self._monotonic() + self.limits.timeout_seconds
+
+        def attempt() -> bytes:
+            return self._ask(path, fields, max(deadline - self._monotonic(), 0.001))
+
+        # The last wait never reaches past the deadline, and a failure is then raised as it came.
+        return with_retries(
+            attempt, _judge, self._backoff, sleep=self._sleep, chance=self._chance, monotonic=self._monotonic
+        )
+
+    def _ask(self, path: str, fields: Mapping[str, str], left_seconds: float) -> bytes:
+        if fields:
+            # Newer servers cut an answer at `limit`; one more than ours tells that there were more.
+            fields = {**fields, "limit": str(self.limits.series_max + 1)}
+            # A bare number is seconds; with a unit, fractions are refused.
+            fields = {**fields, "timeout": f"{left_seconds:.3f}"}
+        if not self._slots.acquire(timeout=left_seconds):
+            raise TimedOut(
+                f"{self.address}: {self.limits.concurrency_max} queries are under way, "
+                f"and none ended within {self.limits.timeout_seconds:g} s"
+            )
+        try:
+            reply = self.transport.send(path, fields, left_seconds, self.limits.answer_max_bytes)
+        finally:
+            self._slots.release()
+        if reply.status != OK:
+            raise refusal(reply, self.address)
+        return reply.body
+
+    def each(self, ask: Callable[[A], B], items: Sequence[A]) -> list[B]:
+        """Ask for all items, several at a time; the first failure stops those that have not begun."""
+        if len(items) <= 1:
+            return [ask(item) for item in items]
+        pool = ThreadPoolExecutor(min(len(items), self.limits.concurrency_max))
+        try:
+            futures = [pool.submit(ask, item) for item in items]
+            done = wait(futures, return_when=FIRST_EXCEPTION).done
+            return [future.result() for future in futures if future in done]
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def close(self) -> None:
+        """Give back the connections."""
+        self.transport.close()
+
+
+def _judge(error: Exception) -> TryAgain | None:
+    if isinstance(error, PrometheusFailed) and error.is_transient:
+        return TryAgain(error.retry_after_seconds)
+    return None

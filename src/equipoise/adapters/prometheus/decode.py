@@ -1,0 +1,207 @@
+"""Answers of the Prometheus API, straight into columns.
+
+Nothing but the labels that are wanted is ever made into an object. Whatever an answer must not be
+raises `Malformed` (or the error that the server itself reports), never a wrong number.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from equipoise.adapters.prometheus.errors import (
+    Malformed,
+    NotPrometheus,
+    TooManySeries,
+    api_error,
+    clean,
+)
+
+WARNINGS_MAX = 20
+T = TypeVar("T")
+
+DECODE_ERRORS = (msgspec.MsgspecError, UnicodeError, RecursionError)
+"""All that msgspec raises on bytes of any kind."""
+
+HISTOGRAMS_LEFT_OUT = "native histograms were left out: only float samples are read"
+
+
+class _Data(msgspec.Struct, gc=False):
+    resultType: str
+    result: msgspec.Raw
+
+
+class _Envelope(msgspec.Struct, gc=False):
+    status: str
+    data: msgspec.Raw = msgspec.Raw(b"")
+    errorType: str = ""
+    error: str = ""
+    warnings: list[str] | None = None
+    infos: list[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A successful answer whose result is not decoded yet."""
+
+    result_type: str
+    result: msgspec.Raw
+    warnings: tuple[str, ...]
+    infos: tuple[str, ...]
+    address: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Vector:
+    """An instant vector: for each wanted label a column of text, and one of numbers."""
+
+    columns: tuple[list[str], ...]
+    values: NDArray[np.float64]
+    warnings: tuple[str, ...] = ()
+    """What makes the answer partial or doubtful."""
+    infos: tuple[str, ...] = ()
+    """What the server remarks on the query."""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def open_answer(body: bytes, address: str) -> Answer:
+    """Read the envelope of an answer, or raise what it reports."""
+    if not body:
+        raise Malformed(f"{address} answered an empty body: JSON of the Prometheus API was expected")
+    envelope = _envelope(body, address)
+    if envelope.status == "error":
+        raise api_error(envelope.errorType, envelope.error, address)
+    if envelope.status != "success":
+        raise NotPrometheus(
+            f"{address} is not a Prometheus API: its JSON has the status {clean(envelope.status, 40)!r}, "
+            "success or error was expected"
+        )
+    data = decode_json(envelope.data, _Data, address)
+    return Answer(
+        data.resultType, data.result, tidy(envelope.warnings or ()), tidy(envelope.infos or ()), address
+    )
+
+
+def _envelope(body: bytes, address: str) -> _Envelope:
+    try:
+        return msgspec.json.decode(body, type=_Envelope)
+    except msgspec.ValidationError as error:
+        raise NotPrometheus(
+            f"{address} is not a Prometheus API: it answered other JSON ({clean(str(error), 120)})"
+        ) from error
+    except DECODE_ERRORS as error:
+        if body.lstrip()[:1] == b"<":
+            raise NotPrometheus(f"{address} is not a Prometheus API: it answered an HTML page") from error
+        raise Malformed(
+            f"{address} answered JSON that is cut off or damaged ({clean(str(error), 120)})"
+        ) from error
+
+
+def decode_json(raw: msgspec.Raw | bytes, kind: type[T], address: str) -> T:
+    """Decode a part of an answer, or raise `Malformed`."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except DECODE_ERRORS as error:
+        raise Malformed(
+            f"{address} answered a result of an unexpected shape ({clean(str(error), 120)})"
+        ) from error
+
+
+def tidy(warnings: Iterable[str]) -> tuple[str, ...]:
+    """Make warnings safe to show: cleaned, each once, and not endlessly many."""
+    unique = list(dict.fromkeys(clean(warning) for warning in warnings))
+    if len(unique) > WARNINGS_MAX:
+        unique = [*unique[:WARNINGS_MAX], f"and {len(unique) - WARNINGS_MAX} more warnings"]
+    return tuple(unique)
+
+
+def decode_vector(answer: Answer, labels: Sequence[str], series_max: int) -> Vector:
+    """Decode an instant vector; a label that a series does not have is the empty text."""
+    expect(answer, "vector")
+    samples = decode_json(answer.result, _sample_list(tuple(labels)), answer.address)
+    check_series(len(samples), series_max, answer.address)
+    warnings = answer.warnings
+    floats = [s for s in samples if s.value is not None]
+    if len(floats) != len(samples):
+        if any(s.value is None and not s.histogram for s in samples):
+            raise Malformed(f"{answer.address} answered a sample without a value")
+        warnings = tidy((*warnings, HISTOGRAMS_LEFT_OUT))
+    columns = tuple(
+        list(map(sys.intern, [getattr(s.metric, f"label_{i}") for s in floats])) for i in range(len(labels))
+    )
+    return Vector(columns, numbers([s.value[1] for s in floats], answer.address), warnings, answer.infos)
+
+
+def decode_number(answer: Answer) -> float | None:
+    """Give the one number of a scalar, or of a vector with one sample; None for all else."""
+    if answer.result_type == "scalar":
+        sample = decode_json(answer.result, tuple[float, str], answer.address)
+        return float(numbers([sample[1]], answer.address)[0])
+    if answer.result_type in {"string", "matrix"}:
+        return None
+    expect(answer, "vector")
+    found = decode_json(answer.result, list[msgspec.Raw], answer.address)
+    if len(found) != 1:
+        return None
+    vector = decode_vector(answer, (), 1)
+    return float(vector.values[0]) if len(vector) else None
+
+
+def expect(answer: Answer, result_type: str) -> None:
+    """Refuse an answer of another type than the query has."""
+    if answer.result_type != result_type:
+        raise Malformed(
+            f"{answer.address} answered a {clean(answer.result_type, 40) or 'nameless'} result: "
+            f"a {result_type} was expected"
+        )
+
+
+def check_series(series: int, series_max: int, address: str) -> None:
+    """Refuse an answer with more series than the limit."""
+    if series > series_max:
+        raise TooManySeries(
+            f"{address} answered {series} series, more than the limit of {series_max}: "
+            "narrow the namespaces, or raise prometheus series_max"
+        )
+
+
+def numbers(texts: list[str], address: str) -> NDArray[np.float64]:
+    """Read sample values; they come as text, since JSON has no NaN."""
+    joined = "".join(texts)
+    try:
+        # float() would also take 1_000 and digits of other scripts.
+        if "_" in joined or not joined.isascii():
+            raise ValueError(joined)  # noqa: TRY301
+        return np.fromiter(map(float, texts), dtype=np.float64, count=len(texts))
+    except ValueError as error:
+        raise Malformed(f"{address} answered a value that is not a number") from error
+
+
+def labels_struct(labels: tuple[str, ...]) -> type[msgspec.Struct]:
+    """Make the struct that picks these labels out of a series, and skips all others."""
+    fields = [(f"label_{i}", str, "") for i in range(len(labels))]
+    rename = {f"label_{i}": label for i, label in enumerate(labels)}
+    return msgspec.defstruct("Labels", fields, rename=rename, gc=False)
+
+
+@functools.lru_cache(maxsize=64)
+def _sample_list(labels: tuple[str, ...]) -> Any:
+    sample = msgspec.defstruct(
+        "Sample",
+        [
+            ("metric", labels_struct(labels)),
+            ("value", tuple[float, str] | None, None),
+            ("histogram", msgspec.Raw, msgspec.Raw(b"")),
+        ],
+        gc=False,
+    )
+    return list[sample]  # type: ignore[valid-type]

@@ -1,0 +1,189 @@
+"""Every way in which a Prometheus fails, each with its own type and one line for a person."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import msgspec
+
+from equipoise.model.errors import BadInput, WorldFailed
+
+TEXT_MAX = 300
+
+
+class PrometheusFailed(WorldFailed):
+    """A Prometheus, or what stands in its place, did not give a usable answer."""
+
+    is_transient = False
+    """Whether asking again may help."""
+
+    def __init__(self, message: str, *, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Unreachable(PrometheusFailed):
+    """No connection, or it was lost before the answer was whole."""
+
+    is_transient = True
+
+
+class TimedOut(PrometheusFailed):
+    """No answer in time, by our clock or by the server's."""
+
+
+class TlsFailed(PrometheusFailed):
+    """The TLS handshake failed: a wrong CA, name or client certificate, or no TLS at all."""
+
+
+class Unauthorized(PrometheusFailed):
+    """The credentials are missing, wrong, or not allowed to do this (401, 403)."""
+
+
+class BadQuery(PrometheusFailed):
+    """The server could not read the query (400)."""
+
+
+class BadUserQuery(BadInput):
+    """The server could not read a query that the user wrote."""
+
+
+class QueryFailed(PrometheusFailed):
+    """The server read the query and could not compute it (422)."""
+
+
+class TooHeavy(QueryFailed):
+    """The query passes one of the server's limits; a narrower one may not."""
+
+
+class Unavailable(PrometheusFailed):
+    """The server is there and asks to come back later (429, 5xx)."""
+
+    is_transient = True
+
+
+class NotPrometheus(PrometheusFailed):
+    """Something answers at this address, and it is not the Prometheus API."""
+
+
+class Malformed(PrometheusFailed):
+    """The answer is cut off, is no JSON, or has a shape or a value that it must not have."""
+
+
+class TooLarge(PrometheusFailed):
+    """The answer is larger than the memory that we are ready to give it."""
+
+
+class TooManySeries(PrometheusFailed):
+    """The answer has more series than the limit."""
+
+
+class NotFound(PrometheusFailed):
+    """No Prometheus was found in the cluster."""
+
+
+class Ambiguous(PrometheusFailed):
+    """Several different Prometheus were found, and choosing one would be a guess."""
+
+
+SPLITTABLE = (TooHeavy, TooLarge, TooManySeries)
+"""Failures that a narrower query may not have."""
+
+
+class Reply(NamedTuple):
+    """What a server answered."""
+
+    status: int
+    body: bytes
+    content_type: str = ""
+    location: str = ""
+    retry_after_seconds: float | None = None
+
+
+class _ErrorBody(msgspec.Struct, gc=False):
+    """An error of the Prometheus API, or (with `kind: Status`) of a Kubernetes API server."""
+
+    status: str = ""
+    errorType: str = ""
+    error: str = ""
+    kind: str = ""
+    message: str = ""
+
+
+_LIMITS = re.compile(
+    r"too many (samples|series|points|chunks)|exceed|cannot select more than|err-mimir-max|series limit",
+    re.IGNORECASE,
+)
+
+
+def clean(text: str, length_max: int = TEXT_MAX) -> str:
+    """Make a server's text safe to print: one line, no control characters, bounded."""
+    printable = "".join(c if c.isprintable() else " " for c in text[: 4 * length_max])
+    flat = " ".join(printable.split())
+    return flat if len(flat) <= length_max else f"{flat[: length_max - 1]}…"
+
+
+def refusal(reply: Reply, address: str) -> PrometheusFailed:
+    """Turn an answer that is not 200 into its error."""
+    body = _read(reply.body)
+    said = _said(reply, body)
+    status = reply.status
+    if status in {401, 403}:
+        asked = "credentials" if status == 401 else "the right to query"  # noqa: PLR2004
+        return Unauthorized(f"{address} refused the query ({status}): {asked} expected{said}")
+    if status == 400 and b"HTTP request to an HTTPS server" in reply.body:  # noqa: PLR2004
+        return TlsFailed(f"{address} speaks TLS: an https:// address is expected")
+    if status in {413, 414}:
+        return TooHeavy(f"{address} refused a query of this length ({status}){said}")
+    if status == 429 or status >= 500:  # noqa: PLR2004
+        return _busy(reply, body, address, said)
+    if body is not None and body.status == "error" and status in {400, 422}:
+        return api_error(body.errorType, body.error, address, is_bad=status == 400)  # noqa: PLR2004
+    if status == 422:  # noqa: PLR2004
+        return QueryFailed(f"{address} could not compute the query (422){said}")
+    if reply.location:
+        return NotPrometheus(
+            f"{address} redirects to {clean(reply.location)} ({status}): the Prometheus API was expected here"
+        )
+    is_prefix_missing = status == 404 and (body is None or body.kind != "Status")  # noqa: PLR2004
+    hint = " (is a path prefix such as /prometheus missing?)" if is_prefix_missing else ""
+    return NotPrometheus(f"{address} is not a Prometheus API: it answered {status}{hint}{said}")
+
+
+def api_error(error_type: str, text: str, address: str, *, is_bad: bool = False) -> PrometheusFailed:
+    """Turn the API's own `errorType` and `error` into an error."""
+    said = clean(text) or clean(error_type) or "no reason given"
+    if error_type == "timeout" or "deadline exceeded" in text:
+        return TimedOut(f"{address} stopped the query: {said}")
+    if _LIMITS.search(text):
+        return TooHeavy(f"{address} refused the query as too heavy: {said}")
+    if error_type == "bad_data" or is_bad:
+        return BadQuery(f"{address} could not read the query: {said}")
+    if error_type in {"unavailable", "internal", "canceled"}:
+        return Unavailable(f"{address} is not available: {said}")
+    return QueryFailed(f"{address} could not compute the query: {said}")
+
+
+def _busy(reply: Reply, body: _ErrorBody | None, address: str, said: str) -> PrometheusFailed:
+    if body is not None and body.errorType == "timeout":
+        return TimedOut(f"{address} stopped the query{said}")
+    return Unavailable(
+        f"{address} is not available ({reply.status}){said}", retry_after_seconds=reply.retry_after_seconds
+    )
+
+
+def _read(body: bytes) -> _ErrorBody | None:
+    try:
+        return msgspec.json.decode(body, type=_ErrorBody)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+
+
+def _said(reply: Reply, body: _ErrorBody | None) -> str:
+    if body is not None and (body.error or body.message):
+        return f": {clean(body.error or body.message)}"
+    if "html" in reply.content_type or reply.body.lstrip()[:1] == b"<":
+        return ": an HTML page"
+    text = clean(reply.body[: 4 * TEXT_MAX].decode("utf-8", "replace"))
+    return f": {text}" if text else ""

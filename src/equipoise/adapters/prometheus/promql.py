@@ -1,0 +1,106 @@
+"""Queries as text. Every selector that we build carries the matchers of the installation.
+
+A query that the user wrote is taken as it is: to put matchers into it would take a parser of PromQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from equipoise.adapters.prometheus.settings import CADVISOR, Names, check_label, no_text
+from equipoise.model.duration import print_seconds
+from equipoise.model.errors import BadInput
+
+_META = frozenset("\\.+*?()|[]{}^$")
+_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def quote(text: str) -> str:
+    """Write a PromQL string, which follows Go's rules."""
+    return '"' + "".join(_ESCAPES.get(c) or _escape_control(c) for c in text) + '"'
+
+
+def _escape_control(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x20 or code == 0x7F else character  # noqa: PLR2004
+
+
+def escape_regex(text: str) -> str:
+    """Make a text stand for itself in a regular expression (RE2)."""
+    return "".join(f"\\{c}" if c in _META else c for c in text)
+
+
+class Matcher(NamedTuple):
+    """One term between the braces of a selector."""
+
+    label: str
+    operator: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.label}{self.operator}{quote(self.value)}"
+
+
+def one_of(label: str, values: Iterable[str]) -> Matcher:
+    """Match any of these values, exactly."""
+    unique = sorted(set(values))
+    if len(unique) == 1:
+        return Matcher(label, "=", unique[0])
+    return Matcher(label, "=~", "|".join(map(escape_regex, unique)))
+
+
+def selector(metric: str, matchers: Iterable[Matcher]) -> str:
+    """Select a metric's series that all matchers match."""
+    inner = ",".join(map(str, matchers))
+    return f"{metric}{{{inner}}}" if inner else metric
+
+
+def rounded(expression: str, to: float) -> str:
+    """Round on the server: shorter numbers halve its time and ours."""
+    return f"round({expression}, {to:.12g})"
+
+
+@dataclass(frozen=True, slots=True)
+class CpuQueries:
+    """The queries about the CPU usage of containers."""
+
+    names: Names = CADVISOR
+    extra: Mapping[str, str] = field(default_factory=no_text)
+    """Matchers of the installation, such as `cluster="eu-1"`."""
+
+    def __post_init__(self) -> None:
+        for label in self.extra:
+            check_label(label)
+
+    def usage(self, matchers: Iterable[Matcher], window_seconds: float) -> str:
+        """Ask for the cores used by each container.
+
+        max, not sum: a container scraped by two jobs or by a pair of Prometheus counts once.
+        """
+        if not 0.001 <= window_seconds < float("inf"):  # noqa: PLR2004
+            raise BadInput(f"window: at least 0.001 seconds was expected, not {window_seconds}")
+        return self._by_container(f"rate({self._select(matchers)}[{print_seconds(window_seconds)}])")
+
+    def sampled_at(self, matchers: Iterable[Matcher]) -> str:
+        """Ask when each container was last scraped.
+
+        `timestamp` of a bare selector is the sample's own time, not the query's; a series that ended
+        (marked stale) or is older than the server's lookback gives nothing, while its rate lives on
+        for a window. So a container without this time is gone, and is not counted.
+        """
+        return self._by_container(f"timestamp({self._select(matchers)})")
+
+    def series_by_namespace(self) -> str:
+        """Ask how many series each namespace has."""
+        return f"count by ({self.names.namespace}) ({self._select(())})"
+
+    def _by_container(self, expression: str) -> str:
+        return f"max by ({', '.join(self.names.labels)}) ({expression})"
+
+    def _select(self, matchers: Iterable[Matcher]) -> str:
+        container = self.names.container
+        fixed = (Matcher(container, "!=", ""), Matcher(container, "!=", "POD"))
+        extra = (Matcher(label, "=", value) for label, value in sorted(self.extra.items()))
+        return selector(self.names.metric, (*fixed, *matchers, *extra))

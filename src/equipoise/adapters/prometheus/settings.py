@@ -1,0 +1,190 @@
+"""How to reach a Prometheus and how much to ask of it."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from equipoise.model.errors import BadInput
+
+_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_METRIC = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request and all requests together may cost."""
+
+    timeout_seconds: float = 60.0
+    """For one query, its retries included; the server is told too."""
+    concurrency_max: int = 4
+    series_max: int = 20_000
+    """Series in one answer."""
+    points_max: int = 11_000
+    """Points of one series in one answer; Prometheus refuses more."""
+    memory_max_bytes: int = 256 * 1024 * 1024
+    """Answers held at the same time; each may have an equal share of it."""
+
+    def __post_init__(self) -> None:
+        for name in ("timeout_seconds", "concurrency_max", "series_max", "points_max", "memory_max_bytes"):
+            value = getattr(self, name)
+            if not 0 < value < float("inf"):
+                raise BadInput(f"prometheus {name}: a number above 0 was expected, not {value}")
+
+    @property
+    def answer_max_bytes(self) -> int:
+        """The share of the memory that one answer may have."""
+        return max(1, self.memory_max_bytes // self.concurrency_max)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How the metric and its labels are called here; the defaults are cAdvisor's and the kubelet's."""
+
+    metric: str = "container_cpu_usage_seconds_total"
+    namespace: str = "namespace"
+    pod: str = "pod"
+    container: str = "container"
+
+    def __post_init__(self) -> None:
+        if not _METRIC.fullmatch(self.metric):
+            raise BadInput(f"prometheus metric: {self.metric!r} is not a metric name")
+        for label in self.labels:
+            check_label(label)
+        if len(set(self.labels)) != len(self.labels):
+            raise BadInput(f"prometheus labels: three different names were expected, not {self.labels}")
+
+    @property
+    def labels(self) -> tuple[str, str, str]:
+        """The labels that tell one container from another."""
+        return (self.namespace, self.pod, self.container)
+
+
+def no_text() -> Mapping[str, str]:
+    """Give an empty mapping that nobody can fill."""
+    return MappingProxyType({})
+
+
+def check_label(name: str) -> None:
+    """Refuse a label name that PromQL would not read as one."""
+    if not _LABEL.fullmatch(name):
+        raise BadInput(f"prometheus label: {name!r} is not a label name")
+
+
+CADVISOR = Names()
+"""The names as they are nearly everywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One Prometheus by its address. Secrets are kept out of `repr`."""
+
+    url: str = field(repr=False)
+    """May carry a path prefix, such as Mimir's `/prometheus`, and a user and password."""
+    bearer_token: str | None = field(default=None, repr=False)
+    bearer_token_file: str | None = None
+    """Read anew for every request, since such tokens are rotated."""
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    insecure: bool = False
+    headers: Mapping[str, str] = field(default_factory=no_text, repr=False)
+    """Sent with every request, such as `X-Scope-OrgID`."""
+
+    def __post_init__(self) -> None:
+        split = self._split()
+        ways = (self.bearer_token, self.bearer_token_file, self.username or split.username)
+        if sum(way is not None for way in ways) > 1:
+            raise BadInput(
+                "prometheus: one of a bearer token, a token file or a user was expected, not several"
+            )
+        if self.password is not None and self.username is None:
+            raise BadInput("prometheus: a password was given without a user")
+        for name, value in self.headers.items():
+            if not _HEADER.fullmatch(name):
+                raise BadInput(f"prometheus header: {name!r} is not a header name")
+            _check_header(f"prometheus header {name}", value)
+        self.request_headers(read_token=False)
+
+    def _split(self) -> SplitResult:
+        try:
+            split = urlsplit(self.url)
+            is_good = split.scheme in {"http", "https"} and bool(split.hostname) and split.port != 0
+        except ValueError:
+            is_good = False
+        if not is_good or split.query or split.fragment or any(c <= " " for c in self.url):
+            shown = self.url.rpartition("@")[2].partition("?")[0]
+            raise BadInput(f"prometheus url: http://HOST:PORT/PREFIX was expected, not {shown!r}")
+        return split
+
+    @property
+    def address(self) -> str:
+        """The address as it may be printed: without user and password."""
+        split = self._split()
+        return f"{split.scheme}://{split.netloc.rpartition('@')[2]}{self.path_prefix}"
+
+    @property
+    def scheme(self) -> str:
+        """`http` or `https`."""
+        return self._split().scheme
+
+    @property
+    def host(self) -> str:
+        """The host name, or an IP address without brackets."""
+        return self._split().hostname or ""
+
+    @property
+    def port(self) -> int:
+        """The port, given or the scheme's own."""
+        split = self._split()
+        return split.port or {"http": 80, "https": 443}[split.scheme]
+
+    @property
+    def path_prefix(self) -> str:
+        """What stands before `/api/v1` on this server."""
+        return self._split().path.rstrip("/")
+
+    def request_headers(self, *, read_token: bool = True) -> dict[str, str]:
+        """Make the headers of one request; a token file is read now."""
+        # identity: compressing costs the server more time than it saves inside a cluster.
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "equipoise"}
+        headers |= self.headers
+        token = self._token() if read_token else self.bearer_token
+        user, password = self._basic()
+        if token is not None:
+            _check_header("prometheus bearer token", token)
+            headers["Authorization"] = f"Bearer {token}"
+        elif user is not None:
+            headers["Authorization"] = f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
+        return headers
+
+    def _basic(self) -> tuple[str | None, str]:
+        if self.username is not None:
+            return self.username, self.password or ""
+        split = self._split()
+        return (None if split.username is None else unquote(split.username)), unquote(split.password or "")
+
+    def _token(self) -> str | None:
+        if self.bearer_token_file is None:
+            return self.bearer_token
+        try:
+            token = Path(self.bearer_token_file).read_text("utf-8").strip()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "not text"
+            raise BadInput(f"prometheus bearer token file {self.bearer_token_file}: {reason}") from error
+        if not token:
+            raise BadInput(f"prometheus bearer token file {self.bearer_token_file}: it is empty")
+        return token
+
+
+def _check_header(what: str, value: str) -> None:
+    if not value.isascii() or not value.isprintable() or not value:
+        raise BadInput(f"{what}: printable ASCII was expected")

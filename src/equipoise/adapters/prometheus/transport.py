@@ -1,0 +1,192 @@
+"""Two ways to a Prometheus with one face: its address, and the API server's service proxy."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+from urllib.parse import urlencode
+
+import urllib3
+from urllib3 import exceptions
+
+from equipoise.adapters.http import AnswerTooLarge, explain, parse_retry_after, read_bounded, tls_context
+from equipoise.adapters.prometheus.errors import (
+    NotPrometheus,
+    PrometheusFailed,
+    Reply,
+    TimedOut,
+    TlsFailed,
+    TooLarge,
+    Unreachable,
+)
+from equipoise.adapters.prometheus.settings import Settings
+
+CONNECT_MAX_SECONDS = 10.0
+REFUSAL_MAX_BYTES = 64 * 1024
+FAILURES = (exceptions.HTTPError, OSError, http.client.HTTPException, AnswerTooLarge)
+"""All that reaching a server and reading its answer raises."""
+OK = 200
+METHOD_NOT_ALLOWED = 405
+
+
+class Transport(Protocol):
+    """Carries one request to a Prometheus, and its answer back."""
+
+    @property
+    def address(self) -> str:
+        """How messages name the server."""
+        ...
+
+    @property
+    def query_max_bytes(self) -> int:
+        """The longest query, form-encoded, that the way is sure to carry."""
+        ...
+
+    def send(self, path: str, fields: Mapping[str, str], timeout_seconds: float, bytes_max: int) -> Reply:
+        """Ask once. Any status is an answer; no answer raises a `PrometheusFailed`."""
+        ...
+
+    def close(self) -> None:
+        """Give back the connections."""
+        ...
+
+
+class Direct:
+    """A Prometheus at an address of its own."""
+
+    query_max_bytes = 48 * 1024
+
+    def __init__(self, settings: Settings, connections_max: int = 4) -> None:
+        self._settings = settings
+        self._posts = True
+        self._pool = _pool(settings, connections_max)
+
+    @property
+    def address(self) -> str:
+        """The address without secrets."""
+        return self._settings.address
+
+    def send(self, path: str, fields: Mapping[str, str], timeout_seconds: float, bytes_max: int) -> Reply:
+        """POST the fields as a form, or GET where there are none or the server wants that."""
+        if fields and self._posts:
+            reply = self._send("POST", path, fields, timeout_seconds, bytes_max)
+            if reply.status != METHOD_NOT_ALLOWED:
+                return reply
+            self._posts = False
+        return self._send("GET", path, fields, timeout_seconds, bytes_max)
+
+    def _send(
+        self, method: str, path: str, fields: Mapping[str, str], timeout_seconds: float, bytes_max: int
+    ) -> Reply:
+        headers = self._settings.request_headers()
+        form = urlencode(fields)
+        target = f"{self._settings.path_prefix}{path}"
+        body = None
+        if method == "POST":
+            headers["Content-Type"] = "application/x-www-form-urlencoded"
+            body = form
+        elif form:
+            target = f"{target}?{form}"
+        deadline = time.monotonic() + timeout_seconds
+        try:
+            response = self._pool.urlopen(
+                method,
+                target,
+                body=body,
+                headers=headers,
+                retries=False,
+                redirect=False,
+                preload_content=False,
+                timeout=urllib3.Timeout(
+                    connect=min(CONNECT_MAX_SECONDS, timeout_seconds), read=timeout_seconds
+                ),
+            )
+            return read_reply(response, bytes_max, deadline)
+        except FAILURES as error:
+            raise translate(error, self.address, bytes_max) from error
+
+    def close(self) -> None:
+        """Close idle connections; a later request opens new ones."""
+        self._pool.close()
+
+
+def _pool(settings: Settings, connections_max: int) -> urllib3.HTTPConnectionPool:
+    if settings.scheme == "http":
+        return urllib3.HTTPConnectionPool(settings.host, settings.port, maxsize=connections_max)
+    context = tls_context(
+        ca_file=settings.ca_file,
+        cert_file=settings.cert_file,
+        key_file=settings.key_file,
+        insecure=settings.insecure,
+    )
+    return urllib3.HTTPSConnectionPool(
+        settings.host,
+        settings.port,
+        maxsize=connections_max,
+        ssl_context=context,
+        cert_reqs="CERT_NONE" if settings.insecure else "CERT_REQUIRED",
+        assert_hostname=False if settings.insecure else None,
+    )
+
+
+def read_reply(response: urllib3.BaseHTTPResponse, bytes_max: int, deadline: float) -> Reply:
+    """Read an answer up to a size and a deadline."""
+    headers = response.headers
+    if response.status == OK:
+        body = read_bounded(response, bytes_max, deadline=deadline)
+    else:
+        body = _beginning(response, deadline)
+    return Reply(
+        response.status,
+        body,
+        headers.get("Content-Type", ""),
+        headers.get("Location", ""),
+        parse_retry_after(headers.get("Retry-After"), time.time()),
+    )
+
+
+def _beginning(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
+    """Read a refusal; one that is long is some web page, and its status says enough."""
+    try:
+        return read_bounded(response, REFUSAL_MAX_BYTES, deadline=deadline)
+    except AnswerTooLarge:
+        return b""
+
+
+def translate(error: Exception, address: str, bytes_max: int) -> PrometheusFailed:
+    """Say which failure this is."""
+    chain = list(_causes(error))
+    clause = explain(error, address)
+    if isinstance(error, AnswerTooLarge):
+        return TooLarge(
+            f"{address} answered more than {bytes_max} bytes, the memory for one answer: "
+            "narrow the namespaces or the time range, or raise prometheus memory_max_bytes"
+        )
+    if any(isinstance(e, (ssl.SSLEOFError, ssl.SSLZeroReturnError)) for e in chain):
+        return Unreachable(clause)
+    if any(isinstance(e, (ssl.SSLError, exceptions.SSLError)) for e in chain):
+        return TlsFailed(clause)
+    # urllib3 counts a refused connection and an unknown name among its timeouts.
+    is_refused = any(isinstance(e, exceptions.NewConnectionError) for e in chain)
+    if not is_refused and any(isinstance(e, (exceptions.TimeoutError, TimeoutError)) for e in chain):
+        return TimedOut(clause)
+    if any(
+        isinstance(e, http.client.BadStatusLine) and not isinstance(e, http.client.RemoteDisconnected)
+        for e in chain
+    ):
+        return NotPrometheus(f"{clause}: the Prometheus API was expected")
+    return Unreachable(clause)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    waiting: list[object] = [error]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, BaseException) and id(one) not in seen:
+            seen.add(id(one))
+            yield one
+            waiting += [one.__cause__, getattr(one, "reason", None), *one.args]

@@ -1,0 +1,70 @@
+"""One change at a time: intent, a last look at ourselves, the deed, the outcome.
+
+Every prefix of this is safe. A crash after the intent leaves an entry that counts as done; a crash after the
+deed leaves the same. A process that was stopped in between finds that it leads no more, and does nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from equipoise.model.decision import EvictPod, Outcome
+from equipoise.model.errors import WorldFailed
+from equipoise.model.ledger import Entry, EntryState, Fenced, Ledger
+from equipoise.model.references import PodRef, StoreKey
+from equipoise.ports import Actuator, EvictionResult, Leadership, Store, StoreConflict
+
+SETTLE_TRIES = 5
+"""How often an outcome is written again when somebody else wrote in between."""
+
+_STATES = {
+    EvictionResult.ACCEPTED: EntryState.DONE,
+    EvictionResult.BLOCKED: EntryState.FAILED,
+    EvictionResult.GONE: EntryState.FAILED,
+    EvictionResult.REFUSED: EntryState.FAILED,
+}
+
+
+def _nothing(step: str) -> None:
+    del step
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """What an action passes through on its way to the cluster."""
+
+    store: Store
+    leadership: Leadership
+    actuator: Actuator
+    passed: Callable[[str], object] = _nothing
+    """Told after each step; tests stop the process there."""
+
+    def evict(self, action: EvictPod, key: StoreKey, entry: Entry) -> Outcome:
+        """Evict one pod, if it is still our turn; `entry` is the intent that is written first."""
+        try:
+            stored = self.store.read(key)
+            ledger = Ledger.from_data(stored.data).with_intent(entry)
+            self.store.write(key, ledger.to_data(), stored.version)
+        except (StoreConflict, Fenced) as error:
+            return Outcome(action, "Fenced", str(error))
+        self.passed("intent")
+        if self.leadership.epoch() != entry.epoch:
+            return Outcome(action, "Fenced", "the lease was lost after the intent")
+        answer = self.actuator.evict(PodRef(action.namespace, action.pod, action.uid))
+        self.passed("deed")
+        self._settle(key, entry.id, _STATES[answer.result])
+        self.passed("outcome")
+        return Outcome(action, answer.result.value, answer.detail)
+
+    def _settle(self, key: StoreKey, entry_id: str, state: EntryState) -> None:
+        """Write the outcome down. When that fails the intent stays, and counts as done: the safe side."""
+        for _ in range(SETTLE_TRIES):
+            try:
+                stored = self.store.read(key)
+                ledger = Ledger.from_data(stored.data).settled(entry_id, state)
+                self.store.write(key, ledger.to_data(), stored.version)
+            except StoreConflict:
+                continue
+            except WorldFailed:
+                return
+            else:
+                return

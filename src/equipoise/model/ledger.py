@@ -1,0 +1,115 @@
+"""The disruption ledger of one workload: what we meant to do, what came of it, and since when.
+
+It is written before every action, by compare-and-swap, and it is all that a new leader needs: an intent
+without an outcome counts as done until the world shows otherwise.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+ENTRIES_MAX = 200
+AGE_MAX_SECONDS = 86_400.0
+INTENT_MAX_SECONDS = 120.0
+"""Longer than any request lasts, its time-outs included."""
+
+
+class EntryState(StrEnum):
+    """How far an action has come."""
+
+    INTENT = "Intent"
+    """Written before the action: it may have happened."""
+    DONE = "Done"
+    FAILED = "Failed"
+    """It is certain that it did not happen."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One action against one pod of the workload."""
+
+    id: str
+    round: str
+    """The actions of one decision share it."""
+    balancer: str
+    action: str
+    pod: str
+    uid: str
+    at: float
+    epoch: int
+    state: EntryState = EntryState.INTENT
+
+
+class Fenced(Exception):  # noqa: N818 - reads as a fact
+    """A newer leader has written: whoever we are, it is not our turn any more."""
+
+
+class Ledger(msgspec.Struct, frozen=True):
+    """The entries of one workload, oldest first, and the newest leader that wrote."""
+
+    epoch: int = 0
+    entries: tuple[Entry, ...] = ()
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> "Ledger":
+        """Read what a store holds; an absent ledger is an empty one."""
+        return msgspec.convert(data, type=cls)
+
+    def to_data(self) -> dict[str, Any]:
+        """Give what a store keeps."""
+        data: dict[str, Any] = msgspec.to_builtins(self)
+        return data
+
+    def with_intent(self, entry: Entry) -> "Ledger":
+        """Add an intent, or refuse when a newer leader has been here."""
+        if entry.epoch < self.epoch:
+            raise Fenced(f"the ledger was written in epoch {self.epoch}, and we are of epoch {entry.epoch}")
+        kept = [old for old in self.entries if old.at > entry.at - AGE_MAX_SECONDS][-(ENTRIES_MAX - 1) :]
+        return Ledger(entry.epoch, (*kept, entry))
+
+    def settled(self, entry_id: str, state: EntryState) -> "Ledger":
+        """Write down what came of an intent; an entry that has gone stays gone."""
+        entries = tuple(
+            msgspec.structs.replace(entry, state=state) if entry.id == entry_id else entry
+            for entry in self.entries
+        )
+        return Ledger(self.epoch, entries)
+
+    def reconciled(self, alive: Collection[str], at: float) -> "Ledger":
+        """Give every old intent the outcome that the world shows: `alive` are the UIDs that still run.
+
+        A pod that has gone was evicted, as far as anybody can tell. One that still runs long after was not:
+        no request is under way for so long.
+        """
+        entries = tuple(_reconciled(entry, alive, at) for entry in self.entries)
+        return self if entries == self.entries else Ledger(self.epoch, entries)
+
+    def intents(self) -> Iterator[Entry]:
+        """Give what has no outcome yet."""
+        return (entry for entry in self.entries if entry.state is EntryState.INTENT)
+
+    def rounds_since(self, at: float, balancer: str) -> int:
+        """Count this balancer's rounds that began after a moment, but for those that surely did nothing."""
+        return len({entry.round for entry in self._counted(balancer) if entry.at > at})
+
+    def last_at(self, balancer: str) -> float | None:
+        """Tell when this balancer last acted, or may have."""
+        return max((entry.at for entry in self._counted(balancer)), default=None)
+
+    def _counted(self, balancer: str) -> Iterator[Entry]:
+        return (
+            entry
+            for entry in self.entries
+            if entry.state is not EntryState.FAILED and entry.balancer == balancer
+        )
+
+
+def _reconciled(entry: Entry, alive: Collection[str], at: float) -> Entry:
+    if entry.state is not EntryState.INTENT:
+        return entry
+    if entry.uid not in alive:
+        return msgspec.structs.replace(entry, state=EntryState.DONE)
+    if at - entry.at > INTENT_MAX_SECONDS:
+        return msgspec.structs.replace(entry, state=EntryState.FAILED)
+    return entry
