@@ -29,7 +29,10 @@ def doctor(
     prometheus_matcher: options.PrometheusMatcher = None,
     prometheus_timeout: options.PrometheusTimeout = "30s",
 ) -> None:
-    """Check rights, kinds, other controllers, metrics and clocks; one line each, with the remedy."""
+    """Check rights, kinds, metrics and clocks.
+
+    One line for each thing that the balancers need, with the remedy where something is missing.
+    """
     from equipoise.app.checks import examine
     from equipoise.app.live import Neighbours
 

@@ -6,73 +6,64 @@ import typer
 
 from equipoise.app.output import Format
 
-CLUSTER = "Cluster"
-METRICS = "Metrics"
-
 Output = Annotated[Format, typer.Option("-o", "--output", help="How to print the answer.")]
 Namespace = Annotated[
     str | None,
     typer.Option(
         "-n",
         "--namespace",
+        metavar="NAME",
         envvar="KUBE_NAMESPACE",
         help="The namespace; by default the context's.",
-        rich_help_panel=CLUSTER,
         show_envvar=False,
     ),
 ]
-AllNamespaces = Annotated[
-    bool, typer.Option("-A", "--all-namespaces", help="Every namespace.", rich_help_panel=CLUSTER)
-]
+AllNamespaces = Annotated[bool, typer.Option("-A", "--all-namespaces", help="Every namespace.")]
 Kubeconfig = Annotated[
     str | None,
     typer.Option(
+        metavar="FILE",
         help="The kubeconfig; by default $KUBECONFIG, then the pod's own, then ~/.kube/config.",
-        rich_help_panel=CLUSTER,
     ),
 ]
-Context = Annotated[str | None, typer.Option(help="The kubeconfig's context.", rich_help_panel=CLUSTER)]
+Context = Annotated[str | None, typer.Option(metavar="NAME", help="The kubeconfig's context.")]
 MetricsFrom = Annotated[
     str,
-    typer.Option(help="Where usage comes from: auto, prometheus or metrics-server.", rich_help_panel=METRICS),
+    typer.Option(metavar="SOURCE", help="Where usage comes from: auto, prometheus or metrics-server."),
 ]
 PrometheusUrl = Annotated[
     str | None,
     typer.Option(
+        metavar="URL",
         envvar=["EQUIPOISE_PROMETHEUS_URL", "PROMETHEUS_ENDPOINT"],
         show_envvar=False,
-        rich_help_panel=METRICS,
         help="Prometheus, Thanos, Mimir or VictoriaMetrics; found in the cluster when not given.",
     ),
 ]
 PrometheusTokenFile = Annotated[
-    str | None, typer.Option(help="A file with a bearer token for it.", rich_help_panel=METRICS)
+    str | None, typer.Option(metavar="FILE", help="A file with a bearer token for it.")
 ]
-PrometheusUser = Annotated[
-    str | None, typer.Option(help="A user for basic authentication.", rich_help_panel=METRICS)
-]
+PrometheusUser = Annotated[str | None, typer.Option(metavar="NAME", help="A user for basic authentication.")]
 PrometheusPasswordFile = Annotated[
-    str | None, typer.Option(help="A file with that user's password.", rich_help_panel=METRICS)
+    str | None, typer.Option(metavar="FILE", help="A file with that user's password.")
 ]
 PrometheusCa = Annotated[
-    str | None, typer.Option(help="A file with the CA that signed its certificate.", rich_help_panel=METRICS)
+    str | None, typer.Option(metavar="FILE", help="A file with the CA that signed its certificate.")
 ]
 PrometheusHeader = Annotated[
     list[str] | None,
-    typer.Option(
-        help="NAME=VALUE sent with every query, such as X-Scope-OrgID=team.", rich_help_panel=METRICS
-    ),
+    typer.Option(metavar="NAME=VALUE", help="Sent with every query, such as X-Scope-OrgID=team."),
 ]
 PrometheusMatcher = Annotated[
     list[str] | None,
-    typer.Option(help="LABEL=VALUE added to every query, such as cluster=eu-1.", rich_help_panel=METRICS),
+    typer.Option(metavar="LABEL=VALUE", help="Added to every query, such as cluster=eu-1."),
 ]
 PrometheusTimeout = Annotated[
     str,
     typer.Option(
+        metavar="SPAN",
         envvar="PROMETHEUS_TIMEOUT",
         show_envvar=False,
-        rich_help_panel=METRICS,
         help="How long one query may take.",
     ),
 ]

@@ -4,9 +4,10 @@ import json
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from equipoise.model.decision import Decision, plan_document
+if TYPE_CHECKING:
+    from equipoise.model.decision import Decision
 
 
 class Format(StrEnum):
@@ -27,9 +28,11 @@ def print_document(document: Any, form: Format) -> None:
         print(json.dumps(document, indent=2, ensure_ascii=False))
 
 
-def print_plan(balancer: str, decisions: Sequence[Decision], form: Format) -> None:
+def print_plan(balancer: str, decisions: "Sequence[Decision]", form: Format) -> None:
     """Print a plan for people or for scripts."""
     if form is not Format.TABLE:
+        from equipoise.model.decision import plan_document
+
         print_document(plan_document(balancer, list(decisions)), form)
         return
     from rich.console import Console
@@ -44,7 +47,7 @@ def print_plan(balancer: str, decisions: Sequence[Decision], form: Format) -> No
     console.print(f"{len(decisions)} decided, {acting} to act on, {held} held. Nothing was changed.")
 
 
-def plan_table(decisions: Sequence[Decision]) -> Any:
+def plan_table(decisions: "Sequence[Decision]") -> Any:
     """Lay decisions out: what it is about, why, and what would be done, in order."""
     from rich import box
     from rich.table import Table

@@ -7,7 +7,9 @@ import typer
 from equipoise.app import options
 from equipoise.app.output import Format, print_plan
 
-app = typer.Typer(help="Hot and cold pods of an autoscaled workload.", no_args_is_help=True)
+app = typer.Typer(
+    help="Hot and cold pods of an autoscaled workload.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.command()
@@ -16,7 +18,7 @@ def plan(
     workloads: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[WORKLOAD...]",
+            metavar="WORKLOAD",
             envvar="DEPLOYMENT_NAME",
             show_envvar=False,
             help="Names, such as web or deployment/web; by default all that an HPA scales.",
