@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from equipoise.model.cluster import Hpa, Node, Pdb, Pod, Workload
+    from equipoise.model.decision import Decision, Outcome, Record
     from equipoise.model.references import ObjectRef, PodRef, StoreKey, WorkloadRef
 
 
@@ -161,16 +162,63 @@ class Pauses(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class PolicyObject:
+    """A policy as it stands in the cluster: what was asked, and what we last said about it."""
+
+    ref: ObjectRef
+    generation: int
+    version: str
+    spec: Mapping[str, Any]
+    status: Mapping[str, Any]
+
+
+class Policies(Protocol):
+    """The custom resources of one kind of policy."""
+
+    def policies(self) -> Sequence[PolicyObject]:
+        """List them."""
+        ...
+
+    def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> None:
+        """Replace what we say about a policy; StoreConflict when it has changed since it was read."""
+        ...
+
+
+class Journal(Protocol):
+    """The diary. Losing it changes no decision, so it never raises."""
+
+    def append(self, *records: Record, is_whole: bool = False) -> None:
+        """Keep these."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CycleReport:
+    """What one cycle decided for everything it looks after, and what came of it.
+
+    A subject that was in the last report and is not in this one has vanished.
+    """
+
+    decisions: Sequence[Decision]
+    outcomes: Sequence[Outcome]
+    warnings: Sequence[str] = ()
+
+
 __all__ = [
     "Actuator",
     "Clock",
     "Cluster",
     "CpuUsage",
+    "CycleReport",
     "EvictionAnswer",
     "EvictionResult",
+    "Journal",
     "Leadership",
     "Metrics",
     "Pauses",
+    "Policies",
+    "PolicyObject",
     "Store",
     "StoreConflict",
     "Stored",

@@ -11,7 +11,8 @@ from equipoise.guard.budget import held_by_hourly_budget, room_for_disruption
 from equipoise.guard.cooldown import held_by_cooldown
 from equipoise.guard.leader import held_by_leader
 from equipoise.guard.pause import held_by_pause
-from equipoise.guard.window import Window, held_by_window
+from equipoise.guard.window import held_by_window
+from equipoise.model.crd.windows import Window
 from equipoise.model.decision import Decision, EvictPod
 from equipoise.model.errors import WorldFailed
 from equipoise.model.ledger import Entry, EntryState, Ledger
@@ -119,7 +120,11 @@ def _at(text: str, zone: str = "UTC") -> float:
     return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).timestamp()
 
 
-BERLIN_NIGHTS = Window("0 2 * * 1-5", 7200, "Europe/Berlin")
+def _window(schedule: str, duration: str, zone: str = "UTC") -> Window:
+    return Window.model_validate({"schedule": schedule, "duration": duration, "timeZone": zone})
+
+
+BERLIN_NIGHTS = _window("0 2 * * 1-5", "2h", "Europe/Berlin")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +145,7 @@ def test_a_window_is_open_from_its_start_for_its_duration(moment: str, is_open: 
 def test_no_window_is_always_open_and_several_are_joined() -> None:
     """When any window is set, everything outside all of them is closed."""
     assert held_by_window([], NOW) is None
-    noon = Window("0 12 * * *", 60)
+    noon = _window("0 12 * * *", "1m")
     at = _at("2026-11-16T12:00:30")
     assert held_by_window([BERLIN_NIGHTS, noon], at) is None
     reason = held_by_window([BERLIN_NIGHTS], at)
@@ -151,7 +156,7 @@ def test_no_window_is_always_open_and_several_are_joined() -> None:
 @pytest.mark.parametrize("day", ["2026-03-29", "2026-10-25"])
 def test_a_window_is_right_across_a_change_of_the_clocks(day: str) -> None:
     """A daily window of an hour is open for an hour of real time, also on the days of 23 and 25 hours."""
-    window = Window("30 3 * * *", 3600, "Europe/Berlin")
+    window = _window("30 3 * * *", "1h", "Europe/Berlin")
     start = int(_at(f"{day}T00:00:00", "Europe/Berlin"))
     open_seconds = sum(
         60 for at in range(start, start + 26 * 3600, 60) if held_by_window([window], at) is None

@@ -203,6 +203,9 @@ def test_a_token_file_that_vanishes_leaves_the_last_token(tmp_path: Path) -> Non
     path.write_text(" ")
     with pytest.raises(BadInput, match="is empty"):
         token_file(path, time).current()
+    path.write_text("a\nb")
+    with pytest.raises(BadInput, match="not a token"):
+        token_file(path, time).current()
     path.write_text("good")
     source = token_file(path, time)
     source.current()

@@ -43,7 +43,7 @@ def user(**fields: Any) -> dict[str, Any]:
 
 
 BAD: list[tuple[object, str]] = [
-    ("a: [", "not YAML: expected the node content"),
+    ("a: [", "in line 2"),
     ("a: \x07", "not YAML"),
     ("- a\n- b\n", "expected a map, got a list"),
     ("just text", "expected a map, got text"),
@@ -55,22 +55,51 @@ BAD: list[tuple[object, str]] = [
     (cluster(server="https://x:port"), "clusters[0].cluster.server: expected an address"),
     (cluster(server="https://a b"), "clusters[0].cluster.server: expected an address"),
     ({**config(), "clusters": [{"cluster": {}}]}, "clusters[0]: name is missing"),
-    (cluster(**{"certificate-authority-data": "!!!"}), "clusters[0].cluster.certificate-authority-data: not base64"),
-    (cluster(**{"certificate-authority": "no.crt"}), "clusters[0].cluster.certificate-authority: no such file: "),
-    (cluster(**{"insecure-skip-tls-verify": "yes"}), "insecure-skip-tls-verify: expected true or false, got text"),
-    (cluster(**{"proxy-url": "socks5://x:1"}), "clusters[0].cluster.proxy-url: expected an address such as http"),
+    (
+        cluster(**{"certificate-authority-data": "!!!"}),
+        "clusters[0].cluster.certificate-authority-data: not base64",
+    ),
+    (
+        cluster(**{"certificate-authority": "no.crt"}),
+        "clusters[0].cluster.certificate-authority: no such file: ",
+    ),
+    (
+        cluster(**{"insecure-skip-tls-verify": "yes"}),
+        "insecure-skip-tls-verify: expected true or false, got text",
+    ),
+    (
+        cluster(**{"proxy-url": "socks5://x:1"}),
+        "clusters[0].cluster.proxy-url: expected an address such as http",
+    ),
+    (user(token="a\nb"), "users[0].user.token: expected printable ASCII"),
+    (user(**{"as": "j\u00e4n"}), "users[0].user.as: expected printable ASCII"),
     (user(token=5), "users[0].user.token: expected text, got a number"),
     (user(**{"client-certificate-data": "QQ=="}), "client-certificate and client-key must come together"),
-    (user(**{"client-certificate": "a.crt", "client-key": "a.key"}), "users[0].user.client-certificate: no such file"),
-    (user(**{"auth-provider": {"name": "gcp"}}), "users[0].user.auth-provider: Kubernetes no longer has it; use exec"),
+    (
+        user(**{"client-certificate": "a.crt", "client-key": "a.key"}),
+        "users[0].user.client-certificate: no such file",
+    ),
+    (
+        user(**{"auth-provider": {"name": "gcp"}}),
+        "users[0].user.auth-provider: Kubernetes no longer has it; use exec",
+    ),
     (user(exec={"apiVersion": "v1"}), "users[0].user.exec: command is missing"),
-    (user(exec={"command": "x", "apiVersion": "v1", "args": "a"}), "users[0].user.exec.args: expected a list"),
+    (
+        user(exec={"command": "x", "apiVersion": "v1", "args": "a"}),
+        "users[0].user.exec.args: expected a list",
+    ),
     (config(contexts=[{"name": "dev"}]), "contexts[0].context: expected a map, got nothing"),
-    (config(contexts=[{"name": "dev", "context": {"cluster": "x"}}]), "contexts[0].context.cluster: there is no cluster 'x'"),
-    (config(contexts=[{"name": "dev", "context": {"cluster": "c", "user": "x"}}]), "context.user: there is no user 'x'"),
+    (
+        config(contexts=[{"name": "dev", "context": {"cluster": "x"}}]),
+        "contexts[0].context.cluster: there is no cluster 'x'",
+    ),
+    (
+        config(contexts=[{"name": "dev", "context": {"cluster": "c", "user": "x"}}]),
+        "context.user: there is no user 'x'",
+    ),
     (config(**{"current-context": "prod"}), "there is no context 'prod' (known: dev)"),
     (config(**{"current-context": ""}), "current-context is not set; give --context (known: dev)"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("content", "message"), BAD, ids=[message for _, message in BAD])
@@ -79,9 +108,9 @@ def test_a_bad_kubeconfig_is_told_with_its_path_and_field(
 ) -> None:
     """One line: where the file came from, its path, the field, what was expected."""
     path = write(tmp_path, content)
-    for arguments, label in (({"kubeconfig": str(path)}, "--kubeconfig"), ({}, "KUBECONFIG")):
+    for flag, label in ((str(path), "--kubeconfig"), (None, "KUBECONFIG")):
         with pytest.raises(BadInput) as caught:
-            find_target(**arguments, environment={"KUBECONFIG": str(path)})
+            find_target(flag, environment={"KUBECONFIG": str(path)})
         said = str(caught.value)
         assert said.startswith(f"{label} {path}: ")
         assert message in said

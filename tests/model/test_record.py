@@ -95,7 +95,7 @@ def test_a_plan_has_the_shape_that_scripts_rely_on() -> None:
                 "reason": "HeldByLag",
                 "sentence": "Wait.",
                 "actions": [],
-                "held": [{"kind": "EvictPod", "pod": "a", "reason": "HeldByLag"}],
+                "held": [{"kind": "EvictPod", "pod": "a", "reason": "HeldByLag", "sentence": "Wait."}],
                 "numbers": {"n": 1},
             },
         ],

@@ -2,20 +2,12 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim
 
+from equipoise.model.crd.windows import Window
 from equipoise.model.reason import Code, Reason
-
-
-class Window(NamedTuple):
-    """A schedule that opens, how long it stays open, and whose clock it goes by."""
-
-    schedule: str
-    duration_seconds: float
-    time_zone: str = "UTC"
 
 
 def held_by_window(windows: Sequence[Window], at: float) -> Reason | None:

@@ -128,6 +128,7 @@ class Workload(msgspec.Struct, frozen=True, gc=False):
     selector: Selector
     annotations: tuple[tuple[str, str], ...]
     owner: Owner | None = None
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 class HpaMetric(msgspec.Struct, frozen=True, gc=False):

@@ -1,5 +1,7 @@
 """What is to be done, as data; and the record of all that went into it."""
 
+import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -24,6 +26,7 @@ class Held(msgspec.Struct, frozen=True):
 
     action: Action
     reason: Code
+    sentence: str = ""
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -44,11 +47,10 @@ class Decision(msgspec.Struct, frozen=True):
         if len(self.actions) <= after:
             return self
         kept, back = self.actions[:after], self.actions[after:]
-        held = self.held + tuple(Held(action, reason.code) for action in back)
-        numbers = self.reason.numbers | reason.numbers
-        why = Reason(self.reason.code, f"{self.reason.sentence} {reason.sentence}", numbers)
+        held = self.held + tuple(Held(action, reason.code, reason.sentence) for action in back)
+        why = self.reason
         if not kept:
-            why = Reason(reason.code, reason.sentence, numbers)
+            why = Reason(reason.code, reason.sentence, self.reason.numbers | reason.numbers)
         return msgspec.structs.replace(self, reason=why, actions=kept, held=held)
 
 
@@ -58,6 +60,15 @@ class Outcome(msgspec.Struct, frozen=True):
     action: Action
     result: str
     detail: str = ""
+
+
+class Streak(msgspec.Struct, frozen=True):
+    """How often the same was decided again right after a record, until when, and from what at last."""
+
+    times: int
+    until: float
+    reason: Reason
+    inputs_hash: str = ""
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -71,6 +82,25 @@ class Record(msgspec.Struct, frozen=True):
     memory: dict[str, Any]
     decision: Decision
     outcomes: tuple[Outcome, ...] = ()
+    inputs_hash: str = ""
+    """Of policy, observation and memory, also where they themselves were not kept."""
+    version: str = ""
+    """Of the program that decided."""
+    streak: Streak | None = None
+
+    @property
+    def has_inputs(self) -> bool:
+        """Whether it can be decided again."""
+        return bool(self.policy or self.observation)
+
+    @property
+    def until(self) -> float:
+        """When the same was last decided."""
+        return self.at if self.streak is None else self.streak.until
+
+    def without_inputs(self) -> "Record":
+        """Keep the numbers and the hash only."""
+        return msgspec.structs.replace(self, policy={}, observation={}, memory={})
 
     def to_json(self) -> bytes:
         """Give one line of JSON."""
@@ -80,6 +110,11 @@ class Record(msgspec.Struct, frozen=True):
     def from_json(cls, line: bytes | str) -> "Record":
         """Read what `to_json` gave."""
         return msgspec.json.decode(line, type=cls)
+
+
+def hash_inputs(policy: Mapping[str, Any], observation: Mapping[str, Any], memory: Mapping[str, Any]) -> str:
+    """Give the SHA-256 of the inputs' canonical JSON: the same inputs, the same hash."""
+    return hashlib.sha256(msgspec.json.encode([policy, observation, memory], order="sorted")).hexdigest()
 
 
 def plan_document(balancer: str, decisions: list[Decision]) -> dict[str, Any]:
@@ -93,6 +128,9 @@ def _decision_document(decision: Decision) -> dict[str, Any]:
         "reason": decision.reason.code.value,
         "sentence": decision.reason.sentence,
         "actions": [msgspec.to_builtins(action) for action in decision.actions],
-        "held": [msgspec.to_builtins(held.action) | {"reason": held.reason.value} for held in decision.held],
+        "held": [
+            msgspec.to_builtins(held.action) | {"reason": held.reason.value, "sentence": held.sentence}
+            for held in decision.held
+        ],
         "numbers": decision.reason.numbers,
     }

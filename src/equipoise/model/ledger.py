@@ -5,6 +5,7 @@ without an outcome counts as done until the world shows otherwise.
 """
 
 from collections.abc import Collection, Iterator, Mapping
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
@@ -54,11 +55,17 @@ class Ledger(msgspec.Struct, frozen=True):
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> "Ledger":
         """Read what a store holds; an absent ledger is an empty one."""
-        return msgspec.convert(data, type=cls)
+        entries = [
+            dict(entry) | {"at": datetime.fromisoformat(entry["at"]).timestamp()}
+            for entry in data.get("entries", ())
+        ]
+        return msgspec.convert(dict(data) | {"entries": entries}, type=cls)
 
     def to_data(self) -> dict[str, Any]:
         """Give what a store keeps."""
         data: dict[str, Any] = msgspec.to_builtins(self)
+        for entry in data["entries"]:
+            entry["at"] = datetime.fromtimestamp(entry["at"], UTC).isoformat(timespec="milliseconds")
         return data
 
     def with_intent(self, entry: Entry) -> "Ledger":

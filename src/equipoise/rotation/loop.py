@@ -52,7 +52,7 @@ def plan(
         decide(policy, observe(policy, workload, hpas.get(workload.ref, ()), pods[workload.ref], usage, at))
         for workload in workloads
     ]
-    return _held(policy, metrics, at, decisions)
+    return hold_for_lag(policy, metrics, at, *decisions)
 
 
 def hpas_by_workload(hpas: Iterable[Hpa]) -> Mapping[WorkloadRef, Sequence[HpaSeen]]:
@@ -216,14 +216,14 @@ def _request(pod: Pod, container: str) -> float | None:
     return next((part.cpu_request_cores for part in pod.containers if part.name == container), None)
 
 
-def _held(policy: RotationPolicy, metrics: Metrics, at: float, decisions: list[Decision]) -> list[Decision]:
+def hold_for_lag(policy: RotationPolicy, metrics: Metrics, at: float, *decisions: Decision) -> list[Decision]:
     """Ask the lag gate once for all, and only when something would be done."""
     lag = policy.kafka_lag
     if not lag.is_enabled or not any(decision.actions for decision in decisions):
-        return decisions
+        return list(decisions)
     try:
         value = metrics.scalar(lag.query, at) if lag.query else None
     except WorldFailed:
         value = None
     reason = held_by_lag(value, lag.threshold)
-    return decisions if reason is None else [decision.hold(reason) for decision in decisions]
+    return list(decisions) if reason is None else [decision.hold(reason) for decision in decisions]

@@ -1,51 +1,110 @@
-"""What a user may ask of the rotation."""
+"""What a user may ask of the rotation.
 
-from typing import Annotated
+`RotationPolicy` is what deciding needs, wherever it was written: in the environment, in a file, on the
+command line, in the cluster. `RotationPolicySpec` is the `spec` of the custom resource: the same settings,
+and which workloads they are for.
+"""
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from typing import Annotated, Self
 
-from equipoise.model.duration import parse_seconds
+from pydantic import ConfigDict, Field, field_validator, model_validator
+
+from equipoise.model.crd.fields import Count, Memory, Moment, Number, Part, Span, Whole, rule, rules
+from equipoise.model.crd.kind import Column, Kind
+from equipoise.model.crd.status import ENTRIES_MAX, Conditions, LastDecision, WorkloadDecision
+from equipoise.model.crd.targets import LabelSelector, Mode, WorkloadTarget
+from equipoise.model.crd.windows import Window
 
 WARM_UP_SECONDS = 300.0
 """How long a new pod gets, after its first full metrics window, before it may be judged."""
+TARGET_RULE = "expected exactly one of targetRef and selector"
+QUERY_RULE = "expected a query, since the lag gate is enabled"
 
 
-def _not_a_claim(value: object) -> object:
-    """Refuse a boolean where a number belongs; a lax reader would take `true` for 1."""
-    if isinstance(value, bool):
-        raise ValueError(f"expected a number, got {str(value).lower()}")
-    return value
-
-
-Whole = Annotated[int, BeforeValidator(_not_a_claim)]
-Number = Annotated[float, BeforeValidator(_not_a_claim)]
-Seconds = Annotated[float, BeforeValidator(parse_seconds)]
-
-
-class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_by_name=True)
-
-
-class KafkaLag(_Settings):
+class KafkaLag(Part):
     """Hold rotation while a consumer group lags: a rotation stops consumption."""
 
-    is_enabled: bool = Field(False, alias="enabled")
-    threshold: Number = Field(1000, ge=0)
-    query: str = ""
+    is_enabled: bool = Field(False, alias="enabled", description="Whether the lag is asked for at all.")
+    threshold: Number = Field(1000, ge=0, description="At this lag and above, nothing is rotated.")
+    query: str = Field(
+        "",
+        max_length=4096,
+        description="A Prometheus query whose answer is the lag. No answer holds the rotation too.",
+    )
 
 
-class RotationPolicy(_Settings):
+class RotationPolicy(Part):
     """The settings of one workload's rotation; the defaults are the seed's."""
 
-    top_k: Whole = Field(2, alias="topK", ge=1)
-    tolerance_multiplier: Number = Field(1.5, alias="toleranceMultiplier", gt=0)
-    improvement_percent_min: Number = Field(10, alias="minimumImprovementPercent", ge=0, le=100)
-    replicas_min: Whole = Field(3, alias="minReplicas", ge=1)
-    metrics_window_seconds: Seconds = Field(300, alias="metricsWindow", ge=1)
-    pod_age_min_seconds: Seconds | None = Field(None, alias="minPodAge", ge=0)
-    hpa_prefix: str = Field("", alias="hpaPrefix")
-    hpa_metric_name: str = Field("cpu", alias="hpaMetricName", min_length=1)
-    kafka_lag: KafkaLag = Field(KafkaLag(), alias="kafkaLag")
+    top_k: Whole = Field(
+        2,
+        alias="topK",
+        ge=1,
+        description="How many of the busiest and of the idlest candidates are looked at.",
+    )
+    tolerance_multiplier: Number = Field(
+        1.5,
+        alias="toleranceMultiplier",
+        gt=0,
+        description="A pod that uses more than the HPA's target times this is hot.",
+    )
+    improvement_percent_min: Number = Field(
+        10,
+        alias="minimumImprovementPercent",
+        ge=0,
+        le=100,
+        description="The predicted improvement must be above this.",
+    )
+    replicas_min: Whole = Field(
+        3, alias="minReplicas", ge=1, description="A workload with fewer ready pods is left alone."
+    )
+    metrics_window_seconds: Annotated[float, Span(1)] = Field(
+        300, alias="metricsWindow", description="What the CPU rate is taken over."
+    )
+    pod_age_min_seconds: Annotated[float, Span(0)] | None = Field(
+        None,
+        alias="minPodAge",
+        description="Younger pods are not judged. By default metricsWindow and five minutes.",
+    )
+    hpa_prefix: str = Field(
+        "", alias="hpaPrefix", max_length=253, description="What the HPA's name must start with."
+    )
+    hpa_metric_name: str = Field(
+        "cpu",
+        alias="hpaMetricName",
+        min_length=1,
+        max_length=253,
+        description="Which metric of the HPA counts.",
+    )
+    kafka_lag: KafkaLag = Field(
+        KafkaLag(), alias="kafkaLag", description="Hold rotation while a Kafka consumer group lags."
+    )
+    unavailable_pods_max: Whole = Field(
+        1, alias="maxUnavailable", ge=1, description="How many pods of a workload may be away at once."
+    )
+    cooldown_seconds: Annotated[float, Span(0)] = Field(
+        900, alias="cooldown", description="How long a workload is left alone after a rotation."
+    )
+    rotations_per_hour_max: Whole = Field(
+        4, alias="rotationsPerHour", ge=1, description="How many rotations a workload may have in an hour."
+    )
+    windows: tuple[Window, ...] = Field(
+        (),
+        max_length=20,
+        description="When pods may be rotated. With any window, everything outside is closed.",
+    )
+    debounce_cycles: Whole = Field(
+        3,
+        alias="debounceCycles",
+        ge=1,
+        description="In how many cycles in a row a pod must be hot before the first eviction.",
+    )
+    includes_stateful_sets: bool = Field(
+        False, alias="includeStatefulSets", description="Whether StatefulSets may be rotated too."
+    )
+    sync_period_seconds: Annotated[float, Span(1)] = Field(
+        30, alias="syncPeriod", description="How often the operator looks."
+    )
 
     @property
     def candidate_age_min_seconds(self) -> float:
@@ -54,6 +113,94 @@ class RotationPolicy(_Settings):
             return self.pod_age_min_seconds
         return self.metrics_window_seconds + WARM_UP_SECONDS
 
+
+class RotationPolicySpec(RotationPolicy):
+    """What to keep in balance, and how."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule("has(self.targetRef) != has(self.selector)", TARGET_RULE),
+            rule(
+                "!self.kafkaLag.enabled || (has(self.kafkaLag.query) && size(self.kafkaLag.query) > 0)",
+                QUERY_RULE,
+                path=".kafkaLag.query",
+            ),
+        )
+    )
+
+    target_ref: WorkloadTarget | None = Field(
+        None, alias="targetRef", description="The one workload that this policy is for."
+    )
+    selector: LabelSelector | None = Field(
+        None, description="The workloads that this policy is for, by their labels; {} takes all."
+    )
+    mode: Mode = Field(Mode.PREVIEW, description="Preview says what would be done; Enforce does it.")
+
+    @property
+    def settings(self) -> RotationPolicy:
+        """What deciding needs of it, without whom it is for."""
+        return RotationPolicy.model_construct(
+            **{name: getattr(self, name) for name in RotationPolicy.model_fields}
+        )
+
+    @field_validator("kafka_lag")
+    @classmethod
+    def _has_query_where_enabled(cls, lag: KafkaLag) -> KafkaLag:
+        if lag.is_enabled and not lag.query:
+            raise ValueError(QUERY_RULE)
+        return lag
+
+    @model_validator(mode="after")
+    def _has_one_target(self) -> Self:
+        if (self.target_ref is None) == (self.selector is None):
+            raise ValueError(TARGET_RULE)
+        return self
+
+
+class RotationPolicyStatus(Part):
+    """What came of the policy."""
+
+    observed_generation: Count | None = Field(
+        None, alias="observedGeneration", description="The generation that this status is about."
+    )
+    conditions: Conditions = Field((), description="Ready, and why not.")
+    last_decision: LastDecision | None = Field(
+        None, alias="lastDecision", description="The decision that was made last."
+    )
+    workloads: Count | None = Field(None, description="How many workloads the policy is for.")
+    decisions: tuple[WorkloadDecision, ...] = Field(
+        (),
+        max_length=ENTRIES_MAX,
+        description="The last decision for each workload, up to 200; `workloads` counts all.",
+    )
+    predicted_improvement_percent: Number | None = Field(
+        None, alias="predictedImprovementPercent", description="What the last rotation promised."
+    )
+    realised_improvement_percent: Number | None = Field(
+        None, alias="realisedImprovementPercent", description="What came of it."
+    )
+    rotated_at: Moment | None = Field(None, alias="rotatedAt", description="When a pod was last rotated.")
+    memory: Memory = Field({}, description="What one cycle leaves for the next.")
+
+
+ROTATION_POLICY = Kind(
+    group="equipoise.dev",
+    version="v1alpha1",
+    name="RotationPolicy",
+    plural="rotationpolicies",
+    description="Rotates the hottest and coldest pods of autoscaled workloads in its own namespace.",
+    body={"spec": RotationPolicySpec, "status": RotationPolicyStatus},
+    required=("spec",),
+    short_names=("rotpol",),
+    columns=(
+        Column("Mode", ".spec.mode"),
+        Column("Reason", ".status.lastDecision.reason"),
+        Column("Workloads", ".status.workloads", "integer"),
+        Column("Improvement", ".status.realisedImprovementPercent", "number", "Realised, in percent."),
+        Column("Why", ".status.lastDecision.sentence", priority=1),
+        Column("Age", ".metadata.creationTimestamp", "date"),
+    ),
+)
 
 ENVIRONMENT = {
     "REBALANCE_TOP_K_PODS": ("topK",),

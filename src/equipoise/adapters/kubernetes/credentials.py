@@ -110,6 +110,8 @@ class TokenFileSource:
         stamp = self._stat()
         try:
             token = self._path.read_text("ascii").strip()
+            if not token.isprintable():
+                raise ValueError("unprintable")  # noqa: TRY301 - it ends like text that is not ASCII
         except (OSError, ValueError) as error:
             if not self._token:
                 why = getattr(error, "strerror", None) or "not a token"

@@ -136,6 +136,7 @@ class Decoder:
             selector=self._selector(meta, raw.spec.selector, NOTHING_MATCHES) or NOTHING_MATCHES,
             annotations=self._annotations(meta),
             owner=self._owner(meta),
+            labels=self._labels(meta),
         )
 
     def scale(self, raw: RawScale, ref: WorkloadRef) -> Workload:

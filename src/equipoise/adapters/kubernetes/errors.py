@@ -8,6 +8,7 @@ from http import HTTPStatus
 import msgspec
 
 from equipoise.adapters.http import one_line
+from equipoise.adapters.kubernetes.kubefile import in_plain_words
 from equipoise.model.errors import WorldFailed
 
 ERROR_BODY_BYTES_MAX = 64 * 1024
@@ -114,7 +115,7 @@ def bad_answer(address: str, request: str, body: bytes, why: str) -> BadAnswer:
     """Say that a body is not what was asked for, and what it looks like instead."""
     looks = _odd_body(body[:ERROR_BODY_BYTES_MAX])
     if not looks.startswith("an HTML page"):
-        looks = one_line(why)
+        looks = one_line(in_plain_words(why))
     return BadAnswer(f"{address} answered {request} with something else than was asked for: {looks}")
 
 

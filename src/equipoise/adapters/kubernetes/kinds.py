@@ -76,7 +76,10 @@ class Kind(Generic[R]):
 
 def _blame(body: bytes, raw: type[Any]) -> str | None:
     """Find the first object that cannot be decoded, and name it."""
-    page = msgspec.json.decode(body, type=Page[msgspec.Raw])
+    try:
+        page = msgspec.json.decode(body, type=Page[msgspec.Raw])
+    except msgspec.ValidationError:
+        return None
     for index, item in enumerate(page.items or ()):
         try:
             msgspec.json.decode(item, type=raw)

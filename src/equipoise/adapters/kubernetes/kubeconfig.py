@@ -2,7 +2,8 @@
 
 Order: `--kubeconfig`, then `KUBECONFIG` (a list of paths; the first file to name a thing wins), then the
 service account of the pod we run in, then `~/.kube/config`. kubectl looks at the last two the other way
-round; a pod that has both is far more often one whose image carries a stray file.
+round; a pod that has both is far more often one whose image carries a stray file. A `--context` asks for a
+file, since a service account has no contexts.
 """
 
 from __future__ import annotations
@@ -226,6 +227,11 @@ def _identity(place: _Place, entry: UserEntry) -> Identity:
     ):
         if path and not data and not Path(path).is_file():
             raise BadInput(f"{place.name}.{name}: no such file: {path}")
+    impersonation = tuple(_impersonation(entry))
+    sent = (("token", entry.token), ("as", " ".join(part for pair in impersonation for part in pair)))
+    for name, text in sent:
+        if text and not (text.isascii() and text.isprintable()):
+            raise BadInput(f"{place.name}.{name}: expected printable ASCII, for it is sent in a header")
     has_certificate = bool(cert_file or entry.client_certificate_data)
     if has_certificate != bool(key_file or entry.client_key_data):
         raise BadInput(f"{place.name}: client-certificate and client-key must come together")
@@ -238,7 +244,7 @@ def _identity(place: _Place, entry: UserEntry) -> Identity:
         key_data=place.data("client-key-data", entry.client_key_data),
         username=entry.username or None,
         password=entry.password or None,
-        impersonation=tuple(_impersonation(entry)),
+        impersonation=impersonation,
         exec=entry.exec,
         folder=str(place.folder),
     )

@@ -7,8 +7,9 @@ meanwhile is reported as deleted.
 
 How a dead link is noticed: the API server sends a bookmark about once a minute, so a silence of
 `silence_seconds` (90) ends the connection, and the attempt to resume shows whether the server is there.
-A server that sends no bookmarks is merely asked again every 90 s. `timeoutSeconds` asks the server to end a
-watch by itself; it is random (240 to 360), so that watches that began together do not all return together.
+A server that sends no bookmarks (1.35 sends none of some kinds while nothing at all happens) is merely asked
+again every 90 s, so the age of a healthy cache stays below about 95 s. `timeoutSeconds` asks the server to
+end a watch by itself; it is random (240 to 360), so that watches that began together do not return together.
 Callers look at `last_contact_age_seconds`: beyond a few silences, what the cache holds is a guess.
 """
 
@@ -60,6 +61,7 @@ class Counters:
     watches: int = 0
     events: int = 0
     bookmarks: int = 0
+    silences: int = 0
     failures: int = 0
     listener_failures: int = 0
 
@@ -167,7 +169,9 @@ class Reflector(Generic[R]):
         if self._stopping.is_set():
             return 0.0
         if error is not None:
-            self.counters.failures += 1
+            is_silence = isinstance(error, _Silent)
+            self.counters.silences += is_silence
+            self.counters.failures += not is_silence
             if _must_list_anew(error):
                 self.resource_version = ""
         self.last_error = error
@@ -219,6 +223,7 @@ class Reflector(Generic[R]):
             read_seconds=self._timings.silence_seconds,
         )
         self.counters.watches += 1
+        self.last_error = None
         self._touch()
         lines = Lines()
         try:

@@ -1,0 +1,191 @@
+"""The `Pauses` port over annotations on namespaces: anyone who may edit a namespace can say stop.
+
+`equipoise.dev/paused` on a namespace stops every action in it; `equipoise.dev/paused-everywhere` on the
+operator's own namespace stops every action. The value says who and why; `false` alone means no.
+
+A stop has to arrive within five seconds, also over a link that has died without a word. So the watch is kept
+short: the server is heard from every few seconds, and when it was not heard from for `age_max_seconds`,
+nobody knows whether someone said stop. Not knowing raises, and nothing is done.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import msgspec
+
+from equipoise.adapters.http import Backoff, one_line
+from equipoise.adapters.kubernetes.client import Client
+from equipoise.adapters.kubernetes.decode import Decoder
+from equipoise.adapters.kubernetes.errors import ApiError, Unreachable
+from equipoise.adapters.kubernetes.kinds import Kind
+from equipoise.adapters.kubernetes.paths import path_of
+from equipoise.adapters.kubernetes.reflector import Reflector, Timings
+from equipoise.adapters.kubernetes.structs import Meta
+from equipoise.model.errors import WorldFailed
+
+PAUSED = "equipoise.dev/paused"
+PAUSED_EVERYWHERE = "equipoise.dev/paused-everywhere"
+OPERATOR_NAMESPACE = "equipoise-system"
+AGE_MAX_SECONDS = 5.0
+TEXT_LENGTH_MAX = 300
+TIMINGS = Timings(
+    watch_seconds=(2.0, 3.0),
+    silence_seconds=4.0,
+    retry=Backoff(first_seconds=0.25, delay_max_seconds=2.0),
+)
+"""For one operator. Agents by the thousand want longer ones, and a longer age in exchange."""
+
+
+class RawNamespace(msgspec.Struct, gc=False):
+    """A namespace, of which only the annotations matter."""
+
+    metadata: Meta
+
+
+class NamespaceMarks(msgspec.Struct, frozen=True, gc=False):
+    """What a namespace says about pauses."""
+
+    name: str
+    uid: str
+    resource_version: str
+    paused: str | None = None
+    paused_everywhere: str | None = None
+
+
+def _marks(decoder: Decoder, raw: RawNamespace) -> NamespaceMarks:
+    del decoder
+    meta, annotations = raw.metadata, raw.metadata.annotations or {}
+    return NamespaceMarks(
+        meta.name,
+        meta.uid,
+        meta.resourceVersion,
+        _text(annotations.get(PAUSED)),
+        _text(annotations.get(PAUSED_EVERYWHERE)),
+    )
+
+
+NAMESPACES: Kind[NamespaceMarks] = Kind(
+    "Namespace",
+    "namespaces",
+    "",
+    "v1",
+    RawNamespace,
+    _marks,
+    lambda marks: ("", marks.name),
+    is_namespaced=False,
+)
+
+
+class NamespacePauses:
+    """Watches the namespaces. `start()` it, and `stop()` it in the end."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        operator_namespace: str = OPERATOR_NAMESPACE,
+        age_max_seconds: float = AGE_MAX_SECONDS,
+        timings: Timings = TIMINGS,
+    ) -> None:
+        self.reflector = Reflector(client, NAMESPACES, timings=timings)
+        self._operator_namespace = operator_namespace
+        self._age_max_seconds = age_max_seconds
+        self._monotonic = client.world.monotonic
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self.reflector.start()
+
+    def stop(self, timeout_seconds: float = 5.0) -> bool:
+        """End it; tell whether it has ended in time."""
+        return self.reflector.stop(timeout_seconds)
+
+    def wait_until_synced(self, timeout_seconds: float) -> bool:
+        """Wait until the namespaces were listed once; tell whether it was in time."""
+        return self.reflector.synced.wait(timeout_seconds)
+
+    def pause_of(self, namespace: str) -> str | None:
+        """Say who or what paused this namespace, or None; not knowing raises, and nothing is done."""
+        self._refuse_unless_fresh()
+        cache = self.reflector.cache
+        operator = cache.get("", self._operator_namespace)
+        if operator is not None and operator.paused_everywhere is not None:
+            return f"everything is paused: {operator.paused_everywhere}"
+        marks = cache.get("", namespace)
+        if marks is None:
+            raise WorldFailed(f"namespace {namespace}: not known, so nobody can say whether it is paused")
+        return None if marks.paused is None else f"namespace {namespace} is paused: {marks.paused}"
+
+    def _refuse_unless_fresh(self) -> None:
+        reflector = self.reflector
+        why = f": {reflector.last_error}" if reflector.last_error else ""
+        if not reflector.synced.is_set():
+            raise Unreachable(f"whether anything is paused is not known yet{why}")
+        age_seconds = reflector.last_contact_age_seconds(self._monotonic())
+        if age_seconds > self._age_max_seconds:
+            raise Unreachable(
+                f"whether anything is paused is not known: the API server was last heard {age_seconds:.1f} s "
+                f"ago, expected at most {self._age_max_seconds:g} s{why}"
+            )
+
+
+def pause(
+    client: Client, namespace: str | None, who: str, *, operator_namespace: str = OPERATOR_NAMESPACE
+) -> None:
+    """Stop every action in a namespace, or (None) everywhere; `who` says by whom and why."""
+    _annotate(client, namespace, one_line(who, TEXT_LENGTH_MAX) or "true", operator_namespace)
+
+
+def resume(
+    client: Client, namespace: str | None, *, operator_namespace: str = OPERATOR_NAMESPACE
+) -> str | None:
+    """End a pause; give what was said when it began, or None when there was none."""
+    before = _read(client, namespace, operator_namespace)
+    if before is not None:
+        _annotate(client, namespace, None, operator_namespace)
+    return before
+
+
+def paused_everywhere(client: Client, operator_namespace: str = OPERATOR_NAMESPACE) -> str | None:
+    """Say who or what paused everything, or None."""
+    return _read(client, None, operator_namespace)
+
+
+def _read(client: Client, namespace: str | None, operator_namespace: str) -> str | None:
+    where, key = _place(namespace, operator_namespace)
+    try:
+        found = client.get_as(RawNamespace, path_of("", "v1", "namespaces", None, where))
+    except ApiError as error:
+        raise _explained(error, where, namespace) from error
+    return _text((found.metadata.annotations or {}).get(key))
+
+
+def _annotate(client: Client, namespace: str | None, value: str | None, operator_namespace: str) -> None:
+    where, key = _place(namespace, operator_namespace)
+    path = path_of("", "v1", "namespaces", None, where)
+    change = {"metadata": {"annotations": {key: value}}}
+    try:
+        client.request(
+            "PATCH", path, body=change, content_type="application/merge-patch+json", is_idempotent=True
+        )
+    except ApiError as error:
+        raise _explained(error, where, namespace) from error
+
+
+def _place(namespace: str | None, operator_namespace: str) -> tuple[str, str]:
+    return (operator_namespace, PAUSED_EVERYWHERE) if namespace is None else (namespace, PAUSED)
+
+
+def _explained(error: ApiError, where: str, namespace: str | None) -> WorldFailed:
+    if error.status != HTTPStatus.NOT_FOUND:
+        return error
+    hint = "; --operator-namespace says where Equipoise is installed" if namespace is None else ""
+    return WorldFailed(f"namespace {where}: not found{hint}")
+
+
+def _text(value: str | None) -> str | None:
+    """Read an annotation: absent or `false` is no pause; anything else is one, empty text included."""
+    if value is None or value.strip().lower() == "false":
+        return None
+    return one_line(value, TEXT_LENGTH_MAX) or "true"

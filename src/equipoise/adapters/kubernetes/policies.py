@@ -1,0 +1,81 @@
+"""The `Policies` port over an API server: custom resources of one kind, kept up to date by a reflector."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from equipoise.adapters.kubernetes.client import Client
+from equipoise.adapters.kubernetes.decode import Decoder
+from equipoise.adapters.kubernetes.errors import ApiError, Unreachable
+from equipoise.adapters.kubernetes.kinds import Kind
+from equipoise.adapters.kubernetes.objects import write_status
+from equipoise.adapters.kubernetes.paths import path_of
+from equipoise.adapters.kubernetes.reflector import Reflector, Timings
+from equipoise.adapters.kubernetes.structs import Meta
+from equipoise.model.references import ObjectRef
+from equipoise.ports import PolicyObject, StoreConflict
+
+
+class RawPolicy(msgspec.Struct):
+    """A custom resource as we read it: what was asked and what was answered, whole."""
+
+    metadata: Meta
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] | None = None
+
+
+class KubernetesPolicies:
+    """All policies of one kind. Its reflector is started and stopped by whoever made it."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        group: str,
+        version: str,
+        name: str,
+        plural: str,
+        timings: Timings | None = None,
+    ) -> None:
+        api_version = f"{group}/{version}"
+
+        def turn(decoder: Decoder, raw: RawPolicy) -> PolicyObject:
+            del decoder
+            meta = raw.metadata
+            ref = ObjectRef(api_version, name, meta.namespace, meta.name, meta.uid)
+            return PolicyObject(ref, meta.generation, meta.resourceVersion, raw.spec, raw.status or {})
+
+        kind: Kind[PolicyObject] = Kind(
+            name,
+            plural,
+            group,
+            version,
+            RawPolicy,
+            turn,
+            lambda policy: (policy.ref.namespace, policy.ref.name),
+        )
+        self._client = client
+        self._place = (group, version, plural)
+        self.reflector = Reflector(client, kind, timings=timings)
+
+    def policies(self) -> Sequence[PolicyObject]:
+        """Give the policies as they are known now."""
+        if not self.reflector.synced.is_set():
+            why = f": {self.reflector.last_error}" if self.reflector.last_error else ""
+            raise Unreachable(f"the {self.reflector.kind.plural} have not been listed yet{why}")
+        return self.reflector.cache.records()
+
+    def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> None:
+        """Replace a policy's status, unless the policy has changed since it was read or has gone."""
+        group, version, plural = self._place
+        path = path_of(group, version, plural, policy.ref.namespace, policy.ref.name)
+        try:
+            write_status(self._client, path, status, policy.version)
+        except ApiError as error:
+            if error.status in {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}:
+                raise StoreConflict(str(error)) from error
+            raise

@@ -1,0 +1,177 @@
+"""The `Store` port over an API server: one bounded `Ledger` object for each workload, beside it.
+
+A write is a compare-and-swap by resource version. Every write carries a token of its own, so that after an
+answer was lost, our own write is told from a conflict: the same request is sent again, and when the server
+then says that the version has moved on, the token says whether it was us who moved it. Where even that
+cannot be found out, `WorldFailed` is raised, and the outcome is unknown.
+
+A document is the `data` of a Ledger, in the shape that its definition gives; what belongs to nobody but a
+balancer goes into its `memory`. Validation is strict: a key that the definition does not know is refused,
+where the server would otherwise drop it without a word.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from equipoise.adapters.kubernetes.client import Client
+from equipoise.adapters.kubernetes.errors import ApiError
+from equipoise.adapters.kubernetes.paths import path_of
+from equipoise.adapters.kubernetes.structs import Meta
+from equipoise.model.errors import WorldFailed
+from equipoise.model.references import StoreKey, WorkloadRef
+from equipoise.ports import StoreConflict, Stored
+
+GROUP, VERSION, KIND, PLURAL = "equipoise.dev", "v1alpha1", "Ledger", "ledgers"
+ROOM = "ledger"
+DATA_BYTES_MAX = 64 * 1024
+NAME_LENGTH_MAX = 63
+WRITE_ANNOTATION = "equipoise.dev/write"
+"""Whose write this is: a token that no other write has."""
+OWNER_LABEL = "app.kubernetes.io/managed-by"
+KIND_LABEL = "equipoise.dev/workload-kind"
+_HASH_LENGTH = 10
+_STRICTLY = {"fieldValidation": "Strict"}
+
+
+class TooLarge(WorldFailed):
+    """More than an entry may hold. Nothing was written; the caller has to forget something first."""
+
+
+class RawLedger(msgspec.Struct):
+    """A Ledger object as we read it."""
+
+    metadata: Meta
+    data: dict[str, Any] = {}
+
+
+class LedgerStore:
+    """Keeps each workload's ledger in the workload's namespace. Threads may share it."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        uid_of: Callable[[WorkloadRef], str | None] = lambda _: None,
+        bytes_max: int = DATA_BYTES_MAX,
+        token: Callable[[], str] = lambda: secrets.token_hex(8),
+    ) -> None:
+        """Take a session; `uid_of` names the owner with which a ledger is to vanish, where it is known."""
+        self._client = client
+        self._uid_of = uid_of
+        self._bytes_max = bytes_max
+        self._token = token
+        self._uids: dict[WorkloadRef, str] = {}
+
+    def read(self, key: StoreKey) -> Stored:
+        """Read an entry; an absent one is empty, with an empty version."""
+        found = self._find(key)
+        return Stored({}) if found is None else Stored(found.data, found.metadata.resourceVersion)
+
+    def write(self, key: StoreKey, data: Mapping[str, Any], version: str) -> Stored:
+        """Write an entry if it still has this version, else raise StoreConflict."""
+        content = self._encoded(key, data)
+        token = self._token()
+        body = self._body(key, content, version, token)
+        method, path = ("PUT", _path(key)) if version else ("POST", _collection(key))
+        try:
+            # The version makes it safe to send again after a lost answer.
+            answer = self._client.request(method, path, _STRICTLY, body=body, is_idempotent=True)
+        except ApiError as error:
+            if not _has_moved_on(error, is_update=bool(version)):
+                raise
+            there = self._find(key)
+            if there is None or _token_of(there) != token:
+                raise StoreConflict(f"the ledger of {key.workload}: {error.message}") from error
+            return Stored(json.loads(content), there.metadata.resourceVersion)
+        written = self._client.decode(RawLedger, answer, f"{method} {path}")
+        return Stored(json.loads(content), written.metadata.resourceVersion)
+
+    def _find(self, key: StoreKey) -> RawLedger | None:
+        try:
+            found = self._client.get_as(RawLedger, _path(key))
+        except ApiError as error:
+            # Without a reason of the API's own it is the kind that is missing, not the object.
+            if error.status == HTTPStatus.NOT_FOUND and error.reason == "NotFound":
+                self._uids.pop(key.workload, None)
+                return None
+            raise
+        for owner in found.metadata.ownerReferences or ():
+            self._uids[key.workload] = owner.uid
+        return found
+
+    def _encoded(self, key: StoreKey, data: Mapping[str, Any]) -> bytes:
+        workload = key.workload
+        whose = {"apiVersion": workload.api_version, "kind": workload.kind, "name": workload.name}
+        whole = {"workload": whose} | dict(data)
+        # Not msgspec's encoder, which would turn a NaN into a null that nobody wrote.
+        text = json.dumps(whole, allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=dict)
+        content = text.encode()
+        if len(content) > self._bytes_max:
+            raise TooLarge(
+                f"the ledger of {workload}: {len(content)} bytes, expected at most {self._bytes_max}"
+            )
+        return content
+
+    def _body(self, key: StoreKey, content: bytes, version: str, token: str) -> dict[str, Any]:
+        workload = key.workload
+        metadata: dict[str, Any] = {
+            "name": entry_name(workload),
+            "namespace": workload.namespace,
+            "labels": {OWNER_LABEL: "equipoise", KIND_LABEL: workload.kind},
+            "annotations": {WRITE_ANNOTATION: token},
+        }
+        if version:
+            metadata["resourceVersion"] = version
+        uid = self._uid_of(workload) or self._uids.get(workload)
+        if uid:
+            self._uids[workload] = uid
+            metadata["ownerReferences"] = [
+                {"apiVersion": workload.api_version, "kind": workload.kind, "name": workload.name, "uid": uid}
+            ]
+        return {
+            "apiVersion": f"{GROUP}/{VERSION}",
+            "kind": KIND,
+            "metadata": metadata,
+            "data": msgspec.Raw(content),
+        }
+
+
+def entry_name(workload: WorkloadRef) -> str:
+    """Name a workload's entry: readable, and of its own however long or alike the names are."""
+    exact = f"{workload.group}/{workload.kind}/{workload.name}"
+    digest = hashlib.sha256(exact.encode()).hexdigest()[:_HASH_LENGTH]
+    readable = re.sub(r"[^a-z0-9]+", "-", f"{workload.kind}-{workload.name}".lower())
+    return f"{readable[: NAME_LENGTH_MAX - _HASH_LENGTH - 1].strip('-')}-{digest}"
+
+
+def _has_moved_on(error: ApiError, *, is_update: bool) -> bool:
+    """Whether the entry is not what the caller has read: another version, made, or gone."""
+    is_gone = error.status == HTTPStatus.NOT_FOUND and error.reason == "NotFound"
+    return error.status == HTTPStatus.CONFLICT or (is_update and is_gone)
+
+
+def _token_of(ledger: RawLedger) -> str | None:
+    return (ledger.metadata.annotations or {}).get(WRITE_ANNOTATION)
+
+
+def _path(key: StoreKey) -> str:
+    return path_of(GROUP, VERSION, PLURAL, _namespace(key), entry_name(key.workload))
+
+
+def _collection(key: StoreKey) -> str:
+    return path_of(GROUP, VERSION, PLURAL, _namespace(key))
+
+
+def _namespace(key: StoreKey) -> str:
+    if key.room != ROOM:
+        raise ValueError(f"room {key.room!r}: expected {ROOM!r}, the only one that is kept here")
+    return key.workload.namespace

@@ -1,0 +1,105 @@
+"""What a policy's status says. It is written when a reason changes or something was done, and not else."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from equipoise.model.decision import Decision
+from equipoise.model.reason import Code
+from equipoise.ports import PolicyObject
+
+DECISIONS_MAX = 200
+
+
+def next_status(
+    policy: PolicyObject, decisions: Sequence[Decision], refusal: str | None, at: float, *, is_acting: bool
+) -> dict[str, Any] | None:
+    """Give the new status, or None when the old one still says the same."""
+    now = datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    old = policy.status
+    ready = _ready(policy, refusal, is_acting=is_acting)
+    shown = sorted(decisions, key=lambda decision: decision.subject)[:DECISIONS_MAX]
+    if not _differs(old, policy.generation, ready, shown, len(decisions)):
+        return None
+    before = {entry.get("subject"): entry for entry in old.get("decisions", ())}
+    status: dict[str, Any] = {
+        "observedGeneration": policy.generation,
+        "conditions": [_dated(ready, old, now)],
+        "workloads": len(decisions),
+        "decisions": [_entry(decision, before.get(decision.subject), now) for decision in shown],
+    }
+    if shown:
+        last = _foremost(shown)
+        status["lastDecision"] = _said(last) | {"subject": last.subject, "at": now}
+    if old.get("memory"):
+        status["memory"] = old["memory"]
+    return status
+
+
+def _ready(policy: PolicyObject, refusal: str | None, *, is_acting: bool) -> dict[str, Any]:
+    if refusal is not None:
+        code = "InvalidSpec" if refusal.startswith("spec.") else "Conflict"
+        return _condition("False", code, refusal, policy.generation)
+    if policy.spec.get("mode") == "Enforce" and not is_acting:
+        sentence = "This operator only previews; nothing is evicted for this policy."
+        return _condition("True", "PreviewOnly", sentence, policy.generation)
+    return _condition("True", "Accepted", "The policy is followed.", policy.generation)
+
+
+def _condition(status: str, reason: str, message: str, generation: int) -> dict[str, Any]:
+    return {
+        "type": "Ready",
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "observedGeneration": generation,
+    }
+
+
+def _dated(ready: dict[str, Any], old: Mapping[str, Any], now: str) -> dict[str, Any]:
+    """Keep the time of the last change of the status itself, as Kubernetes' conditions do."""
+    before = _ready_before(old)
+    since = before.get("lastTransitionTime") if before.get("status") == ready["status"] else None
+    return ready | {"lastTransitionTime": since or now}
+
+
+def _ready_before(old: Mapping[str, Any]) -> Mapping[str, Any]:
+    conditions: Sequence[Mapping[str, Any]] = old.get("conditions", ())
+    return next((each for each in conditions if each.get("type") == "Ready"), {})
+
+
+def _differs(
+    old: Mapping[str, Any], generation: int, ready: Mapping[str, Any], shown: Sequence[Decision], count: int
+) -> bool:
+    before = _ready_before(old)
+    reasons = {entry.get("subject"): entry.get("reason") for entry in old.get("decisions", ())}
+    return (
+        old.get("observedGeneration") != generation
+        or old.get("workloads") != count
+        or any(before.get(key) != ready[key] for key in ("status", "reason", "message"))
+        or reasons != {decision.subject: decision.reason.code.value for decision in shown}
+    )
+
+
+def _entry(decision: Decision, before: Mapping[str, Any] | None, now: str) -> dict[str, Any]:
+    said = _said(decision)
+    is_same = before is not None and before.get("reason") == said["reason"]
+    since = before.get("at") if before is not None and is_same else None
+    return {"subject": decision.subject, **said, "at": since or now}
+
+
+def _said(decision: Decision) -> dict[str, Any]:
+    return {"reason": decision.reason.code.value, "sentence": decision.reason.sentence}
+
+
+def _foremost(decisions: Sequence[Decision]) -> Decision:
+    """Show the decision that a person would ask about first: one that acts, one that is held, any."""
+    return min(
+        decisions,
+        key=lambda each: (
+            not each.actions,
+            not each.held,
+            each.reason.code is Code.NO_HOT_PODS,
+            each.subject,
+        ),
+    )

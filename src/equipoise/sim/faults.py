@@ -1,0 +1,86 @@
+"""What goes wrong, when, and for whom."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from equipoise.sim.timeline import Happening, Timeline
+
+
+class FaultKind(StrEnum):
+    """The ways in which a neighbour fails."""
+
+    API_UNAVAILABLE = "ApiUnavailable"
+    """No read, eviction, event or memory: the API server does not answer."""
+    EVICTION_ANSWER_LOST = "EvictionAnswerLost"
+    """Evictions are done, and the answer never comes."""
+    WATCH_LAG = "WatchLag"
+    """Reads are `value` seconds old, or as old as the fault."""
+    METRICS_OUTAGE = "MetricsOutage"
+    METRICS_GAP = "MetricsGap"
+    """Scrapes in this time are lost; a target is a pod's or a workload's `namespace/name`."""
+    METRICS_NAN = "MetricsNaN"
+    """Scrapes in this time give NaN, so that a rate over any of them is unknown."""
+    METRICS_STALE = "MetricsStale"
+    """Answers are as of `value` seconds ago."""
+    METRICS_LATE = "MetricsLate"
+    """Answers take `value` seconds."""
+    RESOURCE_METRICS_OUTAGE = "ResourceMetricsOutage"
+    """The HPA gets no metrics."""
+    STORE_UNAVAILABLE = "StoreUnavailable"
+    STORE_CONFLICT = "StoreConflict"
+    """Every write finds that somebody else was faster."""
+    STORE_ANSWER_LOST = "StoreAnswerLost"
+    """Writes are done, and the answer never comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault for a time."""
+
+    kind: FaultKind
+    starts_at: float
+    ends_at: float
+    value: float = 0.0
+    target: str = ""
+
+
+class Faults:
+    """All faults of a world, past and to come."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._by_kind: dict[FaultKind, list[Fault]] = {}
+        self.begun: dict[FaultKind, Happening] = {}
+        """What must happen at the start of a kind of fault."""
+
+    def add(
+        self,
+        kind: FaultKind,
+        *,
+        seconds: float,
+        starts_at: float | None = None,
+        value: float = 0.0,
+        target: str = "",
+    ) -> Fault:
+        """Let a fault last so many seconds, from now or from a time on."""
+        start = self._timeline.now if starts_at is None else starts_at
+        fault = Fault(kind, start, start + seconds, value, target)
+        self._by_kind.setdefault(kind, []).append(fault)
+        begun = self.begun.get(kind)
+        if begun is not None and start <= self._timeline.now:
+            begun()
+        elif begun is not None:
+            self._timeline.at(start, begun)
+        return fault
+
+    def of(self, kind: FaultKind) -> list[Fault]:
+        """Give all faults of a kind."""
+        return self._by_kind.get(kind, [])
+
+    def now(self, kind: FaultKind, target: str = "") -> Fault | None:
+        """Give the fault of a kind that holds now, for everybody or for this target."""
+        now = self._timeline.now
+        for fault in self._by_kind.get(kind, ()):
+            if fault.starts_at <= now < fault.ends_at and fault.target in {"", target}:
+                return fault
+        return None

@@ -1,0 +1,238 @@
+"""What a HorizontalPodAutoscaler does: the algorithm of kube-controller-manager 1.35, as a pure function.
+
+    ratio   = usage / target                    (of the pods whose sample counts)
+    desired = current                           while the ratio is within the tolerance of 1
+            = ceil(ratio x pods that count)     otherwise
+
+Pods that are terminating or failed do not exist for it. Pending pods, and pods whose CPU sample was taken
+before they were ready for one window, are set aside; when the rest asks for more, they count as idle, which
+dampens the growth. Running pods without a sample count as idle when the rest asks for more and as fully busy
+when it asks for less. If that turns the direction around, nothing changes.
+
+Usage and requests are whole thousandths, as the controller compares them.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from equipoise.model.cluster import HpaMetric
+from equipoise.sim.hpa_behavior import Behavior, HpaMemory, limited
+
+
+class PodSeen(msgspec.Struct, frozen=True, gc=False):
+    """One pod as the controller sees it, for one metric."""
+
+    usage_milli: int | None
+    """None: there is no sample."""
+    request_milli: int | None
+    """None: some container asks for nothing."""
+    sampled_at: float = 0.0
+    window_seconds: float = 0.0
+    started_at: float | None = 0.0
+    """When the kubelet took it up."""
+    is_ready: bool = True
+    ready_changed_at: float = 0.0
+    phase: str = "Running"
+    is_terminating: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HpaController:
+    """The flags of the controller."""
+
+    tolerance: float = 0.1
+    down_window_seconds: float = 300.0
+    cpu_initialization_seconds: float = 300.0
+    initial_readiness_seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class HpaSpec:
+    """What the user asks of one HPA."""
+
+    metrics: tuple[HpaMetric, ...]
+    replicas_min: int
+    replicas_max: int
+    behavior: Behavior | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """How many replicas to set, and what to remember. As many as now means: leave it."""
+
+    replicas: int
+    memory: HpaMemory
+    is_known: bool = True
+    """Whether the metrics were good enough to say anything."""
+
+
+_NOISE_MILLI = 1e-6
+"""What floats may add to a whole number of thousandths."""
+
+
+class NoProposal(Exception):  # noqa: N818 - reads as a fact
+    """A metric from which no number of replicas follows."""
+
+
+def recommend(
+    spec: HpaSpec,
+    seen: Sequence[Sequence[PodSeen]],
+    *,
+    current: int,
+    memory: HpaMemory,
+    at: float,
+    controller: HpaController,
+) -> Advice:
+    """Say how many replicas one sync of the controller sets; `seen` has the pods once for each metric."""
+    memory = memory.begun(at, current)
+    if current == 0 and spec.replicas_min != 0:
+        return Advice(0, memory)
+    if not spec.replicas_min <= current <= spec.replicas_max:
+        wanted = min(max(current, spec.replicas_min), spec.replicas_max)
+        return Advice(wanted, _scaled(memory, spec, at, current, wanted))
+    proposed = _highest(spec, seen, current, at, controller)
+    if proposed is None:
+        return Advice(current, memory, is_known=False)
+    wanted, memory = limited(
+        memory,
+        spec.behavior,
+        at=at,
+        current=current,
+        proposed=proposed,
+        bounds=(spec.replicas_min, spec.replicas_max),
+        down_window_seconds=controller.down_window_seconds,
+    )
+    return Advice(wanted, _scaled(memory, spec, at, current, wanted))
+
+
+def _scaled(memory: HpaMemory, spec: HpaSpec, at: float, before: int, after: int) -> HpaMemory:
+    if spec.behavior is None or before == after:
+        return memory
+    return memory.scaled(at, before, after, spec.behavior)
+
+
+def _highest(
+    spec: HpaSpec, seen: Sequence[Sequence[PodSeen]], current: int, at: float, controller: HpaController
+) -> int | None:
+    """Take the highest proposal. While one metric fails, the others may scale up, but never down."""
+    proposals = []
+    for metric, pods in zip(spec.metrics, seen, strict=True):
+        try:
+            proposals.append(propose(metric, pods, current, at, controller, spec.behavior))
+        except NoProposal:
+            continue
+    highest = max(proposals, default=None)
+    if highest is not None and len(proposals) < len(spec.metrics) and highest < current:
+        return None
+    return highest
+
+
+def propose(
+    metric: HpaMetric,
+    pods: Sequence[PodSeen],
+    current: int,
+    at: float,
+    controller: HpaController,
+    behavior: Behavior | None = None,
+) -> int:
+    """Say how many replicas one metric asks for, before any limit."""
+    if metric.type not in {"Resource", "ContainerResource"}:
+        raise NoProposal(f"metrics of type {metric.type} are not simulated")
+    counted, unready, missing = _grouped(pods, metric.name, at, controller)
+    if not counted:
+        raise NoProposal("no pod has a sample that counts")
+    is_utilization = metric.target_type == "Utilization"
+    if is_utilization and any(pod.request_milli is None for pod in pods):
+        raise NoProposal("a pod asks for nothing")
+    ratio_of = _utilization(metric) if is_utilization else _average(metric)
+    usages = [(pod.usage_milli or 0, pod.request_milli or 0) for pod in counted]
+    ratio = ratio_of(usages)
+    is_idle_counted = bool(unready) and ratio > 1
+    within = _tolerance(controller, behavior)
+    if not is_idle_counted and not missing:
+        return current if within(ratio) else math.ceil(ratio * len(usages))
+    if ratio < 1:
+        usages += [(_fallback(metric, pod), pod.request_milli or 0) for pod in missing]
+    elif ratio > 1:
+        usages += [(0, pod.request_milli or 0) for pod in missing]
+    if is_idle_counted:
+        usages += [(0, pod.request_milli or 0) for pod in unready]
+    corrected = ratio_of(usages)
+    if within(corrected) or (ratio < 1 < corrected) or (ratio > 1 > corrected):
+        return current
+    wanted = math.ceil(corrected * len(usages))
+    is_turned = (corrected < 1 and wanted > current) or (corrected > 1 and wanted < current)
+    return current if is_turned else wanted
+
+
+def _grouped(
+    pods: Sequence[PodSeen], resource: str, at: float, controller: HpaController
+) -> tuple[list[PodSeen], list[PodSeen], list[PodSeen]]:
+    counted: list[PodSeen] = []
+    unready: list[PodSeen] = []
+    missing: list[PodSeen] = []
+    for pod in pods:
+        if pod.is_terminating or pod.phase == "Failed":
+            continue
+        if pod.phase == "Pending":
+            unready.append(pod)
+        elif pod.usage_milli is None:
+            missing.append(pod)
+        elif resource == "cpu" and _is_set_aside(pod, at, controller):
+            unready.append(pod)
+        else:
+            counted.append(pod)
+    return counted, unready, missing
+
+
+def _is_set_aside(pod: PodSeen, at: float, controller: HpaController) -> bool:
+    """Whether a CPU sample still shows how the pod started, not how it works."""
+    if pod.started_at is None:
+        return True
+    if pod.started_at + controller.cpu_initialization_seconds > at:
+        return not pod.is_ready or pod.sampled_at < pod.ready_changed_at + pod.window_seconds
+    return not pod.is_ready and pod.started_at + controller.initial_readiness_seconds > pod.ready_changed_at
+
+
+Usages = Sequence[tuple[int, int]]
+
+
+def _utilization(metric: HpaMetric) -> Callable[[Usages], float]:
+    target_percent = int(metric.target_value)
+
+    def ratio(usages: Usages) -> float:
+        requested = sum(request for _, request in usages)
+        if not requested:
+            raise NoProposal("the pods ask for nothing")
+        # Whole percents, cut off: the controller sees 109.9 % as 109 %.
+        return (sum(usage for usage, _ in usages) * 100 // requested) / target_percent
+
+    return ratio
+
+
+def _average(metric: HpaMetric) -> Callable[[Usages], float]:
+    target_milli = milli(metric.target_value)
+    return lambda usages: (sum(usage for usage, _ in usages) // len(usages)) / target_milli
+
+
+def _fallback(metric: HpaMetric, pod: PodSeen) -> int:
+    """How busy a pod without a sample counts when the others would scale down."""
+    if metric.target_type == "Utilization":
+        return (pod.request_milli or 0) * max(100, int(metric.target_value)) // 100
+    return milli(metric.target_value)
+
+
+def _tolerance(controller: HpaController, behavior: Behavior | None) -> Callable[[float], bool]:
+    up = down = controller.tolerance
+    if behavior is not None:
+        up = up if behavior.up.tolerance is None else behavior.up.tolerance
+        down = down if behavior.down.tolerance is None else behavior.down.tolerance
+    return lambda ratio: 1 - down <= ratio <= 1 + up
+
+
+def milli(value: float) -> int:
+    """Give a quantity in whole thousandths, rounded up as Kubernetes reads it."""
+    return math.ceil(value * 1000 - _NOISE_MILLI)

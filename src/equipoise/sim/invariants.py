@@ -1,0 +1,140 @@
+"""What must hold after every instant, whatever happened: asked of the state itself, not of the controllers.
+
+Each says what is wrong, or nothing. A failure names the seed, which brings it back.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+
+from equipoise.sim.replication import surge
+from equipoise.sim.state import NodeState, State, WorkloadState
+from equipoise.sim.store import SimStore
+
+
+class Broken(AssertionError):  # noqa: N818 - reads as a fact
+    """An invariant does not hold."""
+
+
+def pods_are_not_too_many(workload: WorkloadState) -> str | None:
+    """No more pods than wanted, plus a rollout's surge, unless the controller has not yet been told."""
+    active = workload.active()
+    is_rolling = any(pod.revision != workload.revision for pod in active)
+    most = workload.replicas + (surge(workload) if is_rolling else 0)
+    if len(active) > most and not workload.is_reconcile_due:
+        return f"{len(active)} active pods, at most {most} were expected"
+    return None
+
+
+def demand_is_conserved(workload: WorkloadState) -> str | None:
+    """All work is with pods that serve, or counted as unserved."""
+    work = math.fsum(pod.work_cores for pod in workload.pods.values())
+    if not math.isclose(work + workload.unserved_cores, workload.demand_cores, rel_tol=1e-9, abs_tol=1e-9):
+        demand = workload.demand_cores
+        return f"{work} cores of work and {workload.unserved_cores} unserved of a demand of {demand}"
+    idle = [pod.name for pod in workload.pods.values() if pod.work_cores > 0 and not pod.is_serving]
+    return f"work at pods that do not serve: {idle}" if idle else None
+
+
+def usage_is_within_limits(workload: WorkloadState) -> str | None:
+    """No pod uses more than its limit, or less than nothing."""
+    for pod in workload.pods.values():
+        used = pod.counter.rate_cores if pod.counter else 0.0
+        if not 0 <= used <= pod.template.cpu_limit_cores:
+            return f"pod {pod.name} uses {used} cores"
+    return None
+
+
+def pods_are_indexed(workload: WorkloadState, state: State) -> str | None:
+    """Each name belongs to one incarnation, and a ready pod is placed and running."""
+    for pod in workload.pods.values():
+        if state.pods.get((workload.ref.namespace, pod.name)) is not pod:
+            return f"pod {pod.name} is known under another identity"
+        if pod.is_ready and (pod.node is None or pod.phase != "Running" or pod.deletion_at is not None):
+            return f"pod {pod.name} is ready, but not in a state to be"
+    return None
+
+
+def budgets_are_kept(workload: WorkloadState) -> str | None:
+    """No budget allows less than nothing, or more than it has."""
+    for pdb in workload.pdbs:
+        status = pdb.status
+        if status.allowed < 0 or status.allowed > max(status.healthy - status.desired, 0):
+            return f"budget {pdb.name} allows {status.allowed} of {status}"
+    return None
+
+
+def node_is_not_overfull(node: NodeState) -> str | None:
+    """All that is placed fits."""
+    cpu = math.fsum(pod.template.cpu_request_cores for pod in node.pods.values())
+    if cpu > node.cpu_cores + 1e-6 or len(node.pods) > node.pods_max:
+        return f"{len(node.pods)} pods with {cpu} cores on {node.name}"
+    if not math.isclose(cpu, node.cpu_taken_cores, rel_tol=1e-6, abs_tol=1e-6):
+        return f"{node.name} counts {node.cpu_taken_cores} cores where {cpu} are"
+    return None
+
+
+OF_WORKLOADS: tuple[Callable[[WorkloadState], str | None], ...] = (
+    pods_are_not_too_many,
+    demand_is_conserved,
+    usage_is_within_limits,
+    budgets_are_kept,
+)
+
+
+class Invariants:
+    """Asks about what changed since the last time."""
+
+    def __init__(self, state: State, store: SimStore) -> None:
+        self._state = state
+        self._store = store
+        self._evictions = 0
+        self._commits = 0
+        self._versions: dict[object, str] = {}
+
+    def check(self) -> None:
+        """Raise when anything does not hold."""
+        for problem in self._problems():
+            raise Broken(f"seed {self._state.seed}, at {self._state.now!r}: {problem}")
+
+    def _problems(self) -> Iterator[str]:
+        touched, self._state.touched = self._state.touched, set()
+        for ref in touched:
+            workload = self._state.workloads[ref]
+            for invariant in OF_WORKLOADS:
+                problem = invariant(workload)
+                if problem:
+                    yield f"{ref}: {problem}"
+            problem = pods_are_indexed(workload, self._state)
+            if problem:
+                yield f"{ref}: {problem}"
+        yield from self._evictions_kept_budgets()
+        yield from self._no_write_was_lost()
+
+    def check_nodes(self) -> None:
+        """Raise when a node holds more than fits; asked less often, for it looks at every pod."""
+        uids = [pod.uid for pod in self._state.pods.values()]
+        if len(set(uids)) < len(uids):
+            raise Broken(f"seed {self._state.seed}: an identity was used twice")
+        for node in self._state.nodes.values():
+            problem = node_is_not_overfull(node)
+            if problem:
+                raise Broken(f"seed {self._state.seed}, at {self._state.now!r}: {problem}")
+
+    def _evictions_kept_budgets(self) -> Iterator[str]:
+        """No eviction took a healthy pod that its budget needed, as far as the API could know."""
+        fresh = self._state.evictions[self._evictions :]
+        self._evictions += len(fresh)
+        for eviction in fresh:
+            if eviction.was_healthy and eviction.healthy_left + eviction.lost_unseen < eviction.desired:
+                left, wanted = eviction.healthy_left, eviction.desired
+                yield f"evicting {eviction.pod} left {left} healthy pods; {eviction.budget} wants {wanted}"
+
+    def _no_write_was_lost(self) -> Iterator[str]:
+        """Every write followed the version that was there."""
+        fresh = self._store.commits[self._commits :]
+        self._commits += len(fresh)
+        for commit in fresh:
+            before = self._versions.get(commit.key, "")
+            self._versions[commit.key] = commit.version
+            if commit.based_on != before:
+                yield f"a write of {commit.key.room} based on {commit.based_on!r} replaced {before!r}"

@@ -1,0 +1,110 @@
+"""Worlds that are ready to be looked at."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from equipoise.model.cluster import Container
+from equipoise.sim import names
+from equipoise.sim.load import Constant, Diurnal, Shape, Spike
+from equipoise.sim.pdb import Budget
+from equipoise.sim.settings import Settings
+from equipoise.sim.sharing import Connections, Even, Partitions, Sharing
+from equipoise.sim.state import WorkloadState
+from equipoise.sim.template import Delay, Template
+from equipoise.sim.world import World
+
+SIX_LOADS = (1.2, 1.1, 0.8, 0.6, 0.4, 0.3)
+"""Cores that the pods A to F use in the example that the rotation is explained with."""
+
+_GIB = 2.0**30
+
+
+@dataclass(frozen=True, slots=True)
+class SixPods:
+    """The example's world, and which pod is which letter."""
+
+    world: World
+    workload: WorkloadState
+    letters: dict[str, str]
+    """Letters by pod name."""
+
+
+def six_pods(seed: int, *, loads: Sequence[float] = SIX_LOADS, age_seconds: float = 1200.0) -> SixPods:
+    """Make the six pods of the rotation's example, old enough to be judged: A is the hottest.
+
+    Each pod owns one partition, so a replacement takes over its predecessor's load: rotation is futile here.
+    """
+    world = World(seed)
+    for number in (1, 2, 3):
+        world.add_node(f"node-{number}")
+    workload = world.add_workload(
+        "shop", "web", replicas=len(loads), shape=Constant(sum(loads)), sharing=Partitions(loads)
+    )
+    world.add_pdb("shop", "web", Budget(max_unavailable=1))
+    world.add_hpa(workload, replicas_min=len(loads), replicas_max=12, name="keda-hpa-web")
+    world.advance(age_seconds)
+    hottest = sorted(workload.pods.values(), key=lambda pod: -pod.work_cores)
+    letters = {pod.name: chr(ord("A") + rank) for rank, pod in enumerate(hottest)}
+    return SixPods(world, workload, letters)
+
+
+CAUSES: dict[str, Callable[[int], Sharing]] = {
+    "even": lambda seed: Even(),  # noqa: ARG005 - one form for all
+    "key skew": lambda seed: Partitions.skewed(seed, 64),
+    "stale counts": lambda seed: Partitions.stale(24),  # noqa: ARG005
+    "connections": lambda seed: Connections(600, renewed_per_second=0.05),  # noqa: ARG005
+}
+"""What can make the pods of a workload unequal; a noisy node is a matter of the node."""
+
+
+def many_workloads(
+    seed: int,
+    count: int,
+    *,
+    replicas: int = 6,
+    settings: Settings | None = None,
+    is_checked: bool = True,
+) -> World:
+    """Make so many workloads with HPAs and budgets, of all causes and shapes, on enough nodes."""
+    world = World(seed, settings=settings, is_checked=is_checked)
+    chance = names.seeded(seed, "scene")
+    node_count = max(3, count * replicas * 2 // 60)
+    for number in range(node_count):
+        factor = 1.5 if number % 10 == 0 else 1.0
+        world.add_node(f"node-{number:04}", cpu_cores=64, memory_bytes=256 * _GIB, cpu_factor=factor)
+    for number in range(count):
+        _add_one(world, chance, f"team-{number % 10}", f"app-{number:04}", replicas)
+    return world
+
+
+def _add_one(world: World, chance: Random, namespace: str, name: str, replicas: int) -> None:
+    cause = chance.choice(list(CAUSES))
+    request_cores = chance.choice((0.25, 0.5, 1.0))
+    template = Template(
+        containers=(Container("app", request_cores, 0.5 * _GIB), Container("side", 0.05, 0.1 * _GIB)),
+        split=(0.95, 0.05),
+        start_up=Delay(chance.uniform(3, 20), 0.4),
+        crash_after=Delay(86400, 1.0) if chance.random() < 0.1 else None,  # noqa: PLR2004 - a tenth crashes
+    )
+    workload = world.add_workload(
+        namespace,
+        name,
+        replicas=replicas,
+        template=template,
+        shape=_shape(chance, 0.7 * request_cores * replicas, world.now),
+        sharing=CAUSES[cause](chance.randrange(2**32)),
+    )
+    world.add_hpa(workload, replicas_min=max(2, replicas // 2), replicas_max=2 * replicas)
+    world.add_pdb(namespace, name, Budget(max_unavailable=chance.choice((1, "25%", "34%"))))
+
+
+def _shape(chance: Random, cores: float, started_at: float) -> Shape:
+    match chance.randrange(3):
+        case 0:
+            return Constant(cores)
+        case 1:
+            return Diurnal(cores, cores * chance.uniform(0.1, 0.6), chance.uniform(0, 86400))
+        case _:
+            start = started_at + chance.uniform(600, 7200)
+            return Spike(cores * 0.8, cores * 1.6, start, chance.uniform(300, 3600))

@@ -1,0 +1,172 @@
+"""Who serves how much of the demand: the causes of imbalance.
+
+A sharing is told who serves (`settle`) and gives each its share; the shares of the servers add up to 1.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Protocol
+
+
+class Sharing(Protocol):
+    """Splits the demand among the pods that serve, known by their UIDs."""
+
+    def begin(self, chance: Random) -> None:
+        """Take the chance to draw from; called once, before anything else."""
+        ...
+
+    def settle(self, members: Sequence[str], wanted: int) -> None:
+        """Hear who serves now, in the order in which they came, and how many are wanted."""
+        ...
+
+    def drift(self, seconds: float) -> bool:
+        """Let time pass; say whether the shares changed."""
+        ...
+
+    def shares(self) -> Mapping[str, float]:
+        """Give each server's share."""
+        ...
+
+
+class Even:
+    """A fair load balancer: everybody the same."""
+
+    def __init__(self) -> None:
+        self._shares: dict[str, float] = {}
+
+    def begin(self, chance: Random) -> None:
+        """Need no chance."""
+
+    def settle(self, members: Sequence[str], wanted: int) -> None:
+        """Hear who serves now."""
+        del wanted
+        self._shares = {member: 1 / len(members) for member in members}
+
+    def drift(self, seconds: float) -> bool:
+        """Never change by itself."""
+        del seconds
+        return False
+
+    def shares(self) -> Mapping[str, float]:
+        """Give each server's share."""
+        return self._shares
+
+
+class Partitions:
+    """A consumer group: partitions of unequal weight, reassigned when a member comes or goes.
+
+    Reassignment is sticky and balances counts, never weights: what is hot stays hot wherever it goes. With
+    `is_stale` the first full group has got its partitions by chance, as after an unlucky start, and keeps
+    them until the membership changes.
+    """
+
+    def __init__(self, weights: Sequence[float], *, is_stale: bool = False) -> None:
+        total = math.fsum(weights)
+        self._weights = [weight / total for weight in weights]
+        self._is_stale = is_stale
+        self._owners: list[str] = [""] * len(weights)
+        self._members: Sequence[str] = ()
+        self._chance = Random(0)  # noqa: S311 - replaced by `begin`
+
+    @classmethod
+    def skewed(cls, seed: int, count: int = 64, sigma: float = 1.0) -> "Partitions":
+        """Draw log-normal weights: a few keys are hot."""
+        chance = Random(seed)  # noqa: S311 - repeatable
+        return cls([chance.lognormvariate(0.0, sigma) for _ in range(count)])
+
+    @classmethod
+    def stale(cls, count: int = 24) -> "Partitions":
+        """Equal weights, unequal counts until somebody is replaced."""
+        return cls([1.0] * count, is_stale=True)
+
+    def begin(self, chance: Random) -> None:
+        """Take the chance to draw from."""
+        self._chance = chance
+
+    def settle(self, members: Sequence[str], wanted: int) -> None:
+        """Hear who serves now; reassign."""
+        self._members = members
+        if not members:
+            self._owners = [""] * len(self._owners)
+        elif self._is_stale and len(members) >= wanted:
+            self._is_stale = False
+            self._owners = [self._chance.choice(members) for _ in self._owners]
+        else:
+            self._reassign(members)
+
+    def _reassign(self, members: Sequence[str]) -> None:
+        counts = Counter(owner for owner in self._owners if owner in set(members))
+        floor, extra = divmod(len(self._owners), len(members))
+        # Who has most may keep one more: the fewest partitions move.
+        ranked = sorted(members, key=lambda member: -counts[member])
+        rooms = {member: floor + (rank < extra) for rank, member in enumerate(ranked)}
+        homeless = []
+        for partition in self._chance.sample(range(len(self._owners)), len(self._owners)):
+            owner = self._owners[partition]
+            if rooms.get(owner, 0) > 0:
+                rooms[owner] -= 1
+            else:
+                homeless.append(partition)
+        empty = [member for member in members for _ in range(rooms[member])]
+        for partition, member in zip(sorted(homeless), empty, strict=True):
+            self._owners[partition] = member
+
+    def drift(self, seconds: float) -> bool:
+        """Never change by itself."""
+        del seconds
+        return False
+
+    def shares(self) -> Mapping[str, float]:
+        """Give each member the weight of its partitions."""
+        found = dict.fromkeys(self._members, 0.0)
+        for owner, weight in zip(self._owners, self._weights, strict=True):
+            if owner:
+                found[owner] += weight
+        return found
+
+
+class Connections:
+    """Long-lived connections: they stay where they are until their pod ends or they are renewed."""
+
+    def __init__(self, count: int = 600, *, renewed_per_second: float = 0.0) -> None:
+        self._count = count
+        self._renewed_per_second = renewed_per_second
+        self._due = 0.0
+        self._held: dict[str, int] = {}
+        self._chance = Random(0)  # noqa: S311 - replaced by `begin`
+
+    def begin(self, chance: Random) -> None:
+        """Take the chance to draw from."""
+        self._chance = chance
+
+    def settle(self, members: Sequence[str], wanted: int) -> None:
+        """Hear who serves now; connections of those who left go to those who are here."""
+        del wanted
+        kept = {member: self._held.get(member, 0) for member in members}
+        self._held = kept
+        if members:
+            self._connect(self._count - sum(kept.values()))
+
+    def _connect(self, count: int) -> None:
+        members = list(self._held)
+        for member in self._chance.choices(members, k=count):
+            self._held[member] += 1
+
+    def drift(self, seconds: float) -> bool:
+        """Renew some connections, which may land anywhere."""
+        self._due += self._renewed_per_second * seconds
+        count = min(int(self._due), self._count)
+        if count < 1 or not self._held:
+            return False
+        self._due -= count
+        for member in self._chance.choices(list(self._held), weights=list(self._held.values()), k=count):
+            if self._held[member]:
+                self._held[member] -= 1
+        self._connect(self._count - sum(self._held.values()))
+        return True
+
+    def shares(self) -> Mapping[str, float]:
+        """Give each member the share of connections that it holds."""
+        return {member: held / self._count for member, held in self._held.items()}

@@ -1,0 +1,261 @@
+"""The state of a simulated cluster. Only the controllers of this folder change it."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from equipoise.model.cluster import Hpa, Node, Pdb, Pod, Selector, Workload
+from equipoise.model.references import PodRef, WorkloadRef
+from equipoise.sim import names
+from equipoise.sim.faults import Faults
+from equipoise.sim.hpa import HpaSpec, PodSeen
+from equipoise.sim.hpa_behavior import HpaMemory
+from equipoise.sim.load import Shape
+from equipoise.sim.pdb import Budget, BudgetStatus
+from equipoise.sim.portion import Portion
+from equipoise.sim.settings import Settings
+from equipoise.sim.sharing import Sharing
+from equipoise.sim.template import Template
+from equipoise.sim.timeline import Timeline
+from equipoise.sim.usage import CpuCounter
+
+
+@dataclass(slots=True, eq=False)
+class NodeState:
+    """A node and what is placed on it."""
+
+    name: str
+    uid: str
+    cpu_cores: float
+    memory_bytes: float
+    pods_max: int
+    cpu_factor: float
+    """How much CPU one unit of work costs here: above 1 on a noisy node."""
+    labels: tuple[tuple[str, str], ...] = ()
+    is_alive: bool = True
+    is_ready: bool = True
+    is_cordoned: bool = False
+    died_at: float = 0.0
+    pods: dict[str, "PodState"] = field(default_factory=dict)
+    crowd: Counter[WorkloadRef] = field(default_factory=Counter)
+    """How many pods of each workload are here."""
+    cpu_taken_cores: float = 0.0
+    memory_taken_bytes: float = 0.0
+    version: int = 0
+    view: Node | None = None
+
+
+@dataclass(slots=True, eq=False)
+class PodState:
+    """One incarnation of a pod."""
+
+    name: str
+    uid: str
+    workload: "WorkloadState"
+    template: Template
+    revision: str
+    created_at: float
+    phase: str = "Pending"
+    node: NodeState | None = None
+    started_at: float | None = None
+    is_ready: bool = False
+    ready_changed_at: float = 0.0
+    deletion_at: float | None = None
+    is_disruption_target: bool = False
+    restarts: int = 0
+    restarted_at: float | None = None
+    counter: CpuCounter | None = None
+    """None until its containers run."""
+    scrape_phase: float = 0.0
+    """Where in the scrape interval it is scraped, from 0 to 1."""
+    work_cores: float = 0.0
+    lives: int = 0
+    """How many turns its life took; a plan made before the last one is void."""
+    version: int = 0
+    view: Pod | None = None
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether work reaches it."""
+        return self.is_ready and self.deletion_at is None and self.node is not None and self.node.is_alive
+
+    @property
+    def is_active(self) -> bool:
+        """Whether its controller counts it."""
+        return self.deletion_at is None
+
+    @property
+    def ref(self) -> PodRef:
+        """Its name and identity."""
+        return PodRef(self.workload.ref.namespace, self.name, self.uid)
+
+
+@dataclass(slots=True, eq=False)
+class WorkloadState:
+    """A Deployment."""
+
+    ref: WorkloadRef
+    uid: str
+    template: Template
+    revision: str
+    replicas: int
+    shape: Shape
+    sharing: Sharing
+    labels: tuple[tuple[str, str], ...]
+    selector: Selector
+    max_surge: Portion
+    max_unavailable: Portion
+    annotations: tuple[tuple[str, str], ...]
+    chance: Random
+    revisions: int = 1
+    owner_uids: dict[str, str] = field(default_factory=dict)
+    pods: dict[str, PodState] = field(default_factory=dict)
+    """By UID, oldest first."""
+    pdbs: list["PdbState"] = field(default_factory=list)
+    generation: int = 1
+    generation_observed: int = 0
+    is_reconcile_due: bool = False
+    serving: tuple[str, ...] = ()
+    demand_cores: float = 0.0
+    unserved_cores: float = 0.0
+    spread_at: float = 0.0
+    """When a pod or its share last changed."""
+    version: int = 0
+    view: Workload | None = None
+
+    def active(self) -> list[PodState]:
+        """Give the pods that count."""
+        return [pod for pod in self.pods.values() if pod.deletion_at is None]
+
+
+@dataclass(slots=True, eq=False)
+class HpaState:
+    """An HPA and what its controller remembers."""
+
+    name: str
+    uid: str
+    workload: WorkloadState
+    spec: HpaSpec
+    memory: HpaMemory = field(default_factory=HpaMemory)
+    desired: int = 0
+    scaled_at: float | None = None
+    quiet_seen: list[list[PodSeen]] = field(default_factory=list)
+    """What the metrics showed of pods that had not changed for two scrapes,"""
+    quiet_since: float = -1.0
+    """since then: while that holds, they show the same."""
+    version: int = 0
+    view: Hpa | None = None
+
+
+@dataclass(slots=True, eq=False)
+class PdbState:
+    """A budget, and what the disruption controller last wrote to its status."""
+
+    namespace: str
+    name: str
+    uid: str
+    selector: Selector
+    budget: Budget
+    workloads: list[WorkloadState] = field(default_factory=list)
+    status: BudgetStatus = field(default_factory=BudgetStatus)
+    disrupted: dict[str, float] = field(default_factory=dict)
+    """Pods that the eviction API let go, which may not have been seen to go."""
+    healthy_seen: frozenset[str] = frozenset()
+    evicted_since: set[str] = field(default_factory=set)
+    is_current: bool = False
+    is_sync_due: bool = False
+    version: int = 0
+    view: Pdb | None = None
+
+    def pods(self) -> list[PodState]:
+        """Give the pods that it counts."""
+        return [pod for workload in self.workloads for pod in workload.pods.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the history."""
+
+    at: float
+    kind: str
+    subject: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """An eviction that was let through, and what a budget had left then; audited apart from the budget."""
+
+    at: float
+    pod: PodRef
+    budget: str = ""
+    healthy_left: int = 0
+    lost_unseen: int = 0
+    """Pods that fell ill since the controller looked: the API cannot know of them."""
+    desired: int = 0
+    was_healthy: bool = False
+
+
+class State:
+    """Everything there is, and the one way to say that it changed."""
+
+    def __init__(self, seed: int, timeline: Timeline, settings: Settings) -> None:
+        self.seed = seed
+        self.timeline = timeline
+        self.settings = settings
+        self.faults = Faults(timeline)
+        self.chance = names.seeded(seed, "cluster")
+        self.nodes: dict[str, NodeState] = {}
+        self.workloads: dict[WorkloadRef, WorkloadState] = {}
+        self.pods: dict[tuple[str, str], PodState] = {}
+        self.gone: dict[tuple[str, str], PodState] = {}
+        """Pods that ended, as long as a window may reach their samples."""
+        self.hpas: list[HpaState] = []
+        self.pdbs: list[PdbState] = []
+        self.history: list[Entry] = []
+        self.evictions: list[Eviction] = []
+        self.touched: set[WorkloadRef] = set()
+        """Workloads that the invariants have not been asked about since they changed."""
+        self.listeners: list[Callable[[WorkloadState], object]] = []
+        self.version = 0
+        self._hash = hashlib.sha256()
+
+    @property
+    def now(self) -> float:
+        """The time."""
+        return self.timeline.now
+
+    def log(self, kind: str, subject: object, detail: object = "") -> None:
+        """Write one line of history."""
+        entry = Entry(self.now, kind, str(subject), str(detail))
+        self.history.append(entry)
+        self._hash.update(f"{entry.at!r} {entry.kind} {entry.subject} {entry.detail}\n".encode())
+
+    def history_hash(self) -> str:
+        """Give a digest of all that happened and of what every pod has used."""
+        digest = self._hash.copy()
+        for pod in self.pods.values():
+            used = pod.counter.total(self.now) if pod.counter else 0.0
+            digest.update(f"{pod.uid} {used!r}\n".encode())
+        return digest.hexdigest()
+
+    def next_version(self) -> int:
+        """Give the next resource version."""
+        self.version += 1
+        return self.version
+
+    def pod_changed(self, pod: PodState) -> None:
+        """Say that a pod changed, came or went."""
+        pod.version = self.next_version()
+        pod.view = None
+        self.workload_changed(pod.workload)
+
+    def workload_changed(self, workload: WorkloadState) -> None:
+        """Say that a workload, or one of its pods, changed."""
+        workload.version = self.next_version()
+        workload.view = None
+        self.touched.add(workload.ref)
+        for listener in self.listeners:
+            listener(workload)

@@ -1,0 +1,84 @@
+"""What a workload's pods are made from."""
+
+import math
+from dataclasses import dataclass
+from random import Random
+
+from equipoise.model.cluster import Container
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """How long something takes: a median, and how much the logarithm varies around it."""
+
+    median_seconds: float
+    sigma: float = 0.0
+
+    def draw(self, chance: Random) -> float:
+        """Draw one duration."""
+        if not self.sigma:
+            return self.median_seconds
+        return self.median_seconds * math.exp(chance.gauss(0.0, self.sigma))
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """The pods of one revision."""
+
+    containers: tuple[Container, ...] = (Container("app", 1.0, 256 * 2**20),)
+    split: tuple[float, ...] = (1.0,)
+    """Which part of the pod's usage each container has; the rest of a short list is 0."""
+    start_up: Delay = Delay(8.0, 0.3)
+    """From being placed on a node to being ready."""
+    start_cores: float = 0.0
+    """What a pod uses until it is ready."""
+    idle_cores: float = 0.0
+    """What a pod uses besides its work."""
+    stop: Delay = Delay(2.0, 0.3)
+    """From being asked to end to having ended, if the grace period allows."""
+    grace_seconds: int = 30
+    crash_after: Delay | None = None
+    """How long a pod is ready before it crashes; None: it does not."""
+    annotations: tuple[tuple[str, str], ...] = ()
+    priority: int = 0
+    priority_class: str = ""
+    has_local_storage: bool = False
+
+    @property
+    def cpu_request_cores(self) -> float:
+        """What the scheduler counts."""
+        return math.fsum(container.cpu_request_cores or 0.0 for container in self.containers)
+
+    @property
+    def memory_request_bytes(self) -> float:
+        """What the scheduler counts."""
+        return math.fsum(container.memory_request_bytes or 0.0 for container in self.containers)
+
+    @property
+    def cpu_limit_cores(self) -> float:
+        """What the pod can use at most; infinite when any container has no limit."""
+        return math.fsum(container.cpu_limit_cores or math.inf for container in self.containers)
+
+    @property
+    def qos_class(self) -> str:
+        """The class that Kubernetes would give these containers."""
+        pairs = [
+            (asked, limit)
+            for container in self.containers
+            for asked, limit in (
+                (container.cpu_request_cores, container.cpu_limit_cores),
+                (container.memory_request_bytes, container.memory_limit_bytes),
+            )
+        ]
+        if not any(asked or limit for asked, limit in pairs):
+            return "BestEffort"
+        return (
+            "Guaranteed" if all(limit and asked in {None, limit} for asked, limit in pairs) else "Burstable"
+        )
+
+    def part(self, container: str) -> float:
+        """Give the part of the pod's usage that a container has."""
+        for index, own in enumerate(self.containers):
+            if own.name == container:
+                return self.split[index] if index < len(self.split) else 0.0
+        return 0.0

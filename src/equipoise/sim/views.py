@@ -1,0 +1,147 @@
+"""The state as the ports show it: the model's own frozen types, made anew only when something changed."""
+
+from dataclasses import dataclass
+
+from equipoise.model.cluster import Hpa, Node, Owner, Pdb, Pod, Workload
+from equipoise.sim.state import HpaState, NodeState, PdbState, PodState, State, WorkloadState
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """All lists of one moment."""
+
+    at: float
+    pods: list[Pod]
+    nodes: list[Node]
+    workloads: list[Workload]
+    hpas: list[Hpa]
+    pdbs: list[Pdb]
+
+
+def cluster_view(state: State) -> ClusterView:
+    """Show everything as it is now."""
+    return ClusterView(
+        state.now,
+        [pod_view(pod) for pod in state.pods.values()],
+        [node_view(node) for node in state.nodes.values()],
+        [workload_view(workload) for workload in state.workloads.values()],
+        [hpa_view(hpa) for hpa in state.hpas],
+        [pdb_view(pdb) for pdb in state.pdbs],
+    )
+
+
+def pod_view(pod: PodState) -> Pod:
+    """Show a pod."""
+    if pod.view is None:
+        pod.view = _pod(pod)
+    return pod.view
+
+
+def _pod(pod: PodState) -> Pod:
+    workload, template = pod.workload, pod.template
+    return Pod(
+        namespace=workload.ref.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        resource_version=str(pod.version),
+        node=pod.node.name if pod.node else "",
+        phase=pod.phase,
+        is_ready=pod.is_ready,
+        ready_since=pod.ready_changed_at if pod.is_ready else None,
+        created_at=pod.created_at,
+        deletion_at=pod.deletion_at,
+        owner=Owner(
+            "apps/v1",
+            "ReplicaSet",
+            f"{workload.ref.name}-{pod.revision}",
+            workload.owner_uids[pod.revision],
+        ),
+        labels=tuple(sorted((*workload.labels, ("pod-template-hash", pod.revision)))),
+        annotations=template.annotations,
+        containers=template.containers,
+        restarts=pod.restarts,
+        restarted_at=pod.restarted_at,
+        priority=template.priority,
+        priority_class=template.priority_class,
+        qos_class=template.qos_class,
+        has_local_storage=template.has_local_storage,
+        is_mirror=False,
+        is_disruption_target=pod.is_disruption_target,
+    )
+
+
+def node_view(node: NodeState) -> Node:
+    """Show a node."""
+    if node.view is None:
+        node.view = Node(
+            name=node.name,
+            uid=node.uid,
+            resource_version=str(node.version),
+            is_ready=node.is_ready,
+            is_cordoned=node.is_cordoned,
+            cpu_cores=node.cpu_cores,
+            memory_bytes=node.memory_bytes,
+            pods_max=node.pods_max,
+            labels=node.labels,
+        )
+    return node.view
+
+
+def workload_view(workload: WorkloadState) -> Workload:
+    """Show a workload."""
+    if workload.view is None:
+        active = workload.active()
+        workload.view = Workload(
+            ref=workload.ref,
+            uid=workload.uid,
+            resource_version=str(workload.version),
+            replicas_wanted=workload.replicas,
+            replicas_seen=len(active),
+            replicas_ready=sum(pod.is_ready for pod in active),
+            replicas_updated=sum(pod.revision == workload.revision for pod in active),
+            generation=workload.generation,
+            generation_observed=workload.generation_observed,
+            selector=workload.selector,
+            annotations=workload.annotations,
+            labels=workload.labels,
+        )
+    return workload.view
+
+
+def hpa_view(hpa: HpaState) -> Hpa:
+    """Show an HPA. How many replicas there are changes without it, so that is looked up each time."""
+    current = hpa.workload.replicas
+    if hpa.view is None or hpa.view.replicas_current != current:
+        hpa.view = Hpa(
+            namespace=hpa.workload.ref.namespace,
+            name=hpa.name,
+            uid=hpa.uid,
+            resource_version=str(hpa.version),
+            target=hpa.workload.ref,
+            replicas_min=hpa.spec.replicas_min,
+            replicas_max=hpa.spec.replicas_max,
+            replicas_current=current,
+            replicas_desired=hpa.desired,
+            scaled_at=hpa.scaled_at,
+            metrics=hpa.spec.metrics,
+            annotations=(),
+        )
+    return hpa.view
+
+
+def pdb_view(pdb: PdbState) -> Pdb:
+    """Show a budget."""
+    if pdb.view is None:
+        pdb.view = Pdb(
+            namespace=pdb.namespace,
+            name=pdb.name,
+            uid=pdb.uid,
+            resource_version=str(pdb.version),
+            selector=pdb.selector,
+            disruptions_allowed=pdb.status.allowed,
+            pods_healthy=pdb.status.healthy,
+            pods_desired=pdb.status.desired,
+            pods_expected=pdb.status.expected,
+            is_current=pdb.is_current,
+        )
+    return pdb.view

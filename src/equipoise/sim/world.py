@@ -1,0 +1,229 @@
+"""A whole cluster behind the ports, on simulated time: the same seed gives the same history, to the byte."""
+
+from collections.abc import Sequence
+
+from equipoise.model.cluster import HpaMetric, Requirement, Selector
+from equipoise.model.references import WorkloadRef
+from equipoise.sim import names
+from equipoise.sim.actuator import SimActuator, SimClock
+from equipoise.sim.autoscaling import Autoscaling
+from equipoise.sim.cluster import SimCluster
+from equipoise.sim.disruption import Disruption
+from equipoise.sim.hpa import HpaSpec
+from equipoise.sim.hpa_behavior import Behavior
+from equipoise.sim.invariants import Invariants
+from equipoise.sim.kubelet import Kubelet
+from equipoise.sim.load import Constant, Shape
+from equipoise.sim.metrics import SimMetrics
+from equipoise.sim.pdb import Budget
+from equipoise.sim.portion import Portion
+from equipoise.sim.replication import Replication
+from equipoise.sim.scheduler import Scheduler
+from equipoise.sim.serving import Serving
+from equipoise.sim.settings import Settings
+from equipoise.sim.sharing import Even, Sharing
+from equipoise.sim.state import Entry, HpaState, NodeState, PdbState, PodState, State, WorkloadState
+from equipoise.sim.store import SimStore
+from equipoise.sim.template import Template
+from equipoise.sim.timeline import Happening, Timeline
+
+STARTED_AT = 1_750_000_000.0
+"""A Sunday in June 2025."""
+
+UTILIZATION_70 = HpaMetric("Resource", "cpu", "Utilization", 70)
+
+
+class World:
+    """A seeded cluster. Fill it, `advance` it, and hand its ports to the production loops."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        started_at: float = STARTED_AT,
+        settings: Settings | None = None,
+        is_checked: bool = True,
+    ) -> None:
+        self.settings = settings or Settings()
+        self._timeline = Timeline(started_at)
+        self.state = State(seed, self._timeline, self.settings)
+        self.kubelet = Kubelet(self.state)
+        scheduler = Scheduler(self.state, self.kubelet)
+        self.disruption = Disruption(self.state, self.kubelet)
+        self._serving = Serving(self.state)
+        self._replication = Replication(self.state, self.kubelet, scheduler)
+        self._autoscaling = Autoscaling(self.state)
+        self._scheduler = scheduler
+        self.faults = self.state.faults
+        self.clock = SimClock(self.state)
+        self.cluster = SimCluster(self.state)
+        self.metrics = SimMetrics(self.state, self.advance)
+        self.actuator = SimActuator(self.state, self.disruption)
+        self.store = SimStore(self.state)
+        self.invariants = Invariants(self.state, self.store)
+        self._is_checked = is_checked
+        self.every(self.settings.load_step_seconds, self._serving.step)
+
+    @property
+    def now(self) -> float:
+        """The time."""
+        return self._timeline.now
+
+    @property
+    def history(self) -> Sequence[Entry]:
+        """All that happened, in order."""
+        return self.state.history
+
+    def history_hash(self) -> str:
+        """Give a digest of the history and of what every pod has used."""
+        return self.state.history_hash()
+
+    def advance(self, seconds: float) -> None:
+        """Let so many seconds pass."""
+        self.run_until(self.now + seconds)
+
+    def run_until(self, when: float) -> None:
+        """Let time pass up to a moment."""
+        self._timeline.run_until(when, self._settled)
+        if self._is_checked:
+            self.invariants.check_nodes()
+
+    def _settled(self) -> None:
+        self.cluster.remember()
+        if self._is_checked:
+            self.invariants.check()
+
+    def every(
+        self, seconds: float, happening: Happening, *, first_after_seconds: float | None = None
+    ) -> None:
+        """Do something again and again, such as one cycle of a production loop."""
+        wait = seconds if first_after_seconds is None else first_after_seconds
+        self._timeline.every(seconds, happening, first_at=self.now + wait)
+
+    def at(self, when: float, happening: Happening) -> None:
+        """Do something at a time."""
+        self._timeline.at(when, happening)
+
+    def add_node(
+        self,
+        name: str,
+        *,
+        cpu_cores: float = 16.0,
+        memory_bytes: float = 64 * 2.0**30,
+        pods_max: int = 110,
+        cpu_factor: float = 1.0,
+        labels: tuple[tuple[str, str], ...] = (),
+    ) -> NodeState:
+        """Add a node; a `cpu_factor` above 1 makes it noisy: work costs more CPU there."""
+        labels = tuple(sorted({"kubernetes.io/hostname": name, **dict(labels)}.items()))
+        uid = names.uid(self.state.chance)
+        node = NodeState(name, uid, cpu_cores, memory_bytes, pods_max, cpu_factor, labels)
+        node.version = self.state.next_version()
+        self.state.nodes[name] = node
+        self._scheduler.look_again()
+        return node
+
+    def add_workload(
+        self,
+        namespace: str,
+        name: str,
+        *,
+        replicas: int,
+        template: Template | None = None,
+        shape: Shape | None = None,
+        sharing: Sharing | None = None,
+        labels: tuple[tuple[str, str], ...] | None = None,
+        max_surge: Portion = "25%",
+        max_unavailable: Portion = "25%",
+        annotations: tuple[tuple[str, str], ...] = (),
+    ) -> WorkloadState:
+        """Add a Deployment; its pods come as time passes."""
+        template = template or Template()
+        labels = labels or (("app", name),)
+        workload = WorkloadState(
+            ref=WorkloadRef("apps/v1", "Deployment", namespace, name),
+            uid=names.uid(self.state.chance),
+            template=template,
+            revision=names.template_hash(template, 1),
+            replicas=replicas,
+            shape=shape or Constant(0.0),
+            sharing=sharing or Even(),
+            labels=labels,
+            selector=_selector(labels),
+            max_surge=max_surge,
+            max_unavailable=max_unavailable,
+            annotations=annotations,
+            chance=names.seeded(self.state.seed, f"{namespace}/{name}"),
+        )
+        workload.sharing.begin(names.seeded(self.state.seed, f"{namespace}/{name} sharing"))
+        self._begin_revision(workload)
+        for pdb in self.state.pdbs:
+            _join(pdb, workload)
+        self.state.workloads[workload.ref] = workload
+        self.state.workload_changed(workload)
+        return workload
+
+    def add_hpa(
+        self,
+        workload: WorkloadState,
+        *,
+        replicas_min: int,
+        replicas_max: int,
+        metrics: tuple[HpaMetric, ...] = (UTILIZATION_70,),
+        behavior: Behavior | None = None,
+        name: str = "",
+    ) -> HpaState:
+        """Let an HPA scale a workload."""
+        spec = HpaSpec(metrics, replicas_min, replicas_max, behavior)
+        hpa = HpaState(name or workload.ref.name, names.uid(self.state.chance), workload, spec)
+        hpa.desired, hpa.version = workload.replicas, self.state.next_version()
+        self.state.hpas.append(hpa)
+        self._autoscaling.begin(hpa)
+        return hpa
+
+    def add_pdb(
+        self, namespace: str, name: str, budget: Budget, *, labels: tuple[tuple[str, str], ...] | None = None
+    ) -> PdbState:
+        """Guard the workloads that carry these labels (by default `app: NAME`)."""
+        uid = names.uid(self.state.chance)
+        pdb = PdbState(namespace, name, uid, _selector(labels or (("app", name),)), budget)
+        pdb.version = self.state.next_version()
+        self.state.pdbs.append(pdb)
+        for workload in self.state.workloads.values():
+            _join(pdb, workload)
+        self.disruption.sync_soon(pdb)
+        return pdb
+
+    def scale(self, workload: WorkloadState, replicas: int) -> None:
+        """Want another number of replicas, as a person with kubectl does."""
+        self.state.log("ScaledByHand", workload.ref, replicas)
+        workload.replicas = replicas
+        workload.generation += 1
+        self.state.workload_changed(workload)
+
+    def roll_out(self, workload: WorkloadState, template: Template) -> None:
+        """Bring a new revision of the template."""
+        workload.template = template
+        workload.generation += 1
+        workload.revisions += 1
+        workload.revision = names.template_hash(template, workload.revisions)
+        self._begin_revision(workload)
+        self.state.log("RolledOut", workload.ref, workload.revision)
+        self.state.workload_changed(workload)
+
+    def _begin_revision(self, workload: WorkloadState) -> None:
+        workload.owner_uids.setdefault(workload.revision, names.uid(workload.chance))
+
+    def pods_of(self, workload: WorkloadState) -> list[PodState]:
+        """Give the pods of a workload, oldest first, terminating ones included."""
+        return list(workload.pods.values())
+
+
+def _selector(labels: tuple[tuple[str, str], ...]) -> Selector:
+    return Selector(tuple(Requirement(key, "In", (value,)) for key, value in labels))
+
+
+def _join(pdb: PdbState, workload: WorkloadState) -> None:
+    if pdb.namespace == workload.ref.namespace and pdb.selector.matches(dict(workload.labels)):
+        pdb.workloads.append(workload)
+        workload.pdbs.append(pdb)

@@ -1,0 +1,94 @@
+"""What a loop needs beside the simulated cluster: policies, pauses, a lease and a diary, in memory."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+from equipoise.model.decision import Record
+from equipoise.model.references import ObjectRef
+from equipoise.ports import PolicyObject
+from equipoise.rotation.cycle import RotationLoop
+from equipoise.sim.world import World
+
+
+class Policies:
+    """Policies, and how often their status was written."""
+
+    def __init__(self, *specs: Mapping[str, Any], namespace: str = "shop") -> None:
+        self.objects = {
+            f"policy-{n}": PolicyObject(
+                ObjectRef("equipoise.dev/v1alpha1", "RotationPolicy", namespace, f"policy-{n}", f"uid-{n}"),
+                1,
+                "1",
+                spec,
+                {},
+            )
+            for n, spec in enumerate(specs)
+        }
+        self.writes = 0
+
+    def policies(self) -> Sequence[PolicyObject]:
+        return list(self.objects.values())
+
+    def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> None:
+        self.writes += 1
+        self.objects[policy.ref.name] = replace(policy, status=status)
+
+    def status(self, number: int = 0) -> Mapping[str, Any]:
+        return self.objects[f"policy-{number}"].status
+
+
+class Lease:
+    """A lease that a test gives and takes."""
+
+    def __init__(self, epoch: int | None = 1) -> None:
+        self.held: int | None = epoch
+
+    def epoch(self) -> int | None:
+        return self.held
+
+
+class Pauses:
+    """Who said stop."""
+
+    def __init__(self) -> None:
+        self.who: str | None = None
+
+    def pause_of(self, namespace: str) -> str | None:
+        del namespace
+        return self.who
+
+
+class Diary:
+    """Keeps every record."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def append(self, *records: Record, is_whole: bool = False) -> None:
+        del is_whole
+        self.records += records
+
+
+ENFORCE: dict[str, Any] = {"targetRef": {"kind": "Deployment", "name": "web"}, "mode": "Enforce"}
+
+
+def loop_in(world: World, policies: Policies, **changes: Any) -> RotationLoop:
+    """The production loop on simulated ports."""
+    numbers = count()
+    options: dict[str, Any] = {
+        "pauses": Pauses(),
+        "leadership": Lease(),
+        "journal": Diary(),
+        "is_acting": True,
+        "new_id": lambda: f"id-{next(numbers)}",
+    }
+    return RotationLoop(
+        cluster=world.cluster,
+        metrics=world.metrics,
+        policies=policies,
+        store=world.store,
+        actuator=world.actuator,
+        **(options | changes),
+    )
