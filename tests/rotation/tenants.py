@@ -82,7 +82,7 @@ def loop_in(world: World, policies: Policies, **changes: Any) -> RotationLoop:
         "leadership": Lease(),
         "journal": Diary(),
         "is_acting": True,
-        "new_id": lambda: f"id-{next(numbers)}",
+        "new_id": lambda _: f"id-{next(numbers)}",
     }
     return RotationLoop(
         cluster=world.cluster,

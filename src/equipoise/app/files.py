@@ -13,7 +13,7 @@ def read_yaml(path: str) -> Any:
     """Read one YAML (or JSON) document; `-` is standard input."""
     import yaml
 
-    text = _read_text(path)
+    text = read_text(path)
     try:
         return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - it is the safe one
     except yaml.YAMLError as error:
@@ -25,7 +25,7 @@ def read_yaml(path: str) -> Any:
         raise BadInput(f"{path}: expected one YAML document: {error}") from error
 
 
-def _read_text(path: str) -> str:
+def read_text(path: str) -> str:
     try:
         if path == "-":
             return sys.stdin.read(SIZE_MAX_BYTES)

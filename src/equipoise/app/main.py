@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from equipoise import __version__
-from equipoise.app import demo, doctor, rotation
+from equipoise.app import crds, demo, doctor, journal, pause, rotation, schemas, validate
+from equipoise.app.operator import command as operator
 from equipoise.model.errors import EquipoiseError
 
 app = typer.Typer(
@@ -20,8 +21,16 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(rotation.app, name="rotation")
+app.add_typer(journal.app, name="journal")
+app.add_typer(crds.app, name="crds")
+app.command("validate")(validate.validate)
+app.command("schema")(schemas.schema)
+app.command("operator")(operator.operator)
+app.command("config")(operator.config)
 app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
+app.command("pause")(pause.pause)
+app.command("resume")(pause.resume)
 
 
 def _version(asked: bool) -> None:

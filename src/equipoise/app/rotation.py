@@ -1,11 +1,17 @@
 """`equipoise rotation`: hot and cold pods."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from equipoise.app import options
 from equipoise.app.output import Format, print_plan
+from equipoise.model.decision import Decision
+from equipoise.model.errors import BadInput
+
+if TYPE_CHECKING:
+    from equipoise.rotation.observation import Observation
+    from equipoise.rotation.policy import RotationPolicy
 
 app = typer.Typer(
     help="Hot and cold pods of an autoscaled workload.", no_args_is_help=True, rich_markup_mode=None
@@ -39,6 +45,10 @@ def plan(
     namespace: options.Namespace = None,
     all_namespaces: options.AllNamespaces = False,
     output: options.Output = Format.TABLE,
+    journal: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Add what was decided, and from what, to a journal (--from only)."),
+    ] = None,
     kubeconfig: options.Kubeconfig = None,
     context: options.Context = None,
     metrics_from: options.MetricsFrom = "auto",
@@ -61,11 +71,29 @@ def plan(
         from equipoise.rotation.plan_file import read_plan_file
 
         policy, seen = read_plan_file(read_yaml(file), file, below, above)
-        print_plan("rotation", [decide(policy, seen)], output)
+        decision = decide(policy, seen)
+        print_plan("rotation", [decision], output)
+        if journal is not None:
+            _keep(journal, policy, seen, decision)
         return
+    if journal is not None:
+        raise BadInput("--journal: expected --from FILE beside it")
     from equipoise.app.live import Neighbours, plan_rotation
     from equipoise.model.validation import merged
 
     neighbours = Neighbours.from_options(command.params)
     decisions = plan_rotation(merged(below, above), neighbours, namespace, all_namespaces, workloads or ())
     print_plan("rotation", decisions, output)
+
+
+def _keep(path: str, policy: "RotationPolicy", seen: "Observation", decision: Decision) -> None:
+    import secrets
+    import time
+
+    from equipoise.adapters.journal.ids import CHANCE_BITS, RecordIds
+    from equipoise.app.journal import write_records
+    from equipoise.rotation.record import record
+
+    at = time.time()
+    ids = RecordIds(secrets.randbits(CHANCE_BITS))
+    write_records(path, [record(policy, seen, {}, decision, at, ids.next(at))])

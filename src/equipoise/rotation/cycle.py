@@ -35,7 +35,7 @@ from equipoise.ports import (
     StoreConflict,
 )
 from equipoise.rotation.assignment import Assigned, assign
-from equipoise.rotation.decide import decide
+from equipoise.rotation.decide import decide_all
 from equipoise.rotation.loop import (
     Usage,
     fresh_usage,
@@ -45,10 +45,13 @@ from equipoise.rotation.loop import (
     pods_by_workload,
 )
 from equipoise.rotation.observation import HpaSeen, Observation
+from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.record import record
 from equipoise.rotation.status import next_status
 
 BALANCER = "rotation"
+
+Batch = Sequence[tuple[RotationPolicy, Observation]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +95,14 @@ class RotationLoop:
     store: Store
     actuator: Actuator
     journal: Journal
-    new_id: Callable[[], str]
+    new_id: Callable[[float], str]
+    """Names records, rounds and entries, given the time."""
     interval_seconds: float = 30.0
     disturbed_in_cluster_max: int = 10
     is_acting: bool = False
     """Whether `Enforce` means it. Without, every policy is a preview."""
+    decide_batch: Callable[[Batch], list[Decision]] = field(default=decide_all)
+    """Where a batch is decided: here, or in a process of its own."""
     passed: Callable[[str], object] = field(default=str)
     name: str = BALANCER
 
@@ -108,7 +114,9 @@ class RotationLoop:
         workloads = self.cluster.workloads()
         assigned, refused = assign(policies, workloads)
         seen = self._see(assigned, at)
-        decided = [(item, *self._decide(item, seen)) for item in assigned]
+        observations = [_observe(item, seen) for item in assigned]
+        asked = [(item.policy, each) for item, each in zip(assigned, observations, strict=True)]
+        decided = zip(assigned, observations, self.decide_batch(asked), strict=True)
         results = [self._turn(item, observation, decision, seen) for item, observation, decision in decided]
         self._say(policies, refused, [(item, decision) for item, decision, _ in results], at)
         return CycleReport(
@@ -133,14 +141,6 @@ class RotationLoop:
             usage[window] = fresh_usage(answer, at)
         return Seen(at, pods, hpas_by_workload(self.cluster.hpas()), self.cluster.pdbs(), usage, warnings)
 
-    def _decide(self, item: Assigned, seen: Seen) -> tuple[Observation, Decision]:
-        ref = item.workload.ref
-        usage = seen.usage[item.policy.metrics_window_seconds]
-        observation = observe(
-            item.policy, item.workload, seen.hpas.get(ref, ()), seen.pods[ref], usage, seen.at
-        )
-        return observation, decide(item.policy, observation)
-
     def _turn(
         self, item: Assigned, observation: Observation, decision: Decision, seen: Seen
     ) -> tuple[Assigned, Decision, list[Outcome]]:
@@ -153,7 +153,9 @@ class RotationLoop:
         outcomes = (
             self._act(item, guarded, key, seen.at) if item.mode is Mode.ENFORCE and self.is_acting else []
         )
-        written = record(item.policy, observation, {}, guarded, seen.at, self.new_id(), tuple(outcomes))
+        written = record(
+            item.policy, observation, {}, guarded, seen.at, self.new_id(seen.at), tuple(outcomes)
+        )
         self.journal.append(written)
         return item, guarded, outcomes
 
@@ -199,10 +201,10 @@ class RotationLoop:
         if epoch is None:
             return outcomes
         fence = Fence(self.store, self.leadership, self.actuator, self.passed)
-        this_round = self.new_id()
+        this_round = self.new_id(at)
         for action in decision.actions:
             entry = Entry(
-                self.new_id(), this_round, BALANCER, "EvictPod", action.pod, action.uid, round(at, 3), epoch
+                self.new_id(at), this_round, BALANCER, "EvictPod", action.pod, action.uid, round(at, 3), epoch
             )
             outcome = self._evict(fence, action, key, entry)
             outcomes.append(outcome)
@@ -242,6 +244,11 @@ class RotationLoop:
                 self.policies.write_status(policy, status)
             except (StoreConflict, WorldFailed):
                 continue
+
+
+def _observe(item: Assigned, seen: Seen) -> Observation:
+    ref, usage = item.workload.ref, seen.usage[item.policy.metrics_window_seconds]
+    return observe(item.policy, item.workload, seen.hpas.get(ref, ()), seen.pods[ref], usage, seen.at)
 
 
 def _held_by_pdbs(decision: Decision, pods: Sequence[Pod], pdbs: Sequence[Pdb]) -> Decision:

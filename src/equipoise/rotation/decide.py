@@ -46,6 +46,11 @@ def decide(policy: RotationPolicy, seen: Observation) -> Decision:
         return Decision(seen.subject, refused.reason)
 
 
+def decide_all(asked: Sequence[tuple[RotationPolicy, Observation]]) -> list[Decision]:
+    """Decide for many workloads: one batch, wherever it runs."""
+    return [decide(policy, seen) for policy, seen in asked]
+
+
 def choose_metric(policy: RotationPolicy, hpas: Sequence[HpaSeen]) -> HpaMetric:
     """Find the one HPA metric that says how busy a pod should be, or refuse."""
     chosen = [hpa for hpa in hpas if hpa.name.startswith(policy.hpa_prefix)]

@@ -1,6 +1,8 @@
 """A rotation's decision as a record, and from a record the decision anew."""
 
 from collections.abc import Callable, Mapping
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -36,9 +38,8 @@ def record(
 ) -> Record:
     """Write down everything that went into a decision, and what came of it."""
     # Not pydantic's own JSON: it would print spans of time as text, to the millisecond.
-    asked = msgspec.to_builtins(policy.model_dump(by_alias=True))
-    seen = msgspec.to_builtins(observation)
-    known = dict(memory)
+    asked = _as_json(policy.model_dump(by_alias=True))
+    seen, known = _as_json(observation), _as_json(memory)
     return Record(
         id=record_id,
         balancer=BALANCER,
@@ -53,6 +54,11 @@ def record(
     )
 
 
+def _as_json(value: object) -> dict[str, Any]:
+    """Give it as it comes back from JSON, lists for tuples, so that a record equals its copy."""
+    return msgspec.json.decode(msgspec.json.encode(value), type=dict[str, Any])
+
+
 def inputs(recorded: Record) -> tuple[RotationPolicy, Observation]:
     """Read back what was asked and what was seen; a ValueError says what does not fit."""
     policy = RotationPolicy.model_validate(recorded.policy)
@@ -62,31 +68,19 @@ def inputs(recorded: Record) -> tuple[RotationPolicy, Observation]:
 def redecide(recorded: Record) -> Decision:
     """Decide again from what is recorded; what the guards were told is in the record too."""
     policy, seen = inputs(recorded)
-    return _guarded(policy, decide(policy, seen), recorded.decision)
+    decision = decide(policy, seen)
+    for (code, sentence), parts in groupby(recorded.decision.held, key=attrgetter("reason", "sentence")):
+        reason = _reason(policy, decision, recorded.decision.reason, Reason(code, sentence))
+        if reason is not None:
+            decision = decision.hold(reason, max(0, len(decision.actions) - len(list(parts))))
+    return decision
 
 
-def _guarded(policy: RotationPolicy, decided: Decision, before: Decision) -> Decision:
-    if not before.held:
-        return decided
-    if before.actions:
-        return _partly_held(decided, before)
-    ask = GUARDS.get(before.reason.code)
-    reason = ask(policy, before.reason.numbers) if ask else _as_said(decided, before.reason)
-    return decided if reason is None else decided.hold(reason)
-
-
-def _as_said(decided: Decision, said: Reason) -> Reason:
-    """Take a guard's word from the record, without the numbers that were decided before it was asked."""
-    own = {name: value for name, value in said.numbers.items() if name not in decided.reason.numbers}
+def _reason(policy: RotationPolicy, decision: Decision, final: Reason, said: Reason) -> Reason | None:
+    """Ask a guard again where we can; take any other's word, with its numbers, from the record."""
+    if said.code in GUARDS:
+        return GUARDS[said.code](policy, final.numbers)
+    if said.code is not final.code:
+        return said
+    own = {name: value for name, value in final.numbers.items() if name not in decision.reason.numbers}
     return Reason(said.code, said.sentence, own)
-
-
-def _partly_held(decided: Decision, before: Decision) -> Decision:
-    """Hold again what a budget held of the plan, and let the rest go as it did."""
-    parts = {msgspec.json.encode(part.action): part for part in before.held}
-    keyed = [(action, parts.get(msgspec.json.encode(action))) for action in decided.actions]
-    return msgspec.structs.replace(
-        decided,
-        actions=tuple(action for action, part in keyed if part is None),
-        held=tuple(part for _, part in keyed if part is not None),
-    )

@@ -6,7 +6,7 @@ Each says what is wrong, or nothing. A failure names the seed, which brings it b
 import math
 from collections.abc import Callable, Iterator
 
-from equipoise.sim.replication import surge
+from equipoise.sim.replication import room_for
 from equipoise.sim.state import NodeState, State, WorkloadState
 from equipoise.sim.store import SimStore
 
@@ -17,11 +17,9 @@ class Broken(AssertionError):  # noqa: N818 - reads as a fact
 
 def pods_are_not_too_many(workload: WorkloadState) -> str | None:
     """No more pods than wanted, plus a rollout's surge, unless the controller has not yet been told."""
-    active = workload.active()
-    is_rolling = any(pod.revision != workload.revision for pod in active)
-    most = workload.replicas + (surge(workload) if is_rolling else 0)
-    if len(active) > most and not workload.is_reconcile_due:
-        return f"{len(active)} active pods, at most {most} were expected"
+    count, most = len(workload.active()), room_for(workload)
+    if count > most and not workload.is_reconcile_due:
+        return f"{count} active pods, at most {most} were expected"
     return None
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from equipoise.sim.faults import FaultKind
 from equipoise.sim.state import NodeState, PodState, State
 from equipoise.sim.usage import CpuCounter
 
@@ -87,7 +88,12 @@ class Kubelet:
             self._vanish(pod)
         else:
             stop_seconds = min(pod.template.stop.draw(pod.workload.chance), grace)
-            self._later(pod, stop_seconds, self._vanish)
+            self._later(pod, stop_seconds, self._stop)
+
+    def _stop(self, pod: PodState) -> None:
+        """Confirm a pod's end; a dead node confirms nothing."""
+        if pod.node is not None and pod.node.is_alive:
+            self._vanish(pod)
 
     def _vanish(self, pod: PodState) -> None:
         node, now = pod.node, self._state.now
@@ -135,11 +141,12 @@ class Kubelet:
             self._set_ready(pod, is_ready=False)
 
     def _empty(self, node: NodeState, died_at: float) -> None:
-        """Delete what was on a dead node. A dead kubelet confirms nothing, so they end at once here."""
+        """Delete what was on a dead node, without waiting for a kubelet that cannot confirm it."""
         if node.is_alive or node.died_at != died_at:
             return
         for pod in list(node.pods.values()):
             self.end(pod, grace_seconds=0, why="DeletedWithNode")
+            self._vanish(pod)
 
     def revive_node(self, node: NodeState) -> None:
         """Bring a node back; the pods that are still there become ready again."""
@@ -150,8 +157,14 @@ class Kubelet:
         for pod in list(node.pods.values()):
             if pod.counter is not None:
                 pod.counter.stopped_at = None
+                self._state.faults.add(
+                    FaultKind.METRICS_GAP,
+                    seconds=self._state.now - node.died_at,
+                    starts_at=node.died_at,
+                    target=str(pod.ref),
+                )
             if pod.deletion_at is not None:
-                self._later(pod, pod.template.stop.draw(pod.workload.chance), self._vanish)
+                self._later(pod, pod.template.stop.draw(pod.workload.chance), self._stop)
             elif pod.is_ready:
                 self._state.pod_changed(pod)
             else:

@@ -29,14 +29,14 @@ class Replication:
         if workload.generation_observed != workload.generation:
             workload.generation_observed = workload.generation
             workload.version, workload.view = self._state.next_version(), None
+        room = room_for(workload)
+        for pod in _ranked(workload.active())[: max(len(workload.active()) - room, 0)]:
+            self._kubelet.end(pod, why="ScaledDown")
         active = workload.active()
         new = [pod for pod in active if pod.revision == workload.revision]
         old = [pod for pod in active if pod.revision != workload.revision]
-        room = workload.replicas + surge(workload) if old else workload.replicas
         for _ in range(min(workload.replicas - len(new), room - len(active))):
             self._create(workload)
-        for pod in _ranked(new)[: max(len(new) - workload.replicas, 0)]:
-            self._kubelet.end(pod, why="ScaledDown")
         for pod in _replaceable(workload, new, old):
             self._kubelet.end(pod, why="Replaced")
 
@@ -52,6 +52,7 @@ class Replication:
             revision=workload.revision,
             created_at=self._state.now,
             ready_changed_at=self._state.now,
+            limit_cores=workload.template.cpu_limit_cores,
             scrape_phase=workload.chance.random(),
         )
         workload.pods[pod.uid] = pod
@@ -59,6 +60,12 @@ class Replication:
         self._state.log("Created", pod.ref, pod.uid)
         self._state.pod_changed(pod)
         self._scheduler.take(pod)
+
+
+def room_for(workload: WorkloadState) -> int:
+    """How many pods may be there: as many as wanted, and more only while old ones are replaced."""
+    is_rolling = any(pod.revision != workload.revision for pod in workload.active())
+    return workload.replicas + (surge(workload) if is_rolling else 0)
 
 
 def surge(workload: WorkloadState) -> int:

@@ -69,10 +69,12 @@ def many_workloads(
     """Make so many workloads with HPAs and budgets, of all causes and shapes, on enough nodes."""
     world = World(seed, settings=settings, is_checked=is_checked)
     chance = names.seeded(seed, "scene")
-    node_count = max(3, count * replicas * 2 // 60)
+    node_count = max(3, count * replicas * 2 // 160)
     for number in range(node_count):
         factor = 1.5 if number % 10 == 0 else 1.0
-        world.add_node(f"node-{number:04}", cpu_cores=64, memory_bytes=256 * _GIB, cpu_factor=factor)
+        world.add_node(
+            f"node-{number:04}", cpu_cores=192, memory_bytes=768 * _GIB, pods_max=250, cpu_factor=factor
+        )
     for number in range(count):
         _add_one(world, chance, f"team-{number % 10}", f"app-{number:04}", replicas)
     return world

@@ -49,4 +49,4 @@ def _usage_cores(pod: PodState) -> float:
         wanted = template.start_cores
     else:
         wanted = template.idle_cores
-    return min(wanted, template.cpu_limit_cores)
+    return min(wanted, pod.limit_cores)

@@ -1,6 +1,7 @@
 """The state of a simulated cluster. Only the controllers of this folder change it."""
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -68,6 +69,7 @@ class PodState:
     restarted_at: float | None = None
     counter: CpuCounter | None = None
     """None until its containers run."""
+    limit_cores: float = math.inf
     scrape_phase: float = 0.0
     """Where in the scrape interval it is scraped, from 0 to 1."""
     work_cores: float = 0.0
@@ -209,6 +211,7 @@ class State:
         self.chance = names.seeded(seed, "cluster")
         self.nodes: dict[str, NodeState] = {}
         self.workloads: dict[WorkloadRef, WorkloadState] = {}
+        self.namespaces: dict[str, list[WorkloadState]] = {}
         self.pods: dict[tuple[str, str], PodState] = {}
         self.gone: dict[tuple[str, str], PodState] = {}
         """Pods that ended, as long as a window may reach their samples."""

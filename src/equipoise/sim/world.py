@@ -160,6 +160,7 @@ class World:
         for pdb in self.state.pdbs:
             _join(pdb, workload)
         self.state.workloads[workload.ref] = workload
+        self.state.namespaces.setdefault(namespace, []).append(workload)
         self.state.workload_changed(workload)
         return workload
 
@@ -189,7 +190,7 @@ class World:
         pdb = PdbState(namespace, name, uid, _selector(labels or (("app", name),)), budget)
         pdb.version = self.state.next_version()
         self.state.pdbs.append(pdb)
-        for workload in self.state.workloads.values():
+        for workload in self.state.namespaces.get(namespace, ()):
             _join(pdb, workload)
         self.disruption.sync_soon(pdb)
         return pdb

@@ -1,0 +1,169 @@
+{{/*
+What may be done, one named list of rules for each reach. Each rule says why it is there. No list has a wildcard, a
+Secret, or a right to change rights; templates/*-rbac.yaml gives them out.
+
+"namespaced" rules hold in every namespace, or only in config.namespaces where that is set.
+*/}}
+
+{{- define "equipoise.rules.runtime.cluster" -}}
+# Annotations on namespaces say stop; a stop has to arrive from anywhere.
+- apiGroups: [""]
+  resources: ["namespaces"]
+  verbs: ["list", "watch"]
+# Where pods run.
+- apiGroups: [""]
+  resources: ["nodes"]
+  verbs: ["list", "watch"]
+{{- if include "equipoise.isDiscovering" . }}
+# To find a Prometheus: the operator's objects first, then Services with well-known names.
+- apiGroups: ["monitoring.coreos.com"]
+  resources: ["prometheuses"]
+  verbs: ["list"]
+- apiGroups: [""]
+  resources: ["services"]
+  verbs: ["list"]
+# To ask it, by GET alone, through the API server.
+- apiGroups: [""]
+  resources: ["services/proxy"]
+  verbs: ["get"]
+{{- end }}
+{{- if eq (include "equipoise.usageReach" .) "cluster" }}
+{{ include "equipoise.rules.usage" . }}
+{{- end }}
+{{- end -}}
+
+{{- define "equipoise.rules.runtime.namespaced" -}}
+# What is there: read once, then watched.
+- apiGroups: [""]
+  resources: ["pods"]
+  verbs: ["list", "watch"]
+- apiGroups: ["apps"]
+  resources: ["deployments", "statefulsets", "replicasets"]
+  verbs: ["list", "watch"]
+# The target that a workload is held to.
+- apiGroups: ["autoscaling"]
+  resources: ["horizontalpodautoscalers"]
+  verbs: ["list", "watch"]
+# How many pods may be away.
+- apiGroups: ["policy"]
+  resources: ["poddisruptionbudgets"]
+  verbs: ["list", "watch"]
+{{- range .Values.scalableKinds }}
+# The replicas and the selector of a kind that is not Kubernetes' own.
+- apiGroups: [{{ .apiGroup | quote }}]
+  resources: [{{ printf "%s/scale" .resource | quote }}]
+  verbs: ["get"]
+{{- end }}
+{{- if eq (include "equipoise.usageReach" .) "namespaced" }}
+{{ include "equipoise.rules.usage" . }}
+{{- end }}
+{{- end -}}
+
+{{- define "equipoise.rules.usage" -}}
+# Usage of CPU, as metrics-server serves it.
+- apiGroups: ["metrics.k8s.io"]
+  resources: ["pods"]
+  verbs: ["list"]
+{{- end -}}
+
+{{/* Up to ten namespaces are read one by one; beyond, the operator asks for one list of all. */}}
+{{- define "equipoise.usageReach" -}}
+{{- if ne (include "equipoise.metricsFrom" .) "prometheus" -}}
+{{- ternary "cluster" "namespaced" (gt (len (uniq (dig "namespaces" (list) .Values.config))) 10) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "equipoise.rules.rotation.cluster" -}}
+# What users ask for; read again by name where a status was written by somebody else meanwhile.
+- apiGroups: ["equipoise.dev"]
+  resources: ["rotationpolicies"]
+  verbs: ["get", "list", "watch"]
+# What is answered: the reason, in the status. The spec is the user's.
+- apiGroups: ["equipoise.dev"]
+  resources: ["rotationpolicies/status"]
+  verbs: ["patch"]
+{{- end -}}
+
+{{- define "equipoise.rules.rotation.namespaced" -}}
+# The memory that a new leader needs: one ledger beside each workload, written by compare-and-swap.
+- apiGroups: ["equipoise.dev"]
+  resources: ["ledgers"]
+  verbs: ["get", "create", "update"]
+# What was done, told at the workload; patched to count up what is said again.
+- apiGroups: [""]
+  resources: ["events"]
+  verbs: ["create", "patch"]
+{{- if .Values.rotation.evict }}
+# The only deed. PodDisruptionBudgets are asked by the server; pods are never deleted.
+- apiGroups: [""]
+  resources: ["pods/eviction"]
+  verbs: ["create"]
+{{- end }}
+{{- end -}}
+
+{{/*
+A role and its binding for everywhere, and, where config.namespaces is set, one more of each in those namespaces.
+Takes root, and the part whose rules they are.
+*/}}
+{{- define "equipoise.roles" -}}
+{{- $root := .root -}}
+{{- $name := printf "%s-%s" (include "equipoise.fullname" $root) .part -}}
+{{- $namespaces := dig "namespaces" (list) $root.Values.config -}}
+{{- $rules := include (printf "equipoise.rules.%s.namespaced" .part) $root -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- include "equipoise.labels" $root | nindent 4 }}
+rules:
+  {{- include (printf "equipoise.rules.%s.cluster" .part) $root | nindent 2 }}
+  {{- if not $namespaces }}
+  {{- $rules | nindent 2 }}
+  {{- end }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- include "equipoise.labels" $root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: {{ $name }}
+subjects:
+  {{- include "equipoise.subjects" $root | nindent 2 }}
+{{- range uniq $namespaces }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: {{ $name }}
+  namespace: {{ . }}
+  labels:
+    {{- include "equipoise.labels" $root | nindent 4 }}
+rules:
+  {{- $rules | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ $name }}
+  namespace: {{ . }}
+  labels:
+    {{- include "equipoise.labels" $root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ $name }}
+subjects:
+  {{- include "equipoise.subjects" $root | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "equipoise.subjects" -}}
+- kind: ServiceAccount
+  name: {{ include "equipoise.serviceAccountName" . }}
+  namespace: {{ .Release.Namespace }}
+{{- end -}}

@@ -1,0 +1,103 @@
+"""Writes what is generated: the references of custom resources and the chart's definitions.
+
+Run `.venv/bin/python docs/reference/make.py`; a test says when somebody forgot to.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from equipoise.app.crds import as_yaml
+from equipoise.app.kinds import KINDS
+from equipoise.model.crd.definition import definition, schema_of
+from equipoise.model.crd.kind import Kind
+from equipoise.rotation.policy import ROTATION_POLICY
+
+ROOT = Path(__file__).parents[2]
+BEGIN, END = "<!-- generated: begin -->\n", "<!-- generated: end -->\n"
+COUNTLESS = 10**6
+"""A bound from here on tells a reader nothing."""
+REFERENCES = {ROOT / "docs" / "reference" / "rotationpolicy.md": ROTATION_POLICY}
+
+
+def outputs() -> dict[Path, str]:
+    """Give what every generated file should hold."""
+    charts = {
+        ROOT / "charts" / "equipoise" / "crds" / f"{kind.definition_name}.yaml": as_yaml([definition(kind)])
+        for kind in KINDS
+    }
+    return charts | {path: _reference(path.read_text(), kind) for path, kind in REFERENCES.items()}
+
+
+def _reference(text: str, kind: Kind) -> str:
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}{_tables(kind)}{END}{after}"
+
+
+def _tables(kind: Kind) -> str:
+    schema = schema_of(kind)
+    parts = []
+    for part in kind.body:
+        parts.append(f"\n### {part}\n\n| field | what it may be | default | meaning |\n|---|---|---|---|\n")
+        parts += [f"| {' | '.join(row)} |\n" for row in _rows(schema["properties"][part], "")]
+        parts += [f"\nRule: {rule}.\n" for rule in _rules(schema["properties"][part])]
+    return "".join(parts) + "\n"
+
+
+def _rows(node: dict[str, Any], path: str) -> Iterator[tuple[str, str, str, str]]:
+    for name, part in node.get("properties", {}).items():
+        here = f"{path}{name}"
+        is_needed = name in node.get("required", ())
+        default = "required" if is_needed else _default(part)
+        yield f"`{here}`", _form(part), default, part.get("description", "")
+        inner = part.get("items", part)
+        yield from _rows(inner, f"{here}{'[]' if 'items' in part else ''}.")
+
+
+def _default(part: dict[str, Any]) -> str:
+    match part.get("default"):
+        case None | dict():
+            return ""
+        case bool() as claim:
+            return f"`{str(claim).lower()}`"
+        case value:
+            return f"`{value}`"
+
+
+def _form(part: dict[str, Any]) -> str:
+    if part.get("x-kubernetes-int-or-string"):
+        return "seconds, or a span such as `90s`, `5m`, `1h30m`"
+    if "enum" in part:
+        return " or ".join(f"`{value}`" for value in part["enum"])
+    if part.get("format") == "date-time":
+        return "time"
+    words = {"object": "mapping", "array": "list", "string": "text", "boolean": "`true` or `false`"}
+    form = words.get(part["type"], str(part["type"]))
+    if "maxItems" in part:
+        form += f" of up to {part['maxItems']}"
+    if "minimum" in part:
+        form += f" {'above' if part.get('exclusiveMinimum') else 'from'} {part['minimum']}"
+    if part.get("maximum", COUNTLESS) < COUNTLESS:
+        form += f" to {part['maximum']}"
+    return form
+
+
+def _rules(node: dict[str, Any]) -> Iterator[str]:
+    for rule in node.get("x-kubernetes-validations", ()):
+        where = rule.get("fieldPath", "").removeprefix(".")
+        yield f"{f'`{where}`: ' if where else ''}{rule['message']}"
+    inner = [node["items"]] if "items" in node else []
+    for part in [*node.get("properties", {}).values(), *inner]:
+        yield from _rules(part)
+
+
+def main() -> None:
+    """Write every file."""
+    for path, text in outputs().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""The journal as JSON lines: one record a line, in a bounded number of bounded files.
+
+A record is written when it is news. How long its streak became is a second line of the same id, without
+the inputs, written when the streak ends; a reader joins the two.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from equipoise.adapters.journal.keep import Subject, gist, is_news, prolonged, subject_of
+from equipoise.adapters.journal.query import Query
+from equipoise.model.decision import Record
+from equipoise.model.errors import BadInput
+
+FOUND_MAX = 10
+
+
+class JsonLines:
+    """A journal that never raises: when it cannot write it is `unwell`, says why, and goes on."""
+
+    def __init__(self, path: Path | str, *, bytes_max: int, files_max: int = 4) -> None:
+        self.path = Path(path)
+        self.unwell = ""
+        self.lost = 0
+        self._file_bytes_max = bytes_max // max(1, files_max)
+        self._files_max = max(1, files_max)
+        self._lock = threading.Lock()
+        self._last: dict[Subject, Record] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def append(self, *records: Record, is_whole: bool = False) -> None:
+        """Keep these; with `is_whole` each one, also when its subject's last one was the same."""
+        with self._lock:
+            self._survive(
+                lambda: (line for record in records for line in self._lines(record, is_whole=is_whole)),
+                len(records),
+            )
+
+    def close(self) -> None:
+        """Write down how long the open streaks are."""
+        with self._lock:
+            self._survive(lambda: (last.to_json() for last in self._last.values() if last.streak), 0)
+            self._last.clear()
+
+    def _lines(self, record: Record, *, is_whole: bool) -> Iterator[bytes]:
+        subject = subject_of(record)
+        last = self._last.get(subject)
+        if last is not None and not is_whole and not is_news(gist(last.decision), record):
+            self._last[subject] = msgspec.structs.replace(last, streak=prolonged(last.streak, record))
+            return
+        if last is not None and last.streak is not None:
+            yield last.to_json()
+        self._last[subject] = record.without_inputs()
+        yield record.to_json()
+
+    def _survive(self, lines: Callable[[], Iterator[bytes]], at_stake: int) -> None:
+        try:
+            for line in lines():
+                self._write_line(line + b"\n")
+        except Exception as error:  # noqa: BLE001 - whatever it is, the loop does without its diary
+            self._last.clear()
+            self.unwell = f"{self.path}: {getattr(error, 'strerror', None) or error}"
+            self.lost += at_stake
+        else:
+            self.unwell = ""
+
+    def _write_line(self, line: bytes) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab+") as file:
+            end = _mended(file.fileno())
+            if not end or end + len(line) <= self._file_bytes_max:
+                _write_whole(file.fileno(), line, end)
+                return
+        self._rotate()
+        self._write_line(line)
+
+    def _rotate(self) -> None:
+        """Make each file one older; the oldest goes."""
+        names = [_older(self.path, age) for age in range(self._files_max)]
+        for younger, older in reversed(list(pairwise(names))):
+            if younger.exists():
+                younger.replace(older)
+        if self._files_max == 1:
+            self.path.unlink()
+
+
+def _older(path: Path, age: int) -> Path:
+    return path if age == 0 else path.with_name(f"{path.name}.{age}")
+
+
+def parts_of(path: Path) -> list[Path]:
+    """Find the files of a journal, the oldest first; a crash while they moved on may leave a gap."""
+    ages = [part.name.removeprefix(f"{path.name}.") for part in path.parent.glob(f"{path.name}.*")]
+    older = [_older(path, age) for age in sorted((int(age) for age in ages if age.isdecimal()), reverse=True)]
+    return older + [path] * path.exists()
+
+
+def _mended(descriptor: int) -> int:
+    """Cut off what a crash left half written; give where the next line begins."""
+    end = os.lseek(descriptor, 0, os.SEEK_END)
+    if not end or os.pread(descriptor, 1, end - 1) == b"\n":
+        return end
+    whole = os.pread(descriptor, end, 0).rfind(b"\n") + 1
+    os.ftruncate(descriptor, whole)
+    return whole
+
+
+def _write_whole(descriptor: int, line: bytes, end: int) -> None:
+    """Write all of a line or, on a full disk, none of it."""
+    try:
+        rest = memoryview(line)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+    except OSError:
+        os.ftruncate(descriptor, end)
+        raise
+
+
+class JsonLinesReader:
+    """The records of a JSON lines journal and of its older files."""
+
+    def __init__(self, path: Path) -> None:
+        found: dict[str, Record] = {}
+        for part in parts_of(path):
+            for record in _read(part):
+                found[record.id] = _joined(found.get(record.id), record)
+        self._newest_first = list(found.values())[::-1]
+
+    def close(self) -> None:
+        """Everything was read at once; there is nothing to let go of."""
+
+    def records(self, query: Query, *, is_whole: bool = False) -> Iterator[Record]:
+        """Give the records, the newest first."""
+        wanted = islice(filter(query.matches, self._newest_first), query.limit)
+        return wanted if is_whole else (record.without_inputs() for record in wanted)
+
+    def starting(self, prefix: str) -> Sequence[Record]:
+        """Give the records whose id starts like this."""
+        found = [record for record in self._newest_first if record.id.startswith(prefix)]
+        return [record for record in found if record.id == prefix] or found[:FOUND_MAX]
+
+
+def _joined(before: Record | None, after: Record) -> Record:
+    """Take the later line of an id, which knows more, with the inputs of the first."""
+    if before is None or after.has_inputs:
+        return after
+    return msgspec.structs.replace(
+        after, policy=before.policy, observation=before.observation, memory=before.memory
+    )
+
+
+def _read(path: Path) -> Iterator[Record]:
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if line.endswith(b"\n"):
+                    yield _parse(path, number, line)
+    except OSError as error:
+        raise BadInput(f"journal {path}: {error.strerror or error}") from error
+
+
+def _parse(path: Path, number: int, line: bytes) -> Record:
+    try:
+        return Record.from_json(line)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise BadInput(f"journal {path}: line {number}: expected a record, but: {error}") from error

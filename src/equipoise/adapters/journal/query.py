@@ -1,0 +1,44 @@
+"""What is asked of a journal, whatever it is kept in."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Protocol
+
+from equipoise.model.decision import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Which records; what is empty or None does not matter. A subject may be a pattern: `shop/*`."""
+
+    balancer: str = ""
+    subject: str = ""
+    reason: str = ""
+    since: float | None = None
+    limit: int | None = None
+
+    def matches(self, record: Record) -> bool:
+        """Whether a record is wanted."""
+        return (
+            self.balancer in {"", record.balancer}
+            and (not self.subject or fnmatchcase(record.decision.subject, self.subject))
+            and self.reason in {"", record.decision.reason.code.value}
+            and (self.since is None or record.until >= self.since)
+        )
+
+
+class Reader(Protocol):
+    """A journal that is open for reading. Trouble with the file is a BadInput of one line."""
+
+    def records(self, query: Query, *, is_whole: bool = False) -> Iterator[Record]:
+        """Give the records, the newest first; with their inputs where they were kept, if `is_whole`."""
+        ...
+
+    def starting(self, prefix: str) -> Sequence[Record]:
+        """Give the records whose id starts like this, whole, at most ten; an exact match comes alone."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the file."""
+        ...

@@ -1,0 +1,278 @@
+"""The journal in SQLite: one writer, any number of readers, bounded, and never in the loop's way."""
+
+import math
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import msgspec
+
+from equipoise.adapters.journal import bounds as bound
+from equipoise.adapters.journal import schema
+from equipoise.adapters.journal.keep import (
+    Subject,
+    gist,
+    is_news,
+    merged,
+    pack,
+    prolonged,
+    subject_of,
+    unpack,
+)
+from equipoise.model.decision import Record, Streak
+from equipoise.ports import Clock
+
+BUSY_MILLISECONDS = 1000
+"""How long a reader or another writer is waited for: the loop must not stand still for its diary."""
+
+SETTLE_SECONDS = 60.0
+"""How long a streak is counted in memory before it is written down, and how often old records go."""
+
+_LAST = "SELECT id, gist FROM records WHERE balancer = ? AND subject = ? ORDER BY seq DESC LIMIT 1"
+_PUT = """
+INSERT INTO records (id, balancer, subject, reason, until, gist, brief) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET reason = excluded.reason, gist = excluded.gist, brief = excluded.brief
+"""
+_PUT_INPUTS = "INSERT OR REPLACE INTO inputs SELECT seq, ? FROM records WHERE id = ?"
+
+
+class _Row(NamedTuple):
+    id: str
+    columns: tuple[object, ...]
+    inputs: bytes | None
+    size_bytes: int
+
+
+class _Last(NamedTuple):
+    id: str
+    gist: bytes
+
+
+class SqliteJournal:
+    """A journal that never raises: when it cannot write it is `unwell`, says why, and goes on."""
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        age_max_seconds: float,
+        bytes_max: int,
+        clock: Clock,
+        settle_seconds: float = SETTLE_SECONDS,
+    ) -> None:
+        self.path = Path(path)
+        self.unwell = ""
+        """Why the last attempt failed; empty when it did not."""
+        self.lost = 0
+        """How many records could not be kept."""
+        self._bounds = bound.Bounds(age_max_seconds, bytes_max)
+        self._clock = clock
+        self._settle_seconds = settle_seconds
+        self._tended_at = -math.inf
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._file = 0
+        self._last: dict[Subject, _Last] = {}
+        self._streaks: dict[str, Streak] = {}
+        self._survive(lambda _: None, 0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def append(self, *records: Record, is_whole: bool = False) -> None:
+        """Keep these, in one transaction where the bound allows it; the same id again replaces.
+
+        With `is_whole` each is kept with its inputs, also when its subject's last one was the same.
+        """
+        with self._lock:
+            self._survive(
+                lambda connection: self._append(connection, records, is_whole=is_whole), len(records)
+            )
+
+    def flush(self) -> None:
+        """Write down the streaks that are still counted in memory."""
+        with self._lock:
+            self._survive(self._settle, 0)
+
+    def close(self) -> None:
+        """Write down what is left, and let go of the file."""
+        self.flush()
+        with self._lock:
+            self._let_go()
+
+    def _survive(self, work: Callable[[sqlite3.Connection], None], at_stake: int) -> None:
+        """Do it, with one more attempt on a new file when this one is corrupt."""
+        for is_last in (False, True):
+            try:
+                work(self._opened())
+            except Exception as error:  # noqa: BLE001 - whatever it is, the loop does without its diary
+                self._let_go()
+                self._last.clear()
+                if not is_last and schema.is_corrupt(error) and self._begin_anew():
+                    continue
+                self.unwell = _sentence(self.path, error)
+                self.lost += at_stake
+            else:
+                self.unwell = ""
+            return
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is not None and self._file != self._file_now():
+            # Somebody removed or replaced the file: what we would write, nobody would see.
+            self._let_go()
+            self._forget()
+        if self._connection is None:
+            connection = schema.open_writer(self.path)
+            self._connection, self._file = connection, self._file_now()
+            bound.fit(connection, self.path, self._bounds)
+        # Who waited in vain once does not wait at every record of a long round.
+        self._connection.execute(f"PRAGMA busy_timeout={0 if self.unwell else BUSY_MILLISECONDS}").fetchall()
+        return self._connection
+
+    def _file_now(self) -> int:
+        try:
+            return self.path.stat().st_ino
+        except FileNotFoundError:
+            return 0
+
+    def _begin_anew(self) -> bool:
+        self._forget()
+        try:
+            schema.move_aside(self.path)
+        except OSError:
+            return False
+        return True
+
+    def _forget(self) -> None:
+        self._last.clear()
+        self._streaks.clear()
+
+    def _let_go(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.close()
+            except sqlite3.Error:
+                # The file is what failed; there is nothing left to close.
+                return
+
+    def _append(self, connection: sqlite3.Connection, records: Sequence[Record], *, is_whole: bool) -> None:
+        now = self._clock.now()
+        if now - self._tended_at >= self._settle_seconds:
+            self._tended_at = now
+            self._tend(connection, now)
+        news = [record for record in records if self._is_kept(connection, record, is_whole=is_whole)]
+        for rows in self._cut([_row(record, self._bounds) for record in news]):
+            self._put(connection, rows)
+
+    def _tend(self, connection: sqlite3.Connection, now: float) -> None:
+        """Do what need not be done at every append."""
+        self._settle(connection)
+        if bound.expire(connection, self.path, self._bounds, now):
+            self._last.clear()
+        bound.give_back(connection, self.path, self._bounds)
+
+    def _is_kept(self, connection: sqlite3.Connection, record: Record, *, is_whole: bool) -> bool:
+        """Decide what to keep of it, and remember it as its subject's last."""
+        subject = subject_of(record)
+        last = self._last.get(subject)
+        if last is None:
+            found = connection.execute(_LAST, subject).fetchone()
+            last = self._last[subject] = _Last(*found) if found else _Last("", b"")
+        if is_whole or is_news(last.gist, record):
+            self._last[subject] = _Last(record.id, gist(record.decision))
+            return True
+        self._streaks[last.id] = prolonged(self._streaks.get(last.id), record)
+        return False
+
+    def _cut(self, rows: Sequence[_Row]) -> Iterator[list[_Row]]:
+        """Cut a batch into transactions that the log has room for; most are one."""
+        part: list[_Row] = []
+        size = 0
+        for row in rows:
+            if part and size + row.size_bytes > self._bounds.write_bytes_max:
+                yield part
+                part, size = [], 0
+            part.append(row)
+            size += row.size_bytes
+        if part:
+            yield part
+
+    def _put(self, connection: sqlite3.Connection, rows: Sequence[_Row]) -> None:
+        size = sum(row.size_bytes for row in rows)
+        try:
+            self._put_in(connection, rows, size)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_FULL:
+                raise
+            # Rows that fill their pages badly need more room than they seem to.
+            connection.execute("ROLLBACK")
+            self._put_in(connection, rows, size * 4)
+
+    def _put_in(self, connection: sqlite3.Connection, rows: Sequence[_Row], size: int) -> None:
+        if bound.make_room(connection, self.path, self._bounds, size):
+            self._last.clear()
+        bound.room_in_log(connection, self.path, self._bounds)
+        _insert(connection, rows)
+        bound.trim_log(connection, self.path, self._bounds)
+
+    def _settle(self, connection: sqlite3.Connection) -> None:
+        names = list(self._streaks)
+        for start in range(0, len(names), self._bounds.rows_max):
+            some = names[start : start + self._bounds.rows_max]
+            bound.room_in_log(connection, self.path, self._bounds)
+            connection.execute("BEGIN IMMEDIATE")
+            for name in some:
+                _prolong(connection, name, self._streaks[name])
+            connection.execute("COMMIT")
+            for name in some:
+                del self._streaks[name]
+            bound.trim_log(connection, self.path, self._bounds)
+
+
+def _insert(connection: sqlite3.Connection, rows: Sequence[_Row]) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    for row in rows:
+        connection.execute(_PUT, row.columns)
+        if row.inputs is not None:
+            connection.execute(_PUT_INPUTS, (row.inputs, row.id))
+    connection.execute("COMMIT")
+
+
+def _sentence(path: Path, error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    return text if str(path) in text else f"{path}: {text}"
+
+
+def _prolong(connection: sqlite3.Connection, name: str, streak: Streak) -> None:
+    found = connection.execute("SELECT streak FROM records WHERE id = ?", (name,)).fetchone()
+    if found is None:
+        return
+    before = unpack(found[0], Streak) if found[0] else None
+    text = pack(msgspec.json.encode(merged(before, streak)))
+    connection.execute("UPDATE records SET until = ?, streak = ? WHERE id = ?", (streak.until, text, name))
+
+
+def _row(record: Record, bounds: bound.Bounds) -> _Row:
+    """Lay a record out; inputs too large for one transaction are left to their hash."""
+    brief = pack(msgspec.structs.replace(record.without_inputs(), streak=None).to_json())
+    inputs = None
+    if record.has_inputs:
+        inputs = pack(msgspec.json.encode([record.policy, record.observation, record.memory]))
+        if len(inputs) > bounds.write_bytes_max:
+            inputs = None
+    columns = (
+        record.id,
+        record.balancer,
+        record.decision.subject,
+        record.decision.reason.code.value,
+        record.at,
+        gist(record.decision),
+        brief,
+    )
+    return _Row(record.id, columns, inputs, len(brief) + len(inputs or b"") + 200)

@@ -1,0 +1,117 @@
+"""Puts our definitions into a cluster: only where none is, or where ours is."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from equipoise.adapters.kubernetes import ApiError, Client
+from equipoise.model.crd.definition import OWNER, OWNER_LABEL, definition
+from equipoise.model.crd.kind import Kind
+from equipoise.model.errors import WorldFailed
+
+ESTABLISHED_SECONDS_MAX = 30.0
+POLL_SECONDS = 0.2
+PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+NOT_FOUND = 404
+APPLY = "application/apply-patch+yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What became of one definition: Created, Updated, Unchanged, Foreign or Failed."""
+
+    name: str
+    result: str
+    sentence: str
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether the kind can be used now."""
+        return self.result in {"Created", "Updated", "Unchanged"}
+
+    def record(self) -> dict[str, Any]:
+        """Give it for scripts."""
+        return asdict(self)
+
+
+def install(client: Client, kinds: Sequence[Kind], *, is_dry_run: bool) -> Iterator[Installed]:
+    """Apply the definitions one by one; one that is not ours is left alone, and the others go on."""
+    for kind in kinds:
+        before = _look(client, kind.definition_name)
+        if before is None or _is_ours(before):
+            yield _apply(client, kind, before, is_dry_run=is_dry_run)
+        else:
+            sentence = (
+                f"It is there already and lacks the label {OWNER_LABEL}={OWNER}: it is somebody else's, "
+                "and was left alone."
+            )
+            yield Installed(kind.definition_name, "Foreign", sentence)
+
+
+def _look(client: Client, name: str) -> dict[str, Any] | None:
+    try:
+        return client.get_as(dict[str, Any], f"{PATH}/{name}")
+    except ApiError as error:
+        if error.status == NOT_FOUND:
+            return None
+        raise
+
+
+def _is_ours(found: dict[str, Any]) -> bool:
+    return (found["metadata"].get("labels") or {}).get(OWNER_LABEL) == OWNER
+
+
+def _apply(client: Client, kind: Kind, before: dict[str, Any] | None, *, is_dry_run: bool) -> Installed:
+    """Apply on the server's side.
+
+    Ours is overwritten whoever changed it, if it is still the one we looked at. Where none was, nothing is
+    forced: one that somebody made in between is a conflict, not a prey.
+    """
+    wanted = definition(kind)
+    params: dict[str, str | int] = {"fieldManager": OWNER, "fieldValidation": "Strict"}
+    if before is not None:
+        wanted["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"]
+        params["force"] = "true"
+    if is_dry_run:
+        params["dryRun"] = "All"
+    path = f"{PATH}/{kind.definition_name}"
+    body = client.request("PATCH", path, params, body=wanted, content_type=APPLY, is_idempotent=True)
+    after = client.decode(dict[str, Any], body, f"PATCH {path}")
+    result = "Created" if before is None else "Updated" if _has_changed(before, after) else "Unchanged"
+    if is_dry_run:
+        return Installed(
+            kind.definition_name, result, f"The server would accept it ({result.lower()}); dry run."
+        )
+    return _established(client, kind, result)
+
+
+def _has_changed(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    return bool(
+        before["spec"] != after["spec"]
+        or before["metadata"].get("labels") != after["metadata"].get("labels")
+        or before["metadata"].get("annotations") != after["metadata"].get("annotations")
+    )
+
+
+def _established(client: Client, kind: Kind, result: str) -> Installed:
+    """Wait until the server serves the kind, or says why it does not."""
+    name = kind.definition_name
+    deadline = client.world.monotonic() + ESTABLISHED_SECONDS_MAX
+    while True:
+        conditions = _conditions(_look(client, name))
+        for type_, bad in (("NonStructuralSchema", "True"), ("NamesAccepted", "False")):
+            said = conditions.get(type_, {})
+            if said.get("status") == bad:
+                return Installed(name, "Failed", f"{type_} is {bad}: {said.get('message', '')}")
+        if conditions.get("Established", {}).get("status") == "True":
+            return Installed(name, result, f"{kind.name} ({kind.api_version}) is served.")
+        if client.world.monotonic() >= deadline:
+            raise WorldFailed(
+                f"customresourcedefinition {name}: not established after {ESTABLISHED_SECONDS_MAX:.0f} s"
+            )
+        client.world.sleep(POLL_SECONDS)
+
+
+def _conditions(found: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
+    status = (found or {}).get("status") or {}
+    return {condition["type"]: condition for condition in status.get("conditions") or []}

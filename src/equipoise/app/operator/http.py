@@ -1,0 +1,139 @@
+"""Health, readiness and metrics over HTTP, on a thread and an event loop of their own."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import uvicorn
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from equipoise import __version__
+from equipoise.model.errors import WorldFailed
+
+START_SECONDS = 30.0
+DRAIN_SECONDS = 1
+_INDEX = f"""<!doctype html><title>Equipoise</title><h1>Equipoise {__version__}</h1>
+<ul><li><a href="/healthz">/healthz</a>: does every part get on?
+<li><a href="/readyz">/readyz</a>: has it seen the cluster, and decided once?
+<li><a href="/metrics">/metrics</a>: for Prometheus</ul>
+"""
+
+Problems = Callable[[], list[str]]
+
+
+def make_app(illnesses: Problems, unready: Problems, registry: CollectorRegistry) -> Starlette:
+    """Make the pages. A probe answers 200, or 503 with one problem per line."""
+
+    async def healthz(_: Request) -> Response:
+        return _probe(illnesses())
+
+    async def readyz(_: Request) -> Response:
+        return _probe(unready())
+
+    def metrics(request: Request) -> Response:
+        # Not a coroutine, so it runs on a thread: many series take long, and probes must not wait.
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(registry), media_type=content_type)
+
+    async def index(_: Request) -> Response:
+        return HTMLResponse(_INDEX)
+
+    pages: dict[str, Any] = {"/healthz": healthz, "/readyz": readyz, "/metrics": metrics, "/": index}
+    return Starlette(routes=[Route(path, page) for path, page in pages.items()])
+
+
+def _probe(problems: list[str]) -> Response:
+    text = "".join(f"{problem}\n" for problem in problems) or "ok\n"
+    return PlainTextResponse(text, 503 if problems else 200, {"Cache-Control": "no-store"})
+
+
+class Door:
+    """The server. `start` returns when it answers, and raises when it can't."""
+
+    def __init__(self, address: str, app: Starlette) -> None:
+        host, _, port = address.rpartition(":")
+        self._address = address
+        self._host = host.removeprefix("[").removesuffix("]") or None
+        self._port = int(port)
+        self._started = threading.Event()
+        self._error: OSError | None = None
+        self._server = _Server(_config(app), self._started)
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+        self.port = 0
+        """The one that it listens on."""
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+        self._started.wait(START_SECONDS)
+        if not self._server.started:
+            why = self._error.strerror if self._error else "the server did not start"
+            raise WorldFailed(f"http.address {self._address}: {why}")
+
+    def stop(self, timeout_seconds: float) -> bool:
+        """Answer what was asked, and end; tell whether it has."""
+        self._server.should_exit = True
+        self._thread.join(timeout_seconds)
+        return not self._thread.is_alive()
+
+    def illness(self) -> str | None:
+        """Say that it has died; only a log would show it."""
+        return None if self._thread.is_alive() else "the HTTP thread has died"
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except OSError as error:
+            self._error = error
+        finally:
+            self._started.set()
+
+    async def _serve(self) -> None:
+        try:
+            bound = await self._bind(self._host)
+        except OSError:
+            if self._host is not None:
+                raise
+            bound = await self._bind("0.0.0.0")  # noqa: S104 - every interface was asked for; IPv6 is off
+        # uvicorn ends the process when it can't bind; so it gets sockets that are bound already.
+        sockets = [socket.dup() for socket in bound.sockets]
+        bound.close()
+        self.port = sockets[0].getsockname()[1]
+        await self._server.serve(sockets)
+
+    async def _bind(self, host: str | None) -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(asyncio.Protocol, host, self._port, start_serving=False)
+
+
+def _config(app: Starlette) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        loop="asyncio",
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+    )
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, ready: threading.Event) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: Any = None) -> None:
+        with suppress(SystemExit):
+            await super().startup(sockets)
+        self._ready.set()

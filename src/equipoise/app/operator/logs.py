@@ -1,0 +1,143 @@
+"""One line per decision and per event, on standard error: JSON for machines, colour for a terminal."""
+
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, TextIO, cast
+
+import msgspec
+import structlog
+from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+
+from equipoise.app.operator.settings import Logs
+from equipoise.model.decision import Decision, Outcome
+from equipoise.model.errors import EquipoiseError
+from equipoise.ports import CycleReport
+
+Log = FilteringBoundLogger
+
+
+def make_log(settings: Logs, stream: TextIO | None = None) -> Log:
+    """Make the log, and bring in what libraries say by Python's own."""
+    stream = stream or sys.stderr
+    level = logging.getLevelNamesMapping()[settings.level.upper()]
+    is_console = settings.format == "console" or (settings.format == "auto" and stream.isatty())
+    log: Log = structlog.wrap_logger(
+        structlog.PrintLogger(cast("TextIO", _Steady(stream))),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+            *(_console(stream) if is_console else _json()),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        cache_logger_on_first_use=True,
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [ForeignLines(log)]
+    root.setLevel(max(level, logging.WARNING))
+    return log
+
+
+def _console(stream: TextIO) -> list[Processor]:
+    return [structlog.dev.ConsoleRenderer(colors=stream.isatty(), timestamp_key="at", sort_keys=False)]
+
+
+def _json() -> list[Processor]:
+    return [structlog.processors.EventRenamer("message"), _in_order, structlog.processors.JSONRenderer(_text)]
+
+
+def _in_order(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """Put first what a person looks for first."""
+    first = ("at", "level", "message")
+    return {key: event[key] for key in first if key in event} | dict(event)
+
+
+def _text(event: Any, **_: Any) -> str:
+    return msgspec.json.encode(event, enc_hook=str).decode()
+
+
+class ForeignLines(logging.Handler):
+    """What libraries log, in our form."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say it as one of our lines."""
+        level = min(max(record.levelno // 10 * 10, logging.DEBUG), logging.CRITICAL)
+        fields = {"library": record.name}
+        if record.exc_info and record.exc_info[1]:
+            fields["traceback"] = "".join(traceback.format_exception(record.exc_info[1]))
+        self._log.log(level, record.getMessage(), **fields)
+
+
+class _Steady:
+    """A stream whose reader may go away: what can't be said must not end what says it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):
+            return self._stream.write(text)
+        return 0
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+
+def log_failure(log: Log, message: str, error: BaseException, **fields: Any) -> None:
+    """Warn in one line when the world failed; a bug of ours, or anything at debug, has its traceback."""
+    is_expected = isinstance(error, EquipoiseError)
+    if not is_expected or log.is_enabled_for(logging.DEBUG):
+        fields["traceback"] = "".join(traceback.format_exception(error))
+    said = str(error) if is_expected else f"unexpected {type(error).__name__}: {error}"
+    (log.warning if is_expected else log.error)(f"{message}: {said}", **fields)
+
+
+class DecisionLines:
+    """Says each decision once while it stays the same: info when it is news, debug when it is not."""
+
+    def __init__(self, log: Log, balancer: str) -> None:
+        self._log = log.bind(balancer=balancer)
+        self._reasons: dict[str, str] = {}
+        self._warnings: frozenset[str] = frozenset()
+        self._lock = threading.Lock()
+
+    def tell(self, report: CycleReport) -> None:
+        """Tell one cycle's decisions and warnings; forget subjects that have gone."""
+        with self._lock:
+            before, self._reasons = self._reasons, {}
+            for decision in report.decisions:
+                code = decision.reason.code.value
+                self._reasons[decision.subject] = code
+                done = _outcomes_of(decision, report.outcomes)
+                is_news = bool(done) or before.get(decision.subject) != code
+                self._line(decision, done, is_news=is_news)
+            for warning in dict.fromkeys(report.warnings):
+                (self._log.debug if warning in self._warnings else self._log.warning)(warning)
+            self._warnings = frozenset(report.warnings)
+
+    def _line(self, decision: Decision, done: Sequence[Outcome], *, is_news: bool) -> None:
+        if not is_news and not self._log.is_enabled_for(logging.DEBUG):
+            return
+        fields: dict[str, Any] = {"subject": decision.subject, "reason": decision.reason.code.value}
+        fields["numbers"] = decision.reason.numbers
+        if decision.actions:
+            fields["actions"] = msgspec.to_builtins(decision.actions)
+        if decision.held:
+            fields["held"] = msgspec.to_builtins(decision.held)
+        if done:
+            fields["outcomes"] = msgspec.to_builtins(done)
+        (self._log.info if is_news else self._log.debug)(decision.reason.sentence, **fields)
+
+
+def _outcomes_of(decision: Decision, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    if not decision.actions or not outcomes:
+        return []
+    return [outcome for outcome in outcomes if outcome.action in decision.actions]

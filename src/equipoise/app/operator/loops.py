@@ -1,0 +1,73 @@
+"""Where the shell and the balancers meet: what a loop is, what it is given, and which loops there are."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from equipoise.app.operator.settings import Settings
+from equipoise.model.errors import BadInput
+from equipoise.ports import (
+    Actuator,
+    Clock,
+    Cluster,
+    CycleReport,
+    Journal,
+    Leadership,
+    Metrics,
+    Pauses,
+    Store,
+)
+
+if TYPE_CHECKING:
+    from equipoise.adapters.journal import RecordIds
+    from equipoise.adapters.kubernetes import Client, Reflector
+    from equipoise.app.operator.batches import Batches
+
+
+class Loop(Protocol):
+    """A balancer at work: one cycle sees, decides, guards, acts and records; it never waits for the world."""
+
+    name: str
+    interval_seconds: float
+
+    def cycle(self, at: float) -> CycleReport:
+        """Do one turn; WorldFailed ends this turn only."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What the shell gives to every loop. All of it may be used from any thread."""
+
+    client: "Client"
+    """For kinds of the balancer's own; a reflector made with it goes to `watch`."""
+    cluster: Cluster
+    metrics: Metrics
+    actuator: Actuator
+    leadership: Leadership
+    """Answers None from the moment that a stop is asked for, so that no new action begins."""
+    store: Store
+    pauses: Pauses
+    journal: Journal
+    record_ids: "RecordIds"
+    clock: Clock
+    batches: "Batches"
+    watch: "Callable[[Reflector[Any]], None]"
+    """Has the shell start, meter, await and stop one more reflector."""
+    beat: Callable[[], None]
+    """Says from inside a long cycle that it still gets on; without, it counts as stalled after a while."""
+    operator_namespace: str
+
+
+Factory = Callable[[Wiring, Settings], Loop]
+LOOPS: dict[str, Factory] = {}
+"""The balancers that exist, by name."""
+
+
+def make_loops(wiring: Wiring, settings: Settings, table: Mapping[str, Factory] = LOOPS) -> list[Loop]:
+    """Make the loops that the settings ask for."""
+    missing = [name for name in settings.balancers if name not in table]
+    if missing:
+        has = ", ".join(table) or "none"
+        raise BadInput(f"balancers: {', '.join(missing)} has no loop in this version, which has {has}")
+    return [table[name](wiring, settings) for name in dict.fromkeys(settings.balancers)]

@@ -1,0 +1,206 @@
+"""What may be set of the operator, with its defaults. Where each value came from is `layers.py`'s matter."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+
+from equipoise.model.duration import parse_seconds, print_seconds
+from equipoise.model.quantity import parse_bytes
+
+PORT_MAX = 65_535
+MASK = "(hidden)"
+_NAME = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+
+
+def _listed(value: object) -> object:
+    """Read `a,b` as a list, for variables and flags."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _paired(value: object) -> object:
+    """Read `NAME=VALUE,…`, or a list of such, as a mapping."""
+    parts = _listed(value)
+    if not isinstance(parts, list | tuple):
+        return parts
+    pairs = {}
+    for part in parts:
+        name, separator, text = str(part).partition("=")
+        if not separator or not name:
+            raise ValueError("expected NAME=VALUE")
+        pairs[name] = text
+    return pairs
+
+
+def _not_a_claim(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError(f"expected a number, got {str(value).lower()}")
+    return value
+
+
+def _whole_bytes(value: Any) -> int:
+    return int(parse_bytes(_not_a_claim(value)))  # type: ignore[arg-type]  # it refuses what it can't read
+
+
+def _address(text: str) -> str:
+    host, separator, port = text.rpartition(":")
+    is_bare_ipv6 = ":" in host and not (host.startswith("[") and host.endswith("]"))
+    if not separator or is_bare_ipv6 or not port.isdecimal() or int(port) > PORT_MAX:
+        raise ValueError(f"expected HOST:PORT or :PORT, such as :8080 or [::1]:8080, got {text!r}")
+    return text
+
+
+def _hidden_user(url: str | None) -> str | None:
+    if url is None or "@" not in url:
+        return url
+    return f"{urlsplit(url).scheme}://{MASK}@{url.rpartition('@')[2]}"
+
+
+def _hidden_values(pairs: Mapping[str, str]) -> dict[str, str]:
+    return dict.fromkeys(pairs, MASK)
+
+
+Whole = Annotated[int, BeforeValidator(_not_a_claim)]
+Number = Annotated[float, BeforeValidator(_not_a_claim)]
+Seconds = Annotated[float, BeforeValidator(parse_seconds), PlainSerializer(print_seconds, when_used="json")]
+Name = Annotated[str, Field(pattern=_NAME)]
+Names = Annotated[tuple[Name, ...], BeforeValidator(_listed)]
+Bytes = Annotated[int, BeforeValidator(_whole_bytes)]
+Address = Annotated[str, AfterValidator(_address)]
+Pairs = Annotated[dict[str, str], BeforeValidator(_paired)]
+Balancer = Literal["rotation"]
+"""The balancers that have a loop."""
+
+
+class Part(BaseModel):
+    """One mapping of the settings: frozen, closed, in camelCase outside."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, alias_generator=to_camel)
+
+
+class Kubernetes(Part):
+    """How the cluster is reached."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+
+
+class Lease(Part):
+    """The election: who of several replicas acts."""
+
+    namespace: Name | None = None
+    """By default the operator's own."""
+    name: Name = "equipoise"
+    duration_seconds: Whole = Field(15, ge=1, le=3600)
+    renew_seconds: Number = Field(10.0, gt=0)
+    """For how long after a renewal the holder believes in it."""
+    retry_seconds: Number = Field(2.0, gt=0)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.retry_seconds < self.renew_seconds < self.duration_seconds:
+            numbers = f"{self.retry_seconds:g}, {self.renew_seconds:g} and {self.duration_seconds:g}"
+            raise ValueError(f"expected retrySeconds < renewSeconds < durationSeconds, got {numbers}")
+        return self
+
+
+class Http(Part):
+    """Health, readiness and metrics."""
+
+    address: Address = ":8080"
+    """Every interface, since the kubelet and Prometheus ask from outside the pod."""
+
+
+class Prometheus(Part):
+    """How Prometheus is reached; without a URL it is looked for in the cluster."""
+
+    url: Annotated[str, PlainSerializer(_hidden_user)] | None = None
+    token_file: str | None = None
+    user: str | None = None
+    password_file: str | None = None
+    ca_file: str | None = None
+    headers: Annotated[Pairs, PlainSerializer(_hidden_values)] = {}
+    matchers: Pairs = {}
+    timeout_seconds: Seconds = Field(30.0, alias="timeout", gt=0, le=3600)
+
+
+class Disruption(Part):
+    """What all balancers together may disturb."""
+
+    cluster_max: Whole = Field(10, ge=0)
+    """Pods of the whole cluster that may be disturbed at once; 0 stops every eviction."""
+
+
+class Journal(Part):
+    """The diary of decisions; without a path none is kept."""
+
+    path: str | None = None
+    age_max_seconds: Seconds = Field(7 * 86400.0, alias="ageMax", gt=0)
+    bytes_max: Bytes = Field(256 << 20, ge=1 << 20)
+
+
+class Logs(Part):
+    """What is said on standard error, and how."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "json", "console"] = "auto"
+    """`auto` is console on a terminal and JSON elsewhere."""
+
+
+class Compat(Part):
+    """How kinds of other groups are treated."""
+
+    mode: Literal["Preview", "Enforce"] = "Preview"
+    crane: Literal["auto", "on", "off"] = "auto"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _yaml_words(cls, document: Any) -> Any:
+        """Take YAML's `on` and `off`, which it reads as true and false, for the words that they are."""
+        if isinstance(document, Mapping) and isinstance(document.get("crane"), bool):
+            return {**document, "crane": "on" if document["crane"] else "off"}
+        return document
+
+
+class Intervals(Part):
+    """How often each balancer looks."""
+
+    rotation_seconds: Seconds = Field(30.0, alias="rotation", ge=1, le=86400)
+
+
+class Settings(Part):
+    """Everything that can be set of `equipoise operator`."""
+
+    balancers: Annotated[tuple[Balancer, ...], BeforeValidator(_listed)] = ("rotation",)
+    namespaces: Names = ()
+    """Where to look; none means everywhere."""
+    kubernetes: Kubernetes = Kubernetes()
+    lease: Lease = Lease()
+    http: Http = Http()
+    metrics_from: Literal["auto", "prometheus", "metrics-server"] = "auto"
+    prometheus: Prometheus = Prometheus()
+    disruption: Disruption = Disruption()
+    journal: Journal = Journal()
+    logs: Logs = Logs()
+    compat: Compat = Compat()
+    intervals: Intervals = Intervals()
+    stop_seconds: Number = Field(20.0, gt=0, le=3600)
+    """How long a graceful stop may take; below the pod's grace period."""
+
+    def document(self) -> dict[str, Any]:
+        """Give the settings as they are written, without what is secret."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+SECRET_PATHS = frozenset({("prometheus", "url"), ("prometheus", "headers")})
+"""Whose values no message may show."""

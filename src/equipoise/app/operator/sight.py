@@ -1,0 +1,135 @@
+"""How the operator sees: several namespaces as one cluster, and a source of usage that is found again."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from equipoise.adapters.kubernetes import CachedCluster, Client
+from equipoise.adapters.prometheus.errors import NotFound
+from equipoise.app.live import PrometheusOptions, prometheus_metrics, resource_metrics
+from equipoise.model.cluster import Hpa, Node, Pdb, Pod, Workload
+from equipoise.model.errors import WorldFailed
+from equipoise.model.references import WorkloadRef
+from equipoise.ports import Cluster, CpuUsage, Metrics
+
+T = TypeVar("T")
+SEARCH_SECONDS = 300.0
+"""How often a better source is looked for while the second choice serves."""
+
+
+class WatchedNamespaces:
+    """Answers for the namespaces that are watched; of another one nothing is known, so it says that."""
+
+    def __init__(self, clusters: Mapping[str, Cluster]) -> None:
+        self._clusters = clusters
+
+    def pods(self, namespace: str | None = None) -> Sequence[Pod]:
+        """Give the pods."""
+        return [pod for cluster in self._of(namespace) for pod in cluster.pods()]
+
+    def nodes(self) -> Sequence[Node]:
+        """Give the nodes, which every view has."""
+        return next(iter(self._clusters.values())).nodes()
+
+    def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
+        """Give the workloads."""
+        return [workload for cluster in self._of(namespace) for workload in cluster.workloads()]
+
+    def workload(self, ref: WorkloadRef) -> Workload | None:
+        """Give one workload."""
+        return self._of(ref.namespace)[0].workload(ref)
+
+    def hpas(self, namespace: str | None = None) -> Sequence[Hpa]:
+        """Give the HorizontalPodAutoscalers."""
+        return [hpa for cluster in self._of(namespace) for hpa in cluster.hpas()]
+
+    def pdbs(self, namespace: str | None = None) -> Sequence[Pdb]:
+        """Give the PodDisruptionBudgets."""
+        return [pdb for cluster in self._of(namespace) for pdb in cluster.pdbs()]
+
+    def _of(self, namespace: str | None) -> list[Cluster]:
+        if namespace is None:
+            return list(self._clusters.values())
+        if namespace not in self._clusters:
+            watched = ", ".join(self._clusters)
+            raise WorldFailed(f"namespace {namespace}: not watched; the setting namespaces has {watched}")
+        return [self._clusters[namespace]]
+
+
+def cached_clusters(client: Client, namespaces: Sequence[str]) -> tuple[Cluster, list[CachedCluster]]:
+    """Give the view that loops ask, and the caches behind it."""
+    if not namespaces:
+        everything = CachedCluster(client)
+        return everything, [everything]
+    parts = {namespace: CachedCluster(client, namespace=namespace) for namespace in dict.fromkeys(namespaces)}
+    return WatchedNamespaces(parts), list(parts.values())
+
+
+class Source(NamedTuple):
+    """Where usage comes from, and whether something better may turn up."""
+
+    metrics: Metrics
+    is_second_choice: bool = False
+
+
+class FoundMetrics:
+    """Usage from wherever it comes now. A source that fails is dropped, and looked for again next time."""
+
+    def __init__(self, find: Callable[[], Source], monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._find = find
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._source: Source | None = None
+        self._found_at = 0.0
+
+    @classmethod
+    def of(
+        cls, client: Client, metrics_from: str, options: PrometheusOptions, tell: Callable[[str], object]
+    ) -> "FoundMetrics":
+        """Look as the one-shot commands do: Prometheus first, metrics.k8s.io where there is none."""
+
+        def find() -> Source:
+            if metrics_from == "metrics-server":
+                return Source(resource_metrics(client))
+            try:
+                return Source(prometheus_metrics(client, options))
+            except NotFound:
+                if metrics_from == "prometheus":
+                    raise
+                tell("no Prometheus was found in the cluster, so usage is read from metrics.k8s.io")
+                return Source(resource_metrics(client), is_second_choice=True)
+
+        return cls(find)
+
+    def cpu_usage(
+        self, pods_by_namespace: Mapping[str, Sequence[str]], at: float, window_seconds: float
+    ) -> CpuUsage:
+        """Read the CPU usage of all these pods."""
+        return self._ask(lambda metrics: metrics.cpu_usage(pods_by_namespace, at, window_seconds))
+
+    def scalar(self, query: str, at: float) -> float | None:
+        """Ask for one number."""
+        return self._ask(lambda metrics: metrics.scalar(query, at))
+
+    def _ask(self, question: Callable[[Metrics], T]) -> T:
+        source = self._current()
+        try:
+            return question(source.metrics)
+        except WorldFailed:
+            with self._lock:
+                if self._source is source:
+                    self._source = None
+            raise
+
+    def _current(self) -> Source:
+        with self._lock:
+            now = self._monotonic()
+            source = self._source
+            is_stale = (
+                source is not None and source.is_second_choice and now - self._found_at > SEARCH_SECONDS
+            )
+            if source is None or is_stale:
+                source = self._source = self._find()
+                self._found_at = now
+            return source

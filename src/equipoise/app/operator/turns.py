@@ -1,0 +1,107 @@
+"""One loop on its thread: a cycle at every interval, never two at once, and no failure that ends it."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from equipoise.app.operator.hearts import Heart, Hearts
+from equipoise.app.operator.logs import DecisionLines, Log, log_failure
+from equipoise.app.operator.loops import Loop
+from equipoise.app.operator.meters import Meters
+from equipoise.model.errors import EquipoiseError
+from equipoise.ports import Clock, CycleReport
+
+JITTER_MAX_SECONDS = 5.0
+SYNC_POLL_SECONDS = 0.1
+SYNC_REPORT_SECONDS = 60.0
+
+
+class Turns:
+    """Runs a loop until `stopping` is set; the cycle under way is then finished."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        *,
+        clock: Clock,
+        hearts: Hearts,
+        meters: Meters,
+        log: Log,
+        stopping: threading.Event,
+        unready: Callable[[], list[str]],
+        chance: Callable[[], float],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`unready` says what the first cycle still has to wait for."""
+        self.loop = loop
+        self._clock = clock
+        self._hearts = hearts
+        self._heart = Heart(loop.name, loop.interval_seconds, monotonic)
+        self._has_succeeded = False
+        self._meters = meters
+        self._log = log.bind(balancer=loop.name)
+        self._lines = DecisionLines(log, loop.name)
+        self._stopping = stopping
+        self._unready = unready
+        self._chance = chance
+        self._monotonic = monotonic
+        self._thread = threading.Thread(target=self.run, name=f"loop-{loop.name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def join(self, timeout_seconds: float) -> bool:
+        """Wait for the last cycle to end; tell whether it has."""
+        self._thread.join(timeout_seconds)
+        return not self._thread.is_alive()
+
+    def illness(self) -> str | None:
+        """Say what is wrong with it, or None."""
+        if self._thread.ident is not None and not self._thread.is_alive() and not self._stopping.is_set():
+            return f"the thread of loop {self.loop.name} has died"
+        return self._heart.illness()
+
+    def unready(self) -> list[str]:
+        """Say that no cycle has gone well yet, while that is so."""
+        return [] if self._has_succeeded else [f"loop {self.loop.name}: no cycle has gone well yet"]
+
+    def run(self) -> None:
+        """Take turns at fixed moments; those that were missed are left out."""
+        self._hearts.own(self._heart)
+        self._stopping.wait(self._chance() * min(JITTER_MAX_SECONDS, self.loop.interval_seconds))
+        self._wait_until_ready()
+        due = self._monotonic()
+        while not self._stopping.is_set():
+            self.turn()
+            interval, now = self.loop.interval_seconds, self._monotonic()
+            due += interval * max(1, -(-(now - due) // interval))
+            self._stopping.wait(due - now)
+
+    def turn(self) -> None:
+        """Do one cycle, and tell what came of it wherever it is told."""
+        self._heart.beat()
+        began = self._monotonic()
+        try:
+            report = self.loop.cycle(self._clock.now())
+            self._tell(report, self._monotonic() - began)
+        except Exception as error:  # noqa: BLE001 - one bad cycle must not end the loop
+            result = "failed" if isinstance(error, EquipoiseError) else "bug"
+            self._meters.cycle_failed(self.loop.name, result, self._monotonic() - began)
+            log_failure(self._log, "the cycle failed", error)
+        self._heart.beat()
+
+    def _tell(self, report: CycleReport, took_seconds: float) -> None:
+        self._meters.cycle_done(self.loop.name, report, took_seconds, self._clock.now())
+        self._lines.tell(report)
+        self._has_succeeded = True
+
+    def _wait_until_ready(self) -> None:
+        """Wait for the caches, and say now and then what they wait for: it is mostly a missing right."""
+        told = self._monotonic()
+        while not self._stopping.is_set() and (missing := self._unready()):
+            self._heart.beat()
+            if self._monotonic() - told >= SYNC_REPORT_SECONDS:
+                told = self._monotonic()
+                self._log.warning(f"the first cycle waits: {'; '.join(missing)}")
+            self._stopping.wait(SYNC_POLL_SECONDS)

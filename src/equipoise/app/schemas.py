@@ -1,0 +1,44 @@
+"""`equipoise schema`: the JSON Schema of every document that we read or write."""
+
+from typing import Annotated, Any
+
+import typer
+
+from equipoise.app.output import Format, print_document
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def schema(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Such as plan or rotationpolicy.")] = "",
+    is_list: Annotated[bool, typer.Option("--list", help="Name the schemas there are.")] = False,
+) -> None:
+    """Print the JSON Schema of a document that we read or write."""
+    from equipoise.model.errors import BadInput
+
+    if is_list or not name:
+        print("\n".join(sorted(TITLES)))
+        return
+    if name.lower() not in TITLES:
+        raise BadInput(f"schema {name!r}: expected one of {', '.join(sorted(TITLES))}")
+    print_document(json_schema(name.lower()), Format.JSON)
+
+
+def json_schema(name: str) -> dict[str, Any]:
+    """Give one schema by its name."""
+    from equipoise.app.shapes import SHAPES
+
+    return {"$schema": DIALECT, "title": TITLES[name], **SHAPES[name]()}
+
+
+TITLES = {
+    "crds-apply": "What `equipoise crds apply -o json` prints",
+    "decision": "One decision of a plan",
+    "doctor": "What `equipoise doctor -o json` prints",
+    "ledger": "A Ledger manifest",
+    "plan": "What `equipoise BALANCER plan -o json` prints",
+    "rotation-plan-file": "What `equipoise rotation plan --from FILE` reads",
+    "rotationpolicy": "A RotationPolicy manifest",
+    "validate": "What `equipoise validate -o json` prints",
+}
+"""Every schema there is. The shapes are loaded when one is asked for."""

@@ -1,0 +1,1 @@
+"""Custom resources: definitions, manifests, and whether both judges agree."""
