@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -19,7 +20,7 @@ from tests.testbed import (
     Unavailable,
     wait_until,
 )
-from tests.testbed.scenes import namespaced
+from tests.testbed.scenes import SIX_LOADS, history, namespaced, six_pods
 
 Offered = Callable[[], AbstractContextManager[None]]
 
@@ -146,3 +147,26 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
     wait_until(lambda: control_plane.api.answers(account), f"the service account of {name}", 15)
     yield name
     control_plane.api.delete(path)
+
+
+@pytest.fixture
+def six(control_plane: ControlPlane, kwok: Kwok, namespace: str) -> dict[str, str]:
+    """The seed's six pods, made by the real controllers, by letter."""
+    return six_pods(control_plane, kwok, namespace=namespace)
+
+
+@pytest.fixture
+def measured(
+    control_plane: ControlPlane,
+    kwok: Kwok,
+    namespace: str,
+    six: dict[str, str],
+    start_prometheus: StartPrometheus,
+) -> Prometheus:
+    """A Prometheus that has seen the six for an hour, and goes on scraping them."""
+    loads = dict(zip(six.values(), SIX_LOADS, strict=True))
+    past = history(control_plane, kwok, namespace, loads, until=time.time())
+    server = start_prometheus(backfill=past, kwok=kwok)
+    fresh = f'timestamp(container_cpu_usage_seconds_total{{namespace="{namespace}"}}) > time() - 10'
+    server.wait_for(fresh, len(six))
+    return server

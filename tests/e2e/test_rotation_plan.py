@@ -1,16 +1,13 @@
 """`rotation plan` and `doctor` on the real API server, the real Prometheus, the real metrics-server."""
 
 import json
-import time
 from typing import Any
 
 import pytest
 
 from tests.cli.running import equipoise
-from tests.testbed import ControlPlane, Kwok, MetricsServer, Prometheus, StartPrometheus, wait_until
-from tests.testbed.scenes import SIX_LOADS, history, six_pods
-
-LETTERS = "ABCDEF"
+from tests.testbed import ControlPlane, MetricsServer, Prometheus, wait_until
+from tests.testbed.scenes import SIX_LOADS
 
 
 def _plan(control_plane: ControlPlane, namespace: str, *arguments: str) -> dict[str, Any]:
@@ -27,29 +24,6 @@ def _plan(control_plane: ControlPlane, namespace: str, *arguments: str) -> dict[
 def _letters(decision: dict[str, Any], pods: dict[str, str]) -> str:
     names = {name: letter for letter, name in pods.items()}
     return "".join(names[action["pod"]] for action in decision["actions"])
-
-
-@pytest.fixture
-def six(control_plane: ControlPlane, kwok: Kwok, namespace: str) -> dict[str, str]:
-    """The seed's six pods, made by the real controllers, by letter."""
-    return six_pods(control_plane, kwok, namespace=namespace)
-
-
-@pytest.fixture
-def measured(
-    control_plane: ControlPlane,
-    kwok: Kwok,
-    namespace: str,
-    six: dict[str, str],
-    start_prometheus: StartPrometheus,
-) -> Prometheus:
-    """A Prometheus that has seen the six for an hour, and goes on scraping them."""
-    loads = dict(zip(six.values(), SIX_LOADS, strict=True))
-    past = history(control_plane, kwok, namespace, loads, until=time.time())
-    server = start_prometheus(backfill=past, kwok=kwok)
-    fresh = f'timestamp(container_cpu_usage_seconds_total{{namespace="{namespace}"}}) > time() - 10'
-    server.wait_for(fresh, len(six))
-    return server
 
 
 def test_the_seeds_six_pods_on_a_real_cluster_give_the_seeds_decision(

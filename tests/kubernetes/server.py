@@ -35,6 +35,7 @@ class Stage(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     timeout = 30
+    disable_nagle_algorithm = True  # else every answer waits for the client's delayed acknowledgement
     server: Player
 
     def setup(self) -> None:

@@ -163,5 +163,6 @@ def _decoded(data: bytes) -> dict[str, Any]:
 
 
 def _is_established(definition: Object) -> bool:
-    conditions = definition.get("status", {}).get("conditions", [])
+    # A definition that was just made has null conditions for a moment.
+    conditions = definition.get("status", {}).get("conditions") or []
     return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)

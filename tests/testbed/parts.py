@@ -13,6 +13,14 @@ _KUBERNETES_STAMP: Final = (
     f"-X k8s.io/client-go/pkg/version.gitVersion=v{KUBERNETES}"
 )
 
+_HELM: Final = "helm.sh/helm/v3"
+# As its own Makefile stamps it: without the last two it would take every cluster for Kubernetes 1.20.
+_HELM_STAMP: Final = (
+    f"-X {_HELM}/internal/version.version=v3.22.0 "
+    f"-X {_HELM}/pkg/lint/rules.k8sVersionMinor=37 "
+    f"-X {_HELM}/pkg/chartutil.k8sVersionMinor=37"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class GoPart:
@@ -96,6 +104,16 @@ PARTS: Final[dict[str, GoPart | DebianPart]] = {
             module="nodes",
             acceptable=r"^v0\.9\.\d+\b",
             stamp="-X k8s.io/client-go/pkg/version.gitVersion=v0.9.0",
+            cost="2 min",
+        ),
+        GoPart(
+            name="helm",
+            version="3.22.0",
+            package=f"{_HELM}/cmd/helm",
+            module="helm",
+            acceptable=r"^v3\.(1[7-9]|[2-9]\d)\.\d+",
+            version_question=("version", "--short"),
+            stamp=_HELM_STAMP,
             cost="2 min",
         ),
         DebianPart(

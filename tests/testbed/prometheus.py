@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,24 @@ from tests.testbed.processes import Process, free_port, is_answering, wait_until
 class Prometheus:
     """One server with its own port and data. `kill` and `restart` keep both.
 
-    With kwok it scrapes every node of it, a new one within ten seconds.
+    With kwok it scrapes every node of it, a new one within ten seconds; with several jobs, once for each.
     """
 
-    def __init__(self, folder: Path, *, kwok: Kwok | None = None, scrape_interval_seconds: float = 1) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        kwok: Kwok | None = None,
+        scrape_interval_seconds: float = 1,
+        host: str = "127.0.0.1",
+        jobs: Sequence[str] = ("kubelet",),
+        extra_args: Sequence[str] = (),
+    ) -> None:
         self._folder = folder
         self._kwok = kwok
+        self._host = host
+        self._jobs = tuple(jobs)
+        self._extra_args = tuple(extra_args)
         self._scrape_interval_seconds = scrape_interval_seconds
         self._data = folder / "prometheus"
         self._http = urllib3.PoolManager(timeout=10.0, retries=False)
@@ -91,7 +104,7 @@ class Prometheus:
         return wait_until(enough, f"{count} series of {expression}", seconds)
 
     def _start(self) -> None:
-        address = f"127.0.0.1:{free_port()}"
+        address = f"{self._host}:{free_port()}"
         self.url = f"http://{address}"
         config = self._folder / "prometheus.yaml"
         config.write_text(yaml.safe_dump(self._config()))
@@ -104,6 +117,7 @@ class Prometheus:
                 "--storage.tsdb.retention.time=10y",  # a written history may be old
                 f"--web.listen-address={address}",
                 "--log.level=warn",
+                *self._extra_args,
             ],
             self._folder / "logs" / "prometheus.log",
         )
@@ -117,6 +131,6 @@ class Prometheus:
     def _config(self) -> dict[str, Any]:
         # Debian's build knows no Kubernetes discovery, so kwok keeps a file of its nodes.
         files = [{"files": [str(self._kwok.targets)], "refresh_interval": "1s"}] if self._kwok else []
-        jobs = [{"job_name": "kubelet", "file_sd_configs": files}] if files else []
+        jobs = [{"job_name": job, "file_sd_configs": files} for job in self._jobs] if files else []
         interval = f"{round(self._scrape_interval_seconds * 1000)}ms"
         return {"global": {"scrape_interval": interval, "scrape_timeout": interval}, "scrape_configs": jobs}

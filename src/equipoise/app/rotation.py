@@ -1,21 +1,26 @@
 """`equipoise rotation`: hot and cold pods."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from equipoise.app import options
 from equipoise.app.output import Format, print_plan
-from equipoise.model.decision import Decision
 from equipoise.model.errors import BadInput
 
 if TYPE_CHECKING:
+    from equipoise.model.decision import Decision
     from equipoise.rotation.observation import Observation
     from equipoise.rotation.policy import RotationPolicy
 
 app = typer.Typer(
     help="Hot and cold pods of an autoscaled workload.", no_args_is_help=True, rich_markup_mode=None
 )
+
+JournalFile = Annotated[
+    str | None,
+    typer.Option(metavar="PATH", help="Add what was decided, and from what, to a journal (--from only)."),
+]
 
 
 @app.command()
@@ -45,10 +50,7 @@ def plan(
     namespace: options.Namespace = None,
     all_namespaces: options.AllNamespaces = False,
     output: options.Output = Format.TABLE,
-    journal: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="Add what was decided, and from what, to a journal (--from only)."),
-    ] = None,
+    journal: JournalFile = None,
     kubeconfig: options.Kubeconfig = None,
     context: options.Context = None,
     metrics_from: options.MetricsFrom = "auto",
@@ -63,18 +65,10 @@ def plan(
 ) -> None:
     """Say which pods would be rotated, in which order, and why. Changes nothing."""
     from equipoise.app.settings import rotation_settings, set_options
-    from equipoise.rotation.decide import decide
 
     below, above = rotation_settings(), set_options(setting or ())
     if file is not None:
-        from equipoise.app.files import read_yaml
-        from equipoise.rotation.plan_file import read_plan_file
-
-        policy, seen = read_plan_file(read_yaml(file), file, below, above)
-        decision = decide(policy, seen)
-        print_plan("rotation", [decision], output)
-        if journal is not None:
-            _keep(journal, policy, seen, decision)
+        _plan_file(file, below, above, journal, output)
         return
     if journal is not None:
         raise BadInput("--journal: expected --from FILE beside it")
@@ -86,7 +80,21 @@ def plan(
     print_plan("rotation", decisions, output)
 
 
-def _keep(path: str, policy: "RotationPolicy", seen: "Observation", decision: Decision) -> None:
+def _plan_file(
+    file: str, below: dict[str, Any], above: dict[str, Any], journal: str | None, output: Format
+) -> None:
+    from equipoise.app.files import read_yaml
+    from equipoise.rotation.decide import decide
+    from equipoise.rotation.plan_file import read_plan_file
+
+    policy, seen = read_plan_file(read_yaml(file), file, below, above)
+    decision = decide(policy, seen)
+    print_plan("rotation", [decision], output)
+    if journal is not None:
+        _keep(journal, policy, seen, decision)
+
+
+def _keep(path: str, policy: "RotationPolicy", seen: "Observation", decision: "Decision") -> None:
     import secrets
     import time
 

@@ -1,15 +1,21 @@
 """Kubernetes, over its HTTP API: sessions, slim reads, caches that follow the cluster."""
 
+from equipoise.adapters.kubernetes.actuator import KubernetesActuator
 from equipoise.adapters.kubernetes.cache import ChangeType
 from equipoise.adapters.kubernetes.client import Client, Limits, World, connect
 from equipoise.adapters.kubernetes.cluster import CachedCluster, KubernetesCluster
 from equipoise.adapters.kubernetes.discovery import Discovery, Resource
 from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer, CredentialFailed, Stopped, Unreachable
 from equipoise.adapters.kubernetes.kubeconfig import Target, find_target
+from equipoise.adapters.kubernetes.lease import LeaseElection, process_identity
 from equipoise.adapters.kubernetes.lists import list_kind, list_raw
+from equipoise.adapters.kubernetes.nodes import NodeMarks, Taint
+from equipoise.adapters.kubernetes.objects import Objects, PatchType, write_status
 from equipoise.adapters.kubernetes.paths import path_of, proxy_path
+from equipoise.adapters.kubernetes.pauses import NamespacePauses
 from equipoise.adapters.kubernetes.reflector import Reflector, Timings
 from equipoise.adapters.kubernetes.selectors import format_selector, parse_selector
+from equipoise.adapters.kubernetes.store import LedgerStore, TooLarge
 
 __all__ = [
     "ApiError",
@@ -19,13 +25,22 @@ __all__ = [
     "Client",
     "CredentialFailed",
     "Discovery",
+    "KubernetesActuator",
     "KubernetesCluster",
+    "LeaseElection",
+    "LedgerStore",
     "Limits",
+    "NamespacePauses",
+    "NodeMarks",
+    "Objects",
+    "PatchType",
     "Reflector",
     "Resource",
     "Stopped",
+    "Taint",
     "Target",
     "Timings",
+    "TooLarge",
     "Unreachable",
     "World",
     "connect",
@@ -35,5 +50,7 @@ __all__ = [
     "list_raw",
     "parse_selector",
     "path_of",
+    "process_identity",
     "proxy_path",
+    "write_status",
 ]

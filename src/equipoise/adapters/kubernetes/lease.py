@@ -10,7 +10,8 @@ The clock is CLOCK_BOOTTIME: it goes on while the process is stopped (as CLOCK_M
 machine sleeps (as that does not), so a leader that was away for longer than its belief wakes up without it.
 
 `leaseTransitions` is the epoch. It grows by one with every acquisition, our own after a lapse included, so
-what was begun in an earlier belief can be told from what belongs to the present one.
+what was begun in an earlier belief can be told from what belongs to the present one. A lease that is made
+anew begins above all that went before.
 """
 
 from __future__ import annotations
@@ -178,7 +179,7 @@ class LeaseElection:
         """Decide by what is there now: keep, take or leave."""
         seen = self._seen
         if seen is None:
-            self._acquire(Record.new())
+            self._acquire(Record.new(self._clock()))
         elif self._is_ours(seen):
             # After a lapse it is acquired anew: nobody else has led meanwhile, but our belief had ended.
             self._acquire(seen) if self.epoch() is None else self._renew(seen)

@@ -15,6 +15,8 @@ from equipoise.adapters.kubernetes.paths import path_of
 
 _GROUP, _VERSION, _PLURAL = "coordination.k8s.io", "v1", "leases"
 _KEPT_WHEN_MADE_ANEW = ("labels", "annotations")
+_FIRST_EPOCH_SECONDS = 10.0
+"""In these units the time fits the API's 32 bits for six centuries."""
 
 
 class Moved(Exception):  # noqa: N818 - reads as a fact
@@ -53,9 +55,15 @@ class Record:
         )
 
     @classmethod
-    def new(cls) -> Record:
-        """Begin a lease that nobody has held yet."""
-        return cls(holder="", transitions=0, duration_seconds=0)
+    def new(cls, now: float) -> Record:
+        """Begin a lease where there is none.
+
+        There may have been one: whoever deletes a lease, or installs anew, leaves ledgers behind that were
+        written in its epochs, and an epoch below those would be fenced off for ever. So counting begins at
+        the time of day, in steps that are shorter than a reign. A clock that is wrong costs patience, not
+        safety.
+        """
+        return cls(holder="", transitions=int(now // _FIRST_EPOCH_SECONDS), duration_seconds=0)
 
     def missing(self) -> Record:
         """Remember a lease whose object was deleted: its holder may not know yet, and its epochs go on."""

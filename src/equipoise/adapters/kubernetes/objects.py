@@ -141,7 +141,7 @@ def _dry(is_dry_run: bool) -> dict[str, str]:  # noqa: FBT001 - a word of the AP
 def _with_preconditions(
     change: Mapping[str, Any] | list[Document], uid: str, version: str
 ) -> Document | list[Document]:
-    """Put identity into the patch itself: the server refuses another version with 409, another UID with 422."""
+    """Put identity into the patch itself: another version is refused with 409, another UID with 422."""
     wanted = {name: value for name, value in (("uid", uid), ("resourceVersion", version)) if value}
     if isinstance(change, list):
         checks = [{"op": "add", "path": f"/metadata/{name}", "value": v} for name, v in wanted.items()]

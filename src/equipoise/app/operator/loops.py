@@ -60,7 +60,15 @@ class Wiring:
 
 
 Factory = Callable[[Wiring, Settings], Loop]
-LOOPS: dict[str, Factory] = {}
+
+
+def _rotation(wiring: Wiring, settings: Settings) -> Loop:
+    from equipoise.app.operator.rotation_loop import rotation_loop
+
+    return rotation_loop(wiring, settings)
+
+
+LOOPS: dict[str, Factory] = {"rotation": _rotation}
 """The balancers that exist, by name."""
 
 

@@ -1,0 +1,266 @@
+"""The lease election's corners; what it promises is in the contract for leadership."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from equipoise.adapters.kubernetes import Client
+from equipoise.adapters.kubernetes.lease import LeaseElection, process_identity, uptime_seconds
+from tests.contracts.elections import SteppedElections
+from tests.contracts.small_api import SmallApi
+from tests.contracts.test_in_simulator import small_api
+from tests.kubernetes.server import Asked, Stage, playing, session
+
+PATH = "/apis/coordination.k8s.io/v1/namespaces/equipoise-system/leases/operator"
+BOUND_SECONDS = 10.0
+FIRST = 170_000_101
+"""The first epoch at the time at which these elections begin."""
+
+
+@contextmanager
+def _elections() -> Iterator[tuple[SmallApi, SteppedElections]]:
+    with small_api() as (api, client):
+        held = SteppedElections(client, "equipoise-system", "operator")
+        try:
+            yield api, held
+        finally:
+            held.close()
+
+
+def test_the_record_is_what_others_expect_of_a_lease() -> None:
+    """Anyone's `kubectl get lease` reads it, and so does any other election library."""
+    with _elections() as (api, world):
+        world.join("a")
+        world.pass_seconds(1)
+        assert api.objects[PATH]["spec"] == {
+            "holderIdentity": "a",
+            "leaseTransitions": FIRST,
+            "leaseDurationSeconds": 15,
+            "acquireTime": "2023-11-14T22:30:00.000000Z",
+            "renewTime": "2023-11-14T22:30:00.000000Z",
+        }
+        world.pass_seconds(10)
+        spec = api.objects[PATH]["spec"]
+        assert (spec["acquireTime"], spec["renewTime"]) == (
+            "2023-11-14T22:30:00.000000Z",
+            "2023-11-14T22:30:10.000000Z",
+        )
+        world.release("a")
+        assert (
+            api.objects[PATH]["spec"]["holderIdentity"],
+            api.objects[PATH]["spec"]["leaseTransitions"],
+        ) == ("", FIRST)
+
+
+def test_what_others_wrote_on_the_lease_stays_there() -> None:
+    """Labels, and fields that we do not know."""
+    with _elections() as (api, world):
+        labels, spec = {"team": "sre"}, {"holderIdentity": "", "strategy": "OldestEmulationVersion"}
+        api.put(PATH, {"metadata": {"name": "operator", "labels": labels}, "spec": spec})
+        a = world.join("a")
+        world.pass_seconds(5)
+        assert a.epoch() == 1
+        assert api.objects[PATH]["metadata"]["labels"] == labels
+        assert api.objects[PATH]["spec"]["strategy"] == "OldestEmulationVersion"
+
+
+def test_somebody_who_touches_the_lease_does_not_unseat_the_leader() -> None:
+    """A conflict is looked into before anything is given up."""
+    with _elections() as (api, world):
+        a = world.join("a")
+        world.pass_seconds(1)
+        api.put(PATH, api.objects[PATH])
+        world.pass_seconds(2)
+        assert a.epoch() == FIRST
+
+
+def test_a_renewal_whose_answer_was_lost_keeps_the_epoch() -> None:
+    """It was done; the next turn finds it so."""
+    with _elections() as (api, world):
+        a, b = world.join("a"), world.join("b")
+        world.pass_seconds(1)
+        api.answers_to_lose = ["PUT"]
+        world.pass_seconds(30)
+        assert (a.epoch(), b.epoch()) == (FIRST, None)
+
+
+def test_an_acquisition_whose_answer_was_lost_is_made_anew() -> None:
+    """Nobody else can have led in it, and it is not led in either."""
+    with _elections() as (api, world):
+        a = world.join("a")
+        api.answers_to_lose = ["POST"]
+        world.pass_seconds(1)
+        assert a.epoch() is None
+        world.pass_seconds(world.retry_seconds)
+        assert a.epoch() == FIRST + 1
+
+
+def test_the_wall_clock_of_the_holder_does_not_matter() -> None:
+    """A record from the past is as good as one from the future: only its changing counts."""
+    for renewed in ("1999-01-01T00:00:00.000000Z", "2099-01-01T00:00:00.000000Z"):
+        with _elections() as (api, world):
+            spec = {
+                "holderIdentity": "x",
+                "leaseTransitions": 7,
+                "leaseDurationSeconds": 30,
+                "renewTime": renewed,
+            }
+            api.put(PATH, {"metadata": {"name": "operator"}, "spec": spec})
+            a = world.join("a")
+            world.pass_seconds(29)
+            assert a.epoch() is None
+            world.pass_seconds(4)
+            assert a.epoch() == 8
+
+
+def test_a_deleted_lease_is_no_free_seat() -> None:
+    """Its holder may not know yet; and the epoch goes on where it was."""
+    with _elections() as (api, world):
+        a, b = world.join("a"), world.join("b")
+        world.pass_seconds(5)
+        world.stop("a")
+        del api.objects[PATH]
+        world.pass_seconds(world.renew_seconds - world.retry_seconds)
+        assert b.epoch() is None
+        world.pass_seconds(world.lease_seconds + world.retry_seconds)
+        assert (a.epoch(), b.epoch()) == (None, FIRST + 1)
+
+
+def test_a_leader_makes_a_deleted_lease_again() -> None:
+    """In the same epoch: nobody was in between."""
+    with _elections() as (api, world):
+        a, b = world.join("a"), world.join("b")
+        world.pass_seconds(5)
+        del api.objects[PATH]
+        world.pass_seconds(world.lease_seconds * 2)
+        assert (a.epoch(), b.epoch()) == (FIRST, None)
+
+
+def test_epochs_go_on_after_a_lease_was_deleted_and_nobody_remembers_it() -> None:
+    """After a new installation the old ledgers are still there, and must not fence the new leader off."""
+    with small_api() as (api, client):
+        now, epochs = [1_700_000_000.0], []
+        for name in ("old", "new"):
+            election = LeaseElection(client, "equipoise-system", "operator", name, clock=lambda: now[0])
+            election.step()
+            epochs.append(election.epoch())
+            election.stop(0)
+            api.objects.clear()
+            now[0] += 60
+        assert epochs[0] is not None
+        assert epochs[1] is not None
+        assert epochs[1] > epochs[0]
+
+
+def test_a_twin_with_our_name_is_somebody_else() -> None:
+    """Two processes that share an identity by mistake do not share the lease."""
+    with small_api() as (_, client):
+        now = [0.0]
+        pair = [
+            LeaseElection(
+                client, "equipoise-system", "operator", "same", monotonic=lambda: now[0], clock=lambda: 0.0
+            )
+            for _ in range(2)
+        ]
+        for _ in range(30):
+            for each in pair:
+                each.step()
+            now[0] += 1
+            assert [each.epoch() for each in pair] == [1, None]
+        for each in pair:
+            each.stop(0)
+
+
+def test_it_runs_on_its_own_and_hands_over_when_stopped() -> None:
+    """Threads, callbacks, and an orderly end."""
+    with small_api() as (api, client):
+        told: list[int | None] = []
+        leads, lost = threading.Event(), threading.Event()
+
+        def on_change(epoch: int | None) -> None:
+            told.append(epoch)
+            (lost if epoch is None else leads).set()
+
+        election = LeaseElection(
+            client, "equipoise-system", "operator", process_identity("here"), on_change=on_change
+        )
+        election.start()
+        assert leads.wait(BOUND_SECONDS)
+        assert election.holder == election.identity
+        assert election.stop(BOUND_SECONDS)
+        assert lost.is_set()
+        assert len(told) == 2
+        assert told[1] is None
+        assert election.epoch() is None
+        assert api.objects[PATH]["spec"]["holderIdentity"] == ""
+
+
+def test_a_failing_server_is_an_error_to_look_at_and_no_end() -> None:
+    """And so is a listener that fails."""
+
+    def script(asked: Asked, stage: Stage) -> None:
+        stage.refuse(403, "Forbidden", "no leases for you")
+
+    with playing(script) as player, session(player.url) as client:
+        election = LeaseElection(client, "equipoise-system", "operator", "a")
+        election.step()
+        election.step()
+        assert election.epoch() is None
+        assert election.failures == 2
+        assert "no leases for you" in str(election.last_error)
+        election.stop(0)
+    with small_api() as (_, client):
+        election = LeaseElection(client, "n", "operator", "a", on_change=lambda _: 1 / 0)
+        election.step()
+        assert election.epoch() is not None
+        assert isinstance(election.last_error, ZeroDivisionError)
+        election.stop(0)
+
+
+def test_a_server_that_says_nothing_costs_less_than_the_belief() -> None:
+    """A request ends soon enough for another one to save the lease."""
+    with playing(lambda _, stage: stage.hang()) as player, session(player.url) as client:
+        election = LeaseElection(
+            client, "n", "operator", "a", lease_seconds=2, renew_seconds=1.0, retry_seconds=0.2
+        )
+        began = time.monotonic()
+        election.step()
+        assert time.monotonic() - began < 1.0
+        assert election.failures == 1
+        election.stop(0)
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"lease_seconds": 10, "renew_seconds": 10},
+        {"renew_seconds": 2, "retry_seconds": 2},
+        {"retry_seconds": 0},
+    ],
+)
+def test_times_that_are_not_safe_are_refused(times: dict[str, int], client: Client) -> None:
+    """The belief must end before the lease does."""
+    with pytest.raises(ValueError, match="retry_seconds < renew_seconds < lease_seconds"):
+        LeaseElection(client, "n", "operator", "a", **times)  # type: ignore[arg-type]
+
+
+def test_an_identity_is_needed_and_is_new_for_every_process(client: Client) -> None:
+    """A restarted container has its old host name."""
+    with pytest.raises(ValueError, match="identity"):
+        LeaseElection(client, "n", "operator", "")
+    assert process_identity("host") != process_identity("host")
+    assert process_identity("host").startswith("host_")
+
+
+def test_the_clock_goes_on_while_we_do_not() -> None:
+    """At least as long as the machine is up."""
+    assert uptime_seconds() >= time.monotonic() - 1
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    with session("http://127.0.0.1:9") as client:
+        yield client

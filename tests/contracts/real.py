@@ -1,0 +1,117 @@
+"""The real API server with its controllers and kwok's nodes, as the facts need them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from equipoise.adapters.kubernetes import Client, KubernetesCluster, connect
+from equipoise.adapters.kubernetes.actuator import KubernetesActuator
+from equipoise.model.cluster import Pod
+from equipoise.model.crd.definition import definition
+from equipoise.model.crd.ledger import LEDGER
+from equipoise.model.references import WorkloadRef
+from equipoise.ports import Actuator, Cluster
+from tests.testbed import ControlPlane, wait_until
+from tests.testbed.api import ApiError
+from tests.testbed.scenes import deployment, hpa, pdb, running_pods
+
+T = TypeVar("T")
+
+_UNTIL_SECONDS = 60.0
+_SETTLE_SECONDS = 1.0
+_FINALIZER = "equipoise.dev/held-by-a-test"
+
+
+def session_of(control_plane: ControlPlane) -> Client:
+    """Open a session with all rights."""
+    return connect(str(control_plane.kubeconfig), environment={})
+
+
+def install_ledgers(control_plane: ControlPlane) -> None:
+    """Bring the definition that the chart brings, and wait until it is served."""
+    item = definition(LEDGER)
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{LEDGER.definition_name}"
+    query = {"fieldManager": "testbed", "force": "true"}
+    control_plane.api.request("PATCH", path, item, query=query, content_type="application/apply-patch+yaml")
+    served = "/apis/equipoise.dev/v1alpha1/namespaces/default/ledgers"
+    wait_until(lambda: control_plane.api.answers(served), "ledgers served", _UNTIL_SECONDS)
+
+
+class RealWorld:
+    """A namespace of a real cluster."""
+
+    def __init__(self, control_plane: ControlPlane, client: Client, namespace: str) -> None:
+        self._bed = control_plane
+        self.namespace = namespace
+        self.cluster: Cluster = KubernetesCluster(client)
+        self.actuator: Actuator = KubernetesActuator(client)
+
+    def add_workload(self, name: str, replicas: int) -> WorkloadRef:
+        self._bed.apply(deployment(self.namespace, name, replicas=replicas, request="500m"))
+        running_pods(self._bed, self.namespace, name, replicas)
+        return WorkloadRef("apps/v1", "Deployment", self.namespace, name)
+
+    def add_budget(self, name: str, app: str, max_unavailable: int) -> None:
+        item = pdb(self.namespace, app, max_unavailable)
+        item["metadata"]["name"] = name
+        self._bed.apply(item)
+        path = self._bed.api.path_of(item)
+        pods = len(self._bed.api.items(self._pods(), labelSelector=f"app={app}"))
+
+        def is_in_force() -> bool:
+            found = self._bed.api.get(path)
+            status = found.get("status", {})
+            is_current = int(status.get("observedGeneration", 0)) >= int(found["metadata"]["generation"])
+            return is_current and int(status.get("currentHealthy", -1)) == pods
+
+        wait_until(is_in_force, f"the budget {name}", _UNTIL_SECONDS)
+
+    def add_hpa(self, name: str, target: WorkloadRef, percent: int, replicas_max: int) -> None:
+        item = hpa(self.namespace, target.name, percent, 1, replicas_max)
+        item["metadata"]["name"] = name
+        self._bed.apply(item)
+
+    def hold_terminating(self, pods: Sequence[Pod]) -> None:
+        """A finalizer keeps what was told to end; a quota of none keeps out what would replace it."""
+        for pod in pods:
+            self._bed.api.patch(f"{self._pods()}/{pod.name}", {"metadata": {"finalizers": [_FINALIZER]}})
+        quota = {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "held", "namespace": self.namespace},
+            "spec": {"hard": {"pods": "0"}},
+        }
+        self._bed.apply(quota)
+        path = self._bed.api.path_of(quota)
+        wait_until(lambda: self._is_enforced(path), "a quota of no pods", _UNTIL_SECONDS)
+
+    def _is_enforced(self, path: str) -> bool:
+        status: dict[str, Any] = self._bed.api.get(path).get("status", {})
+        return "pods" in status.get("hard", {}) and "pods" in status.get("used", {})
+
+    def let_go(self, pods: Sequence[Pod]) -> None:
+        self._bed.api.delete(f"/api/v1/namespaces/{self.namespace}/resourcequotas/held")
+        for pod in pods:
+            try:
+                self._bed.api.patch(f"{self._pods()}/{pod.name}", {"metadata": {"finalizers": None}})
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+
+    def until(self, condition: Callable[[], T | None], what: str) -> T:
+        return wait_until(condition, what, _UNTIL_SECONDS)
+
+    def settle(self) -> None:
+        time.sleep(_SETTLE_SECONDS)
+
+    def sentences_about(self, workload: WorkloadRef) -> Sequence[tuple[str, str]]:
+        events = self._bed.api.items(
+            f"/api/v1/namespaces/{self.namespace}/events",
+            fieldSelector=f"involvedObject.kind={workload.kind},involvedObject.name={workload.name}",
+        )
+        return [(event["reason"], event["message"]) for event in events]
+
+    def _pods(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/pods"

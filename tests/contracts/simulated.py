@@ -1,0 +1,124 @@
+"""The simulator, as the facts need it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from equipoise.model.cluster import Container, HpaMetric, Pod
+from equipoise.model.references import StoreKey, WorkloadRef
+from equipoise.ports import Actuator, Cluster, Metrics, Store, Stored
+from equipoise.sim import Template, World
+from equipoise.sim.load import Constant
+from equipoise.sim.pdb import Budget
+from equipoise.sim.sharing import Partitions
+
+T = TypeVar("T")
+
+LOADS = (1.2, 0.8, 0.4)
+_HALF_A_CORE = Template(containers=(Container("app", 0.5, 256 * 2.0**20),))
+_TURN_SECONDS = 0.5
+_TURNS_MAX = 600
+_SETTLE_SECONDS = 60.0
+
+
+class OneAtATime:
+    """The simulator has one thread; this lets the others wait their turn, as a server does."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+
+    def read(self, key: StoreKey) -> Stored:
+        with self._lock:
+            return self._store.read(key)
+
+    def write(self, key: StoreKey, data: Mapping[str, Any], version: str) -> Stored:
+        with self._lock:
+            return self._store.write(key, data, version)
+
+
+class SimulatedWorld:
+    """One seeded cluster of three nodes. Pods that end take seconds, and no second passes by itself."""
+
+    namespace = "shop"
+
+    def __init__(self) -> None:
+        self.sim = World(7)
+        for number in (1, 2, 3):
+            self.sim.add_node(f"node-{number}")
+        self.cluster: Cluster = self.sim.cluster
+        self.actuator: Actuator = self.sim.actuator
+        self.store: Store = OneAtATime(self.sim.store)
+
+    def add_workload(self, name: str, replicas: int) -> WorkloadRef:
+        workload = self.sim.add_workload(self.namespace, name, replicas=replicas, template=_HALF_A_CORE)
+        self.until(
+            lambda: len(workload.pods) == replicas and all(p.is_ready for p in workload.pods.values()), name
+        )
+        return workload.ref
+
+    def add_budget(self, name: str, app: str, max_unavailable: int) -> None:
+        pdb = self.sim.add_pdb(
+            self.namespace, name, Budget(max_unavailable=max_unavailable), labels=(("app", app),)
+        )
+        self.until(lambda: pdb.is_current, f"budget {name}")
+
+    def add_hpa(self, name: str, target: WorkloadRef, percent: int, replicas_max: int) -> None:
+        metric = HpaMetric("Resource", "cpu", "Utilization", percent)
+        self.sim.add_hpa(
+            self.sim.state.workloads[target],
+            replicas_min=1,
+            replicas_max=replicas_max,
+            metrics=(metric,),
+            name=name,
+        )
+
+    def hold_terminating(self, pods: Sequence[Pod]) -> None:
+        """Nothing to do: a pod stays until time passes."""
+
+    def let_go(self, pods: Sequence[Pod]) -> None:
+        """Nothing to do: see above."""
+
+    def until(self, condition: Callable[[], T | None], what: str) -> T:
+        for _ in range(_TURNS_MAX):
+            answer = condition()
+            if answer:
+                return answer
+            self.sim.advance(_TURN_SECONDS)
+        raise AssertionError(f"{what}: not within {_TURNS_MAX * _TURN_SECONDS:g} simulated seconds")
+
+    def settle(self) -> None:
+        self.sim.advance(_SETTLE_SECONDS)
+
+    def sentences_about(self, workload: WorkloadRef) -> Sequence[tuple[str, str]]:
+        return [
+            (event.reason, event.sentence)
+            for event in self.sim.actuator.events
+            if (event.about.kind, event.about.namespace, event.about.name)
+            == (workload.kind, workload.namespace, workload.name)
+        ]
+
+
+class SimulatedMetrics:
+    """Three pods with steady loads, measured for a quarter of an hour."""
+
+    namespace = "shop"
+    window_seconds = 300.0
+
+    def __init__(self) -> None:
+        self.sim = World(7)
+        self.sim.add_node("node-1")
+        workload = self.sim.add_workload(
+            self.namespace, "web", replicas=3, shape=Constant(sum(LOADS)), sharing=Partitions(LOADS)
+        )
+        self.sim.add_workload(self.namespace, "other", replicas=2, shape=Constant(1.0))
+        self.sim.advance(900)
+        self.loads = {pod.name: pod.work_cores for pod in workload.pods.values()}
+        self.metrics: Metrics = self.sim.metrics
+        self.sim.metrics.scalars["forty_two"] = lambda at: 42.0
+        self.known_query = ("forty_two", 42.0)
+
+    def now(self) -> float:
+        return self.sim.now

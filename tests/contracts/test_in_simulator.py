@@ -1,0 +1,100 @@
+"""Every contract without a cluster: in the simulator, or against a small API."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from equipoise.adapters.kubernetes import Client
+from equipoise.adapters.kubernetes.lease import LeaseElection
+from equipoise.adapters.kubernetes.store import LedgerStore
+from tests.contracts.actuator_facts import ACTUATOR
+from tests.contracts.cluster_facts import CLUSTER
+from tests.contracts.contract import Fact, name_of
+from tests.contracts.elections import SteppedElections
+from tests.contracts.leadership_facts import LEADERSHIP
+from tests.contracts.metrics_facts import METRICS, QUERIES
+from tests.contracts.simulated import SimulatedMetrics, SimulatedWorld
+from tests.contracts.small_api import SmallApi
+from tests.contracts.store_facts import STORE
+from tests.contracts.suites import CONTRACTS, summary
+from tests.contracts.worlds import ClusterWorld, ElectionWorld, MetricsWorld, QueryWorld, StoreWorld
+from tests.kubernetes.server import playing, session
+
+
+@dataclass
+class LedgersInSmallApi:
+    """The production store, against a server that only keeps and compares."""
+
+    store: LedgerStore
+    namespace: str = "shop"
+
+
+@contextmanager
+def small_api() -> Iterator[tuple[SmallApi, Client]]:
+    """Run a small API, with a session to it."""
+    api = SmallApi()
+    with playing(api.script) as player, session(player.url) as client:
+        yield api, client
+
+
+@contextmanager
+def elections(kind: type[LeaseElection] = LeaseElection) -> Iterator[SteppedElections]:
+    """Hold elections at a small API."""
+    with small_api() as (_, client):
+        held = SteppedElections(client, "equipoise-system", "operator", kind)
+        try:
+            yield held
+        finally:
+            held.close()
+
+
+@pytest.mark.parametrize("fact", CLUSTER.facts, ids=name_of)
+def test_the_simulators_cluster_keeps_the_contract(fact: Fact[ClusterWorld]) -> None:
+    """What the loops see in the simulator is what they would see."""
+    fact(SimulatedWorld())
+
+
+@pytest.mark.parametrize("fact", ACTUATOR.facts, ids=name_of)
+def test_the_simulators_actuator_keeps_the_contract(fact: Fact[ClusterWorld]) -> None:
+    """What they do there has the same effect and the same answer."""
+    fact(SimulatedWorld())
+
+
+@pytest.mark.parametrize("fact", STORE.facts, ids=name_of)
+def test_the_simulators_store_keeps_the_contract(fact: Fact[StoreWorld]) -> None:
+    """Memory in the simulator is swapped as memory in a cluster is."""
+    fact(SimulatedWorld())
+
+
+@pytest.mark.parametrize("fact", STORE.facts, ids=name_of)
+def test_the_ledger_store_keeps_the_contract(fact: Fact[StoreWorld]) -> None:
+    """The production store, without a cluster."""
+    with small_api() as (_, client):
+        fact(LedgersInSmallApi(LedgerStore(client)))
+
+
+@pytest.mark.parametrize("fact", LEADERSHIP.facts, ids=name_of)
+def test_the_lease_election_keeps_the_contract(fact: Fact[ElectionWorld]) -> None:
+    """The production election, without a cluster and without waiting."""
+    with elections() as world:
+        fact(world)
+
+
+@pytest.mark.parametrize("fact", METRICS.facts, ids=name_of)
+def test_the_simulators_metrics_keep_the_contract(fact: Fact[MetricsWorld]) -> None:
+    """Usage in the simulator is told as Prometheus tells it."""
+    fact(SimulatedMetrics())
+
+
+@pytest.mark.parametrize("fact", QUERIES.facts, ids=name_of)
+def test_the_simulators_answers_keep_the_contract(fact: Fact[QueryWorld]) -> None:
+    """And so are the answers to queries."""
+    fact(SimulatedMetrics())
+
+
+def test_the_summary_counts_every_fact() -> None:
+    """`python -m tests.contracts` tells the truth."""
+    facts = sum(len(contract.facts) for contract in CONTRACTS)
+    assert f"{facts} facts in 5 worlds" in summary()

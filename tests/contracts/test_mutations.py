@@ -1,0 +1,255 @@
+"""The contracts have teeth: worlds that are wrong on purpose, and the fact that finds each out."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from equipoise.adapters.kubernetes.lease import LeaseElection
+from equipoise.adapters.kubernetes.lease_record import Record
+from equipoise.model.cluster import Pod
+from equipoise.model.references import ObjectRef, PodRef, StoreKey
+from equipoise.ports import Actuator, CpuUsage, EvictionAnswer, EvictionResult, Metrics, Store, Stored
+from tests.contracts import actuator_facts, cluster_facts, leadership_facts, metrics_facts, store_facts
+from tests.contracts.simulated import SimulatedMetrics, SimulatedWorld
+from tests.contracts.test_in_simulator import elections
+
+
+class Wrong:
+    """An actuator that is right but for what a mutation changes."""
+
+    def __init__(self, world: SimulatedWorld) -> None:
+        self._world = world
+        self._right: Actuator = world.sim.actuator
+
+    def evict(
+        self, pod: PodRef, *, grace_seconds: int | None = None, is_dry_run: bool = False
+    ) -> EvictionAnswer:
+        return self._right.evict(pod, grace_seconds=grace_seconds, is_dry_run=is_dry_run)
+
+    def record_event(self, about: ObjectRef, reason: str, sentence: str, *, is_warning: bool = False) -> None:
+        self._right.record_event(about, reason, sentence, is_warning=is_warning)
+
+    def _delete(self, ref: PodRef) -> EvictionAnswer:
+        found = self._world.sim.state.pods.get((ref.namespace, ref.name))
+        if found is not None:
+            self._world.sim.kubelet.end(found)
+        return EvictionAnswer(EvictionResult.ACCEPTED)
+
+
+class IgnoresBudgets(Wrong):
+    """Deletes where it should evict."""
+
+    def evict(
+        self, pod: PodRef, *, grace_seconds: int | None = None, is_dry_run: bool = False
+    ) -> EvictionAnswer:
+        answer = super().evict(pod, grace_seconds=grace_seconds, is_dry_run=is_dry_run)
+        return self._delete(pod) if answer.result is EvictionResult.BLOCKED and not is_dry_run else answer
+
+
+class IgnoresUids(Wrong):
+    """Goes by the name alone."""
+
+    def evict(
+        self, pod: PodRef, *, grace_seconds: int | None = None, is_dry_run: bool = False
+    ) -> EvictionAnswer:
+        found = self._world.sim.state.pods.get((pod.namespace, pod.name))
+        return super().evict(found.ref if found else pod, grace_seconds=grace_seconds, is_dry_run=is_dry_run)
+
+
+class DryRunActs(Wrong):
+    """Forgets that it was only asked what if."""
+
+    def evict(
+        self, pod: PodRef, *, grace_seconds: int | None = None, is_dry_run: bool = False
+    ) -> EvictionAnswer:
+        return super().evict(pod, grace_seconds=grace_seconds, is_dry_run=False)
+
+
+class PicksOneOfSeveralBudgets(Wrong):
+    """Is more lenient than the server."""
+
+    def evict(
+        self, pod: PodRef, *, grace_seconds: int | None = None, is_dry_run: bool = False
+    ) -> EvictionAnswer:
+        answer = super().evict(pod, grace_seconds=grace_seconds, is_dry_run=is_dry_run)
+        return self._delete(pod) if answer.result is EvictionResult.REFUSED else answer
+
+
+@pytest.mark.parametrize(
+    ("wrong", "fact"),
+    [
+        (IgnoresBudgets, actuator_facts.a_budget_of_one_blocks_the_second_until_the_first_is_replaced),
+        (IgnoresBudgets, actuator_facts.our_arithmetic_says_what_the_server_will_say),
+        (IgnoresUids, actuator_facts.a_wrong_uid_changes_nothing),
+        (DryRunActs, actuator_facts.a_dry_run_changes_nothing),
+        (DryRunActs, actuator_facts.a_dry_run_does_not_count_down),
+        (PicksOneOfSeveralBudgets, actuator_facts.a_pod_under_several_budgets_is_refused),
+    ],
+    ids=lambda part: part.__name__,
+)
+def test_a_wrong_actuator_is_found_out(wrong: type[Wrong], fact: Callable[[SimulatedWorld], None]) -> None:
+    """A simulator that evicts what a server would not is worse than none."""
+    world = SimulatedWorld()
+    world.actuator = wrong(world)
+    with pytest.raises(AssertionError):
+        fact(world)
+
+
+class HidesTerminating:
+    """Shows pods that are on their way out as if they were staying."""
+
+    def __init__(self, world: SimulatedWorld) -> None:
+        self._right = world.sim.cluster
+
+    def pods(self, namespace: str | None = None) -> list[Pod]:
+        return [_staying(pod) for pod in self._right.pods(namespace)]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._right, name)
+
+
+def _staying(pod: Pod) -> Pod:
+    import msgspec
+
+    return msgspec.structs.replace(pod, deletion_at=None)
+
+
+def test_a_cluster_that_hides_what_is_ending_is_found_out() -> None:
+    """A pod on its way out does not count as there."""
+    world = SimulatedWorld()
+    world.cluster = HidesTerminating(world)
+    with pytest.raises(AssertionError):
+        cluster_facts.a_terminating_pod_is_shown_as_such_until_it_is_gone(world)
+
+
+class LastWriteWins:
+    """Reads the newest version in the last moment, and calls that a comparison."""
+
+    def __init__(self, store: Store) -> None:
+        self._right = store
+
+    def read(self, key: StoreKey) -> Stored:
+        return self._right.read(key)
+
+    def write(self, key: StoreKey, data: Mapping[str, Any], version: str) -> Stored:
+        del version
+        return self._right.write(key, data, self._right.read(key).version)
+
+
+class Merges(LastWriteWins):
+    """Keeps what the writer wanted forgotten."""
+
+    def write(self, key: StoreKey, data: Mapping[str, Any], version: str) -> Stored:
+        before = self._right.read(key).data.get("memory", {}).get("rotation", {})
+        memory = {"rotation": before | data["memory"]["rotation"]}
+        return self._right.write(key, {**data, "memory": memory}, version)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "fact"),
+    [
+        (LastWriteWins, store_facts.a_write_with_an_old_version_conflicts_and_changes_nothing),
+        (LastWriteWins, store_facts.an_entry_is_made_only_once),
+        (LastWriteWins, store_facts.an_entry_that_is_absent_has_no_version_to_match),
+        (Merges, store_facts.a_write_replaces_the_whole_document),
+    ],
+    ids=lambda part: part.__name__,
+)
+def test_a_wrong_store_is_found_out(
+    wrong: type[LastWriteWins], fact: Callable[[SimulatedWorld], None]
+) -> None:
+    """A lost compare-and-swap is two leaders' intents in one ledger."""
+    world = SimulatedWorld()
+    world.store = wrong(world.store)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        fact(world)
+
+
+class KeepsItsEpoch(LeaseElection):
+    """Takes the lease over and leaves the transitions as they were."""
+
+    def _acquire(self, seen: Record) -> None:
+        super()._acquire(Record(seen.holder, max(seen.transitions - 1, 0), 0, seen.version, seen.metadata))
+
+
+class BelievesForEver(LeaseElection):
+    """Asks no clock whether its renewal is recent."""
+
+    def epoch(self) -> int | None:
+        belief = self._belief
+        return belief.epoch if belief is not None else None
+
+
+class TakesOverAtOnce(LeaseElection):
+    """Does not wait until a lease is over."""
+
+    def _is_expired(self, seen: Record) -> bool:
+        del seen
+        return True
+
+
+@pytest.mark.parametrize(
+    ("wrong", "fact"),
+    [
+        (KeepsItsEpoch, leadership_facts.a_dead_leader_is_succeeded_in_the_next_epoch),
+        (KeepsItsEpoch, leadership_facts.a_polite_leader_hands_over_at_once),
+        (KeepsItsEpoch, leadership_facts.a_lapse_of_our_own_begins_a_new_epoch),
+        (
+            BelievesForEver,
+            leadership_facts.a_leader_that_was_stopped_for_long_has_no_epoch_from_the_first_moment,
+        ),
+        (BelievesForEver, leadership_facts.two_never_lead_at_one_moment_and_epochs_only_grow),
+        (TakesOverAtOnce, leadership_facts.the_first_leads_and_the_second_does_not),
+    ],
+    ids=lambda part: part.__name__,
+)
+def test_a_wrong_election_is_found_out(wrong: type[LeaseElection], fact: Callable[[Any], None]) -> None:
+    """An epoch that does not grow fences nobody off."""
+    with elections(wrong) as world, pytest.raises(AssertionError):
+        fact(world)
+
+
+class MissingIsZero:
+    """Invents a row for whoever has none."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._right = metrics
+
+    def cpu_usage(self, pods_by_namespace: Mapping[str, Any], at: float, window_seconds: float) -> CpuUsage:
+        import numpy as np
+
+        answer = self._right.cpu_usage(pods_by_namespace, at, window_seconds)
+        missing = [
+            (ns, pod) for ns, pods in pods_by_namespace.items() for pod in pods if pod not in answer.pods
+        ]
+        zeros = np.zeros(len(missing))
+        return CpuUsage(
+            [*answer.namespaces, *(ns for ns, _ in missing)],
+            [*answer.pods, *(pod for _, pod in missing)],
+            [*answer.containers, *("app" for _ in missing)],
+            np.concatenate([answer.cores, zeros]),
+            np.concatenate([answer.sampled_at, zeros + at]),
+            answer.window_seconds,
+            answer.source,
+        )
+
+    def scalar(self, query: str, at: float) -> float | None:
+        return self._right.scalar(query, at) or 0.0
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        metrics_facts.an_unknown_pod_has_no_row,
+        metrics_facts.a_pod_of_another_namespace_is_another_pod,
+        metrics_facts.a_query_without_an_answer_gives_none,
+    ],
+    ids=lambda part: part.__name__,
+)
+def test_metrics_that_invent_zeros_are_found_out(fact: Callable[[SimulatedMetrics], None]) -> None:
+    """Missing is never zero."""
+    world = SimulatedMetrics()
+    world.metrics = MissingIsZero(world.metrics)
+    with pytest.raises(AssertionError):
+        fact(world)

@@ -1,0 +1,127 @@
+"""Helm as a user runs it, and what a service account did according to the API server's audit."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.testbed import ControlPlane, binary
+from tests.testbed.parts import KUBERNETES
+
+CHART = Path(__file__).parents[2] / "charts" / "equipoise"
+HELM_SECONDS = 120
+Values = Mapping[str, Any]
+Right = tuple[str, str, str]
+"""Verb, group, and resource with its subresource."""
+
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "userGroups": ["system:serviceaccounts"]}, {"level": "None"}],
+}
+
+
+class Helm:
+    """The command, without the settings, plugins and repositories of whoever runs the tests."""
+
+    def __init__(self, folder: Path) -> None:
+        self._binary = binary("helm")
+        foreign = ("HELM_", "KUBE")
+        self._env = {key: value for key, value in os.environ.items() if not key.startswith(foreign)} | {
+            f"HELM_{what}_HOME": str(folder / what.lower()) for what in ("CACHE", "CONFIG", "DATA")
+        }
+
+    def run(self, *arguments: str, values: Values | None = None) -> subprocess.CompletedProcess[str]:
+        """Run it on the chart with these values; whether it succeeds is for the caller to say."""
+        return subprocess.run(
+            [self._binary, *arguments, "--values=-"],
+            input=json.dumps(values or {}),
+            capture_output=True,
+            text=True,
+            timeout=HELM_SECONDS,
+            check=False,
+            env=self._env,
+        )
+
+    def lint(self, values: Values) -> subprocess.CompletedProcess[str]:
+        """Check the chart; a warning is a failure too."""
+        return self.run("lint", "--strict", f"--kube-version={KUBERNETES}", str(CHART), values=values)
+
+    def template(self, namespace: str, values: Values, release: str = "equipoise") -> list[dict[str, Any]]:
+        """Render the chart; give its objects, without the definitions."""
+        place = (f"--namespace={namespace}", f"--kube-version={KUBERNETES}")
+        done = self.run("template", release, str(CHART), *place, values=values)
+        assert done.returncode == 0, done.stderr
+        return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+    def install(self, plane: ControlPlane, release: str, namespace: str, values: Values) -> str:
+        """Install a release for real, or upgrade it; give what Helm says to the user."""
+        place = (f"--kubeconfig={plane.kubeconfig}", f"--namespace={namespace}")
+        done = self.run("upgrade", "--install", release, str(CHART), *place, values=values)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def uninstall(self, plane: ControlPlane, release: str, namespace: str) -> None:
+        """Remove a release."""
+        place = (f"--kubeconfig={plane.kubeconfig}", f"--namespace={namespace}")
+        subprocess.run(
+            [self._binary, "uninstall", release, *place],
+            capture_output=True,
+            timeout=HELM_SECONDS,
+            check=True,
+            env=self._env,
+        )
+
+
+def audit_arguments(folder: Path) -> list[str]:
+    """Have an API server write down what service accounts ask for."""
+    folder.mkdir(parents=True, exist_ok=True)
+    policy = folder / "audit-policy.json"
+    policy.write_text(json.dumps(AUDIT_POLICY))
+    return [f"--audit-policy-file={policy}", f"--audit-log-path={folder / 'audit.log'}"]
+
+
+def rights_used(folder: Path, namespace: str, account: str, decision: str = "allow") -> set[Right]:
+    """Give what this account asked for and was let do; discovery and questions about rights do not count.
+
+    With the decision `forbid`, what it was not let do.
+    """
+    user = f"system:serviceaccount:{namespace}:{account}"
+    events = map(json.loads, (folder / "audit.log").read_text().splitlines())
+    return {
+        (event["verb"], about.get("apiGroup", ""), _with(about["resource"], about.get("subresource")))
+        for event in events
+        if event["user"]["username"] == user
+        and (about := event.get("objectRef")) is not None
+        and "resource" in about
+        and about.get("apiGroup") != "authorization.k8s.io"
+        and event["annotations"]["authorization.k8s.io/decision"] == decision
+    }
+
+
+def rights_given(objects: list[dict[str, Any]], account: str) -> set[Right]:
+    """Give what the rendered roles that are bound to this account allow."""
+    bound = {
+        (binding["roleRef"]["kind"], binding["roleRef"]["name"])
+        for binding in objects
+        if binding["kind"] in {"ClusterRoleBinding", "RoleBinding"}
+        and any(subject["name"] == account for subject in binding["subjects"])
+    }
+    roles = [role for role in objects if (role["kind"], role["metadata"]["name"]) in bound]
+    return {right for role in roles for rule in role["rules"] for right in _expanded(rule)}
+
+
+def _expanded(rule: Mapping[str, Any]) -> Iterator[Right]:
+    for verb in rule["verbs"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                yield verb, group, resource
+
+
+def _with(resource: str, subresource: str | None) -> str:
+    return f"{resource}/{subresource}" if subresource else resource

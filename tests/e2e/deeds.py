@@ -1,0 +1,159 @@
+"""What the operator does to a cluster, done once with the operator's own adapters, as a release's account."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from equipoise.adapters.kubernetes import CachedCluster, Client
+from equipoise.adapters.kubernetes.actuator import KubernetesActuator
+from equipoise.adapters.kubernetes.lease import LeaseElection
+from equipoise.adapters.kubernetes.pauses import NamespacePauses
+from equipoise.adapters.kubernetes.policies import KubernetesPolicies
+from equipoise.adapters.kubernetes.reflector import Reflector
+from equipoise.adapters.kubernetes.store import LedgerStore
+from equipoise.model.ledger import Ledger
+from equipoise.model.references import ObjectRef, PodRef, StoreKey, WorkloadRef
+from equipoise.ports import PolicyObject
+from tests.testbed import ControlPlane, wait_until
+from tests.testbed.api import Api
+
+SHOP = "shop"
+"""The namespace that is looked after, with the Deployment `web` in it."""
+SYNC_SECONDS = 30.0
+POLICIES = f"/apis/equipoise.dev/v1alpha1/namespaces/{SHOP}/rotationpolicies"
+
+
+@dataclass(frozen=True)
+class Release:
+    """An installed release, and a session as its service account."""
+
+    name: str
+    plane: ControlPlane
+    token: str
+    client: Client
+    api: Api
+    """The same account by the tests' own client."""
+    audit: Path
+
+    @property
+    def account(self) -> str:
+        return f"{self.name}-equipoise"
+
+    @property
+    def namespace(self) -> str:
+        return f"{self.name}-system"
+
+    def pod(self) -> PodRef:
+        """Some pod of the shop."""
+        found = self.plane.api.items("/api/v1/namespaces/shop/pods")[0]["metadata"]
+        return PodRef(SHOP, found["name"], found["uid"])
+
+
+def make_policy(plane: ControlPlane, name: str) -> None:
+    """Ask for `web` to be looked after."""
+    plane.apply(
+        {
+            "apiVersion": "equipoise.dev/v1alpha1",
+            "kind": "RotationPolicy",
+            "metadata": {"name": name, "namespace": SHOP},
+            "spec": {"targetRef": {"kind": "Deployment", "name": "web"}},
+        }
+    )
+
+
+def _policies(client: Client) -> KubernetesPolicies:
+    return KubernetesPolicies(
+        client, group="equipoise.dev", version="v1alpha1", name="RotationPolicy", plural="rotationpolicies"
+    )
+
+
+def _watching(reflectors: Sequence[Reflector[Any]]) -> bool:
+    return all(one.synced.is_set() and one.counters.watches for one in reflectors)
+
+
+def _problems(reflectors: Sequence[Reflector[Any]]) -> list[str]:
+    return [str(one.last_error) for one in reflectors if one.last_error]
+
+
+def live(release: Release) -> None:
+    """Do everything once that the operator does, with the operator's own adapters."""
+    see(release)
+    say(release)
+    remember(release)
+    lead(release)
+
+
+def see(release: Release, namespace: str | None = None) -> None:
+    """Fill every cache and watch, everywhere or in one namespace; nothing is paused."""
+    cluster = CachedCluster(release.client, namespace=namespace)
+    pauses = NamespacePauses(release.client, operator_namespace=release.namespace)
+    reflectors = [*cluster.reflectors, pauses.reflector]
+    cluster.start()
+    pauses.start()
+    try:
+        wait_until(
+            lambda: _watching(reflectors) or _problems(reflectors),
+            "every cache filled and watched",
+            SYNC_SECONDS,
+        )
+        assert _problems(reflectors) == []
+        assert [workload.ref.name for workload in cluster.workloads(SHOP)] == ["web"]
+        assert cluster.pods(SHOP)
+        assert pauses.pause_of(SHOP) is None
+    finally:
+        cluster.stop()
+        pauses.stop()
+
+
+def say(release: Release) -> None:
+    """Answer a policy in its status, twice against the same version, and tell of it in an event, twice."""
+    name = f"{release.name}-policy"
+    make_policy(release.plane, name)
+    policies = _policies(release.client)
+    policies.reflector.start()
+    try:
+        policy = wait_until(lambda: _named(policies, name), "the policy seen", SYNC_SECONDS)
+        wait_until(lambda: policies.reflector.counters.watches, "the policies watched", SYNC_SECONDS)
+    finally:
+        policies.reflector.stop()
+    policies.write_status(policy, {"observedGeneration": 1})
+    policies.write_status(policy, {"observedGeneration": 1})  # as after a lost answer: it reads what is there
+    assert release.plane.api.get(f"{POLICIES}/{name}")["status"] == {"observedGeneration": 1}
+    actuator = KubernetesActuator(release.client)
+    web = release.plane.api.get("/apis/apps/v1/namespaces/shop/deployments/web")["metadata"]
+    for _ in range(2):
+        actuator.record_event(
+            ObjectRef("apps/v1", "Deployment", SHOP, "web", web["uid"]), "Tried", "It works."
+        )
+    assert (actuator.events.failures, actuator.events.last_error) == (0, None)
+
+
+def _named(policies: KubernetesPolicies, name: str) -> PolicyObject | None:
+    if not policies.reflector.synced.is_set():
+        return None
+    return next((policy for policy in policies.policies() if policy.ref.name == name), None)
+
+
+def remember(release: Release) -> None:
+    """Make a ledger, and swap it."""
+    store = LedgerStore(release.client)
+    key = StoreKey("ledger", WorkloadRef("apps/v1", "Deployment", SHOP, f"web-{release.name}"))
+    first = store.write(key, Ledger(epoch=1).to_data(), store.read(key).version)
+    second = store.write(key, Ledger(epoch=2).to_data(), first.version)
+    found = store.read(key)
+    assert (found.version, Ledger.from_data(found.data).epoch) == (second.version, 2), f"{found} {second}"
+
+
+def lead(release: Release) -> None:
+    """Make the Lease, and renew it."""
+    election = LeaseElection(release.client, release.namespace, release.account, "test")
+    epochs = set()
+    for _ in range(2):
+        election.step()
+        assert election.last_error is None, str(election.last_error)
+        epochs.add(election.epoch())
+    assert len(epochs - {None}) == 1, str(epochs)
+    election.release()
+    assert election.last_error is None
+    election.stop()
