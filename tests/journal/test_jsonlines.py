@@ -1,0 +1,112 @@
+"""The journal as JSON lines."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from equipoise.adapters.journal import JsonLines
+from equipoise.model.errors import BadInput
+from tests.journal.worlds import MIB, NOON, all_of, calm, hot
+
+
+def test_one_record_is_one_line(tmp_path: Path) -> None:
+    """As the record itself prints."""
+    path = tmp_path / "a" / "journal.jsonl"
+    with JsonLines(path, bytes_max=MIB) as kept:
+        kept.append(hot(1), calm(2))
+    assert path.read_bytes() == hot(1).to_json() + b"\n" + calm(2).to_json() + b"\n"
+    assert all_of(path) == [calm(2), hot(1)]
+
+
+def test_a_streak_is_one_more_line_when_it_ends(tmp_path: Path) -> None:
+    """And the reader joins the two; at rest nothing is written."""
+    path = tmp_path / "journal.jsonl"
+    with JsonLines(path, bytes_max=MIB) as kept:
+        kept.append(*(calm(count, NOON + count) for count in range(100)))
+        assert len(path.read_bytes().splitlines()) == 1
+        kept.append(hot(100, NOON + 100))
+        assert len(path.read_bytes().splitlines()) == 3
+    rotated, quiet = all_of(path)
+    assert rotated == hot(100, NOON + 100)
+    assert quiet.streak is not None
+    assert (quiet.streak.times, quiet.until) == (99, NOON + 99)
+    assert msgspec.structs.replace(quiet, streak=None) == calm(0)
+
+
+def test_an_open_streak_is_written_at_the_end(tmp_path: Path) -> None:
+    """When the journal is closed."""
+    path = tmp_path / "journal.jsonl"
+    with JsonLines(path, bytes_max=MIB) as kept:
+        kept.append(calm(1), calm(2, NOON + 5))
+    (record,) = all_of(path)
+    assert record.until == NOON + 5
+    assert record.has_inputs
+
+
+def test_files_are_bounded_in_size_and_number(tmp_path: Path) -> None:
+    """The oldest goes; the reader reads what is left, in order."""
+    path = tmp_path / "journal.jsonl"
+    with JsonLines(path, bytes_max=40_000, files_max=4) as kept:
+        for count in range(200):
+            kept.append(hot(count), is_whole=True)
+            assert sum(part.stat().st_size for part in tmp_path.iterdir()) <= 40_000
+    assert sorted(part.name for part in tmp_path.iterdir()) == [
+        "journal.jsonl",
+        "journal.jsonl.1",
+        "journal.jsonl.2",
+        "journal.jsonl.3",
+    ]
+    found = [record.id for record in all_of(path)]
+    assert found == [hot(count).id for count in reversed(range(200))][: len(found)]
+    assert len(found) > 10
+
+
+def test_one_file_may_be_all_there_is(tmp_path: Path) -> None:
+    """It begins anew when it is full."""
+    path = tmp_path / "journal.jsonl"
+    with JsonLines(path, bytes_max=5000, files_max=1) as kept:
+        for count in range(20):
+            kept.append(hot(count), is_whole=True)
+    assert [part.name for part in tmp_path.iterdir()] == ["journal.jsonl"]
+    assert all_of(path)[0] == hot(19)
+
+
+def test_a_half_written_line_is_cut_off(tmp_path: Path) -> None:
+    """A crash in the middle of a line costs that line only."""
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(hot(1).to_json() + b"\n" + hot(2).to_json()[:100])
+    assert all_of(path) == [hot(1)]
+    with JsonLines(path, bytes_max=MIB) as kept:
+        kept.append(hot(3))
+    assert all_of(path) == [hot(3), hot(1)]
+
+
+def test_a_crash_while_files_move_on_loses_nothing(tmp_path: Path) -> None:
+    """The youngest is already one older, and its successor not yet begun."""
+    path = tmp_path / "journal.jsonl"
+    (tmp_path / "journal.jsonl.1").write_bytes(hot(2).to_json() + b"\n")
+    (tmp_path / "journal.jsonl.3").write_bytes(hot(1).to_json() + b"\n")
+    assert all_of(path) == [hot(2), hot(1)]
+
+
+def test_a_bad_line_is_named(tmp_path: Path) -> None:
+    """The file, the line, what was expected."""
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(hot(1).to_json() + b'\n{"id": 3}\n')
+    with pytest.raises(BadInput, match=r"journal\.jsonl: line 2: expected a record, but: "):
+        all_of(path)
+
+
+def test_a_place_that_cannot_be_written_makes_it_unwell(tmp_path: Path) -> None:
+    """And well again once it can."""
+    path = tmp_path / "journal.jsonl"
+    path.mkdir()
+    kept = JsonLines(path, bytes_max=MIB)
+    kept.append(hot(1), hot(2, subject="shop/api"))
+    assert kept.unwell == f"{path}: Is a directory"
+    assert kept.lost == 2
+    path.rmdir()
+    kept.append(hot(3))
+    assert kept.unwell == ""
+    assert all_of(path) == [hot(3)]

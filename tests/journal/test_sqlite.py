@@ -1,0 +1,184 @@
+"""The journal in SQLite: what goes in comes out, and at rest next to nothing goes in."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from equipoise.adapters.journal import Query, SqliteJournal, open_reader
+from equipoise.model.decision import Outcome
+from tests.journal.worlds import NOON, Clock, all_of, calm, files_bytes, hot, journal
+
+
+def test_what_goes_in_comes_out_newest_first(tmp_path: Path) -> None:
+    """Every field, one by one or in a batch."""
+    path = tmp_path / "a" / "journal.db"
+    records = [hot(1), calm(2), hot(3), calm(4, subject="shop/api")]
+    with journal(path) as kept:
+        kept.append(records[0])
+        kept.append(*records[1:])
+        assert (kept.unwell, kept.lost) == ("", 0)
+    assert all_of(path) == records[::-1]
+    assert all_of(path, is_whole=False) == [record.without_inputs() for record in records[::-1]]
+
+
+def test_a_batch_is_one_transaction(tmp_path: Path) -> None:
+    """A reader sees all of it or nothing."""
+    path = tmp_path / "journal.db"
+    with journal(path) as kept:
+        reader = open_reader(path)
+        assert list(reader.records(Query())) == []
+        kept.append(*(hot(count, subject=f"shop/{count}") for count in range(50)))
+        assert len(list(reader.records(Query()))) == 50
+        reader.close()
+
+
+def test_more_of_the_same_lengthens_a_streak(tmp_path: Path) -> None:
+    """One row per subject and reason, with how often, until when, and the last numbers."""
+    path, clock = tmp_path / "journal.db", Clock()
+    with journal(path, clock) as kept:
+        for cycle in range(10):
+            clock.at = NOON + 30 * cycle
+            kept.append(calm(cycle, clock.at, cores=0.5 + cycle / 100))
+        last = calm(9, clock.at, cores=0.59)
+    (record,) = all_of(path)
+    assert record.without_inputs() == msgspec.structs.replace(
+        calm(0, cores=0.5).without_inputs(), streak=record.streak
+    )
+    assert record.streak is not None
+    assert (record.streak.times, record.until) == (9, NOON + 270)
+    assert record.streak.reason == last.decision.reason
+    assert record.streak.inputs_hash == last.inputs_hash != record.inputs_hash
+
+
+def test_a_streak_goes_on_after_a_restart(tmp_path: Path) -> None:
+    """The writer finds its subjects' last records in the file."""
+    path = tmp_path / "journal.db"
+    for start in (0, 3, 6):
+        with journal(path) as kept:
+            for cycle in range(start, start + 3):
+                kept.append(calm(cycle, NOON + cycle))
+    (record,) = all_of(path)
+    assert record.streak is not None
+    assert (record.streak.times, record.until) == (8, NOON + 8)
+
+
+def test_streaks_are_written_once_a_minute(tmp_path: Path) -> None:
+    """Checkpoints are rare at rest; a reader may be a minute behind."""
+    path, clock = tmp_path / "journal.db", Clock()
+    with journal(path, clock) as kept:
+        seen = []
+        for cycle in range(7):
+            clock.at = NOON + 30 * cycle
+            kept.append(calm(cycle, clock.at))
+            (record,) = all_of(path)
+            seen.append(0 if record.streak is None else record.streak.times)
+    assert seen == [0, 0, 1, 1, 3, 3, 5]
+
+
+def test_a_changed_reason_ends_a_streak(tmp_path: Path) -> None:
+    """Back and forth is three records, each whole."""
+    path = tmp_path / "journal.db"
+    with journal(path) as kept:
+        kept.append(*(calm(count, NOON + count) for count in range(3)))
+        kept.append(hot(3, NOON + 3), calm(4, NOON + 4), calm(5, NOON + 5))
+    records = all_of(path)
+    assert [record.decision.reason.code.value for record in records] == ["NoHotPods", "Rotate", "NoHotPods"]
+    assert [record.streak.times if record.streak else 0 for record in records] == [1, 0, 2]
+    assert all(record.has_inputs for record in records)
+
+
+def test_each_is_kept_when_asked(tmp_path: Path) -> None:
+    """A person who plans twice finds two plans."""
+    path = tmp_path / "journal.db"
+    with journal(path) as kept:
+        kept.append(hot(1), is_whole=True)
+        kept.append(hot(2), is_whole=True)
+    assert all_of(path) == [hot(2), hot(1)]
+
+
+def test_the_same_id_again_adds_what_came_of_it(tmp_path: Path) -> None:
+    """Written before the action, and again after it."""
+    path = tmp_path / "journal.db"
+    before = hot(1)
+    outcomes = tuple(Outcome(action, "Evicted") for action in before.decision.actions)
+    after = msgspec.structs.replace(before, outcomes=outcomes)
+    with journal(path) as kept:
+        kept.append(before)
+        kept.append(after)
+    assert all_of(path) == [after]
+
+
+def test_at_rest_the_file_does_not_grow(tmp_path: Path) -> None:
+    """A hundred subjects, a thousand quiet rounds: not a byte more."""
+    path, clock = tmp_path / "journal.db", Clock()
+    records = [calm(count, subject=f"shop/{count}") for count in range(100)]
+    with journal(path, clock) as kept:
+        sizes = []
+        for cycle in range(1, 301):
+            clock.at = NOON + 30 * cycle
+            kept.append(*(msgspec.structs.replace(record, at=clock.at) for record in records))
+            if cycle in {10, 300}:
+                kept.flush()
+                kept.close()
+                sizes.append(files_bytes(path))
+        assert kept.unwell == ""
+    assert sizes[0] == sizes[1]
+    assert len(all_of(path, is_whole=False)) == 100
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (Query(), [4, 3, 2, 1]),
+        (Query(limit=2), [4, 3]),
+        (Query(balancer="rotation"), [4, 3, 2, 1]),
+        (Query(balancer="qos"), []),
+        (Query(subject="shop/web"), [2, 1]),
+        (Query(subject="shop/*"), [3, 2, 1]),
+        (Query(subject="web"), []),
+        (Query(reason="Rotate"), [4, 1]),
+        (Query(since=NOON + 3), [4, 3]),
+        (Query(since=NOON + 1, reason="NoHotPods", subject="shop/*", limit=1), [3]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("name", ["journal.db", "journal.jsonl"])
+def test_a_query_finds_what_it_asks_for(tmp_path: Path, name: str, query: Query, expected: list[int]) -> None:
+    """The same answer from SQLite and from JSON lines."""
+    from equipoise.adapters.journal import JsonLines
+
+    records = {
+        1: hot(1, NOON + 1),
+        2: calm(2, NOON + 2),
+        3: calm(3, NOON + 3, "shop/api"),
+        4: hot(4, NOON + 4, "other/web"),
+    }
+    path = tmp_path / name
+    kept: SqliteJournal | JsonLines
+    kept = journal(path) if name.endswith("db") else JsonLines(path, bytes_max=1 << 20)
+    with kept:
+        kept.append(*records.values())
+    assert all_of(path, query) == [records[number] for number in expected]
+
+
+def test_pages_of_many_rows_join_without_a_gap(tmp_path: Path) -> None:
+    """More records than are read at once."""
+    path = tmp_path / "journal.db"
+    with journal(path) as kept:
+        kept.append(*(hot(count, subject=f"shop/{count}") for count in range(501)))
+    for limit in (None, 1, 200, 201, 400, 501, 999):
+        names = [record.decision.subject for record in all_of(path, Query(limit=limit), is_whole=False)]
+        assert names == [f"shop/{count}" for count in reversed(range(501))][:limit]
+
+
+def test_ids_may_be_abbreviated(tmp_path: Path) -> None:
+    """A prefix finds all that start like it, and a whole id that one alone."""
+    path = tmp_path / "journal.db"
+    with journal(path) as kept:
+        for name in ("abc", "abcd", "abe", "b"):
+            kept.append(msgspec.structs.replace(hot(1, subject=name), id=name))
+    reader = open_reader(path)
+    found = {prefix: [record.id for record in reader.starting(prefix)] for prefix in ("ab", "abc", "b", "x")}
+    reader.close()
+    assert found == {"ab": ["abc", "abcd", "abe"], "abc": ["abc"], "b": ["b"], "x": []}
