@@ -1,0 +1,65 @@
+"""Run as another process: an operator with loops of the test's own.
+
+`python -m tests.operator.programs MODE [STOP_SECONDS]` prints what its parts do, and with `batch` first the
+worker's process id. The worker imports this module too, so what is heavy is imported in `main`.
+"""
+
+import sys
+import threading
+import time
+
+
+def main() -> None:
+    from equipoise.app.operator.batches import Batches
+    from equipoise.app.operator.hearts import Hearts
+    from equipoise.app.operator.logs import make_log
+    from equipoise.app.operator.meters import Meters
+    from equipoise.app.operator.run import stand
+    from equipoise.app.operator.settings import Logs
+    from equipoise.app.operator.shell import Shell
+    from equipoise.ports import CycleReport
+    from tests.operator.work import hang, worker_id
+    from tests.operator.worlds import Now, ScriptedLoop, ScriptedPart, report
+
+    mode = sys.argv[1]
+    batches = Batches()
+
+    def cycle(at: float) -> CycleReport:
+        if mode == "batch":
+            batches.submit(hang)
+        elif mode == "slow":
+            print("cycle", flush=True)
+            time.sleep(0.5)
+            print("cycle done", flush=True)
+        elif mode == "stuck":
+            print("cycle", flush=True)
+            threading.Event().wait()
+        return report()
+
+    if mode == "batch":
+        print(batches.submit(worker_id), flush=True)
+    shell = Shell(
+        loops=[ScriptedLoop(cycle, interval_seconds=1.0)],
+        lease=ScriptedPart("lease", _Printed()),
+        parts=[ScriptedPart("journal", _Printed())],
+        batches=batches,
+        hearts=Hearts(),
+        meters=Meters(),
+        clock=Now(),
+        address="127.0.0.1:0",
+        stop_seconds=float(sys.argv[2]) if len(sys.argv) > 2 else 20.0,
+        stopping=threading.Event(),
+        log=make_log(Logs(format="json")),
+        chance=lambda: 0.0,
+    )
+    stand(shell)
+    print("ended", flush=True)
+
+
+class _Printed(list[str]):
+    def append(self, line: str) -> None:
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

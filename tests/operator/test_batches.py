@@ -1,0 +1,133 @@
+"""Heavy batches in a worker process: results, failures, and who survives whom."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from equipoise.app.operator.batches import Batches, BatchLost
+from tests.operator import work
+from tests.operator.worlds import WAIT_SECONDS, eventually
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Batches]:
+    batches = Batches()
+    yield batches
+    batches.stop()
+
+
+def test_a_batch_runs_in_another_process_that_is_kept_and_yields(shared: Batches) -> None:
+    """One worker for all batches, at a lower priority than ours."""
+    assert shared.submit(work.add, 1, 2) == 3
+    worker = shared.submit(work.worker_id)
+    assert worker not in {os.getpid(), 0}
+    assert shared.submit(work.worker_id) == worker
+    assert shared.submit(work.niceness) > os.nice(0)
+
+
+def test_an_exception_travels_with_its_traceback(shared: Batches) -> None:
+    """The batch failed, the worker did not."""
+    worker = shared.submit(work.worker_id)
+    with pytest.raises(ValueError, match="no good") as failed:
+        shared.submit(work.fail, "no good")
+    assert "work.py" in failed.value.__notes__[0]
+    with pytest.raises(RuntimeError, match="1 and 2"):
+        shared.submit(work.fail_stubbornly)
+    with pytest.raises(Exception, match="pickle"):
+        shared.submit(work.give_lambda)
+    assert shared.submit(work.worker_id) == worker
+
+
+def test_a_worker_that_dies_is_reported_and_replaced(shared: Batches) -> None:
+    """By itself or by the kernel's hand; the next batch gets a new one."""
+    before = shared.replaced
+    with pytest.raises(BatchLost, match="died \\(exit status 7\\)"):
+        shared.submit(work.die)
+    worker = shared.submit(work.worker_id)
+    killer = threading.Timer(0.2, os.kill, (worker, signal.SIGKILL))
+    killer.start()
+    with pytest.raises(BatchLost, match="died \\(signal SIGKILL\\)"):
+        shared.submit(work.hang)
+    killer.join()
+    assert shared.submit(work.add, 2, 2) == 4
+    assert shared.replaced == before + 2
+
+
+def _submit_until_it_fails(batches: Batches) -> None:
+    while True:
+        batches.submit(work.worker_id)
+        time.sleep(0.01)
+
+
+def test_a_worker_that_died_between_batches_costs_one_batch_at_most(shared: Batches) -> None:
+    """Nobody is told of its death before the next batch."""
+    worker = shared.submit(work.worker_id)
+    os.kill(worker, signal.SIGKILL)
+    with pytest.raises(BatchLost):
+        _submit_until_it_fails(shared)
+    assert shared.submit(work.add, 2, 2) == 4
+
+
+def test_a_batch_past_its_deadline_is_ended_with_its_worker(shared: Batches) -> None:
+    """A hung worker, also one that is stopped and reads nothing, holds nobody up."""
+    shared.submit(work.add, 0, 0)
+    with pytest.raises(BatchLost, match=r"did not end within 0\.3 s"):
+        shared.submit(work.hang, deadline_seconds=0.3)
+    worker = shared.submit(work.worker_id)
+    os.kill(worker, signal.SIGSTOP)
+    with pytest.raises(BatchLost, match=r"did not end within 0\.3 s"):
+        shared.submit(len, bytes(50_000_000), deadline_seconds=0.3)
+    assert shared.submit(work.add, 2, 2) == 4
+
+
+def test_batches_of_several_threads_take_turns(shared: Batches) -> None:
+    """Each gets its own result."""
+    results: dict[int, int] = {}
+
+    def ask(number: int) -> None:
+        results[number] = shared.submit(work.add, number, number)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_SECONDS)
+    assert results == {number: 2 * number for number in range(8)}
+
+
+def test_who_waits_for_a_batch_still_beats() -> None:
+    """A long batch is no stalled loop; the deadline bounds it."""
+    beats: list[int] = []
+    batches = Batches(beat=lambda: beats.append(threading.get_ident()))
+    batches.submit(work.burn, 1.2)
+    batches.stop()
+    assert beats
+    assert set(beats) == {threading.get_ident()}
+
+
+def test_stopping_gives_up_the_batch_under_way_and_begins_no_other() -> None:
+    """At once, since a batch is pure."""
+    batches = Batches()
+    worker = batches.submit(work.worker_id)
+    lost: list[str] = []
+
+    def ask() -> None:
+        try:
+            batches.submit(work.hang)
+        except BatchLost as error:
+            lost.append(str(error))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    time.sleep(0.1)
+    batches.stop()
+    thread.join(WAIT_SECONDS)
+    assert lost
+    assert "stopping" in lost[0]
+    with pytest.raises(BatchLost, match="not begun"):
+        batches.submit(work.add, 1, 1)
+    eventually(lambda: not os.path.exists(f"/proc/{worker}"))  # noqa: PTH110

@@ -1,0 +1,156 @@
+"""Metrics: what is counted, under which names, and that nothing outlives its subject."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from equipoise import __version__
+from equipoise.app.operator.meters import Meters, ReflectorMeters
+from equipoise.model.reason import Code
+from tests.operator.worlds import decision, report
+
+Series = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def _series(meters: Meters) -> Series:
+    text = generate_latest(meters.registry).decode()
+    families = list(text_string_to_metric_families(text))
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def _value(series: Series, name: str, **labels: str) -> float | None:
+    return series.get((name, frozenset(labels.items())))
+
+
+NUMBERS: dict[str, Any] = {
+    "average_hot_cores": 1.15,
+    "average_rotated_cores": 0.75,
+    "improvement_percent": 34.8,
+    "threshold_cores": 1.05,
+    "hot": ["web-1"],
+}
+
+
+def test_decisions_actions_and_cycles_are_counted() -> None:
+    """By balancer and reason, by kind and result."""
+    meters = Meters()
+    meters.cycle_done(
+        "rotation", report(decision("a/b", Code.ROTATE, "p", "q"), done="Accepted"), 0.2, 1000.0
+    )
+    meters.cycle_done("rotation", report(decision("a/b"), decision("a/c")), 0.2, 1030.0)
+    meters.cycle_failed("rotation", "failed", 3.0)
+    meters.cycle_failed("rotation", "bug", 3.0)
+    series = _series(meters)
+    assert _value(series, "equipoise_decisions_total", balancer="rotation", reason="Rotate") == 1
+    assert _value(series, "equipoise_decisions_total", balancer="rotation", reason="NoHotPods") == 2
+    done = {"balancer": "rotation", "kind": "EvictPod", "result": "Accepted"}
+    assert _value(series, "equipoise_actions_total", **done) == 2
+    assert _value(series, "equipoise_cycles_total", balancer="rotation", result="done") == 2
+    assert _value(series, "equipoise_cycles_total", balancer="rotation", result="failed") == 1
+    assert _value(series, "equipoise_cycles_total", balancer="rotation", result="bug") == 1
+    assert _value(series, "equipoise_cycle_seconds_count", balancer="rotation") == 4
+    assert _value(series, "equipoise_last_success_timestamp_seconds", balancer="rotation") == 1030
+    assert _value(series, "equipoise_subjects", balancer="rotation") == 2
+
+
+def test_the_build_and_the_process_are_shown() -> None:
+    """Which version, how much memory."""
+    series = _series(Meters())
+    build = next(labels for name, labels in series if name == "equipoise_build_info")
+    assert ("version", __version__) in build
+    assert (_value(series, "process_resident_memory_bytes") or 0) > 1e6
+    assert not any(name.endswith("_created") for name, _ in series)
+
+
+def test_the_rotation_has_the_seeds_names() -> None:
+    """Averages and threshold in cores, improvement in percent, by namespace and workload."""
+    meters = Meters()
+    meters.cycle_done("rotation", report(decision("shop/web", Code.ROTATE, "web-1", **NUMBERS)), 0.1, 0.0)
+    series = _series(meters)
+    where = {"namespace": "shop", "workload": "web"}
+    assert _value(series, "rebalancer_current_cpu_average", **where) == 1.15
+    assert _value(series, "rebalancer_predicted_cpu_average", **where) == 0.75
+    assert _value(series, "rebalancer_improvement_calculated", **where) == 34.8
+    assert _value(series, "rebalancer_safety_threshold_current", **where) == 1.05
+    assert _value(series, "rebalancer_improvement_realised", **where) is None
+    assert _value(series, "rebalancer_rotation_decisions_total", reason="Rotate", **where) == 1
+
+
+def test_no_label_carries_a_pods_name() -> None:
+    """A pod lives for hours, a series for weeks."""
+    meters = Meters()
+    meters.cycle_done(
+        "rotation", report(decision("shop/web", Code.ROTATE, "web-1", **NUMBERS), done="Gone"), 0.1, 0.0
+    )
+    assert not [labels for _, labels in _series(meters) if any("web-1" in value for _, value in labels)]
+
+
+def test_a_number_that_is_missing_is_no_series() -> None:
+    """Missing is never zero, and never yesterday's."""
+    meters = Meters()
+    meters.cycle_done("rotation", report(decision("shop/web", Code.ROTATE, **NUMBERS)), 0.1, 0.0)
+    calm = NUMBERS | {"average_hot_cores": None, "average_rotated_cores": None, "improvement_percent": None}
+    meters.cycle_done("rotation", report(decision("shop/web", **calm)), 0.1, 0.0)
+    names = {name for name, labels in _series(meters) if ("workload", "web") in labels}
+    assert names == {"rebalancer_safety_threshold_current", "rebalancer_rotation_decisions_total"}
+
+
+def test_series_of_a_vanished_workload_are_removed() -> None:
+    """Under every reason that it ever had; the others stay, and so do the totals."""
+    meters = Meters()
+    both = [decision("shop/web", Code.ROTATE, **NUMBERS), decision("shop/db", **NUMBERS)]
+    meters.cycle_done("rotation", report(*both), 0.1, 0.0)
+    meters.cycle_done("rotation", report(decision("shop/web", **NUMBERS), both[1]), 0.1, 0.0)
+    meters.cycle_failed("rotation", "failed", 0.1)
+    assert any(("workload", "web") in labels for _, labels in _series(meters))
+    meters.cycle_done("rotation", report(both[1]), 0.1, 0.0)
+    series = _series(meters)
+    assert not any(("workload", "web") in labels for _, labels in series)
+    assert any(("workload", "db") in labels for _, labels in series)
+    assert _value(series, "equipoise_decisions_total", balancer="rotation", reason="Rotate") == 1
+
+
+def test_leadership_is_shown_and_its_changes_counted() -> None:
+    """A gauge for now, a counter for what was missed between two scrapes."""
+    meters = Meters()
+    for epoch in (3, None, 5):
+        meters.leadership_changed(epoch)
+    series = _series(meters)
+    assert _value(series, "equipoise_leader") == 1
+    assert _value(series, "equipoise_lease_epoch") == 5
+    assert _value(series, "equipoise_lease_transitions_total", to="leader") == 2
+    assert _value(series, "equipoise_lease_transitions_total", to="follower") == 1
+
+
+def test_reflectors_of_one_resource_are_summed() -> None:
+    """With several namespaces there are several of each."""
+
+    class Kind:
+        plural = "pods"
+
+    class Counters:
+        lists, watches, failures = 1, 4, 2
+
+    class Reflected:
+        kind, counters, cache = Kind, Counters, (1, 2, 3)
+
+        def __init__(self, age: float) -> None:
+            self.age = age
+
+        def last_contact_age_seconds(self, now: float) -> float:
+            return now - self.age
+
+    meters = Meters()
+    meters.add(ReflectorMeters(lambda: [Reflected(40.0), Reflected(90.0)], lambda: 100.0))
+    series = _series(meters)
+    assert _value(series, "equipoise_reflector_lists_total", resource="pods") == 2
+    assert _value(series, "equipoise_reflector_watches_total", resource="pods") == 8
+    assert _value(series, "equipoise_reflector_failures_total", resource="pods") == 4
+    assert _value(series, "equipoise_reflector_silence_seconds", resource="pods") == 60
+    assert _value(series, "equipoise_reflector_objects", resource="pods") == 6

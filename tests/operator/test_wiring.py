@@ -1,0 +1,148 @@
+"""The wiring, against a server that plays an empty cluster with Leases."""
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from equipoise.app.operator.layers import effective
+from equipoise.app.operator.loops import Wiring, make_loops
+from equipoise.app.operator.settings import Settings
+from equipoise.app.operator.wiring import make_shell, prometheus_options
+from equipoise.model.errors import BadInput
+from equipoise.ports import CycleReport
+from tests.kubernetes.server import Asked, Player, Stage, playing
+from tests.operator.worlds import ScriptedLoop, eventually, get, logged, report
+
+
+class EmptyCluster:
+    """Lists nothing, watches in silence, and keeps one Lease by compare-and-swap."""
+
+    def __init__(self) -> None:
+        self.lease: dict[str, object] | None = None
+        self.version = 1
+        self.lock = threading.Lock()
+
+    def __call__(self, asked: Asked, stage: Stage) -> None:
+        if asked.path == "/version":
+            stage.answer({"gitVersion": "v1.35.0"})
+        elif "/leases" in asked.path:
+            with self.lock:
+                self._lease(asked, stage)
+        elif asked.query.get("watch"):
+            stage.begin()
+            stage.hang()
+        elif asked.method == "GET":
+            stage.answer({"metadata": {"resourceVersion": "5"}, "items": []})
+        else:
+            stage.refuse(405)
+
+    def _lease(self, asked: Asked, stage: Stage) -> None:
+        if asked.method == "GET":
+            stage.answer(self.lease) if self.lease else stage.refuse(404, "NotFound", "leases not found")
+            return
+        sent = json.loads(asked.body)
+        if self.lease and sent["metadata"].get("resourceVersion") != str(self.version):
+            stage.refuse(409, "Conflict", "it has moved on")
+            return
+        self.version += 1
+        sent["metadata"]["resourceVersion"] = str(self.version)
+        self.lease = sent
+        stage.answer(sent, 201 if asked.method == "POST" else 200)
+
+    def holder(self) -> object:
+        spec = (self.lease or {}).get("spec") or {}
+        return spec.get("holderIdentity") if isinstance(spec, dict) else None
+
+
+@pytest.fixture
+def cluster() -> Iterator[tuple[EmptyCluster, Player]]:
+    script = EmptyCluster()
+    with playing(script) as player:
+        yield script, player
+
+
+def _settings(folder: Path, url: str) -> Settings:
+    kubeconfig = folder / "config"
+    kubeconfig.write_text(
+        "{apiVersion: v1, kind: Config, current-context: a, users: [{name: a, user: {}}],"
+        " contexts: [{name: a, context: {cluster: a, user: a}}],"
+        f" clusters: [{{name: a, cluster: {{server: '{url}'}}}}]}}"
+    )
+    given = [
+        f"kubernetes.kubeconfig={kubeconfig}",
+        "http.address=127.0.0.1:0",
+        f"journal.path={folder / 'j.db'}",
+    ]
+    return effective(None, {}, {}, [*given, "lease.namespace=ops"]).settings
+
+
+def test_a_shell_leads_sees_and_lets_go(tmp_path: Path, cluster: tuple[EmptyCluster, Player]) -> None:
+    """All adapters together: caches sync, the lease is taken, a loop sees through its wiring, all ends."""
+    script, player = cluster
+    wirings: list[Wiring] = []
+    seen: list[tuple[int, int | None]] = []
+
+    def factory(wiring: Wiring, settings: Settings) -> ScriptedLoop:
+        def cycle(at: float) -> CycleReport:
+            seen.append((len(wiring.cluster.pods()), wiring.leadership.epoch()))
+            return report()
+
+        wirings.append(wiring)
+        return ScriptedLoop(cycle)
+
+    log, lines = logged("info")
+    stopping = threading.Event()
+    shell = make_shell(_settings(tmp_path, player.url), log, stopping, {"rotation": factory})
+    shell.start()
+    try:
+        eventually(lambda: seen and seen[-1][1] is not None)
+        address = f"http://127.0.0.1:{shell.door.port}"
+        assert get(f"{address}/healthz") == (200, "ok\n")
+        assert get(f"{address}/readyz") == (200, "ok\n")
+        metrics = get(f"{address}/metrics")[1]
+    finally:
+        assert shell.stop()
+    for line in (
+        "equipoise_leader 1.0",
+        'equipoise_reflector_lists_total{resource="pods"} 1.0',
+        'equipoise_reflector_objects{resource="namespaces"} 0.0',
+        "equipoise_journal_records_lost 0.0",
+        'equipoise_cycles_total{balancer="rotation",result="done"}',
+    ):
+        assert line in metrics
+    assert not script.holder()
+    assert wirings[0].operator_namespace == "ops"
+    assert wirings[0].leadership.epoch() is None
+    messages = [line["message"] for line in lines()]
+    epoch = next(epoch for _, epoch in seen if epoch is not None)
+    assert f"this process leads now, in epoch {epoch}" in messages
+    assert {pods for pods, _ in seen} == {0}
+    assert messages[-1] == "stopped"
+    assert [line for line in lines() if line["level"] != "info"] == []
+
+
+def test_a_kubeconfig_that_is_missing_is_refused_at_the_start() -> None:
+    """Before anything has begun."""
+    settings = effective(None, {}, {}, ["kubernetes.kubeconfig=/no/such/config"]).settings
+    log, lines = logged()
+    with pytest.raises(BadInput, match="/no/such/config"):
+        make_shell(settings, log, threading.Event())
+    assert lines() == []
+
+
+def test_a_balancer_without_a_loop_is_refused() -> None:
+    """A setting that nothing would follow is a mistake."""
+    with pytest.raises(BadInput, match="balancers: rotation has no loop"):
+        make_loops(None, Settings(), {})  # type: ignore[arg-type]
+
+
+def test_prometheus_is_reached_as_the_one_shot_commands_reach_it() -> None:
+    """The same options, from the settings."""
+    sets = ["prometheus.url=http://p:9", "prometheus.headers=A=1,B=2", "prometheus.timeout=90"]
+    options = prometheus_options(effective(None, {}, {}, sets).settings.prometheus)
+    assert options.url == "http://p:9"
+    assert options.headers == ("A=1", "B=2")
+    assert options.timeout == "1m30s"

@@ -1,0 +1,51 @@
+"""Functions for the batches' worker. It imports this module, so it is light."""
+
+import os
+import time
+
+
+def add(one: int, other: int) -> int:
+    return one + other
+
+
+def worker_id() -> int:
+    return os.getpid()
+
+
+def niceness() -> int:
+    return os.nice(0)
+
+
+def fail(text: str) -> None:
+    raise ValueError(text)
+
+
+class Stubborn(Exception):  # noqa: N818
+    """An exception that pickle can't bring back."""
+
+    def __init__(self, one: int, other: int) -> None:
+        super().__init__(f"{one} and {other}")
+
+
+def fail_stubbornly() -> None:
+    raise Stubborn(1, 2)
+
+
+def die() -> None:
+    os._exit(7)
+
+
+def hang() -> None:
+    time.sleep(3600)
+
+
+def give_lambda() -> object:
+    return lambda: None
+
+
+def burn(seconds: float) -> int:
+    """Hold a core, and the interpreter's lock, for so long."""
+    until, turns = time.monotonic() + seconds, 0
+    while time.monotonic() < until:
+        turns += 1
+    return turns
