@@ -10,6 +10,7 @@ import functools
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -136,7 +137,7 @@ def decode_vector(answer: Answer, labels: Sequence[str], series_max: int) -> Vec
             raise Malformed(f"{answer.address} answered a sample without a value")
         warnings = tidy((*warnings, HISTOGRAMS_LEFT_OUT))
     columns = tuple(
-        list(map(sys.intern, [getattr(s.metric, f"label_{i}") for s in floats])) for i in range(len(labels))
+        list(map(sys.intern, map(attrgetter(f"metric.label_{i}"), floats))) for i in range(len(labels))
     )
     return Vector(columns, numbers([s.value[1] for s in floats], answer.address), warnings, answer.infos)
 
