@@ -83,7 +83,7 @@ def _seen(
         if pod.template is not template:
             template = pod.template
             request_milli, part = _request_milli(template, metric), _part(template, metric)
-        cores, window_seconds = (None, 0.0) if is_silent else _sample(pod.counter, last, interval)
+        cores, window_seconds = (None, 0.0) if is_silent else sample(pod.counter, last, interval)
         seen.append(
             PodSeen(
                 None if cores is None else milli(cores * part),
@@ -100,7 +100,7 @@ def _seen(
     return seen
 
 
-def _sample(counter: CpuCounter | None, last: float, interval: float) -> tuple[float | None, float]:
+def sample(counter: CpuCounter | None, last: float, interval: float) -> tuple[float | None, float]:
     """Read what metrics-server shows of a pod after its scrape at `last`: cores, and over how long."""
     if counter is None or (counter.stopped_at is not None and last >= counter.stopped_at):
         return None, 0.0

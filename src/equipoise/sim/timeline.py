@@ -41,7 +41,7 @@ class Timeline:
         A happening may itself run the timeline further (a late answer does): then this one only catches up.
         """
         while self._queue and self._queue[0][0] <= when:
-            self.now = max(self.now, self._queue[0][0])
+            self.now = self._queue[0][0]
             while self._queue and self._queue[0][0] <= self.now:
                 heapq.heappop(self._queue)[2]()
             settled()

@@ -1,0 +1,184 @@
+"""What must hold holds in random worlds; and when the simulator is broken on purpose, it is noticed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from equipoise.model.errors import WorldFailed
+from equipoise.model.references import StoreKey
+from equipoise.sim import Delay, FaultKind, Settings, Template, World
+from equipoise.sim.disruption import Disruption
+from equipoise.sim.invariants import Broken
+from equipoise.sim.load import Constant
+from equipoise.sim.pdb import Budget
+from equipoise.sim.scenes import many_workloads
+from equipoise.sim.sharing import Even
+from equipoise.sim.state import PodState
+from equipoise.sim.store import SimStore
+
+HOURS = 2
+
+
+def disturb(world: World, chance: Random) -> None:
+    """Do something that happens in clusters."""
+    pods = list(world.state.pods.values())
+    nodes = list(world.state.nodes.values())
+    workload = chance.choice(list(world.state.workloads.values()))
+    pod: PodState | None = chance.choice(pods) if pods else None
+    match chance.randrange(9):
+        case 0 | 1 | 2 if pod is not None:
+            try:
+                world.actuator.evict(pod.ref, is_dry_run=chance.random() < 0.2)
+            except WorldFailed:
+                return
+        case 3 if pod is not None:
+            world.kubelet.crash(pod)
+        case 4:
+            world.kubelet.kill_node(chance.choice(nodes))
+        case 5:
+            for node in nodes:
+                world.kubelet.revive_node(node)
+        case 6:
+            world.roll_out(workload, Template(start_up=Delay(chance.uniform(1, 60), 0.5)))
+        case 7:
+            world.scale(workload, chance.randrange(1, 9))
+        case _:
+            kind = chance.choice(list(FaultKind))
+            world.faults.add(kind, seconds=chance.uniform(1, 60), value=chance.uniform(1, 30))
+
+
+def storm(seed: int, hours: float = HOURS) -> World:
+    """Run a small world through a storm: something goes wrong about twice a minute."""
+    chance = Random(f"storm {seed}")
+    world = many_workloads(seed, 2, replicas=chance.randrange(1, 6), settings=Settings(load_step_seconds=30))
+
+    def next_trouble() -> None:
+        disturb(world, chance)
+        world.at(world.now + chance.expovariate(1 / 30), next_trouble)
+
+    world.at(world.now + 60, next_trouble)
+    world.advance(hours * 3600)
+    return world
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_everything_holds_in_a_storm(seed: int) -> None:
+    """Evictions, crashes, dead nodes, rollouts and faults for two hours; checked after every instant."""
+    world = storm(seed)
+    kinds = {entry.kind for entry in world.history}
+    assert {"Created", "Ready", "Gone", "Evicted"} <= kinds
+    world.state.touched.update(world.state.workloads)
+    world.invariants.check()
+
+
+def test_the_same_seed_gives_the_same_history_to_the_byte() -> None:
+    """And another seed gives another."""
+    first, second, other = storm(7, 1), storm(7, 1), storm(8, 1)
+    assert first.history_hash() == second.history_hash() != other.history_hash()
+    assert list(first.history) == list(second.history)
+    assert first.cluster.pods() == second.cluster.pods()
+
+
+def test_another_process_gives_the_same_history() -> None:
+    """Nothing hangs on the order of a set or on an address in memory."""
+    program = "from tests.sim.test_invariants import storm; print(storm(21, 0.5).history_hash())"
+    hashes = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert hashes == {storm(21, 0.5).history_hash() + "\n"}
+
+
+def test_how_time_is_cut_changes_nothing() -> None:
+    """One long step or many short ones: the same history."""
+    whole, cut = many_workloads(9, 3), many_workloads(9, 3)
+    whole.advance(3600)
+    for _ in range(720):
+        cut.advance(5)
+    assert whole.history_hash() == cut.history_hash()
+
+
+def test_a_new_workload_changes_nothing_for_the_others() -> None:
+    """Every workload draws from a chance of its own."""
+    alone, together = World(6), World(6)
+    for world in (alone, together):
+        world.add_node("node", cpu_cores=64)
+        world.add_workload("shop", "web", replicas=4)
+    together.add_workload("shop", "other", replicas=4)
+    for world in (alone, together):
+        world.advance(600)
+    names = [pod.name for pod in together.cluster.pods() if pod.name.startswith("web")]
+    assert names == [pod.name for pod in alone.cluster.pods()]
+
+
+def test_an_api_that_ignores_budgets_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutation: every eviction passes. The message has the seed."""
+    monkeypatch.setattr(Disruption, "allows", lambda *_args, **_options: True)
+    with pytest.raises(Broken, match=r"seed \d+, at .*left \d+ healthy pods"):
+        [storm(seed) for seed in range(5)]
+
+
+def test_an_api_that_counts_down_only_with_the_controller_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutation: two evictions in one moment both pass."""
+    honest = Disruption.allows
+
+    def forgetful(self: Disruption, pdb: Any, pod: Any, *, is_dry_run: bool) -> bool:
+        del is_dry_run
+        return honest(self, pdb, pod, is_dry_run=True)
+
+    monkeypatch.setattr(Disruption, "allows", forgetful)
+    world = World(11)
+    world.add_node("node")
+    workload = world.add_workload("shop", "web", replicas=4)
+    world.add_pdb("shop", "web", Budget(max_unavailable=1))
+    world.advance(60)
+    first, second, *_ = workload.pods.values()
+    world.actuator.evict(first.ref)
+    world.actuator.evict(second.ref)
+    with pytest.raises(Broken, match="seed 11"):
+        world.advance(1)
+
+
+def test_a_store_that_loses_a_compare_and_swap_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutation: it takes every write for the newest."""
+    monkeypatch.setattr(SimStore, "is_newest", lambda *_: True)
+    world = World(12)
+    workload = world.add_workload("shop", "web", replicas=0)
+    key = StoreKey("ledger", workload.ref)
+    world.store.write(key, {"n": 1}, "")
+    world.store.write(key, {"n": 2}, "")
+    with pytest.raises(Broken, match=r"seed 12.*replaced"):
+        world.invariants.check()
+
+
+def test_lost_work_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutation: a sharing that forgets whom it served."""
+    monkeypatch.setattr(Even, "shares", lambda _: {"nobody": 1.0})
+    world = World(14)
+    world.add_node("node")
+    world.add_workload("shop", "web", replicas=2, shape=Constant(1.0))
+    with pytest.raises(Broken, match=r"seed 14.*unserved of a demand"):
+        world.advance(60)
+
+
+def test_an_overfull_node_is_caught() -> None:
+    """The mutation: a node that shrank without telling anybody."""
+    world = World(13)
+    node = world.add_node("node", cpu_cores=8)
+    world.add_workload("shop", "web", replicas=6)
+    world.advance(60)
+    node.cpu_cores = 4
+    with pytest.raises(Broken, match=r"6 pods with 6.0 cores on node"):
+        world.advance(1)
