@@ -140,6 +140,7 @@ POD = "pods: [{name: a, cpu: 1, request: 1}]\n"
         ),
         ("pods: [{name: a, cpu: -1}]", "pods[0].cpu: expected a quantity of 0 or more, got -1"),
         ("pods: [{name: a, cpu: .nan}]", "pods[0].cpu: expected a quantity of 0 or more, got nan"),
+        ("pods: [{name: a, cpu: 1.0e+308}]", "pods[0].cpu: expected less than or equal to 1000000000000"),
         ("pods: [{name: a, mem: 1}]", "pods[0].mem: unknown key"),
         ("pods: [{name: a}, {name: a}]", "pods: expected unique names, got 'a' twice"),
         (

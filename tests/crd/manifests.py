@@ -102,10 +102,8 @@ GOOD: dict[str, dict[str, Any]] = {
         {
             "workload": WORKLOAD,
             "epoch": 7,
-            "holder": "equipoise-0",
             "entries": [ENTRY | {"id": f"e{number}"} for number in range(200)],
             "entriesTotal": 5000,
-            "cooldownUntil": "2026-01-31T08:15:00.123456+01:00",
             "memory": {"rotation": {"cycles": [1, 2, {"any": "thing"}]}},
         }
     ),

@@ -59,14 +59,14 @@ SPECS = _maybe(
 )
 TIMES = st.sampled_from([AT, "2026-02-30T00:00:00Z", "2026-01-01T00:00:00", "2026-01-01T00:00:00.5+14:00"])
 ENTRIES = st.lists(
-    _maybe(
-        id=WORD, state=st.sampled_from(["Intent", "Done", "done"]), at=TIMES, epoch=WHOLE, endedAt=TIMES
-    ).map(lambda part: ENTRY | part),
+    _maybe(id=WORD, state=st.sampled_from(["Intent", "Done", "done"]), at=TIMES, epoch=WHOLE).map(
+        lambda part: ENTRY | part
+    ),
     max_size=3,
 )
-LEDGERS = _maybe(
-    epoch=WHOLE, holder=TEXT, entries=ENTRIES, cooldownUntil=TIMES, memory=st.just({"a": [1]})
-).map(lambda part: {"workload": WORKLOAD} | part)
+LEDGERS = _maybe(epoch=WHOLE, entries=ENTRIES, entriesTotal=WHOLE, memory=st.just({"a": [1]})).map(
+    lambda part: {"workload": WORKLOAD} | part
+)
 
 
 def _assert_agreed(kind: Kind, document: dict[str, Any]) -> bool:

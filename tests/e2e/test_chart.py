@@ -26,7 +26,6 @@ ALL_ON: Values = {
         "journal": {"ageMax": "3d", "bytesMax": "128Mi"},
         "disruption": {"clusterMax": 4},
         "intervals": {"rotation": "1m"},
-        "compat": {"mode": "Enforce", "crane": "off"},
         "stopSeconds": 44.5,
     },
     "rotation": {"evict": True},

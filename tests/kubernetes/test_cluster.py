@@ -15,6 +15,7 @@ from equipoise.adapters.kubernetes import (
     Unreachable,
     list_raw,
 )
+from equipoise.adapters.kubernetes.cluster import AGE_MAX_SECONDS
 from equipoise.model.references import WorkloadRef
 from equipoise.ports import Cluster
 from tests.kubernetes.modelserver import ModelServer
@@ -122,6 +123,25 @@ def test_a_cluster_is_seen_from_caches() -> None:
             assert cluster.warnings == ()
         finally:
             assert cluster.stop()
+
+
+def test_a_cache_that_was_cut_off_is_no_longer_believed() -> None:
+    """Beyond a few silences of a watch what it holds may be anything: unknown, not old."""
+    clock = Time()
+    with playing(script) as player, session(player.url, world=clock.world()) as client:
+        cluster = CachedCluster(client)
+        cluster.start()
+        try:
+            assert cluster.wait_until_synced(20)
+        finally:
+            assert cluster.stop()
+        clock.now += AGE_MAX_SECONDS - 1
+        assert len(cluster.pods()) == 2
+        clock.now += 2
+        with pytest.raises(Unreachable, match="the pods are unknown: the API server last told of them"):
+            cluster.pods()
+        with pytest.raises(Unreachable, match="the deployments are unknown"):
+            cluster.workloads()
 
 
 def test_long_lists_come_in_pages() -> None:

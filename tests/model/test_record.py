@@ -68,9 +68,10 @@ def test_a_hold_moves_every_action_and_takes_the_reason(decision: Decision, code
         return
     assert held.actions == ()
     assert [part.action for part in held.held] == [
-        *(part.action for part in decision.held),
         *decision.actions,
+        *(part.action for part in decision.held),
     ]
+    assert held.held[0].reason is held.reason.code
     assert held.reason.code is code
     assert held.reason.numbers == decision.reason.numbers | {"until": 3}
 

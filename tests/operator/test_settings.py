@@ -54,9 +54,9 @@ def test_set_wins_over_every_flag() -> None:
 def test_the_environment_names_the_file(tmp_path: Path) -> None:
     """EQUIPOISE_CONFIG stands in for --config."""
     file = tmp_path / "operator.yaml"
-    file.write_text("intervals: {rotation: 5m}\ncompat: {crane: on}\nlease:\n")
+    file.write_text("intervals: {rotation: 5m}\nlogs: {level: debug}\nlease:\n")
     settings = effective(None, {"EQUIPOISE_CONFIG": str(file)}, {}).settings
-    assert (settings.intervals.rotation_seconds, settings.compat.crane) == (300, "on")
+    assert (settings.intervals.rotation_seconds, settings.logs.level) == (300, "debug")
 
 
 def test_lists_and_maps_can_come_from_a_variable() -> None:
@@ -91,7 +91,6 @@ BAD_FILES = [
     ("journal: {bytesMax: 5}", "journal.bytesMax: expected greater than or equal to 1048576"),
     ("journal: {bytesMax: lots}", "journal.bytesMax: "),
     ("logs: {level: loud}", "logs.level: expected 'debug', 'info', 'warning' or 'error', got 'loud'"),
-    ("compat: {mode: Yes please}", "compat.mode: expected 'Preview' or 'Enforce'"),
     ("disruption: {clusterMax: -1}", "disruption.clusterMax: expected greater than or equal to 0, got -1"),
     ("namespaces: [shop, 'Not A Name']", "namespaces[1]: "),
     ("lease: {name: a", "expected one YAML document"),
@@ -204,12 +203,12 @@ def test_no_secret_is_in_a_refusal(tmp_path: Path, text: str) -> None:
 def test_config_prints_a_file_that_can_be_used_again(tmp_path: Path) -> None:
     """YAML with the origin of each value in a comment; reading it back changes nothing."""
     first = equipoise(
-        "config", "--set", "compat.crane=on", "-n", "shop", environment={"EQUIPOISE_STOP_SECONDS": "7"}
+        "config", "--set", "logs.level=debug", "-n", "shop", environment={"EQUIPOISE_STOP_SECONDS": "7"}
     )
     assert first.returncode == 0
     lines = dict(line.split(" # from ") for line in first.stdout.splitlines() if "#" in line)
     origins = {key.strip().partition(":")[0]: origin for key, origin in lines.items()}
-    assert origins["crane"] == "--set"
+    assert origins["level"] == "--set"
     assert origins["namespaces"] == "--namespace"
     assert origins["stopSeconds"] == "EQUIPOISE_STOP_SECONDS"
     assert origins["clusterMax"] == "default"

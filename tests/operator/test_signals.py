@@ -79,7 +79,7 @@ def test_a_cycle_that_hangs_does_not_hold_the_process() -> None:
         out, err = process.communicate(timeout=WAIT_SECONDS)
         took_seconds = time.monotonic() - began
     assert process.returncode == 0
-    assert took_seconds < 10
+    assert took_seconds < WAIT_SECONDS
     assert "stop lease" not in out
     assert "did not end in time" in err
 
@@ -88,9 +88,12 @@ def test_a_second_signal_ends_it_at_once() -> None:
     """For whoever can't wait."""
     with _operator("stuck", "3600") as process:
         _line(process, "cycle")
-        process.terminate()
-        time.sleep(0.2)
-        process.terminate()
+        until = time.monotonic() + WAIT_SECONDS
+        # Two signals at once may arrive as one, so it is told again until it has heard a second.
+        while process.poll() is None and time.monotonic() < until:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.2)
         process.communicate(timeout=WAIT_SECONDS)
     assert process.returncode == 128 + signal.SIGTERM
 

@@ -83,12 +83,9 @@ def loop_in(world: World, policies: Policies, **changes: Any) -> RotationLoop:
         "journal": Diary(),
         "is_acting": True,
         "new_id": lambda _: f"id-{next(numbers)}",
+        "cluster": world.cluster,
+        "metrics": world.metrics,
+        "store": world.store,
+        "actuator": world.actuator,
     }
-    return RotationLoop(
-        cluster=world.cluster,
-        metrics=world.metrics,
-        policies=policies,
-        store=world.store,
-        actuator=world.actuator,
-        **(options | changes),
-    )
+    return RotationLoop(policies=policies, **(options | changes))

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from equipoise.model.decision import Record
+from equipoise.model.errors import WorldFailed
 from equipoise.model.ledger import EntryState, Ledger
 from equipoise.model.reason import Code
 from equipoise.model.references import StoreKey
+from equipoise.ports import CpuUsage
 from equipoise.rotation.cycle import RotationLoop
 from equipoise.rotation.policy import RotationPolicyStatus
 from equipoise.rotation.record import redecide
@@ -153,7 +155,7 @@ def test_an_old_leader_that_wakes_up_does_nothing() -> None:
     assert _evicted(scene) == []
 
 
-def test_an_hour_has_four_rotations_and_each_rests_fifteen_minutes() -> None:
+def test_an_hour_has_four_rotations_and_each_rests_as_long_as_was_asked() -> None:
     """Over two hours of futile rotation, evictions keep to the budget; the PDB is never broken."""
     scene = six_pods(3)
     loop = loop_in(scene.world, Policies(ENFORCE | {"cooldown": "5m"}))
@@ -200,6 +202,17 @@ def test_a_policy_acts_in_its_own_namespace_only() -> None:
     policies = Policies(ENFORCE, namespace="other")
     assert loop_in(scene.world, policies).cycle(scene.world.now).decisions == []
     assert policies.status()["workloads"] == 0
+    (condition,) = policies.status()["conditions"]
+    assert (condition["status"], condition["reason"]) == ("False", "NoWorkload")
+    assert condition["message"].startswith("spec.targetRef: expected a workload")
+
+
+def test_a_kind_of_another_group_is_another_kind() -> None:
+    """A Deployment of somebody's own API is not the one of apps."""
+    scene = six_pods(1)
+    target = {"apiVersion": "example.com/v1", "kind": "Deployment", "name": "web"}
+    policies = Policies({"targetRef": target})
+    assert loop_in(scene.world, policies).cycle(scene.world.now).decisions == []
 
 
 def test_every_record_of_a_cycle_decides_the_same_again() -> None:
@@ -213,3 +226,31 @@ def test_every_record_of_a_cycle_decides_the_same_again() -> None:
     assert len(diary.records) == 4
     for kept in diary.records:
         assert redecide(Record.from_json(kept.to_json())) == kept.decision
+
+
+class Silent:
+    """A source of metrics that does not answer."""
+
+    def cpu_usage(self, *_: object) -> CpuUsage:
+        raise WorldFailed("no answer")
+
+    def scalar(self, *_: object) -> float | None:
+        raise WorldFailed("no answer")
+
+
+def test_a_silent_source_of_metrics_means_unknown_and_is_said() -> None:
+    """The cycle goes on, every decision says what is missing, and the workload is told when it changes."""
+    scene, policies = six_pods(1), Policies(ENFORCE | {"mode": "Preview"})
+    beats: list[int] = []
+    loop = loop_in(scene.world, policies, beat=lambda: beats.append(1))
+    loop.cycle(scene.world.now)
+    assert scene.world.actuator.events == []
+    loop.metrics = Silent()
+    report = loop.cycle(scene.world.now)
+    (decision,) = report.decisions
+    assert decision.reason.code is Code.METRICS_INCOMPLETE
+    assert decision.reason.numbers["pods_unknown"] == 6
+    assert report.warnings == ["the usage over 300 s is unknown: no answer"]
+    assert policies.status()["lastDecision"]["reason"] == "MetricsIncomplete"
+    assert [event.reason for event in scene.world.actuator.events] == ["MetricsIncomplete"]
+    assert len(beats) >= 4

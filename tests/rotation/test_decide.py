@@ -56,6 +56,15 @@ def test_an_improvement_of_exactly_the_minimum_is_not_enough() -> None:
     assert decide(lower, world(*pods, metric=metric)).reason.code is Code.ROTATE
 
 
+@pytest.mark.parametrize("cores", [0.1, 0.3, 0.7, 1.1, 2.3])
+def test_the_noise_of_equal_pods_is_no_improvement(cores: float) -> None:
+    """Also where any improvement would do."""
+    policy = RotationPolicy.model_validate({"minimumImprovementPercent": 0, "toleranceMultiplier": 0.01})
+    for count in range(3, 12):
+        equal = [pod(f"p{number}", cores) for number in range(count)]
+        assert decide(policy, world(*equal)).reason.code is Code.INSUFFICIENT_IMPROVEMENT
+
+
 def test_hot_and_cold_never_share_a_pod_and_k_is_never_shrunk() -> None:
     """Three pods and K of two: two are busiest, so one is left to be cold."""
     decision = decide(POLICY, world(pod("a", 1.2), pod("b", 1.1), pod("c", 0.1)))

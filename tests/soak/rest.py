@@ -172,7 +172,7 @@ def _entry(before: Moment, after: Moment, policies: int, minutes: float) -> str:
     rows = [
         ("API writes a minute", f"{sum(kinds.values()) / minutes:.1f} ({told})"),
         ("API reads and watches opened a minute", f"{(after.reads - before.reads) / minutes:.1f}"),
-        ("journal bytes a minute", f"{(after.journal_bytes - before.journal_bytes) / minutes:.0f}"),
+        ("journal, bytes", f"{before.journal_bytes} at the start, {after.journal_bytes} at the end"),
         ("CPU, share of a core", f"{cpu / (minutes * 60):.1%}"),
         ("RSS, MiB", f"{before.rss_mib:.0f} at the start, {after.rss_mib:.0f} at the end"),
     ]

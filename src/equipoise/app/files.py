@@ -26,6 +26,7 @@ def read_yaml(path: str) -> Any:
 
 
 def read_text(path: str) -> str:
+    """Read a file of UTF-8 text; `-` is standard input."""
     try:
         if path == "-":
             return sys.stdin.read(SIZE_MAX_BYTES)

@@ -1,4 +1,4 @@
-"""Settings from `--set` and from the environment variables of the seeds' tools."""
+"""Settings from `--set` and from the environment variables of the earlier rebalancer."""
 
 import os
 from collections.abc import Mapping, Sequence

@@ -44,7 +44,8 @@ class Fence:
             stored = self.store.read(key)
             ledger = Ledger.from_data(stored.data).with_intent(entry)
             self.store.write(key, ledger.to_data(), stored.version)
-        except (StoreConflict, Fenced) as error:
+        except (StoreConflict, Fenced, WorldFailed) as error:
+            # Without a written intent nothing is sent, so this is certain: it did not happen.
             return Outcome(action, "Fenced", str(error))
         self.passed("intent")
         if self.leadership.epoch() != entry.epoch:

@@ -42,12 +42,12 @@ class Decision(msgspec.Struct, frozen=True):
         """Keep the actions back for this reason, but for the first few.
 
         When none is left, the guard's reason becomes the decision's; a decision without actions stays as
-        it is.
+        it is. What is held stays in the order of execution, so the first of it has that reason too.
         """
         if len(self.actions) <= after:
             return self
         kept, back = self.actions[:after], self.actions[after:]
-        held = self.held + tuple(Held(action, reason.code, reason.sentence) for action in back)
+        held = tuple(Held(action, reason.code, reason.sentence) for action in back) + self.held
         why = self.reason
         if not kept:
             why = Reason(reason.code, reason.sentence, self.reason.numbers | reason.numbers)

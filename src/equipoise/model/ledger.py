@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from equipoise.model.errors import WorldFailed
+
 ENTRIES_MAX = 200
 AGE_MAX_SECONDS = 86_400.0
 INTENT_MAX_SECONDS = 120.0
@@ -51,15 +53,22 @@ class Ledger(msgspec.Struct, frozen=True):
 
     epoch: int = 0
     entries: tuple[Entry, ...] = ()
+    entries_total: int = msgspec.field(default=0, name="entriesTotal")
+    """How many there have ever been."""
+    memory: dict[str, Any] = {}
+    """What the balancers carry over, by balancer; kept as it is found."""
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> "Ledger":
-        """Read what a store holds; an absent ledger is an empty one."""
-        entries = [
-            dict(entry) | {"at": datetime.fromisoformat(entry["at"]).timestamp()}
-            for entry in data.get("entries", ())
-        ]
-        return msgspec.convert(dict(data) | {"entries": entries}, type=cls)
+        """Read what a store holds; an absent ledger is an empty one, and one we can't read is unknown."""
+        try:
+            entries = [
+                dict(entry) | {"at": datetime.fromisoformat(entry["at"]).timestamp()}
+                for entry in data.get("entries", ())
+            ]
+            return msgspec.convert(dict(data) | {"entries": entries}, type=cls)
+        except (ValueError, TypeError, KeyError) as error:
+            raise WorldFailed(f"a ledger that cannot be read: {error}") from error
 
     def to_data(self) -> dict[str, Any]:
         """Give what a store keeps."""
@@ -73,7 +82,9 @@ class Ledger(msgspec.Struct, frozen=True):
         if entry.epoch < self.epoch:
             raise Fenced(f"the ledger was written in epoch {self.epoch}, and we are of epoch {entry.epoch}")
         kept = [old for old in self.entries if old.at > entry.at - AGE_MAX_SECONDS][-(ENTRIES_MAX - 1) :]
-        return Ledger(entry.epoch, (*kept, entry))
+        return msgspec.structs.replace(
+            self, epoch=entry.epoch, entries=(*kept, entry), entries_total=self.entries_total + 1
+        )
 
     def settled(self, entry_id: str, state: EntryState) -> "Ledger":
         """Write down what came of an intent; an entry that has gone stays gone."""
@@ -81,7 +92,7 @@ class Ledger(msgspec.Struct, frozen=True):
             msgspec.structs.replace(entry, state=state) if entry.id == entry_id else entry
             for entry in self.entries
         )
-        return Ledger(self.epoch, entries)
+        return msgspec.structs.replace(self, entries=entries)
 
     def reconciled(self, alive: Collection[str], at: float) -> "Ledger":
         """Give every old intent the outcome that the world shows: `alive` are the UIDs that still run.
@@ -90,11 +101,11 @@ class Ledger(msgspec.Struct, frozen=True):
         no request is under way for so long.
         """
         entries = tuple(_reconciled(entry, alive, at) for entry in self.entries)
-        return self if entries == self.entries else Ledger(self.epoch, entries)
+        return self if entries == self.entries else msgspec.structs.replace(self, entries=entries)
 
-    def intents(self) -> Iterator[Entry]:
-        """Give what has no outcome yet."""
-        return (entry for entry in self.entries if entry.state is EntryState.INTENT)
+    def sent(self) -> frozenset[str]:
+        """Give the UIDs of pods that were sent away, or may have been: one still seen is about to go."""
+        return frozenset(entry.uid for entry in self.entries if entry.state is not EntryState.FAILED)
 
     def rounds_since(self, at: float, balancer: str) -> int:
         """Count this balancer's rounds that began after a moment, but for those that surely did nothing."""

@@ -1,6 +1,7 @@
 """Which policy looks after which workload. A policy acts in its own namespace only."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 from pydantic import ValidationError
@@ -11,6 +12,13 @@ from equipoise.model.references import ObjectRef, WorkloadRef
 from equipoise.model.validation import explain
 from equipoise.ports import PolicyObject
 from equipoise.rotation.policy import RotationPolicy, RotationPolicySpec
+
+
+class Refusal(NamedTuple):
+    """Why a policy is not followed, or not in full: the condition's reason and message."""
+
+    code: str
+    sentence: str
 
 
 class Assigned(msgspec.Struct, frozen=True):
@@ -24,7 +32,7 @@ class Assigned(msgspec.Struct, frozen=True):
 
 def assign(
     policies: Iterable[PolicyObject], workloads: Sequence[Workload]
-) -> tuple[list[Assigned], Mapping[ObjectRef, str]]:
+) -> tuple[list[Assigned], Mapping[ObjectRef, Refusal]]:
     """Give each workload to one policy, and say which policies can't be followed.
 
     Two policies that want the same workload would fight: the first by name has it.
@@ -33,27 +41,40 @@ def assign(
     for workload in workloads:
         by_namespace.setdefault(workload.ref.namespace, []).append(workload)
     assigned: dict[WorkloadRef, Assigned] = {}
-    refused: dict[ObjectRef, str] = {}
+    refused: dict[ObjectRef, Refusal] = {}
     for policy in sorted(policies, key=lambda policy: (policy.ref.namespace, policy.ref.name)):
         try:
             spec = RotationPolicySpec.model_validate(policy.spec)
         except ValidationError as error:
-            refused[policy.ref] = f"spec.{explain(error)}"
+            refused[policy.ref] = Refusal("InvalidSpec", f"spec.{explain(error)}")
             continue
         wanted = [each for each in by_namespace.get(policy.ref.namespace, ()) if _is_wanted(spec, each)]
+        if not wanted:
+            refused[policy.ref] = _nothing_there(spec)
         for workload in wanted:
             holder = assigned.get(workload.ref)
             if holder is None:
                 assigned[workload.ref] = Assigned(policy.ref, spec.settings, spec.mode, workload)
             else:
-                refused[policy.ref] = f"{workload.ref} is looked after by policy {holder.source.name} already"
+                sentence = f"{workload.ref} is looked after by policy {holder.source.name} already"
+                refused[policy.ref] = Refusal("Conflict", sentence)
     return list(assigned.values()), refused
+
+
+def _nothing_there(spec: RotationPolicySpec) -> Refusal:
+    """Say that a policy is for nothing, by the path of the field that says so."""
+    if spec.target_ref is None:
+        return Refusal("NoWorkload", "spec.selector: expected the labels of a workload in this namespace")
+    target = spec.target_ref
+    wanted = f"{target.kind} {target.name} of {target.api_version}"
+    return Refusal("NoWorkload", f"spec.targetRef: expected a workload in this namespace, found no {wanted}")
 
 
 def _is_wanted(spec: RotationPolicySpec, workload: Workload) -> bool:
     if spec.target_ref is not None:
         target = spec.target_ref
-        return (target.kind, target.name) == (workload.ref.kind, workload.ref.name)
+        group = target.api_version.rpartition("/")[0]
+        return (group, target.kind, target.name) == (workload.ref.group, workload.ref.kind, workload.ref.name)
     assert spec.selector is not None, "a policy has a target or a selector"
     if workload.ref.kind == "StatefulSet" and not spec.includes_stateful_sets:
         return False

@@ -34,7 +34,7 @@ from equipoise.ports import (
     Store,
     StoreConflict,
 )
-from equipoise.rotation.assignment import Assigned, assign
+from equipoise.rotation.assignment import Assigned, Refusal, assign
 from equipoise.rotation.decide import decide_all
 from equipoise.rotation.loop import (
     Usage,
@@ -50,6 +50,8 @@ from equipoise.rotation.record import record
 from equipoise.rotation.status import next_status
 
 BALANCER = "rotation"
+MAYBE_GONE = frozenset({"Accepted", "Unknown"})
+"""Results after which a pod counts as away, whatever the last look at the cluster showed."""
 
 Batch = Sequence[tuple[RotationPolicy, Observation]]
 
@@ -65,21 +67,25 @@ class Seen:
     usage: Mapping[float, Usage]
     """By metrics window."""
     warnings: Sequence[str]
+    away: set[str]
+    """The UIDs of all pods that are away now, whoever caused it; what this cycle sends away comes on top."""
 
-    def disturbed(self, workload: WorkloadRef, ledger: Ledger) -> int:
-        """Count pods that are away now, whoever caused it, and those that we mean to send away."""
-        pods = self.pods.get(workload, ())
-        away = {pod.uid for pod in pods if is_away(pod)}
-        meant = {entry.uid for entry in ledger.intents()} & {pod.uid for pod in pods}
-        return len(away | meant)
+    def disturbed(self, workload: Workload, ledger: Ledger) -> int:
+        """Count pods that are away now, that we sent or mean to send away, and that are missing."""
+        pods = [pod for pod in self.pods.get(workload.ref, ()) if pod.phase not in FINISHED]
+        sent = ledger.sent()
+        disturbed = sum(pod.uid in self.away or pod.uid in sent for pod in pods)
+        return disturbed + max(0, workload.replicas_wanted - len(pods))
 
-    def disturbed_everywhere(self) -> int:
-        """Count the pods of all workloads that are away now."""
-        return sum(is_away(pod) for pods in self.pods.values() for pod in pods)
+
+FINISHED = frozenset({"Succeeded", "Failed"})
+"""Phases of pods that are over: they were replaced, and only their objects are left."""
 
 
 def is_away(pod: Pod) -> bool:
     """Whether a pod serves nobody now, or is about to go."""
+    if pod.phase in FINISHED:
+        return False
     return pod.deletion_at is not None or pod.is_disruption_target or not pod.is_ready
 
 
@@ -103,6 +109,8 @@ class RotationLoop:
     """Whether `Enforce` means it. Without, every policy is a preview."""
     decide_batch: Callable[[Batch], list[Decision]] = field(default=decide_all)
     """Where a batch is decided: here, or in a process of its own."""
+    beat: Callable[[], object] = field(default=str)
+    """Says from inside a long cycle that it still gets on."""
     passed: Callable[[str], object] = field(default=str)
     name: str = BALANCER
 
@@ -118,17 +126,18 @@ class RotationLoop:
         asked = [(item.policy, each) for item, each in zip(assigned, observations, strict=True)]
         decided = zip(assigned, observations, self.decide_batch(asked), strict=True)
         results = [self._turn(item, observation, decision, seen) for item, observation, decision in decided]
-        self._say(policies, refused, [(item, decision) for item, decision, _ in results], at)
+        unsaid = self._say(policies, refused, [(item, decision) for item, decision, _ in results], at)
         return CycleReport(
             [decision for _, decision, _ in results],
             [outcome for _, _, outcomes in results for outcome in outcomes],
-            seen.warnings,
+            [*seen.warnings, *unsaid],
         )
 
     def _see(self, assigned: Sequence[Assigned], at: float) -> Seen:
         workloads = [item.workload for item in assigned]
         pods = pods_by_workload(workloads, self.cluster.pods())
-        usage, warnings = {}, []
+        usage: dict[float, Usage] = {}
+        warnings: list[str] = []
         for window in sorted({item.policy.metrics_window_seconds for item in assigned}):
             names: dict[str, list[str]] = {}
             for item in assigned:
@@ -136,23 +145,33 @@ class RotationLoop:
                     names.setdefault(item.workload.ref.namespace, []).extend(
                         pod.name for pod in pods[item.workload.ref]
                     )
-            answer = self.metrics.cpu_usage(names, at, window)
+            self.beat()
+            try:
+                answer = self.metrics.cpu_usage(names, at, window)
+            except WorldFailed as error:
+                # Unknown, not zero: every decision of this window says that its metrics are incomplete.
+                warnings.append(f"the usage over {window:g} s is unknown: {error}")
+                usage[window] = {}
+                continue
             warnings += [f"{answer.source}: {warning}" for warning in answer.warnings]
             usage[window] = fresh_usage(answer, at)
-        return Seen(at, pods, hpas_by_workload(self.cluster.hpas()), self.cluster.pdbs(), usage, warnings)
+        hpas, pdbs = hpas_by_workload(self.cluster.hpas()), self.cluster.pdbs()
+        away = {pod.uid for group in pods.values() for pod in group if is_away(pod)}
+        return Seen(at, pods, hpas, pdbs, usage, warnings, away)
 
     def _turn(
         self, item: Assigned, observation: Observation, decision: Decision, seen: Seen
     ) -> tuple[Assigned, Decision, list[Outcome]]:
         """Guard one decision, act on what is left, and write it all down."""
+        self.beat()
         key = StoreKey("ledger", item.workload.ref)
         guarded = decision
         if decision.actions:
-            ledger = self._ledger(key, seen)
-            guarded = self._guard(item, decision, ledger, seen)
-        outcomes = (
-            self._act(item, guarded, key, seen.at) if item.mode is Mode.ENFORCE and self.is_acting else []
-        )
+            try:
+                guarded = self._guard(item, decision, self._ledger(key, seen), seen)
+            except WorldFailed as error:
+                guarded = decision.hold(_unknown_ledger(error))
+        outcomes = self._act(item, guarded, key, seen) if item.mode is Mode.ENFORCE and self.is_acting else []
         written = record(
             item.policy, observation, {}, guarded, seen.at, self.new_id(seen.at), tuple(outcomes)
         )
@@ -187,27 +206,34 @@ class RotationLoop:
         (decision,) = hold_for_lag(policy, self.metrics, at, decision)
         decision = _held_by_pdbs(decision, seen.pods[item.workload.ref], seen.pdbs)
         room, reason = room_for_disruption(
-            seen.disturbed(item.workload.ref, ledger),
+            seen.disturbed(item.workload, ledger),
             policy.unavailable_pods_max,
-            seen.disturbed_everywhere(),
+            len(seen.away),
             self.disturbed_in_cluster_max,
         )
         return decision.hold(reason, room)
 
-    def _act(self, item: Assigned, decision: Decision, key: StoreKey, at: float) -> list[Outcome]:
-        """Evict one pod after the other, each through the fence; stop at the first that does not go."""
-        epoch = self.leadership.epoch()
+    def _act(self, item: Assigned, decision: Decision, key: StoreKey, seen: Seen) -> list[Outcome]:
+        """Evict one pod after the other, each through the fence; stop at the first that does not go.
+
+        Whether somebody said stop is asked again before each: an eviction before it may have taken long.
+        """
+        at, epoch = seen.at, self.leadership.epoch()
         outcomes: list[Outcome] = []
         if epoch is None:
             return outcomes
         fence = Fence(self.store, self.leadership, self.actuator, self.passed)
         this_round = self.new_id(at)
         for action in decision.actions:
+            if outcomes and held_by_pause(self.pauses, item.workload.ref.namespace) is not None:
+                break
             entry = Entry(
                 self.new_id(at), this_round, BALANCER, "EvictPod", action.pod, action.uid, round(at, 3), epoch
             )
             outcome = self._evict(fence, action, key, entry)
             outcomes.append(outcome)
+            if outcome.result in MAYBE_GONE:
+                seen.away.add(action.uid)
             self._tell(item.workload, outcome, decision)
             if outcome.result != "Accepted":
                 break
@@ -221,29 +247,58 @@ class RotationLoop:
             return Outcome(action, "Unknown", str(error))
 
     def _tell(self, workload: Workload, outcome: Outcome, decision: Decision) -> None:
-        ref = workload.ref
-        about = ObjectRef(ref.api_version, ref.kind, ref.namespace, ref.name, workload.uid)
         sentence = f"Eviction of {outcome.action.pod}: {outcome.result}. {decision.reason.sentence}"
         is_good = outcome.result == "Accepted"
-        self.actuator.record_event(about, decision.reason.code.value, sentence, is_warning=not is_good)
+        code = decision.reason.code.value
+        self.actuator.record_event(_about(workload), code, sentence, is_warning=not is_good)
+
+    def _tell_changes(self, policy: PolicyObject, decisions: Sequence[tuple[Workload, Decision]]) -> None:
+        """Attach the new reason to each workload whose reason changed; the first reason is no news."""
+        before = {entry.get("subject"): entry.get("reason") for entry in policy.status.get("decisions", ())}
+        for workload, decision in decisions:
+            code = decision.reason.code.value
+            if before.get(decision.subject, code) != code:
+                self.actuator.record_event(_about(workload), code, decision.reason.sentence)
 
     def _say(
         self,
         policies: Sequence[PolicyObject],
-        refused: Mapping[ObjectRef, str],
+        refused: Mapping[ObjectRef, Refusal],
         decided: Collection[tuple[Assigned, Decision]],
         at: float,
-    ) -> None:
-        """Write the status of each policy whose reasons changed; the next cycle tries a lost race again."""
+    ) -> list[str]:
+        """Write the status of each policy whose reasons changed, and tell what could not be written.
+
+        A lost race is no trouble: the next cycle tries again.
+        """
+        by_policy: dict[ObjectRef, list[tuple[Workload, Decision]]] = {}
+        for item, decision in decided:
+            by_policy.setdefault(item.source, []).append((item.workload, decision))
+        unsaid: list[str] = []
         for policy in policies:
-            decisions = [decision for item, decision in decided if item.source == policy.ref]
-            status = next_status(policy, decisions, refused.get(policy.ref), at, is_acting=self.is_acting)
+            ref = policy.ref
+            decisions = [decision for _, decision in by_policy.get(ref, ())]
+            status = next_status(policy, decisions, refused.get(ref), at, is_acting=self.is_acting)
             if status is None:
                 continue
             try:
                 self.policies.write_status(policy, status)
-            except (StoreConflict, WorldFailed):
+                self._tell_changes(policy, by_policy.get(ref, ()))
+            except StoreConflict:
                 continue
+            except WorldFailed as error:
+                unsaid.append(f"the status of {ref.kind} {ref.namespace}/{ref.name} was not written: {error}")
+        return unsaid
+
+
+def _about(workload: Workload) -> ObjectRef:
+    ref = workload.ref
+    return ObjectRef(ref.api_version, ref.kind, ref.namespace, ref.name, workload.uid)
+
+
+def _unknown_ledger(error: WorldFailed) -> Reason:
+    """Hold what is wanted while nobody can say what was done before; other workloads go on."""
+    return Reason(Code.HELD_BY_BUDGET, f"What was done to this workload before is unknown: {error}.")
 
 
 def _observe(item: Assigned, seen: Seen) -> Observation:

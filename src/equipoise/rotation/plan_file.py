@@ -13,7 +13,9 @@ from equipoise.model.validation import merged, validated
 from equipoise.rotation.observation import HpaSeen, Observation, PodLoad
 from equipoise.rotation.policy import RotationPolicy
 
-Cores = Annotated[float, BeforeValidator(parse_cores)]
+CORES_MAX = 1e12
+"""More is a mistake, and its sums would leave the floats."""
+Cores = Annotated[float, BeforeValidator(parse_cores), Field(le=CORES_MAX)]
 
 
 class _Part(BaseModel):

@@ -214,4 +214,4 @@ ENVIRONMENT = {
     "KAFKA_LAG_THRESHOLD": ("kafkaLag", "threshold"),
     "KAFKA_LAG_QUERY": ("kafkaLag", "query"),
 }
-"""The variables of the seed's tool, and the setting that each one gives."""
+"""The variables of the earlier rebalancer, and the setting that each one gives."""

@@ -69,7 +69,9 @@ def redecide(recorded: Record) -> Decision:
     """Decide again from what is recorded; what the guards were told is in the record too."""
     policy, seen = inputs(recorded)
     decision = decide(policy, seen)
-    for (code, sentence), parts in groupby(recorded.decision.held, key=attrgetter("reason", "sentence")):
+    # The last of what is held was held first: each guard leaves the actions at the front.
+    held = reversed(recorded.decision.held)
+    for (code, sentence), parts in groupby(held, key=attrgetter("reason", "sentence")):
         reason = _reason(policy, decision, recorded.decision.reason, Reason(code, sentence))
         if reason is not None:
             decision = decision.hold(reason, max(0, len(decision.actions) - len(list(parts))))

@@ -7,12 +7,18 @@ from typing import Any
 from equipoise.model.decision import Decision
 from equipoise.model.reason import Code
 from equipoise.ports import PolicyObject
+from equipoise.rotation.assignment import Refusal
 
 DECISIONS_MAX = 200
 
 
 def next_status(
-    policy: PolicyObject, decisions: Sequence[Decision], refusal: str | None, at: float, *, is_acting: bool
+    policy: PolicyObject,
+    decisions: Sequence[Decision],
+    refusal: Refusal | None,
+    at: float,
+    *,
+    is_acting: bool,
 ) -> dict[str, Any] | None:
     """Give the new status, or None when the old one still says the same."""
     now = datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
@@ -36,10 +42,9 @@ def next_status(
     return status
 
 
-def _ready(policy: PolicyObject, refusal: str | None, *, is_acting: bool) -> dict[str, Any]:
+def _ready(policy: PolicyObject, refusal: Refusal | None, *, is_acting: bool) -> dict[str, Any]:
     if refusal is not None:
-        code = "InvalidSpec" if refusal.startswith("spec.") else "Conflict"
-        return _condition("False", code, refusal, policy.generation)
+        return _condition("False", refusal.code, refusal.sentence, policy.generation)
     if policy.spec.get("mode") == "Enforce" and not is_acting:
         sentence = "This operator only previews; nothing is evicted for this policy."
         return _condition("True", "PreviewOnly", sentence, policy.generation)

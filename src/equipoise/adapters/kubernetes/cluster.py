@@ -83,8 +83,16 @@ class KubernetesCluster:
         return list_kind(self.client, PDBS, namespace, decoder=self.decoder).records
 
 
+AGE_MAX_SECONDS = 300.0
+"""Three silences of a healthy watch and some: what is older may be anything by now."""
+
+
 class CachedCluster:
-    """Answers from reflectors. Before they have synced, it says so instead of showing an empty cluster."""
+    """Answers from reflectors.
+
+    Before they have synced, and when one was cut off for long, it says so instead of showing an empty or an
+    old cluster.
+    """
 
     def __init__(
         self, client: Client, *, namespace: str | None = None, timings: Timings | None = None
@@ -129,6 +137,19 @@ class CachedCluster:
         now = self._monotonic()
         return max(reflector.last_contact_age_seconds(now) for reflector in self.reflectors)
 
+    def _current(self, reflector: Reflector[Any]) -> Reflector[Any]:
+        """Give a reflector whose cache shows the present, or say why it does not."""
+        why = f": {reflector.last_error}" if reflector.last_error else ""
+        if not reflector.synced.is_set():
+            raise Unreachable(f"the {reflector.kind.plural} have not been listed yet{why}")
+        age_seconds = reflector.last_contact_age_seconds(self._monotonic())
+        if age_seconds > AGE_MAX_SECONDS:
+            raise Unreachable(
+                f"the {reflector.kind.plural} are unknown: the API server last told of them "
+                f"{age_seconds:.0f} s ago, expected at most {AGE_MAX_SECONDS:g} s{why}"
+            )
+        return reflector
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """What could not be read in the present state."""
@@ -136,16 +157,18 @@ class CachedCluster:
 
     def pods(self, namespace: str | None = None) -> Sequence[Pod]:
         """Give the pods."""
-        return _synced(self._pods).cache.records(namespace)
+        return self._current(self._pods).cache.records(namespace)
 
     def nodes(self) -> Sequence[Node]:
         """Give the nodes."""
-        return _synced(self._nodes).cache.records()
+        return self._current(self._nodes).cache.records()
 
     def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
         """Give the Deployments, StatefulSets and ReplicaSets without an owner."""
         return [
-            w for reflector in self._workloads.values() for w in _synced(reflector).cache.records(namespace)
+            w
+            for reflector in self._workloads.values()
+            for w in self._current(reflector).cache.records(namespace)
         ]
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
@@ -153,19 +176,12 @@ class CachedCluster:
         reflector = self._workloads.get(ref.kind) if ref.group == "apps" else None
         if reflector is None:
             return self._direct.workload(ref)
-        return _synced(reflector).cache.get(ref.namespace, ref.name)
+        return self._current(reflector).cache.get(ref.namespace, ref.name)
 
     def hpas(self, namespace: str | None = None) -> Sequence[Hpa]:
         """Give the HorizontalPodAutoscalers."""
-        return _synced(self._hpas).cache.records(namespace)
+        return self._current(self._hpas).cache.records(namespace)
 
     def pdbs(self, namespace: str | None = None) -> Sequence[Pdb]:
         """Give the PodDisruptionBudgets."""
-        return _synced(self._pdbs).cache.records(namespace)
-
-
-def _synced(reflector: Reflector[Any]) -> Reflector[Any]:
-    if not reflector.synced.is_set():
-        why = f": {reflector.last_error}" if reflector.last_error else ""
-        raise Unreachable(f"the {reflector.kind.plural} have not been listed yet{why}")
-    return reflector
+        return self._current(self._pdbs).cache.records(namespace)

@@ -39,13 +39,11 @@ def list_kind(
     decoder: Decoder | None = None,
     params: Parameters | None = None,
     page_size: int = PAGE_SIZE,
-    on_page: Callable[[], object] = lambda: None,
 ) -> Listing[R]:
     """List a kind into records."""
     turner = decoder or Decoder()
 
     def turn(page: Page[Any]) -> Iterable[R]:
-        on_page()
         return (record for raw in page.items or () if (record := kind.turn(turner, raw)) is not None)
 
     return _list(client, kind.path(namespace), kind.decode_page, turn, params, page_size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -39,8 +39,10 @@ class KubernetesPolicies:
         version: str,
         name: str,
         plural: str,
+        namespaces: Collection[str] = (),
         timings: Timings | None = None,
     ) -> None:
+        """Prepare; with namespaces, policies elsewhere are somebody else's affair."""
         api_version = f"{group}/{version}"
 
         def turn(decoder: Decoder, raw: RawPolicy) -> PolicyObject:
@@ -59,6 +61,7 @@ class KubernetesPolicies:
             lambda policy: (policy.ref.namespace, policy.ref.name),
         )
         self._client = client
+        self._namespaces = frozenset(namespaces)
         self._place = (group, version, plural)
         self.reflector = Reflector(client, kind, timings=timings)
 
@@ -67,7 +70,12 @@ class KubernetesPolicies:
         if not self.reflector.synced.is_set():
             why = f": {self.reflector.last_error}" if self.reflector.last_error else ""
             raise Unreachable(f"the {self.reflector.kind.plural} have not been listed yet{why}")
-        return self.reflector.cache.records()
+        namespaces = self._namespaces
+        return [
+            policy
+            for policy in self.reflector.cache.records()
+            if not namespaces or policy.ref.namespace in namespaces
+        ]
 
     def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> None:
         """Replace a policy's status, unless the policy has changed since it was read or has gone."""

@@ -199,13 +199,13 @@ class Reflector(Generic[R]):
             decoder=self.decoder,
             params=self._params,
             page_size=self._page_size,
-            on_page=self._touch,
         )
         if not listing.resource_version:
             raise BadAnswer(f"{self._client.address} answered GET {self._path} with a list without a version")
         changes = self.cache.replace(listing.records)
         self.resource_version = listing.resource_version
         self.counters.lists += 1
+        self._touch()  # not at every page: a list that never ends well leaves the cache as old as it is
         self._tell(changes)
         self.synced.set()
 

@@ -18,7 +18,12 @@ def rotation_loop(wiring: Wiring, settings: Settings) -> RotationLoop:
     """Make the loop, and have its policies watched."""
     kind = ROTATION_POLICY
     policies = KubernetesPolicies(
-        wiring.client, group=kind.group, version=kind.version, name=kind.name, plural=kind.plural
+        wiring.client,
+        group=kind.group,
+        version=kind.version,
+        name=kind.name,
+        plural=kind.plural,
+        namespaces=settings.namespaces,
     )
     wiring.watch(policies.reflector)
 
@@ -40,4 +45,5 @@ def rotation_loop(wiring: Wiring, settings: Settings) -> RotationLoop:
         disturbed_in_cluster_max=settings.disruption.cluster_max,
         is_acting=IS_ACTING,
         decide_batch=decide_batch,
+        beat=wiring.beat,
     )

@@ -157,21 +157,6 @@ class Logs(Part):
     """`auto` is console on a terminal and JSON elsewhere."""
 
 
-class Compat(Part):
-    """How kinds of other groups are treated."""
-
-    mode: Literal["Preview", "Enforce"] = "Preview"
-    crane: Literal["auto", "on", "off"] = "auto"
-
-    @model_validator(mode="before")
-    @classmethod
-    def _yaml_words(cls, document: Any) -> Any:
-        """Take YAML's `on` and `off`, which it reads as true and false, for the words that they are."""
-        if isinstance(document, Mapping) and isinstance(document.get("crane"), bool):
-            return {**document, "crane": "on" if document["crane"] else "off"}
-        return document
-
-
 class Intervals(Part):
     """How often each balancer looks."""
 
@@ -192,7 +177,6 @@ class Settings(Part):
     disruption: Disruption = Disruption()
     journal: Journal = Journal()
     logs: Logs = Logs()
-    compat: Compat = Compat()
     intervals: Intervals = Intervals()
     stop_seconds: Number = Field(20.0, gt=0, le=3600)
     """How long a graceful stop may take; below the pod's grace period."""

@@ -11,7 +11,6 @@ from equipoise.model.crd.targets import WorkloadTarget
 from equipoise.model.ledger import EntryState
 
 Word = Annotated[str, Text(r"^[A-Za-z][A-Za-z0-9]*$", "one word of letters and digits", 63)]
-Identity = Annotated[str, Field(max_length=253)]
 
 
 class Entry(Part):
@@ -26,8 +25,6 @@ class Entry(Part):
     at: Moment = Field(description="When the intent was written.")
     state: EntryState = Field(description="How far it has come.")
     epoch: Count = Field(0, description="The Lease transition that it was written in.")
-    ended_at: Moment | None = Field(None, alias="endedAt", description="When it was seen to be over.")
-    detail: str = Field("", max_length=1024, description="What the API server said.")
 
 
 class LedgerData(Part):
@@ -35,14 +32,10 @@ class LedgerData(Part):
 
     workload: WorkloadTarget = Field(description="Whose ledger this is.")
     epoch: Count = Field(0, description="The Lease transition of the last writer; it never falls.")
-    holder: Identity = Field("", description="The last writer.")
     entries: Annotated[tuple[Entry, ...], UniqueBy("id")] = Field(
         (), max_length=ENTRIES_MAX, description="The newest actions, oldest first."
     )
     entries_total: Count = Field(0, alias="entriesTotal", description="How many there have ever been.")
-    cooldown_until: Moment | None = Field(
-        None, alias="cooldownUntil", description="Until when the workload is left alone."
-    )
     memory: Memory = Field({}, description="What the balancers carry over, by balancer.")
 
 
@@ -58,8 +51,6 @@ LEDGER = Kind(
         Column("Kind", ".data.workload.kind"),
         Column("Workload", ".data.workload.name"),
         Column("Entries", ".data.entriesTotal", "integer"),
-        Column("Cooldown", ".data.cooldownUntil", "date", priority=1),
-        Column("Holder", ".data.holder", priority=1),
         Column("Age", ".metadata.creationTimestamp", "date"),
     ),
 )

@@ -1,0 +1,151 @@
+"""What counts as disturbed, and how far one cycle may go: over workloads, behind a slow cache, in a pause."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from equipoise.model.cluster import Pod
+from equipoise.model.errors import WorldFailed
+from equipoise.model.reason import Code
+from equipoise.model.references import StoreKey
+from equipoise.ports import CycleReport, PolicyObject, Stored
+from equipoise.rotation.cycle import is_away
+from equipoise.sim.load import Constant
+from equipoise.sim.scenes import SIX_LOADS, six_pods
+from equipoise.sim.sharing import Partitions
+from equipoise.sim.world import World
+from tests.rotation.tenants import ENFORCE, Pauses, Policies, loop_in
+
+ALL: dict[str, Any] = {"selector": {}, "mode": "Enforce"}
+
+
+def _workloads(*names: str) -> World:
+    """Make workloads like the example's, without budgets of Kubernetes' own."""
+    world = World(1)
+    for number in range(3):
+        world.add_node(f"node-{number}")
+    for name in names:
+        workload = world.add_workload(
+            "shop", name, replicas=6, shape=Constant(sum(SIX_LOADS)), sharing=Partitions(SIX_LOADS)
+        )
+        world.add_hpa(workload, replicas_min=6, replicas_max=12, name=f"hpa-{name}")
+    world.advance(1200)
+    return world
+
+
+def _accepted(report: CycleReport) -> int:
+    return sum(outcome.result == "Accepted" for outcome in report.outcomes)
+
+
+@pytest.mark.parametrize(("cluster_max", "gone"), [(0, 0), (1, 1), (2, 2), (10, 3)])
+def test_the_clusters_budget_is_counted_down_within_one_cycle(cluster_max: int, gone: int) -> None:
+    """Three workloads are hot at once; what the first takes, the next does not have."""
+    world = _workloads("a", "b", "c")
+    report = loop_in(world, Policies(ALL), disturbed_in_cluster_max=cluster_max).cycle(world.now)
+    assert len(report.decisions) == 3
+    assert _accepted(report) == gone
+    codes = [decision.reason.code for decision in report.decisions]
+    assert codes.count(Code.HELD_BY_BUDGET) == 3 - gone
+
+
+class FrozenPods:
+    """A cluster whose pods are the ones of long ago."""
+
+    def __init__(self, world: World) -> None:
+        self._inner = world.cluster
+        self._pods = world.cluster.pods()
+
+    def pods(self, namespace: str | None = None) -> Sequence[Pod]:
+        del namespace
+        return self._pods
+
+    def forget(self, pod: Pod) -> None:
+        self._pods = [other for other in self._pods if other != pod]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def test_a_pod_that_was_sent_away_counts_until_it_is_out_of_sight() -> None:
+    """Behind a cache that has not heard of the first eviction, there is no second one."""
+    world = _workloads("web")
+    policies = Policies(ENFORCE | {"cooldown": 0, "rotationsPerHour": 100})
+    loop = loop_in(world, policies, cluster=FrozenPods(world))
+    assert [_accepted(loop.cycle(world.now + second)) for second in (0, 1, 2)] == [1, 0, 0]
+
+
+def test_a_finished_pod_disturbs_nobody() -> None:
+    """The kubelet leaves objects of evicted pods behind, for days."""
+    pod = six_pods(1).world.cluster.pods("shop")[0]
+    assert not is_away(pod)
+    assert is_away(msgspec.structs.replace(pod, is_ready=False))
+    assert not is_away(msgspec.structs.replace(pod, is_ready=False, phase="Failed"))
+
+
+def test_a_pod_that_is_missing_is_disturbed() -> None:
+    """The replacement was never made (a quota, say): nobody else goes before it is there."""
+    world = _workloads("web")
+    preview = loop_in(world, Policies(ENFORCE | {"mode": "Preview"})).cycle(world.now).decisions[0]
+    wanted = {*(action.uid for action in preview.actions), *(held.action.uid for held in preview.held)}
+    seen = FrozenPods(world)
+    missing = next(pod for pod in seen.pods() if pod.uid not in wanted)
+    seen.forget(missing)
+    (decision,) = loop_in(world, Policies(ENFORCE), cluster=seen).cycle(world.now).decisions
+    assert decision.reason.code is Code.HELD_BY_BUDGET
+    assert decision.reason.numbers["disturbed"] == 1
+
+
+def test_a_pause_holds_what_is_left_of_a_wave() -> None:
+    """Said while the first pod of four goes, it keeps the other three."""
+    world, pauses = _workloads("web"), Pauses()
+
+    def say_stop(passed: str) -> None:
+        if passed == "outcome":
+            pauses.who = "alice"
+
+    policies = Policies(ENFORCE | {"maxUnavailable": 4})
+    report = loop_in(world, policies, pauses=pauses, passed=say_stop).cycle(world.now)
+    assert _accepted(report) == 1
+
+
+class Forgetful:
+    """A store that cannot read the ledger of one workload."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._inner = world.store
+        self._name = name
+
+    def read(self, key: StoreKey) -> Stored:
+        if key.workload.name == self._name:
+            raise WorldFailed("the ledger is out of reach")
+        return self._inner.read(key)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def test_a_ledger_that_is_unknown_holds_its_workload_and_no_other() -> None:
+    """The cycle goes on, and the reason says what is unknown."""
+    world = _workloads("a", "b")
+    report = loop_in(world, Policies(ALL), store=Forgetful(world, "a")).cycle(world.now)
+    held, acted = report.decisions
+    assert held.reason.code is Code.HELD_BY_BUDGET
+    assert "the ledger is out of reach" in held.reason.sentence
+    assert acted.reason.code is Code.ROTATE
+    assert _accepted(report) == 1
+
+
+class Mute(Policies):
+    """Policies whose status cannot be written."""
+
+    def write_status(self, policy: PolicyObject, status: Any) -> None:
+        raise WorldFailed("forbidden")
+
+
+def test_a_status_that_cannot_be_written_is_told() -> None:
+    """It would otherwise be missing without a word."""
+    world = _workloads("web")
+    report = loop_in(world, Mute(ENFORCE | {"mode": "Preview"})).cycle(world.now)
+    assert report.warnings == ["the status of RotationPolicy shop/policy-0 was not written: forbidden"]
