@@ -203,6 +203,8 @@ class CycleReport:
     decisions: Sequence[Decision]
     outcomes: Sequence[Outcome]
     warnings: Sequence[str] = ()
+    failure: str = ""
+    """What of the world could not be seen, so that this was no good cycle although it decided."""
 
 
 __all__ = [

@@ -67,4 +67,5 @@ def test_debug_shows_the_traceback() -> None:
     """For whoever has to find out."""
     done = equipoise("rotation", "plan", "--from", "no/such.yaml", "--debug")
     assert "Traceback" in done.stderr
-    assert done.returncode == 1
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("error: no/such.yaml")

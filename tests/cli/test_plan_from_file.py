@@ -1,6 +1,8 @@
 """`equipoise rotation plan --from FILE`, as scripts use it."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -129,6 +131,11 @@ POD = "pods: [{name: a, cpu: 1, request: 1}]\n"
     ("document", "message"),
     [
         ("pods: 3", "pods: expected a list, got 3"),
+        ("pods: " + "[" * 40_000, "expected at most 100 levels, got more in line 1"),
+        ('{"pods": ' + "[" * 40_000, "expected at most 100 levels"),
+        (POD + "workload: a\nworkload: b", "the key 'workload' comes twice"),
+        ('{"pods": [], "pods": []}', "the key 'pods' comes twice"),
+        ("pods: null", "pods: missing"),
         ("- a", "document: expected a mapping, got a list"),
         ("", "document: expected a mapping, got None"),
         ("pods: [1", "expected one YAML document, but at line 2, column 1"),
@@ -195,6 +202,60 @@ def test_a_bad_variable_is_named(name: str, value: str) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: environment variable {name}: ")
     assert value in done.stderr
+
+
+def test_a_null_counts_as_absent_and_json_escapes_are_read() -> None:
+    """As Kubernetes reads them."""
+    document = {
+        "workload": None,
+        "policy": None,
+        "hpa": {"name": None, "target": {"type": "AverageValue", "value": "700m"}},
+        "pods": [{"name": f"\U0001f4a5{n}", "cpu": n, "restarts": None, "ready": None} for n in range(4)],
+    }
+    done = equipoise("rotation", "plan", "--from", "-", "-o", "json", stdin=json.dumps(document))
+    assert done.returncode == 0, done.stderr
+    assert _pods(json.loads(done.stdout)) == ["\U0001f4a53", "\U0001f4a52", "\U0001f4a50", "\U0001f4a51"]
+
+
+@pytest.mark.parametrize(
+    "beside", [["web"], ["-n", "x"], ["-A"], ["--kubeconfig", "x"], ["--prometheus-url", "http://x"]]
+)
+def test_what_would_have_no_effect_beside_a_file_is_refused(beside: list[str]) -> None:
+    """A variable may be there for other runs; a word that was typed is meant."""
+    done = equipoise("rotation", "plan", *beside, "--from", "-", stdin=SEED)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: --from: expected it alone")
+    calm = equipoise("rotation", "plan", "--from", "-", stdin=SEED, environment={"KUBE_NAMESPACE": "x"})
+    assert calm.returncode == 0
+
+
+def test_closed_streams_get_one_line() -> None:
+    """Standard input closed, a full disk behind standard output."""
+    program = [
+        sys.executable,
+        "-c",
+        "from equipoise.app.main import main; main()",
+        "rotation",
+        "plan",
+        "--from",
+    ]
+    example = str(EXAMPLES / "01-rotation-plan.yaml")
+    closed = _in_shell('"$@" - <&-', *program)
+    assert (closed.returncode, closed.stderr) == (2, "error: -: standard input is closed\n")
+    full = _in_shell('"$@" >/dev/full', *program, example)
+    assert (full.returncode, full.stderr) == (1, "error: standard output: No space left on device\n")
+
+
+def _in_shell(line: str, *program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["/bin/sh", "-c", line, "sh", *program], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_an_endless_file_is_refused() -> None:
+    """64 MiB are enough for anybody."""
+    done = equipoise("rotation", "plan", "--from", "/dev/zero")
+    assert (done.returncode, done.stderr) == (2, "error: /dev/zero: expected at most 64 MiB\n")
 
 
 def test_a_missing_file_is_named() -> None:

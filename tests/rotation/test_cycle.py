@@ -250,7 +250,7 @@ def test_a_silent_source_of_metrics_means_unknown_and_is_said() -> None:
     (decision,) = report.decisions
     assert decision.reason.code is Code.METRICS_INCOMPLETE
     assert decision.reason.numbers["pods_unknown"] == 6
-    assert report.warnings == ["the usage over 300 s is unknown: no answer"]
+    assert report.failure == "the usage over 300 s is unknown: no answer"
     assert policies.status()["lastDecision"]["reason"] == "MetricsIncomplete"
     assert [event.reason for event in scene.world.actuator.events] == ["MetricsIncomplete"]
     assert len(beats) >= 4

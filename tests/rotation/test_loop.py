@@ -285,3 +285,14 @@ def test_the_index_finds_what_asking_every_pod_finds(
     for workload, terms in zip(workloads, selectors, strict=True):
         expected = [pod.name for pod in pods if terms and workload.selector.matches(dict(pod.labels))]
         assert sorted(pod.name for pod in found[workload.ref]) == sorted(expected)
+
+
+def test_a_stateful_set_is_held_unless_somebody_opted_in() -> None:
+    """The same identity would come back with the same share of the load."""
+    world = _seed_world()
+    ref = REF._replace(kind="StatefulSet")
+    world.all_workloads, world.all_hpas = [_workload(ref)], [_hpa(ref)]
+    (decision,) = _plan(world)
+    assert (decision.reason.code, len(decision.held)) == (Code.OPTED_OUT, 4)
+    (decision,) = _plan(world, RotationPolicy(includes_stateful_sets=True))
+    assert decision.reason.code is Code.ROTATE

@@ -16,7 +16,7 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 def doctor(
     command: typer.Context,
-    namespace: options.Namespace = None,
+    namespace: options.AnyNamespace = None,
     output: options.Output = Format.TABLE,
     kubeconfig: options.Kubeconfig = None,
     context: options.Context = None,
@@ -43,7 +43,8 @@ def doctor(
         print_document({"checks": [check.document() for check in checks]}, output)
     failed = [check.name for check in checks if check.status == "fail"]
     if failed:
-        print(f"error: {len(failed)} of {len(checks)} checks failed: {', '.join(failed)}", file=sys.stderr)
+        names = ", ".join(dict.fromkeys(failed))
+        print(f"error: {len(failed)} of {len(checks)} checks failed: {names}", file=sys.stderr)
         raise typer.Exit(1)
 
 

@@ -13,9 +13,11 @@ def read_yaml(path: str) -> Any:
     """Read one YAML (or JSON) document; `-` is standard input."""
     import yaml
 
+    from equipoise.model.documents import read_document
+
     text = read_text(path)
     try:
-        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - it is the safe one
+        return read_document(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -29,10 +31,15 @@ def read_text(path: str) -> str:
     """Read a file of UTF-8 text; `-` is standard input."""
     try:
         if path == "-":
-            return sys.stdin.read(SIZE_MAX_BYTES)
-        if Path(path).stat().st_size > SIZE_MAX_BYTES:
+            if sys.stdin is None:
+                raise BadInput("-: standard input is closed")
+            content = sys.stdin.buffer.read(SIZE_MAX_BYTES + 1)
+        else:
+            with Path(path).open("rb") as file:
+                content = file.read(SIZE_MAX_BYTES + 1)
+        if len(content) > SIZE_MAX_BYTES:
             raise BadInput(f"{path}: expected at most {SIZE_MAX_BYTES >> 20} MiB")
-        return Path(path).read_text(encoding="utf-8")
+        return content.decode("utf-8-sig")
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

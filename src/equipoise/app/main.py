@@ -2,6 +2,7 @@
 
 import os
 import sys
+import traceback
 from typing import Annotated
 
 import typer
@@ -56,10 +57,11 @@ def main() -> None:
         arguments.remove("--debug")
     try:
         status = app(args=arguments, prog_name="equipoise", standalone_mode=False)
-        sys.stdout.flush()
-    except Exception as error:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except Exception as error:  # noqa: BLE001 - every failure becomes one line
         if is_debug:
-            raise
+            traceback.print_exception(error)
         status = _explain(error)
     sys.exit(status if isinstance(status, int) else 0)
 
@@ -81,10 +83,14 @@ def _explain(error: Exception) -> int:
             # The reader has gone (`| head`); what is left in the buffer must not fail at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
+        case OSError():
+            _say(f"{error.filename or 'standard output'}: {error.strerror or error}")
+            return 1
         case _:
             _say(f"unexpected {type(error).__name__}: {error} (run again with --debug for the traceback)")
             return 1
 
 
 def _say(message: str) -> None:
-    print("error: " + " ".join(message.split()), file=sys.stderr)
+    if sys.stderr is not None:  # closed: a print without it would go to standard output
+        print("error: " + " ".join(message.split()), file=sys.stderr)

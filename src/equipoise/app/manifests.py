@@ -1,6 +1,7 @@
 """Manifests in files: every document of a file, read as the API server reads it, and judged."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from equipoise.app.kinds import KINDS
 from equipoise.model.crd.acceptance import Problem
 from equipoise.model.crd.kind import Kind
 from equipoise.model.crd.manifest import problems
+from equipoise.model.documents import StrictLoader, check_depth
 
 NODES_MAX = 2_000_000
 """How much one document may hold once its anchors are written out: a few lines can stand for billions."""
@@ -51,22 +53,8 @@ class Unreadable(ValueError):  # noqa: N818 - reads as a fact
     """A document that no JSON could hold."""
 
 
-class ManifestLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+class ManifestLoader(StrictLoader):
     """YAML as kubectl reads it: a date is text, and a key that comes twice is an error."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        """Refuse the second of two equal keys, which would silently win."""
-        seen = set()
-        for key_node, _ in node.value:
-            key = getattr(key_node, "value", None)
-            if key_node.tag != "tag:yaml.org,2002:merge" and isinstance(key, str):
-                if key in seen:
-                    raise yaml.constructor.ConstructorError(
-                        problem=f"the key {key!r} comes twice", problem_mark=key_node.start_mark
-                    )
-                seen.add(key)
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
-        return mapping
 
 
 ManifestLoader.yaml_implicit_resolvers = {
@@ -103,8 +91,11 @@ def judge(paths: Sequence[str]) -> Verdict:
 def _documents(path: str) -> Iterator[tuple[int, Any]]:
     """Give the documents by their number; one that can't be read ends the file."""
     number = 0
-    loader = ManifestLoader(read_text(path))
+    text = read_text(path)
+    loader = ManifestLoader(text)
     try:
+        with suppress(yaml.YAMLError):  # the documents before the broken one are judged first
+            check_depth(text)
         while True:
             number += 1
             if not loader.check_data():
@@ -121,7 +112,7 @@ def _documents(path: str) -> Iterator[tuple[int, Any]]:
     except Unreadable as error:
         yield number, error
     except (ValueError, RecursionError) as error:
-        yield number, Unreadable(f"expected plain YAML: {error}")
+        yield max(number, 1), Unreadable(f"expected plain YAML: {error}")
     finally:
         loader.dispose()
 

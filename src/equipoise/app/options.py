@@ -18,6 +18,10 @@ Namespace = Annotated[
         show_envvar=False,
     ),
 ]
+AnyNamespace = Annotated[
+    str | None,
+    typer.Option("-n", "--namespace", metavar="NAME", help="The namespace; by default all of them."),
+]
 AllNamespaces = Annotated[bool, typer.Option("-A", "--all-namespaces", help="Every namespace.")]
 Kubeconfig = Annotated[
     str | None,

@@ -39,7 +39,7 @@ def print_plan(balancer: str, decisions: "Sequence[Decision]", form: Format) -> 
 
     console = Console(highlight=False)
     if not decisions:
-        console.print("There is nothing to decide: no workload here has what this balancer looks at.")
+        console.print("There is nothing to decide.")
         return
     console.print(plan_table(decisions))
     acting = sum(bool(decision.actions) for decision in decisions)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from equipoise.app import options
-from equipoise.app.output import Format, print_plan
+from equipoise.app.output import Format, print_plan, warn
 from equipoise.model.errors import BadInput
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def plan(
 
     below, above = rotation_settings(), set_options(setting or ())
     if file is not None:
+        _refuse_beside_file(command)
         _plan_file(file, below, above, journal, output)
         return
     if journal is not None:
@@ -77,7 +78,18 @@ def plan(
 
     neighbours = Neighbours.from_options(command.params)
     decisions = plan_rotation(merged(below, above), neighbours, namespace, all_namespaces, workloads or ())
+    if not decisions:
+        warn("no workload with an HPA was found; -n NAMESPACE or -A look elsewhere")
     print_plan("rotation", decisions, output)
+
+
+def _refuse_beside_file(command: typer.Context) -> None:
+    """Refuse what was typed beside --from and would have no effect; variables may be there for other runs."""
+    for name in ("workloads", "namespace", "all_namespaces", "kubeconfig", "context", "prometheus_url"):
+        source = command.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            said = "a workload" if name == "workloads" else f"--{name.replace('_', '-')}"
+            raise BadInput(f"--from: expected it alone, without {said}: the file says what to decide for")
 
 
 def _plan_file(

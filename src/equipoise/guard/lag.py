@@ -3,12 +3,13 @@
 from equipoise.model.reason import Code, Reason
 
 
-def held_by_lag(lag: float | None, threshold: float) -> Reason | None:
+def held_by_lag(lag: float | None, threshold: float, query: str = "?") -> Reason | None:
     """Hold at or above the threshold, and while the lag is unknown."""
     if lag is None:
+        why = "its query has no answer" if query else "no query says how to read it (kafkaLag.query)"
         return Reason(
             Code.HELD_BY_LAG,
-            "The Kafka consumer lag is unknown, and a rotation would stop consumption.",
+            f"The Kafka consumer lag is unknown, since {why}; a rotation would stop consumption.",
             {"kafka_lag": None, "kafka_lag_threshold": threshold},
         )
     if lag >= threshold:

@@ -13,4 +13,4 @@ def held_by_pause(pauses: Pauses, namespace: str) -> Reason | None:
         return Reason(Code.HELD_BY_PAUSE, f"Whether {namespace} is paused is unknown: {error}.")
     if who is None:
         return None
-    return Reason(Code.HELD_BY_PAUSE, f"Namespace {namespace} is paused: {who}.")
+    return Reason(Code.HELD_BY_PAUSE, f"Stop was said: {who}.")

@@ -25,6 +25,7 @@ class Code(StrEnum):
     HELD_BY_BUDGET = "HeldByBudget"
     HELD_BY_LAG = "HeldByLag"
     PDB_BLOCKED = "PdbBlocked"
+    OPTED_OUT = "OptedOut"
 
 
 class Reason(msgspec.Struct, frozen=True):

@@ -76,6 +76,4 @@ def _is_wanted(spec: RotationPolicySpec, workload: Workload) -> bool:
         group = target.api_version.rpartition("/")[0]
         return (group, target.kind, target.name) == (workload.ref.group, workload.ref.kind, workload.ref.name)
     assert spec.selector is not None, "a policy has a target or a selector"
-    if workload.ref.kind == "StatefulSet" and not spec.includes_stateful_sets:
-        return False
     return spec.selector.selector.matches(dict(workload.labels))

@@ -13,6 +13,7 @@ from equipoise.guard.cooldown import held_by_cooldown
 from equipoise.guard.fence import Fence
 from equipoise.guard.leader import held_by_leader
 from equipoise.guard.pause import held_by_pause
+from equipoise.guard.protection import held_by_kind
 from equipoise.guard.window import held_by_window
 from equipoise.model.cluster import Pdb, Pod, Workload
 from equipoise.model.crd.targets import Mode
@@ -67,6 +68,8 @@ class Seen:
     usage: Mapping[float, Usage]
     """By metrics window."""
     warnings: Sequence[str]
+    failures: Sequence[str]
+    """What could not be seen at all."""
     away: set[str]
     """The UIDs of all pods that are away now, whoever caused it; what this cycle sends away comes on top."""
 
@@ -131,6 +134,7 @@ class RotationLoop:
             [decision for _, decision, _ in results],
             [outcome for _, _, outcomes in results for outcome in outcomes],
             [*seen.warnings, *unsaid],
+            "; ".join(seen.failures),
         )
 
     def _see(self, assigned: Sequence[Assigned], at: float) -> Seen:
@@ -138,6 +142,7 @@ class RotationLoop:
         pods = pods_by_workload(workloads, self.cluster.pods())
         usage: dict[float, Usage] = {}
         warnings: list[str] = []
+        failures: list[str] = []
         for window in sorted({item.policy.metrics_window_seconds for item in assigned}):
             names: dict[str, list[str]] = {}
             for item in assigned:
@@ -150,14 +155,14 @@ class RotationLoop:
                 answer = self.metrics.cpu_usage(names, at, window)
             except WorldFailed as error:
                 # Unknown, not zero: every decision of this window says that its metrics are incomplete.
-                warnings.append(f"the usage over {window:g} s is unknown: {error}")
                 usage[window] = {}
+                failures.append(f"the usage over {window:g} s is unknown: {error}")
                 continue
             warnings += [f"{answer.source}: {warning}" for warning in answer.warnings]
             usage[window] = fresh_usage(answer, at)
         hpas, pdbs = hpas_by_workload(self.cluster.hpas()), self.cluster.pdbs()
         away = {pod.uid for group in pods.values() for pod in group if is_away(pod)}
-        return Seen(at, pods, hpas, pdbs, usage, warnings, away)
+        return Seen(at, pods, hpas, pdbs, usage, warnings, failures, away)
 
     def _turn(
         self, item: Assigned, observation: Observation, decision: Decision, seen: Seen
@@ -195,6 +200,7 @@ class RotationLoop:
         """Ask every guard in turn; they only reduce."""
         policy, at = item.policy, seen.at
         for reason in (
+            held_by_kind(item.workload.ref.kind, includes_stateful_sets=policy.includes_stateful_sets),
             held_by_pause(self.pauses, item.workload.ref.namespace),
             held_by_leader(self.leadership),
             held_by_window(policy.windows, at),

@@ -15,6 +15,7 @@ from typing import Any
 
 from equipoise.model.cluster import HpaMetric
 from equipoise.model.decision import Decision, EvictPod
+from equipoise.model.duration import print_seconds
 from equipoise.model.reason import Code, Reason
 from equipoise.rotation.observation import HpaSeen, Observation, PodLoad
 from equipoise.rotation.policy import RotationPolicy
@@ -73,6 +74,9 @@ def _cpu_metric(policy: RotationPolicy, hpa: HpaSeen) -> HpaMetric:
         metrics = [metric for metric in named if metric.type == kind]
         if len(metrics) == 1 and metrics[0].name == "cpu" and _is_supported(metrics[0]):
             return metrics[0]
+    if policy.hpa_metric_name != "cpu":
+        sentence = f"hpaMetricName asks for {policy.hpa_metric_name}, and rotation compares CPU only."
+        raise Refused(Code.UNSUPPORTED_TARGET, sentence, hpa=hpa.name)
     seen = ", ".join(f"{m.type} {m.name} {m.target_type}" for m in hpa.metrics) or "no metric"
     raise Refused(
         Code.UNSUPPORTED_TARGET,
@@ -146,7 +150,7 @@ def _rotate(policy: RotationPolicy, seen: Observation, ready: Sequence[PodLoad],
     }
     note = f" {unknown} of {len(ready)} ready pods had no fresh sample." if unknown else ""
     if not hot:
-        sentence = _no_hot_sentence(busiest, threshold)
+        sentence = _no_hot_sentence(policy, busiest, threshold)
         return Decision(seen.subject, Reason(Code.NO_HOT_PODS, sentence + note, numbers))
     average_hot = _mean(hot)
     average_rotated = _mean([*hot, *cold])
@@ -194,9 +198,10 @@ def _names(pods: Sequence[PodLoad]) -> str:
     return ", ".join(pod.name for pod in pods)
 
 
-def _no_hot_sentence(busiest: Sequence[PodLoad], threshold: float) -> str:
+def _no_hot_sentence(policy: RotationPolicy, busiest: Sequence[PodLoad], threshold: float) -> str:
     if not busiest:
-        return "No pod is old and steady enough to be judged."
+        age = print_seconds(policy.candidate_age_min_seconds)
+        return f"No pod can be judged yet: none is {age} old (minPodAge) and without a restart."
     top = busiest[0]
     return f"No pod is hot: the busiest, {top.name}, uses {_cores(top):.3g} cores, not above {threshold:.3g}."
 

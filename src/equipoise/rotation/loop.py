@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from equipoise.guard.lag import held_by_lag
+from equipoise.guard.protection import held_by_kind
 from equipoise.model.cluster import Hpa, Pod, Selector, Workload
 from equipoise.model.decision import Decision
 from equipoise.model.errors import BadInput, WorldFailed
@@ -49,10 +50,21 @@ def plan(
         warn(f"{answer.source}: {warning}")
     usage = fresh_usage(answer, at)
     decisions = [
-        decide(policy, observe(policy, workload, hpas.get(workload.ref, ()), pods[workload.ref], usage, at))
+        _held_by_kind(
+            workload,
+            policy,
+            decide(
+                policy, observe(policy, workload, hpas.get(workload.ref, ()), pods[workload.ref], usage, at)
+            ),
+        )
         for workload in workloads
     ]
     return hold_for_lag(policy, metrics, at, *decisions)
+
+
+def _held_by_kind(workload: Workload, policy: RotationPolicy, decision: Decision) -> Decision:
+    reason = held_by_kind(workload.ref.kind, includes_stateful_sets=policy.includes_stateful_sets)
+    return decision if reason is None else decision.hold(reason)
 
 
 def hpas_by_workload(hpas: Iterable[Hpa]) -> Mapping[WorkloadRef, Sequence[HpaSeen]]:
@@ -225,5 +237,5 @@ def hold_for_lag(policy: RotationPolicy, metrics: Metrics, at: float, *decisions
         value = metrics.scalar(lag.query, at) if lag.query else None
     except WorldFailed:
         value = None
-    reason = held_by_lag(value, lag.threshold)
+    reason = held_by_lag(value, lag.threshold, lag.query)
     return list(decisions) if reason is None else [decision.hold(reason) for decision in decisions]

@@ -84,7 +84,7 @@ def read_plan_file(
     The file's policy wins over the settings `below` it (the environment), and gives way to those `above`
     (the command line).
     """
-    file = validated(PlanFile, document, source)
+    file = validated(PlanFile, _without_nulls(document), source)
     validated(RotationPolicy, file.policy, f"{source}: policy")
     policy = validated(RotationPolicy, merged(below, file.policy, above), "policy")
     namespace, _, name = file.workload.rpartition("/")
@@ -96,6 +96,13 @@ def read_plan_file(
         pods=tuple(_pod(pod) for pod in file.pods),
         namespace=namespace,
     )
+
+
+def _without_nulls(value: object) -> object:
+    """Take a null for a key that is not there, as Kubernetes does."""
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _hpa(hpa: _Hpa, policy: RotationPolicy) -> HpaSeen:

@@ -97,13 +97,15 @@ class RotationPolicy(Part):
         3,
         alias="debounceCycles",
         ge=1,
-        description="In how many cycles in a row a pod must be hot before the first eviction.",
+        description="In how many cycles in a row a pod must be hot before the first eviction. Not used yet.",
     )
     includes_stateful_sets: bool = Field(
         False, alias="includeStatefulSets", description="Whether StatefulSets may be rotated too."
     )
     sync_period_seconds: Annotated[float, Span(1)] = Field(
-        30, alias="syncPeriod", description="How often the operator looks."
+        30,
+        alias="syncPeriod",
+        description="Not used yet: the operator's own interval holds for all policies.",
     )
 
     @property

@@ -21,7 +21,7 @@ Ask = Callable[[RotationPolicy, Mapping[str, Any]], Reason | None]
 
 GUARDS: dict[Code, Ask] = {
     Code.HELD_BY_LAG: lambda policy, numbers: held_by_lag(
-        numbers.get("kafka_lag"), policy.kafka_lag.threshold
+        numbers.get("kafka_lag"), policy.kafka_lag.threshold, policy.kafka_lag.query
     ),
 }
 """Guards that can be asked again, from the numbers that they left in the record."""

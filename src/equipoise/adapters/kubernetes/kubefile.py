@@ -10,6 +10,7 @@ import msgspec
 import yaml
 
 from equipoise.adapters.http import one_line
+from equipoise.model.documents import CSafeLoader, check_depth
 from equipoise.model.errors import BadInput
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
@@ -119,7 +120,8 @@ def read_kubefile(label: str, path: Path) -> KubeFile:
     except OSError as error:
         raise BadInput(f"{label}: {(error.strerror or str(error)).lower()}") from error
     try:
-        tree = yaml.load(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+        check_depth(content)
+        tree = yaml.load(content, Loader=CSafeLoader)  # noqa: S506 - a safe one
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise BadInput(f"{label}: not YAML: {_yaml_problem(error)}") from error
     if tree is None:

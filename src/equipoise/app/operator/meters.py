@@ -64,15 +64,16 @@ class Meters:
         self._rotation = RotationMeters(registry)
 
     def cycle_done(self, balancer: str, report: CycleReport, took_seconds: float, at: float) -> None:
-        """Count a cycle that went well."""
+        """Count a cycle that decided; one that saw only a part of the world is no success."""
         for decision in report.decisions:
             self._decisions.labels(balancer, decision.reason.code.value).inc()
         for outcome in report.outcomes:
             kind = type(outcome.action).__name__
             self._actions.labels(balancer, kind, outcome.result).inc()
-        self._cycles.labels(balancer, "done").inc()
+        self._cycles.labels(balancer, "failed" if report.failure else "done").inc()
         self._seconds.labels(balancer).observe(took_seconds)
-        self._succeeded.labels(balancer).set(at)
+        if not report.failure:
+            self._succeeded.labels(balancer).set(at)
         self._subjects.labels(balancer).set(len(report.decisions))
         if balancer == "rotation":
             self._rotation.take(report.decisions)

@@ -94,7 +94,10 @@ class Turns:
     def _tell(self, report: CycleReport, took_seconds: float) -> None:
         self._meters.cycle_done(self.loop.name, report, took_seconds, self._clock.now())
         self._lines.tell(report)
-        self._has_succeeded = True
+        if report.failure:
+            self._log.warning(f"the cycle saw only a part: {report.failure}")
+        else:
+            self._has_succeeded = True
 
     def _wait_until_ready(self) -> None:
         """Wait for the caches, and say now and then what they wait for: it is mostly a missing right."""
