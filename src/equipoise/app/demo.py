@@ -43,9 +43,7 @@ def _rotation(console: "Console") -> None:
             )
             console.print(usage_bars(seen.pods, decisions[0], min(BAR_WIDTH_MAX, console.width - 36)))
     console.print(plan_table(decisions))
-    console.print(
-        "The pods go one at a time, through the Eviction API, and only while it helps.\n", style="dim"
-    )
+    console.print("A plan changes nothing: these pods are named, not evicted.\n", style="dim")
 
 
 SCENES = (_rotation,)
