@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from equipoise.adapters.kubernetes import Client, KubernetesCluster, connect
 from equipoise.adapters.kubernetes.actuator import KubernetesActuator
+from equipoise.adapters.kubernetes.pauses import NamespacePauses, pause, resume
+from equipoise.adapters.kubernetes.policies import KubernetesPolicies
+from equipoise.app.kinds import KINDS
 from equipoise.model.cluster import Pod
 from equipoise.model.crd.definition import definition
-from equipoise.model.crd.ledger import LEDGER
 from equipoise.model.references import WorkloadRef
-from equipoise.ports import Actuator, Cluster
+from equipoise.ports import Actuator, Cluster, Pauses, Policies
+from equipoise.rotation.policy import ROTATION_POLICY
 from tests.testbed import ControlPlane, wait_until
 from tests.testbed.api import ApiError
 from tests.testbed.scenes import deployment, hpa, pdb, running_pods
@@ -29,14 +32,66 @@ def session_of(control_plane: ControlPlane) -> Client:
     return connect(str(control_plane.kubeconfig), environment={})
 
 
-def install_ledgers(control_plane: ControlPlane) -> None:
-    """Bring the definition that the chart brings, and wait until it is served."""
-    item = definition(LEDGER)
-    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{LEDGER.definition_name}"
+def install_kinds(control_plane: ControlPlane) -> None:
+    """Bring the definitions that the chart brings, and wait until they are served."""
     query = {"fieldManager": "testbed", "force": "true"}
-    control_plane.api.request("PATCH", path, item, query=query, content_type="application/apply-patch+yaml")
-    served = "/apis/equipoise.dev/v1alpha1/namespaces/default/ledgers"
-    wait_until(lambda: control_plane.api.answers(served), "ledgers served", _UNTIL_SECONDS)
+    for kind in KINDS:
+        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind.definition_name}"
+        control_plane.api.request(
+            "PATCH", path, definition(kind), query=query, content_type="application/apply-patch+yaml"
+        )
+        served = f"/apis/{kind.group}/{kind.version}/namespaces/default/{kind.plural}"
+        wait_until(lambda at=served: control_plane.api.answers(at), f"{kind.plural} served", _UNTIL_SECONDS)  # type: ignore[misc]
+
+
+class RealOperator:
+    """Policies and pauses of a real cluster, by the reflectors that the operator uses."""
+
+    other_namespace = "default"
+
+    def __init__(self, control_plane: ControlPlane, client: Client, namespace: str) -> None:
+        self._bed = control_plane
+        self._client = client
+        self.namespace = namespace
+        kind = ROTATION_POLICY
+        self._path = f"/apis/{kind.group}/{kind.version}/namespaces/{namespace}/{kind.plural}"
+        policies = KubernetesPolicies(
+            client, group=kind.group, version=kind.version, name=kind.name, plural=kind.plural
+        )
+        # A namespace of the fact's own stands for the operator's, so that facts do not pause each other.
+        pauses = NamespacePauses(client, operator_namespace=namespace)
+        self.policies: Policies = policies
+        self.pauses: Pauses = pauses
+        self._reflectors = (policies.reflector, pauses.reflector)
+        for reflector in self._reflectors:
+            reflector.start()
+            assert reflector.synced.wait(_UNTIL_SECONDS)
+
+    def close(self) -> None:
+        for reflector in self._reflectors:
+            reflector.stop()
+
+    def add_policy(self, name: str, spec: Mapping[str, Any]) -> None:
+        self._bed.apply(
+            {
+                "apiVersion": "equipoise.dev/v1alpha1",
+                "kind": "RotationPolicy",
+                "metadata": {"name": name, "namespace": self.namespace},
+                "spec": dict(spec),
+            }
+        )
+
+    def remove_policy(self, name: str) -> None:
+        self._bed.api.delete(f"{self._path}/{name}")
+
+    def pause(self, namespace: str | None, who: str) -> None:
+        pause(self._client, namespace, who, operator_namespace=self.namespace)
+
+    def resume(self, namespace: str | None) -> None:
+        resume(self._client, namespace, operator_namespace=self.namespace)
+
+    def until(self, condition: Callable[[], T | None], what: str) -> T:
+        return wait_until(condition, what, _UNTIL_SECONDS)
 
 
 class RealWorld:

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 from equipoise.model.cluster import Container, HpaMetric, Pod
 from equipoise.model.references import StoreKey, WorkloadRef
-from equipoise.ports import Actuator, Cluster, Metrics, Store, Stored
+from equipoise.ports import Actuator, Cluster, Leadership, Metrics, Pauses, Policies, Store, Stored
 from equipoise.sim import Template, World
+from equipoise.sim.election import SimCandidate, SimLease
 from equipoise.sim.load import Constant
 from equipoise.sim.pdb import Budget
 from equipoise.sim.sharing import Partitions
@@ -99,6 +100,80 @@ class SimulatedWorld:
             if (event.about.kind, event.about.namespace, event.about.name)
             == (workload.kind, workload.namespace, workload.name)
         ]
+
+
+class SimulatedOperator:
+    """Policies and pauses of a cluster with something in two namespaces."""
+
+    namespace, other_namespace = "shop", "bank"
+
+    def __init__(self) -> None:
+        self.sim = World(7)
+        for namespace in (self.namespace, self.other_namespace):
+            self.sim.add_workload(namespace, "web", replicas=1)
+        self.policies: Policies = self.sim.policies
+        self.pauses: Pauses = self.sim.pauses
+
+    def add_policy(self, name: str, spec: Mapping[str, Any]) -> None:
+        self.sim.policies.add(self.namespace, name, spec)
+
+    def remove_policy(self, name: str) -> None:
+        self.sim.policies.remove(self.namespace, name)
+
+    def pause(self, namespace: str | None, who: str) -> None:
+        self.sim.pauses.pause(namespace, who)
+
+    def resume(self, namespace: str | None) -> None:
+        self.sim.pauses.resume(namespace)
+
+    def until(self, condition: Callable[[], T | None], what: str) -> T:
+        answer = condition()
+        assert answer, f"{what}: the simulator has no delay here"
+        return answer
+
+
+class SimulatedElections:
+    """The simulator's lease, on a clock that the fact moves."""
+
+    lease_seconds, renew_seconds, retry_seconds = 15.0, 10.0, 2.0
+
+    def __init__(self, kind: type[SimCandidate] = SimCandidate) -> None:
+        self._kind = kind
+        self._lease = SimLease()
+        self._now = 1000.0
+        self._members: dict[str, SimCandidate] = {}
+        self._turns: dict[str, float] = {}
+        self._stopped: set[str] = set()
+
+    def join(self, name: str) -> Leadership:
+        self._turns[name] = self._now + 0.3 * len(self._members)
+        self._members[name] = self._kind(name, self._lease, lambda: self._now)
+        return self._members[name]
+
+    def pass_seconds(self, seconds: float) -> None:
+        end = self._now + seconds
+        while due := [n for n, at in self._turns.items() if at <= end and n not in self._stopped]:
+            name = min(due, key=self._turns.__getitem__)
+            self._now = max(self._now, self._turns[name])
+            self._members[name].step()
+            self._turns[name] = self._now + self.retry_seconds
+        self._now = end
+
+    def stop(self, name: str) -> None:
+        self._stopped.add(name)
+
+    def go_on(self, name: str) -> None:
+        self._stopped.discard(name)
+
+    def cut_off(self, name: str) -> None:
+        self._members[name].is_connected = False
+
+    def reconnect(self, name: str) -> None:
+        self._members[name].is_connected = True
+
+    def release(self, name: str) -> None:
+        self._members[name].release()
+        self.stop(name)
 
 
 class SimulatedMetrics:

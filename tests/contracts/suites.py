@@ -7,18 +7,30 @@ from tests.contracts.cluster_facts import CLUSTER
 from tests.contracts.contract import Contract
 from tests.contracts.leadership_facts import LEADERSHIP
 from tests.contracts.metrics_facts import METRICS, QUERIES
+from tests.contracts.operator_facts import PAUSES, POLICIES
 from tests.contracts.store_facts import STORE
 
 WORLDS: dict[str, tuple[str, ...]] = {
     CLUSTER.port: ("the simulator", "the API server"),
     ACTUATOR.port: ("the simulator", "the API server"),
     STORE.port: ("the simulator", "a small API", "the API server"),
-    LEADERSHIP.port: ("a small API", "the API server"),
+    LEADERSHIP.port: ("the simulator", "a small API", "the API server"),
+    POLICIES.port: ("the simulator", "the API server"),
+    PAUSES.port: ("the simulator", "the API server"),
     METRICS.port: ("the simulator", "Prometheus", "metrics-server"),
     QUERIES.port: ("the simulator", "Prometheus"),
 }
 """Where each contract is run: the first ones by `make test`, the real neighbours by `make e2e`."""
-CONTRACTS: tuple[Contract[Any], ...] = (CLUSTER, ACTUATOR, STORE, LEADERSHIP, METRICS, QUERIES)
+CONTRACTS: tuple[Contract[Any], ...] = (
+    CLUSTER,
+    ACTUATOR,
+    STORE,
+    LEADERSHIP,
+    POLICIES,
+    PAUSES,
+    METRICS,
+    QUERIES,
+)
 
 
 def summary() -> str:

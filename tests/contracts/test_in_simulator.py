@@ -15,11 +15,24 @@ from tests.contracts.contract import Fact, name_of
 from tests.contracts.elections import SteppedElections
 from tests.contracts.leadership_facts import LEADERSHIP
 from tests.contracts.metrics_facts import METRICS, QUERIES
-from tests.contracts.simulated import SimulatedMetrics, SimulatedWorld
+from tests.contracts.operator_facts import PAUSES, POLICIES
+from tests.contracts.simulated import (
+    SimulatedElections,
+    SimulatedMetrics,
+    SimulatedOperator,
+    SimulatedWorld,
+)
 from tests.contracts.small_api import SmallApi
 from tests.contracts.store_facts import STORE
 from tests.contracts.suites import CONTRACTS, summary
-from tests.contracts.worlds import ClusterWorld, ElectionWorld, MetricsWorld, QueryWorld, StoreWorld
+from tests.contracts.worlds import (
+    ClusterWorld,
+    ElectionWorld,
+    MetricsWorld,
+    OperatorWorld,
+    QueryWorld,
+    StoreWorld,
+)
 from tests.kubernetes.server import playing, session
 
 
@@ -80,6 +93,18 @@ def test_the_lease_election_keeps_the_contract(fact: Fact[ElectionWorld]) -> Non
     """The production election, without a cluster and without waiting."""
     with elections() as world:
         fact(world)
+
+
+@pytest.mark.parametrize("fact", LEADERSHIP.facts, ids=name_of)
+def test_the_simulators_election_keeps_the_contract(fact: Fact[ElectionWorld]) -> None:
+    """The same rule, without a wire."""
+    fact(SimulatedElections())
+
+
+@pytest.mark.parametrize("fact", [*POLICIES.facts, *PAUSES.facts], ids=name_of)
+def test_the_simulators_policies_and_pauses_keep_the_contract(fact: Fact[OperatorWorld]) -> None:
+    """What people ask, and where they say stop."""
+    fact(SimulatedOperator())
 
 
 @pytest.mark.parametrize("fact", METRICS.facts, ids=name_of)

@@ -9,9 +9,28 @@ from equipoise.adapters.kubernetes.lease import LeaseElection
 from equipoise.adapters.kubernetes.lease_record import Record
 from equipoise.model.cluster import Pod
 from equipoise.model.references import ObjectRef, PodRef, StoreKey
-from equipoise.ports import Actuator, CpuUsage, EvictionAnswer, EvictionResult, Metrics, Store, Stored
-from tests.contracts import actuator_facts, cluster_facts, leadership_facts, metrics_facts, store_facts
-from tests.contracts.simulated import SimulatedMetrics, SimulatedWorld
+from equipoise.ports import (
+    Actuator,
+    CpuUsage,
+    EvictionAnswer,
+    EvictionResult,
+    Metrics,
+    PolicyObject,
+    Store,
+    Stored,
+)
+from equipoise.sim.election import SimCandidate
+from equipoise.sim.pauses import SimPauses
+from equipoise.sim.policies import SimPolicies
+from tests.contracts import (
+    actuator_facts,
+    cluster_facts,
+    leadership_facts,
+    metrics_facts,
+    operator_facts,
+    store_facts,
+)
+from tests.contracts.simulated import SimulatedElections, SimulatedMetrics, SimulatedOperator, SimulatedWorld
 from tests.contracts.test_in_simulator import elections
 
 
@@ -253,3 +272,51 @@ def test_metrics_that_invent_zeros_are_found_out(fact: Callable[[SimulatedMetric
     world.metrics = MissingIsZero(world.metrics)
     with pytest.raises(AssertionError):
         fact(world)
+
+
+class LastWriterWins(SimPolicies):
+    """Takes a status against any version."""
+
+    def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> None:
+        there = next((each for each in self.policies() if each.ref == policy.ref), policy)
+        super().write_status(there, status)
+
+
+class Deaf(SimPauses):
+    """Hears what is said of a namespace, and not what is said of everything."""
+
+    def pause(self, namespace: str | None, who: str) -> None:
+        if namespace is not None:
+            super().pause(namespace, who)
+
+
+class SameEpoch(SimCandidate):
+    """Takes over without a transition."""
+
+    def _write(self, at: float, epoch: int) -> None:
+        super()._write(at, max(1, self.lease.epoch))
+        del epoch
+
+
+def test_policies_that_take_any_version_are_found_out() -> None:
+    """A status of an old question must not stand."""
+    world = SimulatedOperator()
+    world.sim.policies = LastWriterWins(world.sim.state)
+    world.policies = world.sim.policies
+    with pytest.raises(pytest.fail.Exception):
+        operator_facts.a_status_against_an_old_version_is_a_conflict_and_changes_nothing(world)
+
+
+def test_pauses_that_miss_a_stop_of_everything_are_found_out() -> None:
+    """Stop means stop."""
+    world = SimulatedOperator()
+    world.sim.pauses = Deaf(world.sim.state)
+    world.pauses = world.sim.pauses
+    with pytest.raises(AssertionError):
+        operator_facts.a_pause_of_everything_holds_everywhere(world)
+
+
+def test_a_simulated_lease_without_transitions_is_found_out() -> None:
+    """The epoch is what fences an old leader."""
+    with pytest.raises(AssertionError):
+        leadership_facts.a_dead_leader_is_succeeded_in_the_next_epoch(SimulatedElections(SameEpoch))

@@ -1,11 +1,11 @@
 """What the facts need of a world, beyond its ports: a way to set the scene and to let time pass."""
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from equipoise.model.cluster import Pod
 from equipoise.model.references import PodRef, StoreKey, WorkloadRef
-from equipoise.ports import Actuator, Cluster, Leadership, Metrics, Store
+from equipoise.ports import Actuator, Cluster, Leadership, Metrics, Pauses, Policies, Store
 
 T = TypeVar("T")
 
@@ -64,6 +64,38 @@ class ClusterWorld(Protocol):
 
     def sentences_about(self, workload: WorkloadRef) -> Sequence[tuple[str, str]]:
         """Give the reason and the sentence of every event about a workload."""
+        ...
+
+
+class OperatorWorld(Protocol):
+    """Policies and pauses, and two namespaces that are known."""
+
+    @property
+    def policies(self) -> Policies: ...
+
+    @property
+    def pauses(self) -> Pauses: ...
+
+    @property
+    def namespace(self) -> str: ...
+
+    @property
+    def other_namespace(self) -> str: ...
+
+    def add_policy(self, name: str, spec: Mapping[str, Any]) -> None:
+        """Create a policy in the namespace, or change what it asks for."""
+        ...
+
+    def remove_policy(self, name: str) -> None: ...
+
+    def pause(self, namespace: str | None, who: str) -> None:
+        """Say stop, for a namespace or for everything."""
+        ...
+
+    def resume(self, namespace: str | None) -> None: ...
+
+    def until(self, condition: Callable[[], T | None], what: str) -> T:
+        """Wait until a condition holds, within a bound; give what it gave."""
         ...
 
 

@@ -16,7 +16,7 @@ from equipoise.model.errors import WorldFailed
 from equipoise.model.references import ObjectRef
 from equipoise.ports import EvictionResult, StoreConflict
 from tests.contracts.actuator_facts import ANOTHER_UID
-from tests.contracts.real import RealWorld, install_ledgers, session_of
+from tests.contracts.real import RealWorld, install_kinds, session_of
 from tests.contracts.store_facts import document
 from tests.contracts.worlds import is_whole, ledger, pods_of, ref_of
 from tests.e2e.lossy import lossy
@@ -44,7 +44,7 @@ def world(control_plane: ControlPlane, kwok: Kwok, client: Client, namespace: st
 
 def test_a_ledger_whose_answer_was_lost_was_written_once(control_plane: ControlPlane, namespace: str) -> None:
     """The real server committed it; the store knows its own hand, and a stranger's."""
-    install_ledgers(control_plane)
+    install_kinds(control_plane)
     key = ledger(namespace, "web")
     with lossy(control_plane) as (proxy, client, _):
         store = LedgerStore(client)
@@ -64,7 +64,7 @@ def test_a_key_that_the_definition_does_not_know_is_refused(
     control_plane: ControlPlane, client: Client, namespace: str
 ) -> None:
     """The server would drop it in silence otherwise."""
-    install_ledgers(control_plane)
+    install_kinds(control_plane)
     key = ledger(namespace, "web")
     with pytest.raises(ApiError, match="novelty"):
         LedgerStore(client).write(key, document(key) | {"novelty": 1}, "")
@@ -75,7 +75,7 @@ def test_a_ledger_vanishes_with_its_workload(
     control_plane: ControlPlane, world: RealWorld, client: Client
 ) -> None:
     """The real garbage collector takes it."""
-    install_ledgers(control_plane)
+    install_kinds(control_plane)
     ref = world.add_workload("web", 1)
     found = world.cluster.workload(ref)
     assert found is not None

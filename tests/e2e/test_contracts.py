@@ -17,9 +17,17 @@ from tests.contracts.contract import Fact, name_of
 from tests.contracts.elections import SteppedElections
 from tests.contracts.leadership_facts import LEADERSHIP
 from tests.contracts.metrics_facts import METRICS, QUERIES
-from tests.contracts.real import RealWorld, install_ledgers, session_of
+from tests.contracts.operator_facts import PAUSES, POLICIES
+from tests.contracts.real import RealOperator, RealWorld, install_kinds, session_of
 from tests.contracts.store_facts import STORE
-from tests.contracts.worlds import ClusterWorld, ElectionWorld, MetricsWorld, QueryWorld, StoreWorld
+from tests.contracts.worlds import (
+    ClusterWorld,
+    ElectionWorld,
+    MetricsWorld,
+    OperatorWorld,
+    QueryWorld,
+    StoreWorld,
+)
 from tests.e2e.conftest import Offered
 from tests.testbed import ControlPlane, Kwok, MetricsServer, Prometheus, wait_until
 from tests.testbed.scenes import history, namespaced, six_pods
@@ -68,7 +76,7 @@ def world(control_plane: ControlPlane, kwok: Kwok, client: Client, namespace: st
 @pytest.fixture
 def ledgers(control_plane: ControlPlane, client: Client, namespace: str) -> Ledgers:
     """A store, with the definition that the chart installs."""
-    install_ledgers(control_plane)
+    install_kinds(control_plane)
     return Ledgers(LedgerStore(client), namespace)
 
 
@@ -144,6 +152,19 @@ def test_a_lease_of_a_real_cluster_keeps_the_contract(
         fact(elections)
     finally:
         elections.close()
+
+
+@pytest.mark.parametrize("fact", [*POLICIES.facts, *PAUSES.facts], ids=name_of)
+def test_policies_and_pauses_of_a_real_cluster_keep_the_contract(
+    fact: Fact[OperatorWorld], control_plane: ControlPlane, client: Client, namespace: str
+) -> None:
+    """Custom resources under their own definition, and annotations of namespaces."""
+    install_kinds(control_plane)
+    world = RealOperator(control_plane, client, namespace)
+    try:
+        fact(world)
+    finally:
+        world.close()
 
 
 @pytest.mark.parametrize("fact", [*METRICS.facts, *QUERIES.facts], ids=name_of)

@@ -15,7 +15,9 @@ from equipoise.sim.invariants import Invariants
 from equipoise.sim.kubelet import Kubelet
 from equipoise.sim.load import Constant, Shape
 from equipoise.sim.metrics import SimMetrics
+from equipoise.sim.pauses import SimPauses
 from equipoise.sim.pdb import Budget
+from equipoise.sim.policies import SimPolicies
 from equipoise.sim.portion import Portion
 from equipoise.sim.replication import Replication
 from equipoise.sim.scheduler import Scheduler
@@ -60,6 +62,8 @@ class World:
         self.metrics = SimMetrics(self.state, self.advance)
         self.actuator = SimActuator(self.state, self.disruption)
         self.store = SimStore(self.state)
+        self.policies = SimPolicies(self.state)
+        self.pauses = SimPauses(self.state)
         self.invariants = Invariants(self.state, self.store)
         self._is_checked = is_checked
         self.every(self.settings.load_step_seconds, self._serving.step)
