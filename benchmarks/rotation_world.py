@@ -103,6 +103,9 @@ class CachedFleet:
     def workload(self, ref: WorkloadRef) -> Workload | None:
         raise AssertionError(f"{ref} should be in a list")
 
+    def pods_now(self, workload: Workload) -> Sequence[Pod]:
+        raise AssertionError(f"a plan takes no last look at {workload.ref}")
+
     def nodes(self) -> Sequence[Node]:
         return []
 

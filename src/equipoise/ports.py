@@ -31,6 +31,10 @@ class Cluster(Protocol):
         """List the pods."""
         ...
 
+    def pods_now(self, workload: Workload) -> Sequence[Pod]:
+        """Ask for the pods of one workload as they are now, past every cache: the last look before a deed."""
+        ...
+
     def nodes(self) -> Sequence[Node]:
         """List the nodes."""
         ...

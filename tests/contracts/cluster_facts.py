@@ -185,3 +185,19 @@ def an_hpa_is_told_with_its_target_and_metric(world: ClusterWorld) -> None:
         "Utilization",
         70,
     )
+
+
+@CLUSTER.fact
+def a_last_look_shows_the_pods_of_one_workload_as_they_are(world: ClusterWorld) -> None:
+    """Past every cache: nobody else's pods, and a pod that was just told to go is on its way."""
+    ref = world.add_workload("web", 2)
+    world.add_workload("other", 1)
+    workload = world.cluster.workload(ref)
+    assert workload is not None
+    pods = pods_of(world, "web")
+    assert {pod.uid for pod in world.cluster.pods_now(workload)} == {pod.uid for pod in pods}
+    world.hold_terminating(pods)
+    world.actuator.evict(ref_of(pods[0]))
+    going = {pod.uid for pod in world.cluster.pods_now(workload) if pod.deletion_at is not None}
+    assert going == {pods[0].uid}
+    world.let_go(pods)

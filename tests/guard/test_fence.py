@@ -67,6 +67,12 @@ class Cluster:
         raise AssertionError((about, reason, sentence, is_warning))
 
 
+def _harmless(action: EvictPod) -> str | None:
+    """Nothing has changed since the pod was chosen."""
+    del action
+    return None
+
+
 class Leads:
     """Leads in an epoch, until told otherwise."""
 
@@ -84,6 +90,7 @@ def test_the_intent_is_written_before_the_deed_and_the_outcome_after() -> None:
         memory,
         Leads(),
         cluster,
+        _harmless,
         lambda step: steps.append((step, memory.ledger.entries[0].state, len(cluster.evicted))),
     )
     outcome = fence.evict(ACTION, KEY, _entry())
@@ -104,7 +111,7 @@ def test_a_lease_lost_after_the_intent_means_no_deed() -> None:
         if step == "intent":
             leads.now = None
 
-    assert Fence(memory, leads, cluster, stop).evict(ACTION, KEY, _entry()).result == "Fenced"
+    assert Fence(memory, leads, cluster, _harmless, stop).evict(ACTION, KEY, _entry()).result == "Fenced"
     assert cluster.evicted == []
     assert memory.ledger.entries[0].state is EntryState.INTENT
 
@@ -112,8 +119,8 @@ def test_a_lease_lost_after_the_intent_means_no_deed() -> None:
 def test_a_newer_epoch_in_the_ledger_fences_an_old_leader() -> None:
     """Even one that still believes in itself."""
     memory, cluster = Memory(), Cluster()
-    Fence(memory, Leads(2), cluster).evict(ACTION, KEY, _entry(2))
-    assert Fence(memory, Leads(1), cluster).evict(ACTION, KEY, _entry(1, 1)).result == "Fenced"
+    Fence(memory, Leads(2), cluster, _harmless).evict(ACTION, KEY, _entry(2))
+    assert Fence(memory, Leads(1), cluster, _harmless).evict(ACTION, KEY, _entry(1, 1)).result == "Fenced"
     assert len(cluster.evicted) == 1
 
 
@@ -125,7 +132,7 @@ def test_a_conflict_on_the_intent_means_no_deed() -> None:
             return Stored(super().read(key).data, "stale")
 
     cluster = Cluster()
-    assert Fence(Raced(), Leads(), cluster).evict(ACTION, KEY, _entry()).result == "Fenced"
+    assert Fence(Raced(), Leads(), cluster, _harmless).evict(ACTION, KEY, _entry()).result == "Fenced"
     assert cluster.evicted == []
 
 
@@ -141,7 +148,9 @@ def test_a_conflict_on_the_intent_means_no_deed() -> None:
 def test_the_outcome_is_what_the_server_said(answer: EvictionResult, state: EntryState) -> None:
     """Only what was accepted uses the budget."""
     memory = Memory()
-    assert Fence(memory, Leads(), Cluster(answer)).evict(ACTION, KEY, _entry()).result == answer.value
+    assert (
+        Fence(memory, Leads(), Cluster(answer), _harmless).evict(ACTION, KEY, _entry()).result == answer.value
+    )
     assert memory.ledger.entries[0].state is state
 
 
@@ -149,7 +158,7 @@ def test_an_unknown_answer_leaves_the_intent_which_counts() -> None:
     """The connection died: it may have happened, so the budget is used."""
     memory = Memory()
     with pytest.raises(WorldFailed):
-        Fence(memory, Leads(), Cluster(WorldFailed("cut"))).evict(ACTION, KEY, _entry())
+        Fence(memory, Leads(), Cluster(WorldFailed("cut")), _harmless).evict(ACTION, KEY, _entry())
     assert memory.ledger.rounds_since(0, "rotation") == 1
 
 
@@ -179,3 +188,13 @@ def test_a_ledger_survives_its_store() -> None:
     ledger = Ledger(3, (_entry(3), _entry(3, 1)))
     assert Ledger.from_data(ledger.to_data()) == ledger
     assert Ledger.from_data({}) == Ledger()
+
+
+def test_a_world_that_has_changed_since_the_choice_means_no_deed() -> None:
+    """The last look says why; the intent is given back, and the outcome tells."""
+    memory, cluster = Memory(), Cluster()
+    fence = Fence(memory, Leads(), cluster, lambda action: f"{action.pod} is on its way")
+    outcome = fence.evict(ACTION, KEY, _entry())
+    assert (outcome.result, outcome.detail) == ("Outdated", "a is on its way")
+    assert cluster.evicted == []
+    assert memory.ledger.entries[0].state is EntryState.FAILED

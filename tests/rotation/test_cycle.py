@@ -254,3 +254,19 @@ def test_a_silent_source_of_metrics_means_unknown_and_is_said() -> None:
     assert policies.status()["lastDecision"]["reason"] == "MetricsIncomplete"
     assert [event.reason for event in scene.world.actuator.events] == ["MetricsIncomplete"]
     assert len(beats) >= 4
+
+
+def test_a_pod_that_became_unready_since_the_look_stops_the_deed() -> None:
+    """The caches are old: the last look asks the server itself, and the wave is full."""
+    scene = six_pods(1)
+    others = [pod for pod in scene.workload.pods.values() if scene.letters[pod.name] == "C"]
+
+    def break_one(passed: str) -> None:
+        if passed == "intent":
+            scene.world.kubelet.crash(others[0])
+
+    report = loop_in(scene.world, Policies(ENFORCE), passed=break_one).cycle(scene.world.now)
+    (outcome,) = report.outcomes
+    assert outcome.result == "Outdated"
+    assert "1 other pods" in outcome.detail
+    assert _evicted(scene) == []

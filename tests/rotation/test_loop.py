@@ -76,6 +76,9 @@ class World:
     def pods(self, namespace: str | None = None) -> Sequence[Pod]:
         return [pod for pod in self.all_pods if namespace in (None, pod.namespace)]
 
+    def pods_now(self, workload: Workload) -> Sequence[Pod]:
+        raise AssertionError(workload)
+
     def nodes(self) -> Sequence[Node]:
         return []
 

@@ -1,4 +1,4 @@
-"""One change at a time: intent, a last look at ourselves, the deed, the outcome.
+"""One change at a time: intent, a last look at the world and at ourselves, the deed, the outcome.
 
 Every prefix of this is safe. A crash after the intent leaves an entry that counts as done; a crash after the
 deed leaves the same. A process that was stopped in between finds that it leads no more, and does nothing.
@@ -35,6 +35,8 @@ class Fence:
     store: Store
     leadership: Leadership
     actuator: Actuator
+    recheck: Callable[[EvictPod], str | None]
+    """Looks at the world once more, right before the deed, and says why it is not to be done, or None."""
     passed: Callable[[str], object] = _nothing
     """Told after each step; tests stop the process there."""
 
@@ -48,6 +50,10 @@ class Fence:
             # Without a written intent nothing is sent, so this is certain: it did not happen.
             return Outcome(action, "Fenced", str(error))
         self.passed("intent")
+        outdated = self.recheck(action)
+        if outdated is not None:
+            self._settle(key, entry.id, EntryState.FAILED)
+            return Outcome(action, "Outdated", outdated)
         if self.leadership.epoch() != entry.epoch:
             return Outcome(action, "Fenced", "the lease was lost after the intent")
         answer = self.actuator.evict(PodRef(action.namespace, action.pod, action.uid))

@@ -228,7 +228,13 @@ class RotationLoop:
         outcomes: list[Outcome] = []
         if epoch is None:
             return outcomes
-        fence = Fence(self.store, self.leadership, self.actuator, self.passed)
+        fence = Fence(
+            self.store,
+            self.leadership,
+            self.actuator,
+            lambda action: self._recheck(item, action),
+            self.passed,
+        )
         this_round = self.new_id(at)
         for action in decision.actions:
             if outcomes and held_by_pause(self.pauses, item.workload.ref.namespace) is not None:
@@ -244,6 +250,20 @@ class RotationLoop:
             if outcome.result != "Accepted":
                 break
         return outcomes
+
+    def _recheck(self, item: Assigned, action: Action) -> str | None:
+        """Ask the server itself, past every cache, whether the pod may still go; say why not."""
+        try:
+            pods = {pod.uid: pod for pod in self.cluster.pods_now(item.workload)}
+        except WorldFailed as error:
+            return f"the workload could not be looked at again: {error}"
+        pod = pods.get(action.uid)
+        if pod is None or is_away(pod):
+            return f"{action.pod} has gone or is on its way since it was chosen"
+        away = sum(map(is_away, pods.values()))
+        if away >= item.policy.unavailable_pods_max:
+            return f"{away} other pods of the workload are away since it was chosen"
+        return None
 
     def _evict(self, fence: Fence, action: Action, key: StoreKey, entry: Entry) -> Outcome:
         try:

@@ -55,6 +55,16 @@ class SimCluster:
         """List the pods."""
         return _of(self._seen().pods, namespace)
 
+    def pods_now(self, workload: Workload) -> Sequence[Pod]:
+        """Give the pods of one workload as they are, whatever the watch lags behind."""
+        if self._state.faults.now(FaultKind.API_UNAVAILABLE):
+            raise WorldFailed("the API server does not answer (simulated)")
+        return [
+            pod
+            for pod in cluster_view(self._state).pods
+            if pod.namespace == workload.ref.namespace and workload.selector.matches(dict(pod.labels))
+        ]
+
     def nodes(self) -> Sequence[Node]:
         """List the nodes."""
         return self._seen().nodes

@@ -23,6 +23,7 @@ from equipoise.adapters.kubernetes.kinds import (
 from equipoise.adapters.kubernetes.lists import list_kind
 from equipoise.adapters.kubernetes.paths import path_of
 from equipoise.adapters.kubernetes.reflector import Reflector, Timings
+from equipoise.adapters.kubernetes.selectors import format_selector
 from equipoise.adapters.kubernetes.structs import RawScale
 from equipoise.model.cluster import Hpa, Node, Pdb, Pod, Workload
 from equipoise.model.references import WorkloadRef
@@ -44,6 +45,12 @@ class KubernetesCluster:
     def pods(self, namespace: str | None = None) -> Sequence[Pod]:
         """List the pods."""
         return list_kind(self.client, PODS, namespace, decoder=self.decoder).records
+
+    def pods_now(self, workload: Workload) -> Sequence[Pod]:
+        """List the pods of one workload."""
+        params = {"labelSelector": format_selector(workload.selector)}
+        found = list_kind(self.client, PODS, workload.ref.namespace, decoder=self.decoder, params=params)
+        return found.records
 
     def nodes(self) -> Sequence[Node]:
         """List the nodes."""
@@ -158,6 +165,10 @@ class CachedCluster:
     def pods(self, namespace: str | None = None) -> Sequence[Pod]:
         """Give the pods."""
         return self._current(self._pods).cache.records(namespace)
+
+    def pods_now(self, workload: Workload) -> Sequence[Pod]:
+        """Ask the server, not the cache."""
+        return self._direct.pods_now(workload)
 
     def nodes(self) -> Sequence[Node]:
         """Give the nodes."""

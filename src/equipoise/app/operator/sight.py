@@ -28,6 +28,10 @@ class WatchedNamespaces:
         """Give the pods."""
         return [pod for cluster in self._of(namespace) for pod in cluster.pods()]
 
+    def pods_now(self, workload: Workload) -> Sequence[Pod]:
+        """Ask the server, not a cache."""
+        return self._of(workload.ref.namespace)[0].pods_now(workload)
+
     def nodes(self) -> Sequence[Node]:
         """Give the nodes, which every view has."""
         return next(iter(self._clusters.values())).nodes()
