@@ -19,7 +19,8 @@ from equipoise.adapters.prometheus.settings import Settings
 from equipoise.adapters.prometheus.transport import Direct
 from equipoise.model.decision import Decision
 from equipoise.ports import CpuUsage, Metrics
-from equipoise.rotation import loop
+from equipoise.rotation import decide as deciding_module
+from equipoise.rotation import once
 from equipoise.rotation.decide import decide
 from equipoise.rotation.policy import RotationPolicy
 
@@ -86,7 +87,7 @@ def planned(url: str, workloads: int, cycles: int) -> Figures:
     with (
         patch.object(transport, "send", counted),
         patch.object(adapter, "_join", joining.around(adapter._join)),
-        patch.object(loop, "decide", deciding.around(decide)),
+        patch.object(deciding_module, "decide", deciding.around(decide)),
     ):
         metrics = _Timed(adapter.PrometheusMetrics(Client(transport)), asking)
         runs = [cycle() for _ in range(1 + cycles)]
@@ -95,7 +96,7 @@ def planned(url: str, workloads: int, cycles: int) -> Figures:
 
 def _plan(cluster: CachedFleet, metrics: Metrics) -> list[Decision]:
     warnings: list[str] = []
-    decisions = loop.plan(RotationPolicy(), cluster, metrics, AT, None, warn=warnings.append)
+    decisions = once.plan(RotationPolicy(), cluster, metrics, AT, None, warn=warnings.append)
     assert not warnings, warnings
     return decisions
 

@@ -113,6 +113,10 @@ class CachedFleet:
         del namespace
         return []
 
+    def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
+        del namespace
+        return {}
+
 
 def _filled(kind: Kind[Any], objects: Iterable[Mapping[str, Any]]) -> Cache[Any]:
     decoder, cache = Decoder(), Cache(kind)

@@ -55,6 +55,13 @@ class Cluster(Protocol):
         """List the PodDisruptionBudgets."""
         ...
 
+    def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
+        """Tell whose autoscaling somebody has paused, and by what; not knowing raises.
+
+        The words are part of a sentence: `ScaledObject shop/web is paused by autoscaling.keda.sh/paused`.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CpuUsage:
@@ -96,7 +103,9 @@ class EvictionResult(StrEnum):
     GONE = "Gone"
     """No pod of that name and UID is there any more."""
     REFUSED = "Refused"
-    """It will not be allowed however often it is asked (403, several budgets on one pod, bad request)."""
+    """It will not be allowed however often it is asked (several budgets on one pod, bad request)."""
+    FORBIDDEN = "Forbidden"
+    """We have no right to (403)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +148,13 @@ class Store(Protocol):
 
     def read(self, key: StoreKey) -> Stored:
         """Read an entry; an absent one is empty, with an empty version."""
+        ...
+
+    def read_all(self, room: str, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
+        """Read every entry of a room at once; None means all namespaces.
+
+        An entry whose content makes no sense is given as it is, for its reader to judge.
+        """
         ...
 
     def write(self, key: StoreKey, data: Mapping[str, Any], version: str) -> Stored:

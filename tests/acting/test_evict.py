@@ -99,7 +99,7 @@ def test_a_budget_blocks_with_its_own_words_and_its_time() -> None:
             "This pod has more than one PodDisruptionBudget, which the subresource does not support.",
             EvictionResult.REFUSED,
         ),
-        (403, "Forbidden", 'cannot create resource "pods/eviction"', EvictionResult.REFUSED),
+        (403, "Forbidden", 'cannot create resource "pods/eviction"', EvictionResult.FORBIDDEN),
         (400, "BadRequest", "name in URL does not match name in Eviction object", EvictionResult.REFUSED),
         (422, "Invalid", "invalid", EvictionResult.REFUSED),
         (429, "TooManyRequests", "too many requests, please try again later", EvictionResult.BLOCKED),

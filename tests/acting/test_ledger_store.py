@@ -7,6 +7,8 @@ import pytest
 from equipoise.adapters.kubernetes import ApiError, Unreachable
 from equipoise.adapters.kubernetes.objects import write_status
 from equipoise.adapters.kubernetes.store import DATA_BYTES_MAX, LedgerStore, TooLarge, entry_name
+from equipoise.model.errors import WorldFailed
+from equipoise.model.ledger import Ledger
 from equipoise.model.references import StoreKey, WorkloadRef
 from equipoise.ports import StoreConflict
 from tests.contracts.small_api import SmallApi
@@ -16,7 +18,8 @@ from tests.contracts.worlds import ledger
 from tests.kubernetes.server import Asked, Stage, playing, session
 
 KEY = ledger("shop", "web")
-PATH = f"/apis/equipoise.dev/v1alpha1/namespaces/shop/ledgers/{entry_name(KEY.workload)}"
+COLLECTION = "/apis/equipoise.dev/v1alpha1/namespaces/shop/ledgers"
+PATH = f"{COLLECTION}/{entry_name(KEY.workload)}"
 
 
 def test_a_create_whose_answer_was_lost_is_known_for_our_own() -> None:
@@ -76,8 +79,11 @@ def test_a_missing_definition_is_not_an_empty_ledger() -> None:
     def script(asked: Asked, stage: Stage) -> None:
         stage.answer(b"404 page not found\n", 404)
 
-    with playing(script) as player, session(player.url) as client, pytest.raises(ApiError):
-        LedgerStore(client).read(KEY)
+    with playing(script) as player, session(player.url) as client:
+        with pytest.raises(ApiError):
+            LedgerStore(client).read(KEY)
+        with pytest.raises(ApiError):
+            LedgerStore(client).read_all("ledger")
 
 
 def test_a_ledger_that_was_deleted_meanwhile_is_a_conflict() -> None:
@@ -131,8 +137,79 @@ def test_the_bound_is_exact_and_says_both_numbers() -> None:
 
 def test_another_room_is_refused() -> None:
     """There is one kind of memory here."""
-    with small_api() as (_, client), pytest.raises(ValueError, match="attic"):
-        LedgerStore(client).read(StoreKey("attic", KEY.workload))
+    with small_api() as (_, client):
+        with pytest.raises(ValueError, match="attic"):
+            LedgerStore(client).read(StoreKey("attic", KEY.workload))
+        with pytest.raises(ValueError, match="attic"):
+            LedgerStore(client).read_all("attic")
+
+
+def test_all_ledgers_come_in_pages() -> None:
+    """In a few requests, never one for each workload."""
+    api = SmallApi()
+    keys = [ledger("shop", f"web-{number}") for number in range(1100)]
+    for key in keys:
+        path = f"{COLLECTION}/{entry_name(key.workload)}"
+        api.put(path, {"metadata": _meta(entry_name(key.workload)), "data": document(key)})
+    with playing(api.script) as player, session(player.url) as client:
+        assert set(LedgerStore(client).read_all("ledger")) == {key.workload for key in keys}
+        assert [asked.query.get("limit") for asked in player.asked] == ["500"] * 3
+
+
+def test_a_ledger_that_makes_no_sense_hides_no_other() -> None:
+    """It is given as it is where it says whose it is; else it is nobody's, and a warning."""
+    other = WorkloadRef("apps/v1", "Deployment", "shop", "api")
+    senseless = {"workload": document(KEY)["workload"], "entries": [{"at": "yesterday"}]}
+    stranger = {**document(KEY), "epoch": 99}
+    with small_api() as (api, client):
+        api.put(PATH, {"metadata": _meta(entry_name(KEY.workload)), "data": senseless})
+        for name, data in (
+            ("stranger", stranger),
+            ("text", "x"),
+            ("bare", {}),
+            ("list", {"workload": []}),
+            ("nameless", {"workload": {"kind": "Deployment"}}),
+        ):
+            api.put(f"{COLLECTION}/{name}", {"metadata": _meta(name), "data": data})
+        store = LedgerStore(client)
+        written = store.write(StoreKey("ledger", other), document(StoreKey("ledger", other)), "")
+        found = store.read_all("ledger", "shop")
+        assert found[other] == written
+        assert found[KEY.workload] == store.read(KEY)
+        assert found[KEY.workload].data == senseless
+        assert set(found) == {other, KEY.workload}
+        (warning,) = store.warnings
+        assert warning.startswith("a Ledger that is nobody's: 5 times, first in shop/")
+        with pytest.raises(WorldFailed, match="cannot be read"):
+            Ledger.from_data(found[KEY.workload].data)
+
+
+def test_an_old_version_of_a_group_names_the_same_ledger() -> None:
+    """As workloads are listed, whatever the writer called it."""
+    old = StoreKey("ledger", KEY.workload._replace(api_version="apps/v1beta1"))
+    with small_api() as (_, client):
+        store = LedgerStore(client)
+        written = store.write(old, document(old), "")
+        assert dict(store.read_all("ledger")) == {KEY.workload: written}
+
+
+def test_reading_all_takes_no_ledger_from_its_owner() -> None:
+    """Who has read it with all the others writes it back with the owner it had."""
+    with small_api() as (api, client):
+        LedgerStore(client, uid_of=lambda _: "uid-9").write(KEY, document(KEY), "")
+        owners = api.objects[PATH]["metadata"]["ownerReferences"]
+        store = LedgerStore(client)
+        seen = store.read_all("ledger")[KEY.workload]
+        store.write(KEY, document(KEY, n=2), seen.version)
+        assert api.objects[PATH]["metadata"]["ownerReferences"] == owners
+        api.objects.clear()
+        assert store.read_all("ledger", "shop") == {}
+        store.write(KEY, document(KEY), "")
+        assert "ownerReferences" not in api.objects[PATH]["metadata"]
+
+
+def _meta(name: str) -> dict[str, str]:
+    return {"name": name, "namespace": "shop"}
 
 
 @pytest.mark.parametrize(

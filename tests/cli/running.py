@@ -9,7 +9,10 @@ BOUND_SECONDS = 60
 
 
 def equipoise(
-    *arguments: str, stdin: str = "", environment: Mapping[str, str] | None = None
+    *arguments: str,
+    stdin: str = "",
+    environment: Mapping[str, str] | None = None,
+    seconds: float = BOUND_SECONDS,
 ) -> subprocess.CompletedProcess[str]:
     """Run `equipoise` and give back what it printed; no variable of ours leaks in from outside."""
     foreign = (
@@ -30,6 +33,6 @@ def equipoise(
         capture_output=True,
         text=True,
         check=False,
-        timeout=BOUND_SECONDS,
+        timeout=seconds,
         env=clean | {"COLUMNS": "100", "NO_COLOR": "1", "HOME": "/nonexistent"} | dict(environment or {}),
     )

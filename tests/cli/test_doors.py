@@ -13,7 +13,11 @@ from tests.cli.running import equipoise
     [
         (["--help"], ["rotation", "doctor", "demo", "--debug"]),
         ([], ["rotation", "doctor", "demo"]),
-        (["rotation", "--help"], ["plan"]),
+        (["rotation", "--help"], ["plan", "apply"]),
+        (
+            ["rotation", "apply", "--help"],
+            ["Rotate in waves", "--dry-run", "--interval", "--timeout", "--operator-namespace", "--journal"],
+        ),
         (["rotation", "plan", "--help"], ["--from", "--all-namespaces", "--output", "--prometheus-url"]),
         (["--version"], [__version__]),
     ],

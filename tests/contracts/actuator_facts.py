@@ -59,6 +59,21 @@ def a_wrong_uid_changes_nothing(world: ClusterWorld) -> None:
 
 
 @ACTUATOR.fact
+def an_order_for_another_incarnation_still_costs_its_budget(world: ClusterWorld) -> None:
+    """The server counts before it compares, so nobody should ask with a UID that may be old."""
+    world.add_workload("web", 4)
+    world.add_budget("web", "web", 2)
+    pod = pods_of(world, "web")[0]
+    wrong = ref_of(pod)._replace(uid=ANOTHER_UID)
+    assert world.actuator.evict(wrong, is_dry_run=True).result is EvictionResult.GONE
+    assert [b.disruptions_allowed for b in world.cluster.pdbs(world.namespace)] == [2]
+    assert world.actuator.evict(wrong).result is EvictionResult.GONE
+    world.settle()
+    assert [b.disruptions_allowed for b in world.cluster.pdbs(world.namespace)] == [1]
+    assert pod.uid in _uids(world)
+
+
+@ACTUATOR.fact
 def a_pod_that_is_not_there_is_gone(world: ClusterWorld) -> None:
     """No pod, no error."""
     world.add_workload("web", 1)

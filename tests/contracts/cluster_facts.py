@@ -178,6 +178,7 @@ def an_hpa_is_told_with_its_target_and_metric(world: ClusterWorld) -> None:
     (hpa,) = world.cluster.hpas(world.namespace)
     assert hpa.target == ref
     assert (hpa.replicas_min, hpa.replicas_max) == (1, 9)
+    assert (hpa.tolerance_up, hpa.tolerance_down) == (0.1, 0.1)
     (metric,) = hpa.metrics
     assert (metric.type, metric.name, metric.target_type, metric.target_value) == (
         "Resource",
@@ -201,3 +202,35 @@ def a_last_look_shows_the_pods_of_one_workload_as_they_are(world: ClusterWorld) 
     going = {pod.uid for pod in world.cluster.pods_now(workload) if pod.deletion_at is not None}
     assert going == {pods[0].uid}
     world.let_go(pods)
+
+
+@CLUSTER.fact
+def nobodys_autoscaling_is_paused_at_first(world: ClusterWorld) -> None:
+    """Also where nothing that could pause it was ever installed."""
+    world.add_hpa("web", world.add_workload("web", 1), 70, 4)
+    assert dict(world.cluster.autoscaler_pauses(world.namespace)) == {}
+
+
+@CLUSTER.fact
+def a_paused_autoscaler_is_told_with_what_paused_it_until_it_goes_on(world: ClusterWorld) -> None:
+    """By the same name that lists and HPAs give the workload; and nobody else's is."""
+    ref = world.add_workload("web", 1)
+    world.add_workload("other", 1)
+    by = "autoscaling.keda.sh/paused"
+    world.pause_autoscaler(ref, by)
+    pauses = world.until(lambda: world.cluster.autoscaler_pauses(world.namespace), "the pause")
+    assert list(pauses) == [ref]
+    assert pauses[ref].startswith("ScaledObject ")
+    assert pauses[ref].endswith(f" is paused by {by}")
+    world.resume_autoscaler(ref)
+    world.until(lambda: not world.cluster.autoscaler_pauses(world.namespace), "the end of the pause")
+
+
+@CLUSTER.fact
+def a_namespace_narrows_the_pauses(world: ClusterWorld) -> None:
+    """Everywhere includes here, and elsewhere does not."""
+    ref = world.add_workload("web", 1)
+    world.pause_autoscaler(ref, "autoscaling.keda.sh/paused-replicas")
+    world.until(lambda: ref in world.cluster.autoscaler_pauses(world.namespace), "the pause")
+    assert ref in world.cluster.autoscaler_pauses()
+    assert not world.cluster.autoscaler_pauses("no-such-namespace")

@@ -16,6 +16,7 @@ from equipoise.model.crd.definition import definition
 from equipoise.model.references import WorkloadRef
 from equipoise.ports import Actuator, Cluster, Pauses, Policies
 from equipoise.rotation.policy import ROTATION_POLICY
+from tests.contracts.keda import install_scaled_objects, scaled_object
 from tests.testbed import ControlPlane, wait_until
 from tests.testbed.api import ApiError
 from tests.testbed.scenes import deployment, hpa, pdb, running_pods
@@ -127,6 +128,13 @@ class RealWorld:
         item = hpa(self.namespace, target.name, percent, 1, replicas_max)
         item["metadata"]["name"] = name
         self._bed.apply(item)
+
+    def pause_autoscaler(self, target: WorkloadRef, by: str) -> None:
+        install_scaled_objects(self._bed)
+        self._bed.apply(scaled_object(target, {by: "true"}))
+
+    def resume_autoscaler(self, target: WorkloadRef) -> None:
+        self._bed.api.delete(self._bed.api.path_of(scaled_object(target, {})))
 
     def hold_terminating(self, pods: Sequence[Pod]) -> None:
         """A finalizer keeps what was told to end; a quota of none keeps out what would replace it."""

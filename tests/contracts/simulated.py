@@ -35,6 +35,10 @@ class OneAtATime:
         with self._lock:
             return self._store.read(key)
 
+    def read_all(self, room: str, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
+        with self._lock:
+            return self._store.read_all(room, namespace)
+
     def write(self, key: StoreKey, data: Mapping[str, Any], version: str) -> Stored:
         with self._lock:
             return self._store.write(key, data, version)
@@ -75,6 +79,12 @@ class SimulatedWorld:
             metrics=(metric,),
             name=name,
         )
+
+    def pause_autoscaler(self, target: WorkloadRef, by: str) -> None:
+        self.sim.pause_autoscaler(self.sim.state.workloads[target], f"ScaledObject is paused by {by}")
+
+    def resume_autoscaler(self, target: WorkloadRef) -> None:
+        self.sim.resume_autoscaler(self.sim.state.workloads[target])
 
     def hold_terminating(self, pods: Sequence[Pod]) -> None:
         """Nothing to do: a pod stays until time passes."""

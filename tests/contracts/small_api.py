@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.kubernetes.server import Asked, Stage
 
 Object = dict[str, Any]
 _SUBRESOURCES = ("status",)
+_COLLECTIONS = ("/ledgers",)
 
 
 class SmallApi:
@@ -58,6 +59,8 @@ class SmallApi:
             return self._keep(path, body)
         for part in _SUBRESOURCES:
             path = path.removesuffix(f"/{part}")
+        if asked.method == "GET" and path.endswith(_COLLECTIONS):
+            return self._listed(path, asked.query)
         before = self.objects.get(path)
         if before is None:
             return 404, "NotFound", f"{path} not found"
@@ -76,6 +79,22 @@ class SmallApi:
                     "the object has been modified; please apply your changes to the latest",
                 )
         return self._keep(path, body, before["metadata"]["uid"])
+
+    def _listed(self, path: str, query: Mapping[str, str]) -> Object:
+        """Give one page of a collection, of a namespace or of all; a continuation is where to go on."""
+        root, _, plural = path.rpartition("/")
+        within = "/namespaces/"
+        items = [
+            item
+            for at, item in self.objects.items()
+            if at.startswith(root if within in root else f"{root}{within}") and at.split("/")[-2] == plural
+        ]
+        start = int(query.get("continue") or 0)
+        end = start + int(query.get("limit") or len(items))
+        metadata = {"resourceVersion": str(self._version)}
+        if end < len(items):
+            metadata["continue"] = str(end)
+        return {"metadata": metadata, "items": items[start:end]}
 
     def _keep(self, path: str, item: Object, uid: str = "") -> Object:
         self._version += 1

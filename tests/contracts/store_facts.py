@@ -1,13 +1,14 @@
 """What holds of every store."""
 
 import copy
+import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from equipoise.model.errors import WorldFailed
-from equipoise.model.ledger import Entry, EntryState, Ledger
+from equipoise.model.ledger import BYTES_MAX, Entry, EntryState, Ledger
 from equipoise.model.references import StoreKey
 from equipoise.ports import StoreConflict
 from tests.contracts.contract import Contract
@@ -194,3 +195,64 @@ def the_runtimes_ledger_is_kept_as_it_is(world: StoreWorld) -> None:
     settled = written.settled("r1-0", EntryState.DONE)
     world.store.write(key, settled.to_data(), stored.version)
     assert Ledger.from_data(world.store.read(key).data) == settled
+
+
+@STORE.fact
+def an_entry_says_whose_it_is(world: StoreWorld) -> None:
+    """Also where its writer did not."""
+    key = ledger(world.namespace, "whose")
+    world.store.write(key, Ledger().to_data(), "")
+    whose = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "whose"}
+    assert world.store.read(key).data["workload"] == whose
+
+
+@STORE.fact
+def a_namespace_without_entries_reads_empty(world: StoreWorld) -> None:
+    """Nobody has to make anything before reading all of it."""
+    assert dict(world.store.read_all("ledger", world.namespace)) == {}
+
+
+@STORE.fact
+def all_entries_read_as_each_does_by_itself(world: StoreWorld) -> None:
+    """The same data and the same versions, by workload, however long or alike the names are."""
+    keys = [
+        ledger(world.namespace, "web"),
+        ledger(world.namespace, "web", "StatefulSet"),
+        ledger(world.namespace, f"{'a' * 60}.b"),
+    ]
+    for number, key in enumerate(keys):
+        world.store.write(key, document(key, number=number), "")
+    found = world.store.read_all("ledger", world.namespace)
+    assert dict(found) == {key.workload: world.store.read(key) for key in keys}
+
+
+@STORE.fact
+def a_namespace_narrows_what_is_read_at_once(world: StoreWorld) -> None:
+    """Everywhere includes here, and elsewhere does not."""
+    key = ledger(world.namespace, "narrow")
+    stored = world.store.write(key, document(key), "")
+    assert world.store.read_all("ledger")[key.workload] == stored
+    assert dict(world.store.read_all("ledger", "no-such-namespace")) == {}
+
+
+@STORE.fact
+def an_entry_that_was_read_with_all_others_is_swapped_by_its_version(world: StoreWorld) -> None:
+    """And only once: whoever comes second with it has to read again."""
+    key = ledger(world.namespace, "swap")
+    world.store.write(key, document(key, by="first"), "")
+    seen = world.store.read_all("ledger", world.namespace)[key.workload]
+    written = world.store.write(key, document(key, by="second"), seen.version)
+    assert world.store.read_all("ledger", world.namespace)[key.workload] == written
+    with pytest.raises(StoreConflict):
+        world.store.write(key, document(key, by="late"), seen.version)
+
+
+@STORE.fact
+def an_entry_holds_what_it_may_and_not_a_byte_more(world: StoreWorld) -> None:
+    """The bound is the same everywhere, so that what fits in the simulator fits in a cluster."""
+    key = ledger(world.namespace, "bound")
+    room_left = BYTES_MAX - len(json.dumps(document(key, text=""), separators=(",", ":")))
+    before = world.store.write(key, document(key, text="x" * room_left), "")
+    with pytest.raises(WorldFailed, match="bytes"):
+        world.store.write(key, document(key, text="x" * (room_left + 1)), before.version)
+    assert world.store.read(key) == before

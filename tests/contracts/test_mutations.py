@@ -8,7 +8,8 @@ import pytest
 from equipoise.adapters.kubernetes.lease import LeaseElection
 from equipoise.adapters.kubernetes.lease_record import Record
 from equipoise.model.cluster import Pod
-from equipoise.model.references import ObjectRef, PodRef, StoreKey
+from equipoise.model.ledger import BYTES_MAX
+from equipoise.model.references import ObjectRef, PodRef, StoreKey, WorkloadRef
 from equipoise.ports import (
     Actuator,
     CpuUsage,
@@ -19,9 +20,12 @@ from equipoise.ports import (
     Store,
     Stored,
 )
+from equipoise.sim import World
 from equipoise.sim.election import SimCandidate
 from equipoise.sim.pauses import SimPauses
 from equipoise.sim.policies import SimPolicies
+from equipoise.sim.settings import Settings
+from equipoise.sim.store import SimStore
 from tests.contracts import (
     actuator_facts,
     cluster_facts,
@@ -142,6 +146,48 @@ def test_a_cluster_that_hides_what_is_ending_is_found_out() -> None:
         cluster_facts.a_terminating_pod_is_shown_as_such_until_it_is_gone(world)
 
 
+class DeafToKeda:
+    """Knows of no pause."""
+
+    def __init__(self, world: SimulatedWorld) -> None:
+        self._right = world.sim.cluster
+
+    def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
+        del namespace
+        return {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._right, name)
+
+
+def test_a_cluster_that_is_deaf_to_pauses_is_found_out() -> None:
+    """Who holds the replicas does not want the pods moved."""
+    world = SimulatedWorld()
+    world.cluster = DeafToKeda(world)
+    with pytest.raises(AssertionError):
+        cluster_facts.a_paused_autoscaler_is_told_with_what_paused_it_until_it_goes_on(world)
+
+
+class ComparesFirst(Wrong):
+    """Spares the budget where the server does not."""
+
+    def evict(
+        self, pod: PodRef, *, grace_seconds: int | None = None, is_dry_run: bool = False
+    ) -> EvictionAnswer:
+        found = self._world.sim.state.pods.get((pod.namespace, pod.name))
+        if found is None or found.uid != pod.uid:
+            return EvictionAnswer(EvictionResult.GONE)
+        return super().evict(pod, grace_seconds=grace_seconds, is_dry_run=is_dry_run)
+
+
+def test_an_actuator_that_compares_before_it_counts_is_found_out() -> None:
+    """A loop that asks with old UIDs would go through in the simulator and be blocked in a cluster."""
+    world = SimulatedWorld()
+    world.actuator = ComparesFirst(world)
+    with pytest.raises(AssertionError):
+        actuator_facts.an_order_for_another_incarnation_still_costs_its_budget(world)
+
+
 class LastWriteWins:
     """Reads the newest version in the last moment, and calls that a comparison."""
 
@@ -150,6 +196,9 @@ class LastWriteWins:
 
     def read(self, key: StoreKey) -> Stored:
         return self._right.read(key)
+
+    def read_all(self, room: str, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
+        return self._right.read_all(room, namespace)
 
     def write(self, key: StoreKey, data: Mapping[str, Any], version: str) -> Stored:
         del version
@@ -165,6 +214,24 @@ class Merges(LastWriteWins):
         return self._right.write(key, {**data, "memory": memory}, version)
 
 
+class ReadsEverywhere(LastWriteWins):
+    """Does not care which namespace was asked for."""
+
+    def read_all(self, room: str, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
+        del namespace
+        return self._right.read_all(room)
+
+
+class ForgetsVersions(LastWriteWins):
+    """Reads many, and not against what they could be written."""
+
+    def read_all(self, room: str, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
+        return {ref: Stored(each.data) for ref, each in self._right.read_all(room, namespace).items()}
+
+    def write(self, key: StoreKey, data: Mapping[str, Any], version: str) -> Stored:
+        return self._right.write(key, data, version)
+
+
 @pytest.mark.parametrize(
     ("wrong", "fact"),
     [
@@ -172,6 +239,8 @@ class Merges(LastWriteWins):
         (LastWriteWins, store_facts.an_entry_is_made_only_once),
         (LastWriteWins, store_facts.an_entry_that_is_absent_has_no_version_to_match),
         (Merges, store_facts.a_write_replaces_the_whole_document),
+        (ReadsEverywhere, store_facts.a_namespace_narrows_what_is_read_at_once),
+        (ForgetsVersions, store_facts.all_entries_read_as_each_does_by_itself),
     ],
     ids=lambda part: part.__name__,
 )
@@ -183,6 +252,14 @@ def test_a_wrong_store_is_found_out(
     world.store = wrong(world.store)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         fact(world)
+
+
+def test_a_bound_that_is_another_is_found_out() -> None:
+    """What fits in the simulator must fit in a cluster."""
+    world = SimulatedWorld()
+    world.store = SimStore(World(7, settings=Settings(store_bytes_max=BYTES_MAX + 1)).state)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        store_facts.an_entry_holds_what_it_may_and_not_a_byte_more(world)
 
 
 class KeepsItsEpoch(LeaseElection):

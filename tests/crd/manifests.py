@@ -90,7 +90,7 @@ GOOD: dict[str, dict[str, Any]] = {
             "windows": [WINDOW, {"schedule": "*/30 8-18 * JAN,FEB mon", "duration": 600}],
             "debounceCycles": 1,
             "includeStatefulSets": True,
-            "syncPeriod": "90",
+            "includeLocalStorage": True,
         }
     ),
     "nulls, which count as absent": policy(
@@ -148,9 +148,11 @@ BAD: list[Bad] = [
     _spec("span as a fraction", ".cooldown", cooldown=1.5),
     _spec("span as a list", ".minPodAge", minPodAge=["5m"]),
     _spec("window of no length", ".metricsWindow", metricsWindow="0s", is_seen_by_server=False),
-    _spec("span beyond all bounds", ".syncPeriod", syncPeriod="9999w", is_seen_by_server=False),
+    _spec("span beyond all bounds", ".cooldown", cooldown="9999w", is_seen_by_server=False),
     _spec("metric without a name", ".hpaMetricName", hpaMetricName=""),
     _spec("claim as text", ".includeStatefulSets", includeStatefulSets="yes"),
+    _spec("another claim as text", ".includeLocalStorage", includeLocalStorage="yes"),
+    _spec("a setting of old", ".syncPeriod", syncPeriod="30s"),
     _spec("lag gate without a query", ".kafkaLag", kafkaLag={"enabled": True}),
     _spec("lag below 0", ".kafkaLag.threshold", kafkaLag={"threshold": -1}),
     _spec("query without end", ".kafkaLag.query", kafkaLag={"query": "x" * 5000}),

@@ -48,7 +48,7 @@ def test_what_the_server_writes_passes() -> None:
     """`kubectl get -o yaml` gives back more than was written."""
     document = policy(
         TARGET,
-        status={"workloads": 1, "memory": {"a": [1]}, "conditions": []},
+        status={"workloads": 1, "realisedImprovementPercent": -3.5, "conditions": []},
     )
     document["metadata"] |= {
         "uid": "1",

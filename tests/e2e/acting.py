@@ -2,6 +2,8 @@
 
 It is the production loop on the production adapters, with acting switched on. It prints one JSON line per
 cycle in which it leads. `--at STEP` names a step of the fence at which it sends itself a signal, once.
+`--intent-seconds` says after how long an intent whose pod still runs is known to have come to nothing; in
+production that is longer than a test should last.
 """
 
 import argparse
@@ -22,9 +24,10 @@ from equipoise.adapters.kubernetes.policies import KubernetesPolicies
 from equipoise.adapters.kubernetes.store import LedgerStore
 from equipoise.adapters.prometheus.connect import connect as connect_prometheus
 from equipoise.adapters.prometheus.settings import Settings
+from equipoise.model import ledger
 from equipoise.model.decision import Record
 from equipoise.model.errors import WorldFailed
-from equipoise.rotation.cycle import RotationLoop
+from equipoise.rotation.loop import RotationLoop
 from equipoise.rotation.policy import ROTATION_POLICY
 
 CYCLE_SECONDS = 0.5
@@ -46,6 +49,7 @@ def _arguments() -> argparse.Namespace:
     for name in ("kubeconfig", "prometheus", "namespace", "identity"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--at", default="")
+    parser.add_argument("--intent-seconds", type=float, default=ledger.INTENT_MAX_SECONDS)
     parser.add_argument("--signal", default="SIGKILL", choices=["SIGKILL", "SIGSTOP"])
     return parser.parse_args()
 
@@ -53,6 +57,7 @@ def _arguments() -> argparse.Namespace:
 def main() -> None:
     """Lead when it is our turn, and act."""
     asked = _arguments()
+    ledger.INTENT_MAX_SECONDS = asked.intent_seconds
     client = connect(asked.kubeconfig)
     election = LeaseElection(
         client,
@@ -64,7 +69,12 @@ def main() -> None:
     pauses = NamespacePauses(client, operator_namespace=asked.namespace)
     kind = ROTATION_POLICY
     policies = KubernetesPolicies(
-        client, group=kind.group, version=kind.version, name=kind.name, plural=kind.plural
+        client,
+        group=kind.group,
+        version=kind.version,
+        name=kind.name,
+        plural=kind.plural,
+        namespaces=(asked.namespace,),
     )
     marks = Path(asked.kubeconfig).parent / f"signalled-{asked.identity}-{asked.namespace}"
 

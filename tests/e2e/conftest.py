@@ -137,16 +137,25 @@ def start_prometheus(offered: Offered, tmp_path: Path) -> Iterator[StartPromethe
         yield start
 
 
-@pytest.fixture
-def namespace(control_plane: ControlPlane) -> Iterator[str]:
-    """A namespace of a test's own, deleted afterwards."""
+@contextmanager
+def new_namespace(control_plane: ControlPlane) -> Iterator[str]:
+    """Make a namespace of a test's own, and delete it afterwards."""
     name = f"test-{secrets.token_hex(4)}"
     control_plane.apply(namespaced(name))
     path = f"/api/v1/namespaces/{name}"
     account = f"{path}/serviceaccounts/default"
     wait_until(lambda: control_plane.api.answers(account), f"the service account of {name}", 15)
-    yield name
-    control_plane.api.delete(path)
+    try:
+        yield name
+    finally:
+        control_plane.api.delete(path)
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> Iterator[str]:
+    """A namespace of a test's own, deleted afterwards."""
+    with new_namespace(control_plane) as name:
+        yield name
 
 
 @pytest.fixture

@@ -101,6 +101,7 @@ def see(release: Release, namespace: str | None = None) -> None:
         assert [workload.ref.name for workload in cluster.workloads(SHOP)] == ["web"]
         assert cluster.pods(SHOP)
         assert pauses.pause_of(SHOP) is None
+        assert cluster.autoscaler_pauses() == {}
     finally:
         cluster.stop()
         pauses.stop()
@@ -135,14 +136,15 @@ def _named(policies: KubernetesPolicies, name: str) -> PolicyObject | None:
     return next((policy for policy in policies.policies() if policy.ref.name == name), None)
 
 
-def remember(release: Release) -> None:
-    """Make a ledger, and swap it."""
+def remember(release: Release, namespace: str | None = None) -> None:
+    """Make a ledger, and swap it; read it alone, and with all others everywhere or in one namespace."""
     store = LedgerStore(release.client)
     key = StoreKey("ledger", WorkloadRef("apps/v1", "Deployment", SHOP, f"web-{release.name}"))
     first = store.write(key, Ledger(epoch=1).to_data(), store.read(key).version)
     second = store.write(key, Ledger(epoch=2).to_data(), first.version)
     found = store.read(key)
     assert (found.version, Ledger.from_data(found.data).epoch) == (second.version, 2), f"{found} {second}"
+    assert store.read_all("ledger", namespace)[key.workload] == found
 
 
 def lead(release: Release) -> None:

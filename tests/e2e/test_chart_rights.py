@@ -126,7 +126,7 @@ def _lease(namespace: str, name: str) -> dict[str, Any]:
 
 
 def test_all_that_the_operator_does_works_as_installed(plain: Release) -> None:
-    """Caches, pauses, policies and their status, events, the ledger, the Lease."""
+    """Caches, pauses, KEDA's too, policies and their status, events, the ledgers, the Lease."""
     live(plain)
     with pytest.raises(ResourceMetricsAbsent):
         ResourceMetrics(plain.client).cpu_usage({SHOP: ["web"]}, 0.0, 300.0)
@@ -210,6 +210,7 @@ REFUSED = {
     "ask a service": ("GET", "/api/v1/namespaces/shop/services/web:80/proxy/"),
     "patch a workload": ("PATCH", "/apis/apps/v1/namespaces/shop/deployments/web"),
     "scale a workload": ("PATCH", "/apis/apps/v1/namespaces/shop/deployments/web/scale"),
+    "pause or resume an autoscaler": ("PATCH", "/apis/keda.sh/v1alpha1/namespaces/shop/scaledobjects/web"),
     "patch a node": ("PATCH", "/api/v1/nodes/any"),
     "mark a namespace": ("PATCH", "/api/v1/namespaces/shop"),
     "change what a user asked": ("PATCH", f"{POLICIES}/any"),
@@ -236,7 +237,7 @@ def test_what_it_must_not_do_is_refused(plain: Release, method: str, path: str) 
 def test_an_eviction_without_the_right_is_an_answer(plain: Release) -> None:
     """The adapter says that it was refused, and why; the pod stays."""
     answer = KubernetesActuator(plain.client).evict(plain.pod())
-    assert answer.result is EvictionResult.REFUSED
+    assert answer.result is EvictionResult.FORBIDDEN
     assert "cannot create resource" in answer.detail
     assert plain.pod()
 
@@ -245,7 +246,7 @@ def test_an_operator_for_one_namespace_works_there(narrow: Release) -> None:
     """With its caches of that namespace only."""
     see(narrow, SHOP)
     say(narrow)
-    remember(narrow)
+    remember(narrow, SHOP)
     lead(narrow)
     assert (
         KubernetesActuator(narrow.client).evict(narrow.pod(), is_dry_run=True).result
@@ -255,11 +256,13 @@ def test_an_operator_for_one_namespace_works_there(narrow: Release) -> None:
 
 def test_an_operator_for_one_namespace_has_no_rights_elsewhere(narrow: Release) -> None:
     """Neither to look nor to act."""
-    for path in ("/api/v1/pods", "/api/v1/namespaces/elsewhere/pods", "/apis/apps/v1/deployments"):
+    ledgers = "/apis/equipoise.dev/v1alpha1/namespaces/elsewhere/ledgers"
+    scaled = "/apis/keda.sh/v1alpha1/namespaces/elsewhere/scaledobjects"
+    pods = ("/api/v1/pods", "/api/v1/namespaces/elsewhere/pods")
+    for path in (*pods, "/apis/apps/v1/deployments", ledgers, scaled):
         with pytest.raises(ApiError, match="403"):
             narrow.client.get(path)
     pod = "/api/v1/namespaces/elsewhere/pods/any/eviction"
-    ledgers = "/apis/equipoise.dev/v1alpha1/namespaces/elsewhere/ledgers"
     for path in (pod, ledgers, "/api/v1/namespaces/elsewhere/events"):
         with pytest.raises(testbed.ApiError, match="403"):
             narrow.api.create(path, {})

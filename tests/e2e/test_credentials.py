@@ -14,7 +14,7 @@ from equipoise.adapters.kubernetes import ApiError, Client, KubernetesCluster, f
 from equipoise.adapters.resource_metrics import ResourceMetrics, ResourceMetricsAbsent
 from equipoise.app.checks import READS
 from equipoise.ports import CpuUsage
-from equipoise.rotation.loop import plan
+from equipoise.rotation.once import plan
 from equipoise.rotation.policy import RotationPolicy
 from tests.cli.running import equipoise
 from tests.e2e.accounts import account_with, credential, signed_token, write_plugin
@@ -87,7 +87,8 @@ def test_a_pods_own_account_with_read_only_rights_is_enough_for_a_plan(
     with closing(_in_a_pod(control_plane, account_folder)) as client:
         assert client.namespace == namespace
         (decision,) = plan(policy, KubernetesCluster(client), source, time.time(), client.namespace)
-        assert [action.pod for action in decision.actions] == [six[letter] for letter in "ABFE"]
+        assert [action.pod for action in decision.actions] == [six["A"]]
+        assert [held.action.pod for held in decision.held] == [six[letter] for letter in "BFE"]
         with pytest.raises(ApiError, match="403 Forbidden"):
             client.delete(f"/api/v1/namespaces/{namespace}/pods/{six['A']}")
         with pytest.raises((ApiError, ResourceMetricsAbsent)):

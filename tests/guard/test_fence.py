@@ -34,6 +34,9 @@ class Memory:
         assert key == KEY
         return Stored(self.data, str(self.version) if self.version else "")
 
+    def read_all(self, room: str, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
+        raise AssertionError((room, namespace))
+
     def write(self, key: StoreKey, data: Mapping[str, Any], version: str) -> Stored:
         with self.lock:
             if version != (str(self.version) if self.version else ""):
@@ -93,8 +96,9 @@ def test_the_intent_is_written_before_the_deed_and_the_outcome_after() -> None:
         _harmless,
         lambda step: steps.append((step, memory.ledger.entries[0].state, len(cluster.evicted))),
     )
-    outcome = fence.evict(ACTION, KEY, _entry())
+    outcome, stored = fence.evict(ACTION, KEY, _entry(), memory.read(KEY))
     assert outcome.result == "Accepted"
+    assert stored == memory.read(KEY)
     assert steps == [
         ("intent", EntryState.INTENT, 0),
         ("deed", EntryState.INTENT, 1),
@@ -111,7 +115,9 @@ def test_a_lease_lost_after_the_intent_means_no_deed() -> None:
         if step == "intent":
             leads.now = None
 
-    assert Fence(memory, leads, cluster, _harmless, stop).evict(ACTION, KEY, _entry()).result == "Fenced"
+    fence = Fence(memory, leads, cluster, _harmless, stop)
+    outcome, stored = fence.evict(ACTION, KEY, _entry(), Stored({}))
+    assert (outcome.result, stored) == ("Fenced", None)
     assert cluster.evicted == []
     assert memory.ledger.entries[0].state is EntryState.INTENT
 
@@ -119,21 +125,21 @@ def test_a_lease_lost_after_the_intent_means_no_deed() -> None:
 def test_a_newer_epoch_in_the_ledger_fences_an_old_leader() -> None:
     """Even one that still believes in itself."""
     memory, cluster = Memory(), Cluster()
-    Fence(memory, Leads(2), cluster, _harmless).evict(ACTION, KEY, _entry(2))
-    assert Fence(memory, Leads(1), cluster, _harmless).evict(ACTION, KEY, _entry(1, 1)).result == "Fenced"
+    Fence(memory, Leads(2), cluster, _harmless).evict(ACTION, KEY, _entry(2), Stored({}))
+    old = Fence(memory, Leads(1), cluster, _harmless)
+    assert old.evict(ACTION, KEY, _entry(1, 1), memory.read(KEY)).outcome.result == "Fenced"
     assert len(cluster.evicted) == 1
 
 
 def test_a_conflict_on_the_intent_means_no_deed() -> None:
-    """Somebody else wrote between our reading and our writing."""
-
-    class Raced(Memory):
-        def read(self, key: StoreKey) -> Stored:
-            return Stored(super().read(key).data, "stale")
-
-    cluster = Cluster()
-    assert Fence(Raced(), Leads(), cluster, _harmless).evict(ACTION, KEY, _entry()).result == "Fenced"
+    """Somebody else wrote between the guards' look and ours: they would have to be asked again."""
+    memory, cluster = Memory(), Cluster()
+    seen = memory.read(KEY)
+    written = memory.write(KEY, Ledger().with_intent(_entry(0)).to_data(), seen.version)
+    outcome, stored = Fence(memory, Leads(), cluster, _harmless).evict(ACTION, KEY, _entry(1, 1), seen)
+    assert (outcome.result, stored) == ("Fenced", None)
     assert cluster.evicted == []
+    assert memory.read(KEY) == written
 
 
 @pytest.mark.parametrize(
@@ -143,14 +149,14 @@ def test_a_conflict_on_the_intent_means_no_deed() -> None:
         (EvictionResult.BLOCKED, EntryState.FAILED),
         (EvictionResult.GONE, EntryState.FAILED),
         (EvictionResult.REFUSED, EntryState.FAILED),
+        (EvictionResult.FORBIDDEN, EntryState.FAILED),
     ],
 )
 def test_the_outcome_is_what_the_server_said(answer: EvictionResult, state: EntryState) -> None:
     """Only what was accepted uses the budget."""
     memory = Memory()
-    assert (
-        Fence(memory, Leads(), Cluster(answer), _harmless).evict(ACTION, KEY, _entry()).result == answer.value
-    )
+    fence = Fence(memory, Leads(), Cluster(answer), _harmless)
+    assert fence.evict(ACTION, KEY, _entry(), Stored({})).outcome.result == answer.value
     assert memory.ledger.entries[0].state is state
 
 
@@ -158,7 +164,9 @@ def test_an_unknown_answer_leaves_the_intent_which_counts() -> None:
     """The connection died: it may have happened, so the budget is used."""
     memory = Memory()
     with pytest.raises(WorldFailed):
-        Fence(memory, Leads(), Cluster(WorldFailed("cut")), _harmless).evict(ACTION, KEY, _entry())
+        Fence(memory, Leads(), Cluster(WorldFailed("cut")), _harmless).evict(
+            ACTION, KEY, _entry(), Stored({})
+        )
     assert memory.ledger.rounds_since(0, "rotation") == 1
 
 
@@ -194,7 +202,91 @@ def test_a_world_that_has_changed_since_the_choice_means_no_deed() -> None:
     """The last look says why; the intent is given back, and the outcome tells."""
     memory, cluster = Memory(), Cluster()
     fence = Fence(memory, Leads(), cluster, lambda action: f"{action.pod} is on its way")
-    outcome = fence.evict(ACTION, KEY, _entry())
+    outcome, stored = fence.evict(ACTION, KEY, _entry(), Stored({}))
     assert (outcome.result, outcome.detail) == ("Outdated", "a is on its way")
+    assert stored == memory.read(KEY)
     assert cluster.evicted == []
     assert memory.ledger.entries[0].state is EntryState.FAILED
+
+
+def test_the_intent_and_the_memory_are_one_write() -> None:
+    """There is no moment in which a pod has gone and nobody knows to which rotation it belongs."""
+    memory, seen = Memory(), []
+    fence = Fence(memory, Leads(), Cluster(), _harmless, lambda step: seen.append(memory.ledger.memory))
+    fence.evict(ACTION, KEY, _entry(), Stored({}), {"course": {"round": "r"}})
+    assert seen == [{"rotation": {"course": {"round": "r"}}}] * 3
+    assert memory.ledger.entries_total == 1
+
+
+def test_one_balancers_memory_leaves_the_others_alone() -> None:
+    """Each replaces its own; an intent without one keeps what was there."""
+    ledger = Ledger(memory={"qos": {"n": 1}, "rotation": {"n": 2}})
+    assert ledger.with_intent(_entry()).memory == ledger.memory
+    assert ledger.with_intent(_entry(), {"n": 3}).memory == {"qos": {"n": 1}, "rotation": {"n": 3}}
+    assert ledger.remembering("rotation", {}).memory == {"qos": {"n": 1}, "rotation": {}}
+    assert Ledger.from_data(ledger.to_data()) == ledger
+
+
+def test_a_guest_is_fenced_by_nobody_and_fences_nobody() -> None:
+    """Epoch 0 writes over any leader's ledger, and leaves the leader's epoch in it."""
+    led = Ledger().with_intent(_entry(7))
+    after = led.with_intent(_entry(0, 1))
+    assert after.epoch == 7
+    assert after.with_intent(_entry(7, 2)).epoch == 7
+    with pytest.raises(Fenced):
+        after.with_intent(_entry(6, 3))
+
+
+def test_a_guest_whose_turn_ends_after_the_intent_does_nothing() -> None:
+    """As a leader that lost its lease."""
+    memory, cluster, leads = Memory(), Cluster(), Leads(0)
+
+    def stop(step: str) -> None:
+        leads.now = None
+
+    fence = Fence(memory, leads, cluster, _harmless, stop)
+    assert fence.evict(ACTION, KEY, _entry(0), Stored({})).outcome.result == "Fenced"
+    assert cluster.evicted == []
+
+
+def test_an_outcome_is_written_over_whoever_wrote_in_between() -> None:
+    """After the deed somebody else writes; the outcome is added to theirs."""
+    memory, cluster = Memory(), Cluster()
+
+    def interfere(step: str) -> None:
+        if step == "deed":
+            now = memory.read(KEY)
+            memory.write(KEY, memory.ledger.remembering("qos", {"n": 1}).to_data(), now.version)
+
+    fence = Fence(memory, Leads(), cluster, _harmless, interfere)
+    outcome, stored = fence.evict(ACTION, KEY, _entry(), Stored({}))
+    assert outcome.result == "Accepted"
+    assert stored == memory.read(KEY)
+    assert memory.ledger.memory == {"qos": {"n": 1}}
+    assert memory.ledger.entries[0].state is EntryState.DONE
+
+
+def test_an_outcome_that_cannot_be_written_leaves_the_ledger_unknown() -> None:
+    """The deed was accepted, and what follows has nothing to be based on."""
+
+    class Breaking(Memory):
+        def write(self, key: StoreKey, data: Mapping[str, Any], version: str) -> Stored:
+            if self.version:
+                raise WorldFailed("gone")
+            return super().write(key, data, version)
+
+    memory = Breaking()
+    outcome, stored = Fence(memory, Leads(), Cluster(), _harmless).evict(ACTION, KEY, _entry(), Stored({}))
+    assert (outcome.result, stored) == ("Accepted", None)
+    assert memory.ledger.entries[0].state is EntryState.INTENT
+
+
+@pytest.mark.parametrize("data", [{"entries": [{"at": "soon"}]}, {"epoch": "x"}, {"entries": 3}], ids=str)
+def test_a_ledger_that_makes_no_sense_is_no_basis(data: dict[str, Any]) -> None:
+    """It is not overwritten, and nothing is sent."""
+    memory, cluster = Memory(), Cluster()
+    outcome, stored = Fence(memory, Leads(), cluster, _harmless).evict(
+        ACTION, KEY, _entry(), Stored(data, "1")
+    )
+    assert (outcome.result, stored) == ("Fenced", None)
+    assert (cluster.evicted, memory.version) == ([], 0)

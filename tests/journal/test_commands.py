@@ -10,8 +10,10 @@ import yaml
 
 from equipoise.app import main as command
 from equipoise.app.journal import default_path
+from equipoise.app.rotation_live import Diary, Request
 from equipoise.guard.lag import held_by_lag
 from equipoise.model.decision import Outcome, Record
+from equipoise.model.errors import WorldFailed
 from equipoise.rotation.decide import decide
 from equipoise.rotation.policy import RotationPolicy
 from tests.cli.running import equipoise
@@ -166,8 +168,9 @@ def test_replay_shows_both_and_fails_when_they_differ(
 ) -> None:
     """Exit status 1, and one line on standard error."""
 
-    def differently(policy: RotationPolicy, seen: object) -> object:
-        return decide(policy.model_copy(update={"top_k": 1}), seen)  # type: ignore[arg-type]
+    def differently(policy: RotationPolicy, seen: object, memory: object) -> object:
+        changed = policy.model_copy(update={"top_k": 1})
+        return decide(changed, seen, memory)  # type: ignore[arg-type]
 
     assert run("journal", "replay", "--all", "--file", str(path)) == (0, "4 replayed, 4 the same.\n", "")
     monkeypatch.setattr("equipoise.rotation.record.decide", differently)
@@ -259,10 +262,46 @@ def test_a_plan_never_writes_into_something_else(
     assert path.is_dir() or path.read_text() == "my notes"
 
 
-def test_a_journal_of_a_live_plan_is_refused_for_now(run: Terminal, tmp_path: Path) -> None:
-    """Before anything is asked of a cluster."""
-    status, _, err = run("rotation", "plan", "--journal", str(tmp_path / "journal.db"))
-    assert (status, err) == (2, "error: --journal: expected --from FILE beside it\n")
+@pytest.mark.parametrize("verb", ["plan", "apply"])
+def test_what_is_decided_on_a_live_cluster_is_kept_too(
+    run: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """With its inputs, so that it replays; also when an apply fails in the end: its pods have gone."""
+    path = tmp_path / "journal.db"
+
+    def decide_live(request: Request) -> object:
+        return [hot(1).decision], [hot(1)]
+
+    def act_live(request: Request, interval: float, timeout: float, diary: Diary) -> object:
+        assert (interval, timeout) == (10.0, 3600.0)
+        diary.append(_acted(1, NOON), hot(2, NOON + 30))
+        raise WorldFailed("shop/web: not verified within 3600 s")
+
+    monkeypatch.setattr("equipoise.app.rotation_live.plan_rotation", decide_live)
+    monkeypatch.setattr("equipoise.app.rotation_live.apply_rotation", act_live)
+    status, out, err = run("rotation", verb, "--journal", str(path), "-o", "json")
+    if verb == "plan":
+        assert (status, err) == (0, "")
+        assert json.loads(out)["decisions"][0]["reason"] == "Rotate"
+    else:
+        assert (status, out) == (1, "")
+        assert err == "error: shop/web: not verified within 3600 s\n"
+    assert len(all_of(path)) == (1 if verb == "plan" else 2)
+    assert run("journal", "replay", "--all", "--file", str(path))[0] == 0
+
+
+def test_nothing_is_done_when_it_could_not_be_written_down(
+    run: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder for a journal is said before the first pod goes."""
+
+    def act_live(*_: object) -> object:
+        raise AssertionError("a pod would have gone")
+
+    monkeypatch.setattr("equipoise.app.rotation_live.apply_rotation", act_live)
+    status, out, err = run("rotation", "apply", "--journal", str(tmp_path))
+    assert (status, out) == (2, "")
+    assert err == f"error: --journal {tmp_path}: Is a directory\n"
 
 
 def test_the_journal_is_where_the_user_says_or_in_the_state_folder(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,7 +138,7 @@ def test_a_decision_that_comes_out_differently_is_caught(
     monkeypatch: pytest.MonkeyPatch, part: str, mutant: Mutant
 ) -> None:
     """Down to the last bit of a number."""
-    monkeypatch.setattr(rotation, "decide", lambda policy, seen: mutant(decide(policy, seen)))
+    monkeypatch.setattr(rotation, "decide", lambda policy, seen, memory: mutant(decide(policy, seen, memory)))
     answer = replay([hot(1), calm(2)])
     found = [name for difference in answer.different for name, _, _ in difference.changes]
     assert part in found

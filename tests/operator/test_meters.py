@@ -98,7 +98,11 @@ def test_a_number_that_is_missing_is_no_series() -> None:
     calm = NUMBERS | {"average_hot_cores": None, "average_rotated_cores": None, "improvement_percent": None}
     meters.cycle_done("rotation", report(decision("shop/web", **calm)), 0.1, 0.0)
     names = {name for name, labels in _series(meters) if ("workload", "web") in labels}
-    assert names == {"rebalancer_safety_threshold_current", "rebalancer_rotation_decisions_total"}
+    assert names == {
+        "rebalancer_safety_threshold_current",
+        "rebalancer_rotation_decisions_total",
+        "rebalancer_futile",
+    }
 
 
 def test_series_of_a_vanished_workload_are_removed() -> None:
@@ -154,3 +158,58 @@ def test_reflectors_of_one_resource_are_summed() -> None:
     assert _value(series, "equipoise_reflector_failures_total", resource="pods") == 4
     assert _value(series, "equipoise_reflector_silence_seconds", resource="pods") == 60
     assert _value(series, "equipoise_reflector_objects", resource="pods") == 6
+
+
+def test_evictions_and_waves_are_counted_by_what_came_of_them() -> None:
+    """A wave of which nothing went is none; several pods of one wave are one."""
+    meters = Meters()
+    where = {"namespace": "shop", "workload": "web"}
+    for done in ("Accepted", "Blocked", "Accepted", "Fenced", "Unknown"):
+        decided = decision("shop/web", Code.ROTATE, "p", "q", **NUMBERS)
+        meters.cycle_done("rotation", report(decided, done=done), 0.1, 0.0)
+    series = _series(meters)
+    assert _value(series, "rebalancer_evictions_total", result="Accepted", **where) == 4
+    assert _value(series, "rebalancer_evictions_total", result="Blocked", **where) == 2
+    assert _value(series, "rebalancer_evictions_total", result="Fenced", **where) == 2
+    assert _value(series, "rebalancer_evictions_total", result="Unknown", **where) == 2
+    assert _value(series, "rebalancer_waves_total", **where) == 2
+
+
+def test_futility_is_a_gauge_that_falls_again() -> None:
+    """1 while the reason is Futile, 0 as soon as it is not."""
+    meters = Meters()
+    where = {"namespace": "shop", "workload": "web"}
+    for code, value in ((Code.FUTILE, 1), (Code.NO_HOT_PODS, 0), (Code.FUTILE, 1)):
+        meters.cycle_done("rotation", report(decision("shop/web", code, **NUMBERS)), 0.1, 0.0)
+        assert _value(_series(meters), "rebalancer_futile", **where) == value
+
+
+def test_what_was_realised_stands_beside_what_was_predicted() -> None:
+    """From the verdict on the last rotation; a rise is below zero."""
+    meters = Meters()
+    where = {"namespace": "shop", "workload": "web"}
+    told = NUMBERS | {"predicted_improvement_percent": 34.8, "realised_improvement_percent": -3.5}
+    meters.cycle_done("rotation", report(decision("shop/web", **told)), 0.1, 0.0)
+    series = _series(meters)
+    assert _value(series, "rebalancer_improvement_realised", **where) == -3.5
+    assert _value(series, "rebalancer_improvement_calculated", **where) == 34.8
+
+
+def test_evictions_waves_and_futility_vanish_with_their_workload() -> None:
+    """Every series of it, under every result; another workload of the same name keeps its own."""
+    meters = Meters()
+    told = NUMBERS | {"realised_improvement_percent": 12.0}
+    both = [
+        decision("shop/web", Code.ROTATE, "p", **told),
+        decision("lab/web", Code.ROTATE, "q", **told),
+    ]
+    for done in ("Accepted", "Blocked"):
+        meters.cycle_done("rotation", report(*both, done=done), 0.1, 0.0)
+    meters.cycle_done("rotation", report(decision("shop/web", Code.FUTILE, **told), both[1]), 0.1, 0.0)
+    meters.cycle_done("rotation", report(both[1]), 0.1, 0.0)
+    series = _series(meters)
+    assert not any(("namespace", "shop") in labels for _, labels in series)
+    kept = {name for name, labels in series if ("namespace", "lab") in labels}
+    assert {"rebalancer_evictions_total", "rebalancer_waves_total", "rebalancer_futile"} < kept
+    meters.cycle_done("rotation", report(), 0.1, 0.0)
+    assert not any(name.startswith("rebalancer_") for name, _ in _series(meters))

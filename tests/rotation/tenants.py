@@ -5,10 +5,11 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
+from equipoise.model.cluster import Pdb, Pod
 from equipoise.model.decision import Record
 from equipoise.model.references import ObjectRef
-from equipoise.ports import PolicyObject
-from equipoise.rotation.cycle import RotationLoop
+from equipoise.ports import EvictionAnswer, EvictionResult, PolicyObject
+from equipoise.rotation.loop import RotationLoop
 from equipoise.sim.world import World
 
 
@@ -71,6 +72,52 @@ class Diary:
         self.records += records
 
 
+class FrozenPods:
+    """A cluster whose pods are the ones of long ago."""
+
+    def __init__(self, world: World) -> None:
+        self._inner = world.cluster
+        self._pods = world.cluster.pods()
+
+    def pods(self, namespace: str | None = None) -> Sequence[Pod]:
+        del namespace
+        return self._pods
+
+    def forget(self, pod: Pod) -> None:
+        self._pods = [other for other in self._pods if other != pod]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class NoBudgets:
+    """A cluster whose budgets we do not see."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def pdbs(self, namespace: str | None = None) -> Sequence[Pdb]:
+        return ()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class Refusing:
+    """An API server that answers every eviction alike."""
+
+    def __init__(self, world: World, result: EvictionResult) -> None:
+        self._inner, self._result = world.actuator, result
+        self.asked = 0
+
+    def evict(self, *_: object, **__: object) -> EvictionAnswer:
+        self.asked += 1
+        return EvictionAnswer(self._result, "no")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
 ENFORCE: dict[str, Any] = {"targetRef": {"kind": "Deployment", "name": "web"}, "mode": "Enforce"}
 
 
@@ -81,7 +128,7 @@ def loop_in(world: World, policies: Policies, **changes: Any) -> RotationLoop:
         "pauses": Pauses(),
         "leadership": Lease(),
         "journal": Diary(),
-        "is_acting": True,
+        "is_debounced": False,
         "new_id": lambda _: f"id-{next(numbers)}",
         "cluster": world.cluster,
         "metrics": world.metrics,

@@ -1,22 +1,22 @@
 """What counts as disturbed, and how far one cycle may go: over workloads, behind a slow cache, in a pause."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import pytest
 
-from equipoise.model.cluster import Pod
 from equipoise.model.errors import WorldFailed
+from equipoise.model.ledger import Ledger
 from equipoise.model.reason import Code
-from equipoise.model.references import StoreKey
+from equipoise.model.references import WorkloadRef
 from equipoise.ports import CycleReport, PolicyObject, Stored
-from equipoise.rotation.cycle import is_away
+from equipoise.rotation.see import Seen, is_away
 from equipoise.sim.load import Constant
 from equipoise.sim.scenes import SIX_LOADS, six_pods
 from equipoise.sim.sharing import Partitions
 from equipoise.sim.world import World
-from tests.rotation.tenants import ENFORCE, Pauses, Policies, loop_in
+from tests.rotation.tenants import ENFORCE, FrozenPods, Pauses, Policies, loop_in
 
 ALL: dict[str, Any] = {"selector": {}, "mode": "Enforce"}
 
@@ -50,24 +50,6 @@ def test_the_clusters_budget_is_counted_down_within_one_cycle(cluster_max: int, 
     assert codes.count(Code.HELD_BY_BUDGET) == 3 - gone
 
 
-class FrozenPods:
-    """A cluster whose pods are the ones of long ago."""
-
-    def __init__(self, world: World) -> None:
-        self._inner = world.cluster
-        self._pods = world.cluster.pods()
-
-    def pods(self, namespace: str | None = None) -> Sequence[Pod]:
-        del namespace
-        return self._pods
-
-    def forget(self, pod: Pod) -> None:
-        self._pods = [other for other in self._pods if other != pod]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-
 def test_a_pod_that_was_sent_away_counts_until_it_is_out_of_sight() -> None:
     """Behind a cache that has not heard of the first eviction, there is no second one."""
     world = _workloads("web")
@@ -93,8 +75,11 @@ def test_a_pod_that_is_missing_is_disturbed() -> None:
     missing = next(pod for pod in seen.pods() if pod.uid not in wanted)
     seen.forget(missing)
     (decision,) = loop_in(world, Policies(ENFORCE), cluster=seen).cycle(world.now).decisions
-    assert decision.reason.code is Code.HELD_BY_BUDGET
-    assert decision.reason.numbers["disturbed"] == 1
+    assert decision.reason.code is Code.HELD_BY_HEALTH
+    assert decision.reason.numbers["pods_ready"] == 5
+    (workload,) = world.cluster.workloads("shop")
+    looked = Seen(world.now, {workload.ref: seen.pods()}, {}, (), {}, {}, (), (), set())
+    assert looked.disturbed(workload, Ledger()) == 1
 
 
 def test_a_pause_holds_what_is_left_of_a_wave() -> None:
@@ -111,16 +96,15 @@ def test_a_pause_holds_what_is_left_of_a_wave() -> None:
 
 
 class Forgetful:
-    """A store that cannot read the ledger of one workload."""
+    """A store whose ledger of one workload makes no sense."""
 
     def __init__(self, world: World, name: str) -> None:
         self._inner = world.store
         self._name = name
 
-    def read(self, key: StoreKey) -> Stored:
-        if key.workload.name == self._name:
-            raise WorldFailed("the ledger is out of reach")
-        return self._inner.read(key)
+    def read_all(self, room: str, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
+        ref = WorkloadRef("apps/v1", "Deployment", "shop", self._name)
+        return {**self._inner.read_all(room, namespace), ref: Stored({"entries": [{"at": "soon"}]}, "7")}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -132,9 +116,28 @@ def test_a_ledger_that_is_unknown_holds_its_workload_and_no_other() -> None:
     report = loop_in(world, Policies(ALL), store=Forgetful(world, "a")).cycle(world.now)
     held, acted = report.decisions
     assert held.reason.code is Code.HELD_BY_BUDGET
-    assert "the ledger is out of reach" in held.reason.sentence
+    assert "a ledger that cannot be read" in held.reason.sentence
     assert acted.reason.code is Code.ROTATE
     assert _accepted(report) == 1
+
+
+class Unreachable:
+    """A store that does not answer."""
+
+    def read_all(self, room: str, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
+        raise WorldFailed("no answer")
+
+
+def test_without_its_ledgers_nobody_acts_and_a_plan_goes_on() -> None:
+    """Who acts holds everything; who only looks is told what is missing."""
+    world = _workloads("web")
+    report = loop_in(world, Policies(ENFORCE), store=Unreachable()).cycle(world.now)
+    assert [decision.reason.code for decision in report.decisions] == [Code.HELD_BY_BUDGET]
+    assert report.outcomes == []
+    assert report.warnings == ["what was done before is unknown: no answer"]
+    report = loop_in(world, Policies(ENFORCE), store=Unreachable(), is_acting=False).cycle(world.now)
+    assert [decision.reason.code for decision in report.decisions] == [Code.ROTATE]
+    assert report.outcomes == []
 
 
 class Mute(Policies):

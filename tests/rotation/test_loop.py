@@ -9,13 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.model.cluster import Container, Hpa, HpaMetric, Node, Pdb, Pod, Requirement, Selector, Workload
+from equipoise.model.cluster import (
+    Container,
+    Hpa,
+    HpaMetric,
+    Node,
+    Owner,
+    Pdb,
+    Pod,
+    Requirement,
+    Selector,
+    Workload,
+)
+from equipoise.model.decision import Action, Decision
 from equipoise.model.errors import BadInput, WorldFailed
 from equipoise.model.reason import Code
 from equipoise.model.references import WorkloadRef
 from equipoise.ports import CpuUsage
-from equipoise.rotation.loop import plan, pods_by_workload
+from equipoise.rotation.once import plan
 from equipoise.rotation.policy import KafkaLag, RotationPolicy
+from equipoise.rotation.see import pods_by_workload
 from tests.rotation.worlds import UTILIZATION_70
 
 NOW = 1_800_000_000.0
@@ -35,7 +48,7 @@ def _pod(name: str, **changes: Any) -> Pod:
         "ready_since": NOW - 4000,
         "created_at": NOW - 4000,
         "deletion_at": None,
-        "owner": None,
+        "owner": Owner("apps/v1", "ReplicaSet", "web-1", "rs-1"),
         "labels": (("app", "web"),),
         "annotations": (),
         "containers": (Container("app", 1.0),),
@@ -92,6 +105,10 @@ class World:
     def workload(self, ref: WorkloadRef) -> Workload | None:
         return self.scaled.get(ref)
 
+    def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
+        del namespace
+        return {}
+
     def hpas(self, namespace: str | None = None) -> Sequence[Hpa]:
         return [hpa for hpa in self.all_hpas if namespace in (None, hpa.namespace)]
 
@@ -133,10 +150,17 @@ def _plan(world: World, policy: RotationPolicy | None = None, names: Sequence[st
     return plan(policy or RotationPolicy(), world, world, NOW, "shop", names)
 
 
+def _whole(decision: Decision) -> list[Action]:
+    """The whole plan: the first wave, and those that wait for it."""
+    return [*decision.actions, *(held.action for held in decision.held)]
+
+
 def test_the_seeds_example_comes_out_of_the_join() -> None:
-    """Pods, requests and samples meet; the evictions carry namespace and UID."""
+    """Pods, requests and samples meet; the evictions carry namespace and UID; one is the first wave."""
     (decision,) = _plan(_seed_world())
-    assert [(action.pod, action.uid) for action in decision.actions] == [
+    assert [action.pod for action in decision.actions] == ["a"]
+    assert {held.reason for held in decision.held} == {Code.HELD_BY_BUDGET}
+    assert [(action.pod, action.uid) for action in _whole(decision)] == [
         ("a", "uid-a"),
         ("b", "uid-b"),
         ("f", "uid-f"),
@@ -178,7 +202,7 @@ def test_a_pod_is_the_sum_of_its_containers() -> None:
         world.samples[name, "app"] = (cores / 2, NOW)
         world.samples[name, "side"] = (cores / 2, NOW)
     (decision,) = _plan(world)
-    assert [action.pod for action in decision.actions] == ["a", "b", "f", "e"]
+    assert [action.pod for action in _whole(decision)] == ["a", "b", "f", "e"]
     for name in SEED:
         del world.samples[name, "side"]
     (decision,) = _plan(world)
@@ -191,7 +215,7 @@ def test_a_container_target_looks_at_that_container_only() -> None:
     world.all_hpas = [_hpa(metric=HpaMetric("ContainerResource", "cpu", "Utilization", 70, "app"))]
     world.samples |= {(name, "side"): (50.0, NOW) for name in SEED}
     (decision,) = _plan(world)
-    assert [action.pod for action in decision.actions] == ["a", "b", "f", "e"]
+    assert [action.pod for action in _whole(decision)] == ["a", "b", "f", "e"]
 
 
 def test_a_workload_of_another_kind_is_read_through_its_scale() -> None:
@@ -202,7 +226,7 @@ def test_a_workload_of_another_kind_is_read_through_its_scale() -> None:
     world.scaled = {rollout: _workload(rollout)}
     for names in ([], ["web"], ["rollout/web"]):
         (decision,) = _plan(world, names=names)
-        assert len(decision.actions) == 4
+        assert len(_whole(decision)) == 4
 
 
 def test_an_old_version_of_a_built_in_group_names_the_same_workload() -> None:
@@ -248,7 +272,7 @@ def test_the_lag_gate_holds_at_the_threshold_and_when_the_lag_is_unknown(
     world.lag = lag
     policy = RotationPolicy(kafka_lag=KafkaLag(is_enabled=True, query="sum(lag)"))
     (decision,) = _plan(world, policy)
-    assert bool(decision.held) is is_held
+    assert len(decision.held) == (4 if is_held else 3)
     assert bool(decision.actions) is not is_held
     assert (decision.reason.code is Code.HELD_BY_LAG) is is_held
 

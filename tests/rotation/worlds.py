@@ -3,8 +3,10 @@
 from typing import Any
 
 from equipoise.model.cluster import HpaMetric
-from equipoise.rotation.observation import HpaSeen, Observation, PodLoad
+from equipoise.model.ledger import Entry, EntryState
+from equipoise.rotation.observation import HpaSeen, Observation, PodLoad, WorkloadSeen
 
+NOW = 1_800_000_000.0
 UTILIZATION_70 = HpaMetric("Resource", "cpu", "Utilization", 70)
 
 
@@ -21,3 +23,44 @@ def world(*pods: PodLoad, metric: HpaMetric = UTILIZATION_70) -> Observation:
 def seed_pods() -> list[PodLoad]:
     """The six pods of the seed's worked example."""
     return [pod(name, cpu) for name, cpu in zip("abcdef", (1.2, 1.1, 0.8, 0.6, 0.4, 0.3), strict=True)]
+
+
+def live(
+    *pods: PodLoad,
+    workload: dict[str, Any] | None = None,
+    hpa: dict[str, Any] | None = None,
+    at: float = NOW,
+) -> Observation:
+    """A workload of a live cluster, at rest where nothing else is said."""
+    count = len(pods)
+    scaled = {"replicas_min": 3, "replicas_max": 20, "replicas_current": count, "replicas_desired": count}
+    wanted: dict[str, Any] = {
+        "kind": "Deployment",
+        "replicas_wanted": count,
+        "replicas_seen": count,
+        "replicas_updated": count,
+    }
+    return Observation(
+        "shop/web",
+        at,
+        (HpaSeen("keda-hpa-web", (UTILIZATION_70,), **(scaled | (hpa or {}))),),
+        pods,
+        "shop",
+        WorkloadSeen(**(wanted | (workload or {}))),
+    )
+
+
+def ledger_entry(number: int, at: float, **changes: Any) -> Entry:
+    """One eviction that was carried out."""
+    fields: dict[str, Any] = {
+        "id": f"e{number}",
+        "round": "r0",
+        "balancer": "rotation",
+        "action": "EvictPod",
+        "pod": f"p{number}",
+        "uid": f"u{number}",
+        "at": at,
+        "epoch": 1,
+        "state": EntryState.DONE,
+    }
+    return Entry(**(fields | changes))

@@ -81,11 +81,16 @@ def test_a_dry_run_asks_the_budget_and_takes_nothing() -> None:
 
 
 def test_only_the_incarnation_that_was_meant_is_evicted() -> None:
-    """Another UID, or no such pod: gone, and the budget is not touched."""
+    """Another UID, or no such pod: gone. The budget pays for the first, as it does in a cluster."""
     world, _, pods = guarded()
     other = pods[0].ref._replace(uid="another")
     assert world.actuator.evict(other).result is EvictionResult.GONE
     assert world.actuator.evict(PodRef("shop", "nobody", "x")).result is EvictionResult.GONE
+    assert world.cluster.pdbs()[0].disruptions_allowed == 0
+    assert world.actuator.evict(other).result is EvictionResult.BLOCKED
+    world.advance(60)
+    assert {pod.uid for pod in pods} == {pod.uid for pod in world.cluster.pods()}
+    world.advance(180)
     assert world.cluster.pdbs()[0].disruptions_allowed == 1
 
 

@@ -88,7 +88,11 @@ Secret, or a right to change rights; templates/*-rbac.yaml gives them out.
 # The memory that a new leader needs: one ledger beside each workload, written by compare-and-swap.
 - apiGroups: ["equipoise.dev"]
   resources: ["ledgers"]
-  verbs: ["get", "create", "update"]
+  verbs: ["get", "list", "create", "update"]
+# Whose autoscaler is paused: a workload that somebody holds still is left alone. Without KEDA there is none.
+- apiGroups: ["keda.sh"]
+  resources: ["scaledobjects"]
+  verbs: ["list"]
 # What was done, told at the workload; patched to count up what is said again.
 - apiGroups: [""]
   resources: ["events"]

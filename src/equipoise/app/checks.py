@@ -10,7 +10,7 @@ from equipoise.app.live import Neighbours, prometheus_metrics, resource_metrics
 from equipoise.model.cluster import Pod
 from equipoise.model.errors import WorldFailed
 from equipoise.ports import Metrics
-from equipoise.rotation.loop import SAMPLE_AGE_MAX_SECONDS
+from equipoise.rotation.see import SAMPLE_AGE_MAX_SECONDS
 
 REMEDIES = {
     "metrics-server": 'Grant it: apiGroups: ["metrics.k8s.io"], resources: ["pods"], verbs: ["list"].',

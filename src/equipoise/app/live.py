@@ -1,21 +1,15 @@
 """Wiring for a live cluster: which adapters stand behind the ports."""
 
-import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from equipoise.adapters.kubernetes import Client, KubernetesCluster, connect
+from equipoise.adapters.kubernetes import Client, connect
 from equipoise.app.output import warn
-from equipoise.model.decision import Decision
 from equipoise.model.duration import parse_seconds
 from equipoise.model.errors import BadInput
-from equipoise.model.validation import validated
 from equipoise.ports import Metrics
-from equipoise.rotation.loop import plan
-from equipoise.rotation.policy import RotationPolicy
 
 if TYPE_CHECKING:
     from equipoise.adapters.prometheus.metrics import PrometheusMetrics
@@ -139,19 +133,3 @@ def _secret(path: str | None) -> str | None:
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"--prometheus-password-file {path}: {error}") from error
 
-
-def plan_rotation(
-    settings: dict[str, Any],
-    neighbours: Neighbours,
-    namespace: str | None,
-    is_everywhere: bool,
-    names: Sequence[str],
-) -> list[Decision]:
-    """See the cluster and decide; nothing is changed."""
-    if namespace is not None and is_everywhere and "KUBE_NAMESPACE" not in os.environ:
-        raise BadInput("-n and -A: expected one of them, not both")
-    policy = validated(RotationPolicy, settings, "policy")
-    client = neighbours.client()
-    where = None if is_everywhere else namespace or client.namespace
-    metrics = neighbours.metrics(client)
-    return plan(policy, KubernetesCluster(client), metrics, time.time(), where, names, warn=warn)

@@ -23,6 +23,7 @@ AnyNamespace = Annotated[
     typer.Option("-n", "--namespace", metavar="NAME", help="The namespace; by default all of them."),
 ]
 AllNamespaces = Annotated[bool, typer.Option("-A", "--all-namespaces", help="Every namespace.")]
+OperatorNamespace = Annotated[str, typer.Option(metavar="NAME", help="Where Equipoise is installed.")]
 Kubeconfig = Annotated[
     str | None,
     typer.Option(

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from equipoise.model.decision import Decision
+    from equipoise.model.decision import Decision, Outcome
 
 
 class Format(StrEnum):
@@ -47,7 +47,35 @@ def print_plan(balancer: str, decisions: "Sequence[Decision]", form: Format) -> 
     console.print(f"{len(decisions)} decided, {acting} to act on, {held} held. Nothing was changed.")
 
 
-def plan_table(decisions: "Sequence[Decision]") -> Any:
+def print_done(
+    balancer: str,
+    decisions: "Sequence[Decision]",
+    outcomes: "Sequence[Sequence[Outcome]]",
+    form: Format,
+) -> None:
+    """Print what was done in the shape of a plan, with what came of each action."""
+    from equipoise.model.decision import outcome_document, plan_document
+
+    if form is not Format.TABLE:
+        document = plan_document(balancer, list(decisions))
+        for part, came in zip(document["decisions"], outcomes, strict=True):
+            part["outcomes"] = [outcome_document(outcome) for outcome in came]
+        print_document(document, form)
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not decisions:
+        console.print("There was nothing to decide.")
+        return
+    console.print(plan_table(decisions, doing="EVICTED, IN ORDER"))
+    acted = sum(len(decision.actions) for decision in decisions)
+    held = sum(bool(decision.held) for decision in decisions)
+    pods = "pod" if acted == 1 else "pods"
+    console.print(f"{len(decisions)} decided, {acted} {pods} evicted, {held} held.")
+
+
+def plan_table(decisions: "Sequence[Decision]", doing: str = "EVICT, IN ORDER") -> Any:
     """Lay decisions out: what it is about, why, and what would be done, in order."""
     from rich import box
     from rich.table import Table
@@ -56,7 +84,7 @@ def plan_table(decisions: "Sequence[Decision]") -> Any:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
     table.add_column("SUBJECT", overflow="fold")
     table.add_column("REASON", no_wrap=True)
-    table.add_column("EVICT, IN ORDER", overflow="fold")
+    table.add_column(doing, overflow="fold")
     table.add_column("WHY", ratio=1, overflow="fold")
     for decision in decisions:
         pods = [action.pod for action in decision.actions]

@@ -15,7 +15,6 @@ Where = Annotated[
     str | None,
     typer.Option("-n", "--namespace", metavar="NAME", help="The namespace; by default everywhere."),
 ]
-OperatorNamespace = Annotated[str, typer.Option(metavar="NAME", help="Where Equipoise is installed.")]
 
 
 def pause(
@@ -23,7 +22,7 @@ def pause(
     reason: Annotated[
         str, typer.Option(metavar="TEXT", help="Why; it is shown wherever something is held.")
     ] = "",
-    operator_namespace: OperatorNamespace = "equipoise-system",
+    operator_namespace: options.OperatorNamespace = "equipoise-system",
     kubeconfig: options.Kubeconfig = None,
     context: options.Context = None,
 ) -> None:
@@ -40,7 +39,7 @@ def pause(
 
 def resume(
     namespace: Where = None,
-    operator_namespace: OperatorNamespace = "equipoise-system",
+    operator_namespace: options.OperatorNamespace = "equipoise-system",
     kubeconfig: options.Kubeconfig = None,
     context: options.Context = None,
 ) -> None:

@@ -9,50 +9,53 @@ from equipoise.app.output import Format, print_plan, warn
 from equipoise.model.errors import BadInput
 
 if TYPE_CHECKING:
-    from equipoise.model.decision import Decision
-    from equipoise.rotation.observation import Observation
-    from equipoise.rotation.policy import RotationPolicy
+    from collections.abc import Sequence
+
+    from equipoise.app.rotation_live import Request
+    from equipoise.model.decision import Record
 
 app = typer.Typer(
     help="Hot and cold pods of an autoscaled workload.", no_args_is_help=True, rich_markup_mode=None
 )
 
+Workloads = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="WORKLOAD",
+        envvar="DEPLOYMENT_NAME",
+        show_envvar=False,
+        help="Names, such as web or deployment/web; by default all that an HPA scales.",
+    ),
+]
+Setting = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="A setting of the policy, such as topK=3; wins over all."
+    ),
+]
 JournalFile = Annotated[
-    str | None,
-    typer.Option(metavar="PATH", help="Add what was decided, and from what, to a journal (--from only)."),
+    str | None, typer.Option(metavar="PATH", help="Add what was decided, and from what, to a journal.")
 ]
 
 
 @app.command()
 def plan(
     command: typer.Context,
-    workloads: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="WORKLOAD",
-            envvar="DEPLOYMENT_NAME",
-            show_envvar=False,
-            help="Names, such as web or deployment/web; by default all that an HPA scales.",
-        ),
-    ] = None,
+    workloads: Workloads = None,
     file: Annotated[
         str | None,
         typer.Option(
             "--from", metavar="FILE", help="Decide from a file instead of a cluster; - is standard input."
         ),
     ] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="A setting of the policy, such as topK=3; wins over all."
-        ),
-    ] = None,
+    setting: Setting = None,
     namespace: options.Namespace = None,
     all_namespaces: options.AllNamespaces = False,
     output: options.Output = Format.TABLE,
     journal: JournalFile = None,
     kubeconfig: options.Kubeconfig = None,
     context: options.Context = None,
+    operator_namespace: options.OperatorNamespace = "equipoise-system",
     metrics_from: options.MetricsFrom = "auto",
     prometheus_url: options.PrometheusUrl = None,
     prometheus_token_file: options.PrometheusTokenFile = None,
@@ -64,23 +67,113 @@ def plan(
     prometheus_timeout: options.PrometheusTimeout = "30s",
 ) -> None:
     """Say which pods would be rotated, in which order, and why. Changes nothing."""
-    from equipoise.app.settings import rotation_settings, set_options
-
-    below, above = rotation_settings(), set_options(setting or ())
     if file is not None:
+        from equipoise.app.settings import rotation_settings, set_options
+
         _refuse_beside_file(command)
-        _plan_file(file, below, above, journal, output)
+        _plan_file(file, rotation_settings(), set_options(setting or ()), journal, output)
         return
-    if journal is not None:
-        raise BadInput("--journal: expected --from FILE beside it")
-    from equipoise.app.live import Neighbours, plan_rotation
+    _plan_live(_request(command), journal, output)
+
+
+@app.command()
+def apply(
+    command: typer.Context,
+    workloads: Workloads = None,
+    setting: Setting = None,
+    is_dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Ask the server what would go now; change nothing.")
+    ] = False,
+    interval: Annotated[
+        str, typer.Option(metavar="SPAN", help="How long to wait between two looks.")
+    ] = "10s",
+    timeout: Annotated[
+        str, typer.Option(metavar="SPAN", help="How long all waves and their verification may take.")
+    ] = "1h",
+    namespace: options.Namespace = None,
+    all_namespaces: options.AllNamespaces = False,
+    output: options.Output = Format.TABLE,
+    journal: JournalFile = None,
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
+    operator_namespace: options.OperatorNamespace = "equipoise-system",
+    metrics_from: options.MetricsFrom = "auto",
+    prometheus_url: options.PrometheusUrl = None,
+    prometheus_token_file: options.PrometheusTokenFile = None,
+    prometheus_user: options.PrometheusUser = None,
+    prometheus_password_file: options.PrometheusPasswordFile = None,
+    prometheus_ca: options.PrometheusCa = None,
+    prometheus_header: options.PrometheusHeader = None,
+    prometheus_matcher: options.PrometheusMatcher = None,
+    prometheus_timeout: options.PrometheusTimeout = "30s",
+) -> None:
+    """Rotate in waves, verify each, and stop when no pod is hot any more."""
+    request = _request(command)
+    interval_seconds, timeout_seconds = _span("--interval", interval), _span("--timeout", timeout)
+    if is_dry_run:
+        _plan_live(request, journal, output)
+        return
+    from equipoise.app.output import print_done
+    from equipoise.app.rotation_live import Diary, apply_rotation
+
+    _write(journal, [])  # a journal that can't be written is said before anything is done
+    diary = Diary()
+    try:
+        done = apply_rotation(request, interval_seconds, timeout_seconds, diary)
+    finally:
+        _write(journal, diary.records)
+    _warn_if_nothing(done)
+    print_done("rotation", [each.decision for each in done], [each.outcomes for each in done], output)
+
+
+def _span(option: str, text: str) -> float:
+    from equipoise.model.duration import parse_seconds
+
+    try:
+        seconds = parse_seconds(text)
+    except ValueError as error:
+        raise BadInput(f"{option}: {error}") from error
+    if seconds < 1:
+        raise BadInput(f"{option}: expected at least 1s, got {text!r}")
+    return seconds
+
+
+def _request(command: typer.Context) -> "Request":
+    from equipoise.app.live import Neighbours
+    from equipoise.app.rotation_live import Request
+    from equipoise.app.settings import rotation_settings, set_options
     from equipoise.model.validation import merged
 
-    neighbours = Neighbours.from_options(command.params)
-    decisions = plan_rotation(merged(below, above), neighbours, namespace, all_namespaces, workloads or ())
-    if not decisions:
-        warn("no workload with an HPA was found; -n NAMESPACE or -A look elsewhere")
+    said = command.params
+    return Request(
+        settings=merged(rotation_settings(), set_options(said["setting"] or ())),
+        neighbours=Neighbours.from_options(said),
+        namespace=said["namespace"],
+        is_everywhere=said["all_namespaces"],
+        names=said["workloads"] or (),
+        operator_namespace=said["operator_namespace"],
+    )
+
+
+def _plan_live(request: "Request", journal: str | None, output: Format) -> None:
+    from equipoise.app.rotation_live import plan_rotation
+
+    decisions, records = plan_rotation(request)
+    _warn_if_nothing(decisions)
     print_plan("rotation", decisions, output)
+    _write(journal, records)
+
+
+def _warn_if_nothing(decided: "Sequence[object]") -> None:
+    if not decided:
+        warn("no workload with an HPA was found; -n NAMESPACE or -A look elsewhere")
+
+
+def _write(journal: str | None, records: "list[Record]") -> None:
+    if journal is not None:
+        from equipoise.app.journal import write_records
+
+        write_records(journal, records)
 
 
 def _refuse_beside_file(command: typer.Context) -> None:
@@ -103,17 +196,12 @@ def _plan_file(
     decision = decide(policy, seen)
     print_plan("rotation", [decision], output)
     if journal is not None:
-        _keep(journal, policy, seen, decision)
+        import secrets
+        import time
 
+        from equipoise.adapters.journal.ids import CHANCE_BITS, RecordIds
+        from equipoise.rotation.record import record
 
-def _keep(path: str, policy: "RotationPolicy", seen: "Observation", decision: "Decision") -> None:
-    import secrets
-    import time
-
-    from equipoise.adapters.journal.ids import CHANCE_BITS, RecordIds
-    from equipoise.app.journal import write_records
-    from equipoise.rotation.record import record
-
-    at = time.time()
-    ids = RecordIds(secrets.randbits(CHANCE_BITS))
-    write_records(path, [record(policy, seen, {}, decision, at, ids.next(at))])
+        at = time.time()
+        ids = RecordIds(secrets.randbits(CHANCE_BITS))
+        _write(journal, [record(policy, seen, {}, decision, at, ids.next(at))])

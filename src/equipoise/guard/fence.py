@@ -4,14 +4,15 @@ Every prefix of this is safe. A crash after the intent leaves an entry that coun
 deed leaves the same. A process that was stopped in between finds that it leads no more, and does nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from equipoise.model.decision import EvictPod, Outcome
 from equipoise.model.errors import WorldFailed
 from equipoise.model.ledger import Entry, EntryState, Fenced, Ledger
 from equipoise.model.references import PodRef, StoreKey
-from equipoise.ports import Actuator, EvictionResult, Leadership, Store, StoreConflict
+from equipoise.ports import Actuator, EvictionResult, Leadership, Store, StoreConflict, Stored
 
 SETTLE_TRIES = 5
 """How often an outcome is written again when somebody else wrote in between."""
@@ -21,11 +22,19 @@ _STATES = {
     EvictionResult.BLOCKED: EntryState.FAILED,
     EvictionResult.GONE: EntryState.FAILED,
     EvictionResult.REFUSED: EntryState.FAILED,
+    EvictionResult.FORBIDDEN: EntryState.FAILED,
 }
 
 
 def _nothing(step: str) -> None:
     del step
+
+
+class Passed(NamedTuple):
+    """What came of an action, and the ledger after it; None where that is not known."""
+
+    outcome: Outcome
+    stored: Stored | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,38 +49,49 @@ class Fence:
     passed: Callable[[str], object] = _nothing
     """Told after each step; tests stop the process there."""
 
-    def evict(self, action: EvictPod, key: StoreKey, entry: Entry) -> Outcome:
-        """Evict one pod, if it is still our turn; `entry` is the intent that is written first."""
+    def evict(
+        self,
+        action: EvictPod,
+        key: StoreKey,
+        entry: Entry,
+        based_on: Stored,
+        memory: Mapping[str, Any] | None = None,
+    ) -> Passed:
+        """Evict one pod, if it is still our turn; `entry` is the intent that is written first.
+
+        `based_on` is the ledger that the guards have seen: when it has changed since, they would have to be
+        asked again, so nothing is done. `memory` is what our balancer remembers from the intent on.
+        """
         try:
-            stored = self.store.read(key)
-            ledger = Ledger.from_data(stored.data).with_intent(entry)
-            self.store.write(key, ledger.to_data(), stored.version)
+            ledger = Ledger.from_data(based_on.data).with_intent(entry, memory)
+            stored = self.store.write(key, ledger.to_data(), based_on.version)
         except (StoreConflict, Fenced, WorldFailed) as error:
             # Without a written intent nothing is sent, so this is certain: it did not happen.
-            return Outcome(action, "Fenced", str(error))
+            return Passed(Outcome(action, "Fenced", str(error)))
         self.passed("intent")
         outdated = self.recheck(action)
         if outdated is not None:
-            self._settle(key, entry.id, EntryState.FAILED)
-            return Outcome(action, "Outdated", outdated)
+            settled = self._settle(key, entry.id, EntryState.FAILED, stored)
+            return Passed(Outcome(action, "Outdated", outdated), settled)
         if self.leadership.epoch() != entry.epoch:
-            return Outcome(action, "Fenced", "the lease was lost after the intent")
+            return Passed(Outcome(action, "Fenced", "the lease was lost after the intent"))
         answer = self.actuator.evict(PodRef(action.namespace, action.pod, action.uid))
         self.passed("deed")
-        self._settle(key, entry.id, _STATES[answer.result])
+        settled = self._settle(key, entry.id, _STATES[answer.result], stored)
         self.passed("outcome")
-        return Outcome(action, answer.result.value, answer.detail)
+        return Passed(Outcome(action, answer.result.value, answer.detail), settled)
 
-    def _settle(self, key: StoreKey, entry_id: str, state: EntryState) -> None:
+    def _settle(self, key: StoreKey, entry_id: str, state: EntryState, stored: Stored) -> Stored | None:
         """Write the outcome down. When that fails the intent stays, and counts as done: the safe side."""
         for _ in range(SETTLE_TRIES):
             try:
-                stored = self.store.read(key)
                 ledger = Ledger.from_data(stored.data).settled(entry_id, state)
-                self.store.write(key, ledger.to_data(), stored.version)
+                return self.store.write(key, ledger.to_data(), stored.version)
             except StoreConflict:
-                continue
+                try:
+                    stored = self.store.read(key)
+                except WorldFailed:
+                    return None
             except WorldFailed:
-                return
-            else:
-                return
+                return None
+        return None

@@ -53,6 +53,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     priority_class: str
     qos_class: str
     has_local_storage: bool
+    """Whether it would lose data by moving: a hostPath or an emptyDir that nobody has called expendable."""
     is_mirror: bool
     is_disruption_target: bool
 
@@ -144,6 +145,13 @@ class HpaMetric(msgspec.Struct, frozen=True, gc=False):
     container: str = ""
 
 
+TOLERANCE = 0.1
+"""How far from 1 the ratio of usage and target may be before an HPA scales, unless the HPA says otherwise.
+
+It is kube-controller-manager's default; what its flag says, no API tells.
+"""
+
+
 class Hpa(msgspec.Struct, frozen=True, gc=False):
     """A HorizontalPodAutoscaler (`autoscaling/v2`)."""
 
@@ -160,6 +168,8 @@ class Hpa(msgspec.Struct, frozen=True, gc=False):
     metrics: tuple[HpaMetric, ...]
     annotations: tuple[tuple[str, str], ...]
     labels: tuple[tuple[str, str], ...] = ()
+    tolerance_up: float = TOLERANCE
+    tolerance_down: float = TOLERANCE
 
 
 class Pdb(msgspec.Struct, frozen=True, gc=False):

@@ -17,8 +17,25 @@ class EvictPod(msgspec.Struct, frozen=True, tag_field="kind", tag="EvictPod", om
     uid: str = ""
 
 
-Action = EvictPod
-"""One change. It becomes a tagged union as the balancers bring theirs."""
+class MovePod(
+    msgspec.Struct,
+    frozen=True,
+    tag_field="kind",
+    tag="MovePod",
+    rename={"source": "from", "destination": "to"},
+    omit_defaults=True,
+):
+    """Move an idle pod from one tier to another; with a UID, only that incarnation of it."""
+
+    pod: str
+    source: str
+    destination: str
+    namespace: str = ""
+    uid: str = ""
+
+
+Action = EvictPod | MovePod
+"""One change, told apart by its kind. It grows as the balancers bring theirs."""
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -37,6 +54,8 @@ class Decision(msgspec.Struct, frozen=True):
     actions: tuple[Action, ...] = ()
     held: tuple[Held, ...] = ()
     memory: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
+    """More fields of the decision's document, which only one balancer has."""
 
     def hold(self, reason: Reason, after: int = 0) -> "Decision":
         """Keep the actions back for this reason, but for the first few.
@@ -122,6 +141,12 @@ def plan_document(balancer: str, decisions: list[Decision]) -> dict[str, Any]:
     return {"balancer": balancer, "decisions": [_decision_document(decision) for decision in decisions]}
 
 
+def outcome_document(outcome: Outcome) -> dict[str, Any]:
+    """Give an action with what came of it."""
+    action: dict[str, Any] = msgspec.to_builtins(outcome.action)
+    return action | {"result": outcome.result, "detail": outcome.detail}
+
+
 def _decision_document(decision: Decision) -> dict[str, Any]:
     return {
         "subject": decision.subject,
@@ -133,4 +158,5 @@ def _decision_document(decision: Decision) -> dict[str, Any]:
             for held in decision.held
         ],
         "numbers": decision.reason.numbers,
+        **decision.extra,
     }

@@ -55,6 +55,14 @@ def read_document(text: str) -> Any:
     return yaml.load(text, Loader=StrictLoader)  # noqa: S506 - a safe one
 
 
+def read_json(text: str) -> Any:
+    """Read one JSON document and nothing else; a ValueError says what is wrong."""
+    try:
+        return json.loads(text, object_pairs_hook=_once)
+    except RecursionError as error:
+        raise ValueError(f"expected at most {DEPTH_MAX} levels") from error
+
+
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):

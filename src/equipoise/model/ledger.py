@@ -14,6 +14,10 @@ import msgspec
 from equipoise.model.errors import WorldFailed
 
 ENTRIES_MAX = 200
+BYTES_MAX = 64 * 1024
+"""How much one workload's entry may be, as a store writes it."""
+GUEST_EPOCH = 0
+"""Of entries that were written without a Lease. Lease transitions begin far above it."""
 AGE_MAX_SECONDS = 86_400.0
 INTENT_MAX_SECONDS = 120.0
 """Longer than any request lasts, its time-outs included."""
@@ -77,14 +81,25 @@ class Ledger(msgspec.Struct, frozen=True):
             entry["at"] = datetime.fromtimestamp(entry["at"], UTC).isoformat(timespec="milliseconds")
         return data
 
-    def with_intent(self, entry: Entry) -> "Ledger":
-        """Add an intent, or refuse when a newer leader has been here."""
-        if entry.epoch < self.epoch:
+    def with_intent(self, entry: Entry, memory: Mapping[str, Any] | None = None) -> "Ledger":
+        """Add an intent, and what its balancer remembers from now on; refuse when a newer leader has been here.
+
+        Whoever needs no Lease (epoch 0: a person's command) is kept apart by the compare-and-swap alone.
+        """
+        if entry.epoch != GUEST_EPOCH and entry.epoch < self.epoch:
             raise Fenced(f"the ledger was written in epoch {self.epoch}, and we are of epoch {entry.epoch}")
         kept = [old for old in self.entries if old.at > entry.at - AGE_MAX_SECONDS][-(ENTRIES_MAX - 1) :]
         return msgspec.structs.replace(
-            self, epoch=entry.epoch, entries=(*kept, entry), entries_total=self.entries_total + 1
+            self,
+            epoch=max(self.epoch, entry.epoch),
+            entries=(*kept, entry),
+            entries_total=self.entries_total + 1,
+            memory=self.memory if memory is None else self.memory | {entry.balancer: dict(memory)},
         )
+
+    def remembering(self, balancer: str, memory: Mapping[str, Any]) -> "Ledger":
+        """Replace what one balancer remembers."""
+        return msgspec.structs.replace(self, memory=self.memory | {balancer: dict(memory)})
 
     def settled(self, entry_id: str, state: EntryState) -> "Ledger":
         """Write down what came of an intent; an entry that has gone stays gone."""

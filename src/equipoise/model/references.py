@@ -26,6 +26,12 @@ class WorkloadRef(NamedTuple):
         return self.api_version.rpartition("/")[0]
 
     @property
+    def canonical(self) -> "WorkloadRef":
+        """The same workload as lists name it: an old version of a built-in group names the same object."""
+        version = API_VERSIONS.get(self.kind, "")
+        return self._replace(api_version=version) if version.rpartition("/")[0] == self.group else self
+
+    @property
     def subject(self) -> str:
         """How decisions name this workload."""
         return f"{self.namespace}/{self.name}"

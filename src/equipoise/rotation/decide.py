@@ -9,14 +9,27 @@ Rotate when there is a hot pod and the predicted improvement is above the minimu
 strict, and ties are broken by name, so that the same world always gives the same plan.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from equipoise.model.cluster import HpaMetric
 from equipoise.model.decision import Decision, EvictPod
 from equipoise.model.duration import print_seconds
 from equipoise.model.reason import Code, Reason
+from equipoise.rotation.course import Progress, proceed
+from equipoise.rotation.holds import (
+    held_by_autoscaler_pause,
+    held_by_choice,
+    held_by_health,
+    held_by_rollout,
+    held_by_scaling,
+)
+from equipoise.rotation.memory import RotationMemory
 from equipoise.rotation.observation import HpaSeen, Observation, PodLoad
 from equipoise.rotation.policy import RotationPolicy
 
@@ -35,8 +48,87 @@ class Refused(Exception):  # noqa: N818 - reads as a fact
         self.reason = Reason(code, sentence, numbers)
 
 
-def decide(policy: RotationPolicy, seen: Observation) -> Decision:
-    """Decide the rotation of one workload."""
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+def decide(policy: RotationPolicy, seen: Observation, memory: Mapping[str, Any] = NOTHING) -> Decision:
+    """Decide the rotation of one workload, and what to remember of it.
+
+    First what the algorithm wants, then how far the rotation under way has come, then what holds it.
+    """
+    proposed = propose(policy, seen)
+    progress = proceed(policy, seen, RotationMemory.from_data(memory), proposed)
+    decision = _first_held(policy, seen, progress, proposed)
+    if progress.room is not None:
+        decision = decision.hold(_room_reason(progress.room), progress.room)
+    known = progress.memory
+    numbers = _remembered(known)
+    if not numbers and not progress.note:
+        return msgspec.structs.replace(decision, memory=known.to_data()) if memory else decision
+    said = f"{progress.note} {decision.reason.sentence}" if progress.note else decision.reason.sentence
+    reason = Reason(decision.reason.code, said, decision.reason.numbers | numbers)
+    return msgspec.structs.replace(decision, reason=reason, memory=known.to_data())
+
+
+def _first_held(
+    policy: RotationPolicy, seen: Observation, progress: Progress, proposed: Decision
+) -> Decision:
+    """Hold what is proposed for the first reason there is; a paused autoscaler also explains a lost HPA."""
+    if proposed.reason.code is Code.NO_HPA:
+        paused = held_by_autoscaler_pause(seen)
+        return proposed if paused is None else Decision(proposed.subject, paused)
+    if not proposed.actions:
+        return proposed
+    holds = _holds(policy, seen, progress, proposed)
+    reason = next((reason for reason in holds if reason is not None), None)
+    return proposed if reason is None else proposed.hold(reason)
+
+
+def _holds(
+    policy: RotationPolicy, seen: Observation, progress: Progress, proposed: Decision
+) -> Iterator[Reason | None]:
+    """Give what may hold it, in the order in which a person would want to hear it."""
+    yield held_by_choice(policy, seen)
+    yield held_by_autoscaler_pause(seen)
+    yield held_by_rollout(seen)
+    yield held_by_health(seen)
+    yield held_by_scaling(policy, seen, proposed.reason.numbers.get("target_cores", 0.0))
+    yield _held_by_futility(policy, progress.memory, seen.at)
+    yield progress.hold
+
+
+def _held_by_futility(policy: RotationPolicy, memory: RotationMemory, at: float) -> Reason | None:
+    if memory.futile_until is None or at >= memory.futile_until:
+        return None
+    until = datetime.fromtimestamp(memory.futile_until, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return Reason(
+        Code.FUTILE,
+        f"{memory.failures} rotations in a row did not lower the hottest pod by "
+        f"{policy.improvement_percent_min:g} %: the imbalance follows the load, not the pod. "
+        f"The next try is after {until}.",
+        {"rotations_failed": memory.failures, "futile_until": memory.futile_until},
+    )
+
+
+def _room_reason(room: int) -> Reason:
+    sentence = f"The rotation under way may take {room} more of the pods that it planned; the rest stay."
+    return Reason(Code.HELD_BY_BUDGET, sentence, {"rotation_room": room})
+
+
+def _remembered(memory: RotationMemory) -> dict[str, Any]:
+    """Put predicted and realised side by side, and say how far a rotation under way has come."""
+    numbers: dict[str, Any] = {}
+    if memory.last is not None and memory.last.realised_percent is not None:
+        numbers["predicted_improvement_percent"] = memory.last.predicted_percent
+        numbers["realised_improvement_percent"] = memory.last.realised_percent
+    if memory.course is not None:
+        course = memory.course
+        numbers |= {"wave": course.waves, "evicted": course.evicted, "planned": course.planned}
+    return numbers
+
+
+def propose(policy: RotationPolicy, seen: Observation) -> Decision:
+    """Say what the algorithm wants, the seed's steps 1 to 5, whatever may hold it."""
     try:
         metric = choose_metric(policy, seen.hpas)
         ready = [pod for pod in seen.pods if pod.is_ready]
@@ -47,9 +139,9 @@ def decide(policy: RotationPolicy, seen: Observation) -> Decision:
         return Decision(seen.subject, refused.reason)
 
 
-def decide_all(asked: Sequence[tuple[RotationPolicy, Observation]]) -> list[Decision]:
+def decide_all(asked: Sequence[tuple[RotationPolicy, Observation, Mapping[str, Any]]]) -> list[Decision]:
     """Decide for many workloads: one batch, wherever it runs."""
-    return [decide(policy, seen) for policy, seen in asked]
+    return [decide(policy, seen, memory) for policy, seen, memory in asked]
 
 
 def choose_metric(policy: RotationPolicy, hpas: Sequence[HpaSeen]) -> HpaMetric:
@@ -149,6 +241,11 @@ def _rotate(policy: RotationPolicy, seen: Observation, ready: Sequence[PodLoad],
         "candidates": len(candidates),
     }
     note = f" {unknown} of {len(ready)} ready pods had no fresh sample." if unknown else ""
+    kept = [pod for pod in ready if pod.protection and pod.cpu_cores is not None]
+    if kept:
+        numbers["pods_protected"] = len(kept)
+    if not hot and any(_is_above(_cores(pod), threshold) for pod in kept):
+        return Decision(seen.subject, Reason(Code.OPTED_OUT, _protected_sentence(kept) + note, numbers))
     if not hot:
         sentence = _no_hot_sentence(policy, busiest, threshold)
         return Decision(seen.subject, Reason(Code.NO_HOT_PODS, sentence + note, numbers))
@@ -173,7 +270,7 @@ def _rotate(policy: RotationPolicy, seen: Observation, ready: Sequence[PodLoad],
 
 def _is_candidate(policy: RotationPolicy, pod: PodLoad) -> bool:
     is_old = pod.age_seconds is None or pod.age_seconds >= policy.candidate_age_min_seconds
-    return pod.cpu_cores is not None and is_old and not pod.has_restarted
+    return pod.cpu_cores is not None and is_old and not pod.has_restarted and not pod.protection
 
 
 def _is_above(value: float, limit: float) -> bool:
@@ -204,6 +301,12 @@ def _no_hot_sentence(policy: RotationPolicy, busiest: Sequence[PodLoad], thresho
         return f"No pod can be judged yet: none is {age} old (minPodAge) and without a restart."
     top = busiest[0]
     return f"No pod is hot: the busiest, {top.name}, uses {_cores(top):.3g} cores, not above {threshold:.3g}."
+
+
+def _protected_sentence(kept: Sequence[PodLoad]) -> str:
+    top = max(sorted(kept, key=attrgetter("name")), key=_cores)
+    more = f" {len(kept)} pods are protected." if len(kept) > 1 else ""
+    return f"{top.name} is hot with {_cores(top):.3g} cores, but never evicted, since {top.protection}.{more}"
 
 
 def _rotate_sentence(hot: Sequence[PodLoad], cold: Sequence[PodLoad], numbers: dict[str, Any]) -> str:

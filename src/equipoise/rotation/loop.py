@@ -1,241 +1,326 @@
-"""See and decide, for all workloads at once: a few lists and a query per shard, never one per workload."""
+"""The rotation at work: one cycle sees all workloads of all policies, decides, guards, acts and records.
 
-import re
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+A cycle never waits for the world. What it must remember is in the API server: the ledger of each workload,
+and the status of each policy. Only for how long a pod has been hot is counted here: whoever begins to lead
+begins to count.
+"""
 
-from equipoise.guard.lag import held_by_lag
-from equipoise.guard.protection import held_by_kind
-from equipoise.model.cluster import Hpa, Pod, Selector, Workload
-from equipoise.model.decision import Decision
-from equipoise.model.errors import BadInput, WorldFailed
-from equipoise.model.references import API_VERSIONS, WorkloadRef
-from equipoise.ports import Cluster, CpuUsage, Metrics
-from equipoise.rotation.decide import Refused, choose_metric, decide
-from equipoise.rotation.observation import HpaSeen, Observation, PodLoad
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from equipoise.guard.debounce import count_streaks
+from equipoise.guard.protection import SYSTEM_NAMESPACES
+from equipoise.model.crd.targets import Mode
+from equipoise.model.decision import Decision, Outcome
+from equipoise.model.errors import WorldFailed
+from equipoise.model.ledger import Ledger
+from equipoise.model.reason import Code, Reason
+from equipoise.model.references import ObjectRef, StoreKey, WorkloadRef
+from equipoise.ports import (
+    Actuator,
+    Cluster,
+    CycleReport,
+    Journal,
+    Leadership,
+    Metrics,
+    Pauses,
+    Policies,
+    PolicyObject,
+    Store,
+    StoreConflict,
+    Stored,
+)
+from equipoise.rotation.assignment import Assigned, Refusal, assign
+from equipoise.rotation.decide import decide_all
+from equipoise.rotation.deeds import Deeds, about_workload
+from equipoise.rotation.guards import Guards, held_by_server
+from equipoise.rotation.memory import BALANCER, recall
+from equipoise.rotation.observation import Observation
 from equipoise.rotation.policy import RotationPolicy
+from equipoise.rotation.record import record
+from equipoise.rotation.see import (
+    Seen,
+    Usage,
+    fresh_usage,
+    hpas_by_workload,
+    is_away,
+    observe,
+    pods_by_workload,
+)
+from equipoise.rotation.status import next_status
 
-SAMPLE_AGE_MAX_SECONDS = 120.0
-"""Two scrapes a minute apart: an older sample says nothing about now."""
-
-SHORT_NAMES = {"Deployment": "deploy", "StatefulSet": "sts", "ReplicaSet": "rs", "DaemonSet": "ds"}
-"""How kubectl's users write the kinds."""
-
-Usage = Mapping[tuple[str, str], Mapping[str, float]]
-"""Cores by container, by namespace and pod; only fresh samples."""
+Batch = Sequence[tuple[RotationPolicy, Observation, Mapping[str, Any]]]
 
 
-def plan(
-    policy: RotationPolicy,
-    cluster: Cluster,
-    metrics: Metrics,
-    at: float,
-    namespace: str | None,
-    names: Collection[str] = (),
-    *,
-    warn: Callable[[str], object] = str,
-) -> list[Decision]:
-    """Decide for the named workloads, or for all that an HPA scales; nothing is changed.
+class Remembered(NamedTuple):
+    """The ledger of one workload as this cycle found it, or why it is unknown."""
 
-    `warn` is told what the metrics' source said beside its answer, such as that it is partial.
-    """
-    for name in names:
-        if not re.fullmatch(r"([^/\s]+/)?[^/\s]+", name):
-            raise BadInput(f"workload {name!r}: expected NAME or KIND/NAME, such as web or deployment/web")
-    hpas = hpas_by_workload(cluster.hpas(namespace))
-    workloads = _chosen(cluster, hpas, namespace, names)
-    pods = pods_by_workload(workloads, cluster.pods(namespace))
-    answer = metrics.cpu_usage(_names_by_namespace(pods), at, policy.metrics_window_seconds)
-    for warning in answer.warnings:
-        warn(f"{answer.source}: {warning}")
-    usage = fresh_usage(answer, at)
-    decisions = [
-        _held_by_kind(
-            workload,
-            policy,
-            decide(
-                policy, observe(policy, workload, hpas.get(workload.ref, ()), pods[workload.ref], usage, at)
-            ),
+    stored: Stored
+    before: Ledger
+    ledger: Ledger
+    """The same, with every old intent settled by what the world shows."""
+    memory: Mapping[str, Any]
+    trouble: str = ""
+
+
+class Turned(NamedTuple):
+    """What came of one workload's turn."""
+
+    item: Assigned
+    decision: Decision
+    outcomes: Sequence[Outcome]
+    told: Reason | None = None
+    """What the workload was told already: how its rotation ended."""
+
+
+@dataclass(slots=True)
+class RotationLoop:
+    """All that one cycle needs of the world."""
+
+    cluster: Cluster
+    metrics: Metrics
+    policies: Policies
+    pauses: Pauses
+    leadership: Leadership
+    store: Store
+    actuator: Actuator
+    journal: Journal
+    new_id: Callable[[float], str]
+    """Names records, rounds and entries, given the time."""
+    interval_seconds: float = 30.0
+    disturbed_in_cluster_max: int = 10
+    namespaces_protected: Collection[str] = SYSTEM_NAMESPACES
+    is_acting: bool = True
+    """Whether `Enforce` means it. Without, nothing is written and nothing is evicted."""
+    asks_server: bool = False
+    """Whether the server's dry run is asked before a preview is shown."""
+    is_debounced: bool = True
+    """Whether a pod must have been hot for some cycles before it goes."""
+    decide_batch: Callable[[Batch], list[Decision]] = field(default=decide_all)
+    """Where a batch is decided: here, or in a process of its own."""
+    beat: Callable[[], object] = field(default=str)
+    """Says from inside a long cycle that it still gets on."""
+    passed: Callable[[str], object] = field(default=str)
+    name: str = BALANCER
+    _streaks: dict[WorkloadRef, dict[str, int]] = field(default_factory=dict)
+
+    def cycle(self, at: float) -> CycleReport:
+        """Do one turn. Whoever does not lead does nothing, not even looks."""
+        if self.leadership.epoch() is None:
+            self._streaks.clear()
+            return CycleReport((), ())
+        policies = self.policies.policies()
+        assigned, refused = assign(policies, self.cluster.workloads())
+        turned, seen = self.look(assigned, at)
+        unsaid = self._say(policies, refused, turned, at)
+        return CycleReport(
+            [turn.decision for turn in turned],
+            [outcome for turn in turned for outcome in turn.outcomes],
+            [*seen.warnings, *sorted(seen.notes), *unsaid],
+            "; ".join(seen.failures),
         )
-        for workload in workloads
-    ]
-    return hold_for_lag(policy, metrics, at, *decisions)
 
-
-def _held_by_kind(workload: Workload, policy: RotationPolicy, decision: Decision) -> Decision:
-    reason = held_by_kind(workload.ref.kind, includes_stateful_sets=policy.includes_stateful_sets)
-    return decision if reason is None else decision.hold(reason)
-
-
-def hpas_by_workload(hpas: Iterable[Hpa]) -> Mapping[WorkloadRef, Sequence[HpaSeen]]:
-    """Index the HPAs by what their `scaleTargetRef` names."""
-    found: dict[WorkloadRef, list[HpaSeen]] = defaultdict(list)
-    for hpa in hpas:
-        found[_canonical(hpa.target)].append(HpaSeen(hpa.name, hpa.metrics))
-    return found
-
-
-def _canonical(ref: WorkloadRef) -> WorkloadRef:
-    """Old versions of a built-in group name the same object as the one that is listed."""
-    version = API_VERSIONS.get(ref.kind, "")
-    return ref._replace(api_version=version) if version.rpartition("/")[0] == ref.group else ref
-
-
-def _chosen(
-    cluster: Cluster,
-    hpas: Mapping[WorkloadRef, object],
-    namespace: str | None,
-    names: Collection[str],
-) -> list[Workload]:
-    """Take the named workloads, or everything that an HPA scales; kinds that no list shows, by `scale`."""
-    listed = {workload.ref: workload for workload in cluster.workloads(namespace)}
-    chosen: dict[WorkloadRef, Workload] = {}
-    for name in names or [""]:
-        found = (
-            [ref for ref in listed if _is_named(ref, name)]
-            if name
-            else [ref for ref in listed if ref in hpas]
-        )
-        others = [ref for ref in hpas if ref not in listed and (not name or _is_named(ref, name))]
-        scaled = [workload for ref in others if (workload := cluster.workload(ref)) is not None]
-        if name and not (found or scaled):
-            where = f"namespace {namespace}" if namespace else "any namespace"
-            raise WorldFailed(f"workload {name}: not found in {where}")
-        chosen |= {ref: listed[ref] for ref in found} | {workload.ref: workload for workload in scaled}
-    return sorted(chosen.values(), key=lambda workload: (workload.ref.subject, workload.ref.kind))
-
-
-def _is_named(ref: WorkloadRef, text: str) -> bool:
-    """Whether `web`, `deployment/web`, `deploy/web` or `deployments.apps/web` means this workload."""
-    kind, _, name = text.rpartition("/")
-    if ref.name != name:
-        return False
-    kind = kind.partition(".")[0].lower()
-    return not kind or kind in {ref.kind.lower(), ref.kind.lower() + "s", SHORT_NAMES.get(ref.kind)}
-
-
-Labels = tuple[tuple[str, str], ...]
-
-
-def pods_by_workload(
-    workloads: Iterable[Workload], pods: Iterable[Pod]
-) -> Mapping[WorkloadRef, Sequence[Pod]]:
-    """Give each workload the pods that its selector picks in its namespace, as its HPA does."""
-    alike: dict[tuple[str, Labels], list[Pod]] = defaultdict(list)
-    for pod in pods:
-        alike[pod.namespace, pod.labels].append(pod)
-    # Found by its rarest label, a workload costs what its own pods cost, however many others there are.
-    by_label: dict[tuple[str, str, str], list[Labels]] = defaultdict(list)
-    for namespace, labels in alike:
-        for key, value in labels:
-            by_label[namespace, key, value].append(labels)
-    found: dict[WorkloadRef, Sequence[Pod]] = {}
-    for workload in workloads:
-        namespace = workload.ref.namespace
-        found[workload.ref] = [
-            pod
-            for labels in _label_sets(workload.selector, namespace, alike, by_label)
-            if workload.selector.matches(dict(labels))
-            for pod in alike[namespace, labels]
+    def look(
+        self, assigned: Sequence[Assigned], at: float, namespace: str | None = None
+    ) -> tuple[list[Turned], Seen]:
+        """See, decide, guard, act and record for these workloads."""
+        seen = self._see(assigned, at, namespace)
+        remembered = self._remember(assigned, seen, namespace)
+        observations = [observe(item.policy, item.workload, seen) for item in assigned]
+        known = [remembered[item.workload.ref] for item in assigned]
+        asked = [
+            (item.policy, observation, each.memory)
+            for item, observation, each in zip(assigned, observations, known, strict=True)
         ]
-    return found
+        decided = self.decide_batch(asked)
+        self._count(assigned, observations, decided)
+        guards = Guards(self.pauses, self.leadership, self.metrics, self.disturbed_in_cluster_max, seen)
+        parts = zip(assigned, observations, decided, known, strict=True)
+        return [self._turn(*part, guards) for part in parts], seen
 
+    def _see(self, assigned: Sequence[Assigned], at: float, namespace: str | None) -> Seen:
+        workloads = [item.workload for item in assigned]
+        pods = pods_by_workload(workloads, self.cluster.pods(namespace))
+        usage: dict[float, Usage] = {}
+        warnings: list[str] = []
+        failures: list[str] = []
+        for window in sorted({item.policy.metrics_window_seconds for item in assigned}):
+            names: dict[str, list[str]] = {}
+            for item in assigned:
+                if item.policy.metrics_window_seconds == window:
+                    names.setdefault(item.workload.ref.namespace, []).extend(
+                        pod.name for pod in pods[item.workload.ref]
+                    )
+            self.beat()
+            try:
+                answer = self.metrics.cpu_usage(names, at, window)
+            except WorldFailed as error:
+                # Unknown, not zero: every decision of this window says that its metrics are incomplete.
+                usage[window] = {}
+                failures.append(f"the usage over {window:g} s is unknown: {error}")
+                continue
+            warnings += [f"{answer.source}: {warning}" for warning in answer.warnings]
+            usage[window] = fresh_usage(answer, at)
+        away = {pod.uid for group in pods.values() for pod in group if is_away(pod)}
+        hpas, pdbs = hpas_by_workload(self.cluster.hpas(namespace)), self.cluster.pdbs(namespace)
+        pauses, notes = self._autoscaler_pauses(namespace)
+        return Seen(
+            *(at, pods, hpas, pdbs, usage, pauses, warnings, failures, away),
+            namespaces_protected=self.namespaces_protected,
+            notes=notes,
+        )
 
-def _label_sets(
-    selector: Selector,
-    namespace: str,
-    alike: Mapping[tuple[str, Labels], object],
-    by_label: Mapping[tuple[str, str, str], Sequence[Labels]],
-) -> Sequence[Labels]:
-    """Give the fewest label sets that can hold all that the selector picks; an empty one picks nothing."""
-    if not selector.requirements:
-        return []
-    exact = [
-        by_label.get((namespace, term.key, term.values[0]), ())
-        for term in selector.requirements
-        if term.operator == "In" and len(term.values) == 1
-    ]
-    return min(exact, key=len) if exact else [labels for place, labels in alike if place == namespace]
+    def _autoscaler_pauses(self, namespace: str | None) -> tuple[Mapping[WorkloadRef, str], set[str]]:
+        """Ask whose autoscaler is paused; who acts must know, who only looks is told when it can't."""
+        try:
+            return self.cluster.autoscaler_pauses(namespace), set()
+        except WorldFailed as error:
+            if self.is_acting:
+                raise
+            return {}, {f"whether KEDA has paused an autoscaler is unknown: {error}"}
 
+    def _remember(
+        self, assigned: Sequence[Assigned], seen: Seen, namespace: str | None
+    ) -> Mapping[WorkloadRef, Remembered]:
+        """Read all ledgers at once, and give every old intent the outcome that the world shows."""
+        trouble = ""
+        found: Mapping[WorkloadRef, Stored] = {}
+        try:
+            found = self.store.read_all("ledger", namespace)
+        except WorldFailed as error:
+            trouble = str(error)
+            seen.notes.add(f"what was done before is unknown: {error}")
+        refs = [item.workload.ref for item in assigned]
+        return {ref: _remembered(found.get(ref, Stored({})), trouble, seen, ref) for ref in refs}
 
-def _names_by_namespace(pods: Mapping[WorkloadRef, Sequence[Pod]]) -> Mapping[str, Sequence[str]]:
-    names: dict[str, list[str]] = defaultdict(list)
-    for ref, group in pods.items():
-        names[ref.namespace] += [pod.name for pod in group]
-    return names
+    def _count(
+        self,
+        assigned: Sequence[Assigned],
+        observations: Sequence[Observation],
+        decided: Sequence[Decision],
+    ) -> None:
+        """Count in how many cycles in a row each pod was hot; a workload without a hot pod has no count."""
+        streaks: dict[WorkloadRef, dict[str, int]] = {}
+        for item, observation, decision in zip(assigned, observations, decided, strict=True):
+            hot = set(decision.reason.numbers.get("hot", ()))
+            if hot:
+                uids = [pod.uid for pod in observation.pods if pod.name in hot]
+                ref = item.workload.ref
+                streaks[ref] = count_streaks(self._streaks.get(ref, {}), uids)
+        self._streaks = streaks
 
+    def _turn(
+        self,
+        item: Assigned,
+        observation: Observation,
+        decision: Decision,
+        known: Remembered,
+        guards: Guards,
+    ) -> Turned:
+        """Guard one decision, act on what is left, and write it all down."""
+        self.beat()
+        seen, is_real = guards.seen, item.mode is Mode.ENFORCE and self.is_acting
+        guarded = decision
+        stored: Stored | None = known.stored
+        told: Reason | None = None
+        if is_real and not known.trouble:
+            stored = self._keep(item, decision, known)
+            if stored is not None and "course" in known.memory and "course" not in decision.memory:
+                told = decision.reason
+                self.actuator.record_event(about_workload(item.workload), told.code.value, told.sentence)
+        if decision.actions:
+            guarded = self._guard(item, decision, known, guards)
+        outcomes: list[Outcome] = []
+        if is_real and guarded.actions and stored is not None and not known.trouble:
+            deeds = Deeds(
+                *(self.cluster, self.pauses, self.leadership, self.store, self.actuator),
+                *(self.new_id, self.passed),
+            )
+            outcomes = deeds.act(item, observation, guarded, stored, seen)
+        kept = tuple(outcomes)
+        name = self.new_id(seen.at)
+        self.journal.append(record(item.policy, observation, known.memory, guarded, seen.at, name, kept))
+        return Turned(item, guarded, outcomes, told)
 
-def fresh_usage(usage: CpuUsage, at: float) -> Usage:
-    """Index the samples by pod and container, and leave out the old ones."""
-    found: dict[tuple[str, str], dict[str, float]] = {}
-    is_fresh = (usage.sampled_at >= at - SAMPLE_AGE_MAX_SECONDS).tolist()
-    rows = zip(usage.namespaces, usage.pods, usage.containers, usage.cores.tolist(), is_fresh, strict=True)
-    for namespace, pod, container, cores, fresh in rows:
-        if fresh:
-            found.setdefault((namespace, pod), {})[container] = cores
-    return found
+    def _guard(self, item: Assigned, decision: Decision, known: Remembered, guards: Guards) -> Decision:
+        if known.trouble and self.is_acting:
+            return decision.hold(_unknown_ledger(known.trouble))
+        streaks = self._streaks.get(item.workload.ref, {}) if self.is_debounced else None
+        guarded = guards.ask(item, decision, known.ledger, streaks)
+        if not self.asks_server:
+            return guarded
+        guarded, unsaid = held_by_server(guarded, self.actuator)
+        if unsaid:
+            guards.seen.notes.add(unsaid)
+        return guarded
 
-
-def observe(
-    policy: RotationPolicy,
-    workload: Workload,
-    hpas: Sequence[HpaSeen],
-    pods: Sequence[Pod],
-    usage: Usage,
-    at: float,
-) -> Observation:
-    """Join what the cluster and the metrics say of one workload."""
-    try:
-        container = choose_metric(policy, hpas).container
-    except Refused:
-        container = ""
-    loads = tuple(_load(pod, usage, container, at, policy.metrics_window_seconds) for pod in pods)
-    return Observation(workload.ref.subject, at, tuple(hpas), loads, workload.ref.namespace)
-
-
-def _load(pod: Pod, usage: Usage, container: str, at: float, window_seconds: float) -> PodLoad:
-    has_restarted = pod.restarted_at is not None and pod.restarted_at > at - window_seconds
-    return PodLoad(
-        name=pod.name,
-        cpu_cores=_cores(pod, usage.get((pod.namespace, pod.name)), container),
-        request_cores=_request(pod, container),
-        is_ready=pod.is_ready and pod.phase == "Running" and pod.deletion_at is None,
-        age_seconds=at - pod.created_at,
-        has_restarted=has_restarted,
-        node=pod.node,
-        uid=pod.uid,
-    )
-
-
-def _cores(pod: Pod, samples: Mapping[str, float] | None, container: str) -> float | None:
-    """Sum the pod's containers, or take the one; a container without a sample makes the sum unknown."""
-    if samples is None:
-        return None
-    if container:
-        return samples.get(container)
-    total = 0.0
-    for part in pod.containers:
-        cores = samples.get(part.name)
-        if cores is None:
+    def _keep(self, item: Assigned, decision: Decision, known: Remembered) -> Stored | None:
+        """Write down what is to be remembered, when it changed; without that nothing is done this time."""
+        ledger = known.ledger
+        if decision.memory != known.memory:
+            ledger = ledger.remembering(BALANCER, decision.memory)
+        if ledger == known.before:
+            return known.stored
+        try:
+            key = StoreKey("ledger", item.workload.ref)
+            return self.store.write(key, ledger.to_data(), known.stored.version)
+        except (StoreConflict, WorldFailed):
             return None
-        total += cores
-    return total
+
+    def _tell_changes(self, policy: PolicyObject, turns: Sequence[Turned]) -> None:
+        """Attach the new reason to each workload whose reason changed; the first reason is no news."""
+        before = {entry.get("subject"): entry.get("reason") for entry in policy.status.get("decisions", ())}
+        for turn in turns:
+            reason, code = turn.decision.reason, turn.decision.reason.code.value
+            is_news = not turn.outcomes and reason != turn.told
+            if is_news and before.get(turn.decision.subject, code) != code:
+                about = about_workload(turn.item.workload)
+                self.actuator.record_event(about, code, reason.sentence)
+
+    def _say(
+        self,
+        policies: Sequence[PolicyObject],
+        refused: Mapping[ObjectRef, Refusal],
+        turned: Collection[Turned],
+        at: float,
+    ) -> list[str]:
+        """Write the status of each policy whose reasons changed, and tell what could not be written.
+
+        A lost race is no trouble: the next cycle tries again.
+        """
+        by_policy: dict[ObjectRef, list[Turned]] = {}
+        for turn in turned:
+            by_policy.setdefault(turn.item.source, []).append(turn)
+        unsaid: list[str] = []
+        for policy in policies:
+            ref, turns = policy.ref, by_policy.get(policy.ref, [])
+            status = next_status(policy, [turn.decision for turn in turns], refused.get(ref), at)
+            if status is None:
+                continue
+            try:
+                self.policies.write_status(policy, status)
+                self._tell_changes(policy, turns)
+            except StoreConflict:
+                continue
+            except WorldFailed as error:
+                unsaid.append(f"the status of {ref.kind} {ref.namespace}/{ref.name} was not written: {error}")
+        return unsaid
 
 
-def _request(pod: Pod, container: str) -> float | None:
-    if not container:
-        return pod.cpu_request_cores
-    return next((part.cpu_request_cores for part in pod.containers if part.name == container), None)
-
-
-def hold_for_lag(policy: RotationPolicy, metrics: Metrics, at: float, *decisions: Decision) -> list[Decision]:
-    """Ask the lag gate once for all, and only when something would be done."""
-    lag = policy.kafka_lag
-    if not lag.is_enabled or not any(decision.actions for decision in decisions):
-        return list(decisions)
+def _remembered(stored: Stored, trouble: str, seen: Seen, ref: WorkloadRef) -> Remembered:
+    nothing = Ledger()
+    if trouble or not stored.version:
+        return Remembered(stored, nothing, nothing, {}, trouble)
     try:
-        value = metrics.scalar(lag.query, at) if lag.query else None
-    except WorldFailed:
-        value = None
-    reason = held_by_lag(value, lag.threshold, lag.query)
-    return list(decisions) if reason is None else [decision.hold(reason) for decision in decisions]
+        before = Ledger.from_data(stored.data)
+        alive = {pod.uid for pod in seen.pods[ref] if pod.deletion_at is None}
+        ledger = before.reconciled(alive, seen.at)
+        return Remembered(stored, before, ledger, recall(ledger))
+    except WorldFailed as error:
+        return Remembered(stored, nothing, nothing, {}, str(error))
+
+
+def _unknown_ledger(trouble: str) -> Reason:
+    """Hold what is wanted while nobody can say what was done before; other workloads go on."""
+    return Reason(Code.HELD_BY_BUDGET, f"What was done to this workload before is unknown: {trouble}.")

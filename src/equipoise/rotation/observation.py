@@ -1,8 +1,11 @@
-"""What is seen of one workload before its rotation is decided."""
+"""What is seen of one workload before its rotation is decided.
+
+What a file does not say counts as harmless.
+"""
 
 import msgspec
 
-from equipoise.model.cluster import HpaMetric
+from equipoise.model.cluster import TOLERANCE, HpaMetric
 
 
 class PodLoad(msgspec.Struct, frozen=True, gc=False):
@@ -20,6 +23,14 @@ class PodLoad(msgspec.Struct, frozen=True, gc=False):
     """Restarted inside the metrics window."""
     node: str = ""
     uid: str = ""
+    ready_seconds: float | None = None
+    """For how long it has been ready; None counts as long enough."""
+    protection: str = ""
+    """Why it is never evicted, or nothing."""
+    is_leaving: bool = False
+    """Terminating."""
+    revision: str = ""
+    """The UID of what made it: two among the pods of a workload are two versions of it."""
 
 
 class HpaSeen(msgspec.Struct, frozen=True):
@@ -27,6 +38,32 @@ class HpaSeen(msgspec.Struct, frozen=True):
 
     name: str
     metrics: tuple[HpaMetric, ...]
+    replicas_min: int | None = None
+    replicas_max: int | None = None
+    replicas_current: int | None = None
+    replicas_desired: int | None = None
+    scaled_seconds: float | None = None
+    """How long ago it last scaled."""
+    tolerance_up: float = TOLERANCE
+    tolerance_down: float = TOLERANCE
+
+
+class WorkloadSeen(msgspec.Struct, frozen=True):
+    """The controller of the pods."""
+
+    kind: str
+    replicas_wanted: int
+    replicas_seen: int
+    replicas_updated: int
+    """Of the newest version, among those seen."""
+    is_observed: bool = True
+    """Whether its controller has seen the newest spec."""
+    opt_out: str = ""
+    """The annotation that asks to leave it alone."""
+    autoscaler_pause: str = ""
+    """Who paused its autoscaler, and how."""
+    is_protected: bool = False
+    """Whether it lives where nothing is ever evicted."""
 
 
 class Observation(msgspec.Struct, frozen=True):
@@ -37,3 +74,5 @@ class Observation(msgspec.Struct, frozen=True):
     hpas: tuple[HpaSeen, ...]
     pods: tuple[PodLoad, ...]
     namespace: str = ""
+    workload: WorkloadSeen | None = None
+    """None: from a file, where only the algorithm decides."""

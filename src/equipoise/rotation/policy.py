@@ -9,7 +9,7 @@ from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from equipoise.model.crd.fields import Count, Memory, Moment, Number, Part, Span, Whole, rule, rules
+from equipoise.model.crd.fields import Count, Moment, Number, Part, Span, Whole, rule, rules
 from equipoise.model.crd.kind import Column, Kind
 from equipoise.model.crd.status import ENTRIES_MAX, Conditions, LastDecision, WorkloadDecision
 from equipoise.model.crd.targets import LabelSelector, Mode, WorkloadTarget
@@ -97,15 +97,15 @@ class RotationPolicy(Part):
         3,
         alias="debounceCycles",
         ge=1,
-        description="In how many cycles in a row a pod must be hot before the first eviction. Not used yet.",
+        description="In how many cycles in a row a pod must be hot before the first eviction.",
     )
     includes_stateful_sets: bool = Field(
         False, alias="includeStatefulSets", description="Whether StatefulSets may be rotated too."
     )
-    sync_period_seconds: Annotated[float, Span(1)] = Field(
-        30,
-        alias="syncPeriod",
-        description="Not used yet: the operator's own interval holds for all policies.",
+    includes_local_storage: bool = Field(
+        False,
+        alias="includeLocalStorage",
+        description="Whether pods with an emptyDir or hostPath volume may be rotated too.",
     )
 
     @property
@@ -182,7 +182,6 @@ class RotationPolicyStatus(Part):
         None, alias="realisedImprovementPercent", description="What came of it."
     )
     rotated_at: Moment | None = Field(None, alias="rotatedAt", description="When a pod was last rotated.")
-    memory: Memory = Field({}, description="What one cycle leaves for the next.")
 
 
 ROTATION_POLICY = Kind(

@@ -12,10 +12,11 @@ from equipoise.guard.lag import held_by_lag
 from equipoise.model.decision import Decision, Outcome, Record, hash_inputs
 from equipoise.model.reason import Code, Reason
 from equipoise.rotation.decide import decide
+from equipoise.rotation.memory import BALANCER
 from equipoise.rotation.observation import Observation
 from equipoise.rotation.policy import RotationPolicy
 
-BALANCER = "rotation"
+__all__ = ["BALANCER", "inputs", "record", "redecide"]
 
 Ask = Callable[[RotationPolicy, Mapping[str, Any]], Reason | None]
 
@@ -68,9 +69,11 @@ def inputs(recorded: Record) -> tuple[RotationPolicy, Observation]:
 def redecide(recorded: Record) -> Decision:
     """Decide again from what is recorded; what the guards were told is in the record too."""
     policy, seen = inputs(recorded)
-    decision = decide(policy, seen)
-    # The last of what is held was held first: each guard leaves the actions at the front.
-    held = reversed(recorded.decision.held)
+    decision = decide(policy, seen, recorded.memory)
+    # The last of what is held was held first: each guard leaves the actions at the front. What deciding
+    # itself holds comes before all guards.
+    told = recorded.decision.held
+    held = reversed(told[: max(0, len(told) - len(decision.held))])
     for (code, sentence), parts in groupby(held, key=attrgetter("reason", "sentence")):
         reason = _reason(policy, decision, recorded.decision.reason, Reason(code, sentence))
         if reason is not None:

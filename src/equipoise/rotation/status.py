@@ -8,8 +8,10 @@ from equipoise.model.decision import Decision
 from equipoise.model.reason import Code
 from equipoise.ports import PolicyObject
 from equipoise.rotation.assignment import Refusal
+from equipoise.rotation.memory import RotationMemory
 
 DECISIONS_MAX = 200
+ROTATED = ("rotatedAt", "predictedImprovementPercent", "realisedImprovementPercent")
 
 
 def next_status(
@@ -17,15 +19,14 @@ def next_status(
     decisions: Sequence[Decision],
     refusal: Refusal | None,
     at: float,
-    *,
-    is_acting: bool,
 ) -> dict[str, Any] | None:
     """Give the new status, or None when the old one still says the same."""
-    now = datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    now = _moment(at)
     old = policy.status
-    ready = _ready(policy, refusal, is_acting=is_acting)
+    ready = _ready(policy, refusal)
     shown = sorted(decisions, key=lambda decision: decision.subject)[:DECISIONS_MAX]
-    if not _differs(old, policy.generation, ready, shown, len(decisions)):
+    rotated = _rotated(decisions)
+    if not _differs(old, policy.generation, ready, shown, len(decisions), rotated):
         return None
     before = {entry.get("subject"): entry for entry in old.get("decisions", ())}
     status: dict[str, Any] = {
@@ -37,17 +38,31 @@ def next_status(
     if shown:
         last = _foremost(shown)
         status["lastDecision"] = _said(last) | {"subject": last.subject, "at": now}
-    if old.get("memory"):
-        status["memory"] = old["memory"]
-    return status
+    return status | (rotated or {name: old[name] for name in ROTATED if name in old})
 
 
-def _ready(policy: PolicyObject, refusal: Refusal | None, *, is_acting: bool) -> dict[str, Any]:
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _rotated(decisions: Sequence[Decision]) -> dict[str, Any]:
+    """Tell when a pod was last rotated, and what the last verified rotation promised and brought."""
+    known = [RotationMemory.from_data(decision.memory) for decision in decisions if decision.memory]
+    times = [memory.course.wave_at for memory in known if memory.course is not None]
+    verdicts = [memory.last for memory in known if memory.last is not None]
+    times += [verdict.rotated_at for verdict in verdicts]
+    found: dict[str, Any] = {"rotatedAt": _moment(max(times))} if times else {}
+    verified = [verdict for verdict in verdicts if verdict.realised_percent is not None]
+    if verified:
+        last = max(verified, key=lambda verdict: verdict.ended_at)
+        found["predictedImprovementPercent"] = round(last.predicted_percent, 2)
+        found["realisedImprovementPercent"] = round(last.realised_percent or 0.0, 2)
+    return found
+
+
+def _ready(policy: PolicyObject, refusal: Refusal | None) -> dict[str, Any]:
     if refusal is not None:
         return _condition("False", refusal.code, refusal.sentence, policy.generation)
-    if policy.spec.get("mode") == "Enforce" and not is_acting:
-        sentence = "This operator only previews; nothing is evicted for this policy."
-        return _condition("True", "PreviewOnly", sentence, policy.generation)
     return _condition("True", "Accepted", "The policy is followed.", policy.generation)
 
 
@@ -74,7 +89,12 @@ def _ready_before(old: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _differs(
-    old: Mapping[str, Any], generation: int, ready: Mapping[str, Any], shown: Sequence[Decision], count: int
+    old: Mapping[str, Any],
+    generation: int,
+    ready: Mapping[str, Any],
+    shown: Sequence[Decision],
+    count: int,
+    rotated: Mapping[str, Any],
 ) -> bool:
     before = _ready_before(old)
     reasons = {entry.get("subject"): entry.get("reason") for entry in old.get("decisions", ())}
@@ -82,6 +102,7 @@ def _differs(
         old.get("observedGeneration") != generation
         or old.get("workloads") != count
         or any(before.get(key) != ready[key] for key in ("status", "reason", "message"))
+        or any(old.get(name) != value for name, value in rotated.items())
         or reasons != {decision.subject: decision.reason.code.value for decision in shown}
     )
 

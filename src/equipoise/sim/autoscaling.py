@@ -4,7 +4,7 @@ import math
 
 from equipoise.model.cluster import HpaMetric
 from equipoise.sim.faults import FaultKind
-from equipoise.sim.hpa import PodSeen, milli, recommend
+from equipoise.sim.hpa import PodSeen, advise, highest, milli
 from equipoise.sim.state import HpaState, State, WorkloadState
 from equipoise.sim.template import Template
 from equipoise.sim.usage import CpuCounter
@@ -33,12 +33,13 @@ class Autoscaling:
         )
 
     def _sync(self, hpa: HpaState) -> None:
-        if self._state.faults.now(FaultKind.API_UNAVAILABLE):
+        is_paused = hpa.workload.ref in self._state.autoscaler_pauses
+        if is_paused or self._state.faults.now(FaultKind.API_UNAVAILABLE):
             return
         workload, now = hpa.workload, self._state.now
-        advice = recommend(
+        advice = advise(
             hpa.spec,
-            self._all_seen(hpa),
+            lambda: self._proposed(hpa),
             current=workload.replicas,
             memory=hpa.memory,
             at=now,
@@ -55,6 +56,17 @@ class Autoscaling:
             hpa.desired = advice.replicas
             hpa.version, hpa.view = self._state.next_version(), None
 
+    def _proposed(self, hpa: HpaState) -> int | None:
+        """Give what the metrics propose; what was proposed before, while nothing changes."""
+        seen, current, now = self._all_seen(hpa), hpa.workload.replicas, self._state.now
+        if seen is hpa.quiet_seen and hpa.quiet_proposal is not None and hpa.quiet_proposal[0] == current:
+            return hpa.quiet_proposal[1]
+        controller = self._state.settings.hpa
+        proposed = highest(hpa.spec, seen, current, now, controller)
+        if seen is hpa.quiet_seen and not _has_new_pods(seen, now - controller.cpu_initialization_seconds):
+            hpa.quiet_proposal = (current, proposed)
+        return proposed
+
     def _all_seen(self, hpa: HpaState) -> list[list[PodSeen]]:
         """Give the pods as each metric shows them; this is most of a simulation's work, so it is spared."""
         is_silent = self._state.faults.now(FaultKind.RESOURCE_METRICS_OUTAGE) is not None
@@ -69,8 +81,13 @@ class Autoscaling:
             for metric in hpa.spec.metrics
         ]
         if last - 2 * interval >= workload.spread_at and not is_silent:
-            hpa.quiet_since, hpa.quiet_seen = workload.spread_at, seen
+            hpa.quiet_since, hpa.quiet_seen, hpa.quiet_proposal = workload.spread_at, seen, None
         return seen
+
+
+def _has_new_pods(seen: list[list[PodSeen]], since: float) -> bool:
+    """Whether time alone may change what a pod's sample counts for."""
+    return any(pod.started_at is not None and pod.started_at > since for group in seen for pod in group)
 
 
 def _seen(

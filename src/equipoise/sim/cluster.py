@@ -1,7 +1,7 @@
 """The simulated API server's reads."""
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from equipoise.model.cluster import Hpa, Node, Pdb, Pod, Workload
@@ -9,7 +9,7 @@ from equipoise.model.errors import WorldFailed
 from equipoise.model.references import WorkloadRef
 from equipoise.sim.faults import FaultKind
 from equipoise.sim.state import State
-from equipoise.sim.views import ClusterView, cluster_view, workload_view
+from equipoise.sim.views import ClusterView, LiveView, cluster_view, pod_view, workload_view
 
 
 class _Named(Protocol):
@@ -25,6 +25,7 @@ class SimCluster:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._live = LiveView(state)
         self._past: deque[ClusterView] = deque()
         self._version = -1
         state.faults.begun[FaultKind.WATCH_LAG] = self.remember
@@ -41,12 +42,12 @@ class SimCluster:
             while len(self._past) > 1 and self._past[1].at <= self._state.now - fault.value:
                 self._past.popleft()
 
-    def _seen(self) -> ClusterView:
+    def _seen(self) -> ClusterView | LiveView:
         if self._state.faults.now(FaultKind.API_UNAVAILABLE):
             raise WorldFailed("the API server does not answer (simulated)")
         fault = self._state.faults.now(FaultKind.WATCH_LAG)
         if fault is None or not self._past:
-            return cluster_view(self._state)
+            return self._live
         while len(self._past) > 1 and self._past[1].at <= self._state.now - fault.value:
             self._past.popleft()
         return self._past[0]
@@ -59,11 +60,15 @@ class SimCluster:
         """Give the pods of one workload as they are, whatever the watch lags behind."""
         if self._state.faults.now(FaultKind.API_UNAVAILABLE):
             raise WorldFailed("the API server does not answer (simulated)")
-        return [
-            pod
-            for pod in cluster_view(self._state).pods
-            if pod.namespace == workload.ref.namespace and workload.selector.matches(dict(pod.labels))
-        ]
+        selected: dict[tuple[tuple[str, str], ...], bool] = {}
+        found = []
+        for each in self._state.namespaces.get(workload.ref.namespace, ()):
+            for pod in map(pod_view, each.pods.values()):
+                if pod.labels not in selected:
+                    selected[pod.labels] = workload.selector.matches(dict(pod.labels))
+                if selected[pod.labels]:
+                    found.append(pod)
+        return found
 
     def nodes(self) -> Sequence[Node]:
         """List the nodes."""
@@ -89,6 +94,13 @@ class SimCluster:
         """List the budgets."""
         return _of(self._seen().pdbs, namespace)
 
+    def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
+        """Tell whose autoscaling somebody has paused, and by what."""
+        found = self._seen().pauses
+        return {ref: why for ref, why in found.items() if namespace in {None, ref.namespace}}
+
 
 def _of(objects: Iterable[_Object], namespace: str | None) -> list[_Object]:
-    return [each for each in objects if namespace in {None, each.namespace}]
+    if namespace is None:
+        return list(objects)
+    return [each for each in objects if each.namespace == namespace]

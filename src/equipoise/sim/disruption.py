@@ -49,10 +49,10 @@ class Disruption:
     def evict(self, ref: PodRef, grace_seconds: int | None, *, is_dry_run: bool) -> EvictionAnswer:
         """Answer an eviction as the API server does."""
         pod = self._state.pods.get((ref.namespace, ref.name))
-        if pod is None or (ref.uid and pod.uid != ref.uid):
+        if pod is None:
             return EvictionAnswer(EvictionResult.GONE, f"pod {ref} is not there")
         if pod.phase == "Pending" or pod.deletion_at is not None:
-            return self._let_go(pod, None, grace_seconds, is_dry_run=is_dry_run)
+            return self._let_go(pod, ref, None, grace_seconds, is_dry_run=is_dry_run)
         budgets = pod.workload.pdbs
         if len(budgets) > 1:
             return EvictionAnswer(
@@ -63,7 +63,7 @@ class Disruption:
             status = budget.status
             sentence = f"budget {budget.name} needs {status.desired} healthy pods, has {status.healthy}"
             return EvictionAnswer(EvictionResult.BLOCKED, sentence)
-        return self._let_go(pod, budget, grace_seconds, is_dry_run=is_dry_run)
+        return self._let_go(pod, ref, budget, grace_seconds, is_dry_run=is_dry_run)
 
     def allows(self, pdb: PdbState, pod: PodState, *, is_dry_run: bool) -> bool:
         """Ask a budget for one pod, and take it from what the budget allows."""
@@ -82,8 +82,13 @@ class Disruption:
         return True
 
     def _let_go(
-        self, pod: PodState, pdb: PdbState | None, grace_seconds: int | None, *, is_dry_run: bool
+        self, pod: PodState, ref: PodRef, pdb: PdbState | None, grace_seconds: int | None, *, is_dry_run: bool
     ) -> EvictionAnswer:
+        # Compared last, as the server does: an order for another incarnation has cost its budget by now.
+        if ref.uid and pod.uid != ref.uid:
+            if pdb is not None:
+                self.sync_soon(pdb)
+            return EvictionAnswer(EvictionResult.GONE, f"pod {ref} is not there: the name is another's")
         if not is_dry_run:
             if pdb is None:
                 self._state.evictions.append(Eviction(self._state.now, pod.ref))

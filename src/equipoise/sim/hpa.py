@@ -15,6 +15,7 @@ Usage and requests are whole thousandths, as the controller compares them.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -87,13 +88,27 @@ def recommend(
     controller: HpaController,
 ) -> Advice:
     """Say how many replicas one sync of the controller sets; `seen` has the pods once for each metric."""
+    proposed = partial(highest, spec, seen, current, at, controller)
+    return advise(spec, proposed, current=current, memory=memory, at=at, controller=controller)
+
+
+def advise(
+    spec: HpaSpec,
+    proposed_by_metrics: Callable[[], int | None],
+    *,
+    current: int,
+    memory: HpaMemory,
+    at: float,
+    controller: HpaController,
+) -> Advice:
+    """Say the same, given what the metrics propose; they are asked only where it matters."""
     memory = memory.begun(at, current)
     if current == 0 and spec.replicas_min != 0:
         return Advice(0, memory)
     if not spec.replicas_min <= current <= spec.replicas_max:
         wanted = min(max(current, spec.replicas_min), spec.replicas_max)
         return Advice(wanted, _scaled(memory, spec, at, current, wanted))
-    proposed = _highest(spec, seen, current, at, controller)
+    proposed = proposed_by_metrics()
     if proposed is None:
         return Advice(current, memory, is_known=False)
     wanted, memory = limited(
@@ -114,7 +129,7 @@ def _scaled(memory: HpaMemory, spec: HpaSpec, at: float, before: int, after: int
     return memory.scaled(at, before, after, spec.behavior)
 
 
-def _highest(
+def highest(
     spec: HpaSpec, seen: Sequence[Sequence[PodSeen]], current: int, at: float, controller: HpaController
 ) -> int | None:
     """Take the highest proposal. While one metric fails, the others may scale up, but never down."""
@@ -124,10 +139,10 @@ def _highest(
             proposals.append(propose(metric, pods, current, at, controller, spec.behavior))
         except NoProposal:
             continue
-    highest = max(proposals, default=None)
-    if highest is not None and len(proposals) < len(spec.metrics) and highest < current:
+    most = max(proposals, default=None)
+    if most is not None and len(proposals) < len(spec.metrics) and most < current:
         return None
-    return highest
+    return most
 
 
 def propose(

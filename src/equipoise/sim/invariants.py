@@ -73,10 +73,19 @@ def node_is_not_overfull(node: NodeState) -> str | None:
 
 OF_WORKLOADS: tuple[Callable[[WorkloadState], str | None], ...] = (
     pods_are_not_too_many,
-    demand_is_conserved,
-    usage_is_within_limits,
     budgets_are_kept,
 )
+OF_LOADS: tuple[Callable[[WorkloadState], str | None], ...] = (demand_is_conserved, usage_is_within_limits)
+"""What a load alone can break."""
+
+
+def _problems_of(
+    workload: WorkloadState, invariants: tuple[Callable[[WorkloadState], str | None], ...]
+) -> Iterator[str]:
+    for invariant in invariants:
+        problem = invariant(workload)
+        if problem:
+            yield f"{workload.ref}: {problem}"
 
 
 class Invariants:
@@ -96,15 +105,15 @@ class Invariants:
 
     def _problems(self) -> Iterator[str]:
         touched, self._state.touched = self._state.touched, set()
+        reloaded, self._state.reloaded = self._state.reloaded, set()
         for ref in touched:
             workload = self._state.workloads[ref]
-            for invariant in OF_WORKLOADS:
-                problem = invariant(workload)
-                if problem:
-                    yield f"{ref}: {problem}"
+            yield from _problems_of(workload, OF_WORKLOADS)
             problem = pods_are_indexed(workload, self._state)
             if problem:
                 yield f"{ref}: {problem}"
+        for ref in touched | reloaded:
+            yield from _problems_of(self._state.workloads[ref], OF_LOADS)
         yield from self._evictions_kept_budgets()
         yield from self._no_write_was_lost()
 

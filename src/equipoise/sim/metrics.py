@@ -13,6 +13,7 @@ from equipoise.model.errors import WorldFailed
 from equipoise.ports import CpuUsage
 from equipoise.sim.faults import Fault, FaultKind
 from equipoise.sim.state import PodState, State
+from equipoise.sim.usage import CpuCounter
 
 
 class SimMetrics:
@@ -31,10 +32,11 @@ class SimMetrics:
         at = self._asked(at)
         rows: list[tuple[str, str, str, float, float]] = []
         wrong = 0
+        pods, gone, is_plain = self._state.pods, self._state.gone, not self._has_spoilt
         for namespace, names in pods_by_namespace.items():
             for name in names:
-                pod = self._state.pods.get((namespace, name)) or self._state.gone.get((namespace, name))
-                found = self._rate(pod, at, window_seconds) if pod is not None else None
+                pod = pods.get((namespace, name)) or gone.get((namespace, name))
+                found = self._rate(pod, at, window_seconds, is_plain=is_plain) if pod is not None else None
                 if pod is None or found is None:
                     continue
                 cores, sampled_at = found
@@ -42,15 +44,15 @@ class SimMetrics:
                     wrong += len(pod.template.containers)
                     continue
                 rows += [
-                    (namespace, name, each.name, cores * pod.template.part(each.name), sampled_at)
-                    for each in pod.template.containers
+                    (namespace, name, each, cores * part, sampled_at) for each, part in pod.template.parts
                 ]
+        columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(5)]
         return CpuUsage(
-            namespaces=[row[0] for row in rows],
-            pods=[row[1] for row in rows],
-            containers=[row[2] for row in rows],
-            cores=np.array([row[3] for row in rows], dtype=np.float64),
-            sampled_at=np.array([row[4] for row in rows], dtype=np.float64),
+            namespaces=columns[0],
+            pods=columns[1],
+            containers=columns[2],
+            cores=np.array(columns[3], dtype=np.float64),
+            sampled_at=np.array(columns[4], dtype=np.float64),
             window_seconds=window_seconds,
             source="simulator",
             warnings=(f"{wrong} containers have a usage that is NaN: left out",) if wrong else (),
@@ -72,14 +74,19 @@ class SimMetrics:
         stale = self._state.faults.now(FaultKind.METRICS_STALE)
         return at if stale is None else at - stale.value
 
-    def _rate(self, pod: PodState, at: float, window_seconds: float) -> tuple[float, float] | None:
+    def _rate(
+        self, pod: PodState, at: float, window_seconds: float, *, is_plain: bool
+    ) -> tuple[float, float] | None:
         counter = pod.counter
         if counter is None:
             return None
         until = min(at, self._state.now - self._state.settings.scrape_delay_seconds)
         if counter.stopped_at is not None:
             until = min(until, counter.stopped_at)
-        samples = self._samples(pod, max(at - window_seconds, counter.started_at), until)
+        since = max(at - window_seconds, counter.started_at)
+        if is_plain and not counter.resets:
+            return self._plain_rate(pod, counter, since, until)
+        samples = self._samples(pod, since, until)
         if len(samples) < 2:  # noqa: PLR2004 - a rate has two ends
             return None
         lost = self._spoilt(FaultKind.METRICS_NAN, pod)
@@ -87,11 +94,32 @@ class SimMetrics:
             return math.nan, samples[-1]
         return counter.rate(samples), samples[-1]
 
-    def _samples(self, pod: PodState, since: float, until: float) -> list[float]:
-        """Give the times at which the pod was scraped, without those that were lost."""
+    @property
+    def _has_spoilt(self) -> bool:
+        """Whether any sample was ever lost or wrong."""
+        faults = self._state.faults
+        return bool(faults.of(FaultKind.METRICS_GAP) or faults.of(FaultKind.METRICS_NAN))
+
+    def _plain_rate(
+        self, pod: PodState, counter: CpuCounter, since: float, until: float
+    ) -> tuple[float, float] | None:
+        """Give the rate where nothing was lost or restarted: two samples say it all."""
+        first, last, interval, offset = self._scrapes(pod, since, until)
+        if first >= last:
+            return None
+        began, ended = first * interval + offset, last * interval + offset
+        return counter.rate((began, ended)), ended
+
+    def _scrapes(self, pod: PodState, since: float, until: float) -> tuple[int, int, float, float]:
+        """Give the numbers of a pod's first and last scrape in a time, their interval and their offset."""
         interval = self._state.settings.scrape_interval_seconds
         offset = pod.scrape_phase * interval
         first, last = math.ceil((since - offset) / interval), math.floor((until - offset) / interval)
+        return first, last, interval, offset
+
+    def _samples(self, pod: PodState, since: float, until: float) -> list[float]:
+        """Give the times at which the pod was scraped, without those that were lost."""
+        first, last, interval, offset = self._scrapes(pod, since, until)
         times = [number * interval + offset for number in range(first, last + 1)]
         lost = self._spoilt(FaultKind.METRICS_GAP, pod)
         return [time for time in times if not any(_covers(fault, time) for fault in lost)] if lost else times

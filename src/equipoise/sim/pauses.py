@@ -26,7 +26,7 @@ class SimPauses:
             raise WorldFailed("the API server does not answer (simulated)")
         if None in self._paused:
             return f"everything is paused: {self._paused[None]}"
-        if namespace not in {ref.namespace for ref in self._state.workloads}:
+        if namespace not in self._state.namespaces:
             raise WorldFailed(f"namespace {namespace}: not known, so nobody can say whether it is paused")
         who = self._paused.get(namespace)
         return None if who is None else f"namespace {namespace} is paused: {who}"

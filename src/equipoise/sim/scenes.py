@@ -58,6 +58,87 @@ CAUSES: dict[str, Callable[[int], Sharing]] = {
 """What can make the pods of a workload unequal; a noisy node is a matter of the node."""
 
 
+NOISY_NODE = "noisy node"
+IMBALANCES = (*(cause for cause in CAUSES if cause != "even"), NOISY_NODE)
+"""Why the pods of one workload can be unequal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unbalanced:
+    """A world with one workload whose pods are unequal."""
+
+    world: World
+    workload: WorkloadState
+
+
+def unbalanced(seed: int, cause: str, *, pods: int = 6, age_seconds: float = 900.0) -> Unbalanced:
+    """Make one workload that is unequal for one cause, with its mean at its HPA's target of 70 %.
+
+    Its pods have been under this load for `age_seconds`. Whether one of them is hot is up to the seed.
+    """
+    world = World(seed)
+    chance = names.seeded(seed, "scene")
+    _add_unequal_nodes(world, chance, pods, noise=chance.uniform(1.8, 3.0) if cause == NOISY_NODE else 1.0)
+    # Little work at first: the autoscaler shall not have its say before everybody is there.
+    workload = world.add_workload(
+        "shop",
+        "web",
+        replicas=pods,
+        shape=Constant(_AT_TARGET_CORES * pods / 10),
+        sharing=CAUSES.get(cause, CAUSES["even"])(chance.randrange(2**32)),
+    )
+    world.add_pdb("shop", "web", Budget(max_unavailable=1))
+    if cause == "connections":
+        _grow_up(world, workload, chance.randint(max(pods // 3, 1), max(pods // 2, 1)))
+    _run_until_whole(world, workload)
+    world.add_hpa(workload, replicas_min=pods, replicas_max=2 * pods)
+    workload.shape = Constant(workload.demand_cores * _AT_TARGET_CORES * pods / _used_cores(workload))
+    world.advance(age_seconds)
+    return Unbalanced(world, workload)
+
+
+_AT_TARGET_CORES = 0.7
+"""What a pod of the default template uses when it is as busy as its HPA wants it."""
+
+
+def _add_unequal_nodes(world: World, chance: Random, pods: int, noise: float) -> None:
+    """Add nodes of several sizes, so that a scheduler has a preference; it knows nothing of noise."""
+    count = max(3, 2 * pods // 3)
+    noisy = chance.randrange(count)
+    for number in range(count):
+        world.add_node(
+            f"node-{number:04}",
+            cpu_cores=chance.choice((32, 48, 64)),
+            cpu_factor=noise if number == noisy else 1.0,
+        )
+
+
+def _grow_up(world: World, workload: WorkloadState, first: int) -> None:
+    """Let connections be even among the first few pods; those that come with the scale-up find none left."""
+    wanted = workload.replicas
+    world.scale(workload, first)
+    _run_until_whole(world, workload)
+    world.roll_out(workload, Template())
+    _run_until_whole(world, workload)
+    world.scale(workload, wanted)
+
+
+def _run_until_whole(world: World, workload: WorkloadState) -> None:
+    world.advance(5)
+    while not is_whole(workload):
+        world.advance(5)
+
+
+def is_whole(workload: WorkloadState) -> bool:
+    """Whether all pods that are wanted serve, in the newest revision, and no other is there."""
+    serving = [pod for pod in workload.pods.values() if pod.is_serving and pod.revision == workload.revision]
+    return len(serving) == len(workload.pods) == workload.replicas
+
+
+def _used_cores(workload: WorkloadState) -> float:
+    return sum(pod.counter.rate_cores for pod in workload.pods.values() if pod.counter is not None)
+
+
 def many_workloads(
     seed: int,
     count: int,

@@ -25,7 +25,7 @@ class Serving:
             has_drifted = workload.sharing.drift(seconds)
             if has_drifted or workload.shape.cores(self._state.now) != workload.demand_cores:
                 self._spread(workload)
-                self._state.touched.add(workload.ref)
+                self._state.reloaded.add(workload.ref)
 
     def _spread(self, workload: WorkloadState) -> None:
         now = workload.spread_at = self._state.now

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from equipoise.model.ledger import BYTES_MAX
 from equipoise.sim.hpa import HpaController
 
 
@@ -38,5 +39,5 @@ class Settings:
     hpa_phase_seconds: float | None = None
     """When the first sync of an HPA is, after it was made; None: by chance."""
     hpa: HpaController = field(default_factory=HpaController)
-    store_bytes_max: int = 262144
+    store_bytes_max: int = BYTES_MAX
     """How big one entry of memory may be."""

@@ -146,7 +146,9 @@ class HpaState:
     quiet_seen: list[list[PodSeen]] = field(default_factory=list)
     """What the metrics showed of pods that had not changed for two scrapes,"""
     quiet_since: float = -1.0
-    """since then: while that holds, they show the same."""
+    """since then: while that holds, they show the same,"""
+    quiet_proposal: tuple[int, int | None] | None = None
+    """and for so many replicas they propose this, once no pod is new any more."""
     version: int = 0
     view: Hpa | None = None
 
@@ -217,10 +219,13 @@ class State:
         """Pods that ended, as long as a window may reach their samples."""
         self.hpas: list[HpaState] = []
         self.pdbs: list[PdbState] = []
+        self.autoscaler_pauses: dict[WorkloadRef, str] = {}
         self.history: list[Entry] = []
         self.evictions: list[Eviction] = []
         self.touched: set[WorkloadRef] = set()
-        """Workloads that the invariants have not been asked about since they changed."""
+        """Workloads that the invariants have not been asked about since they changed,"""
+        self.reloaded: set[WorkloadRef] = set()
+        """and those of which only the load has changed."""
         self.listeners: list[Callable[[WorkloadState], object]] = []
         self.version = 0
         self._hash = hashlib.sha256()

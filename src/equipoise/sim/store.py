@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from equipoise.model.errors import WorldFailed
-from equipoise.model.references import StoreKey
+from equipoise.model.references import StoreKey, WorkloadRef
 from equipoise.ports import StoreConflict, Stored
 from equipoise.sim.faults import FaultKind
 from equipoise.sim.state import State
@@ -36,10 +36,21 @@ class SimStore:
         data, version = self._entries.get(key, (b"{}", ""))
         return Stored(msgspec.json.decode(data), version)
 
+    def read_all(self, room: str, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
+        """Read every entry of a room at once."""
+        self._check_available()
+        return {
+            key.workload.canonical: Stored(msgspec.json.decode(data), version)
+            for key, (data, version) in self._entries.items()
+            if key.room == room and namespace in {None, key.workload.namespace}
+        }
+
     def write(self, key: StoreKey, data: Mapping[str, Any], version: str) -> Stored:
         """Write an entry if it still has this version."""
         self._check_available()
-        encoded = msgspec.json.encode(data)
+        workload = key.workload
+        whose = {"apiVersion": workload.api_version, "kind": workload.kind, "name": workload.name}
+        encoded = msgspec.json.encode({"workload": whose} | dict(data))
         if len(encoded) > self._state.settings.store_bytes_max:
             raise WorldFailed(f"{key.room} of {key.workload}: {len(encoded)} bytes are too many")
         is_beaten = self._state.faults.now(FaultKind.STORE_CONFLICT) is not None

@@ -1,7 +1,7 @@
 """What a workload's pods are made from."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from equipoise.model.cluster import Container
@@ -43,21 +43,24 @@ class Template:
     priority: int = 0
     priority_class: str = ""
     has_local_storage: bool = False
+    parts: tuple[tuple[str, float], ...] = field(init=False, repr=False, compare=False)
+    """The containers' names, and the part of the pod's usage that each has."""
 
-    @property
-    def cpu_request_cores(self) -> float:
-        """What the scheduler counts."""
-        return math.fsum(container.cpu_request_cores or 0.0 for container in self.containers)
+    cpu_request_cores: float = field(init=False, repr=False, compare=False)
+    memory_request_bytes: float = field(init=False, repr=False, compare=False)
+    cpu_limit_cores: float = field(init=False, repr=False, compare=False)
+    """What the pod can use at most; infinite when any container has no limit."""
 
-    @property
-    def memory_request_bytes(self) -> float:
-        """What the scheduler counts."""
-        return math.fsum(container.memory_request_bytes or 0.0 for container in self.containers)
-
-    @property
-    def cpu_limit_cores(self) -> float:
-        """What the pod can use at most; infinite when any container has no limit."""
-        return math.fsum(container.cpu_limit_cores or math.inf for container in self.containers)
+    def __post_init__(self) -> None:
+        """Work out once what is asked for at every step."""
+        of_pod = {
+            "parts": tuple((each.name, self.part(each.name)) for each in self.containers),
+            "cpu_request_cores": math.fsum(each.cpu_request_cores or 0.0 for each in self.containers),
+            "memory_request_bytes": math.fsum(each.memory_request_bytes or 0.0 for each in self.containers),
+            "cpu_limit_cores": math.fsum(each.cpu_limit_cores or math.inf for each in self.containers),
+        }
+        for name, value in of_pod.items():
+            object.__setattr__(self, name, value)
 
     @property
     def qos_class(self) -> str:

@@ -56,10 +56,13 @@ class CpuCounter:
 
     def total(self, at: float) -> float:
         """Give the core-seconds up to a time, as if it had never restarted."""
-        index = len(self._times) - 1
-        if at < self._times[index]:
-            index = max(bisect_right(self._times, at) - 1, 0)
-        return self._totals[index] + self._rates[index] * max(at - self._times[index], 0.0)
+        times = self._times
+        if at >= times[-1]:
+            return self._totals[-1] + self._rates[-1] * (at - times[-1])
+        index = bisect_right(times, at) - 1
+        return (
+            self._totals[index] + self._rates[index] * (at - times[index]) if index >= 0 else self._totals[0]
+        )
 
     def mean_cores(self, since: float, until: float) -> float:
         """Give the mean usage between two times."""

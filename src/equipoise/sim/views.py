@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from equipoise.model.cluster import Hpa, Node, Owner, Pdb, Pod, Workload
+from equipoise.model.cluster import TOLERANCE, Hpa, Node, Owner, Pdb, Pod, Workload
+from equipoise.model.references import WorkloadRef
+from equipoise.sim.hpa_behavior import ScalingRules
 from equipoise.sim.state import HpaState, NodeState, PdbState, PodState, State, WorkloadState
 
 
@@ -16,18 +18,50 @@ class ClusterView:
     workloads: list[Workload]
     hpas: list[Hpa]
     pdbs: list[Pdb]
+    pauses: dict[WorkloadRef, str]
+
+
+class LiveView:
+    """All lists as they are whenever they are asked for; each is made only then."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    @property
+    def pods(self) -> list[Pod]:
+        """Show the pods."""
+        return [pod.view or pod_view(pod) for pod in self._state.pods.values()]
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Show the nodes."""
+        return [node_view(node) for node in self._state.nodes.values()]
+
+    @property
+    def workloads(self) -> list[Workload]:
+        """Show the workloads."""
+        return [workload.view or workload_view(workload) for workload in self._state.workloads.values()]
+
+    @property
+    def hpas(self) -> list[Hpa]:
+        """Show the HPAs."""
+        return [hpa_view(hpa) for hpa in self._state.hpas]
+
+    @property
+    def pdbs(self) -> list[Pdb]:
+        """Show the budgets."""
+        return [pdb_view(pdb) for pdb in self._state.pdbs]
+
+    @property
+    def pauses(self) -> dict[WorkloadRef, str]:
+        """Show whose autoscaling is paused."""
+        return dict(self._state.autoscaler_pauses)
 
 
 def cluster_view(state: State) -> ClusterView:
     """Show everything as it is now."""
-    return ClusterView(
-        state.now,
-        [pod_view(pod) for pod in state.pods.values()],
-        [node_view(node) for node in state.nodes.values()],
-        [workload_view(workload) for workload in state.workloads.values()],
-        [hpa_view(hpa) for hpa in state.hpas],
-        [pdb_view(pdb) for pdb in state.pdbs],
-    )
+    live = LiveView(state)
+    return ClusterView(state.now, live.pods, live.nodes, live.workloads, live.hpas, live.pdbs, live.pauses)
 
 
 def pod_view(pod: PodState) -> Pod:
@@ -110,7 +144,7 @@ def workload_view(workload: WorkloadState) -> Workload:
 
 def hpa_view(hpa: HpaState) -> Hpa:
     """Show an HPA. How many replicas there are changes without it, so that is looked up each time."""
-    current = hpa.workload.replicas
+    current, behavior = hpa.workload.replicas, hpa.spec.behavior
     if hpa.view is None or hpa.view.replicas_current != current:
         hpa.view = Hpa(
             namespace=hpa.workload.ref.namespace,
@@ -125,8 +159,15 @@ def hpa_view(hpa: HpaState) -> Hpa:
             scaled_at=hpa.scaled_at,
             metrics=hpa.spec.metrics,
             annotations=(),
+            tolerance_up=_tolerance(behavior.up if behavior else None),
+            tolerance_down=_tolerance(behavior.down if behavior else None),
         )
     return hpa.view
+
+
+def _tolerance(rules: ScalingRules | None) -> float:
+    """Give what the HPA itself says; the controller's own tolerance is in no API."""
+    return TOLERANCE if rules is None or rules.tolerance is None else rules.tolerance
 
 
 def pdb_view(pdb: PdbState) -> Pdb:

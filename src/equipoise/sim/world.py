@@ -199,6 +199,18 @@ class World:
         self.disruption.sync_soon(pdb)
         return pdb
 
+    def pause_autoscaler(self, workload: WorkloadState, why: str) -> None:
+        """Stop whatever scales a workload, as an annotation for KEDA does; the replicas stay."""
+        self.state.log("AutoscalerPaused", workload.ref, why)
+        self.state.autoscaler_pauses[workload.ref] = why
+        self.state.next_version()
+
+    def resume_autoscaler(self, workload: WorkloadState) -> None:
+        """Let it be scaled again."""
+        self.state.log("AutoscalerResumed", workload.ref)
+        self.state.autoscaler_pauses.pop(workload.ref, None)
+        self.state.next_version()
+
     def scale(self, workload: WorkloadState, replicas: int) -> None:
         """Want another number of replicas, as a person with kubectl does."""
         self.state.log("ScaledByHand", workload.ref, replicas)

@@ -5,7 +5,14 @@ from equipoise.adapters.kubernetes.cache import ChangeType
 from equipoise.adapters.kubernetes.client import Client, Limits, World, connect
 from equipoise.adapters.kubernetes.cluster import CachedCluster, KubernetesCluster
 from equipoise.adapters.kubernetes.discovery import Discovery, Resource
-from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer, CredentialFailed, Stopped, Unreachable
+from equipoise.adapters.kubernetes.errors import (
+    ApiError,
+    BadAnswer,
+    CredentialFailed,
+    RightMissing,
+    Stopped,
+    Unreachable,
+)
 from equipoise.adapters.kubernetes.kubeconfig import Target, find_target
 from equipoise.adapters.kubernetes.lease import LeaseElection, process_identity
 from equipoise.adapters.kubernetes.lists import list_kind, list_raw
@@ -36,6 +43,7 @@ __all__ = [
     "PatchType",
     "Reflector",
     "Resource",
+    "RightMissing",
     "Stopped",
     "Taint",
     "Target",

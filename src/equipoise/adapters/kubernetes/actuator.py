@@ -26,7 +26,6 @@ _SEVERAL_BUDGETS = "more than one PodDisruptionBudget"
 _REFUSALS = frozenset(
     {
         HTTPStatus.BAD_REQUEST,
-        HTTPStatus.FORBIDDEN,
         HTTPStatus.METHOD_NOT_ALLOWED,
         HTTPStatus.UNPROCESSABLE_ENTITY,
     }
@@ -90,6 +89,8 @@ def judge_eviction(error: ApiError) -> EvictionAnswer | None:
     is_other = error.status == HTTPStatus.CONFLICT and _OTHER_UID.search(error.message) is not None
     if is_gone or is_other:
         return EvictionAnswer(EvictionResult.GONE, error.message)
+    if error.status == HTTPStatus.FORBIDDEN:
+        return EvictionAnswer(EvictionResult.FORBIDDEN, error.message)
     is_ambiguous = error.status == HTTPStatus.INTERNAL_SERVER_ERROR and _SEVERAL_BUDGETS in error.message
     if is_ambiguous or error.status in _REFUSALS:
         return EvictionAnswer(EvictionResult.REFUSED, error.message)

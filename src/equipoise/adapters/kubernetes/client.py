@@ -195,6 +195,8 @@ class Client:
         *,
         params: Mapping[str, str | int] | None = None,
         fields: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/x-www-form-urlencoded",
         timeout_seconds: float | None = None,
         preload: bool = True,
     ) -> urllib3.BaseHTTPResponse:
@@ -202,10 +204,8 @@ class Client:
 
         `fields` go as a form in the body. urllib3's exceptions pass; a 401 was tried twice.
         """
-        body = None if fields is None else urlencode(fields).encode()
-        response = self._open(
-            method, path, params, body, "application/x-www-form-urlencoded", read_seconds=timeout_seconds
-        )
+        body = body if fields is None else urlencode(fields).encode()
+        response = self._open(method, path, params, body, content_type, read_seconds=timeout_seconds)
         if preload:
             response.read(cache_content=True)
         return response

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -10,6 +10,7 @@ from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.decode import Decoder
 from equipoise.adapters.kubernetes.discovery import Discovery
 from equipoise.adapters.kubernetes.errors import ApiError, Unreachable
+from equipoise.adapters.kubernetes.keda import RecentPauses, ScaledObjects
 from equipoise.adapters.kubernetes.kinds import (
     DEPLOYMENTS,
     HPAS,
@@ -36,6 +37,7 @@ class KubernetesCluster:
         self.client = client
         self.discovery = Discovery(client)
         self.decoder = Decoder()
+        self._scaled_objects = ScaledObjects(client, self.discovery)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -89,6 +91,10 @@ class KubernetesCluster:
         """List the PodDisruptionBudgets."""
         return list_kind(self.client, PDBS, namespace, decoder=self.decoder).records
 
+    def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
+        """Tell whose autoscaling KEDA has paused, and by what; without KEDA nobody's is."""
+        return self._scaled_objects.pauses(namespace, self.decoder.warnings) or {}
+
 
 AGE_MAX_SECONDS = 300.0
 """Three silences of a healthy watch and some: what is older may be anything by now."""
@@ -106,6 +112,7 @@ class CachedCluster:
     ) -> None:
         self._direct = KubernetesCluster(client)
         self._monotonic = client.world.monotonic
+        self._pauses = RecentPauses(client, namespace)
         self._pods = Reflector(client, PODS, namespace=namespace, timings=timings)
         self._nodes = Reflector(client, NODES, timings=timings)
         self._hpas = Reflector(client, HPAS, namespace=namespace, timings=timings)
@@ -160,7 +167,8 @@ class CachedCluster:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What could not be read in the present state."""
-        return tuple(w for reflector in self.reflectors for w in reflector.decoder.warnings.sentences())
+        of_reflectors = (w for reflector in self.reflectors for w in reflector.decoder.warnings.sentences())
+        return (*of_reflectors, *self._pauses.warnings.sentences())
 
     def pods(self, namespace: str | None = None) -> Sequence[Pod]:
         """Give the pods."""
@@ -196,3 +204,7 @@ class CachedCluster:
     def pdbs(self, namespace: str | None = None) -> Sequence[Pdb]:
         """Give the PodDisruptionBudgets."""
         return self._current(self._pdbs).cache.records(namespace)
+
+    def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
+        """Tell whose autoscaling KEDA has paused, as of a few seconds ago."""
+        return self._pauses.pauses(namespace)

@@ -8,7 +8,7 @@ Pod-level resources make the containers' requests unknown: the HPA then goes by 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import lru_cache
 
@@ -30,8 +30,11 @@ from equipoise.adapters.kubernetes.structs import (
     RawScale,
     RawWorkload,
     Resources,
+    ScalingRules,
+    Volume,
 )
 from equipoise.model.cluster import (
+    TOLERANCE,
     Container,
     Hpa,
     HpaMetric,
@@ -46,16 +49,21 @@ from equipoise.model.cluster import (
 from equipoise.model.quantity import parse_bytes, parse_cores
 from equipoise.model.references import API_VERSIONS, WorkloadRef
 
+EXPENDABLE_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+"""Names of volumes, with commas between: what is lost with them is not missed."""
 ANNOTATIONS_KEPT = frozenset(
     {
         "karpenter.sh/do-not-disrupt",
+        "karpenter.sh/do-not-evict",
         "cluster-autoscaler.kubernetes.io/safe-to-evict",
+        EXPENDABLE_VOLUMES,
         "descheduler.alpha.kubernetes.io/evict",
         "descheduler.alpha.kubernetes.io/prefer-no-eviction",
     }
 )
-"""Others' annotations that some balancer reads. Our own, below, are all kept; the rest would fill memory."""
-OWN_ANNOTATIONS = "equipoise.dev/"
+"""Others' annotations that some balancer reads. What is not kept would fill memory."""
+PREFIXES_KEPT = ("equipoise.dev/", "autoscaling.keda.sh/paused")
+"""Our own, and the pauses that KEDA copies to its HPAs."""
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 NOTHING_MATCHES = Selector((Requirement("", "In", ()),))
 """What stands for a selector that is absent or cannot be read where a record needs one: it selects no pod."""
@@ -97,9 +105,7 @@ class Decoder:
             priority=spec.priority or 0,
             priority_class=share(spec.priorityClassName),
             qos_class=share(status.qosClass),
-            has_local_storage=any(
-                v.emptyDir is not None or v.hostPath is not None for v in spec.volumes or ()
-            ),
+            has_local_storage=_has_local_storage(spec.volumes or (), annotations.get(EXPENDABLE_VOLUMES, "")),
             is_mirror=MIRROR_ANNOTATION in annotations,
             is_disruption_target=target is not None and target.status == "True",
         )
@@ -178,6 +184,8 @@ class Decoder:
             metrics=tuple(self._metric(meta, metric) for metric in spec.metrics or ()),
             annotations=self._annotations(meta),
             labels=self._labels(meta),
+            tolerance_up=self._tolerance(meta, spec.behavior.scaleUp if spec.behavior else None),
+            tolerance_down=self._tolerance(meta, spec.behavior.scaleDown if spec.behavior else None),
         )
 
     def pdb(self, raw: RawPdb) -> Pdb:
@@ -221,7 +229,7 @@ class Decoder:
         kept = (
             (k, v)
             for k, v in meta.annotations.items()
-            if k in ANNOTATIONS_KEPT or k.startswith(OWN_ANNOTATIONS)
+            if k in ANNOTATIONS_KEPT or k.startswith(PREFIXES_KEPT)
         )
         return self.pool.share(tuple(sorted(kept)))
 
@@ -290,6 +298,13 @@ class Decoder:
         number = None if value is None else self._quantity(meta, value, parse_bytes)
         return math.nan if number is None else number
 
+    def _tolerance(self, meta: Meta, rules: ScalingRules | None) -> float:
+        """Give what the HPA says (since Kubernetes 1.33), or the usual where it says nothing."""
+        if rules is None or rules.tolerance is None:
+            return TOLERANCE
+        number = self._quantity(meta, rules.tolerance, parse_bytes)
+        return TOLERANCE if number is None else number
+
     def _selector(self, meta: Meta, fields: LabelSelector | None, unreadable: Selector) -> Selector | None:
         if fields is None:
             return None
@@ -344,6 +359,18 @@ def _condition(conditions: list[Condition] | None, kind: str) -> Condition | Non
         if condition.type == kind:
             return condition
     return None
+
+
+def _has_local_storage(volumes: Iterable[Volume], expendable: str) -> bool:
+    """Whether anything is on the node that would be lost.
+
+    As the descheduler counts, in memory or not, but for the volumes that the cluster autoscaler may lose.
+    """
+    names = expendable.split(",") if expendable else ()
+    return any(
+        (volume.emptyDir is not None or volume.hostPath is not None) and volume.name not in names
+        for volume in volumes
+    )
 
 
 def _where(meta: Meta) -> str:

@@ -80,6 +80,22 @@ class ApiError(WorldFailed):
         self.retry_after_seconds = retry_after_seconds
 
 
+class RightMissing(WorldFailed):
+    """The server knows what was asked for, and we may not have it."""
+
+    def __init__(
+        self, verb: str, resource: str, namespace: str | None, unknown: str, refusal: ApiError
+    ) -> None:
+        where = "all namespaces" if namespace is None else f"namespace {namespace}"
+        super().__init__(
+            f"{unknown}: the right to {verb} {resource} in {where} is missing; "
+            f"{refusal.address} says: {refusal.message or refusal.reason}"
+        )
+        self.verb = verb
+        self.resource = resource
+        self.namespace = namespace
+
+
 def api_error(
     address: str, request: str, status: int, body: bytes, retry_after_seconds: float | None = None
 ) -> ApiError:

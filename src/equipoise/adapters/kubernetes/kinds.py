@@ -84,11 +84,12 @@ def _blame(body: bytes, raw: type[Any]) -> str | None:
         try:
             msgspec.json.decode(item, type=raw)
         except msgspec.ValidationError as error:
-            return f"items[{index}] ({_name(item)}): {in_plain_words(str(error))}"
+            return f"items[{index}] ({name_of(item)}): {in_plain_words(str(error))}"
     return None
 
 
-def _name(item: msgspec.Raw) -> str:
+def name_of(item: msgspec.Raw) -> str:
+    """Name an object that cannot be decoded, as far as it tells."""
     try:
         metadata = msgspec.json.decode(item, type=Named).metadata
     except msgspec.ValidationError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Generic, TypeVar
@@ -12,7 +12,7 @@ import msgspec
 from equipoise.adapters.kubernetes.client import Client, Parameters
 from equipoise.adapters.kubernetes.decode import Decoder
 from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer, bad_answer
-from equipoise.adapters.kubernetes.kinds import Kind, Page
+from equipoise.adapters.kubernetes.kinds import Kind, Page, name_of
 
 R = TypeVar("R")
 
@@ -55,6 +55,31 @@ def list_raw(
     """List anything as plain objects, for what is asked once and seldom."""
     pages = msgspec.json.Decoder(Page[dict[str, Any]])
     return _list(client, path, pages.decode, lambda page: page.items or (), params, page_size).records
+
+
+def list_items(
+    client: Client,
+    path: str,
+    raw: type[R],
+    warn: Callable[[str], object],
+    *,
+    page_size: int = PAGE_SIZE,
+) -> list[R]:
+    """List objects whose shape is other people's affair.
+
+    One that cannot be read is left out, and `warn` is told its name; the others are not lost for it.
+    """
+    pages = msgspec.json.Decoder(Page[msgspec.Raw])
+    items = msgspec.json.Decoder(raw)
+
+    def turn(page: Page[msgspec.Raw]) -> Iterator[R]:
+        for item in page.items or ():
+            try:
+                yield items.decode(item)
+            except msgspec.ValidationError:
+                warn(name_of(item))
+
+    return _list(client, path, pages.decode, turn, None, page_size).records
 
 
 def _list(

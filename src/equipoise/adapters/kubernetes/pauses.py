@@ -130,6 +130,32 @@ class NamespacePauses:
             )
 
 
+class DirectPauses:
+    """Asks the server at every question: for a command, which asks seldom."""
+
+    def __init__(self, client: Client, *, operator_namespace: str = OPERATOR_NAMESPACE) -> None:
+        self._client = client
+        self._operator_namespace = operator_namespace
+
+    def pause_of(self, namespace: str) -> str | None:
+        """Say who or what paused this namespace, or None; not knowing raises, and nothing is done."""
+        everywhere = self._said(self._operator_namespace, PAUSED_EVERYWHERE)
+        if everywhere is not None:
+            return f"everything is paused: {everywhere}"
+        here = self._said(namespace, PAUSED)
+        return None if here is None else f"namespace {namespace} is paused: {here}"
+
+    def _said(self, namespace: str, key: str) -> str | None:
+        """Read one annotation; a namespace that is not there has none: nothing is installed in it."""
+        try:
+            found = self._client.get_as(RawNamespace, path_of("", "v1", "namespaces", None, namespace))
+        except ApiError as error:
+            if error.status == HTTPStatus.NOT_FOUND and error.reason == "NotFound":
+                return None
+            raise
+        return _text((found.metadata.annotations or {}).get(key))
+
+
 def pause(
     client: Client, namespace: str | None, who: str, *, operator_namespace: str = OPERATOR_NAMESPACE
 ) -> None:

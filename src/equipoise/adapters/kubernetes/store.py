@@ -24,21 +24,25 @@ import msgspec
 
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.errors import ApiError
+from equipoise.adapters.kubernetes.lists import list_items
 from equipoise.adapters.kubernetes.paths import path_of
+from equipoise.adapters.kubernetes.sharing import Warnings
 from equipoise.adapters.kubernetes.structs import Meta
 from equipoise.model.errors import WorldFailed
+from equipoise.model.ledger import BYTES_MAX
 from equipoise.model.references import StoreKey, WorkloadRef
 from equipoise.ports import StoreConflict, Stored
 
 GROUP, VERSION, KIND, PLURAL = "equipoise.dev", "v1alpha1", "Ledger", "ledgers"
 ROOM = "ledger"
-DATA_BYTES_MAX = 64 * 1024
+DATA_BYTES_MAX = BYTES_MAX
 NAME_LENGTH_MAX = 63
 WRITE_ANNOTATION = "equipoise.dev/write"
 """Whose write this is: a token that no other write has."""
 OWNER_LABEL = "app.kubernetes.io/managed-by"
 KIND_LABEL = "equipoise.dev/workload-kind"
 _HASH_LENGTH = 10
+_UNREADABLE = "a Ledger that is nobody's"
 _STRICTLY = {"fieldValidation": "Strict"}
 
 
@@ -51,6 +55,14 @@ class RawLedger(msgspec.Struct):
 
     metadata: Meta
     data: dict[str, Any] = {}
+
+
+class Whose(msgspec.Struct):
+    """The workload that a ledger is of."""
+
+    kind: str
+    name: str
+    apiVersion: str = "apps/v1"
 
 
 class LedgerStore:
@@ -70,11 +82,45 @@ class LedgerStore:
         self._bytes_max = bytes_max
         self._token = token
         self._uids: dict[WorkloadRef, str] = {}
+        self.warnings: tuple[str, ...] = ()
+        """What the last reading of all could not make sense of."""
 
     def read(self, key: StoreKey) -> Stored:
         """Read an entry; an absent one is empty, with an empty version."""
         found = self._find(key)
         return Stored({}) if found is None else Stored(found.data, found.metadata.resourceVersion)
+
+    def read_all(self, room: str, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
+        """Read every entry in one paged list; what an entry holds is for its reader to judge.
+
+        An object that does not say whose ledger it is, or that `read` would not find, is nobody's memory and
+        is left out. That is safe: to write over it without its version is a conflict.
+        """
+        _check_room(room)
+        path = path_of(GROUP, VERSION, PLURAL, namespace)
+        warnings = Warnings()
+        found: dict[WorkloadRef, RawLedger] = {}
+        for ledger in list_items(self._client, path, RawLedger, lambda name: warnings.add(_UNREADABLE, name)):
+            workload = _workload_of(ledger)
+            if workload is None or ledger.metadata.name != entry_name(workload):
+                warnings.add(_UNREADABLE, f"{ledger.metadata.namespace}/{ledger.metadata.name}")
+            else:
+                found[workload] = ledger
+        self._learn_owners(found, namespace)
+        self.warnings = warnings.sentences()
+        return {ref: Stored(each.data, each.metadata.resourceVersion) for ref, each in found.items()}
+
+    def _learn_owners(self, found: Mapping[WorkloadRef, RawLedger], namespace: str | None) -> None:
+        """Remember who owns what, so that a later write does not take it away from its owner."""
+        for workload in list(self._uids):
+            if workload not in found and namespace in {None, workload.namespace}:
+                self._uids.pop(workload, None)
+        for workload, ledger in found.items():
+            self._learn_owner(workload, ledger)
+
+    def _learn_owner(self, workload: WorkloadRef, ledger: RawLedger) -> None:
+        for owner in ledger.metadata.ownerReferences or ():
+            self._uids[workload] = owner.uid
 
     def write(self, key: StoreKey, data: Mapping[str, Any], version: str) -> Stored:
         """Write an entry if it still has this version, else raise StoreConflict."""
@@ -104,8 +150,7 @@ class LedgerStore:
                 self._uids.pop(key.workload, None)
                 return None
             raise
-        for owner in found.metadata.ownerReferences or ():
-            self._uids[key.workload] = owner.uid
+        self._learn_owner(key.workload, found)
         return found
 
     def _encoded(self, key: StoreKey, data: Mapping[str, Any]) -> bytes:
@@ -172,6 +217,19 @@ def _collection(key: StoreKey) -> str:
 
 
 def _namespace(key: StoreKey) -> str:
-    if key.room != ROOM:
-        raise ValueError(f"room {key.room!r}: expected {ROOM!r}, the only one that is kept here")
+    _check_room(key.room)
     return key.workload.namespace
+
+
+def _check_room(room: str) -> None:
+    if room != ROOM:
+        raise ValueError(f"room {room!r}: expected {ROOM!r}, the only one that is kept here")
+
+
+def _workload_of(ledger: RawLedger) -> WorkloadRef | None:
+    """Tell whose ledger this is, by its own words."""
+    try:
+        said = msgspec.convert(ledger.data.get("workload"), type=Whose)
+    except msgspec.ValidationError:
+        return None
+    return WorkloadRef(said.apiVersion, said.kind, ledger.metadata.namespace, said.name).canonical

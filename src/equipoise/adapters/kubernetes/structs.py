@@ -58,8 +58,9 @@ class RawContainer(msgspec.Struct, gc=False):
 
 
 class Volume(msgspec.Struct, gc=False):
-    """A volume; only whether it lives on the node is of interest."""
+    """A volume; only its name and whether it lives on the node are of interest."""
 
+    name: str = ""
     emptyDir: dict[str, object] | None = None
     hostPath: dict[str, object] | None = None
 
@@ -253,6 +254,19 @@ class ScaleTargetRef(msgspec.Struct, gc=False):
     apiVersion: str = ""
 
 
+class ScalingRules(msgspec.Struct, gc=False):
+    """How an HPA moves in one direction."""
+
+    tolerance: str | int | float | None = None
+
+
+class HpaBehavior(msgspec.Struct, gc=False):
+    """How an HPA moves."""
+
+    scaleUp: ScalingRules | None = None
+    scaleDown: ScalingRules | None = None
+
+
 class HpaSpec(msgspec.Struct, gc=False):
     """An HPA's spec."""
 
@@ -260,6 +274,7 @@ class HpaSpec(msgspec.Struct, gc=False):
     maxReplicas: int
     minReplicas: int | None = None
     metrics: list[MetricSpec] | None = None
+    behavior: HpaBehavior | None = None
 
 
 class HpaStatus(msgspec.Struct, gc=False):

@@ -76,7 +76,7 @@ class Meters:
             self._succeeded.labels(balancer).set(at)
         self._subjects.labels(balancer).set(len(report.decisions))
         if balancer == "rotation":
-            self._rotation.take(report.decisions)
+            self._rotation.take(report)
 
     def cycle_failed(self, balancer: str, result: str, took_seconds: float) -> None:
         """Count a cycle that did not; what was last known of its subjects stays."""

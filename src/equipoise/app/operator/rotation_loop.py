@@ -3,13 +3,12 @@
 from equipoise.adapters.kubernetes.policies import KubernetesPolicies
 from equipoise.app.operator.loops import Wiring
 from equipoise.app.operator.settings import Settings
+from equipoise.guard.protection import SYSTEM_NAMESPACES
 from equipoise.model.decision import Decision
-from equipoise.rotation.cycle import Batch, RotationLoop
 from equipoise.rotation.decide import decide_all
+from equipoise.rotation.loop import Batch, RotationLoop
 from equipoise.rotation.policy import ROTATION_POLICY
 
-IS_ACTING = False
-"""Protections and waves come first: until they are there, every policy is a preview."""
 HEAVY_PODS = 10_000
 """From here on deciding takes long enough to be in the way of the Lease and of `/healthz`."""
 
@@ -28,7 +27,7 @@ def rotation_loop(wiring: Wiring, settings: Settings) -> RotationLoop:
     wiring.watch(policies.reflector)
 
     def decide_batch(batch: Batch) -> list[Decision]:
-        is_heavy = sum(len(seen.pods) for _, seen in batch) >= HEAVY_PODS
+        is_heavy = sum(len(seen.pods) for _, seen, _ in batch) >= HEAVY_PODS
         return wiring.batches.submit(decide_all, batch) if is_heavy else decide_all(batch)
 
     return RotationLoop(
@@ -43,7 +42,7 @@ def rotation_loop(wiring: Wiring, settings: Settings) -> RotationLoop:
         new_id=wiring.record_ids.next,
         interval_seconds=settings.intervals.rotation_seconds,
         disturbed_in_cluster_max=settings.disruption.cluster_max,
-        is_acting=IS_ACTING,
+        namespaces_protected=SYSTEM_NAMESPACES | {wiring.operator_namespace},
         decide_batch=decide_batch,
         beat=wiring.beat,
     )

@@ -1,10 +1,12 @@
 """The rotation's metrics under the seed's names, fed from the numbers of its decisions."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from equipoise.model.decision import Decision
+from equipoise.model.decision import Decision, Outcome
+from equipoise.model.reason import Code
+from equipoise.ports import CycleReport
 
 LABELS = ("namespace", "workload")
 GAUGES = {
@@ -16,7 +18,7 @@ GAUGES = {
     "rebalancer_improvement_calculated": ("improvement_percent", "Predicted improvement, in percent."),
     "rebalancer_improvement_realised": (
         "realised_improvement_percent",
-        "Improvement that the last rotation brought, in percent.",
+        "By how much the hottest pod fell in the last rotation that was verified, in percent.",
     ),
     "rebalancer_safety_threshold_current": (
         "threshold_cores",
@@ -24,46 +26,79 @@ GAUGES = {
     ),
 }
 """Each gauge, the number that it shows, and what that is."""
+COUNTERS = {
+    "rebalancer_rotation_decisions": ("Decisions by reason and workload.", ("reason",)),
+    "rebalancer_evictions": ("Evictions by what came of them.", ("result",)),
+    "rebalancer_waves": ("Waves in which at least one pod went.", ()),
+}
 
 Workload = tuple[str, str]
 
 
 class RotationMeters:
-    """Five gauges and a counter for each workload that is looked after, and none for one that is not."""
+    """Gauges and counters for each workload that is looked after, and none for one that is not."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._gauges = {
             number: Gauge(name, what, LABELS, registry=registry) for name, (number, what) in GAUGES.items()
         }
-        self._decisions = Counter(
-            "rebalancer_rotation_decisions",
-            "Decisions by reason and workload.",
-            ("reason", *LABELS),
+        self._futile = Gauge(
+            "rebalancer_futile",
+            "1 while rotation is given up for some time, since it did not help.",
+            LABELS,
             registry=registry,
         )
-        self._reasons: dict[Workload, set[str]] = {}
+        self._decisions, self._evictions, self._waves = (
+            Counter(name, what, (*more, *LABELS), registry=registry)
+            for name, (what, more) in COUNTERS.items()
+        )
+        self._series: dict[Workload, set[tuple[Counter, tuple[str, ...]]]] = {}
 
-    def take(self, decisions: Iterable[Decision]) -> None:
-        """Show the decisions of a whole cycle; a number that is missing is no series, never a zero."""
+    def take(self, report: CycleReport) -> None:
+        """Show a whole cycle; a number that is missing is no series, never a zero."""
+        whose = {action.uid: _workload(each) for each in report.decisions for action in each.actions}
         seen: set[Workload] = set()
-        for decision in decisions:
-            namespace, _, name = decision.subject.rpartition("/")
-            workload = (namespace, name)
+        for decision in report.decisions:
+            workload = _workload(decision)
             seen.add(workload)
-            for number, gauge in self._gauges.items():
-                value = decision.reason.numbers.get(number)
-                if value is None:
-                    gauge.remove(*workload)
-                else:
-                    gauge.labels(*workload).set(value)
-            code = decision.reason.code.value
-            self._reasons.setdefault(workload, set()).add(code)
-            self._decisions.labels(code, *workload).inc()
-        for workload in self._reasons.keys() - seen:
+            self._show(workload, decision)
+            self._count(self._decisions, workload, decision.reason.code.value)
+        self._take_outcomes(report.outcomes, whose)
+        for workload in self._series.keys() - seen:
             self._forget(workload)
 
+    def _show(self, workload: Workload, decision: Decision) -> None:
+        for number, gauge in self._gauges.items():
+            value = decision.reason.numbers.get(number)
+            if value is None:
+                gauge.remove(*workload)
+            else:
+                gauge.labels(*workload).set(value)
+        self._futile.labels(*workload).set(decision.reason.code is Code.FUTILE)
+
+    def _take_outcomes(self, outcomes: Iterable[Outcome], whose: Mapping[str, Workload]) -> None:
+        waves: set[Workload] = set()
+        for outcome in outcomes:
+            workload = whose.get(outcome.action.uid)
+            if workload is None:
+                continue
+            self._count(self._evictions, workload, outcome.result)
+            if outcome.result == "Accepted":
+                waves.add(workload)
+        for workload in waves:
+            self._count(self._waves, workload)
+
+    def _count(self, counter: Counter, workload: Workload, *labels: str) -> None:
+        self._series.setdefault(workload, set()).add((counter, labels))
+        counter.labels(*labels, *workload).inc()
+
     def _forget(self, workload: Workload) -> None:
-        for gauge in self._gauges.values():
+        for gauge in (*self._gauges.values(), self._futile):
             gauge.remove(*workload)
-        for code in self._reasons.pop(workload):
-            self._decisions.remove(code, *workload)
+        for counter, labels in self._series.pop(workload):
+            counter.remove(*labels, *workload)
+
+
+def _workload(decision: Decision) -> Workload:
+    namespace, _, name = decision.subject.rpartition("/")
+    return namespace, name

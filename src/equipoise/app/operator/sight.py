@@ -52,6 +52,12 @@ class WatchedNamespaces:
         """Give the PodDisruptionBudgets."""
         return [pdb for cluster in self._of(namespace) for pdb in cluster.pdbs()]
 
+    def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
+        """Tell whose autoscaling is paused, and by what."""
+        return {
+            ref: why for cluster in self._of(namespace) for ref, why in cluster.autoscaler_pauses().items()
+        }
+
     def _of(self, namespace: str | None) -> list[Cluster]:
         if namespace is None:
             return list(self._clusters.values())

@@ -1,0 +1,145 @@
+"""Whose autoscaling KEDA has paused: ScaledObjects, and the annotations that stop them.
+
+KEDA reads these as Go reads a truth value, and takes what is none, such as `yes`, for true; a number of
+paused replicas pauses by being there. A pause in one direction counts: whoever holds the replicas does not
+want them moved.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from http import HTTPStatus
+
+import msgspec
+
+from equipoise.adapters.kubernetes.client import Client
+from equipoise.adapters.kubernetes.discovery import Discovery
+from equipoise.adapters.kubernetes.errors import ApiError, RightMissing
+from equipoise.adapters.kubernetes.lists import list_items
+from equipoise.adapters.kubernetes.paths import path_of
+from equipoise.adapters.kubernetes.sharing import Warnings
+from equipoise.adapters.kubernetes.structs import Meta
+from equipoise.model.references import API_VERSIONS, WorkloadRef
+
+GROUP, VERSION, KIND, PLURAL = "keda.sh", "v1alpha1", "ScaledObject", "scaledobjects"
+PAUSED = "autoscaling.keda.sh/paused"
+PAUSED_REPLICAS = "autoscaling.keda.sh/paused-replicas"
+PAUSED_SCALE_IN = "autoscaling.keda.sh/paused-scale-in"
+PAUSED_SCALE_OUT = "autoscaling.keda.sh/paused-scale-out"
+PAUSE_ANNOTATIONS = (PAUSED, PAUSED_REPLICAS, PAUSED_SCALE_IN, PAUSED_SCALE_OUT)
+"""KEDA copies them to the HPA that it makes."""
+FRESH_SECONDS = 15.0
+"""How long an answer is believed before the server is asked again."""
+ABSENT_SECONDS = 300.0
+"""The same where there is no KEDA: it is seldom installed."""
+_FALSE = frozenset({"0", "f", "F", "false", "False", "FALSE"})
+
+
+class ScaleTarget(msgspec.Struct, gc=False):
+    """What a ScaledObject scales."""
+
+    name: str
+    kind: str = ""
+    apiVersion: str = ""
+
+
+class ScaledObjectSpec(msgspec.Struct, gc=False):
+    """A ScaledObject's spec."""
+
+    scaleTargetRef: ScaleTarget
+
+
+class RawScaledObject(msgspec.Struct, gc=False):
+    """A ScaledObject, of which only its target and its annotations matter."""
+
+    metadata: Meta
+    spec: ScaledObjectSpec
+
+
+def pause_annotation(annotations: Mapping[str, str]) -> str | None:
+    """Give the annotation that pauses the autoscaling of whoever carries these, or None."""
+    for key in PAUSE_ANNOTATIONS:
+        value = annotations.get(key)
+        if value is not None and (key == PAUSED_REPLICAS or value not in _FALSE):
+            return key
+    return None
+
+
+class ScaledObjects:
+    """Asks the server anew for every call."""
+
+    def __init__(self, client: Client, discovery: Discovery) -> None:
+        self._client = client
+        self._discovery = discovery
+
+    def pauses(self, namespace: str | None, warnings: Warnings) -> dict[WorkloadRef, str] | None:
+        """Tell whose autoscaling is paused and by what, or None where there is no KEDA."""
+        path = path_of(GROUP, VERSION, PLURAL, namespace)
+        try:
+            found = list_items(
+                self._client,
+                path,
+                RawScaledObject,
+                lambda name: warnings.add("a ScaledObject that cannot be read", name),
+            )
+        except ApiError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return None
+            # Rights are asked before kinds: who has none is refused also where there is nothing to see.
+            if error.status == HTTPStatus.FORBIDDEN and not self._is_served():
+                return None
+            if error.status == HTTPStatus.FORBIDDEN:
+                unknown = "whether KEDA has paused an autoscaler is not known"
+                raise RightMissing("list", f"{PLURAL}.{GROUP}", namespace, unknown, error) from error
+            raise
+        return dict(_pauses(found))
+
+    def _is_served(self) -> bool:
+        try:
+            return self._discovery.find(f"{GROUP}/{VERSION}", KIND) is not None
+        except ApiError:
+            return True  # to be safe: it may be there
+
+
+def _pauses(found: list[RawScaledObject]) -> list[tuple[WorkloadRef, str]]:
+    return [
+        (_target(each), f"{KIND} {each.metadata.namespace}/{each.metadata.name} is paused by {by}")
+        for each in found
+        if (by := pause_annotation(each.metadata.annotations or {})) is not None
+    ]
+
+
+def _target(scaled: RawScaledObject) -> WorkloadRef:
+    """Name the target, with KEDA's defaults for what is left out."""
+    target = scaled.spec.scaleTargetRef
+    api_version = target.apiVersion or API_VERSIONS["Deployment"]
+    kind = target.kind or "Deployment"
+    return WorkloadRef(api_version, kind, scaled.metadata.namespace, target.name).canonical
+
+
+class RecentPauses:
+    """Remembers the last answer for a while, and longer where there is no KEDA. Threads may share it."""
+
+    def __init__(self, client: Client, namespace: str | None) -> None:
+        self._scaled_objects = ScaledObjects(client, Discovery(client))
+        self._namespace = namespace
+        self._monotonic = client.world.monotonic
+        self._lock = threading.Lock()
+        self._known: Mapping[WorkloadRef, str] = {}
+        self._believed_until = float("-inf")
+        self.warnings = Warnings()
+
+    def pauses(self, namespace: str | None) -> Mapping[WorkloadRef, str]:
+        """Tell whose autoscaling is paused and by what."""
+        with self._lock:
+            if self._monotonic() >= self._believed_until:
+                self._ask()
+            known = self._known
+        return {ref: why for ref, why in known.items() if namespace in {None, ref.namespace}}
+
+    def _ask(self) -> None:
+        warnings = Warnings()
+        found = self._scaled_objects.pauses(self._namespace, warnings)
+        self._known, self.warnings = found or {}, warnings
+        self._believed_until = self._monotonic() + (ABSENT_SECONDS if found is None else FRESH_SECONDS)

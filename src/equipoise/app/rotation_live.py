@@ -1,0 +1,181 @@
+"""Rotation on a live cluster: `plan` and `apply`, wired."""
+
+import os
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from equipoise.adapters.journal.ids import CHANCE_BITS, RecordIds
+from equipoise.adapters.kubernetes import Client, KubernetesCluster
+from equipoise.adapters.kubernetes.actuator import KubernetesActuator
+from equipoise.adapters.kubernetes.pauses import DirectPauses
+from equipoise.adapters.kubernetes.store import LedgerStore
+from equipoise.app.live import Neighbours
+from equipoise.app.output import warn
+from equipoise.guard.leader import Guest
+from equipoise.model.decision import Decision, Outcome, Record
+from equipoise.model.duration import print_seconds
+from equipoise.model.errors import BadInput, WorldFailed
+from equipoise.model.validation import validated
+from equipoise.ports import Metrics, Pauses
+from equipoise.rotation.loop import Turned
+from equipoise.rotation.once import Done, Hands, Rotating, loop_by_hand, plan
+from equipoise.rotation.policy import RotationPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the command line asks for."""
+
+    settings: dict[str, Any]
+    neighbours: Neighbours
+    namespace: str | None
+    is_everywhere: bool
+    names: Sequence[str]
+    operator_namespace: str
+
+
+@dataclass(slots=True)
+class Diary:
+    """Keeps the records until the command writes them where the user wants them."""
+
+    records: list[Record] = field(default_factory=list)
+
+    def append(self, *records: Record, is_whole: bool = False) -> None:
+        """Keep these."""
+        del is_whole
+        self.records += records
+
+
+class _Clock:
+    def now(self) -> float:
+        return time.time()
+
+
+@dataclass(frozen=True, slots=True)
+class _Lenient:
+    """For a plan, which does nothing: whoever may not see whether it is paused is told so."""
+
+    inner: Pauses
+    unsaid: set[str] = field(default_factory=set)
+
+    def pause_of(self, namespace: str) -> str | None:
+        """Say who paused it, or None; not knowing is a warning."""
+        try:
+            return self.inner.pause_of(namespace)
+        except WorldFailed as error:
+            if str(error) not in self.unsaid:
+                warn(f"whether {namespace} is paused is unknown: {error}")
+                self.unsaid.add(str(error))
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """The cluster that a request is about."""
+
+    client: Client
+    cluster: KubernetesCluster
+    metrics: Metrics
+    policy: RotationPolicy
+    namespace: str | None
+    hands: Hands
+
+
+def _site(request: Request, diary: Diary, *, is_lenient: bool) -> _Site:
+    if request.namespace is not None and request.is_everywhere and "KUBE_NAMESPACE" not in os.environ:
+        raise BadInput("-n and -A: expected one of them, not both")
+    policy = validated(RotationPolicy, request.settings, "policy")
+    client = request.neighbours.client()
+    where = None if request.is_everywhere else request.namespace or client.namespace
+    pauses: Pauses = DirectPauses(client, operator_namespace=request.operator_namespace)
+    hands = Hands(
+        actuator=KubernetesActuator(client),
+        store=LedgerStore(client),
+        pauses=_Lenient(pauses) if is_lenient else pauses,
+        journal=diary,
+        new_id=RecordIds(secrets.randbits(CHANCE_BITS)).next,
+        namespaces_protected=("kube-system", request.operator_namespace),
+    )
+    metrics = request.neighbours.metrics(client)
+    return _Site(client, KubernetesCluster(client), metrics, policy, where, hands)
+
+
+def plan_rotation(request: Request) -> tuple[list[Decision], list[Record]]:
+    """See the cluster and decide; nothing is changed."""
+    diary = Diary()
+    site = _site(request, diary, is_lenient=True)
+    decisions = plan(
+        *(site.policy, site.cluster, site.metrics, time.time(), site.namespace, request.names),
+        warn=warn,
+        hands=site.hands,
+    )
+    return decisions, diary.records
+
+
+def apply_rotation(
+    request: Request, interval_seconds: float, timeout_seconds: float, diary: Diary
+) -> Sequence[Done]:
+    """Rotate until all that was begun is verified, with a line on standard error for each wave."""
+    site = _site(request, diary, is_lenient=False)
+    guest = Guest(time.monotonic)
+    told: set[str] = set()
+
+    def warn_once(message: str) -> None:
+        if message not in told:
+            told.add(message)
+            warn(message)
+
+    rotating = Rotating(
+        loop=loop_by_hand(site.cluster, site.metrics, site.hands, guest, is_acting=True),
+        guest=guest,
+        policy=site.policy,
+        namespace=site.namespace,
+        names=request.names,
+        clock=_Clock(),
+        wait=_waiting(interval_seconds),
+        tell=Progress(site.policy.metrics_window_seconds).tell,
+        warn=warn_once,
+    )
+    return rotating.run(timeout_seconds)
+
+
+def _waiting(seconds: float) -> Callable[[], object]:
+    never = threading.Event()
+    return lambda: never.wait(seconds)
+
+
+@dataclass(slots=True)
+class Progress:
+    """One line per wave, and one when a rotation is over or held."""
+
+    window_seconds: float
+    _said: dict[str, str] = field(default_factory=dict)
+
+    def tell(self, turn: Turned) -> None:
+        """Say what a turn did, unless it said the same before."""
+        line = self._line(turn)
+        subject = turn.decision.subject
+        if line and self._said.get(subject) != line:
+            self._said[subject] = line
+            print(f"{time.strftime('%H:%M:%S')} {subject}: {line}", file=sys.stderr, flush=True)
+
+    def _line(self, turn: Turned) -> str:
+        decision = turn.decision
+        if turn.outcomes:
+            wave = int(decision.reason.numbers.get("wave", 0)) + 1
+            went = ", ".join(_told(outcome) for outcome in turn.outcomes)
+            span = print_seconds(self.window_seconds)
+            return f"wave {wave}: {went}; next when all are ready and {span} of usage is measured"
+        if "course" in decision.memory:
+            return f"waiting ({decision.reason.code.value})"
+        return f"{decision.reason.code.value}: {decision.reason.sentence}"
+
+
+def _told(outcome: Outcome) -> str:
+    detail = f" ({outcome.detail})" if outcome.detail else ""
+    return f"{outcome.action.pod} {outcome.result}{detail}"

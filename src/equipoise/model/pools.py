@@ -1,0 +1,109 @@
+"""Pools of pods as they stand in Redis: what one look saw, and what one writer answered."""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class PoolSeen(msgspec.Struct, frozen=True):
+    """The two keys of one tier."""
+
+    tier: str
+    assigned_type: str
+    """Redis' own word: `set`, `none`, or what should not be there."""
+    available_type: str
+    assigned: tuple[str, ...] = ()
+    available: dict[str, float] = {}
+    """Free pods; in a shared tier with the number of their calls, in an exclusive one with 0."""
+
+
+class PodSeen(msgspec.Struct, frozen=True):
+    """What the keys of one pod say. A key of a wrong type says nothing, and is named in `wrong`."""
+
+    tier: str | None = None
+    is_draining: bool = False
+    lease: str | None = None
+    """The call that holds it; empty for a lease that does not say."""
+    calls: tuple[str, ...] = ()
+    """The calls of ours that are alive."""
+    uid: str = ""
+    wrong: dict[str, str] = {}
+    """Keys of a wrong type, with that type."""
+
+
+class PoolsSeen(msgspec.Struct, frozen=True):
+    """All pools under one prefix at one moment: one script read it, so it is one state."""
+
+    prefix: str
+    config: str | None
+    """The text of `PREFIX:tier:config`; None when it is missing."""
+    version: str
+    """The SHA-1 of that text; empty when it is missing."""
+    epoch: int | None
+    pools: tuple[PoolSeen, ...] = ()
+    pods: dict[str, PodSeen] = {}
+    metadata: dict[str, str] = {}
+    pending: dict[str, str] = {}
+    """Busy pods that move to another tier once they are released."""
+    wrong: dict[str, str] = {}
+    """Other keys of a wrong type, with that type."""
+
+
+class PoolCode(StrEnum):
+    """What a writer answered. Silence is no answer: it raises."""
+
+    MOVED = "Moved"
+    ALREADY_THERE = "AlreadyThere"
+    PENDING = "Pending"
+    """Busy, and marked: its release delivers it."""
+    BUSY = "Busy"
+    LEASED = "Leased"
+    DRAINING = "Draining"
+    SOURCE_NOT_OVER = "SourceNotOver"
+    DESTINATION_FULL = "DestinationFull"
+    NOT_THERE = "NotThere"
+    UNSOUND = "Unsound"
+    """What the keys say of the pod contradicts itself; `fsck` tells how."""
+    OTHER_UID = "OtherUid"
+    """The name belongs to another incarnation of the pod now."""
+    FENCED = "Fenced"
+    """A newer leader has written."""
+    CONFIG_CHANGED = "ConfigChanged"
+    NO_TIER = "NoTier"
+    WRONG_TYPE = "WrongType"
+    MERCHANT = "Merchant"
+    """The pod belongs to a merchant's pool, which is not ours to touch."""
+    REGISTERED = "Registered"
+    REPLACED = "Replaced"
+    KNOWN = "Known"
+    UNREGISTERED = "Unregistered"
+    ALLOCATED = "Allocated"
+    NONE_FREE = "NoneFree"
+    CALL_TAKEN = "CallTaken"
+    """Another allocator has a record of this call."""
+    RELEASED = "Released"
+    UNKNOWN_CALL = "UnknownCall"
+    NOT_OWNER = "NotOwner"
+    RENEWED = "Renewed"
+    LEASE_LOST = "LeaseLost"
+    DRAINED = "Drained"
+    UNDRAINED = "Undrained"
+    NOT_DRAINING = "NotDraining"
+    HEALTHY = "Healthy"
+    SUSPECTED = "Suspected"
+    WAITING = "Waiting"
+    RECOVERED = "Recovered"
+    STORED = "Stored"
+    TIER_IN_USE = "TierInUse"
+    MENDED = "Mended"
+    SOUND = "Sound"
+    UNSAFE = "Unsafe"
+
+
+class PoolAnswer(msgspec.Struct, frozen=True):
+    """The answer of one writer: its code, and what it was about."""
+
+    code: PoolCode
+    pod: str = ""
+    tier: str = ""
+    detail: str = ""

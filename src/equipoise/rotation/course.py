@@ -1,0 +1,158 @@
+"""A rotation from its first wave to its verdict. Pure.
+
+After each wave the workload must become whole, and one metrics window must pass; then it is measured, and
+either the next wave may go or the rotation is over. What it brought is how far the hottest pod fell.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from equipoise.model.decision import Decision
+from equipoise.model.reason import Code, Reason
+from equipoise.rotation.holds import held_by_health, held_by_rollout, hottest, was_scaled_since
+from equipoise.rotation.memory import Course, Ending, RotationMemory, Verdict
+from equipoise.rotation.observation import Observation
+from equipoise.rotation.policy import RotationPolicy
+
+WHOLE_MAX_SECONDS = 1800.0
+"""How long a wave may take to be replaced and measured; two metrics windows where those are longer."""
+IDLE_MAX_SECONDS = 3600.0
+"""How long a rotation may wait for its next wave: what was measured before it is no comparison any more.
+
+Four metrics windows where those are longer.
+"""
+WORSE_RATIO = 1.05
+"""More than usage wavers by itself: the hottest pod is worse off than before."""
+FAILURES_MAX = 3
+BACKOFF_FIRST_SECONDS = 3600.0
+BACKOFF_MAX_SECONDS = 86_400.0
+DOUBLINGS_MAX = 5
+"""After these the wait is at its longest, however many more failures there are."""
+
+
+MEASURED = frozenset({Ending.BALANCED, Ending.USED_UP, Ending.WORSE})
+"""Endings that say what the rotation brought."""
+
+
+class Progress(NamedTuple):
+    """Where a rotation stands."""
+
+    memory: RotationMemory
+    hold: Reason | None = None
+    """Why the next wave has to wait."""
+    note: str = ""
+    """What came of a rotation that ended just now."""
+    room: int | None = None
+    """How many more pods the rotation under way may take."""
+
+
+def proceed(
+    policy: RotationPolicy, seen: Observation, memory: RotationMemory, proposed: Decision
+) -> Progress:
+    """Say how far the rotation under way has come, and end it when it is over."""
+    course = memory.course
+    if course is None:
+        return Progress(memory)
+    if held_by_rollout(seen) is not None or was_scaled_since(policy, seen, course.began_at):
+        return _ended(policy, seen, memory, course, Ending.INTERRUPTED)
+    waited = seen.at - course.wave_at
+    window = policy.metrics_window_seconds
+    if waited > max(IDLE_MAX_SECONDS, 4 * window):
+        return _ended(policy, seen, memory, course, Ending.LEFT_OPEN)
+    waiting = held_by_health(seen) or _measuring(policy, seen, course)
+    now = None if waiting is not None or not _is_measured(proposed) else hottest(seen.pods)
+    if now is None:
+        if waited > max(WHOLE_MAX_SECONDS, 2 * window):
+            return _ended(policy, seen, memory, course, Ending.TIMED_OUT)
+        return Progress(memory, waiting)
+    if now > course.hottest_cores * WORSE_RATIO:
+        return _ended(policy, seen, memory, course, Ending.WORSE)
+    if not proposed.actions:
+        return _ended(policy, seen, memory, course, Ending.BALANCED)
+    if course.evicted >= course.planned:
+        return _ended(policy, seen, memory, course, Ending.USED_UP)
+    return Progress(memory, room=course.planned - course.evicted)
+
+
+def _measuring(policy: RotationPolicy, seen: Observation, course: Course) -> Reason | None:
+    """Wait until the usage is of the new pods only: one window after the last of them became ready."""
+    window = policy.metrics_window_seconds
+    since = [pod.ready_seconds for pod in seen.pods if pod.ready_seconds is not None]
+    left = window - min([seen.at - course.wave_at, *since])
+    if left <= 0:
+        return None
+    return Reason(
+        Code.HELD_BY_COOLDOWN,
+        f"Wave {course.waves} is whole again, and its usage is measured {left:.0f} s more before the next.",
+        {"seconds_left": left},
+    )
+
+
+def _is_measured(proposed: Decision) -> bool:
+    return "threshold_cores" in proposed.reason.numbers
+
+
+def _ended(
+    policy: RotationPolicy, seen: Observation, memory: RotationMemory, course: Course, ending: Ending
+) -> Progress:
+    realised = None
+    if ending in MEASURED:
+        now = hottest(seen.pods)
+        assert now is not None, "only a rotation that was measured ends so"
+        realised = (course.hottest_cores - now) / course.hottest_cores * 100
+    verdict = Verdict(
+        ending, seen.at, course.wave_at, course.waves, course.evicted, course.predicted_percent, realised
+    )
+    return Progress(_judged(policy, memory, verdict), note=told(verdict))
+
+
+def _judged(policy: RotationPolicy, memory: RotationMemory, verdict: Verdict) -> RotationMemory:
+    """Count rotations that did not help; what could not be measured neither helps nor fails."""
+    failures, until = memory.failures, memory.futile_until
+    if verdict.realised_percent is not None:
+        has_helped = verdict.realised_percent >= policy.improvement_percent_min
+        failures, until = (0, None) if has_helped else (failures + 1, None)
+    if verdict.realised_percent is not None and failures >= FAILURES_MAX:
+        doublings = min(failures - FAILURES_MAX, DOUBLINGS_MAX)
+        wait = min(BACKOFF_FIRST_SECONDS * 2.0**doublings, BACKOFF_MAX_SECONDS)
+        until = verdict.ended_at + wait
+    return RotationMemory(None, verdict, failures, until)
+
+
+_ENDINGS = {
+    Ending.BALANCED: "nothing is left to rotate",
+    Ending.USED_UP: "all that were planned have gone",
+    Ending.WORSE: "the hottest pod is hotter than before",
+    Ending.INTERRUPTED: "a rollout or the autoscaler came between, so nothing can be compared",
+    Ending.LEFT_OPEN: "nobody went on with it for too long",
+    Ending.TIMED_OUT: "the workload did not become whole and measured in time",
+}
+
+
+def told(verdict: Verdict) -> str:
+    """Say how a rotation ended, predicted and realised side by side."""
+    pods, waves = _count(verdict.evicted, "pod"), _count(verdict.waves, "wave")
+    head = f"The rotation of {pods} in {waves} is over, since {_ENDINGS[verdict.ending]}"
+    if verdict.realised_percent is None:
+        return f"{head}; {verdict.predicted_percent:.1f} % was predicted."
+    fell = verdict.realised_percent
+    went = f"fell by {fell:.1f} %" if fell >= 0 else f"rose by {-fell:.1f} %"
+    return f"{head}: the hottest pod {went}, {verdict.predicted_percent:.1f} % was predicted."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def begun(memory: RotationMemory, seen: Observation, decision: Decision, round_id: str) -> RotationMemory:
+    """Remember a wave that is about to go: the first of a rotation, or the next."""
+    course = memory.course
+    if course is None:
+        busiest = hottest(seen.pods)
+        assert busiest is not None, "whoever rotates has seen a hot pod"
+        planned = len(decision.actions) + len(decision.held)
+        predicted = decision.reason.numbers["improvement_percent"]
+        course = Course(round_id, seen.at, seen.at, 0, planned, predicted, busiest)
+    course = msgspec.structs.replace(course, waves=course.waves + 1, wave_at=seen.at)
+    return msgspec.structs.replace(memory, course=course)

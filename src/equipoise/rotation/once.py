@@ -1,0 +1,224 @@
+"""Rotation by a person's command: for the workloads that it names, with one policy, without an operator.
+
+It is the production loop. `plan` looks once and changes nothing; `Rotating` goes on until every rotation that
+it began is verified. It needs no Lease: each ledger's compare-and-swap keeps it and an operator apart, and
+what it began is in the ledger, so that whoever comes next, the operator or another command, ends it.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from equipoise.guard.leader import Guest
+from equipoise.model.cluster import Workload
+from equipoise.model.crd.targets import Mode
+from equipoise.model.decision import Action, Decision, Outcome, Record
+from equipoise.model.errors import WorldFailed
+from equipoise.model.reason import Code, Reason
+from equipoise.model.references import ObjectRef, StoreKey, WorkloadRef
+from equipoise.ports import (
+    Actuator,
+    Clock,
+    Cluster,
+    Journal,
+    Metrics,
+    Pauses,
+    PolicyObject,
+    Store,
+    Stored,
+)
+from equipoise.rotation.assignment import Assigned
+from equipoise.rotation.choose import choose_workloads
+from equipoise.rotation.deeds import MAYBE_GONE
+from equipoise.rotation.loop import RotationLoop, Turned
+from equipoise.rotation.policy import RotationPolicy
+
+BY_HAND = ObjectRef("", "Command", "", "equipoise")
+
+
+class NoPolicies:
+    """A command is for the workloads that it names."""
+
+    def policies(self) -> Sequence[PolicyObject]:
+        """Give none."""
+        return ()
+
+    def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> None:
+        """Never asked for, since there are none."""
+        raise AssertionError((policy, status))
+
+
+class NothingKept:
+    """A store and a diary that are empty, and pauses that nobody said: for a plan that needs no cluster."""
+
+    def read(self, key: StoreKey) -> Stored:
+        """Find nothing."""
+        del key
+        return Stored({})
+
+    def read_all(self, room: str, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
+        """Find nothing."""
+        del room, namespace
+        return {}
+
+    def write(self, key: StoreKey, data: Mapping[str, Any], version: str) -> Stored:
+        """Refuse: a plan writes nothing."""
+        raise WorldFailed(f"the ledger of {key.workload}: a plan must not write {version} {data}")
+
+    def append(self, *records: Record, is_whole: bool = False) -> None:
+        """Forget."""
+        del records, is_whole
+
+    def pause_of(self, namespace: str) -> str | None:
+        """Know of no pause."""
+        del namespace
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """What a command reaches beside the cluster and its metrics; by default nothing."""
+
+    actuator: Actuator | None = None
+    store: Store = field(default_factory=NothingKept)
+    pauses: Pauses = field(default_factory=NothingKept)
+    journal: Journal = field(default_factory=NothingKept)
+    new_id: Callable[[float], str] = str
+    namespaces_protected: Collection[str] = ("kube-system",)
+
+
+def loop_by_hand(
+    cluster: Cluster, metrics: Metrics, hands: Hands, guest: Guest, *, is_acting: bool
+) -> RotationLoop:
+    """Make the loop of a command: it asks the server before it shows a plan, and waits for no streak."""
+    return RotationLoop(
+        cluster=cluster,
+        metrics=metrics,
+        policies=NoPolicies(),
+        pauses=hands.pauses,
+        leadership=guest,
+        store=hands.store,
+        actuator=hands.actuator or _NoHands(),
+        journal=hands.journal,
+        new_id=hands.new_id,
+        namespaces_protected=hands.namespaces_protected,
+        is_acting=is_acting,
+        asks_server=not is_acting and hands.actuator is not None,
+        is_debounced=False,
+    )
+
+
+class _NoHands:
+    """For a plan that asks no server."""
+
+    def evict(self, *_: object, **__: object) -> Any:
+        raise AssertionError("a plan without an actuator asks no server")
+
+    def record_event(self, *_: object, **__: object) -> None:
+        raise AssertionError("a plan tells nobody")
+
+
+def plan(
+    policy: RotationPolicy,
+    cluster: Cluster,
+    metrics: Metrics,
+    at: float,
+    namespace: str | None,
+    names: Collection[str] = (),
+    *,
+    warn: Callable[[str], object] = str,
+    hands: Hands | None = None,
+) -> list[Decision]:
+    """Decide for the named workloads, or for all that an HPA scales; nothing is changed.
+
+    `warn` is told what the metrics' source said beside its answer, such as that it is partial.
+    """
+    loop = loop_by_hand(cluster, metrics, hands or Hands(), Guest(lambda: 0.0), is_acting=False)
+    assigned = _by_hand(policy, choose_workloads(cluster, namespace, names))
+    turned, seen = loop.look(assigned, at, namespace)
+    if seen.failures:
+        raise WorldFailed("; ".join(seen.failures))
+    for warning in (*seen.warnings, *sorted(seen.notes)):
+        warn(warning)
+    return [turn.decision for turn in turned]
+
+
+def _by_hand(policy: RotationPolicy, workloads: Sequence[Workload]) -> list[Assigned]:
+    return [Assigned(BY_HAND, policy, Mode.ENFORCE, workload) for workload in workloads]
+
+
+@dataclass(slots=True)
+class Done:
+    """What came of one workload so far."""
+
+    last: Decision
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    def take(self, turn: Turned) -> None:
+        """Add a turn."""
+        self.last = turn.decision
+        self.outcomes += turn.outcomes
+
+    @property
+    def evicted(self) -> list[Action]:
+        """The evictions that went, or may have gone."""
+        return [outcome.action for outcome in self.outcomes if outcome.result in MAYBE_GONE]
+
+    @property
+    def decision(self) -> Decision:
+        """What was done, in the shape of a plan: the actions are those that were carried out."""
+        last = self.last
+        code = Code.ROTATE if self.evicted else last.reason.code
+        reason = Reason(code, last.reason.sentence, last.reason.numbers)
+        return msgspec.structs.replace(last, reason=reason, actions=tuple(self.evicted))
+
+
+@dataclass(slots=True)
+class Rotating:
+    """A command that rotates until everything that it began is verified."""
+
+    loop: RotationLoop
+    guest: Guest
+    policy: RotationPolicy
+    namespace: str | None
+    names: Collection[str]
+    clock: Clock
+    wait: Callable[[], object]
+    """Lets some seconds pass."""
+    tell: Callable[[Turned], object]
+    """Told of every turn."""
+    warn: Callable[[str], object] = str
+    done: dict[str, Done] = field(default_factory=dict)
+
+    def run(self, timeout_seconds: float) -> Sequence[Done]:
+        """Go on until nothing is under way; running out of time is a failure of the world."""
+        began = self.clock.now()
+        open_refs: set[WorkloadRef] | None = None
+        while open_refs is None or open_refs:
+            if open_refs is not None:
+                self.wait()
+            if self.clock.now() - began > timeout_seconds:
+                names = ", ".join(sorted(str(ref) for ref in open_refs or ()))
+                raise WorldFailed(
+                    f"{names}: not verified within {timeout_seconds:g} s; the ledger remembers what was done"
+                )
+            open_refs = self._turn(open_refs)
+        return list(self.done.values())
+
+    def _turn(self, open_refs: set[WorkloadRef] | None) -> set[WorkloadRef]:
+        self.guest.look()
+        workloads = choose_workloads(self.loop.cluster, self.namespace, self.names)
+        chosen = [each for each in workloads if open_refs is None or each.ref in open_refs]
+        turned, seen = self.loop.look(_by_hand(self.policy, chosen), self.clock.now(), self.namespace)
+        for warning in (*seen.warnings, *seen.failures, *sorted(seen.notes)):
+            self.warn(warning)
+        for turn in turned:
+            self.done.setdefault(turn.decision.subject, Done(turn.decision)).take(turn)
+            self.tell(turn)
+        return {turn.item.workload.ref for turn in turned if _is_under_way(turn)}
+
+
+def _is_under_way(turn: Turned) -> bool:
+    return "course" in turn.decision.memory or any(o.result in MAYBE_GONE for o in turn.outcomes)

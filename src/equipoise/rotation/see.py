@@ -1,0 +1,204 @@
+"""Join what the cluster and the metrics say: a few lists and a query per shard, never one per workload."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from equipoise.guard.protection import SYSTEM_NAMESPACES, opted_out_by, protection_of
+from equipoise.model.cluster import Hpa, Pdb, Pod, Selector, Workload
+from equipoise.model.ledger import Ledger
+from equipoise.model.references import WorkloadRef
+from equipoise.ports import CpuUsage
+from equipoise.rotation.decide import Refused, choose_metric
+from equipoise.rotation.observation import HpaSeen, Observation, PodLoad, WorkloadSeen
+from equipoise.rotation.policy import RotationPolicy
+
+SAMPLE_AGE_MAX_SECONDS = 120.0
+"""Two scrapes a minute apart: an older sample says nothing about now."""
+
+FINISHED = frozenset({"Succeeded", "Failed"})
+"""Phases of pods that are over: they were replaced, and only their objects are left."""
+
+Usage = Mapping[tuple[str, str], Mapping[str, float]]
+"""Cores by container, by namespace and pod; only fresh samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look at the cluster, for all workloads at once."""
+
+    at: float
+    pods: Mapping[WorkloadRef, Sequence[Pod]]
+    hpas: Mapping[WorkloadRef, Sequence[Hpa]]
+    pdbs: Sequence[Pdb]
+    usage: Mapping[float, Usage]
+    """By metrics window."""
+    pauses: Mapping[WorkloadRef, str]
+    """Whose autoscaler is paused, and by what."""
+    warnings: Sequence[str]
+    failures: Sequence[str]
+    """What could not be seen at all."""
+    away: set[str]
+    """The UIDs of all pods that are away now, whoever caused it; what this cycle sends away comes on top."""
+    namespaces_protected: Collection[str] = SYSTEM_NAMESPACES
+    notes: set[str] = field(default_factory=set)
+    """What came up on the way and should be said once, however many workloads it is about."""
+
+    def disturbed(self, workload: Workload, ledger: Ledger) -> int:
+        """Count pods that are away now, that we sent or mean to send away, and that are missing."""
+        pods = [pod for pod in self.pods.get(workload.ref, ()) if pod.phase not in FINISHED]
+        sent = ledger.sent()
+        disturbed = sum(pod.uid in self.away or pod.uid in sent for pod in pods)
+        return disturbed + max(0, workload.replicas_wanted - len(pods))
+
+
+def is_away(pod: Pod) -> bool:
+    """Whether a pod serves nobody now, or is about to go."""
+    if pod.phase in FINISHED:
+        return False
+    return pod.deletion_at is not None or pod.is_disruption_target or not pod.is_ready
+
+
+def hpas_by_workload(hpas: Iterable[Hpa]) -> Mapping[WorkloadRef, Sequence[Hpa]]:
+    """Index the HPAs by what their `scaleTargetRef` names."""
+    found: dict[WorkloadRef, list[Hpa]] = defaultdict(list)
+    for hpa in hpas:
+        found[hpa.target.canonical].append(hpa)
+    return found
+
+
+Labels = tuple[tuple[str, str], ...]
+
+
+def pods_by_workload(
+    workloads: Iterable[Workload], pods: Iterable[Pod]
+) -> Mapping[WorkloadRef, Sequence[Pod]]:
+    """Give each workload the pods that its selector picks in its namespace, as its HPA does."""
+    alike: dict[tuple[str, Labels], list[Pod]] = defaultdict(list)
+    for pod in pods:
+        alike[pod.namespace, pod.labels].append(pod)
+    # Found by its rarest label, a workload costs what its own pods cost, however many others there are.
+    by_label: dict[tuple[str, str, str], list[Labels]] = defaultdict(list)
+    for namespace, labels in alike:
+        for key, value in labels:
+            by_label[namespace, key, value].append(labels)
+    found: dict[WorkloadRef, Sequence[Pod]] = {}
+    for workload in workloads:
+        namespace = workload.ref.namespace
+        found[workload.ref] = [
+            pod
+            for labels in _label_sets(workload.selector, namespace, alike, by_label)
+            if workload.selector.matches(dict(labels))
+            for pod in alike[namespace, labels]
+        ]
+    return found
+
+
+def _label_sets(
+    selector: Selector,
+    namespace: str,
+    alike: Mapping[tuple[str, Labels], object],
+    by_label: Mapping[tuple[str, str, str], Sequence[Labels]],
+) -> Sequence[Labels]:
+    """Give the fewest label sets that can hold all that the selector picks; an empty one picks nothing."""
+    if not selector.requirements:
+        return []
+    exact = [
+        by_label.get((namespace, term.key, term.values[0]), ())
+        for term in selector.requirements
+        if term.operator == "In" and len(term.values) == 1
+    ]
+    return min(exact, key=len) if exact else [labels for place, labels in alike if place == namespace]
+
+
+def fresh_usage(usage: CpuUsage, at: float) -> Usage:
+    """Index the samples by pod and container, and leave out the old ones."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    is_fresh = (usage.sampled_at >= at - SAMPLE_AGE_MAX_SECONDS).tolist()
+    rows = zip(usage.namespaces, usage.pods, usage.containers, usage.cores.tolist(), is_fresh, strict=True)
+    for namespace, pod, container, cores, fresh in rows:
+        if fresh:
+            found.setdefault((namespace, pod), {})[container] = cores
+    return found
+
+
+def observe(policy: RotationPolicy, workload: Workload, seen: Seen) -> Observation:
+    """Join what the cluster and the metrics say of one workload."""
+    ref, at = workload.ref, seen.at
+    hpas = tuple(_hpa(hpa, at) for hpa in seen.hpas.get(ref, ()))
+    try:
+        container = choose_metric(policy, hpas).container
+    except Refused:
+        container = ""
+    usage = seen.usage[policy.metrics_window_seconds]
+    pods = tuple(
+        _load(policy, pod, usage, container, at) for pod in seen.pods[ref] if pod.phase not in FINISHED
+    )
+    return Observation(ref.subject, at, hpas, pods, ref.namespace, _workload(workload, seen))
+
+
+def _workload(workload: Workload, seen: Seen) -> WorkloadSeen:
+    return WorkloadSeen(
+        kind=workload.ref.kind,
+        replicas_wanted=workload.replicas_wanted,
+        replicas_seen=workload.replicas_seen,
+        replicas_updated=workload.replicas_updated,
+        is_observed=workload.generation_observed >= workload.generation,
+        opt_out=opted_out_by(workload.annotations),
+        autoscaler_pause=seen.pauses.get(workload.ref, ""),
+        is_protected=workload.ref.namespace in seen.namespaces_protected,
+    )
+
+
+def _hpa(hpa: Hpa, at: float) -> HpaSeen:
+    return HpaSeen(
+        name=hpa.name,
+        metrics=hpa.metrics,
+        replicas_min=hpa.replicas_min,
+        replicas_max=hpa.replicas_max,
+        replicas_current=hpa.replicas_current,
+        replicas_desired=hpa.replicas_desired,
+        scaled_seconds=None if hpa.scaled_at is None else at - hpa.scaled_at,
+        tolerance_up=hpa.tolerance_up,
+        tolerance_down=hpa.tolerance_down,
+    )
+
+
+def _load(policy: RotationPolicy, pod: Pod, usage: Usage, container: str, at: float) -> PodLoad:
+    began = at - policy.metrics_window_seconds
+    is_leaving = pod.deletion_at is not None or pod.is_disruption_target
+    return PodLoad(
+        name=pod.name,
+        cpu_cores=_cores(pod, usage.get((pod.namespace, pod.name)), container),
+        request_cores=_request(pod, container),
+        is_ready=pod.is_ready and pod.phase == "Running" and not is_leaving,
+        age_seconds=at - pod.created_at,
+        has_restarted=pod.restarted_at is not None and pod.restarted_at > began,
+        node=pod.node,
+        uid=pod.uid,
+        ready_seconds=None if pod.ready_since is None else at - pod.ready_since,
+        protection=protection_of(pod, includes_local_storage=policy.includes_local_storage),
+        is_leaving=is_leaving,
+        revision=pod.owner.uid if pod.owner is not None else "",
+    )
+
+
+def _cores(pod: Pod, samples: Mapping[str, float] | None, container: str) -> float | None:
+    """Sum the pod's containers, or take the one; a container without a sample makes the sum unknown."""
+    if samples is None:
+        return None
+    if container:
+        return samples.get(container)
+    total = 0.0
+    for part in pod.containers:
+        cores = samples.get(part.name)
+        if cores is None:
+            return None
+        total += cores
+    return total
+
+
+def _request(pod: Pod, container: str) -> float | None:
+    if not container:
+        return pod.cpu_request_cores
+    return next((part.cpu_request_cores for part in pod.containers if part.name == container), None)

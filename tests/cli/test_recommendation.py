@@ -1,0 +1,323 @@
+"""`equipoise recommendation plan --from` and `equipoise forecast`, as scripts and people use them."""
+
+import csv
+import io
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from tests.cli.running import equipoise
+
+EXAMPLE = str(Path(__file__).parents[2] / "examples" / "03-recommendation-usage.csv")
+USUAL = ("--from", EXAMPLE, "--request", "1000m", "--replicas", "12")
+DAY = 86400
+
+
+@cache
+def _schema(name: str) -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads(equipoise("schema", name).stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return schema
+
+
+def _plan(*arguments: str, stdin: str = "") -> dict[str, Any]:
+    done = equipoise("recommendation", "plan", *arguments, "-o", "json", stdin=stdin)
+    assert done.returncode == 0, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    jsonschema.validate(document, _schema("recommendation-plan"))
+    jsonschema.validate(document, _schema("plan"))
+    return document
+
+
+def _forecast(*arguments: str) -> dict[str, Any]:
+    done = equipoise("forecast", *arguments, "-o", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    document: dict[str, Any] = json.loads(done.stdout)
+    jsonschema.validate(document, _schema("forecast-backtest" if "--backtest" in arguments else "forecast"))
+    return document
+
+
+def test_the_example_gets_advice() -> None:
+    """One document, with everything that scripts rely on."""
+    (decision,) = _plan(*USUAL)["decisions"]
+    assert decision["subject"] == "03-recommendation-usage"
+    assert decision["reason"] == "Recommend"
+    assert decision["actions"] == decision["held"] == []
+    assert decision["prediction"]["predictable"] is True
+    assert decision["prediction"]["period_seconds"] == DAY
+    assert decision["numbers"]["coverage"] == 1.0
+    recommended = decision["recommended"]
+    assert 2 <= recommended["minReplicas"] < recommended["maxReplicas"]
+    assert (
+        recommended["metrics"][0]["resource"]["target"]["averageUtilization"]
+        == recommended["targetUtilization"]
+    )
+
+
+def test_without_a_forecast_only_the_past_counts() -> None:
+    """And the answer says that nothing was predicted."""
+    (decision,) = _plan(*USUAL, "--no-forecast")["decisions"]
+    assert decision["prediction"] == {
+        "predictable": False,
+        "period_seconds": None,
+        "model": "none",
+        "error": None,
+        "baseline_error": None,
+    }
+    assert decision["numbers"]["p95_cores"] == decision["numbers"]["p95_past_cores"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--set", "ehpa.deployment-min-replicas=13"], "TooFewReplicas"),
+        (["--kind", "StatefulSet", "--set", "ehpa.statefulset-min-replicas=13"], "TooFewReplicas"),
+        (["--kind", "StatefulSet", "--set", "ehpa.deployment-min-replicas=13"], "Recommend"),
+        (["--available", "5"], "TooFewAvailablePods"),
+        (["--available", "6"], "Recommend"),
+        (["--set", "ehpa.min-cpu-usage-threshold=50"], "LowUsage"),
+        (["--set", "ehpa.fluctuation-threshold=9"], "LowFluctuation"),
+        (["--request", "0"], "NoRequest"),
+        (["--replicas", "0", "--set", "ehpa.deployment-min-replicas=0"], "TooFewReplicas"),
+        (
+            [
+                *("--replicas", "0"),
+                *("--set", "ehpa.deployment-min-replicas=0"),
+                *("--set", "ehpa.workload-min-replicas=0"),
+            ],
+            "NoPods",
+        ),
+    ],
+)
+def test_refusals_are_answers(arguments: list[str], reason: str) -> None:
+    """Exit status 0, a reason, no advice."""
+    (decision,) = _plan(*USUAL, *arguments)["decisions"]
+    assert decision["reason"] == reason
+    assert (decision["recommended"] is None) == (reason != "Recommend")
+
+
+def test_a_file_without_samples_is_an_answer_too() -> None:
+    """Only a header, or only what is no usage."""
+    for text in ("timestamp,value\n", "timestamp,value\n1,NaN\n2,-1\n3,+Inf\n"):
+        (decision,) = _plan("--from", "-", "--replicas", "2", "--request", "1", stdin=text)["decisions"]
+        assert decision["reason"] == "NoSamples"
+        assert decision["numbers"]["coverage"] == 0
+
+
+def test_pods_may_have_a_file_of_their_own(tmp_path: Path) -> None:
+    """Their P99 makes the target; they are the replicas when nothing else is said."""
+    path = tmp_path / "pods.csv"
+    path.write_text("timestamp,pod,value\n" + "".join(f"{60 * n},p{n % 4},{n / 200}\n" for n in range(101)))
+    (decision,) = _plan("--from", EXAMPLE, "--request", "1", "--pod-usage", str(path))["decisions"]
+    assert decision["numbers"]["pod_p99_cores"] == 0.495
+    assert decision["numbers"]["replicas"] == 4
+    assert decision["recommended"]["targetUtilization"] == 50
+
+
+def test_many_workloads_come_from_one_file() -> None:
+    """A decision each, by name; a column may have the request; some can be picked."""
+    rows = [
+        f"{600 * t},shop,{name},{name}-{p},{(2 + t % 144 / 24) * size},{size}"
+        for t in range(7 * 144)
+        for name, size in (("web", 1), ("api", 2))
+        for p in range(2)
+    ]
+    text = "timestamp,namespace,workload,pod,value,request\n" + "\n".join(rows)
+    decisions = _plan("--from", "-", stdin=text)["decisions"]
+    assert [decision["subject"] for decision in decisions] == ["shop/api", "shop/web"]
+    assert [decision["numbers"]["request_cores"] for decision in decisions] == [2, 1]
+    assert [decision["numbers"]["replicas"] for decision in decisions] == [2, 2]
+    assert decisions[0]["recommended"] == decisions[1]["recommended"]
+    (one,) = _plan("shop/web", "--from", "-", stdin=text)["decisions"]
+    assert one == decisions[1]
+
+
+def test_manifests_can_be_applied_as_they_are() -> None:
+    """A native HPA, and Crane's with its prediction."""
+    native = equipoise("recommendation", "plan", "shop/web", *USUAL, "-o", "hpa")
+    assert (native.returncode, native.stderr) == (0, "")
+    hpa = yaml.safe_load(native.stdout)
+    assert (hpa["apiVersion"], hpa["kind"]) == ("autoscaling/v2", "HorizontalPodAutoscaler")
+    assert hpa["metadata"] == {"name": "web", "namespace": "shop"}
+    assert hpa["spec"]["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    assert set(hpa["spec"]) == {"scaleTargetRef", "minReplicas", "maxReplicas", "metrics"}
+    ehpa = yaml.safe_load(equipoise("recommendation", "plan", "shop/web", *USUAL, "-o", "ehpa").stdout)
+    assert (ehpa["apiVersion"], ehpa["kind"]) == (
+        "autoscaling.crane.io/v1alpha1",
+        "EffectiveHorizontalPodAutoscaler",
+    )
+    assert ehpa["spec"]["scaleStrategy"] == "Preview"
+    assert ehpa["spec"]["prediction"] == {
+        "predictionWindowSeconds": 3600,
+        "predictionAlgorithm": {
+            "algorithmType": "dsp",
+            "dsp": {"sampleInterval": "900s", "historyLength": "7d"},
+        },
+    }
+
+
+def test_a_refusal_makes_no_manifest() -> None:
+    """The reason goes to standard error."""
+    done = equipoise("recommendation", "plan", *USUAL, "-o", "hpa", "--available", "0")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith("warning: 03-recommendation-usage: TooFewAvailablePods: 0 of 12 pods")
+
+
+def test_tables_and_spreadsheets_show_the_same() -> None:
+    """For people, and for what people paste elsewhere."""
+    (row,) = csv.DictReader(io.StringIO(equipoise("recommendation", "plan", *USUAL, "-o", "csv").stdout))
+    table = equipoise("recommendation", "plan", *USUAL).stdout
+    for value in (
+        row["minReplicas"],
+        row["maxReplicas"],
+        f"{row['targetUtilization']} %",
+        row["reason"],
+        "high",
+    ):
+        assert value in table
+    assert "Nothing was changed." in table
+    assert max(map(len, table.splitlines())) <= 100
+
+
+def test_requests_are_advised_too() -> None:
+    """The other type: P99 of a pod and 15 %."""
+    (decision,) = _plan(*USUAL, "--type", "Resource")["decisions"]
+    milli = int(decision["recommended"]["containers"][0]["requests"]["cpu"].removesuffix("m"))
+    assert milli == pytest.approx(decision["numbers"]["pod_p99_cores"] * 1150, abs=1)
+
+
+@pytest.mark.parametrize("algorithm", ["profile", "dsp"])
+@pytest.mark.parametrize(("horizon", "count"), [("1d", 96), ("7d", 672)])
+def test_a_forecast_starts_one_interval_after_the_last_sample(
+    algorithm: str, horizon: str, count: int
+) -> None:
+    """One value per interval, a band above it."""
+    document = _forecast("--from", EXAMPLE, "--horizon", horizon, "--algorithm", algorithm)
+    assert document["predictable"] is True
+    assert document["period_seconds"] == DAY
+    assert document["interval_seconds"] == 900
+    assert len(document["values"]) == len(document["upper"]) == len(document["timestamps"]) == count
+    assert document["timestamps"][:2] == [1773014400, 1773015300]  # 2026-03-09T00:00:00Z
+    assert all(upper >= value > 0 for value, upper in zip(document["values"], document["upper"], strict=True))
+
+
+def test_a_backtest_says_how_right_it_was() -> None:
+    """Error, the flat line's, and the share below the band; nothing saw the held-out day."""
+    document = _forecast("--from", EXAMPLE, "--backtest", "1d")
+    assert 0 < document["error"] < document["baseline_error"]
+    assert 0.5 < document["coverage"] <= 1
+    assert document["timestamps"][-1] == 1773014400 - 900
+
+
+def test_a_forecast_can_be_a_spreadsheet() -> None:
+    """Three columns."""
+    lines = equipoise("forecast", "--from", EXAMPLE, "-o", "csv").stdout.splitlines()
+    assert lines[0] == "timestamp,value,upper"
+    assert len(lines) == 97
+    assert "predictable" in equipoise("forecast", "--from", EXAMPLE).stdout
+
+
+def test_what_is_not_predictable_still_gets_values() -> None:
+    """A flat line, and it says so."""
+    text = "timestamp,value\n" + "".join(f"{60 * n},2.5\n" for n in range(5000))
+    done = equipoise("forecast", "--from", "-", "-o", "json", stdin=text)
+    document = json.loads(done.stdout)
+    assert (document["predictable"], document["period_seconds"], document["model"]) == (False, None, "flat")
+    assert set(document["values"]) == {2.5}
+
+
+FILES = {
+    "no such file": (None, "file.csv: No such file or directory"),
+    "empty": ("", "file.csv: line 1: expected a header such as timestamp,value"),
+    "unknown column": ("time,value\n", "got the column 'time'"),
+    "no value": ("timestamp\n1\n", "without value"),
+    "twice": ("ts,timestamp,value\n", "got timestamp twice"),
+    "too many columns": ("timestamp,value\n1,2\n3,4,5\n", "file.csv: line 3: expected 2 columns, got 3"),
+    "no number": ("timestamp,value\n1,2\n\n3,x\n", "file.csv: line 4: value: expected a number, got 'x'"),
+    "no time": ("timestamp,value\nyesterday,2\n", "line 2: timestamp: expected seconds or ISO 8601"),
+    "no such day": (
+        "timestamp,value\n2026-02-30T00:00:00Z,2\n",
+        "line 2: timestamp: expected seconds or ISO 8601",
+    ),
+    "NaN as time": ("timestamp,value\nNaN,2\n", "timestamp: expected a time in every row"),
+    "no pod": ("timestamp,workload,value\n1,web,2\n", "expected a column pod"),
+    "no text": ("\x00\x01\x02", "file.csv: line 1: expected a header"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), FILES.values(), ids=FILES.keys())
+def test_a_bad_file_gets_one_error_line_and_exit_status_2(
+    text: str | None, message: str, tmp_path: Path
+) -> None:
+    """With its path, the line, and what was expected."""
+    path = tmp_path / "file.csv"
+    if text is not None:
+        path.write_text(text)
+    done = equipoise("forecast", "--from", str(path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"error: [^\n]+\n", done.stderr)
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["recommendation", "plan"], "--from: expected a FILE"),
+        (["recommendation", "plan", *USUAL, "--set", "ehpa.nonsense=1"], "--set: ehpa.nonsense: unknown key"),
+        (
+            ["recommendation", "plan", *USUAL, "--set", "topK=1"],
+            "--set: topK: expected a key that starts with ehpa.",
+        ),
+        (["recommendation", "plan", *USUAL, "--set", "ehpa.x"], "--set ehpa.x: expected ehpa.KEY=VALUE"),
+        (["recommendation", "plan", *USUAL, "--request", "1x"], "--request: expected a quantity"),
+        (["recommendation", "plan", *USUAL, "--replicas", "-1"], "--replicas"),
+        (
+            ["recommendation", "plan", *USUAL, "--available", "13"],
+            "--available: expected at most --replicas (12), got 13",
+        ),
+        (
+            ["recommendation", "plan", *USUAL, "--pod-usage", EXAMPLE],
+            "expected the columns timestamp,pod,value",
+        ),
+        (["recommendation", "plan", "a", "b", *USUAL], "expected at most one WORKLOAD"),
+        (["recommendation", "plan", *USUAL, "--algorithm", "magic"], "'magic'"),
+        (["forecast"], "--from"),
+        (["forecast", "--from", EXAMPLE, "--horizon", "0"], "--horizon: expected a span above 0"),
+        (["forecast", "--from", EXAMPLE, "--horizon", "soon"], "--horizon: expected seconds or a span"),
+        (["forecast", "--from", EXAMPLE, "--backtest", "8d"], "expected samples before the held-out"),
+    ],
+)
+def test_wrong_words_get_one_error_line(arguments: list[str], message: str) -> None:
+    """Naming the option and what was expected."""
+    done = equipoise(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert re.fullmatch(r"error: [^\n]+\n", done.stderr)
+    assert message in done.stderr
+
+
+def test_parquet_says_which_extra_it_needs(tmp_path: Path) -> None:
+    """Where its reader is not installed."""
+    (tmp_path / "pyarrow.py").write_text("raise ImportError('not installed')\n")
+    done = equipoise("forecast", "--from", "usage.parquet", environment={"PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: usage.parquet: Parquet needs the extra `parquet`: "
+        "pip install 'equipoise[parquet]', or give CSV\n"
+    )
+
+
+def test_help_loads_no_arrays() -> None:
+    """The doors stay light: numpy is for those who ask for numbers."""
+    import subprocess
+    import sys
+
+    code = "import sys, equipoise.app.main; print('numpy' in sys.modules, 'pyarrow' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]

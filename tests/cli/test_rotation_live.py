@@ -1,0 +1,189 @@
+"""`equipoise rotation plan` and `apply` on a cluster: what is refused before anything is asked."""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from equipoise.app.main import main
+from equipoise.app.output import Format, plan_table, print_done
+from equipoise.app.rotation_live import Progress
+from equipoise.model.cluster import Selector, Workload
+from equipoise.model.crd.targets import Mode
+from equipoise.model.decision import Decision, EvictPod, Outcome
+from equipoise.model.reason import Code, Reason
+from equipoise.model.references import WorkloadRef
+from equipoise.rotation.assignment import Assigned
+from equipoise.rotation.loop import Turned
+from equipoise.rotation.once import BY_HAND
+from equipoise.rotation.policy import RotationPolicy
+
+NO_CLUSTER = "no cluster: --kubeconfig and KUBECONFIG are not set"
+NOWHERE = """
+apiVersion: v1
+kind: Config
+current-context: c
+contexts: [{name: c, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:9"}}]
+users: [{name: u, user: {}}]
+"""
+FOREIGN = (
+    "KUBE",
+    "REBALANCE_",
+    "TOLERANCE_",
+    "MINIMUM_",
+    "HPA_",
+    "KAFKA_",
+    "METRICS_",
+    "PROMETHEUS_",
+    "DEPLOY",
+)
+
+Ran = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Ran:
+    """Run the command in this process; `FILE` is a kubeconfig of a cluster that is not there."""
+    for name in [key for key in os.environ if key.startswith(FOREIGN)]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", "/nonexistent")
+    config = tmp_path / "config"
+    config.write_text(NOWHERE)
+
+    def once(*words: str) -> tuple[int, str, str]:
+        spoken = [str(config) if word == "FILE" else word for word in words]
+        monkeypatch.setattr(sys, "argv", ["equipoise", *spoken])
+        with pytest.raises(SystemExit) as left:
+            main()
+        return int(left.value.code or 0), *capsys.readouterr()
+
+    return once
+
+
+@pytest.mark.parametrize("verb", ["plan", "apply"])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-n", "shop", "-A"], "-n and -A: expected one of them, not both"),
+        (["--set", "topK=0"], "topK"),
+        (["--set", "topk=1"], "topk"),
+        (["--set", "syncPeriod=30s"], "syncPeriod"),
+        (["--set", "includeLocalStorage=maybe"], "includeLocalStorage"),
+        (["--set", "windows"], "--set"),
+        (["--kubeconfig", "/no/such"], "/no/such"),
+        (["--kubeconfig", "FILE", "--metrics-from", "tea"], "tea"),
+        (["--kubeconfig", "FILE", "--prometheus-url", "http://x", "--prometheus-timeout", "5x"], "5x"),
+        (["-o", "xml"], "xml"),
+        ([], NO_CLUSTER),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_words_are_one_line_and_exit_status_2(
+    run: Ran, verb: str, arguments: list[str], message: str
+) -> None:
+    """The same for both: the line names the option, and nothing is on standard output."""
+    status, out, err = run("rotation", verb, *arguments)
+    assert (status, out) == (2, "")
+    assert re.fullmatch(r"error: [^\n]+\n", err), err
+    assert message in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--interval", "soon"], "--interval: expected seconds or a span"),
+        (["--interval", "0s"], "--interval: expected at least 1s, got '0s'"),
+        (["--interval", "-5"], "--interval: expected seconds or a span"),
+        (["--timeout", "1x"], "--timeout: expected seconds or a span"),
+        (["--timeout", "0"], "--timeout: expected at least 1s, got '0'"),
+        (["--dry-run", "--timeout", "never"], "--timeout: expected seconds or a span"),
+        (["--from", "x.yaml"], "No such option: --from"),
+        (["--apply"], "No such option: --apply"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_words_of_apply_are_one_line_and_exit_status_2(
+    run: Ran, arguments: list[str], message: str
+) -> None:
+    """A wait of nothing would be a flood."""
+    status, out, err = run("rotation", "apply", *arguments)
+    assert (status, out) == (2, "")
+    assert re.fullmatch(r"error: [^\n]+\n", err), err
+    assert message in err
+
+
+@pytest.mark.parametrize("words", [["plan"], ["apply"], ["apply", "--dry-run"]], ids=" ".join)
+def test_a_cluster_that_is_not_there_is_one_line_and_exit_status_1(run: Ran, words: list[str]) -> None:
+    """The world failed: the line names the address."""
+    status, out, err = run("rotation", *words, "--kubeconfig", "FILE", "-n", "shop")
+    assert (status, out) == (1, "")
+    assert re.fullmatch(r"error: [^\n]+\n", err), err
+    assert "127.0.0.1:9" in err
+
+
+PODS = tuple(EvictPod(name, "shop", f"u-{name}") for name in "ab")
+ROTATED = Decision("shop/web", Reason(Code.ROTATE, "Because.", {"wave": 0}), PODS)
+
+
+def _turn(decision: Decision, *outcomes: Outcome) -> Turned:
+    ref = WorkloadRef("apps/v1", "Deployment", "shop", "web")
+    workload = Workload(ref, "u", "1", 6, 6, 6, 6, 1, 1, Selector(()), ())
+    return Turned(Assigned(BY_HAND, RotationPolicy(), Mode.ENFORCE, workload), decision, outcomes)
+
+
+def test_progress_is_one_line_per_wave_and_silent_while_nothing_changes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """On standard error: what went, what is waited for, how it ended."""
+    progress = Progress(300.0)
+    waiting = Decision(
+        "shop/web", Reason(Code.HELD_BY_COOLDOWN, "Wave 1 …", {"seconds_left": 9}), memory={"course": {}}
+    )
+    over = Decision("shop/web", Reason(Code.NO_HOT_PODS, "No pod is hot."))
+    progress.tell(_turn(ROTATED, Outcome(PODS[0], "Accepted"), Outcome(PODS[1], "Blocked", "the budget")))
+    for _ in range(3):
+        progress.tell(_turn(waiting))
+    progress.tell(_turn(over))
+    out, err = capsys.readouterr()
+    assert out == ""
+    wave, wait, end = (line.partition(" shop/web: ")[2] for line in err.splitlines())
+    assert wave.startswith("wave 1: a Accepted, b Blocked (the budget); next when all are ready and 5m ")
+    assert wait == "waiting (HeldByCooldown)"
+    assert end == "NoHotPods: No pod is hot."
+
+
+def test_what_was_done_is_a_plan_with_outcomes(capsys: pytest.CaptureFixture[str]) -> None:
+    """The shape of a plan for scripts, with what came of each; for people a table and a count."""
+    outcomes = [[Outcome(PODS[0], "Accepted"), Outcome(PODS[1], "Unknown", "cut")]]
+    print_done("rotation", [ROTATED], outcomes, Format.JSON)
+    (decision,) = json.loads(capsys.readouterr().out)["decisions"]
+    assert [action["pod"] for action in decision["actions"]] == ["a", "b"]
+    assert [(part["pod"], part["result"], part["detail"]) for part in decision["outcomes"]] == [
+        ("a", "Accepted", ""),
+        ("b", "Unknown", "cut"),
+    ]
+    print_done("rotation", [ROTATED], outcomes, Format.TABLE)
+    shown = capsys.readouterr().out
+    assert "EVICTED, IN ORDER" in shown
+    assert "1 decided, 2 pods evicted, 0 held." in shown
+    print_done("rotation", [], [], Format.TABLE)
+    assert capsys.readouterr().out == "There was nothing to decide.\n"
+
+
+def test_a_table_shows_the_first_wave_and_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is held is marked, in the order of execution."""
+    from rich.console import Console
+
+    held = ROTATED.hold(Reason(Code.HELD_BY_BUDGET, "One at a time."), 1)
+    monkeypatch.setattr(sys, "stdout", StringIO())
+    console = Console(file=StringIO(), width=100)
+    console.print(plan_table([held]))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "EVICT, IN ORDER" in text
+    assert text.index(" a ") < text.index("b (held)")

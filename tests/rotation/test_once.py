@@ -1,0 +1,268 @@
+"""Rotation by a person's command: a plan changes nothing, and an apply verifies what it began."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from equipoise.guard.leader import Guest
+from equipoise.model.decision import Decision, Record
+from equipoise.model.errors import WorldFailed
+from equipoise.model.ledger import GUEST_EPOCH
+from equipoise.model.reason import Code
+from equipoise.model.references import WorkloadRef
+from equipoise.ports import EvictionResult, Stored
+from equipoise.rotation.once import Hands, Rotating, loop_by_hand, plan
+from equipoise.rotation.policy import RotationPolicy
+from equipoise.rotation.record import redecide
+from equipoise.sim.faults import FaultKind
+from equipoise.sim.scenes import SixPods, six_pods, unbalanced
+from equipoise.sim.world import World
+from tests.rotation.running import Run, run_in, serving
+from tests.rotation.tenants import Diary, FrozenPods, NoBudgets, Pauses, Refusing
+
+
+def _plan(scene: SixPods, **hands: Any) -> tuple[Decision, list[str]]:
+    world = scene.world
+    warned: list[str] = []
+    reached: dict[str, Any] = {"actuator": world.actuator, "store": world.store}
+    found = Hands(**(reached | hands))
+    (decision,) = plan(
+        *(RotationPolicy(), world.cluster, world.metrics, world.now, "shop", ["web"]),
+        warn=warned.append,
+        hands=found,
+    )
+    return decision, warned
+
+
+def test_a_plan_asks_the_server_once_and_changes_nothing() -> None:
+    """A dry run for the first pod, arithmetic for the rest; no ledger, no event, no eviction."""
+    scene, diary = six_pods(1), Diary()
+    decision, warned = _plan(scene, journal=diary)
+    assert (decision.reason.code, len(decision.actions), len(decision.held)) == (Code.ROTATE, 1, 3)
+    asked = [entry.detail for entry in scene.world.history if entry.kind == "EvictionAsked"]
+    assert asked == ["Accepted dry=True"]
+    assert warned == []
+    assert scene.world.store.read_all("ledger") == {}
+    assert scene.world.actuator.events == []
+    (kept,) = diary.records
+    assert redecide(Record.from_json(kept.to_json())) == decision
+
+
+@pytest.mark.parametrize(
+    ("result", "code", "words"),
+    [
+        (EvictionResult.BLOCKED, Code.PDB_BLOCKED, "The server would refuse"),
+        (EvictionResult.REFUSED, Code.PDB_BLOCKED, "The server would refuse"),
+        (EvictionResult.GONE, Code.HELD_BY_HEALTH, "has gone since it was looked at"),
+    ],
+)
+def test_what_the_server_would_refuse_is_held(result: EvictionResult, code: Code, words: str) -> None:
+    """All of it: what follows waits for the first."""
+    scene, diary = six_pods(1), Diary()
+    decision, warned = _plan(scene, actuator=Refusing(scene.world, result), journal=diary)
+    assert decision.reason.code is code
+    assert words in decision.reason.sentence
+    assert (decision.actions, len(decision.held), warned) == ((), 4, [])
+    assert redecide(diary.records[0]) == decision
+
+
+def test_without_the_right_to_evict_a_plan_counts_and_says_so() -> None:
+    """Arithmetic alone, and a warning."""
+    scene = six_pods(1)
+    decision, warned = _plan(scene, actuator=Refusing(scene.world, EvictionResult.FORBIDDEN))
+    assert decision.reason.code is Code.ROTATE
+    assert warned == ["the right to evict is missing, so budgets were counted and the server was not asked"]
+
+
+def test_a_plan_knows_of_the_operators_rotation() -> None:
+    """The cooldown and the wave under way are in the ledger."""
+    scene = six_pods(1)
+    run = run_in(scene)
+    run.cycle()
+    run.rest(200)
+    decision, _ = _plan(scene)
+    assert decision.actions == ()
+    assert decision.reason.numbers["wave"] == 1
+    assert decision.reason.numbers["planned"] == 4
+
+
+def test_a_plan_without_metrics_fails() -> None:
+    """Nobody can say what to rotate."""
+    scene = six_pods(1)
+    scene.world.faults.add(FaultKind.METRICS_OUTAGE, seconds=60)
+    with pytest.raises(WorldFailed, match="the usage over 300 s is unknown"):
+        _plan(scene)
+
+
+def _command(run: Run, policy: RotationPolicy | None = None) -> tuple[Rotating, list[Any]]:
+    """A person's command beside the operator of a run."""
+    world = run.world
+    guest = Guest(lambda: world.now)
+    hands = Hands(
+        actuator=world.actuator,
+        store=world.store,
+        pauses=Pauses(),
+        new_id=lambda at: f"hand-{at}-{len(told)}",
+    )
+    told: list[Any] = []
+    loop = loop_by_hand(world.cluster, world.metrics, hands, guest, is_acting=True)
+
+    def wait() -> None:
+        run.cycle()
+        run.rest(15)
+
+    rotating = Rotating(
+        loop, guest, policy or RotationPolicy(), "shop", ["web"], world.clock, wait, tell=told.append
+    )
+    return rotating, told
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_command_beside_an_operator_never_takes_one_too_many(seed: int) -> None:
+    """Both want the same pods at the same time: one rotation between them, one pod at a time."""
+    run = run_in(six_pods(seed), {"cooldown": "30m"})
+    rotating, _ = _command(run)
+    (done,) = rotating.run(7200)
+    assert run.fewest >= 5
+    assert len(run.rounds) == 1
+    (entries,) = run.rounds.values()
+    assert len(entries) == 4
+    assert len({entry.uid for entry in entries}) == 4
+    assert {entry.epoch for entry in entries} <= {GUEST_EPOCH, 1}
+    assert done.decision.reason.code in {Code.ROTATE, Code.HELD_BY_COOLDOWN}
+    assert run.memory.last is not None
+    assert run.memory.last.evicted == 4
+
+
+@pytest.mark.parametrize("step", ["intent", "deed", "outcome"])
+def test_a_command_that_begins_in_the_middle_of_an_eviction_waits(step: str) -> None:
+    """At any step of the operator's, the command's guards see the intent."""
+    scene = six_pods(1)
+    run = run_in(scene)
+    results: list[Any] = []
+
+    def begin(at_step: str) -> None:
+        if at_step == step and not results:
+            rotating, _ = _command(run)
+            rotating._turn(None)
+            results.extend(rotating.done.values())
+
+    run.start(passed=begin)
+    run.cycle()
+    (done,) = results
+    assert done.outcomes == []
+    assert done.last.reason.code in {Code.HELD_BY_COOLDOWN, Code.HELD_BY_HEALTH, Code.NO_HOT_PODS}
+    assert len(run.evictions) == 1
+    run.rest(120)
+    assert run.fewest >= 5
+
+
+class Stale:
+    """A store that was read a moment ago."""
+
+    def __init__(self, world: World) -> None:
+        self._inner = world.store
+        self._found = world.store.read_all("ledger")
+
+    def read_all(self, room: str, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
+        return self._found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def test_a_command_that_looked_before_the_operator_acted_is_fenced() -> None:
+    """The compare-and-swap keeps them apart, without a lease."""
+    scene = six_pods(1)
+    run = run_in(scene)
+    rotating, _ = _command(run)
+    rotating.loop.store, rotating.loop.cluster = Stale(scene.world), NoBudgets(FrozenPods(scene.world))
+    run.cycle()
+    rotating._turn(None)
+    (done,) = rotating.done.values()
+    assert [outcome.result for outcome in done.outcomes] == ["Fenced"]
+    assert len(run.evictions) == 1
+    run.rest(60)
+    assert serving(scene.workload) >= 5
+
+
+def _alone(scene: Any, **changes: Any) -> tuple[Rotating, Diary]:
+    """A command without an operator."""
+    world, diary = scene.world, Diary()
+    guest = Guest(lambda: world.now)
+    numbers = iter(range(10**6))
+    hands = Hands(
+        actuator=world.actuator,
+        store=world.store,
+        pauses=Pauses(),
+        journal=diary,
+        new_id=lambda _: f"hand-{next(numbers)}",
+    )
+    loop = loop_by_hand(world.cluster, world.metrics, hands, guest, is_acting=True)
+    options: dict[str, Any] = {"wait": lambda: world.advance(10), "tell": str} | changes
+    return Rotating(loop, guest, RotationPolicy(), "shop", [], world.clock, **options), diary
+
+
+def test_a_command_goes_on_until_its_rotation_is_verified() -> None:
+    """It says what went, and what came of it; its records replay."""
+    scene = unbalanced(0, "stale counts")
+    told: list[str] = []
+    rotating, diary = _alone(scene, tell=lambda turn: told.append(turn.decision.reason.code.value))
+    (done,) = rotating.run(3600)
+    assert done.decision.reason.code is Code.ROTATE
+    assert [action.pod for action in done.decision.actions] == [done.outcomes[0].action.pod]
+    assert [outcome.result for outcome in done.outcomes] == ["Accepted"]
+    assert "is over, since nothing is left to rotate" in done.decision.reason.sentence
+    assert done.decision.reason.numbers["realised_improvement_percent"] > 10
+    assert told[0] == "Rotate"
+    assert len(told) == len(diary.records)
+    for kept in diary.records:
+        assert redecide(Record.from_json(kept.to_json())) == kept.decision
+
+
+def test_a_command_with_nothing_to_do_ends_at_once() -> None:
+    """One look; the reason is the algorithm's."""
+    scene = six_pods(1, loads=(0.7,) * 6)
+    rotating, diary = _alone(scene)
+    (done,) = rotating.run(3600)
+    assert done.decision.reason.code is Code.NO_HOT_PODS
+    assert (done.outcomes, len(diary.records)) == ([], 1)
+
+
+def test_a_command_that_runs_out_of_time_names_what_is_open() -> None:
+    """What was done stays in the ledger, and whoever comes next ends it."""
+    scene = six_pods(1)
+    rotating, _ = _alone(scene)
+    with pytest.raises(WorldFailed, match=r"shop/web: not verified within 600 s; the ledger remembers"):
+        rotating.run(600)
+    run = run_in(scene, {"cooldown": "2h"})
+    assert run.memory.course is not None
+    run.run(120)
+    (verdict,) = run.verdicts
+    assert verdict["evicted"] == 4
+
+
+def test_an_eviction_whose_answer_is_lost_counts_and_is_verified() -> None:
+    """Unknown is not nothing: the pod may have gone, so its rotation is followed to its end."""
+    scene = six_pods(1)
+    scene.world.faults.add(FaultKind.EVICTION_ANSWER_LOST, seconds=5)
+    rotating, _ = _alone(scene)
+    (done,) = rotating.run(7200)
+    assert done.outcomes[0].result == "Unknown"
+    assert len(done.decision.actions) == 4
+    assert len({action.uid for action in done.decision.actions}) == 4
+    run = run_in(scene)
+    assert len(run.evictions) == 4
+    assert {entry.state.value for entry in run.ledger.entries} == {"Done"}
+
+
+def test_a_command_that_slept_between_look_and_deed_does_nothing() -> None:
+    """Twenty seconds after its look its turn is over."""
+    scene = six_pods(1)
+    scene.world.faults.add(FaultKind.METRICS_LATE, seconds=60, value=25.0)
+    rotating, _ = _alone(scene)
+    (done,) = rotating.run(3600)
+    assert done.outcomes == []
+    assert done.decision.reason.code is Code.HELD_BY_LEADER
+    assert run_in(scene).evictions == []
