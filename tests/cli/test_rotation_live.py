@@ -73,7 +73,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         (["-n", "shop", "-A"], "-n and -A: expected one of them, not both"),
         (["--set", "topK=0"], "topK"),
         (["--set", "topk=1"], "topk"),
-        (["--set", "syncPeriod=30s"], "syncPeriod"),
+        (["--set", "syncPeriod=0s"], "syncPeriod"),
         (["--set", "includeLocalStorage=maybe"], "includeLocalStorage"),
         (["--set", "windows"], "--set"),
         (["--kubeconfig", "/no/such"], "/no/such"),

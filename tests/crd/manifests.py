@@ -152,7 +152,6 @@ BAD: list[Bad] = [
     _spec("metric without a name", ".hpaMetricName", hpaMetricName=""),
     _spec("claim as text", ".includeStatefulSets", includeStatefulSets="yes"),
     _spec("another claim as text", ".includeLocalStorage", includeLocalStorage="yes"),
-    _spec("a setting of old", ".syncPeriod", syncPeriod="30s"),
     _spec("lag gate without a query", ".kafkaLag", kafkaLag={"enabled": True}),
     _spec("lag below 0", ".kafkaLag.threshold", kafkaLag={"threshold": -1}),
     _spec("query without end", ".kafkaLag.query", kafkaLag={"query": "x" * 5000}),

@@ -38,7 +38,11 @@ def test_print_gives_documents_that_kubectl_takes() -> None:
     listed = json.loads(equipoise("crds", "print", "-o", "json").stdout)
     assert (listed["kind"], listed["items"]) == ("List", documents)
     names = [document["metadata"]["name"] for document in documents]
-    assert names == ["ledgers.equipoise.dev", "rotationpolicies.equipoise.dev"]
+    assert names == [
+        "ledgers.equipoise.dev",
+        "rotationpolicies.equipoise.dev",
+        "scalingpolicies.scalingpolicy.kope.io",
+    ]
     for word in ("rotpol", "RotationPolicy", "rotationpolicies", "rotationpolicies.equipoise.dev"):
         assert json.loads(equipoise("crds", "print", "-o", "json", word).stdout) == documents[1]
 
@@ -47,7 +51,7 @@ def test_an_unknown_kind_is_bad_input() -> None:
     """One line, with the kinds there are."""
     done = equipoise("crds", "print", "nonsense")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: kind 'nonsense': expected one of Ledger, RotationPolicy\n"
+    assert done.stderr == "error: kind 'nonsense': expected one of Ledger, RotationPolicy, ScalingPolicy\n"
 
 
 def test_the_example_is_valid() -> None:

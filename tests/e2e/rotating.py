@@ -16,7 +16,12 @@ from tests.testbed.scenes import SIX_LOADS, deployment, hpa, pdb, running_pods
 
 WINDOW_SECONDS = 6
 """Of usage: six scrapes."""
-SETTINGS = {"metricsWindow": f"{WINDOW_SECONDS}s", "minPodAge": "0s", "cooldown": "1s"}
+SETTINGS = {
+    "metricsWindow": f"{WINDOW_SECONDS}s",
+    "minPodAge": "0s",
+    "cooldown": "1s",
+    "syncPeriod": "1s",
+}
 """A rotation at the pace of a test."""
 AFTER_CORES = 0.7
 """What a pod uses that nobody said anything about: all that come later."""
@@ -122,12 +127,6 @@ class Scene:
             environment={"COLUMNS": "160"},
             seconds=COMMAND_SECONDS,
         )
-
-    def events(self, kind: str, name: str) -> list[dict[str, Any]]:
-        """What was told about an object."""
-        path = f"/api/v1/namespaces/{self.namespace}/events"
-        chosen = f"involvedObject.kind={kind},involvedObject.name={name}"
-        return self.control_plane.api.items(path, fieldSelector=chosen)
 
     def watched(self) -> "Watched":
         """Keep an eye on its pods."""

@@ -37,7 +37,7 @@ FULL: Values = {
     "scalableKinds": [{"apiGroup": "", "resource": "replicationcontrollers"}],
 }
 NARROW: Values = {"config": {"namespaces": [SHOP]}, "rotation": {"evict": True}}
-RELEASES = {"plain": PLAIN, "full": FULL, "narrow": NARROW, "running": PLAIN}
+RELEASES = {"plain": PLAIN, "full": FULL, "narrow": NARROW, "running": PLAIN, "confined": NARROW}
 
 
 @pytest.fixture(scope="module")
@@ -149,19 +149,24 @@ def test_no_right_is_given_that_is_not_used(full: Release, helm: Helm) -> None:
     assert rights_used(full.audit, full.namespace, full.account) == given
 
 
+@pytest.mark.parametrize("name", ["running", "confined"])
 def test_the_operator_itself_runs_under_the_charts_roles(
-    releases: Callable[[str], Release], helm: Helm, start_prometheus: StartPrometheus, tmp_path: Path
+    releases: Callable[[str], Release],
+    helm: Helm,
+    start_prometheus: StartPrometheus,
+    tmp_path: Path,
+    name: str,
 ) -> None:
-    """Ready, a status written, a graceful end; and the API server has refused it nothing."""
-    running = releases("running")
-    make_policy(running.plane, "asked")
-    objects = helm.template(running.namespace, PLAIN, release="running")
+    """Everywhere or in the shop only: a status, a graceful end; and the API server refused it nothing."""
+    running = releases(name)
+    make_policy(running.plane, name)
+    objects = helm.template(running.namespace, RELEASES[name], release=name)
     config = tmp_path / "config.yaml"
     config.write_text(next(o for o in objects if o["kind"] == "ConfigMap")["data"]["config.yaml"])
     address = f"127.0.0.1:{free_port()}"
     flags = {
         "config": config,
-        "kubeconfig": running.plane.kubeconfig_for("running", {"token": running.token}),
+        "kubeconfig": running.plane.kubeconfig_for(name, {"token": running.token}),
         "http-address": address,
         "metrics-from": "prometheus",
         "prometheus-url": start_prometheus().url,
@@ -175,13 +180,15 @@ def test_the_operator_itself_runs_under_the_charts_roles(
         try:
             wait_until(lambda: is_answering(f"http://{address}/readyz") or process.poll(), "readiness", 60)
             assert process.poll() is None, log.read_text()
-            wait_until(lambda: "conditions" in _status(running, "asked"), "the status of the policy", 30)
+            wait_until(lambda: "conditions" in _status(running, name), "the status of the policy", 30)
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 0, log.read_text()
         finally:
             process.kill()
     given = rights_given(objects, running.account)
-    assert rights_used(running.audit, running.namespace, running.account) <= given
+    used = rights_used(running.audit, running.namespace, running.account)
+    assert used <= given
+    assert ("list", "equipoise.dev", "ledgers") in used
     assert rights_used(running.audit, running.namespace, running.account, "forbid") == set(), log.read_text()
 
 

@@ -4,6 +4,7 @@ import json
 import math
 import time
 from contextlib import closing
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ END = 1_789_603_200
 """A multiple of a week, long ago: all of it is in blocks."""
 HOURS = 30
 START = END - HOURS * 3600
+MINUTELY = replace(MEMORY, name="minutely", step_seconds=None)
 ODD = ["NaN", "+Inf", "-Inf", "-0.0", "0", "1e-320", "1.7976931348623157e308", "3", "3", "3", "0.1"]
 
 Bits = dict[str, list[tuple[int, int]]]
@@ -201,7 +203,7 @@ def test_blocks_that_overlap_are_read_in_order(offered: Offered, tmp_path: Path)
         server.stop()
 
 
-def _containers(until: int) -> str:
+def containers(until: int) -> str:
     """Tell a day of six containers, two of them scraped twice, one restarted, with jitter and a hole."""
     chance = np.random.default_rng(3)
     parts = {"container_cpu_usage_seconds": "counter", "container_memory_working_set_bytes": "gauge"}
@@ -226,17 +228,17 @@ def _containers(until: int) -> str:
 
 def test_every_way_gives_the_same_history(start_prometheus: StartPrometheus) -> None:
     """Chunks that we reduce and PromQL that the server reduces, number for number."""
-    server = start_prometheus(backfill=_containers(END))
+    server = start_prometheus(backfill=containers(END))
     found: dict[tuple[str, str], dict[Any, Any]] = {}
     with closing(Client(Direct(Settings(server.url)))) as client:
         for source in (Source.REMOTE_READ, Source.PROMQL):
             history = PrometheusHistory(client, source=source)
-            for one in history.read((CPU, MEMORY), END - 80_000, END - 60, 60):
+            for one in history.read((CPU, MINUTELY, MEMORY), END - 80_000, END - 60, 60):
                 keys = zip(one.namespaces, one.pods, one.containers, strict=True)
                 found[one.measure, source] = dict(zip(keys, one.values, strict=True))
                 assert one.warnings == ()
-                assert one.window_seconds == 150
-    for measure in ("cpu", "memory"):
+                assert one.window_seconds == (3630 if one.measure == "memory" else 150)
+    for measure in ("cpu", "minutely", "memory"):
         ours, theirs = found[measure, Source.REMOTE_READ], found[measure, Source.PROMQL]
         assert ours.keys() == theirs.keys()
         assert len(ours) == 6
@@ -245,7 +247,9 @@ def test_every_way_gives_the_same_history(start_prometheus: StartPrometheus) -> 
             exact = values if key[1] != "pod-4" else values.round(9)
             expected = theirs[key] if key[1] != "pod-4" else theirs[key].round(9)
             np.testing.assert_array_equal(exact, expected, err_msg=f"{measure} of {key}")
-            assert np.isnan(values).any() == (key[1] == "pod-5")
+            assert np.isnan(values).any() == (key[1] == "pod-5" and measure != "memory")
+        highest = [np.nanmax(found["minutely", Source.PROMQL][key]) for key in ours]
+        assert measure != "memory" or [np.nanmax(values) for values in ours.values()] == highest
 
 
 def test_what_is_scraped_and_was_marked_stale_is_read_as_promql_reads_it(

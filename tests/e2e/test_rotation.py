@@ -79,7 +79,7 @@ def test_the_operator_rotates_in_waves_until_no_pod_is_hot(scene: Scene, operate
     assert status["predictedImprovementPercent"] == PREDICTED_PERCENT
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", status["rotatedAt"])
     assert status["lastDecision"]["reason"] == "NoHotPods"
-    assert scene.verdict()["ending"] == "Balanced"
+    assert scene.verdict()["ending"] == "NothingLeft"
     assert scene.verdict()["waves"] == 2
     assert operator.metric("rebalancer_evictions_total", result="Accepted", **place) == 2
     assert operator.metric("rebalancer_evictions_total", **place) == 2
@@ -122,7 +122,7 @@ def test_apply_rotates_in_waves_and_says_each(scene: Scene) -> None:
         for number, letter in ((1, "A"), (2, "B"))
     ]
     assert "the hottest pod fell by" in said.splitlines()[-1]
-    assert scene.verdict()["ending"] == "Balanced"
+    assert scene.verdict()["ending"] == "NothingLeft"
     _assert_told(scene)
 
 
@@ -246,6 +246,15 @@ def _bare_pod(namespace: str) -> dict[str, Any]:
     }
 
 
+def _assert_command_holds(scene: Scene, reason: str, says: str) -> None:
+    done = scene.run("apply", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    (decision,) = json.loads(done.stdout)["decisions"]
+    assert decision["reason"] == reason
+    assert says in decision["sentence"]
+    assert (decision["actions"], decision["outcomes"]) == ([], [])
+
+
 def _assert_held(scene: Scene, operate: Operate, reason: str, says: str, **changes: Any) -> None:
     """The operator looks four times and more, and then the command: both say this, and nothing goes."""
     before = scene.uids()
@@ -264,12 +273,7 @@ def _assert_held(scene: Scene, operate: Operate, reason: str, says: str, **chang
         assert status["reason"] == reason
         assert says in status["sentence"]
         if not changes:
-            done = scene.run("apply", "-o", "json")
-            assert done.returncode == 0, done.stderr
-            (decision,) = json.loads(done.stdout)["decisions"]
-            assert decision["reason"] == reason
-            assert says in decision["sentence"]
-            assert (decision["actions"], decision["outcomes"]) == ([], [])
+            _assert_command_holds(scene, reason, says)
     assert watched.evicted == []
     assert scene.uids() == before
 
@@ -305,6 +309,8 @@ def test_four_pods_under_a_budget_of_one_are_one_now_and_three_waiting(
             assert [held["pod"] for held in decision["held"]] == scene.names("BFE")
             assert {held["reason"] for held in decision["held"]} == {"PdbBlocked"}
             assert (unasked in done.stderr) is not may_evict, done.stderr
+        shown = scene.run("plan", kubeconfig=config, settings=settings).stdout
+        assert "1 decided, 1 pod to evict now, 3 held. Nothing was changed." in shown
     assert watched.evicted == []
     assert scene.uids() == before
     assert scene.ledger()["entries"] == []
@@ -370,11 +376,14 @@ def test_outside_its_window_nothing_goes(stills: Stills, operate: Operate) -> No
     _assert_held(stills.web, operate, "HeldByWindow", "window", windows=[window])
 
 
-def test_a_pause_beforehand_holds(stills: Stills, operate: Operate) -> None:
-    """By the command, for the operator and for whoever runs `apply`."""
-    where = ("-n", stills.web.namespace, "--kubeconfig", str(stills.web.control_plane.kubeconfig))
+def test_apply_is_held_by_a_pause(stills: Stills) -> None:
+    """A pause is for people's commands too."""
+    scene = stills.web
+    where = ("-n", scene.namespace, "--kubeconfig", str(scene.control_plane.kubeconfig))
+    before = scene.uids()
     assert equipoise("pause", *where, "--reason", "audit").returncode == 0
     try:
-        _assert_held(stills.web, operate, "HeldByPause", "audit")
+        _assert_command_holds(scene, "HeldByPause", "audit")
     finally:
         assert equipoise("resume", *where).returncode == 0
+    assert scene.uids() == before

@@ -116,6 +116,6 @@ def test_a_lost_answer_of_the_store_leaves_an_intent_that_time_settles() -> None
 def test_no_event_is_told_twice() -> None:
     """A rotation's end and a changed reason at once are one event."""
     run = run_in(six_pods(1), POLICY)
-    _go(run, 120)
+    _go(run, 240)
     events = [(event.at, event.about, event.reason, event.sentence) for event in run.world.actuator.events]
     assert len(events) == len(set(events))

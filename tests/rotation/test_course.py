@@ -40,9 +40,9 @@ def _hot(cores: float) -> list[PodLoad]:
 
 
 ENDINGS: dict[str, tuple[Ending, Any, dict[str, Any], Any]] = {
-    "nobody is hot": (Ending.BALANCED, live(*_calm(0.72)), {}, 40.0),
+    "nobody is hot": (Ending.NOTHING_LEFT, live(*_calm(0.72)), {}, 40.0),
     "one is hot, and not worth it": (
-        Ending.BALANCED,
+        Ending.NOTHING_LEFT,
         live(*[pod(name, 1.06) for name in "ab"], *[pod(name, 0.9) for name in "cdef"]),
         {},
         pytest.approx(11.667, abs=1e-3),
@@ -275,7 +275,7 @@ def test_a_plan_counts_what_guards_held_back_of_it() -> None:
     ("verdict", "sentence"),
     [
         (
-            Verdict(Ending.BALANCED, 0, 0, 1, 1, 34.78, 31.0),
+            Verdict(Ending.NOTHING_LEFT, 0, 0, 1, 1, 34.78, 31.0),
             (
                 "The rotation of 1 pod in 1 wave is over, since nothing is left to rotate: the hottest pod "
                 "fell by 31.0 %, 34.8 % was predicted."

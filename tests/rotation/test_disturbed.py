@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from equipoise.model.errors import WorldFailed
-from equipoise.model.ledger import Ledger
+from equipoise.model.ledger import EntryState, Ledger
 from equipoise.model.reason import Code
 from equipoise.model.references import WorkloadRef
 from equipoise.ports import CycleReport, PolicyObject, Stored
@@ -17,6 +17,7 @@ from equipoise.sim.scenes import SIX_LOADS, six_pods
 from equipoise.sim.sharing import Partitions
 from equipoise.sim.world import World
 from tests.rotation.tenants import ENFORCE, FrozenPods, Pauses, Policies, loop_in
+from tests.rotation.worlds import ledger_entry
 
 ALL: dict[str, Any] = {"selector": {}, "mode": "Enforce"}
 
@@ -80,6 +81,19 @@ def test_a_pod_that_is_missing_is_disturbed() -> None:
     (workload,) = world.cluster.workloads("shop")
     looked = Seen(world.now, {workload.ref: seen.pods()}, {}, (), {}, {}, (), (), set())
     assert looked.disturbed(workload, Ledger()) == 1
+
+
+def test_a_pod_in_the_ledger_is_disturbed_however_well_it_looks() -> None:
+    """Meant to go or gone, and still in sight; what surely did not happen is not counted."""
+    world = _workloads("web")
+    (workload,) = world.cluster.workloads("shop")
+    pods = world.cluster.pods("shop")
+    looked = Seen(world.now, {workload.ref: pods}, {}, (), {}, {}, (), (), set())
+    counts = []
+    for state in EntryState:
+        entry = ledger_entry(0, world.now, uid=pods[0].uid, state=state)
+        counts.append((state, looked.disturbed(workload, Ledger(1, (entry,)))))
+    assert counts == [(EntryState.INTENT, 1), (EntryState.DONE, 1), (EntryState.FAILED, 0)]
 
 
 def test_a_pause_holds_what_is_left_of_a_wave() -> None:

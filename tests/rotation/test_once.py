@@ -257,12 +257,25 @@ def test_an_eviction_whose_answer_is_lost_counts_and_is_verified() -> None:
     assert {entry.state.value for entry in run.ledger.entries} == {"Done"}
 
 
-def test_a_command_that_slept_between_look_and_deed_does_nothing() -> None:
-    """Twenty seconds after its look its turn is over."""
+def test_slow_metrics_do_not_end_a_commands_turn() -> None:
+    """The turn at a workload begins after all was seen."""
     scene = six_pods(1)
     scene.world.faults.add(FaultKind.METRICS_LATE, seconds=60, value=25.0)
     rotating, _ = _alone(scene)
+    (done,) = rotating.run(7200)
+    assert done.outcomes[0].result == "Accepted"
+
+
+def test_a_command_that_slept_between_intent_and_deed_does_nothing() -> None:
+    """Twenty seconds after it began with a workload its turn is over."""
+    scene = six_pods(1)
+    rotating, _ = _alone(scene)
+
+    def sleep(step: str) -> None:
+        if step == "intent":
+            scene.world.advance(25)
+
+    rotating.loop.passed = sleep
     (done,) = rotating.run(3600)
-    assert done.outcomes == []
-    assert done.decision.reason.code is Code.HELD_BY_LEADER
+    assert [outcome.result for outcome in done.outcomes] == ["Fenced"]
     assert run_in(scene).evictions == []

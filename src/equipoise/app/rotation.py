@@ -6,6 +6,7 @@ import typer
 
 from equipoise.app import options
 from equipoise.app.output import Format, print_plan, warn
+from equipoise.app.rotation_simulate import simulate
 from equipoise.model.errors import BadInput
 
 if TYPE_CHECKING:
@@ -124,6 +125,9 @@ def apply(
         _write(journal, diary.records)
     _warn_if_nothing(done)
     print_done("rotation", [each.decision for each in done], [each.outcomes for each in done], output)
+
+
+app.command()(simulate)
 
 
 def _span(option: str, text: str) -> float:

@@ -74,7 +74,7 @@ class Fence:
             settled = self._settle(key, entry.id, EntryState.FAILED, stored)
             return Passed(Outcome(action, "Outdated", outdated), settled)
         if self.leadership.epoch() != entry.epoch:
-            return Passed(Outcome(action, "Fenced", "the lease was lost after the intent"))
+            return Passed(Outcome(action, "Fenced", "our turn was over after the intent"))
         answer = self.actuator.evict(PodRef(action.namespace, action.pod, action.uid))
         self.passed("deed")
         settled = self._settle(key, entry.id, _STATES[answer.result], stored)

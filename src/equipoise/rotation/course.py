@@ -31,7 +31,7 @@ DOUBLINGS_MAX = 5
 """After these the wait is at its longest, however many more failures there are."""
 
 
-MEASURED = frozenset({Ending.BALANCED, Ending.USED_UP, Ending.WORSE})
+MEASURED = frozenset({Ending.NOTHING_LEFT, Ending.USED_UP, Ending.WORSE})
 """Endings that say what the rotation brought."""
 
 
@@ -69,7 +69,7 @@ def proceed(
     if now > course.hottest_cores * WORSE_RATIO:
         return _ended(policy, seen, memory, course, Ending.WORSE)
     if not proposed.actions:
-        return _ended(policy, seen, memory, course, Ending.BALANCED)
+        return _ended(policy, seen, memory, course, Ending.NOTHING_LEFT)
     if course.evicted >= course.planned:
         return _ended(policy, seen, memory, course, Ending.USED_UP)
     return Progress(memory, room=course.planned - course.evicted)
@@ -121,7 +121,7 @@ def _judged(policy: RotationPolicy, memory: RotationMemory, verdict: Verdict) ->
 
 
 _ENDINGS = {
-    Ending.BALANCED: "nothing is left to rotate",
+    Ending.NOTHING_LEFT: "nothing is left to rotate",
     Ending.USED_UP: "all that were planned have gone",
     Ending.WORSE: "the hottest pod is hotter than before",
     Ending.INTERRUPTED: "a rollout or the autoscaler came between, so nothing can be compared",

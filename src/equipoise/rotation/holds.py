@@ -134,5 +134,8 @@ def _is_scaling(hpa: HpaSeen) -> bool:
 
 
 def hottest(pods: tuple[PodLoad, ...]) -> float | None:
-    """Give the usage of the busiest ready pod, however young it is."""
-    return max((pod.cpu_cores for pod in pods if pod.is_ready and pod.cpu_cores is not None), default=None)
+    """Give the usage of the busiest ready pod, however young it is; one that may never go does not count."""
+    return max(
+        (pod.cpu_cores for pod in pods if pod.is_ready and pod.cpu_cores is not None and not pod.protection),
+        default=None,
+    )

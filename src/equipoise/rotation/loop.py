@@ -72,6 +72,8 @@ class Turned(NamedTuple):
     outcomes: Sequence[Outcome]
     told: Reason | None = None
     """What the workload was told already: how its rotation ended."""
+    at: float = 0.0
+    """When it was looked at."""
 
 
 @dataclass(slots=True)
@@ -104,22 +106,37 @@ class RotationLoop:
     passed: Callable[[str], object] = field(default=str)
     name: str = BALANCER
     _streaks: dict[WorkloadRef, dict[str, int]] = field(default_factory=dict)
+    _last: dict[WorkloadRef, "Turned"] = field(default_factory=dict)
 
     def cycle(self, at: float) -> CycleReport:
         """Do one turn. Whoever does not lead does nothing, not even looks."""
         if self.leadership.epoch() is None:
             self._streaks.clear()
+            self._last.clear()
             return CycleReport((), ())
         policies = self.policies.policies()
         assigned, refused = assign(policies, self.cluster.workloads())
-        turned, seen = self.look(assigned, at)
-        unsaid = self._say(policies, refused, turned, at)
+        carried = [self._last[item.workload.ref] for item in assigned if not self._is_due(item, at)]
+        turned, seen = self.look([item for item in assigned if self._is_due(item, at)], at)
+        self._last = {turn.item.workload.ref: turn for turn in carried}
+        self._last |= {turn.item.workload.ref: turn._replace(outcomes=(), at=at) for turn in turned}
+        self._streaks = {ref: self._streaks[ref] for ref in self._last.keys() & self._streaks.keys()}
+        unsaid = self._say(policies, refused, [*turned, *carried], at)
         return CycleReport(
             [turn.decision for turn in turned],
             [outcome for turn in turned for outcome in turn.outcomes],
             [*seen.warnings, *sorted(seen.notes), *unsaid],
-            "; ".join(seen.failures),
+            carried=[turn.decision for turn in carried],
+            failure="; ".join(seen.failures),
         )
+
+    def _is_due(self, item: Assigned, at: float) -> bool:
+        """Whether a policy's `syncPeriod` has passed, give or take half of our interval; or it is new."""
+        last = self._last.get(item.workload.ref)
+        if last is None or last.item.policy != item.policy or last.item.mode is not item.mode:
+            return True
+        period = item.policy.sync_period_seconds
+        return period <= self.interval_seconds or at - last.at >= period - self.interval_seconds / 2
 
     def look(
         self, assigned: Sequence[Assigned], at: float, namespace: str | None = None
@@ -186,12 +203,12 @@ class RotationLoop:
         """Read all ledgers at once, and give every old intent the outcome that the world shows."""
         trouble = ""
         found: Mapping[WorkloadRef, Stored] = {}
+        refs = [item.workload.ref for item in assigned]
         try:
-            found = self.store.read_all("ledger", namespace)
+            found = self.store.read_all("ledger", namespace) if refs else {}
         except WorldFailed as error:
             trouble = str(error)
             seen.notes.add(f"what was done before is unknown: {error}")
-        refs = [item.workload.ref for item in assigned]
         return {ref: _remembered(found.get(ref, Stored({})), trouble, seen, ref) for ref in refs}
 
     def _count(
@@ -201,14 +218,12 @@ class RotationLoop:
         decided: Sequence[Decision],
     ) -> None:
         """Count in how many cycles in a row each pod was hot; a workload without a hot pod has no count."""
-        streaks: dict[WorkloadRef, dict[str, int]] = {}
         for item, observation, decision in zip(assigned, observations, decided, strict=True):
             hot = set(decision.reason.numbers.get("hot", ()))
+            before = self._streaks.pop(item.workload.ref, {})
             if hot:
                 uids = [pod.uid for pod in observation.pods if pod.name in hot]
-                ref = item.workload.ref
-                streaks[ref] = count_streaks(self._streaks.get(ref, {}), uids)
-        self._streaks = streaks
+                self._streaks[item.workload.ref] = count_streaks(before, uids)
 
     def _turn(
         self,

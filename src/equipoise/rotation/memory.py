@@ -20,8 +20,8 @@ BALANCER = "rotation"
 class Ending(StrEnum):
     """How a rotation ended."""
 
-    BALANCED = "Balanced"
-    """No pod is hot any more, or none that is worth it."""
+    NOTHING_LEFT = "NothingLeft"
+    """No pod that may go is hot any more, or none that is worth it."""
     USED_UP = "UsedUp"
     """As many pods went as were planned, and some are hot still."""
     WORSE = "Worse"

@@ -105,6 +105,7 @@ def loop_by_hand(
         new_id=hands.new_id,
         namespaces_protected=hands.namespaces_protected,
         is_acting=is_acting,
+        beat=guest.look,
         asks_server=not is_acting and hands.actuator is not None,
         is_debounced=False,
     )

@@ -9,7 +9,7 @@ from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from equipoise.model.crd.fields import Count, Moment, Number, Part, Span, Whole, rule, rules
+from equipoise.model.crd.fields import Count, Memory, Moment, Number, Part, Span, Whole, rule, rules
 from equipoise.model.crd.kind import Column, Kind
 from equipoise.model.crd.status import ENTRIES_MAX, Conditions, LastDecision, WorkloadDecision
 from equipoise.model.crd.targets import LabelSelector, Mode, WorkloadTarget
@@ -102,6 +102,11 @@ class RotationPolicy(Part):
     includes_stateful_sets: bool = Field(
         False, alias="includeStatefulSets", description="Whether StatefulSets may be rotated too."
     )
+    sync_period_seconds: Annotated[float, Span(1)] = Field(
+        30,
+        alias="syncPeriod",
+        description="How long at least between two looks; the operator's own interval is the shortest.",
+    )
     includes_local_storage: bool = Field(
         False,
         alias="includeLocalStorage",
@@ -182,6 +187,7 @@ class RotationPolicyStatus(Part):
         None, alias="realisedImprovementPercent", description="What came of it."
     )
     rotated_at: Moment | None = Field(None, alias="rotatedAt", description="When a pod was last rotated.")
+    memory: Memory = Field({}, description="Empty: what is remembered is in the workload's Ledger.")
 
 
 ROTATION_POLICY = Kind(

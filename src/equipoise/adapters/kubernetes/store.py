@@ -16,7 +16,7 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -73,12 +73,17 @@ class LedgerStore:
         client: Client,
         *,
         uid_of: Callable[[WorkloadRef], str | None] = lambda _: None,
+        namespaces: Sequence[str] = (),
         bytes_max: int = DATA_BYTES_MAX,
         token: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
-        """Take a session; `uid_of` names the owner with which a ledger is to vanish, where it is known."""
+        """Take a session; `uid_of` names the owner with which a ledger is to vanish, where it is known.
+
+        With `namespaces`, all means all of these: the rights may go no further.
+        """
         self._client = client
         self._uid_of = uid_of
+        self._namespaces = tuple(namespaces)
         self._bytes_max = bytes_max
         self._token = token
         self._uids: dict[WorkloadRef, str] = {}
@@ -91,14 +96,22 @@ class LedgerStore:
         return Stored({}) if found is None else Stored(found.data, found.metadata.resourceVersion)
 
     def read_all(self, room: str, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
-        """Read every entry in one paged list; what an entry holds is for its reader to judge.
+        """Read every entry in one paged list per place; what an entry holds is for its reader to judge.
 
         An object that does not say whose ledger it is, or that `read` would not find, is nobody's memory and
         is left out. That is safe: to write over it without its version is a conflict.
         """
         _check_room(room)
-        path = path_of(GROUP, VERSION, PLURAL, namespace)
         warnings = Warnings()
+        found: dict[WorkloadRef, RawLedger] = {}
+        for place in self._namespaces if namespace is None and self._namespaces else (namespace,):
+            found |= self._list(place, warnings)
+        self._learn_owners(found, namespace)
+        self.warnings = warnings.sentences()
+        return {ref: Stored(each.data, each.metadata.resourceVersion) for ref, each in found.items()}
+
+    def _list(self, namespace: str | None, warnings: Warnings) -> dict[WorkloadRef, RawLedger]:
+        path = path_of(GROUP, VERSION, PLURAL, namespace)
         found: dict[WorkloadRef, RawLedger] = {}
         for ledger in list_items(self._client, path, RawLedger, lambda name: warnings.add(_UNREADABLE, name)):
             workload = _workload_of(ledger)
@@ -106,9 +119,7 @@ class LedgerStore:
                 warnings.add(_UNREADABLE, f"{ledger.metadata.namespace}/{ledger.metadata.name}")
             else:
                 found[workload] = ledger
-        self._learn_owners(found, namespace)
-        self.warnings = warnings.sentences()
-        return {ref: Stored(each.data, each.metadata.resourceVersion) for ref, each in found.items()}
+        return found
 
     def _learn_owners(self, found: Mapping[WorkloadRef, RawLedger], namespace: str | None) -> None:
         """Remember who owns what, so that a later write does not take it away from its owner."""

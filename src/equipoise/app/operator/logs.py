@@ -113,6 +113,7 @@ class DecisionLines:
         """Tell one cycle's decisions and warnings; forget subjects that have gone."""
         with self._lock:
             before, self._reasons = self._reasons, {}
+            self._reasons |= {each.subject: each.reason.code.value for each in report.carried}
             for decision in report.decisions:
                 code = decision.reason.code.value
                 self._reasons[decision.subject] = code

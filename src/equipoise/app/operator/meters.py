@@ -74,7 +74,7 @@ class Meters:
         self._seconds.labels(balancer).observe(took_seconds)
         if not report.failure:
             self._succeeded.labels(balancer).set(at)
-        self._subjects.labels(balancer).set(len(report.decisions))
+        self._subjects.labels(balancer).set(len(report.decisions) + len(report.carried))
         if balancer == "rotation":
             self._rotation.take(report)
 

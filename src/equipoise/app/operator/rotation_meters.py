@@ -57,7 +57,7 @@ class RotationMeters:
     def take(self, report: CycleReport) -> None:
         """Show a whole cycle; a number that is missing is no series, never a zero."""
         whose = {action.uid: _workload(each) for each in report.decisions for action in each.actions}
-        seen: set[Workload] = set()
+        seen: set[Workload] = {_workload(decision) for decision in report.carried}
         for decision in report.decisions:
             workload = _workload(decision)
             seen.add(workload)

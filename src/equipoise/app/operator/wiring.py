@@ -69,7 +69,7 @@ def make_shell(
         ),
         actuator=KubernetesActuator(client, instance=election.identity),
         leadership=Turnstile(election, stopping),
-        store=LedgerStore(client, uid_of=partial(_uid, cluster)),
+        store=LedgerStore(client, uid_of=partial(_uid, cluster), namespaces=settings.namespaces),
         pauses=pauses,
         journal=journal,
         record_ids=RecordIds(secrets.randbits(CHANCE_BITS)),
