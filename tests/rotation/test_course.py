@@ -49,9 +49,8 @@ ENDINGS: dict[str, tuple[Ending, Any, dict[str, Any], Any]] = {
     ),
     "all have gone": (Ending.USED_UP, live(*seed_pods()), {"evicted": 4}, 0.0),
     "more have gone than were planned": (Ending.USED_UP, live(*seed_pods()), {"evicted": 5}, 0.0),
-    "hotter than before": (Ending.WORSE, live(*_hot(1.27)), {}, pytest.approx(-5.8333, abs=1e-3)),
     "hotter, and all have gone": (
-        Ending.WORSE,
+        Ending.USED_UP,
         live(*_hot(1.27)),
         {"evicted": 4},
         pytest.approx(-5.8333, abs=1e-3),
@@ -111,7 +110,7 @@ def test_a_rotation_ends_as_what_is_seen_says(name: str) -> None:
 
 GOES_ON: dict[str, tuple[Any, dict[str, Any]]] = {
     "still hot": (live(*seed_pods()), {}),
-    "5 % hotter is no worse": (live(*_hot(1.26)), {}),
+    "hotter than before": (live(*_hot(1.27)), {}),
     "the autoscaler scaled before it began": (live(*seed_pods(), hpa={"scaled_seconds": 1000.0}), {}),
     "an hour since the last wave": (live(*seed_pods()), {"wave_at": NOW - 3600}),
     "a window since the last wave": (live(*seed_pods()), {"wave_at": NOW - 300}),
@@ -282,9 +281,9 @@ def test_a_plan_counts_what_guards_held_back_of_it() -> None:
             ),
         ),
         (
-            Verdict(Ending.WORSE, 0, 0, 2, 3, 20.0, -7.25),
+            Verdict(Ending.USED_UP, 0, 0, 2, 3, 20.0, -7.25),
             (
-                "The rotation of 3 pods in 2 waves is over, since the hottest pod is hotter than before: the "
+                "The rotation of 3 pods in 2 waves is over, since all that were planned have gone: the "
                 "hottest pod rose by 7.2 %, 20.0 % was predicted."
             ),
         ),

@@ -50,9 +50,11 @@ def clear(wanted: Sequence[Pod], budgets: Iterable[Pdb]) -> Cleared:
     A pod under several budgets is held, since the server refuses it; so is one whose budget is not current,
     which counts as none allowed. A pod under no budget may go. One that waits takes nothing from the next.
     """
+    places = {pod.namespace for pod in wanted}
     by_namespace: dict[str, list[Pdb]] = defaultdict(list)
     for budget in budgets:
-        by_namespace[budget.namespace].append(budget)
+        if budget.namespace in places:
+            by_namespace[budget.namespace].append(budget)
     left: dict[tuple[str, str], int] = {}
     may_go: list[Pod] = []
     waiting: list[Waiting] = []

@@ -34,7 +34,18 @@ class MovePod(
     uid: str = ""
 
 
-Action = EvictPod | MovePod
+class SetResources(msgspec.Struct, frozen=True, tag_field="kind", tag="SetResources", omit_defaults=True):
+    """Give the pods of a workload these requests and limits, container by container."""
+
+    workload: str
+    containers: list[dict[str, Any]]
+    namespace: str = ""
+    pod: str = ""
+    """One of its pods; by default all."""
+    uid: str = ""
+
+
+Action = EvictPod | MovePod | SetResources
 """One change, told apart by its kind. It grows as the balancers bring theirs."""
 
 
@@ -131,8 +142,11 @@ class Record(msgspec.Struct, frozen=True):
         return msgspec.json.decode(line, type=cls)
 
 
-def hash_inputs(policy: Mapping[str, Any], observation: Mapping[str, Any], memory: Mapping[str, Any]) -> str:
-    """Give the SHA-256 of the inputs' canonical JSON: the same inputs, the same hash."""
+def hash_inputs(policy: Mapping[str, Any], observation: object, memory: Mapping[str, Any]) -> str:
+    """Give the SHA-256 of the inputs' canonical JSON: the same inputs, the same hash.
+
+    An observation hashes to the same as it is and as it comes back from JSON.
+    """
     return hashlib.sha256(msgspec.json.encode([policy, observation, memory], order="sorted")).hexdigest()
 
 

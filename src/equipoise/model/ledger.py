@@ -82,7 +82,7 @@ class Ledger(msgspec.Struct, frozen=True):
         return data
 
     def with_intent(self, entry: Entry, memory: Mapping[str, Any] | None = None) -> "Ledger":
-        """Add an intent, and what its balancer remembers from now on; refuse when a newer leader has been here.
+        """Add an intent, and what its balancer remembers from now on; refuse when a newer leader was here.
 
         Whoever needs no Lease (epoch 0: a person's command) is kept apart by the compare-and-swap alone.
         """

@@ -51,10 +51,11 @@ def assign(
         wanted = [each for each in by_namespace.get(policy.ref.namespace, ()) if _is_wanted(spec, each)]
         if not wanted:
             refused[policy.ref] = _nothing_there(spec)
+        settings = spec.settings
         for workload in wanted:
             holder = assigned.get(workload.ref)
             if holder is None:
-                assigned[workload.ref] = Assigned(policy.ref, spec.settings, spec.mode, workload)
+                assigned[workload.ref] = Assigned(policy.ref, settings, spec.mode, workload)
             else:
                 sentence = f"{workload.ref} is looked after by policy {holder.source.name} already"
                 refused[policy.ref] = Refusal("Conflict", sentence)

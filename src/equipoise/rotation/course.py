@@ -22,8 +22,6 @@ IDLE_MAX_SECONDS = 3600.0
 
 Four metrics windows where those are longer.
 """
-WORSE_RATIO = 1.05
-"""More than usage wavers by itself: the hottest pod is worse off than before."""
 FAILURES_MAX = 3
 BACKOFF_FIRST_SECONDS = 3600.0
 BACKOFF_MAX_SECONDS = 86_400.0
@@ -31,7 +29,7 @@ DOUBLINGS_MAX = 5
 """After these the wait is at its longest, however many more failures there are."""
 
 
-MEASURED = frozenset({Ending.NOTHING_LEFT, Ending.USED_UP, Ending.WORSE})
+MEASURED = frozenset({Ending.NOTHING_LEFT, Ending.USED_UP})
 """Endings that say what the rotation brought."""
 
 
@@ -66,8 +64,6 @@ def proceed(
         if waited > max(WHOLE_MAX_SECONDS, 2 * window):
             return _ended(policy, seen, memory, course, Ending.TIMED_OUT)
         return Progress(memory, waiting)
-    if now > course.hottest_cores * WORSE_RATIO:
-        return _ended(policy, seen, memory, course, Ending.WORSE)
     if not proposed.actions:
         return _ended(policy, seen, memory, course, Ending.NOTHING_LEFT)
     if course.evicted >= course.planned:
@@ -123,7 +119,6 @@ def _judged(policy: RotationPolicy, memory: RotationMemory, verdict: Verdict) ->
 _ENDINGS = {
     Ending.NOTHING_LEFT: "nothing is left to rotate",
     Ending.USED_UP: "all that were planned have gone",
-    Ending.WORSE: "the hottest pod is hotter than before",
     Ending.INTERRUPTED: "a rollout or the autoscaler came between, so nothing can be compared",
     Ending.LEFT_OPEN: "nobody went on with it for too long",
     Ending.TIMED_OUT: "the workload did not become whole and measured in time",

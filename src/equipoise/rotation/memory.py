@@ -24,8 +24,6 @@ class Ending(StrEnum):
     """No pod that may go is hot any more, or none that is worth it."""
     USED_UP = "UsedUp"
     """As many pods went as were planned, and some are hot still."""
-    WORSE = "Worse"
-    """The hottest pod is hotter than before it began."""
     INTERRUPTED = "Interrupted"
     """A rollout or the autoscaler changed the workload meanwhile, so before and after cannot be compared."""
     LEFT_OPEN = "LeftOpen"

@@ -1,6 +1,7 @@
 """A rotation's decision as a record, and from a record the decision anew."""
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -38,9 +39,7 @@ def record(
     outcomes: tuple[Outcome, ...] = (),
 ) -> Record:
     """Write down everything that went into a decision, and what came of it."""
-    # Not pydantic's own JSON: it would print spans of time as text, to the millisecond.
-    asked = _as_json(policy.model_dump(by_alias=True))
-    seen, known = _as_json(observation), _as_json(memory)
+    asked, seen, known = _asked(policy), _as_json(observation), _as_json(memory)
     return Record(
         id=record_id,
         balancer=BALANCER,
@@ -50,9 +49,16 @@ def record(
         memory=known,
         decision=decision,
         outcomes=outcomes,
-        inputs_hash=hash_inputs(asked, seen, known),
+        inputs_hash=hash_inputs(asked, observation, known),
         version=__version__,
     )
+
+
+@lru_cache(maxsize=256)
+def _asked(policy: RotationPolicy) -> dict[str, Any]:
+    """Give a policy as JSON; one policy decides for many workloads, again and again."""
+    # Not pydantic's own JSON: it would print spans of time as text, to the millisecond.
+    return _as_json(policy.model_dump(by_alias=True))
 
 
 def _as_json(value: object) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""Histories of a cluster's size: what a rolling update, a flapping node or an autoscaler makes of it. Seeded."""
+"""Histories of a cluster's size: what updates, flapping nodes and autoscalers make of it. Seeded."""
 
 import random
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 
 from equipoise.model.quantity import NANO
 
@@ -111,13 +112,14 @@ WALKS: Mapping[str, Walk] = {
 
 
 def generate(name: str, cluster: Cluster, seed: int) -> History:
-    """Give one history; the same seed gives the same one."""
+    """Give one history; the same seed gives the same one.
+
+    It begins up to a tenth above or below the cluster's size: what is round in one is not in the next.
+    """
     chance = random.Random(f"{name}/{seed}")  # noqa: S311 - a simulation
-    walk = WALKS[name](cluster, chance)
+    spread = cluster.nodes // 10
+    begun = replace(cluster, nodes=cluster.nodes + chance.randint(-spread, spread))
+    walk = WALKS[name](begun, chance)
     step = round(cluster.interval_seconds * 1000)
-    sizes = {nodes: cluster.sized(nodes) for nodes in range(1)}
-    inputs = []
-    for _ in range(cluster.looks):
-        nodes = next(walk)
-        inputs.append(sizes.setdefault(nodes, cluster.sized(nodes)))
-    return History([number * step for number in range(cluster.looks)], list(inputs))
+    sizes = [cluster.sized(nodes) for nodes in islice(walk, cluster.looks)]
+    return History([number * step for number in range(cluster.looks)], list(sizes))

@@ -22,7 +22,7 @@ from equipoise.sim.cluster_sizes import History
 NONE, AS_WRITTEN = "none", "as written"
 DELAY_SECONDS = 300
 PARTS = 20
-"""A default distance of segments or levels is a twentieth of the cluster, and so a default shift two."""
+"""A default segment is a twentieth of the cluster; a default shift, and a default level, two."""
 
 Document = dict[str, Any]
 
@@ -95,7 +95,9 @@ def strategies(policy: ScalingPolicySpec, start: Inputs) -> list[Strategy]:
         Strategy(name, settings, _asked(bare | {"smoothing": smoothing}))
         for name, (smoothing, settings) in smoothings.items()
     ]
-    return [*found, Strategy(AS_WRITTEN, "the policy itself", _remembering(Asked.of(policy)))]
+    if read_spec(bare, "strategy") != policy:
+        found.append(Strategy(AS_WRITTEN, "the policy itself", _remembering(Asked.of(policy))))
+    return found
 
 
 def run(strategy: Strategy, history: History) -> Course:
@@ -132,19 +134,22 @@ def judge(course: Course, model: list[dict[str, int]]) -> Outcome:
 
 
 def study(
-    policy: ScalingPolicySpec, histories: Iterable[History], told: Callable[[int], object] = lambda done: None
+    policy: ScalingPolicySpec,
+    start: Inputs,
+    histories: Iterable[History],
+    told: Callable[[int], object] | None = None,
 ) -> list[Summary]:
     """Run every strategy through every history, and give the means."""
-    ways: list[Strategy] = []
+    ways = strategies(policy, start)
     outcomes: dict[str, list[Outcome]] = {}
     hours = 0.0
     for done, history in enumerate(histories, 1):
-        ways = ways or strategies(policy, history.inputs[0])
         model = modelled(policy, history)
         hours += history.hours
         for way in ways:
             outcomes.setdefault(way.name, []).append(judge(run(way, history), model))
-        told(done)
+        if told is not None:
+            told(done)
     return [_summary(way, outcomes[way.name], hours) for way in ways]
 
 
@@ -248,8 +253,8 @@ def _twentieth(nanos: int) -> str:
 
 
 def _level(slot: Slot, start: Inputs) -> str:
-    """Give a readable distance of levels near a twentieth of the first value: 1, 2 or 5 of something."""
-    wanted = max(1, target(slot, start) // PARTS)
+    """Give a readable distance of levels near a tenth of the first value: 1, 2 or 5 of something."""
+    wanted = max(1, target(slot, start) * 2 // PARTS)
     power = 10 ** (len(str(wanted)) - 1)
     readable = max(size * power for size in (1, 2, 5) if size * power <= wanted)
     return slot.text(readable)
