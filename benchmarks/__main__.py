@@ -7,7 +7,19 @@ import os
 
 from rich.console import Console
 
-from benchmarks import batches, held_pods, list_pods, range_query, rotation_plan
+from benchmarks import (
+    batches,
+    forecast,
+    held_pods,
+    history,
+    list_pods,
+    range_query,
+    recommendation,
+    remote_read,
+    rotation_causes,
+    rotation_day,
+    rotation_plan,
+)
 from benchmarks import help as cold_start
 from benchmarks.machine import load, machine, today
 from benchmarks.page import write
@@ -16,7 +28,13 @@ BENCHMARKS = {
     "list_pods": list_pods.run,
     "held_pods": held_pods.run,
     "range_query": range_query.run,
+    "remote_read": remote_read.run,
+    "history": history.run,
     "rotation_plan": rotation_plan.run,
+    "rotation_causes": rotation_causes.run,
+    "rotation_day": rotation_day.run,
+    "recommendation": recommendation.run,
+    "forecast": forecast.run,
     "help": cold_start.run,
     "batches": batches.run,
 }

@@ -11,13 +11,18 @@ from equipoise.app.crds import as_yaml
 from equipoise.app.kinds import KINDS
 from equipoise.model.crd.definition import definition, schema_of
 from equipoise.model.crd.kind import Kind
+from equipoise.proportional.kind import SCALING_POLICY
 from equipoise.rotation.policy import ROTATION_POLICY
 
 ROOT = Path(__file__).parents[2]
 BEGIN, END = "<!-- generated: begin -->\n", "<!-- generated: end -->\n"
 COUNTLESS = 10**6
 """A bound from here on tells a reader nothing."""
-REFERENCES = {ROOT / "docs" / "reference" / "rotationpolicy.md": ROTATION_POLICY}
+QUANTITY_BEGINS = ("^[+-]?(", "^[+]?(")
+REFERENCES = {
+    ROOT / "docs" / "reference" / "rotationpolicy.md": ROTATION_POLICY,
+    ROOT / "docs" / "reference" / "scalingpolicy.md": SCALING_POLICY,
+}
 
 
 def outputs() -> dict[Path, str]:
@@ -67,11 +72,15 @@ def _default(part: dict[str, Any]) -> str:
 
 def _form(part: dict[str, Any]) -> str:
     if part.get("x-kubernetes-int-or-string"):
+        if part["pattern"].startswith(QUANTITY_BEGINS):
+            return "quantity, such as `20`, `250m`, `1Gi`"
         return "seconds, or a span such as `90s`, `5m`, `1h30m`"
     if "enum" in part:
         return " or ".join(f"`{value}`" for value in part["enum"])
     if part.get("format") == "date-time":
         return "time"
+    if "type" not in part:
+        return f"list of up to {part['maxItems']}, or its only item" if "items" in part else "shorthand"
     words = {"object": "mapping", "array": "list", "string": "text", "boolean": "`true` or `false`"}
     form = words.get(part["type"], str(part["type"]))
     if "maxItems" in part:

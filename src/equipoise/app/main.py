@@ -8,7 +8,20 @@ from typing import Annotated
 import typer
 
 from equipoise import __version__
-from equipoise.app import crds, demo, doctor, journal, pause, rotation, schemas, validate
+from equipoise.app import (
+    crds,
+    demo,
+    doctor,
+    journal,
+    pause,
+    pools,
+    proportional,
+    recommendation,
+    rotation,
+    schemas,
+    validate,
+)
+from equipoise.app import forecast as forecasting
 from equipoise.app.operator import command as operator
 from equipoise.model.errors import EquipoiseError
 
@@ -22,6 +35,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(rotation.app, name="rotation")
+app.add_typer(recommendation.app, name="recommendation")
+app.add_typer(proportional.app, name="proportional")
+app.add_typer(pools.app, name="pools")
+app.command("forecast")(forecasting.forecast)
 app.add_typer(journal.app, name="journal")
 app.add_typer(crds.app, name="crds")
 app.command("validate")(validate.validate)

@@ -35,10 +35,16 @@ TITLES = {
     "crds-apply": "What `equipoise crds apply -o json` prints",
     "decision": "One decision of a plan",
     "doctor": "What `equipoise doctor -o json` prints",
+    "forecast": "What `equipoise forecast -o json` prints",
+    "forecast-backtest": "What `equipoise forecast --backtest SPAN -o json` prints",
     "ledger": "A Ledger manifest",
     "plan": "What `equipoise BALANCER plan -o json` prints",
+    "proportional-plan": "What `equipoise proportional plan -o json` prints",
+    "proportional-simulation": "What `equipoise proportional simulate -o json` prints",
+    "recommendation-plan": "What `equipoise recommendation plan -o json` prints",
     "rotation-plan-file": "What `equipoise rotation plan --from FILE` reads",
     "rotationpolicy": "A RotationPolicy manifest",
+    "scalingpolicy": "A ScalingPolicy manifest",
     "validate": "What `equipoise validate -o json` prints",
 }
 """Every schema there is. The shapes are loaded when one is asked for."""

@@ -6,6 +6,7 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+from equipoise.app import shapes_proportional, shapes_recommendation
 from equipoise.app.kinds import KINDS
 from equipoise.model.crd.definition import schema_of
 from equipoise.model.crd.kind import Kind
@@ -33,7 +34,7 @@ def _list_of(shape: Shape) -> Shape:
 def _decision() -> Shape:
     code = {"type": "string", "enum": [code.value for code in Code]}
     action = _record(
-        {"kind": TEXT, "pod": TEXT, "namespace": TEXT, "uid": TEXT}, optional=("namespace", "uid")
+        {"kind": TEXT, "pod": TEXT, "namespace": TEXT, "uid": TEXT}, optional=("pod", "namespace", "uid")
     )
     held = _record({"kind": TEXT, "reason": code, "pod": TEXT}, optional=("pod",))
     return _record(
@@ -150,7 +151,12 @@ SHAPES: Mapping[str, Callable[[], Shape]] = {
     "crds-apply": _crds_apply,
     "decision": _decision,
     "doctor": _doctor,
+    "forecast": shapes_recommendation.forecast,
+    "forecast-backtest": shapes_recommendation.backtest,
     "plan": _plan,
+    "proportional-plan": shapes_proportional.plan,
+    "proportional-simulation": shapes_proportional.simulation,
+    "recommendation-plan": shapes_recommendation.advice_plan,
     "rotation-plan-file": _plan_file,
     "validate": _validate,
 } | {kind.name.lower(): (lambda kind=kind: _manifest(kind)) for kind in KINDS}

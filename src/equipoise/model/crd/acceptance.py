@@ -80,8 +80,10 @@ def _list(schema: Schema, value: list[Any], path: str) -> Iterator[Problem]:
     seen = [tuple(item.get(key) for key in keys) for item in value if keys and isinstance(item, dict)]
     if len(set(seen)) < len(seen):
         yield Problem(path, f"expected a different {', '.join(keys)} in each item")
+    # Whatever is inside of an open node is as open, unless it is described.
+    open_ = {key: schema[key] for key in ("x-kubernetes-preserve-unknown-fields",) if key in schema}
     for number, item in enumerate(value):
-        yield from refusals(schema.get("items", {}), item, f"{path}[{number}]")
+        yield from refusals(schema.get("items", open_), item, f"{path}[{number}]")
 
 
 def _text(schema: Schema, value: str, path: str) -> Iterator[Problem]:

@@ -1,0 +1,146 @@
+"""CSV to columns, block by block, with arrays instead of a loop over lines."""
+
+import csv
+import io
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from equipoise.adapters.sample_files.numbers import Bytes, Field, NotANumber, Places, moments, numbers
+from equipoise.model.errors import BadInput
+from equipoise.recommendation.samples import COLUMNS, LABELS, Names, Samples, named
+
+BLOCK_BYTES = 16 * 1024 * 1024
+SIZE_MAX_BYTES = 8 * 1024**3
+HEADER_BYTES_MAX = 4096
+_COMMA, _NEWLINE, _RETURN = ord(","), ord("\n"), ord("\r")
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+def read_csv(path: str) -> Samples:
+    """Read a file with a header of known columns; `-` is standard input."""
+    try:
+        if path == "-" and sys.stdin is None:
+            raise BadInput("-: standard input is closed")
+        with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
+            return _read(path, file)
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror or error}") from error
+
+
+def _read(path: str, file: IO[bytes]) -> Samples:
+    header = file.readline(HEADER_BYTES_MAX)
+    columns = _columns(path, header)
+    parts: list[dict[str, np.ndarray]] = []
+    names: dict[str, Names] = {label: Names() for label in LABELS if label in columns}
+    line = 2
+    for block in _blocks(path, file):
+        fields, lines, count = _rows(path, block, len(columns), line)
+        parts.append(_parsed(path, dict(zip(columns, fields, strict=True)), names, lines))
+        line += count
+    return Samples.joined(parts, names, columns)
+
+
+def _columns(path: str, header: bytes) -> list[str]:
+    text = header.decode("utf-8-sig", "replace").strip()
+    columns = [COLUMNS.get(name.strip().strip('"').lower(), "") for name in text.split(",")]
+    expected = "expected a header such as timestamp,value or timestamp,namespace,workload,pod,value"
+    for name, column in zip(text.split(","), columns, strict=True):
+        if not column:
+            raise BadInput(f"{path}: line 1: {expected}, got the column {name.strip()!r}"[:300])
+        if columns.count(column) > 1:
+            raise BadInput(f"{path}: line 1: {expected}, got {column} twice")
+    for needed in ("timestamp", "value"):
+        if needed not in columns:
+            raise BadInput(f"{path}: line 1: {expected}, without {needed}")
+    return columns
+
+
+def _blocks(path: str, file: IO[bytes]) -> Iterator[bytes]:
+    """Give pieces that end with a line."""
+    rest, size = b"", 0
+    while block := file.read(BLOCK_BYTES):
+        size += len(block)
+        if size > SIZE_MAX_BYTES:
+            raise BadInput(f"{path}: expected at most {SIZE_MAX_BYTES >> 30} GiB")
+        whole, newline, rest_new = (rest + block).rpartition(b"\n")
+        if newline:
+            yield whole + newline
+        rest = rest_new
+        if len(rest) > BLOCK_BYTES:
+            raise BadInput(f"{path}: expected lines, got {len(rest)} bytes without a line's end")
+    if rest.strip():
+        yield rest + b"\n"
+
+
+def _rows(path: str, block: bytes, columns: int, line: int) -> tuple[list[Field], Places, int]:
+    """Find every field of every row, give the rows' lines, and count all lines."""
+    if b'"' in block:
+        block = _unquoted(block)
+    text: Bytes = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero(text == _NEWLINE)
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    count = len(ends)
+    ends = ends - ((ends > starts) & (text[np.maximum(ends - 1, 0)] == _RETURN))
+    is_row = ends > starts
+    lines = line + np.flatnonzero(is_row)
+    starts, ends = starts[is_row], ends[is_row]
+    commas = np.flatnonzero(text == _COMMA)
+    found = np.searchsorted(commas, ends) - np.searchsorted(commas, starts)
+    if (found != columns - 1).any():
+        row = int(np.argmax(found != columns - 1))
+        raise BadInput(f"{path}: line {lines[row]}: expected {columns} columns, got {found[row] + 1}")
+    inner = commas.reshape(len(starts), columns - 1)
+    first = np.concatenate([starts[:, None], inner + 1], axis=1)
+    last = np.concatenate([inner, ends[:, None]], axis=1)
+    return [Field(text, *_trimmed(text, first[:, n], last[:, n])) for n in range(columns)], lines, count
+
+
+def _trimmed(text: Bytes, start: Places, end: Places) -> tuple[Places, Places]:
+    """Leave out a blank before and after a field."""
+    start = start + ((end > start) & (text[np.minimum(start, len(text) - 1)] == ord(" ")))
+    return start, end - ((end > start) & (text[np.maximum(end - 1, 0)] == ord(" ")))
+
+
+def _unquoted(block: bytes) -> bytes:
+    """Take the quotes away; a name with a comma in it is no name of Kubernetes."""
+    rows = csv.reader(io.StringIO(block.decode("utf-8", "replace"), newline=""))
+    return "".join(
+        ",".join(cell.replace(",", "_").replace("\n", " ") for cell in row) + "\n" for row in rows
+    ).encode()
+
+
+def _parsed(
+    path: str, fields: dict[str, Field], names: dict[str, Names], lines: Places
+) -> dict[str, np.ndarray]:
+    parsed: dict[str, np.ndarray] = {}
+    for column, field in fields.items():
+        try:
+            if column in names:
+                parsed[column] = named(names[column], *_distinct(field))
+            else:
+                parsed[column] = moments(field) if column == "timestamp" else numbers(field)
+        except NotANumber as error:
+            wanted = "seconds or ISO 8601" if column == "timestamp" else "a number"
+            place = f"line {lines[error.row]}"
+            raise BadInput(
+                f"{path}: {place}: {column}: expected {wanted}, got {error.word[:60]!r}"
+            ) from error
+    return parsed
+
+
+def _distinct(field: Field) -> tuple[Places, list[str]]:
+    """Give each row's number among the distinct texts of a field, and those texts."""
+    widths = field.end - field.start
+    marks = widths.astype(np.uint64)
+    last = len(field.text) - 1
+    with np.errstate(over="ignore"):
+        for place in range(int(widths.max(initial=0))):
+            letter = field.text[np.minimum(field.start + place, last)].astype(np.uint64) + np.uint64(1)
+            marks = np.where(place < widths, (marks ^ letter) * _MIX ^ (marks >> np.uint64(29)), marks)
+    _, first, inverse = np.unique(marks, return_index=True, return_inverse=True)
+    return inverse.astype(np.intp), [field.word(int(row)) for row in first]

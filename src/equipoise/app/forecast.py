@@ -1,0 +1,112 @@
+"""`equipoise forecast`: the next days of one workload's CPU usage, from a file."""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from equipoise.app.recommendation import Algorithm, AlgorithmName
+from equipoise.model.errors import BadInput
+
+if TYPE_CHECKING:
+    from equipoise.recommendation.future import Series
+
+HORIZON_DAYS_MAX = 28
+
+
+class ForecastFormat(StrEnum):
+    """How a forecast is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+
+
+def forecast(
+    file: Annotated[
+        str,
+        typer.Option("--from", metavar="FILE", help="CSV or Parquet with CPU usage; - is standard input."),
+    ],
+    workload: Annotated[
+        str, typer.Argument(metavar="[WORKLOAD]", help="Which one, of a file with many.")
+    ] = "",
+    horizon: Annotated[str, typer.Option(metavar="SPAN", help="How far to look ahead, such as 7d.")] = "1d",
+    backtest: Annotated[
+        str | None,
+        typer.Option(metavar="SPAN", help="Hold the end out, forecast it, and say how right that was."),
+    ] = None,
+    algorithm: Algorithm = AlgorithmName.PROFILE,
+    output: Annotated[
+        ForecastFormat, typer.Option("-o", "--output", help="How to print the answer.")
+    ] = ForecastFormat.TABLE,
+) -> None:
+    """Forecast CPU usage, with a safety margin and a 95 % band, and say whether it can be trusted."""
+    from equipoise.recommendation.future import backtested, forecast_document
+    from equipoise.stats.predict import Algorithm as Named
+
+    ahead = _span("--horizon", horizon)
+    held_out = None if backtest is None else _span("--backtest", backtest)
+    series = _series(file, workload)
+    if held_out is None:
+        document = forecast_document(series, ahead, Named(algorithm))
+    else:
+        document = backtested(series, held_out, Named(algorithm))
+    _print(document, output)
+
+
+def _span(option: str, text: str) -> float:
+    from equipoise.model.duration import parse_seconds
+
+    try:
+        seconds = parse_seconds(text)
+    except ValueError as error:
+        raise BadInput(f"{option}: {error}") from error
+    if not 0 < seconds <= HORIZON_DAYS_MAX * 86400:
+        raise BadInput(f"{option}: expected a span above 0 and up to {HORIZON_DAYS_MAX}d, got {text!r}")
+    return seconds
+
+
+def _series(file: str, workload: str) -> "Series":
+    from equipoise.adapters.sample_files import read_samples
+    from equipoise.recommendation.future import series_of
+
+    return series_of(read_samples(file), workload, file)
+
+
+def _print(document: dict[str, Any], form: ForecastFormat) -> None:
+    from equipoise.app.output import Format, print_document
+
+    match form:
+        case ForecastFormat.JSON | ForecastFormat.YAML:
+            print_document(document, Format(form)) if form is ForecastFormat.YAML else _print_json(document)
+        case ForecastFormat.CSV:
+            print("timestamp,value,upper")
+            for row in zip(document["timestamps"], document["values"], document["upper"], strict=True):
+                print(",".join(map(str, row)))
+        case ForecastFormat.TABLE:
+            _print_table(document)
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    """Print one document on few lines: thousands of numbers, each on its own, help nobody."""
+    import json
+
+    print(json.dumps(document, ensure_ascii=False))
+
+
+def _print_table(document: dict[str, Any]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=False)
+    for key, value in document.items():
+        if not isinstance(value, list):
+            table.add_row(
+                key, "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+            )
+    values = document["values"]
+    table.add_row("values", f"{len(values)}, from {min(values):.4g} to {max(values):.4g} cores")
+    console = Console(highlight=False)
+    console.print(table)

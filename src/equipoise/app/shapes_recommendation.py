@@ -1,0 +1,103 @@
+"""The shapes of advice and forecasts, as JSON Schema."""
+
+from typing import Any
+
+from equipoise.model.reason import Code
+
+Shape = dict[str, Any]
+NUMBER: Shape = {"type": "number"}
+NUMBER_OR_NULL: Shape = {"type": ["number", "null"]}
+NUMBERS: Shape = {"type": "array", "items": NUMBER}
+COUNT: Shape = {"type": "integer", "minimum": 1}
+CODES = (
+    Code.RECOMMEND,
+    Code.TOO_FEW_REPLICAS,
+    Code.TOO_FEW_AVAILABLE_PODS,
+    Code.NO_PODS,
+    Code.LOW_USAGE,
+    Code.LOW_FLUCTUATION,
+    Code.NO_SAMPLES,
+    Code.NO_REQUEST,
+)
+KNOWN = (
+    "pod_p99_cores",
+    "lowest_median_cores",
+    "highest_median_cores",
+    "p95_cores",
+    "peak_cores",
+    "fluctuation",
+)
+
+
+def _record(fields: Shape) -> Shape:
+    return {"type": "object", "required": list(fields), "properties": fields}
+
+
+def _recommended() -> Shape:
+    replicas = {
+        "minReplicas": COUNT,
+        "maxReplicas": COUNT,
+        "targetUtilization": COUNT,
+        "metrics": {"type": "array", "minItems": 1, "items": {"type": "object"}},
+        "behavior": {"type": ["object", "null"]},
+    }
+    container = _record({"name": {"type": "string"}, "requests": {"type": "object"}})
+    resources = _record({"containers": {"type": "array", "items": container}})
+    return {"anyOf": [_record(replicas), resources, {"type": "null"}]}
+
+
+def _prediction() -> Shape:
+    return _record(
+        {
+            "predictable": {"type": "boolean"},
+            "period_seconds": NUMBER_OR_NULL,
+            "model": {"type": "string"},
+            "error": NUMBER_OR_NULL,
+            "baseline_error": NUMBER_OR_NULL,
+        }
+    )
+
+
+def advice_plan() -> Shape:
+    """Give the shape of a plan of the recommendation."""
+    numbers = dict.fromkeys(KNOWN, NUMBER_OR_NULL) | {
+        "coverage": {"type": "number", "minimum": 0, "maximum": 1},
+        "confidence": {"enum": ["low", "high"]},
+    }
+    decision = _record(
+        {
+            "subject": {"type": "string"},
+            "reason": {"enum": [code.value for code in CODES]},
+            "sentence": {"type": "string"},
+            "actions": {"type": "array"},
+            "held": {"type": "array"},
+            "numbers": _record(numbers),
+            "recommended": _recommended(),
+            "prediction": _prediction(),
+        }
+    )
+    plan = {"balancer": {"const": "recommendation"}, "decisions": {"type": "array", "items": decision}}
+    return _record(plan)
+
+
+def forecast() -> Shape:
+    """Give the shape of a forecast."""
+    return _record(
+        {
+            "predictable": {"type": "boolean"},
+            "period_seconds": NUMBER_OR_NULL,
+            "model": {"type": "string"},
+            "interval_seconds": {"type": "number", "exclusiveMinimum": 0},
+            "margin": NUMBER,
+            "timestamps": NUMBERS,
+            "values": NUMBERS,
+            "upper": NUMBERS,
+        }
+    )
+
+
+def backtest() -> Shape:
+    """Give the shape of a forecast of what was held out."""
+    shape = forecast()
+    more = {"error": NUMBER_OR_NULL, "baseline_error": NUMBER_OR_NULL, "coverage": NUMBER}
+    return _record(more | shape["properties"])

@@ -1,0 +1,1 @@
+"""HPA and resource advice from a week of history."""

@@ -1,0 +1,98 @@
+"""The sentence of each decision; a refusal has both numbers, what was seen and what was asked for."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from equipoise.model.reason import Code
+from equipoise.recommendation.policy import PREFIX, RecommendationPolicy
+
+
+class Row(NamedTuple):
+    """Everything about one workload, in plain numbers; NaN where something is unknown."""
+
+    subject: str
+    kind: str
+    code: Code
+    replicas: int
+    pods: int
+    available: int
+    request_cores: float
+    pod_p99_cores: float
+    lowest_median_cores: float
+    highest_median_cores: float
+    p95_cores: float
+    p95_past_cores: float
+    peak_cores: float
+    fluctuation: float
+    coverage: float
+    known_samples: int
+    expected_samples: int
+    target_percent: int
+    replicas_min: int
+    replicas_max: int
+    prediction: Mapping[str, Any]
+
+
+def sentence(policy: RecommendationPolicy, row: Row, recommended: Mapping[str, Any] | None) -> str:
+    """Say it in one sentence."""
+    match row.code:
+        case Code.TOO_FEW_REPLICAS:
+            needed, key = policy.replicas_needed(row.kind)
+            said = f"{_count(row.replicas, 'replica')}, and {PREFIX}{key} asks for at least {needed}."
+            return f"The {row.kind} has {said}"
+        case Code.NO_PODS:
+            return "The workload has 0 pods, and advice needs at least 1."
+        case Code.TOO_FEW_AVAILABLE_PODS:
+            share = row.available / row.pods
+            return (
+                f"{row.available} of {_count(row.pods, 'pod')} are available, a share of {share:.3g}, and "
+                f"{PREFIX}pod-available-ratio asks for at least {policy.pod_available_share_min:g}."
+            )
+        case Code.NO_SAMPLES if row.known_samples:
+            return "0 samples of single pods are known in the past seven days, and advice needs at least 1."
+        case Code.NO_SAMPLES:
+            return (
+                f"{row.known_samples} of the {row.expected_samples} samples of the past seven days are "
+                "known, and advice needs at least 1."
+            )
+        case Code.LOW_USAGE:
+            return (
+                f"The highest CPU usage of the past seven days is {row.peak_cores:.4g} cores, below "
+                f"{PREFIX}min-cpu-usage-threshold, which is {policy.peak_cores_min:g}."
+            )
+        case Code.LOW_FLUCTUATION:
+            return (
+                f"The busiest hour of the day uses {row.fluctuation:.4g} times what the idlest uses "
+                f"({row.highest_median_cores:.3g} and {row.lowest_median_cores:.3g} cores), below "
+                f"{PREFIX}fluctuation-threshold, which is {policy.fluctuation_min:g}."
+            )
+        case Code.NO_REQUEST:
+            request = 0.0 if math.isnan(row.request_cores) else row.request_cores
+            return (
+                f"The pods request {request:g} cores of CPU, and a target in percent of the request needs "
+                "more than 0."
+            )
+    return _advice(row, recommended or {})
+
+
+def _advice(row: Row, recommended: Mapping[str, Any]) -> str:
+    note = ""
+    if row.coverage < 1:
+        note = f" {row.coverage * 100:.0f} % of the past seven days is known."
+    if "containers" in recommended:
+        parts = [
+            " ".join([container["name"], *(f"{what} {size}" for what, size in container["requests"].items())])
+            for container in recommended["containers"]
+        ]
+        return f"Requests by container: {'; '.join(parts) or 'none'}.{note}"
+    future = ", the forecast of the next seven included" if row.prediction["predictable"] else ""
+    return (
+        f"{row.replicas_min} to {row.replicas_max} replicas at {row.target_percent} % of the CPU request: "
+        f"a pod uses {row.pod_p99_cores:.3g} cores at P99, the workload {row.lowest_median_cores:.3g} "
+        f"in its idlest hour and {row.p95_cores:.3g} at P95{future}.{note}"
+    )
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

@@ -1,0 +1,132 @@
+"""One workload's forecast as a document, and how right it would have been."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from equipoise.model.errors import BadInput
+from equipoise.recommendation.history_file import Said, named_subject, observe, of_workloads
+from equipoise.recommendation.samples import Samples
+from equipoise.stats.arrays import Floats
+from equipoise.stats.forecast import Model
+from equipoise.stats.loss import error, flat_lines
+from equipoise.stats.predict import Algorithm, predict
+from equipoise.stats.profile import DAY_SECONDS
+
+WEEK_SECONDS = 7 * DAY_SECONDS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """One history on its grid, which ends with the last known sample."""
+
+    source: str
+    values: Floats
+    interval_seconds: float
+    at: float
+
+    def before(self, seconds: float) -> "Series":
+        """Leave the end out."""
+        count = len(self.values) - round(seconds / self.interval_seconds)
+        return Series(self.source, self.values[: max(0, count)], self.interval_seconds, self.at - seconds)
+
+
+def series_of(samples: Samples, workload: str, source: str) -> Series:
+    """Find the one workload that is meant, and put its usage on a grid."""
+    wanted = [workload] if workload else []
+    seen = observe(
+        of_workloads(samples, wanted, source) if samples.is_of_many else samples,
+        Said(source),
+        named_subject(wanted, source),
+    )
+    if len(seen.subjects) > 1:
+        raise BadInput(
+            f"{source}: expected one workload, got {len(seen.subjects)}; name one, such as {seen.subjects[0]}"
+        )
+    values = seen.history[0] if len(seen.subjects) else np.zeros(0)
+    known = np.flatnonzero(~np.isnan(values))
+    if not len(known):
+        raise BadInput(f"{source}: expected at least one sample that is a number of cores, got none")
+    after = len(values) - 1 - int(known[-1])
+    return Series(
+        source, values[: known[-1] + 1], seen.interval_seconds, seen.at - after * seen.interval_seconds
+    )
+
+
+def forecast_document(series: Series, horizon_seconds: float, algorithm: Algorithm) -> dict[str, Any]:
+    """Give the coming values, one per interval, starting one interval after the last sample."""
+    made = predict(
+        series.values[None], series.interval_seconds, horizon_seconds, algorithm=algorithm, has_band=True
+    )
+    is_predictable = bool(made.is_predictable[0])
+    times = series.at + (np.arange(made.values.shape[1]) + 1) * series.interval_seconds
+    return {
+        "predictable": is_predictable,
+        "period_seconds": int(made.period_days[0]) * DAY_SECONDS if is_predictable else None,
+        "model": Model(int(made.model[0])).text,
+        "algorithm": algorithm.value,
+        "interval_seconds": _plain(series.interval_seconds),
+        "margin": _short(float(made.margin[0])),
+        "backtest_error": _short(float(made.error[0])),
+        "backtest_baseline_error": _short(float(made.baseline_error[0])),
+        "timestamps": [_plain(time) for time in times.tolist()],
+        "values": [_short(value) for value in made.values[0].tolist()],
+        "upper": [_short(value) for value in made.upper[0].tolist()],
+    }
+
+
+def backtested(series: Series, held_out_seconds: float, algorithm: Algorithm) -> dict[str, Any]:
+    """Hold the end out, forecast it from the rest, and compare; beside a flat line and repeats."""
+    seen = series.before(held_out_seconds)
+    if np.isnan(seen.values).all():
+        raise BadInput(
+            f"{series.source}: --backtest: expected samples before the held-out {held_out_seconds:g} seconds"
+        )
+    document = forecast_document(seen, held_out_seconds, algorithm)
+    actual = series.values[len(seen.values) :]
+    count = min(len(actual), len(document["values"]))
+    actual = actual[:count]
+    values, upper = np.array(document["values"][:count]), np.array(document["upper"][:count])
+    is_known = ~np.isnan(actual)
+    week = seen.values[max(0, len(seen.values) - round(WEEK_SECONDS / seen.interval_seconds)) :]
+    rivals = {
+        "error": values,
+        "baseline_error": np.full(count, flat_lines(week[None])[0]),
+        "repeat_day_error": _again(seen, DAY_SECONDS, count),
+        "repeat_week_error": _again(seen, WEEK_SECONDS, count),
+    }
+    errors = {name: _error(actual, rival) for name, rival in rivals.items()}
+    inside = actual[is_known] <= upper[is_known]
+    return {
+        **errors,
+        "coverage": float(inside.mean()),
+        "held_out_seconds": _plain(held_out_seconds),
+        **document,
+    }
+
+
+def _again(seen: Series, lag_seconds: float, count: int) -> Floats | None:
+    lag = round(lag_seconds / seen.interval_seconds)
+    if lag < 1 or len(seen.values) < lag:
+        return None
+    return np.resize(seen.values[-lag:], count)
+
+
+def _error(actual: Floats, forecast: Floats | None) -> float | None:
+    if forecast is None:
+        return None
+    is_known = ~np.isnan(actual) & ~np.isnan(forecast)
+    return (
+        _short(float(error(actual[None, is_known], forecast[None, is_known])[0])) if is_known.any() else None
+    )
+
+
+def _short(value: float) -> float | None:
+    """Give what JSON can hold, without digits that mean nothing."""
+    return float(f"{value:.6g}") if np.isfinite(value) else None
+
+
+def _plain(number: float) -> float | int:
+    """Give whole seconds as such."""
+    return int(number) if float(number).is_integer() else round(number, 3)

@@ -1,0 +1,222 @@
+"""Workloads described by samples in a file: what `recommendation plan --from FILE` reads."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+import numpy as np
+
+from equipoise.model.errors import BadInput
+from equipoise.recommendation.observation import WEEK_SECONDS, Containers, Observation
+from equipoise.recommendation.samples import Samples
+from equipoise.stats.arrays import Claims, Floats, Whole, cleaned
+from equipoise.stats.forecast import DAYS_USED_MAX
+from equipoise.stats.grid import on_grid, slots, usual_interval
+from equipoise.stats.pooled import pooled_percentiles
+from equipoise.stats.profile import DAY_SECONDS
+from equipoise.stats.ranks import percentiles
+
+TABLE_CELLS_MAX = 400_000_000
+INTERVAL_SECONDS_DEFAULT = 60.0
+P99 = 0.99
+CONTAINER = "*"
+"""A file has pods, not containers: the advice is for the pod as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the file does not tell, and the command line does."""
+
+    source: str
+    kind: str = "Deployment"
+    request_cores: float | None = None
+    replicas: int | None = None
+    available: int | None = None
+
+
+def observe(samples: Samples, said: Said, subject: str, pods: Samples | None = None) -> Observation:
+    """Turn a file's samples into an observation of one workload, or of many."""
+    if not np.isfinite(samples.times).all():
+        raise BadInput(f"{said.source}: timestamp: expected a time in every row")
+    if samples.is_of_many:
+        if pods is not None:
+            raise BadInput(
+                "--pod-usage: expected a file of one workload beside it; this one has pods of its own"
+            )
+        return _many(samples, said)
+    return _one(samples, said, subject, pods)
+
+
+def named_subject(workloads: Sequence[str], file: str) -> str:
+    """Give the name of a file's only workload: what the user says, else the file's."""
+    return workloads[0] if workloads else PurePath(file).stem.strip("-") or "workload"
+
+
+def of_workloads(samples: Samples, workloads: Sequence[str], source: str) -> Samples:
+    """Keep the workloads that were asked for, by NAMESPACE/NAME or NAME; all when none was."""
+    if not workloads:
+        return samples
+    names, spaces = np.array(samples.names["workload"]), np.array(samples.names.get("namespace", [""]))
+    space = samples.labels.get("namespace", np.zeros(len(samples.times), np.intp))
+    is_kept = np.zeros(len(samples.times), np.bool_)
+    for workload in workloads:
+        namespace, _, name = workload.rpartition("/")
+        is_meant = (names == name)[samples.labels["workload"]]
+        if namespace:
+            is_meant &= (spaces == namespace)[space]
+        if not is_meant.any():
+            raise BadInput(f"{source}: expected the workload {workload}, and no row is of it")
+        is_kept |= is_meant
+    return Samples(
+        samples.times[is_kept],
+        samples.values[is_kept],
+        {label: codes[is_kept] for label, codes in samples.labels.items()},
+        samples.names,
+        None if samples.requests is None else samples.requests[is_kept],
+    )
+
+
+def _one(samples: Samples, said: Said, subject: str, pods: Samples | None) -> Observation:
+    order = np.argsort(samples.times, kind="stable")
+    times, values = samples.times[order], cleaned(samples.values[order])
+    at = float(times[-1]) if len(times) else 0.0
+    nobody = np.zeros(len(times), np.intp)
+    interval = usual_interval(times, nobody) or INTERVAL_SECONDS_DEFAULT
+    columns = _columns(said.source, times, at, interval, 1)
+    history = on_grid(values, nobody, slots(times, at, interval, columns), (1, columns))
+    is_counted = ~np.isnan(values) & (times > at - WEEK_SECONDS + interval / 1000)
+    seen = None if pods is None else _pods_seen(pods)
+    replicas = said.replicas if said.replicas is not None else seen or 1
+    week = values[is_counted][None]
+    p99 = percentiles(week, (P99,))[:, 0] / max(replicas, 1) if pods is None else _pods_p99(pods)
+    return Observation(
+        subjects=[subject],
+        kinds=[said.kind],
+        replicas=np.array([replicas]),
+        pods=np.array([replicas]),
+        available=np.array([replicas if said.available is None else said.available]),
+        request_cores=np.array([np.nan if said.request_cores is None else said.request_cores]),
+        history=history,
+        interval_seconds=interval,
+        at=at,
+        pod_p99_cores=p99,
+        samples=week,
+        sample_times=times[is_counted],
+        containers=Containers(np.zeros(1, np.intp), [CONTAINER], p99, np.array([np.nan])),
+    )
+
+
+def _pods_seen(pods: Samples) -> int:
+    return len(pods.names.get("pod", ()))
+
+
+def _pods_p99(pods: Samples) -> Floats:
+    """Give the P99 over all samples of all pods in the file's last seven days."""
+    values = cleaned(pods.values)
+    is_counted = ~np.isnan(values)
+    if len(pods.times):
+        is_counted &= pods.times > pods.times.max() - WEEK_SECONDS
+    return percentiles(values[is_counted][None], (P99,))[:, 0]
+
+
+def _columns(source: str, times: Floats, at: float, interval: float, rows: int) -> int:
+    """Give how many columns the history needs, up to what a forecast can use."""
+    span = at - float(times.min()) if len(times) else 0.0
+    columns = 1 + round(min(span, DAYS_USED_MAX * DAY_SECONDS - interval) / interval)
+    if columns * rows > TABLE_CELLS_MAX:
+        raise BadInput(
+            f"{source}: expected at most {TABLE_CELLS_MAX:,} samples on the grid, got {rows} series of "
+            f"{columns} ({interval:g} s apart)"
+        )
+    return columns
+
+
+def _many(samples: Samples, said: Said) -> Observation:
+    if "pod" not in samples.labels:
+        raise BadInput(f"{said.source}: line 1: expected a column pod beside workload")
+    subjects, pod_owner, pod = _owners(samples)
+    at = float(samples.times.max()) if len(samples.times) else 0.0
+    interval = usual_interval(samples.times, pod) or INTERVAL_SECONDS_DEFAULT
+    columns = _columns(said.source, samples.times, at, interval, max(1, len(pod_owner)))
+    column = slots(samples.times, at, interval, columns)
+    table = on_grid(cleaned(samples.values), pod, column, (len(pod_owner), columns))
+    is_alive = _lives(pod, column, table.shape)
+    counts = np.bincount(pod_owner, minlength=len(subjects))
+    history = _totals(table, is_alive, counts)
+    week = round(WEEK_SECONDS / interval)
+    is_recent = is_alive[:, -week:].any(axis=1)
+    replicas = np.bincount(pod_owner[is_recent], minlength=len(subjects))
+    if said.replicas is not None:
+        replicas = np.full(len(subjects), said.replicas)
+    available = replicas if said.available is None else np.minimum(replicas, said.available)
+    p99 = pooled_percentiles(table[:, -week:], counts, P99)
+    return Observation(
+        subjects=subjects,
+        kinds=[said.kind] * len(subjects),
+        replicas=replicas,
+        pods=replicas,
+        available=available,
+        request_cores=_requests(samples, pod_owner[pod] if len(pod) else pod, len(subjects), said),
+        history=history,
+        interval_seconds=interval,
+        at=at,
+        pod_p99_cores=p99,
+        containers=Containers(
+            np.arange(len(subjects)), [CONTAINER] * len(subjects), p99, np.full(len(subjects), np.nan)
+        ),
+    )
+
+
+def _owners(samples: Samples) -> tuple[list[str], Whole, Whole]:
+    """Give the workloads by name, the workload of each pod, and the pod of each row; pods are in order."""
+    namespaces = samples.labels.get("namespace", np.zeros(len(samples.times), np.intp))
+    spaces, works, names = (
+        samples.names.get("namespace", [""]),
+        samples.names["workload"],
+        samples.names["pod"],
+    )
+    keys = (namespaces * max(len(works), 1) + samples.labels["workload"]) * max(len(names), 1)
+    _, first, place = np.unique(keys + samples.labels["pod"], return_index=True, return_inverse=True)
+    who = [
+        (spaces[namespaces[row]], works[samples.labels["workload"][row]], names[samples.labels["pod"][row]])
+        for row in first.tolist()
+    ]
+    order = sorted(range(len(who)), key=who.__getitem__)
+    rank = np.empty(len(who), np.intp)
+    rank[order] = np.arange(len(who))
+    subjects = sorted({who[number][:2] for number in order})
+    number_of = {subject: number for number, subject in enumerate(subjects)}
+    owner = np.array([number_of[who[number][:2]] for number in order], np.intp)
+    texts = [f"{space}/{work}" if space else work for space, work in subjects]
+    return texts, owner, rank[place] if len(place) else place
+
+
+def _lives(pod: Whole, column: Whole, shape: tuple[int, ...]) -> Claims:
+    """Tell when each pod was there: from its first to its last row in the file."""
+    first, last = np.full(shape[0], shape[1]), np.full(shape[0], -1)
+    np.minimum.at(first, pod, np.maximum(column, 0))
+    np.maximum.at(last, pod, column)
+    columns = np.arange(shape[1])
+    return np.asarray((columns >= first[:, None]) & (columns <= last[:, None]))
+
+
+def _totals(table: Floats, is_alive: Claims, counts: Whole) -> Floats:
+    """Add the pods of each workload up; unknown where a pod that was there has no sample."""
+    if not len(counts):
+        return np.zeros((0, table.shape[1]))
+    first = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.intp)
+    is_known = ~np.isnan(table)
+    totals = np.add.reduceat(np.where(is_known, table, 0), first, axis=0)
+    has_any = np.logical_or.reduceat(is_known, first, axis=0)
+    has_hole = np.logical_or.reduceat(is_alive & ~is_known, first, axis=0)
+    return np.where(has_any & ~has_hole, totals, np.nan)
+
+
+def _requests(samples: Samples, owner: Whole, count: int, said: Said) -> Floats:
+    """Give each workload's request: the latest in the file, else what the command line says."""
+    found = np.full(count, np.nan if said.request_cores is None else said.request_cores)
+    if samples.requests is not None:
+        order = np.argsort(samples.times, kind="stable")
+        order = order[samples.requests[order] > 0]
+        found[owner[order]] = samples.requests[order]
+    return found

@@ -1,0 +1,58 @@
+"""Advice as manifests: a native HPA, and the EffectiveHorizontalPodAutoscaler of the seed."""
+
+from typing import Any
+
+from equipoise.model.decision import Decision
+
+PREDICTION_WINDOW_SECONDS = 3600
+HISTORY_LENGTH = "7d"
+APPS_KINDS = {"Deployment", "StatefulSet", "ReplicaSet"}
+
+
+def hpa_manifest(decision: Decision, kind: str) -> dict[str, Any] | None:
+    """Give an `autoscaling/v2` HPA; None where nothing is recommended."""
+    recommended = decision.extra.get("recommended")
+    if not recommended or "maxReplicas" not in recommended:
+        return None
+    spec = _spec(decision, kind, recommended)
+    return _object("autoscaling/v2", "HorizontalPodAutoscaler", decision.subject, spec)
+
+
+def ehpa_manifest(decision: Decision, kind: str, interval_seconds: float) -> dict[str, Any] | None:
+    """Give an EHPA in Preview, with a prediction where the workload is predictable."""
+    recommended = decision.extra.get("recommended")
+    if not recommended or "maxReplicas" not in recommended:
+        return None
+    spec = {**_spec(decision, kind, recommended), "scaleStrategy": "Preview"}
+    if decision.extra["prediction"]["predictable"]:
+        # Crane knows no other algorithm; its block stands here whichever of ours decided.
+        spec["prediction"] = {
+            "predictionWindowSeconds": PREDICTION_WINDOW_SECONDS,
+            "predictionAlgorithm": {
+                "algorithmType": "dsp",
+                "dsp": {"sampleInterval": f"{interval_seconds:g}s", "historyLength": HISTORY_LENGTH},
+            },
+        }
+    api_version = "autoscaling.crane.io/v1alpha1"
+    return _object(api_version, "EffectiveHorizontalPodAutoscaler", decision.subject, spec)
+
+
+def _spec(decision: Decision, kind: str, recommended: dict[str, Any]) -> dict[str, Any]:
+    target = {"kind": kind, "name": decision.subject.rpartition("/")[2]}
+    if kind in APPS_KINDS:
+        target = {"apiVersion": "apps/v1", **target}
+    spec = {
+        "scaleTargetRef": target,
+        "minReplicas": recommended["minReplicas"],
+        "maxReplicas": recommended["maxReplicas"],
+        "metrics": recommended["metrics"],
+    }
+    if recommended["behavior"] is not None:
+        spec["behavior"] = recommended["behavior"]
+    return spec
+
+
+def _object(api_version: str, kind: str, subject: str, spec: dict[str, Any]) -> dict[str, Any]:
+    namespace, _, name = subject.rpartition("/")
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}

@@ -1,0 +1,1 @@
+"""Percentiles, periods and forecasts on batches of series. Pure: arrays in, arrays out."""

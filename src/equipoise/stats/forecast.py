@@ -1,0 +1,198 @@
+"""The course of the next days, for batches of series: profile x margin x the level of the last hours.
+
+The profile competes with a flat line, with yesterday and with last week, in a backtest on the series' own
+past; only a different idea that wins clearly replaces it. A series whose forecast is not clearly better than
+the flat line is not predictable, and says so.
+"""
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from equipoise.stats import candidates
+from equipoise.stats.arrays import Claims, Floats, Whole, chunks
+from equipoise.stats.band import rise
+from equipoise.stats.candidates import Judged
+from equipoise.stats.loss import ACTUAL_MIN, losses
+from equipoise.stats.profile import WEEK, Blocks, day_weights, in_blocks, profile, spread
+
+DAYS_NEEDED = candidates.SEEN_DAYS_MIN + 1
+DAYS_USED_MAX = 21
+CHUNK_SAMPLES = 320_000
+LEVEL_SHARE = 0.9
+LEVEL_MAX, LEVEL_FLAT_MAX = 0.3, 1.0
+CLEARLY, CLEARLY_ON_THIN_EVIDENCE = 0.8, 0.5
+"""What part of the other's error a winner may have, with and without enough weekdays to compare."""
+WEEKDAYS_ENOUGH, WEEKDAYS_MIN = 5, 2
+FLOOR_SHARE = 0.05
+"""Of the mean: what a sample counts as at least, in a series that is at times next to nothing."""
+NOISE = 1e-5
+
+
+class Model(IntEnum):
+    """What a forecast is made of."""
+
+    NONE = 0
+    FLAT = 1
+    PROFILE = 2
+    REPEAT_DAY = 3
+    REPEAT_WEEK = 4
+    DSP = 5
+
+    @property
+    def text(self) -> str:
+        """The name that users read."""
+        return self.name.lower().replace("_", "-")
+
+
+REPEATS = ((Model.REPEAT_DAY, 1), (Model.REPEAT_WEEK, WEEK))
+
+
+class Forecast(NamedTuple):
+    """One row per series. `values` include the margin; divide by it for a percentile."""
+
+    values: Floats
+    upper: Floats
+    """95 of 100 coming samples should stay below it; it has no column when nobody asked for it."""
+    margin: Floats
+    model: Whole
+    period_days: Whole
+    """0 where nothing repeats."""
+    is_predictable: Claims
+    error: Floats
+    """In the backtest, of the chosen model."""
+    baseline_error: Floats
+    """In the same backtest, of the flat line."""
+
+
+class Chosen(NamedTuple):
+    """The winner of each series, and what its backtest says."""
+
+    model: Whole
+    margin: Floats
+    level: Floats
+    error: Floats
+    flat: Judged
+    profile: Judged
+
+
+def forecast(days: Floats, horizon_days: int, *, has_band: bool = False) -> Forecast:
+    """Forecast (series, day, sample) of at least three known days; the last day ends now."""
+    days = days[:, -DAYS_USED_MAX:]
+    flattened = days.reshape(len(days), -1)
+    parts = [
+        _forecast(days[part], horizon_days, has_band=has_band) for part in chunks(flattened, CHUNK_SAMPLES)
+    ]
+    return joined(parts)
+
+
+def joined(parts: Sequence[Forecast]) -> Forecast:
+    """Put the rows of several batches below each other."""
+    return Forecast._make(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+
+
+def _forecast(days: Floats, horizon_days: int, *, has_band: bool) -> Forecast:
+    """Forecast few enough series to stay in the cache."""
+    samples = days.shape[2]
+    with np.errstate(over="ignore"):  # the largest float stands for infinity, and loses every comparison
+        raised = above_nothing(days.astype(np.float32, copy=False))
+        blocks = in_blocks(raised)
+        chosen = choose(raised, blocks)
+        values = _course(raised, blocks, chosen.model, horizon_days)
+        values *= chosen.margin[:, None] * _fading(chosen.level, values.shape[1], samples)
+    upper = values[:, :0]
+    if has_band:
+        upper = values * np.tile(_rise(raised, chosen), (1, horizon_days))
+    flat_error = chosen.flat.error
+    is_predictable = (chosen.model != Model.FLAT) & (chosen.error <= CLEARLY * flat_error)
+    period_days = np.select([chosen.model == Model.FLAT, chosen.model == Model.REPEAT_WEEK], [0, WEEK], 1)
+    return Forecast(
+        values, upper, chosen.margin, chosen.model, period_days, is_predictable, chosen.error, flat_error
+    )
+
+
+def _rise(days: Floats, chosen: Chosen) -> Floats:
+    """Give how far above the chosen forecast the past rose, by sample of the day."""
+    margin = chosen.margin[:, None, None]
+    factors = rise(chosen.profile.ratios / margin)
+    is_flat = chosen.model == Model.FLAT
+    if is_flat.any():
+        lines = chosen.flat.lines[is_flat]
+        factors[is_flat] = rise(days[is_flat, -lines.shape[1] :] / (lines * margin[is_flat]))
+    for repeat, lag in REPEATS:
+        is_chosen = chosen.model == repeat
+        if is_chosen.any():
+            ratios = candidates.repeat_ratios(days[is_chosen], lag)
+            factors[is_chosen] = rise(ratios / margin[is_chosen])
+    return factors
+
+
+def above_nothing(days: Floats) -> Floats:
+    """Raise what is next to nothing: a ratio to it would outweigh all the rest."""
+    flattened = days.reshape(len(days), -1)
+    share = np.where(flattened.min(axis=1) < ACTUAL_MIN, FLOOR_SHARE * flattened.mean(axis=1), 0)
+    return np.maximum(days, np.maximum(share, 1e-6).astype(np.float32)[:, None, None])
+
+
+def choose(days: Floats, blocks: Blocks) -> Chosen:
+    """Let the ideas compete. Similar ideas would only add luck; different ones must win clearly."""
+    course, level_line = candidates.judge_profile(days, blocks), candidates.judge_flat(days)
+    model = np.full(len(days), Model.PROFILE, np.intp)
+    margin, level, error = course.margin.copy(), np.clip(course.level, -LEVEL_MAX, LEVEL_MAX), course.error
+    for repeat, lag in REPEATS:
+        if lag == WEEK and days.shape[1] - WEEK < WEEKDAYS_MIN:
+            continue
+        ratios = candidates.repeat_ratios(days, lag)
+        beaten = course.day_errors[:, -ratios.shape[1] :].mean(axis=1)
+        rows = np.flatnonzero(losses(ratios).mean(axis=(1, 2)) < _needed(days.shape[1]) * beaten)
+        if len(rows):
+            judged = candidates.judge(ratios[rows])
+            is_better = judged.error < error[rows]
+            rows = rows[is_better]
+            model[rows], margin[rows] = repeat, judged.margin[is_better]
+            error[rows] = judged.error[is_better]
+            level[rows] = np.clip(judged.level[is_better], -LEVEL_MAX, LEVEL_MAX)
+    is_flat = level_line.error <= error + NOISE
+    model[is_flat] = Model.FLAT
+    margin = np.where(is_flat, level_line.margin, margin)
+    error = np.where(is_flat, level_line.error, error)
+    level = np.where(is_flat, np.clip(level_line.level, -LEVEL_FLAT_MAX, LEVEL_FLAT_MAX), level)
+    return Chosen(model, margin, level, error, level_line, course)
+
+
+def _needed(known_days: int) -> float:
+    tested = candidates.backtest_days(known_days)
+    weekdays = sum(day >= WEEK for day in tested)
+    return CLEARLY if weekdays >= WEEKDAYS_ENOUGH else CLEARLY_ON_THIN_EVIDENCE
+
+
+def _course(days: Floats, blocks: Blocks, model: Whole, horizon_days: int) -> Floats:
+    """Give the chosen idea's course before margin and level: (series, samples ahead)."""
+    known, samples = days.shape[1:]
+    ahead = range(1, horizon_days + 1)
+    courses = [profile(blocks, day_weights(known, known, number)) for number in ahead]
+    values = spread(np.concatenate(courses, axis=1), samples)
+    is_flat = model == Model.FLAT
+    if is_flat.any():
+        line = candidates.flat(candidates.sketch(days[is_flat][:, -WEEK:]))
+        values[is_flat] = line[:, None]
+    for repeat, lag in REPEATS:
+        is_chosen = model == repeat
+        if is_chosen.any():
+            values[is_chosen] = _again(days[is_chosen], lag, ahead)
+    return values
+
+
+def _again(days: Floats, lag: int, ahead: Sequence[int]) -> Floats:
+    place = [days.shape[1] - lag + (number - 1) % lag for number in ahead]
+    return days[:, place].reshape(len(days), -1)
+
+
+def _fading(level: Floats, samples: int, day_samples: int) -> Floats:
+    """Give the factor of the last hours' level, which is forgotten within days."""
+    days_ahead = np.arange(1, samples + 1, dtype=np.float32) / np.float32(day_samples)
+    return np.asarray(
+        np.exp(np.float32(LEVEL_SHARE) * level[:, None].astype(np.float32) * np.exp(-days_ahead))
+    )

@@ -1,0 +1,132 @@
+"""From histories as they are, with holes, short ones and any step, to a forecast at the same step."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from functools import partial
+
+import numpy as np
+
+from equipoise.stats.arrays import Floats, Whole
+from equipoise.stats.dsp_forecast import FLAT_BAND, dsp_forecast
+from equipoise.stats.forecast import DAYS_NEEDED, DAYS_USED_MAX, Forecast, Model, forecast, joined
+from equipoise.stats.gaps import filled, known_days
+from equipoise.stats.loss import SAMPLE_MIN, flat_lines
+from equipoise.stats.profile import DAY_SECONDS, WEEK
+from equipoise.stats.ranks import percentiles
+
+STEP_SECONDS_MIN = 15
+DAY_SAMPLES_MIN = 8
+"""With fewer samples a day, a day has no course."""
+
+
+class Algorithm(StrEnum):
+    """How the future is found: by our profile, or by the seed's signal processing."""
+
+    PROFILE = "profile"
+    DSP = "dsp"
+
+
+def predict(
+    values: Floats,
+    step_seconds: float,
+    horizon_seconds: float,
+    *,
+    algorithm: Algorithm = Algorithm.PROFILE,
+    has_band: bool = False,
+) -> Forecast:
+    """Forecast rows of evenly spaced samples, NaN where unknown; the last column is now."""
+    model_step = model_step_seconds(step_seconds)
+    day_samples = max(1, round(DAY_SECONDS / model_step))
+    history = _regridded(values, step_seconds, model_step).astype(np.float32, copy=False)
+    table = _whole_days(history, day_samples)
+    days = table.shape[1]
+    count = np.zeros(len(values), np.intp)
+    if days >= DAYS_NEEDED and day_samples >= DAY_SAMPLES_MIN:
+        count = known_days(table)
+    count[count < DAYS_NEEDED] = 0
+    horizon_days = max(1, -(-round(horizon_seconds) // DAY_SECONDS))
+    make = partial(forecast, horizon_days=horizon_days, has_band=has_band)
+    if algorithm is Algorithm.DSP:
+        make = partial(dsp_forecast, horizon_days=horizon_days, step_seconds=model_step, has_band=has_band)
+    samples = horizon_days * day_samples
+    parts: list[tuple[Whole, Forecast]] = []
+    for known in sorted(set(count.tolist())):  # series that are known for the same number of days go together
+        rows = np.flatnonzero(count == known)
+        if known:
+            part = make(filled(_rows(table, rows)[:, -known:], model_step))
+        else:
+            lately = history[:, max(0, history.shape[1] - WEEK * day_samples) :]
+            part = flat_forecast(_rows(lately, rows), samples, has_band=has_band)
+        parts.append((rows, part))
+    made = _gathered(parts)
+    for curves in (made.values, made.upper):
+        curves[curves <= 2 * SAMPLE_MIN] = 0  # what was raised to stand for nothing
+    return _at_step(made, step_seconds, model_step, max(1, round(horizon_seconds / step_seconds)))
+
+
+def model_step_seconds(step_seconds: float) -> float:
+    """Give the step that models run at: the step itself where it divides a day, else the next that does."""
+    if step_seconds >= DAY_SECONDS:
+        return float(step_seconds)
+    return DAY_SECONDS / int(DAY_SECONDS / max(step_seconds, STEP_SECONDS_MIN) + 1e-9)
+
+
+def flat_forecast(values: Floats, samples: int, *, has_band: bool) -> Forecast:
+    """Forecast the best constant of what is known: too little for anything else, and for a backtest."""
+    series = len(values)
+    lines = flat_lines(values).astype(np.float32)
+    unknown = np.full(series, np.nan, np.float32)
+    tops = np.fmax(percentiles(values, (FLAT_BAND,)), lines[:, None])
+    return Forecast(
+        values=np.repeat(lines[:, None], samples, axis=1),
+        upper=np.repeat(tops, samples if has_band else 0, axis=1).astype(np.float32),
+        margin=np.ones(series, np.float32),
+        model=np.where(np.isnan(lines), Model.NONE, Model.FLAT).astype(np.intp),
+        period_days=np.zeros(series, np.intp),
+        is_predictable=np.zeros(series, np.bool_),
+        error=unknown,
+        baseline_error=unknown.copy(),
+    )
+
+
+def _whole_days(history: Floats, day_samples: int) -> Floats:
+    """Cut a history into days that end with it; the first one may begin with what is not known."""
+    days = min(-(-history.shape[1] // day_samples), DAYS_USED_MAX)
+    missing = days * day_samples - history.shape[1]
+    if missing > 0:
+        before = np.full((len(history), missing), np.nan, history.dtype)
+        history = np.concatenate([before, history], axis=1)
+    return history[:, history.shape[1] - days * day_samples :].reshape(len(history), days, day_samples)
+
+
+def _rows(values: Floats, rows: Whole) -> Floats:
+    return values if len(rows) == len(values) else values[rows]
+
+
+def _gathered(parts: Sequence[tuple[Whole, Forecast]]) -> Forecast:
+    """Put the parts back into the order of the series."""
+    if len(parts) == 1:
+        return parts[0][1]
+    order = np.argsort(np.concatenate([rows for rows, _ in parts]))
+    return Forecast._make(array[order] for array in joined([part for _, part in parts]))
+
+
+def _regridded(values: Floats, step_seconds: float, model_step: float) -> Floats:
+    """Take the sample nearest to each moment of the model's grid, which ends where the history ends."""
+    if model_step == step_seconds:
+        return values
+    count = int(values.shape[1] * step_seconds / model_step)
+    back = np.round(np.arange(count)[::-1] * model_step / step_seconds).astype(np.intp)
+    return values[:, values.shape[1] - 1 - np.minimum(back, values.shape[1] - 1)]
+
+
+def _at_step(made: Forecast, step_seconds: float, model_step: float, samples: int) -> Forecast:
+    """Give the values at the history's own step."""
+    if model_step == step_seconds and samples == made.values.shape[1]:
+        return made
+    moments = (np.arange(samples) + 1) * (step_seconds / model_step) - 1
+    places = np.clip(np.round(moments).astype(np.intp), 0, made.values.shape[1] - 1)
+    has_band = made.upper.shape[1] > 0
+    return made._replace(
+        values=made.values[:, places], upper=made.upper[:, places] if has_band else made.upper
+    )

@@ -1,0 +1,112 @@
+"""Percentiles by nearest rank: exact, picked and never interpolated; unknown samples do not count.
+
+The few samples at the top of a row are all that a high percentile needs: a bound from some of its samples
+leaves the others out, and only the rest is sorted.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from equipoise.stats.arrays import Floats, Whole, chunks, zero_or_more
+
+PIECE = 512
+"""Rows up to this length are sorted several times as quickly as longer ones."""
+HOURS = 24
+HOUR_SECONDS = 3600
+_UNKNOWN = -1.0
+
+
+def percentiles(values: Floats, fractions: Sequence[float]) -> Floats:
+    """Give the smallest sample with at least that share of samples at or below it; NaN without samples."""
+    found = np.full((len(values), len(fractions)), np.nan, values.dtype)
+    if values.shape[1] == 0:
+        return found
+    for part in chunks(values):
+        rows = values[part]
+        counts = np.count_nonzero(~np.isnan(rows), axis=1)
+        below_top = np.stack([counts - rank(fraction, counts) for fraction in fractions], axis=1)
+        below_top = np.maximum(below_top, 0)
+        ordered = _ordered_at(rows, below_top)
+        picked = np.take_along_axis(ordered, ordered.shape[1] - 1 - below_top, axis=1)
+        found[part] = np.where(counts[:, None] > 0, picked, values.dtype.type(np.nan))
+    return found
+
+
+def rank(fraction: float, counts: Whole) -> Whole:
+    """Give the rank, from 1, of a percentile among so many samples; 0.07 of 100 is 7, whatever floats say."""
+    ranks = np.ceil(np.round(fraction * counts, 9)).astype(np.intp)
+    return np.minimum(np.maximum(ranks, 1), np.maximum(counts, 1))
+
+
+def _ordered_at(rows: Floats, below_top: Whole) -> Floats:
+    """Give rows, or their upper ends, in which the samples at these places from the end stand right."""
+    filled = zero_or_more(rows, _UNKNOWN)
+    if rows.shape[1] > PIECE:
+        filled = _upper_end(filled, int(below_top.max()) + 1)
+    if filled.shape[1] <= 2 * PIECE:
+        return np.sort(filled, axis=1)
+    return np.partition(filled, sorted(set((filled.shape[1] - 1 - below_top).ravel().tolist())), axis=1)
+
+
+def _upper_end(filled: Floats, keep: int) -> Floats:
+    """Leave out what is surely not among the largest `keep` samples of a row.
+
+    Some samples of the row tell a bound that enough others will reach. If they don't, nothing is left out.
+    """
+    stride = -(-filled.shape[1] // PIECE) | 1  # odd, so that it shares little with hours and days
+    some = np.sort(filled[:, ::stride], axis=1)
+    expected = keep / stride
+    place = some.shape[1] - 1 - math.ceil(expected + 3 * math.sqrt(expected) + 2)
+    if place < 0:
+        return filled
+    is_kept = filled >= some[:, place, None]
+    counts = np.count_nonzero(is_kept, axis=1)
+    if counts.min() < keep:
+        return filled
+    table = np.full((len(filled), int(counts.max())), _UNKNOWN, filled.dtype)
+    table[np.arange(table.shape[1]) < counts[:, None]] = filled[is_kept]
+    return table
+
+
+def hours_of_day(times: Floats, offset_seconds: Floats | float = 0.0) -> Whole:
+    """Give the hour, 0 to 23, of each moment; the offset is local time minus UTC."""
+    return (np.floor((times + offset_seconds) / HOUR_SECONDS) % HOURS).astype(np.intp)
+
+
+def hour_medians(values: Floats, hours: Whole) -> Floats:
+    """Give the median of each hour of the day over all days, NaN where an hour has no sample."""
+    order = np.argsort(hours, kind="stable")
+    counts = np.bincount(hours, minlength=HOURS)
+    longest = max(int(counts.max(initial=0)), 1)
+    place = np.zeros((HOURS, longest), np.intp)
+    is_pad = np.arange(longest) >= counts[:, None]
+    place[~is_pad] = order
+    found = np.full((len(values), HOURS), np.nan)
+    if values.shape[1] == 0:
+        return found
+    for part in chunks(values):
+        table = zero_or_more(values[part].take(place, axis=1), _UNKNOWN)
+        table[:, is_pad] = _UNKNOWN
+        found[part] = medians(np.sort(table, axis=2), np.count_nonzero(table >= 0, axis=2))
+    return found
+
+
+def medians(ordered: Floats, counts: Whole) -> Floats:
+    """Give the medians of sorted rows whose last `counts` entries count; even counts give a mean."""
+    first = ordered.shape[-1] - counts
+    middles = [first + (counts - 1) // 2, first + counts // 2]
+    limit = ordered.shape[-1] - 1
+    picked = [
+        np.take_along_axis(ordered, np.minimum(middle, limit)[..., None], axis=-1)[..., 0].astype(np.float64)
+        for middle in middles
+    ]
+    return np.where(counts > 0, (picked[0] + picked[1]) / 2, np.nan)
+
+
+def row_medians(values: Floats) -> Floats:
+    """Give the medians of rows in which everything is known; numpy's own loads masked arrays for it."""
+    ordered = np.sort(values, axis=-1)
+    count = values.shape[-1]
+    return np.asarray((ordered[..., (count - 1) // 2] + ordered[..., count // 2]) / 2)

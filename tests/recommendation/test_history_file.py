@@ -1,0 +1,355 @@
+"""From samples in a file to an observation, and to advice with a future."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from equipoise.adapters.sample_files import read_samples
+from equipoise.adapters.sample_files.csv import read_csv
+from equipoise.model.errors import BadInput
+from equipoise.model.reason import Code
+from equipoise.recommendation.decide import decide
+from equipoise.recommendation.history_file import Said, observe, of_workloads
+from equipoise.recommendation.observation import Observation
+from equipoise.recommendation.samples import Samples
+from equipoise.recommendation.summarise import offsets, summarise
+from equipoise.stats.predict import Algorithm, predict
+from equipoise.stats.ranks import percentiles
+from tests.recommendation.worlds import policy
+from tests.stats.courses import MINUTES, daily
+
+START = 1_700_006_400.0  # midnight, UTC
+OPEN = policy(min_cpu_usage_threshold="0", fluctuation_threshold="0")
+
+
+def one(values: np.ndarray, step: float = 60.0) -> Samples:
+    """Give the samples of one workload."""
+    times = np.asarray(START + np.arange(len(values)) * step, np.float64)
+    return Samples(times, np.asarray(values, np.float64), {}, {})
+
+
+def many(rows: list[tuple[float, str, str, str, float]]) -> Samples:
+    """Give rows of many workloads."""
+    names: dict[str, list[str]] = {label: [] for label in ("namespace", "workload", "pod")}
+    labels: Mapping[str, list[int]] = {label: [] for label in names}
+    for row in rows:
+        for label, word in zip(names, row[1:4], strict=True):
+            if word not in names[label]:
+                names[label].append(word)
+            labels[label].append(names[label].index(word))
+    return Samples(
+        np.array([START + row[0] for row in rows]),
+        np.array([row[4] for row in rows]),
+        {label: np.array(codes, np.intp) for label, codes in labels.items()},
+        names,
+    )
+
+
+def seen(values: np.ndarray, **said: float) -> Observation:
+    """Observe one workload of 10 replicas."""
+    return observe(one(values), Said("file", replicas=10, request_cores=1.0, **said), "web")  # type: ignore[arg-type]
+
+
+def test_the_numbers_are_those_of_the_seed_for_a_week_of_minutes() -> None:
+    """Checked by a plain sort and a plain median, hour by hour."""
+    random = np.random.default_rng(2)
+    values = random.gamma(3, 4, 7 * MINUTES) * np.repeat(np.tile(np.linspace(1, 3, 24), 7), 60)
+    (decision,) = decide(OPEN, seen(values), None)
+    ordered = np.sort(values)
+    hourly = [np.median(values.reshape(7, 24, 60)[:, hour]) for hour in range(24)]
+    numbers = dict(decision.reason.numbers)
+    assert numbers.pop("confidence") == "high"
+    assert numbers == pytest.approx(
+        {
+            "pod_p99_cores": ordered[9979] / 10,
+            "lowest_median_cores": min(hourly),
+            "highest_median_cores": max(hourly),
+            "p95_cores": ordered[9575],
+            "p95_past_cores": ordered[9575],
+            "peak_cores": ordered[-1],
+            "fluctuation": max(hourly) / min(hourly),
+            "coverage": 1.0,
+            "replicas": 10,
+            "pods": 10,
+            "pods_available": 10,
+            "request_cores": 1.0,
+            "samples": 10080,
+        },
+        rel=1e-11,
+    )
+
+
+def test_only_the_past_seven_days_count() -> None:
+    """A longer file helps the forecast, and changes nothing else."""
+    values = np.concatenate([np.full(3 * MINUTES, 1000.0), daily(7)])
+    (decision,) = decide(OPEN, seen(values), None)
+    assert decision.reason.numbers["peak_cores"] < 10
+    assert decision.reason.numbers["samples"] == 10080
+
+
+def test_the_forecast_joins_the_p95_without_its_margin() -> None:
+    """Past and future weeks are one pool; only where the future is predictable."""
+    values = daily(7)
+    values[-MINUTES:] *= 1.25
+    (with_future,) = decide(OPEN, seen(values))
+    (without,) = decide(OPEN, seen(values), None)
+    assert with_future.extra["prediction"]["predictable"]
+    future = predict(values[None], 60.0, 7 * 86400.0)
+    pool = np.concatenate([values.astype(float), (future.values[0] / future.margin[0]).astype(float)])
+    expected = percentiles(pool[None], (0.95,))[0, 0]
+    assert with_future.reason.numbers["p95_cores"] == pytest.approx(expected, rel=1e-5)
+    assert with_future.reason.numbers["p95_past_cores"] == without.reason.numbers["p95_cores"]
+    assert with_future.reason.numbers["p95_cores"] > without.reason.numbers["p95_cores"]
+
+
+@pytest.mark.parametrize("algorithm", list(Algorithm))
+def test_what_is_not_predictable_is_advised_from_the_past(algorithm: Algorithm) -> None:
+    """Noise has no future."""
+    values = np.random.default_rng(8).gamma(2, 5, 7 * MINUTES)
+    (decision,) = decide(OPEN, seen(values), algorithm)
+    assert decision.extra["prediction"]["predictable"] is False
+    assert decision.extra["prediction"]["period_seconds"] is None
+    assert decision.reason.numbers["p95_cores"] == decision.reason.numbers["p95_past_cores"]
+
+
+def test_bad_samples_are_dropped_and_lower_the_coverage() -> None:
+    """NaN, infinite, negative."""
+    values = np.asarray(daily(7), np.float64)
+    values[:100], values[100:200], values[200:300] = np.nan, np.inf, -5
+    (decision,) = decide(OPEN, seen(values), None)
+    assert decision.reason.numbers["samples"] == 10080 - 300
+    assert decision.reason.numbers["coverage"] == pytest.approx(1 - 300 / 10080)
+    assert decision.reason.numbers["peak_cores"] < 10
+
+
+@pytest.mark.parametrize("values", [np.zeros(0), np.full(50, np.nan)])
+def test_no_sample_is_a_refusal(values: np.ndarray) -> None:
+    """Missing is never zero."""
+    (decision,) = decide(OPEN, seen(values))
+    assert decision.reason.code is Code.NO_SAMPLES
+    assert decision.reason.numbers["peak_cores"] is None
+
+
+def test_zero_usage_is_not_missing_usage() -> None:
+    """An idle workload gets the lowest target and the fewest replicas."""
+    (decision,) = decide(OPEN, seen(np.zeros(7 * MINUTES)))
+    recommended = decision.extra["recommended"]
+    assert (recommended["targetUtilization"], recommended["minReplicas"], recommended["maxReplicas"]) == (
+        30,
+        2,
+        2,
+    )
+
+
+def test_single_pods_have_their_own_p99() -> None:
+    """Over all samples of all pods, exactly, whatever their share of the total."""
+    pods = Samples(
+        np.tile(START + np.arange(100) * 60.0, 2),
+        np.concatenate([np.arange(100) / 100, np.full(100, 0.5)]),
+        {"pod": np.repeat([0, 1], 100)},
+        {"pod": ["a", "b"]},
+    )
+    observed = observe(one(daily(7)), Said("file"), "web", pods)
+    assert observed.pod_p99_cores is not None
+    assert observed.pod_p99_cores[0] == 0.97  # the 198th of 200
+    assert observed.replicas[0] == 2
+
+
+def test_a_file_of_many_has_a_row_per_workload() -> None:
+    """Pods are added up, moment by moment; replicas are the pods that were seen."""
+    rows = [(60.0 * t, "b", "api", f"api-{p}", 1.0 + p) for t in range(10) for p in range(2)]
+    rows += [(60.0 * t, "a", "web", "web-0", 5.0) for t in range(10)]
+    observed = observe(many(rows), Said("file", request_cores=2.0), "")
+    assert observed.subjects == ["a/web", "b/api"]
+    assert observed.replicas.tolist() == [1, 2]
+    assert observed.history[:, -1].tolist() == [5.0, 3.0]
+    assert observed.pod_p99_cores is not None
+    assert observed.pod_p99_cores.tolist() == [5.0, 2.0]
+    assert observed.request_cores.tolist() == [2.0, 2.0]
+
+
+def test_a_total_is_unknown_while_a_pod_that_lives_has_no_sample() -> None:
+    """Missing is never zero; a pod that has come or gone is no hole."""
+    rows = [(60.0 * t, "a", "web", "web-0", 1.0) for t in range(6)]
+    rows += [(60.0 * t, "a", "web", "web-1", 2.0 if t != 3 else np.nan) for t in range(2, 5)]
+    observed = observe(many(rows), Said("file"), "")
+    np.testing.assert_array_equal(observed.history[0], [1.0, 1.0, 3.0, np.nan, 3.0, 1.0])
+
+
+def test_jitter_does_not_matter() -> None:
+    """Samples go to the nearest moment of the grid."""
+    random = np.random.default_rng(1)
+    rows = [
+        (60.0 * t + 7 * p + random.normal(0, 0.5), "a", "web", f"web-{p}", 1.0)
+        for t in range(50)
+        for p in range(3)
+    ]
+    observed = observe(many(rows), Said("file"), "")
+    assert observed.interval_seconds == 60
+    assert set(observed.history[0, 1:].tolist()) == {3.0}
+
+
+def test_some_workloads_can_be_picked() -> None:
+    """By name, or with the namespace; one that is not there is an error."""
+    rows = [(0.0, space, "web", f"{space}-0", 1.0) for space in ("a", "b")] + [
+        (0.0, "a", "api", "api-0", 1.0)
+    ]
+    samples = many(rows)
+    assert observe(of_workloads(samples, ["web"], "f"), Said("f"), "").subjects == ["a/web", "b/web"]
+    assert observe(of_workloads(samples, ["b/web", "api"], "f"), Said("f"), "").subjects == ["a/api", "b/web"]
+    with pytest.raises(BadInput, match="f: expected the workload b/api"):
+        of_workloads(samples, ["b/api"], "f")
+
+
+def test_hours_follow_the_time_zone_and_its_changes() -> None:
+    """Berlin is one hour ahead in winter, two in summer."""
+    times = np.array([1_700_000_000.0, 1_690_000_000.0])
+    assert offsets(times, "Europe/Berlin").tolist() == [3600.0, 7200.0]
+    assert offsets(times, "UTC").tolist() == [0.0, 0.0]
+    values = np.tile(np.repeat(np.arange(1.0, 25.0), 60), 7)
+    values += np.tile(np.repeat([0, 0.5], 30), 168)
+    plain = summarise(OPEN, seen(values), None)
+    shifted = summarise(policy(time_zone="Asia/Kolkata"), seen(values), None)
+    assert plain.lowest_median_cores[0] == 1.25
+    assert shifted.lowest_median_cores[0] == 1.75
+
+
+def test_a_batch_gives_what_each_workload_gets_alone() -> None:
+    """Also when it is larger than one part of the work, and in single precision."""
+    random = np.random.default_rng(9)
+    history = random.gamma(2, 8, (300, 500)).astype(np.float32)
+    count = len(history)
+    batch = Observation(
+        subjects=[f"w{n}" for n in range(count)],
+        kinds=["Deployment"] * count,
+        replicas=np.full(count, 3),
+        pods=np.full(count, 3),
+        available=np.full(count, 3),
+        request_cores=np.full(count, 2.0),
+        history=history,
+        interval_seconds=60.0,
+        at=START,
+    )
+    together = decide(OPEN, batch)
+    for row in (0, 255, 256, 299):
+        (alone,) = decide(OPEN, batch.rows(slice(row, row + 1)))
+        assert alone == together[row]
+
+
+CSV = {
+    "seconds": "timestamp,value\n1700006400,1.5\n1700006460,2\n",
+    "ts": "ts,value\n1700006400.0,1.5\n1700006460,2e0\n",
+    "iso": "timestamp,value\n2023-11-15T00:00:00Z,1.5\n2023-11-15T00:01:00Z,2.0\n",
+    "offset": "timestamp,value\n2023-11-15T01:00:00+01:00,1500m\n2023-11-15T01:01:00.000+01:00,2\n",
+    "no zone, spaces": "timestamp, value\n2023-11-15 00:00:00, 1.5\n2023-11-15 00:01:00, 2 \n",
+    "carriage returns": "timestamp,value\r\n1700006400,1.5\r\n1700006460,2\r\n",
+    "no end, blank lines": "timestamp,value\n\n1700006400,1.5\n\n1700006460,2",
+    "quotes": '"timestamp","value"\n"1700006400","1.5"\n"1700006460","2"\n',
+    "other order": "value,timestamp\n1.5,1700006400\n2,1700006460\n",
+    "mark": "\ufefftimestamp,value\n1700006400,1.5\n1700006460,2\n",
+}
+
+
+@pytest.mark.parametrize("text", CSV.values(), ids=CSV.keys())
+def test_csv_is_read_in_every_usual_form(text: str, tmp_path: Path) -> None:
+    """The same two samples."""
+    path = tmp_path / "usage.csv"
+    path.write_text(text, encoding="utf-8")
+    samples = read_samples(str(path))
+    assert samples.times.tolist() == [1700006400.0, 1700006460.0]
+    assert samples.values.tolist() == [1.5, 2.0]
+
+
+def test_odd_numbers_are_read_as_what_they_are(tmp_path: Path) -> None:
+    """Exactly as Python would, digit by digit."""
+    words = [
+        "NaN",
+        "nan",
+        "+Inf",
+        "-Inf",
+        "-1",
+        "",
+        "1e-7",
+        "0.1",
+        "123456789.123456789",
+        "0.30000000000000004",
+        ".5",
+        "7.",
+    ]
+    path = tmp_path / "usage.csv"
+    path.write_text("timestamp,value\n" + "".join(f"{n},{word}\n" for n, word in enumerate(words)))
+    expected = [float(word) if word else np.nan for word in words]
+    np.testing.assert_allclose(read_csv(str(path)).values, expected, rtol=2e-16)
+
+
+def test_names_are_kept_apart_over_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is read in blocks, and a name has one number in all of them."""
+    monkeypatch.setattr("equipoise.adapters.sample_files.csv.BLOCK_BYTES", 64)
+    path = tmp_path / "usage.csv"
+    rows = [f"{60 * t},ns-{p % 2},web,web-{p},{p}.25,{p + 1}00m" for t in range(20) for p in range(5)]
+    path.write_text("timestamp,namespace,workload,pod,value,request\n" + "\n".join(rows) + "\n")
+    samples = read_csv(str(path))
+    words = [samples.names["pod"][code] for code in samples.labels["pod"]]
+    assert words == [f"web-{p}" for _ in range(20) for p in range(5)]
+    assert samples.values.tolist() == [p + 0.25 for _ in range(20) for p in range(5)]
+    observed = observe(samples, Said("f"), "")
+    assert observed.subjects == ["ns-0/web", "ns-1/web"]
+    assert observed.request_cores.tolist() == [0.5, 0.4]
+
+
+FILES = {
+    "no such file": (None, "file.csv: No such file or directory"),
+    "empty": ("", "file.csv: line 1: expected a header such as timestamp,value"),
+    "unknown column": ("time,value\n", "got the column 'time'"),
+    "no value": ("timestamp\n1\n", "without value"),
+    "twice": ("ts,timestamp,value\n", "got timestamp twice"),
+    "too many columns": ("timestamp,value\n1,2\n3,4,5\n", "file.csv: line 3: expected 2 columns, got 3"),
+    "no number": ("timestamp,value\n1,2\n\n3,x\n", "file.csv: line 4: value: expected a number, got 'x'"),
+    "no time": ("timestamp,value\nyesterday,2\n", "line 2: timestamp: expected seconds or ISO 8601"),
+    "no such day": (
+        "timestamp,value\n2026-02-30T00:00:00Z,2\n",
+        "line 2: timestamp: expected seconds or ISO 8601",
+    ),
+    "NaN as time": ("timestamp,value\nNaN,2\n", "timestamp: expected a time in every row"),
+    "no pod": ("timestamp,workload,value\n1,web,2\n", "expected a column pod"),
+    "no text": ("\x00\x01\x02", "file.csv: line 1: expected a header"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), FILES.values(), ids=FILES.keys())
+def test_a_bad_file_is_named_with_its_line(text: str | None, message: str, tmp_path: Path) -> None:
+    """With its path, the line, and what was expected."""
+    path = tmp_path / "file.csv"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(BadInput, match=re.escape(message)) as caught:
+        observe(read_samples(str(path)), Said(str(path)), "")
+    assert str(caught.value).startswith(str(path))
+
+
+def test_parquet_gives_what_csv_gives(tmp_path: Path) -> None:
+    """With times as seconds, as moments and as text."""
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    times = [1700006400, 1700006460]
+    for kind in (
+        times,
+        pa.array([t * 1000 for t in times], pa.timestamp("ms", "UTC")),
+        ["2023-11-15T00:00:00Z"] * 2,
+    ):
+        path = tmp_path / "usage"
+        parquet.write_table(pa.table({"ts": kind, "pod": ["a", "b"], "value": [1.5, 2.0]}), path)
+        samples = read_samples(str(path))
+        assert samples.times[0] == 1700006400.0
+        assert samples.values.tolist() == [1.5, 2.0]
+        assert list(samples.names["pod"]) == ["a", "b"]
+    path = tmp_path / "usage.parquet"
+    parquet.write_table(pa.table({"time": times, "value": [1, 2]}), path)
+    with pytest.raises(BadInput, match="'time'"):
+        read_samples(str(path))
+    path.write_text("no parquet")
+    with pytest.raises(BadInput, match="expected a Parquet file"):
+        read_samples(str(path))
