@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from equipoise.model.errors import WorldFailed
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from equipoise.model.cluster import Hpa, Node, Pdb, Pod, Workload
-    from equipoise.model.decision import Decision, Outcome, Record
+    from equipoise.model.decision import Decision, MovePod, Outcome, Record
+    from equipoise.model.pools import PoolAnswer, PoolsSeen
     from equipoise.model.references import ObjectRef, PodRef, StoreKey, WorkloadRef
 
 
@@ -205,6 +208,68 @@ class Policies(Protocol):
         ...
 
 
+class Unanswered(WorldFailed):
+    """It was asked for, and nobody knows whether it happened: the third value beside yes and no."""
+
+
+class Pools(Protocol):
+    """Pods in tiers. Each writer is one step: all of it happens, or nothing.
+
+    Every one may be asked again: what has happened already is answered, not done twice. An epoch of None
+    is a caller without a leader. WorldFailed means that nothing was changed, Unanswered that nobody knows.
+    """
+
+    def snapshot(self, *, is_thorough: bool = False) -> PoolsSeen:
+        """Read everything at one moment; thoroughly also looks for keys that no set leads to."""
+        ...
+
+    def move(
+        self, moves: Sequence[MovePod], version: str, epoch: int | None, *, marks_busy: bool = False
+    ) -> Sequence[PoolAnswer]:
+        """Move idle pods, planned from this version of the config; busy ones can be marked instead."""
+        ...
+
+    def register(self, pod: str, uid: str, epoch: int | None, metadata: str = "") -> PoolAnswer:
+        """Take a pod into a tier."""
+        ...
+
+    def unregister(self, pod: str, uid: str, epoch: int | None) -> PoolAnswer:
+        """Forget a pod that is gone, its calls with it."""
+        ...
+
+    def allocate(self, call: str, tier: str = "") -> PoolAnswer:
+        """Give a free pod to a call; the same call gets the same pod."""
+        ...
+
+    def release(self, call: str, pod: str = "") -> PoolAnswer:
+        """End a call; with a pod, only when it is the one that has it."""
+        ...
+
+    def heartbeat(self, call: str) -> PoolAnswer:
+        """Say that a call goes on."""
+        ...
+
+    def drain(self, pod: str, uid: str = "") -> PoolAnswer:
+        """Give the pod no more calls."""
+        ...
+
+    def undrain(self, pod: str, uid: str = "") -> PoolAnswer:
+        """Give it calls again."""
+        ...
+
+    def recover(self, pods: Sequence[str], epoch: int | None) -> Sequence[PoolAnswer]:
+        """Put back pods that nobody holds, once two looks a lease apart saw them so."""
+        ...
+
+    def set_config(self, text: str, version: str, emptied: Sequence[str] = ()) -> PoolAnswer:
+        """Write the tiers over this version; those that are taken away must be empty."""
+        ...
+
+    def mend(self, pod: str, epoch: int | None) -> PoolAnswer:
+        """Repair what the keys of a pod contradict, where only one end is right."""
+        ...
+
+
 class Journal(Protocol):
     """The diary. Losing it changes no decision, so it never raises."""
 
@@ -225,6 +290,8 @@ class CycleReport:
     warnings: Sequence[str] = ()
     failure: str = ""
     """What of the world could not be seen, so that this was no good cycle although it decided."""
+    carried: Sequence[Decision] = ()
+    """Decided in an earlier cycle and standing still, since it is not time to look again."""
 
 
 __all__ = [
@@ -241,7 +308,9 @@ __all__ = [
     "Pauses",
     "Policies",
     "PolicyObject",
+    "Pools",
     "Store",
     "StoreConflict",
     "Stored",
+    "Unanswered",
 ]

@@ -236,3 +236,14 @@ def test_a_status_is_replaced_by_compare_and_swap() -> None:
         with pytest.raises(StoreConflict):
             write_status(client, path, {"reason": "Rotate"}, old)
         assert api.objects[path]["status"] == {"reason": "NoHotPods"}
+
+
+def test_a_store_for_some_namespaces_reads_all_of_those_only() -> None:
+    """An operator for some namespaces has rights there only: a list of the whole cluster is refused."""
+    with small_api() as (_, client):
+        keys = [ledger(namespace, "web") for namespace in ("shop", "stall", "bank")]
+        for key in keys:
+            LedgerStore(client).write(key, document(key, n=1), "")
+        confined = LedgerStore(client, namespaces=("shop", "stall"))
+        assert set(confined.read_all("ledger")) == {key.workload for key in keys[:2]}
+        assert set(confined.read_all("ledger", "stall")) == {keys[1].workload}

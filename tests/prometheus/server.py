@@ -21,6 +21,7 @@ class Request:
     fields: Mapping[str, str]
     headers: Mapping[str, str]
     raw_length: int = 0
+    body: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,12 @@ class _Answering(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         form = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self._answer(dict(parse_qsl(form.decode(), keep_blank_values=True)), len(form))
+        fields = parse_qsl(form.decode("utf-8", "replace"), keep_blank_values=True)
+        self._answer(dict(fields), len(form), form)
 
-    def _answer(self, fields: Mapping[str, str], raw_length: int) -> None:
+    def _answer(self, fields: Mapping[str, str], raw_length: int, body: bytes = b"") -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}
-        request = Request(self.command, urlsplit(self.path).path, fields, headers, raw_length)
+        request = Request(self.command, urlsplit(self.path).path, fields, headers, raw_length, body)
         with self.server.lock:
             self.server.requests.append(request)
         response = self.server.answer(request)

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from equipoise.model.crd.kind import Kind
 from equipoise.model.crd.ledger import LEDGER
 from equipoise.model.errors import BadInput
+from equipoise.proportional.kind import SCALING_POLICY
 from equipoise.rotation.policy import ROTATION_POLICY
 
-KINDS: tuple[Kind, ...] = (LEDGER, ROTATION_POLICY)
+KINDS: tuple[Kind, ...] = (LEDGER, ROTATION_POLICY, SCALING_POLICY)
 """In the order in which they are printed and applied."""
 
 

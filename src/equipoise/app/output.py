@@ -7,7 +7,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from equipoise.model.decision import Decision, Outcome
+    from equipoise.model.decision import Action, Decision, Outcome
+
+VERBS = {"pools": ("move", "moved")}
+"""What a balancer does to a pod, as an order and as a deed; the others evict."""
+EVICTS = ("evict", "evicted")
 
 
 class Format(StrEnum):
@@ -41,10 +45,12 @@ def print_plan(balancer: str, decisions: "Sequence[Decision]", form: Format) -> 
     if not decisions:
         console.print("There is nothing to decide.")
         return
-    console.print(plan_table(decisions))
-    acting = sum(bool(decision.actions) for decision in decisions)
-    held = sum(bool(decision.held) for decision in decisions)
-    console.print(f"{len(decisions)} decided, {acting} to act on, {held} held. Nothing was changed.")
+    order, _ = VERBS.get(balancer, EVICTS)
+    console.print(plan_table(decisions, doing=f"{order.upper()}, IN ORDER"))
+    now = sum(len(decision.actions) for decision in decisions)
+    held = sum(len(decision.held) for decision in decisions)
+    pods = "pod" if now == 1 else "pods"
+    console.print(f"{len(decisions)} decided, {now} {pods} to {order} now, {held} held. Nothing was changed.")
 
 
 def print_done(
@@ -68,11 +74,12 @@ def print_done(
     if not decisions:
         console.print("There was nothing to decide.")
         return
-    console.print(plan_table(decisions, doing="EVICTED, IN ORDER"))
+    _, deed = VERBS.get(balancer, EVICTS)
+    console.print(plan_table(decisions, doing=f"{deed.upper()}, IN ORDER"))
     acted = sum(len(decision.actions) for decision in decisions)
     held = sum(bool(decision.held) for decision in decisions)
     pods = "pod" if acted == 1 else "pods"
-    console.print(f"{len(decisions)} decided, {acted} {pods} evicted, {held} held.")
+    console.print(f"{len(decisions)} decided, {acted} {pods} {deed}, {held} held.")
 
 
 def plan_table(decisions: "Sequence[Decision]", doing: str = "EVICT, IN ORDER") -> Any:
@@ -87,8 +94,8 @@ def plan_table(decisions: "Sequence[Decision]", doing: str = "EVICT, IN ORDER") 
     table.add_column(doing, overflow="fold")
     table.add_column("WHY", ratio=1, overflow="fold")
     for decision in decisions:
-        pods = [action.pod for action in decision.actions]
-        held = [f"{part.action.pod} (held)" for part in decision.held]
+        pods = [_named(action) for action in decision.actions]
+        held = [f"{_named(part.action)} (held)" for part in decision.held]
         style = "bold yellow" if pods else "dim" if not held else "yellow"
         table.add_row(
             Text(decision.subject),
@@ -97,6 +104,11 @@ def plan_table(decisions: "Sequence[Decision]", doing: str = "EVICT, IN ORDER") 
             Text(decision.reason.sentence),
         )
     return table
+
+
+def _named(action: "Action") -> str:
+    source, destination = getattr(action, "source", ""), getattr(action, "destination", "")
+    return f"{action.pod}: {source} → {destination}" if destination else action.pod
 
 
 def warn(message: str) -> None:

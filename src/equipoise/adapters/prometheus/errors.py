@@ -79,6 +79,10 @@ class TooManySeries(PrometheusFailed):
     """The answer has more series than the limit."""
 
 
+class NotOffered(PrometheusFailed):
+    """The server, or what stands before it, does not offer this way of asking; another may do."""
+
+
 class NotFound(PrometheusFailed):
     """No Prometheus was found in the cluster."""
 

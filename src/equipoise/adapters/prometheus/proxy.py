@@ -34,6 +34,8 @@ class ApiServer(Protocol):
         *,
         params: Mapping[str, str | int] | None = None,
         fields: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = ...,
         timeout_seconds: float | None = None,
         preload: bool = True,
     ) -> urllib3.BaseHTTPResponse:
@@ -43,7 +45,10 @@ class ApiServer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServiceProxy:
-    """A Prometheus behind a Service. Only GET, so that `get` on `services/proxy` is right enough."""
+    """A Prometheus behind a Service.
+
+    Queries are GETs, so that `get` on `services/proxy` is right enough; `post` needs `create` as well.
+    """
 
     api: ApiServer
     namespace: str
@@ -76,6 +81,22 @@ class ServiceProxy:
             return read_reply(response, bytes_max, deadline)
         except FAILURES as error:
             raise translate(error, self.address, bytes_max) from error
+
+    def post(
+        self, path: str, body: bytes, headers: Mapping[str, str], timeout_seconds: float
+    ) -> urllib3.BaseHTTPResponse:
+        """Ask once through the API server."""
+        try:
+            return self.api.request_raw(
+                "POST",
+                f"{self.path}{self.path_prefix}{path}",
+                body=body,
+                content_type=headers.get("Content-Type", "application/octet-stream"),
+                timeout_seconds=timeout_seconds,
+                preload=False,
+            )
+        except FAILURES as error:
+            raise translate(error, self.address, 0) from error
 
     def close(self) -> None:
         """Leave the API server's session to its owner."""

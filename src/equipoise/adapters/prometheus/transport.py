@@ -6,7 +6,7 @@ import http.client
 import ssl
 import time
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 from urllib.parse import urlencode
 
 import urllib3
@@ -51,6 +51,17 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Give back the connections."""
+        ...
+
+
+@runtime_checkable
+class Posts(Protocol):
+    """A transport that also carries bytes, and gives an answer while it still comes."""
+
+    def post(
+        self, path: str, body: bytes, headers: Mapping[str, str], timeout_seconds: float
+    ) -> urllib3.BaseHTTPResponse:
+        """Ask once; the body of any answer is left to be read. No answer raises a `PrometheusFailed`."""
         ...
 
 
@@ -107,6 +118,27 @@ class Direct:
             return read_reply(response, bytes_max, deadline)
         except FAILURES as error:
             raise translate(error, self.address, bytes_max) from error
+
+    def post(
+        self, path: str, body: bytes, headers: Mapping[str, str], timeout_seconds: float
+    ) -> urllib3.BaseHTTPResponse:
+        """Ask once; a silence of `timeout_seconds` ends the answer."""
+        try:
+            return self._pool.urlopen(
+                "POST",
+                f"{self._settings.path_prefix}{path}",
+                body=body,
+                headers={**self._settings.request_headers(), **headers},
+                retries=False,
+                redirect=False,
+                preload_content=False,
+                decode_content=False,
+                timeout=urllib3.Timeout(
+                    connect=min(CONNECT_MAX_SECONDS, timeout_seconds), read=timeout_seconds
+                ),
+            )
+        except FAILURES as error:
+            raise translate(error, self.address, 0) from error
 
     def close(self) -> None:
         """Close idle connections; a later request opens new ones."""

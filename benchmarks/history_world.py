@@ -1,0 +1,84 @@
+"""A week of a cluster's containers for a real Prometheus: counters and gauges, scraped early or late."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+WORKLOADS = 400
+REPLICAS = 3
+NAMESPACES = 20
+DAYS = 7
+STEP_SECONDS = 60
+JITTER_MS = 3000
+SEED = 23
+END = 2959 * 7 * 86400
+"""A multiple of a week, so that the history is one block of the server's."""
+START = END - DAYS * 86400
+CPU, MEMORY = "container_cpu_usage_seconds_total", "container_memory_working_set_bytes"
+
+
+def labels(workload: int, replica: int) -> str:
+    """Give the labels that cAdvisor gives, lengths and all."""
+    pod = f"web-{workload:04d}-7c9f8b6d5-{replica:05x}"
+    return (
+        f'container="app",cpu="total",endpoint="https-metrics",'
+        f'id="/kubepods/burstable/pod{workload:04d}-{replica}",'
+        f'image="registry.example/shop/web:1.{workload}",instance="10.0.{workload % 250}.{replica}:10250",'
+        f'job="kubelet",metrics_path="/metrics/cadvisor",name="{workload:08x}{replica:04x}",'
+        f'namespace="shop-{workload % NAMESPACES:02d}",node="node-{workload % 50:02d}",'
+        f'pod="{pod}",service="kubelet"'
+    )
+
+
+def write(file: TextIO, workloads: int, jitter_ms: int = JITTER_MS) -> None:
+    """Write the history as OpenMetrics text, series by series."""
+    for metric, kind in ((CPU.removesuffix("_total"), "counter"), (MEMORY, "gauge")):
+        file.write(f"# TYPE {metric} {kind}\n")
+        chance = np.random.default_rng(SEED)
+        name = CPU if kind == "counter" else MEMORY
+        for workload in range(workloads):
+            for replica in range(REPLICAS):
+                times = _times(chance, jitter_ms)
+                values = counter(chance, times) if kind == "counter" else gauge(chance, len(times))
+                head = f"{name}{{{labels(workload, replica)}}} "
+                rows = zip(values.tolist(), (times / 1000.0).tolist(), strict=True)
+                file.write("".join([f"{head}{value!r} {at:.3f}\n" for value, at in rows]))
+    file.write("# EOF\n")
+
+
+def _times(chance: np.random.Generator, jitter_ms: int) -> Any:
+    even = START * 1000 + np.arange(DAYS * 86400 // STEP_SECONDS, dtype=np.int64) * STEP_SECONDS * 1000
+    return even + STEP_SECONDS * 500 + chance.integers(-jitter_ms, jitter_ms + 1, len(even))
+
+
+def counter(chance: np.random.Generator, times: Any) -> Any:
+    """Use cores that follow the day, with noise; counted in nanoseconds, as a kernel does."""
+    day = 1.0 + 0.6 * np.sin(2 * np.pi * (times / 86_400_000.0))
+    cores = chance.gamma(1.5, 0.2) * day * chance.gamma(8.0, 0.125, len(times))
+    used = np.cumsum(cores[1:] * np.diff(times) / 1000.0)
+    return np.concatenate(([0.0], used)).round(9) + round(chance.random() * 1e5, 9)
+
+
+def gauge(chance: np.random.Generator, count: int) -> Any:
+    mean = chance.uniform(5e7, 2e9)
+    walk = np.cumsum(chance.normal(0.0, mean * 0.002, count))
+    return np.maximum(4096.0, np.rint((mean + walk) / 4096.0) * 4096.0)
+
+
+def backfill(folder: Path, promtool: str, workloads: int = WORKLOADS, jitter_ms: int = JITTER_MS) -> Path:
+    """Make the data folder of a server, unless it is there from an earlier run."""
+    data = folder / f"history-{workloads}x{REPLICAS}x{DAYS}d-{jitter_ms}ms-{SEED}"
+    if data.exists():
+        return data
+    making, text = folder / f"{data.name}.making", folder / f"{data.name}.txt"
+    making.mkdir(parents=True, exist_ok=True)
+    with text.open("w") as file:
+        write(file, workloads, jitter_ms)
+    command = [promtool, "tsdb", "create-blocks-from", "openmetrics", "--max-block-duration=168h", "--quiet"]
+    subprocess.run([*command, str(text), str(making)], check=True, stdout=subprocess.DEVNULL, timeout=1800)
+    text.unlink()
+    return making.rename(data)

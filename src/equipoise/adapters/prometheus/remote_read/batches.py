@@ -1,0 +1,177 @@
+"""Series as arrays, a batch at a time, so that memory is bounded by the window and not by the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equipoise.adapters.prometheus.remote_read.bits import Scratch
+from equipoise.adapters.prometheus.remote_read.chunks import Part, read_parts
+from equipoise.adapters.prometheus.remote_read.damaged import Damaged, TooMuch
+from equipoise.adapters.prometheus.remote_read.protobuf import pick_labels
+from equipoise.adapters.prometheus.remote_read.xor import Times, Values, decode
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SeriesBatch:
+    """Whole series: times rise within each, and are within the range that was asked for."""
+
+    labels: Sequence[bytes]
+    """As they came; `columns` reads them."""
+    offsets: NDArray[np.int64]
+    """Where each series begins among the samples, and the end of the last."""
+    times: Times
+    """Unix milliseconds."""
+    values: Values
+    """Stale markers are in here, as the NaN that they are."""
+    histograms: int = 0
+    """Chunks or samples that were left out since they are no floats."""
+
+    def columns(self, names: Sequence[str]) -> list[tuple[str, ...]]:
+        """Read these labels of each series; one that a series does not have is the empty text."""
+        wanted = [name.encode() for name in names]
+        return [tuple(pick_labels(raw, wanted)) for raw in self.labels]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How much is held before it is decoded: a batch is closed by whichever is reached first.
+
+    A series is never cut, so that a batch may be larger by one series, which has bounds of its own.
+    """
+
+    batch_samples: int = 480_000
+    batch_bytes: int = 8 * 1024 * 1024
+    series_samples_max: int = 16 * 1024 * 1024
+    series_bytes_max: int = 64 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class _Series:
+    """What has come of one series."""
+
+    labels: bytes = b""
+    is_begun: bool = False
+    messages: list[bytes] = field(default_factory=list)
+    starts: list[NDArray[np.int64]] = field(default_factory=list)
+    sizes: list[NDArray[np.int64]] = field(default_factory=list)
+    bytes_held: int = 0
+    samples: int = 0
+    histograms: int = 0
+
+    def add(self, part: Part, message: bytes) -> None:
+        starts = np.array(part.starts, dtype=np.int64)
+        sizes = np.array(part.sizes, dtype=np.int64)
+        self.samples += _samples(message, starts, sizes)
+        self.starts.append(starts + self.bytes_held)
+        self.sizes.append(sizes)
+        self.messages.append(message)
+        self.bytes_held += len(message)
+        self.histograms += part.histograms
+
+
+def _samples(message: bytes, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> int:
+    """Give how many samples the chunks say they have: a few bytes may hold thousands."""
+    if (sizes < 2).any():  # noqa: PLR2004
+        raise Damaged("a chunk without a number of samples")
+    octets = np.frombuffer(message, dtype=np.uint8)
+    return int((octets[starts].astype(np.int64) * 256 + octets[starts + 1]).sum())
+
+
+def decoded(
+    messages: Iterable[bytes], start_ms: int, end_ms: int, window: Window | None = None
+) -> Iterator[SeriesBatch]:
+    """Decode the messages of a stream, within a range of times whose ends belong to it."""
+    window, scratch = window or Window(), Scratch()
+    held: list[_Series] = []
+    samples = size = 0
+    for series in _series(messages, window):
+        held.append(series)
+        samples += series.samples
+        size += series.bytes_held
+        if samples >= window.batch_samples or size >= window.batch_bytes:
+            yield _decode(held, start_ms, end_ms, scratch)
+            held, samples, size = [], 0, 0
+    if held:
+        yield _decode(held, start_ms, end_ms, scratch)
+
+
+def _series(messages: Iterable[bytes], window: Window) -> Iterator[_Series]:
+    """Put the parts of each series together: they follow one another, with equal labels."""
+    current = _Series()
+    for message in messages:
+        for part in read_parts(message):
+            if current.is_begun and part.labels != current.labels:
+                yield current
+                current = _Series()
+            current.labels, current.is_begun = part.labels, True
+            current.add(part, message)
+            if current.samples > window.series_samples_max or current.bytes_held > window.series_bytes_max:
+                raise TooMuch(f"a series of {current.samples} samples in {current.bytes_held} bytes")
+    if current.is_begun:
+        yield current
+
+
+def _decode(held: Sequence[_Series], start_ms: int, end_ms: int, scratch: Scratch) -> SeriesBatch:
+    shifts = np.cumsum([0, *(series.bytes_held for series in held)])
+    starts = [part + shift for series, shift in zip(held, shifts, strict=False) for part in series.starts]
+    sizes = [part for series in held for part in series.sizes]
+    chunks = [sum(map(len, series.starts)) for series in held]
+    times, values, counts = decode(
+        [message for series in held for message in series.messages],
+        np.concatenate(starts),
+        np.concatenate(sizes),
+        scratch,
+    )
+    ends = np.concatenate(([0], np.cumsum(counts)))
+    offsets = ends[np.cumsum([0, *chunks])]
+    histograms = sum(series.histograms for series in held)
+    return tidied(
+        SeriesBatch([series.labels for series in held], offsets, times, values, histograms), start_ms, end_ms
+    )
+
+
+def tidied(batch: SeriesBatch, start_ms: int, end_ms: int) -> SeriesBatch:
+    """Cut samples outside the range, put overlapping chunks in order, and leave out empty series."""
+    times = batch.times
+    if len(times) and (int(times.min()) < start_ms or int(times.max()) > end_ms):
+        batch = _picked(batch, np.flatnonzero((times >= start_ms) & (times <= end_ms)))
+    backwards = _backwards(batch)
+    if len(backwards):
+        batch = _picked(batch, _in_order(batch, backwards))
+    lengths = np.diff(batch.offsets)
+    if lengths.all():
+        return batch
+    kept = np.flatnonzero(lengths)
+    labels = [batch.labels[row] for row in kept.tolist()]
+    offsets = np.append(batch.offsets[kept], batch.offsets[-1])
+    return SeriesBatch(labels, offsets, batch.times, batch.values, batch.histograms)
+
+
+def _picked(batch: SeriesBatch, index: NDArray[np.int64]) -> SeriesBatch:
+    """Keep some samples, given series by series."""
+    offsets = np.searchsorted(np.sort(index), batch.offsets)
+    return SeriesBatch(batch.labels, offsets, batch.times[index], batch.values[index], batch.histograms)
+
+
+def _backwards(batch: SeriesBatch) -> NDArray[np.int64]:
+    """Find the series whose times do not only rise."""
+    stands = np.flatnonzero(np.diff(batch.times) <= 0) + 1
+    series = np.searchsorted(batch.offsets, stands, side="right") - 1
+    return np.unique(series[batch.offsets[series] != stands])
+
+
+def _in_order(batch: SeriesBatch, backwards: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Sort these series by time; of two samples of one time the one that came first stays."""
+    is_kept = np.ones(len(batch.times), dtype=np.bool_)
+    index = np.arange(len(batch.times))
+    for row in backwards.tolist():
+        span = slice(int(batch.offsets[row]), int(batch.offsets[row + 1]))
+        order = np.argsort(batch.times[span], kind="stable")
+        index[span] = order + span.start
+        ordered = batch.times[span][order]
+        is_kept[span][1:] = ordered[1:] != ordered[:-1]
+    return index[is_kept]

@@ -1,0 +1,270 @@
+"""XOR chunks, all at once.
+
+A chunk is a string of bits that can only be read from its beginning: a sample's place depends on all
+before it. So the chunks of a batch are read in lockstep: step k reads sample k of every chunk, each at
+its own place. Chunks are sorted by their number of samples, so that those still running are a prefix.
+
+A sample is the change of the time's change (`0`: none; `10`, `110`, `1110`, `1111` and 14, 17, 20 or 64
+bits), then what the value's bits were xored with (`0`: nothing; `10`: bits where the last ones were; `11`:
+5 bits with the number of leading zeros, 6 with the number of bits that follow, 0 meaning 64).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equipoise.adapters.prometheus.remote_read.bits import PEEKED_BITS, Bits, Scratch, Words
+from equipoise.adapters.prometheus.remote_read.damaged import Damaged
+
+Times = NDArray[np.int64]
+Values = NDArray[np.float64]
+
+CHUNKS_AT_ONCE = 4608
+"""As many as keep the arrays of one step in the processor's cache, and its calls few."""
+CELLS_AT_ONCE = 256 * CHUNKS_AT_ONCE
+_COUNT_BITS = 16
+_FIRST_BITS_MIN = 8 + 64
+_SECOND_BITS_MIN = 8 + 1
+_NEXT_BITS_MIN = 2
+_ONE, _FOUR = np.uint64(1), np.uint64(4)
+_BYTE = np.uint64(0xFF)
+
+
+def _time_tables() -> tuple[Words, Words, Words, Words]:
+    """Make, for the four bits that tell the class of a time: what to shift left, subtract, shift right, skip.
+
+    The sign rule is not two's complement: exactly half of the range is positive. So one is subtracted
+    before the sign is spread, and added after. The class of 64 bits is read apart.
+    """
+    classes = [(64, 0, 1)] * 8 + [(2, 14, 16)] * 4 + [(3, 17, 20)] * 2 + [(4, 20, 24), (4, 64, 4)]
+    left = [left for left, _, _ in classes]
+    right = [min(64 - bits, 63) for _, bits, _ in classes]
+    one = [1 if bits in {0, 64} else 1 << (64 - bits) for _, bits, _ in classes]
+    skipped = [skipped for _, _, skipped in classes]
+    return _words(left), _words(one), _words(right), _words(skipped)
+
+
+def _value_tables() -> tuple[Words, Words, Words]:
+    """Make, for the 13 bits that a value may begin with: what is new, what is kept, what counts.
+
+    New is the number of bits, how far they are shifted, and the length of the header, a byte each; kept is a
+    mask for the same of the last value; what counts masks the number of bits, and is 0 where none follow.
+    """
+    new: list[int] = []
+    kept: list[int] = []
+    counted: list[int] = []
+    for header in range(1 << 13):
+        control, leading, bits = header >> 11, header >> 6 & 31, header & 63 or 64
+        if control < 2:  # noqa: PLR2004 - `0`, whatever follows
+            row = (1 << 16, 0xFFFF, 0)
+        elif control == 2:  # noqa: PLR2004 - `10`
+            row = (2 << 16, 0xFFFF, 0xFF)
+        elif leading + bits <= 64:  # noqa: PLR2004
+            row = (bits | 64 - leading - bits << 8 | 13 << 16, 0, 0xFF)
+        else:  # more bits than there are: a length that runs past every chunk
+            row = (_IMPOSSIBLE << 16, 0, 0xFF)
+        for column, entry in zip((new, kept, counted), row, strict=True):
+            column.append(entry)
+    return _words(new), _words(kept), _words(counted)
+
+
+def _words(numbers: Sequence[int]) -> Words:
+    return np.array(numbers, dtype=np.uint64)
+
+
+_IMPOSSIBLE = 1 << 40
+_LEFT, _SUBTRACTED, _RIGHT, _SKIPPED = _time_tables()
+_NEW, _KEPT, _COUNTED = _value_tables()
+_WIDE_CLASS = 15
+_TIMED_CLASS_MIN = 8
+
+
+def decode(
+    parts: Sequence[bytes],
+    starts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    scratch: Scratch | None = None,
+) -> tuple[Times, Values, NDArray[np.int64]]:
+    """Decode chunks that lie at these bytes of the joined parts.
+
+    Gives all times and values, chunk after chunk in the given order, and the samples in each.
+    """
+    scratch = scratch or Scratch()
+    bits = Bits(parts, scratch)
+    counts = counted(bits, starts, sizes)
+    ends = np.concatenate(([0], np.cumsum(counts)))
+    times = np.empty(int(ends[-1]), dtype=np.int64)
+    values = np.empty(int(ends[-1]), dtype=np.uint64)
+    for first, last in _lots(counts):
+        begin, end = int(ends[first]), int(ends[last])
+        if begin == end:
+            continue
+        lot = slice(first, last)
+        running = _Lockstep(bits, starts[lot], sizes[lot], counts[lot], scratch)
+        running.run()
+        running.flatten(times[begin:end], values[begin:end])
+    return times, values.view(np.float64), counts
+
+
+def counted(bits: Bits, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Give how many samples each chunk says it has; refuse what its size cannot hold."""
+    places = starts.view(np.uint64) << np.uint64(3)
+    counts = (bits.peek(places) >> np.uint64(48)).view(np.int64)
+    needed = _COUNT_BITS + (counts > 0) * _FIRST_BITS_MIN + (counts > 1) * _SECOND_BITS_MIN
+    needed += np.maximum(counts - 2, 0) * _NEXT_BITS_MIN
+    if (needed > 8 * sizes).any():
+        raise Damaged("a chunk has more samples than its bytes hold")
+    return counts
+
+
+def _lots(counts: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Cut chunks into lots that are bounded in chunks, and in chunks times samples."""
+    even = -(-len(counts) // max(1, -(-len(counts) // CHUNKS_AT_ONCE)))
+    first = 0
+    while first < len(counts):
+        highest = np.maximum.accumulate(counts[first : first + even])
+        fitting = highest * np.arange(1, len(highest) + 1) <= CELLS_AT_ONCE
+        last = first + max(1, len(fitting) if fitting.all() else int(np.argmin(fitting)))
+        yield first, last
+        first = last
+
+
+class _Lockstep:
+    """Chunks of which each step reads one more sample."""
+
+    def __init__(
+        self,
+        bits: Bits,
+        starts: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        scratch: Scratch,
+    ) -> None:
+        self._bits = bits
+        self._order = np.argsort(-counts, kind="stable")
+        self._counts = counts[self._order]
+        chunks, samples = len(counts), int(self._counts[0])
+        # A row length that is no power of two keeps a column from falling into one set of the cache.
+        self._width = chunks + 8 - chunks % 8 + 8
+        shape = (samples, self._width)
+        self._times: Times = scratch.words("times", samples * self._width).reshape(shape).view(np.int64)
+        self._values: Words = scratch.words("values", samples * self._width).reshape(shape)
+        self._at = (starts[self._order].view(np.uint64) << np.uint64(3)) + np.uint64(_COUNT_BITS)
+        self._end = (starts + sizes)[self._order].view(np.uint64) << np.uint64(3)
+        self._change: Times = np.zeros(chunks, dtype=np.int64)
+        # Until a chunk says otherwise, 64 bits, not shifted: a writer that was restarted relies on it.
+        self._shape: Words = np.full(chunks, 64, dtype=np.uint64)
+        self._spare = tuple(np.empty(chunks, dtype=np.uint64) for _ in range(4))
+        self._live = int(np.count_nonzero(counts))
+
+    def run(self) -> None:
+        """Read all samples."""
+        self._first()
+        for step in range(1, len(self._times)):
+            if self._counts[self._live - 1] <= step:
+                self._live = int(np.searchsorted(-self._counts, -step))
+            live = self._live
+            at, seen, one, two, place = (part[:live] for part in (self._at, *self._spare))
+            if step == 1:
+                self._second(at)
+                _peek(self._bits.windows, at, seen, one, place)
+            else:
+                _peek(self._bits.windows, at, seen, one, place)
+                self._next_times(at, seen, one, two, place)
+            np.add(self._times[step - 1, :live], self._change[:live], out=self._times[step, :live])
+            self._next_values(step, at, seen, one, two, place)
+        if (self._at > self._end).any():
+            raise Damaged("a chunk has more samples than its bytes hold")
+
+    def flatten(self, times: Times, values: Words) -> None:
+        """Lay samples that were read side by side one behind the other, chunks in the given order."""
+        column = np.empty_like(self._order)
+        column[self._order] = np.arange(len(column))
+        counts = self._counts[column]
+        # Sample k of a chunk that begins at b lies in row k, hence (b + k) * width + (column - b * width).
+        begins = np.cumsum(counts) - counts
+        index = np.arange(0, len(times) * self._width, self._width)
+        index += np.repeat(column - begins * self._width, counts)
+        self._times.reshape(-1).take(index, out=times, mode="clip")
+        self._values.reshape(-1).take(index, out=values, mode="clip")
+
+    def _first(self) -> None:
+        live = self._live
+        zigzag, at = self._bits.varints(self._at[:live])
+        self._times[0, :live] = (zigzag >> _ONE).view(np.int64) ^ -(zigzag & _ONE).view(np.int64)
+        self._values[0, :live] = self._bits.peek_whole(at)
+        self._at[:live] = at + np.uint64(64)
+
+    def _second(self, at: Words) -> None:
+        change, at[:] = self._bits.varints(at)
+        self._change[: len(at)] = change.view(np.int64)
+
+    def _next_times(self, at: Words, seen: Words, one: Words, two: Words, place: Words) -> None:
+        """Read how the time's change changes, and leave what follows in `seen`."""
+        np.right_shift(seen, np.uint64(60), out=place)
+        highest = int(place.max())
+        if highest < _TIMED_CLASS_MIN:
+            np.add(at, _ONE, out=at)
+            np.left_shift(seen, _ONE, out=seen)
+            return
+        table = place.view(np.int64)
+        _LEFT.take(table, out=one, mode="wrap")
+        np.left_shift(seen, one, out=one)
+        _SUBTRACTED.take(table, out=two, mode="wrap")
+        np.subtract(one, two, out=one)
+        _RIGHT.take(table, out=two, mode="wrap")
+        signed = one.view(np.int64)
+        np.right_shift(signed, two.view(np.int64), out=signed)
+        np.add(signed, 1, out=signed)
+        _SKIPPED.take(table, out=two, mode="wrap")
+        np.add(at, two, out=at)
+        np.left_shift(seen, two, out=seen)
+        if highest == _WIDE_CLASS:
+            self._wide(np.flatnonzero(place == _WIDE_CLASS), at, seen, signed)
+        change = self._change[: len(at)]
+        np.add(change, signed, out=change)
+
+    def _wide(self, rows: NDArray[np.int64], at: Words, seen: Words, signed: Times) -> None:
+        """Read changes of 64 bits, as every gap of more than nine minutes has them."""
+        signed[rows] = self._bits.peek_whole(at[rows]).view(np.int64)
+        at[rows] += np.uint64(64)
+        seen[rows] = self._bits.peek(at[rows])
+
+    def _next_values(self, step: int, at: Words, seen: Words, one: Words, two: Words, place: Words) -> None:
+        live = len(at)
+        shape = self._shape[:live]
+        np.right_shift(seen, np.uint64(51), out=place)
+        table = place.view(np.int64)
+        _KEPT.take(table, out=one, mode="wrap")
+        np.bitwise_and(shape, one, out=shape)
+        _NEW.take(table, out=one, mode="wrap")
+        np.bitwise_or(shape, one, out=shape)
+        np.right_shift(shape, np.uint64(16), out=one)
+        np.add(at, one, out=at)
+        _COUNTED.take(table, out=two, mode="wrap")
+        np.bitwise_and(shape, two, out=two)
+        _peek(self._bits.windows, at, seen, one, place)
+        if int(two.max()) > PEEKED_BITS:
+            np.add(place, _FOUR, out=place)
+            np.subtract(np.uint64(64), one, out=one)
+            beyond = self._bits.windows.take(place.view(np.int64), mode="clip")
+            np.right_shift(beyond, one, out=beyond)
+            np.bitwise_or(seen, beyond, out=seen)
+        np.add(at, two, out=at)
+        np.subtract(np.uint64(64), two, out=two)
+        np.right_shift(seen, two, out=seen)
+        np.right_shift(shape, np.uint64(8), out=one)
+        np.bitwise_and(one, _BYTE, out=one)
+        np.left_shift(seen, one, out=seen)
+        np.bitwise_xor(self._values[step - 1, :live], seen, out=self._values[step, :live])
+
+
+def _peek(windows: Words, at: Words, seen: Words, shift: Words, place: Words) -> None:
+    """Look at each place without making a new array; leaves the shift and the place."""
+    np.right_shift(at, _FOUR, out=place)
+    windows.take(place.view(np.int64), out=seen, mode="clip")
+    np.bitwise_and(at, np.uint64(15), out=shift)
+    np.left_shift(seen, shift, out=seen)

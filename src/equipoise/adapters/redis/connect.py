@@ -1,0 +1,82 @@
+"""Finds out what stands behind a URL, and connects to it."""
+
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+from redis import Redis, RedisCluster
+from redis import exceptions as redis_errors
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
+
+from equipoise.adapters.redis.errors import explained
+from equipoise.model.errors import BadInput, WorldFailed
+
+SCHEMES = ("redis", "rediss", "unix")
+PREFIX = re.compile(r"[A-Za-z0-9_.:{}-]{1,200}")
+VERSION_MIN = (6, 2)
+TIMEOUT_SECONDS = 5.0
+RETRY_SECONDS = 0.2
+
+
+def connect(url: str, prefix: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> "Redis | RedisCluster":
+    """Connect, and refuse what could not work: an old server, a cluster without a hash tag."""
+    address = address_of(url)
+    if not PREFIX.fullmatch(prefix):
+        raise BadInput(f"--prefix: expected letters, digits and any of _ . : - {{ }}, got {prefix!r}")
+    # Every writer may be asked again, so one retry is safe; more would only hide a sick server.
+    options: dict[str, Any] = {
+        "decode_responses": True,
+        "encoding_errors": "replace",
+        "socket_timeout": timeout_seconds,
+        "socket_connect_timeout": timeout_seconds,
+        "retry": Retry(ConstantBackoff(RETRY_SECONDS), 1),
+    }
+    if urlsplit(url).scheme == "unix":
+        del options["socket_connect_timeout"]
+    try:
+        client = Redis.from_url(url, **options)
+    except ValueError as error:
+        raise BadInput(f"--redis: {error}") from error
+    with explained(address):
+        about: dict[str, Any] = client.info("server")
+        _expect_version(str(about.get("redis_version", "")), address)
+        if not client.info("cluster").get("cluster_enabled"):
+            return client
+    client.close()
+    if not has_hash_tag(prefix):
+        raise BadInput(
+            f"--prefix: expected a hash tag such as {{{prefix}}}, since {address} is a Redis Cluster: "
+            "all keys of the pools must share one slot"
+        )
+    with explained(address):
+        try:
+            return RedisCluster.from_url(url, **options)
+        except redis_errors.RedisClusterException as error:
+            raise WorldFailed(f"{address}: {error}") from error
+
+
+def address_of(url: str) -> str:
+    """Give the address without the password, for people to read."""
+    parts = urlsplit(url)
+    if parts.scheme not in SCHEMES:
+        raise BadInput(f"--redis: expected redis://HOST:PORT, rediss://HOST:PORT or unix://PATH, got {url!r}")
+    if parts.scheme == "unix":
+        return f"unix://{parts.path}"
+    try:
+        return f"{parts.scheme}://{parts.hostname or 'localhost'}:{parts.port or 6379}"
+    except ValueError as error:
+        raise BadInput(f"--redis: {error}") from error
+
+
+def has_hash_tag(prefix: str) -> bool:
+    """Tell whether Redis Cluster would put every key of this prefix into one slot."""
+    _, brace, rest = prefix.partition("{")
+    tag, end, _ = rest.partition("}")
+    return bool(brace and end and tag)
+
+
+def _expect_version(text: str, address: str) -> None:
+    found = re.match(r"(\d+)\.(\d+)", text)
+    if found and (int(found[1]), int(found[2])) < VERSION_MIN:
+        raise WorldFailed(f"{address}: expected Redis 6.2 or newer, or Valkey; got Redis {text}")

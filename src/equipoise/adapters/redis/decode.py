@@ -1,0 +1,39 @@
+"""Turns the snapshot's answer into plain, frozen data."""
+
+import hashlib
+from typing import Any
+
+from equipoise.model.pools import PodSeen, PoolSeen, PoolsSeen
+
+
+def decode_snapshot(prefix: str, answer: list[Any]) -> PoolsSeen:
+    """Read what the script `snapshot` gave."""
+    config, epoch, pools, pods, metadata, pending, wrong = answer
+    return PoolsSeen(
+        prefix=prefix,
+        config=config,
+        version="" if config is None else hashlib.sha1(config.encode(), usedforsecurity=False).hexdigest(),
+        epoch=int(epoch) if isinstance(epoch, str) and epoch.isdecimal() else None,
+        pools=tuple(_pool(*row) for row in pools),
+        pods={row[0]: _pod(*row[1:]) for row in pods},
+        metadata=_pairs(metadata),
+        pending=_pairs(pending),
+        wrong=_pairs(wrong),
+    )
+
+
+def _pool(
+    tier: str, assigned_type: str, available_type: str, assigned: list[str], available: list[str]
+) -> PoolSeen:
+    scores = {pod: float(calls) for pod, calls in _pairs(available).items()}
+    return PoolSeen(tier, assigned_type, available_type, tuple(assigned), scores)
+
+
+def _pod(
+    tier: str | None, draining: int, lease: str | None, calls: list[str], uid: str, wrong: list[str]
+) -> PodSeen:
+    return PodSeen(tier, bool(draining), lease, tuple(calls), uid, _pairs(wrong))
+
+
+def _pairs(flat: list[str]) -> dict[str, str]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))

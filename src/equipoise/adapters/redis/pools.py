@@ -1,0 +1,206 @@
+"""The port `Pools` on Redis. A caller's view of the tiers goes with each call, and the script checks it."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from redis import Redis, RedisCluster
+
+from equipoise.adapters.redis.decode import decode_snapshot
+from equipoise.adapters.redis.errors import WrongKeyType, explained
+from equipoise.adapters.redis.scripts import Scripts
+from equipoise.model.decision import MovePod
+from equipoise.model.errors import BadInput, WorldFailed
+from equipoise.model.pools import PoolAnswer, PoolCode, PoolsSeen
+from equipoise.pools.policy import TierPolicy, read_policy
+
+LEASE_SECONDS = 900.0
+RECORD_SECONDS = 3600.0
+TRIES = 5
+"""How often a call goes out again because the tiers changed under it."""
+SCAN_COUNT = 1000
+
+
+class RedisPools:
+    """Pods in tiers under one prefix."""
+
+    def __init__(
+        self,
+        client: "Redis | RedisCluster",
+        prefix: str,
+        address: str = "redis",
+        *,
+        lease_seconds: float = LEASE_SECONDS,
+        record_seconds: float = RECORD_SECONDS,
+        is_dry: bool = False,
+    ) -> None:
+        """Take a connection; dry, the writers answer what they would do, and do nothing."""
+        self._client: Any = client
+        self._prefix = prefix
+        self._address = address
+        self._key = f"{prefix}:tier:config"
+        self._scripts = Scripts(client, self._key, address)
+        self._spans = [str(int(seconds * 1000)) for seconds in (lease_seconds, record_seconds)]
+        self._is_dry = is_dry
+        self._config: tuple[str, str] | None = None
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._client.close()
+
+    def snapshot(self, *, is_thorough: bool = False) -> PoolsSeen:
+        """Read everything at one moment; thoroughly also looks for keys that no set leads to."""
+        tiers, pods = self._scan() if is_thorough else ([], [])
+        for _ in range(TRIES):
+            known = self._known() if not is_thorough else self._known_or_nothing()
+            answer = self._scripts.run("snapshot", [*known, str(len(tiers)), *tiers, *pods])
+            seen = decode_snapshot(self._prefix, answer)
+            if seen.version == known[0] or (is_thorough and not known[1]):
+                return seen
+            self._config = None
+        raise WorldFailed(f"{self._address}: {self._key} changes faster than it can be read")
+
+    def move(
+        self, moves: Sequence[MovePod], version: str, epoch: int | None, *, marks_busy: bool = False
+    ) -> list[PoolAnswer]:
+        """Move idle pods; each answers for itself, and none is moved twice."""
+        known = self._known()
+        if known[0] != version:
+            self._config = None
+            known = self._known()
+        if known[0] != version:
+            return [PoolAnswer(PoolCode.CONFIG_CHANGED, move.pod) for move in moves]
+        mark = "1" if marks_busy else ""
+        calls = [
+            [*known, move.pod, move.source, move.destination, _epoch(epoch), move.uid, mark] for move in moves
+        ]
+        answers = []
+        for move, answer in zip(moves, self._scripts.run_all("move", calls), strict=True):
+            if isinstance(answer, WrongKeyType):
+                answers.append(PoolAnswer(PoolCode.WRONG_TYPE, move.pod, detail=str(answer)))
+                continue
+            if isinstance(answer, WorldFailed):
+                raise answer
+            detail = answer[1] if len(answer) > 1 else ""
+            answers.append(PoolAnswer(PoolCode(answer[0]), move.pod, move.destination, detail or ""))
+        return answers
+
+    def register(self, pod: str, uid: str, epoch: int | None, metadata: str = "") -> PoolAnswer:
+        """Take a pod into a tier."""
+        return self._about_pod("register", pod, uid, _epoch(epoch), metadata)
+
+    def unregister(self, pod: str, uid: str, epoch: int | None) -> PoolAnswer:
+        """Forget a pod that is gone."""
+        return self._about_pod("unregister", pod, uid, _epoch(epoch))
+
+    def allocate(self, call: str, tier: str = "") -> PoolAnswer:
+        """Give a free pod to a call."""
+        return self._about_call("allocate", call, *self._spans, tier)
+
+    def release(self, call: str, pod: str = "") -> PoolAnswer:
+        """End a call."""
+        return self._about_call("release", call, pod)
+
+    def heartbeat(self, call: str) -> PoolAnswer:
+        """Say that a call goes on."""
+        return self._about_call("heartbeat", call, *self._spans)
+
+    def drain(self, pod: str, uid: str = "") -> PoolAnswer:
+        """Give the pod no more calls."""
+        return self._about_pod("drain", pod, uid)
+
+    def undrain(self, pod: str, uid: str = "") -> PoolAnswer:
+        """Give it calls again."""
+        return self._about_pod("undrain", pod, uid)
+
+    def recover(self, pods: Sequence[str], epoch: int | None) -> list[PoolAnswer]:
+        """Put back pods that nobody holds."""
+        return [self._about_pod("recover", pod, _epoch(epoch), self._spans[0]) for pod in pods]
+
+    def mend(self, pod: str, epoch: int | None) -> PoolAnswer:
+        """Repair what the keys of a pod contradict."""
+        return self._about_pod("fsck", pod, _epoch(epoch))
+
+    def set_config(self, text: str, version: str, emptied: Sequence[str] = ()) -> PoolAnswer:
+        """Write the tiers over this version."""
+        code, *rest = self._scripts.run("set_config", [version, self._dry(""), text, *emptied])
+        self._config = None
+        if code == PoolCode.CONFIG_CHANGED and self._read_config() == text:
+            # Our own write, whose answer was lost, and which was then asked for again.
+            return PoolAnswer(PoolCode.STORED, detail=_version(text))
+        if code == PoolCode.TIER_IN_USE:
+            return PoolAnswer(PoolCode.TIER_IN_USE, tier=rest[0])
+        return PoolAnswer(PoolCode(code), detail=rest[0] if rest else "")
+
+    def _about_pod(self, writer: str, pod: str, *arguments: str) -> PoolAnswer:
+        code, *rest = self._run(writer, pod, *arguments)
+        tier, detail = [*rest, "", ""][:2]
+        return PoolAnswer(PoolCode(code), pod, tier, detail)
+
+    def _about_call(self, writer: str, call: str, *arguments: str) -> PoolAnswer:
+        code, *rest = self._run(writer, call, *arguments)
+        pod, tier, detail = [*rest, "", "", ""][:3]
+        return PoolAnswer(PoolCode(code), pod, tier, detail)
+
+    def _run(self, writer: str, *arguments: str) -> list[str]:
+        for _ in range(TRIES):
+            version, tiers = self._known()
+            answer = self._scripts.run(writer, [version, self._dry(tiers), *arguments])
+            if answer[0] != PoolCode.CONFIG_CHANGED:
+                return answer
+            self._config = None
+        return answer
+
+    def _dry(self, tiers: str) -> str:
+        return f"{tiers}dry" if self._is_dry else tiers
+
+    def _known(self) -> tuple[str, str]:
+        """Give the version of the config that we know, and its tiers as the scripts read them."""
+        if self._config is None:
+            text = self._read_config()
+            self._config = (_version(text), wire(read_policy(text, self._key)))
+        return self._config
+
+    def _known_or_nothing(self) -> tuple[str, str]:
+        """Look at the keys also where the config is missing or malformed."""
+        try:
+            return self._known()
+        except (BadInput, WrongKeyType):
+            return ("", "")
+
+    def _read_config(self) -> str | None:
+        with explained(self._address):
+            text: str | None = self._client.get(self._key)
+        return text
+
+    def _scan(self) -> tuple[list[str], list[str]]:
+        """Find tiers and pods by their keys alone; what appears meanwhile is found by the next look."""
+        tiers: set[str] = set()
+        pods: set[str] = set()
+        pool, pod = f"{self._prefix}:pool:", f"{self._prefix}:pod:tier:"
+        with explained(self._address):
+            for key in self._client.scan_iter(match=f"{self._prefix}:po*", count=SCAN_COUNT):
+                if key.startswith(pod):
+                    pods.add(key.removeprefix(pod))
+                elif key.startswith(pool):
+                    tiers.add(key.removeprefix(pool).rpartition(":")[0])
+        return sorted(tiers - {""}), sorted(pods)
+
+
+def wire(policy: TierPolicy) -> str:
+    """Write the tiers as the scripts read them, the chain first."""
+    chain = policy.chain
+    rest = sorted(set(policy.tiers) - set(chain))
+    return "".join(
+        f"{name} {tier.type} {tier.target} {tier.concurrent_max} {1 if name in chain else 0};"
+        for name in [*chain, *rest]
+        for tier in [policy.tiers[name]]
+    )
+
+
+def _version(text: str | None) -> str:
+    return "" if text is None else hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def _epoch(epoch: int | None) -> str:
+    return "" if epoch is None else str(epoch)

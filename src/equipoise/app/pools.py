@@ -1,0 +1,242 @@
+"""`equipoise pools`: pods in tiers, kept in Redis."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from equipoise.app import options, pools_config
+from equipoise.app.output import Format, print_plan, warn
+from equipoise.app.pools_options import DryRun, Prefix, RedisUrl
+
+if TYPE_CHECKING:
+    from equipoise.model.decision import Decision
+
+app = typer.Typer(help="Pods in tiers, kept in Redis.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(pools_config.app, name="config")
+
+Call = Annotated[str, typer.Argument(metavar="CALL", help="The name of the call.")]
+Pod = Annotated[str, typer.Argument(metavar="POD", help="The name of the pod.")]
+
+
+@app.command()
+def status(redis: RedisUrl = None, prefix: Prefix = "voice", output: options.Output = Format.TABLE) -> None:
+    """Show every tier: its target, its pods and their calls. Changes nothing."""
+    from equipoise.app.pools_live import opened
+    from equipoise.app.pools_output import print_status, status_document
+    from equipoise.pools.policy import read_policy
+
+    with opened(redis, prefix) as pools:
+        seen = pools.snapshot()
+    policy = read_policy(seen.config, f"{prefix}:tier:config")
+    print_status(status_document(policy, seen), output)
+
+
+@app.command()
+def plan(redis: RedisUrl = None, prefix: Prefix = "voice", output: options.Output = Format.TABLE) -> None:
+    """Say which pods would move to which tier, and why. Changes nothing."""
+    from equipoise.app.pools_live import opened
+    from equipoise.pools import rebalance as rebalancing
+
+    with opened(redis, prefix) as pools:
+        decision = rebalancing.plan(pools)
+    _warn_if_missing(decision)
+    print_plan("pools", [decision], output)
+
+
+@app.command()
+def rebalance(
+    redis: RedisUrl = None,
+    prefix: Prefix = "voice",
+    is_dry_run: DryRun = False,
+    marks_busy: Annotated[
+        bool, typer.Option("--mark-busy", help="Mark busy pods, so that their release moves them.")
+    ] = False,
+    output: options.Output = Format.TABLE,
+) -> None:
+    """Move idle pods from tiers over their targets to tiers under theirs."""
+    if is_dry_run:
+        plan(redis, prefix, output)
+        return
+    from equipoise.app.output import print_done
+    from equipoise.app.pools_live import opened
+    from equipoise.app.pools_output import log_moves
+    from equipoise.pools import rebalance as rebalancing
+
+    with opened(redis, prefix) as pools:
+        done = rebalancing.rebalance(pools, marks_busy=marks_busy)
+    log_moves(done.outcomes, len(done.decision.actions))
+    _warn_if_missing(done.decision)
+    print_done("pools", [done.decision], [done.outcomes], output)
+
+
+@app.command("plan-scale-down")
+def plan_scale_down(
+    replicas: Annotated[int, typer.Argument(metavar="N", min=0, help="How many replicas will be left.")],
+    redis: RedisUrl = None,
+    prefix: Prefix = "voice",
+    output: options.Output = Format.TABLE,
+) -> None:
+    """Say which pods a smaller StatefulSet loses, what to move first, and what later. Changes nothing."""
+    from equipoise.app.pools_live import opened
+    from equipoise.pools import scale_down
+    from equipoise.pools.observation import observe
+    from equipoise.pools.policy import read_policy
+
+    with opened(redis, prefix) as pools:
+        seen = pools.snapshot()
+    policy = read_policy(seen.config, f"{prefix}:tier:config")
+    decision = scale_down.plan_scale_down(policy, observe(policy, seen), replicas)
+    if replicas < policy.pods_wanted:
+        warn(f"the targets demand {policy.pods_wanted} pods: lower them to {replicas} before the scale-down")
+    if decision.extra["busy"]:
+        warn(f"these leave with calls, drain them first: {', '.join(decision.extra['busy'])}")
+    if output is Format.TABLE:
+        names = ", ".join(pod["pod"] for pod in decision.extra["leaving"])
+        print(f"Leaving: {names or 'nobody'}.")
+        print(f"Afterwards: {decision.extra['after']['sentence']}")
+    print_plan("pools", [decision], output)
+
+
+@app.command()
+def allocate(
+    call: Annotated[str, typer.Argument(metavar="[CALL]", help="The call's name; made up if missing.")] = "",
+    tier: Annotated[
+        str, typer.Option(metavar="NAME", help="Only from this tier; by default the chain.")
+    ] = "",
+    redis: RedisUrl = None,
+    prefix: Prefix = "voice",
+    is_dry_run: DryRun = False,
+    output: options.Output = Format.TABLE,
+) -> None:
+    """Give a free pod to a call. The same call gets the same pod again."""
+    import secrets
+
+    from equipoise.app.pools_live import call_id, opened
+    from equipoise.app.pools_output import tell
+
+    name = call_id(call or secrets.token_hex(16))
+    with opened(redis, prefix, is_dry=is_dry_run) as pools:
+        answer = pools.allocate(name, tier)
+    tell(answer, output, call=name, tier=tier, is_dry=is_dry_run)
+
+
+@app.command()
+def release(
+    call: Call,
+    pod: Annotated[str, typer.Option(metavar="NAME", help="Only when this pod serves it.")] = "",
+    redis: RedisUrl = None,
+    prefix: Prefix = "voice",
+    is_dry_run: DryRun = False,
+    output: options.Output = Format.TABLE,
+) -> None:
+    """End a call; its pod is free again. A call that has ended already is no error."""
+    from equipoise.app.pools_live import call_id, opened
+    from equipoise.app.pools_output import tell
+
+    with opened(redis, prefix, is_dry=is_dry_run) as pools:
+        answer = pools.release(call_id(call), pod)
+    tell(answer, output, call=call, is_dry=is_dry_run)
+
+
+@app.command()
+def heartbeat(
+    call: Call, redis: RedisUrl = None, prefix: Prefix = "voice", output: options.Output = Format.TABLE
+) -> None:
+    """Say that a call goes on, so that its lease does not end."""
+    from equipoise.app.pools_live import call_id, opened
+    from equipoise.app.pools_output import tell
+
+    with opened(redis, prefix) as pools:
+        answer = pools.heartbeat(call_id(call))
+    tell(answer, output, call=call)
+
+
+@app.command()
+def drain(
+    pod: Pod,
+    redis: RedisUrl = None,
+    prefix: Prefix = "voice",
+    is_dry_run: DryRun = False,
+    output: options.Output = Format.TABLE,
+) -> None:
+    """Give a pod no more calls; those it has go on."""
+    from equipoise.app.pools_live import opened, pod_name
+    from equipoise.app.pools_output import tell
+
+    with opened(redis, prefix, is_dry=is_dry_run) as pools:
+        answer = pools.drain(pod_name(pod))
+    tell(answer, output, is_dry=is_dry_run)
+
+
+@app.command()
+def undrain(
+    pod: Pod,
+    redis: RedisUrl = None,
+    prefix: Prefix = "voice",
+    is_dry_run: DryRun = False,
+    output: options.Output = Format.TABLE,
+) -> None:
+    """Give a drained pod calls again."""
+    from equipoise.app.pools_live import opened, pod_name
+    from equipoise.app.pools_output import tell
+
+    with opened(redis, prefix, is_dry=is_dry_run) as pools:
+        answer = pools.undrain(pod_name(pod))
+    tell(answer, output, is_dry=is_dry_run)
+
+
+@app.command()
+def fsck(
+    redis: RedisUrl = None,
+    prefix: Prefix = "voice",
+    repairs: Annotated[bool, typer.Option("--repair", help="Mend what has only one right end.")] = False,
+    output: options.Output = Format.TABLE,
+) -> None:
+    """List everything about the pools that contradicts itself; exit status 1 when something does."""
+    from equipoise.app.pools_live import opened
+    from equipoise.app.pools_output import print_fsck
+    from equipoise.pools.fsck import notes, violations
+    from equipoise.pools.policy import read_policy
+
+    with opened(redis, prefix) as pools:
+        seen = pools.snapshot(is_thorough=True)
+        policy = read_policy(seen.config, f"{prefix}:tier:config")
+        found = violations(policy, seen)
+        mended = []
+        if repairs and found:
+            mended = [pools.mend(pod, seen.epoch) for pod in dict.fromkeys(v.pod for v in found if v.pod)]
+            seen = pools.snapshot(is_thorough=True)
+            found = violations(policy, seen)
+    print_fsck(found, notes(policy, seen), mended, output)
+    if found:
+        from equipoise.model.errors import WorldFailed
+
+        count = "1 violation" if len(found) == 1 else f"{len(found)} violations"
+        raise WorldFailed(f"{prefix}: {count}; the first is {found[0].key}: {found[0].detail}")
+
+
+@app.command()
+def watch(
+    redis: RedisUrl = None,
+    prefix: Prefix = "voice",
+    interval: Annotated[str, typer.Option(metavar="SPAN", help="How long to wait between two looks.")] = "2s",
+    times: Annotated[
+        int, typer.Option(metavar="N", min=0, help="How many looks; 0 goes on until Ctrl-C.")
+    ] = 0,
+) -> None:
+    """Show the tiers again whenever they change, until Ctrl-C. Changes nothing."""
+    from equipoise.app.pools_watch import watch_pools
+    from equipoise.model.duration import parse_seconds
+    from equipoise.model.errors import BadInput
+
+    try:
+        seconds = parse_seconds(interval)
+    except ValueError as error:
+        raise BadInput(f"--interval: {error}") from error
+    watch_pools(redis, prefix, seconds, times)
+
+
+def _warn_if_missing(decision: "Decision") -> None:
+    missing = decision.reason.numbers.get("missing", 0)
+    if missing:
+        warn(f"the targets demand {missing} more pods than there are: some tiers stay under their targets")

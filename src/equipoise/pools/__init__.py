@@ -1,0 +1,1 @@
+"""Pods in tiers, kept in Redis (see README.md)."""

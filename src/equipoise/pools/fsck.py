@@ -1,0 +1,123 @@
+"""What must be true of the pools at every moment, asked of a snapshot; pure."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from enum import StrEnum
+
+import msgspec
+
+from equipoise.model.names import by_ordinal
+from equipoise.model.pools import PodSeen, PoolSeen, PoolsSeen
+from equipoise.pools.policy import TierPolicy
+
+MERCHANT = "merchant:"
+
+
+class Invariant(StrEnum):
+    """What can be broken."""
+
+    ONE_ASSIGNED = "OneAssigned"
+    AVAILABLE_WITHIN_ASSIGNED = "AvailableWithinAssigned"
+    TIER_KEY_AGREES = "TierKeyAgrees"
+    DRAINING_NOT_AVAILABLE = "DrainingNotAvailable"
+    KEY_TYPE = "KeyType"
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """One broken invariant: which, where, and how."""
+
+    invariant: Invariant
+    key: str
+    detail: str
+    pod: str = ""
+
+
+def violations(policy: TierPolicy, seen: PoolsSeen) -> list[Violation]:
+    """List all that is broken, in the order in which a person would mend it."""
+    found = [*_wrong_types(policy, seen)]
+    homes: dict[str, list[str]] = defaultdict(list)
+    for pool in seen.pools:
+        for pod in pool.assigned:
+            homes[pod].append(pool.tier)
+    for pod in sorted(seen.pods, key=by_ordinal):
+        found += _of_pod(pod, homes.get(pod, []), seen)
+    return found
+
+
+def _wrong_types(policy: TierPolicy, seen: PoolsSeen) -> Iterator[Violation]:
+    for pool in seen.pools:
+        tier = policy.tiers.get(pool.tier)
+        free = {"set", "zset"} if tier is None else {"zset" if tier.is_shared else "set"}
+        yield from _expect(f"{seen.prefix}:pool:{pool.tier}:assigned", pool.assigned_type, {"set"})
+        yield from _expect(f"{seen.prefix}:pool:{pool.tier}:available", pool.available_type, free)
+    others = [seen.wrong, *(pod.wrong for pod in seen.pods.values())]
+    for key, found in sorted(item for wrong in others for item in wrong.items()):
+        yield Violation(Invariant.KEY_TYPE, key, f"has the wrong type {found}")
+
+
+def _expect(key: str, found: str, wanted: set[str]) -> Iterator[Violation]:
+    if found not in {"none", *wanted}:
+        yield Violation(Invariant.KEY_TYPE, key, f"expected a {' or '.join(sorted(wanted))}, got a {found}")
+
+
+def _of_pod(pod: str, homes: list[str], seen: PoolsSeen) -> Iterator[Violation]:
+    keys = seen.pods[pod]
+    is_merchants = (keys.tier or "").startswith(MERCHANT)
+    if len(homes) > 1 or (not homes and not is_merchants):
+        where = f"in {', '.join(sorted(homes))}" if homes else "in none"
+        detail = f"{pod} must be assigned to exactly one tier, and is {where}"
+        first = homes[0] if homes else keys.tier or ""
+        key = f"{seen.prefix}:pool:{first}:assigned" if first else f"{seen.prefix}:pod:metadata"
+        yield Violation(Invariant.ONE_ASSIGNED, key, detail, pod)
+    for pool in seen.pools:
+        if pod in pool.available:
+            yield from _of_free_pod(pod, keys, pool, seen.prefix)
+    tier_key = f"{seen.prefix}:pod:tier:{pod}"
+    if len(homes) == 1 and keys.tier != homes[0] and tier_key not in keys.wrong:
+        said = "is missing" if keys.tier is None else f"says {keys.tier}"
+        detail = f"{pod} is assigned to {homes[0]}, and its key {said}"
+        yield Violation(Invariant.TIER_KEY_AGREES, tier_key, detail, pod)
+
+
+def _of_free_pod(pod: str, keys: PodSeen, pool: PoolSeen, prefix: str) -> Iterator[Violation]:
+    key = f"{prefix}:pool:{pool.tier}:available"
+    if pod not in pool.assigned:
+        detail = f"{pod} is available in {pool.tier}, and not assigned to it"
+        yield Violation(Invariant.AVAILABLE_WITHIN_ASSIGNED, key, detail, pod)
+    if keys.is_draining:
+        detail = f"{pod} is draining, and available in {pool.tier}"
+        yield Violation(Invariant.DRAINING_NOT_AVAILABLE, key, detail, pod)
+
+
+def notes(policy: TierPolicy, seen: PoolsSeen) -> list[str]:
+    """List what is allowed and yet worth a look: a foreign allocator's moment, or something left behind."""
+    return [*_notes_on_pools(policy, seen), *_notes_on_metadata(seen)]
+
+
+def _notes_on_pools(policy: TierPolicy, seen: PoolsSeen) -> Iterator[str]:
+    for pool in seen.pools:
+        tier = policy.tiers.get(pool.tier)
+        if tier is None:
+            if pool.assigned or pool.available:
+                yield f"{pool.tier}: {len(pool.assigned)} pods are in a tier that the config does not have"
+            continue
+        for pod in sorted(pool.assigned, key=by_ordinal):
+            keys = seen.pods[pod]
+            calls = pool.available.get(pod)
+            if calls is not None and calls < 0:
+                yield f"{pod}: its count of calls in {pool.tier} is {calls:g}"
+            if calls is not None and not tier.is_shared and keys.lease is not None:
+                yield f"{pod}: it is available in {pool.tier}, and has a lease"
+            if calls is None and not (keys.is_draining or keys.lease is not None or keys.calls):
+                yield f"{pod}: nobody holds it, and it is not available in {pool.tier}"
+
+
+def _notes_on_metadata(seen: PoolsSeen) -> Iterator[str]:
+    for pod, text in sorted(seen.metadata.items()):
+        try:
+            is_mapping = isinstance(json.loads(text), dict)
+        except (ValueError, RecursionError):
+            is_mapping = False
+        if not is_mapping:
+            yield f"{pod}: its metadata is malformed, and is left as it is"

@@ -1,0 +1,125 @@
+"""Tiers and their targets: what stands in `PREFIX:tier:config`, in any of three shapes.
+
+{"tiers": {"gold": {"type": "exclusive", "target": 4}}, "default_chain": ["gold"]}
+{"gold": {"type": "exclusive", "target": 4}}
+{"gold": 4}
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from equipoise.model.crd.fields import INTEGER_MAX, Part
+from equipoise.model.documents import read_json
+from equipoise.model.errors import BadInput
+from equipoise.model.names import expect_name
+from equipoise.model.validation import validated
+
+CONCURRENT_MAX = 5
+"""How many calls a pod of a shared tier takes, when its tier does not say."""
+
+
+class TierType(StrEnum):
+    """How the pods of a tier are given away: one call each, or several."""
+
+    EXCLUSIVE = "exclusive"
+    SHARED = "shared"
+
+
+Name = Annotated[str, AfterValidator(expect_name)]
+Pods = Annotated[int, Field(strict=True, ge=0, le=INTEGER_MAX)]
+
+
+class Tier(Part):
+    """One tier: its type, and how many pods it should have. A target of 0 empties it."""
+
+    type: TierType
+    target: Pods
+    concurrent_max: Annotated[int, Field(strict=True, ge=1, le=INTEGER_MAX)] = Field(
+        CONCURRENT_MAX, alias="max_concurrent"
+    )
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether its pods take several calls."""
+        return self.type is TierType.SHARED
+
+
+class TierPolicy(Part):
+    """All tiers, and the order in which they are filled."""
+
+    tiers: dict[Name, Tier]
+    default_chain: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _chain_of_tiers(self) -> Self:
+        if not self.tiers:
+            raise ValueError("expected at least one tier")
+        seen: set[str] = set()
+        for number, name in enumerate(self.default_chain):
+            if name not in self.tiers:
+                raise ValueError(f"default_chain[{number}]: expected one of the tiers, got {name!r}")
+            if name in seen:
+                raise ValueError(f"default_chain[{number}]: expected each tier once, got {name!r} twice")
+            seen.add(name)
+        return self
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """The tiers in order; when nobody gave one, the exclusive by name, then the shared by name."""
+        if self.default_chain:
+            return self.default_chain
+        return tuple(sorted(self.tiers, key=lambda name: (self.tiers[name].is_shared, name)))
+
+    @property
+    def pods_wanted(self) -> int:
+        """How many pods the targets of the chain demand."""
+        return sum(self.tiers[name].target for name in self.chain)
+
+
+def read_policy(text: str | None, source: str) -> TierPolicy:
+    """Read the config in any of its shapes, or refuse it with the path of the bad field."""
+    if text is None:
+        raise BadInput(
+            f"{source}: missing; `equipoise pools config set NAME=PODS,...` writes it, such as gold=4,basic=2"
+        )
+    try:
+        document = read_json(text)
+    except ValueError as error:
+        raise BadInput(f"{source}: expected JSON: {error}") from error
+    return policy_from(document, source)
+
+
+def policy_from(document: object, source: str) -> TierPolicy:
+    """Read a parsed config in any of its shapes."""
+    if not isinstance(document, Mapping):
+        raise BadInput(f"{source}: expected a mapping of tiers")
+    if "tiers" in document:
+        return _validated(document, source)
+    if document and all(
+        isinstance(value, int) and not isinstance(value, bool) for value in document.values()
+    ):
+        document = {name: {"type": "exclusive", "target": target} for name, target in document.items()}
+    return _validated({"tiers": document}, source, implied="tiers.")
+
+
+def _validated(document: Mapping[str, Any], source: str, implied: str = "") -> TierPolicy:
+    try:
+        return validated(TierPolicy, document, source)
+    except BadInput as error:
+        # The path is what the user wrote: the inner map alone has no `tiers`.
+        said = (
+            str(error).removeprefix(f"{source}: ").removeprefix("document: ").removesuffix(", got a mapping")
+        )
+        said = said.removeprefix(implied)
+        raise BadInput(f"{source}: {said.replace('.[key]', '')}") from error
+
+
+def unfilled(policy: TierPolicy, pods: int) -> str:
+    """Say that there are fewer pods than the targets demand, or nothing."""
+    wanted = policy.pods_wanted
+    if pods >= wanted:
+        return ""
+    return f"the targets demand {wanted} pods, and there are {pods}: some tiers stay under their targets"

@@ -1,0 +1,69 @@
+-- Gives a free pod to a call: claim, lease and record in one step. The same call gets the same pod.
+-- call, lease in ms, record in ms, tier (empty: the chain)
+local call, lease_ms, record_ms, wanted = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local TRIES = 16
+
+if config_changed() then return {'ConfigChanged'} end
+if wanted ~= '' and not by_name[wanted] then return {'NoTier'} end
+
+if redis.call('EXISTS', call_key(call)) == 1 then
+  local pod, tier = unpack(redis.call('HMGET', call_key(call), 'pod_name', 'tier'))
+  if pod and redis.call('SISMEMBER', calls_key(pod), call) == 1 then return {'Allocated', pod, tier, 'again'} end
+  return {'CallTaken'}
+end
+
+local function is_fit(tier, pod)
+  local named = redis.call('GET', tier_key(pod))
+  return redis.call('SISMEMBER', tier.assigned, pod) == 1
+    and (not named or named == tier.name)
+    and redis.call('EXISTS', draining_key(pod)) == 0
+    and (tier.shared or (redis.call('EXISTS', lease_key(pod)) == 0 and #calls_of(pod) == 0))
+end
+
+local function first_fit(tier, pods)
+  for _, pod in ipairs(pods) do
+    if is_fit(tier, pod) then return pod end
+  end
+  return nil
+end
+
+-- The least loaded first; all of them are looked at only when the first few are unfit.
+local function shared_pod(tier)
+  local limit = '(' .. tier.most
+  local pods = redis.call('ZRANGEBYSCORE', tier.available, 0, limit, 'LIMIT', 0, TRIES)
+  local pod = first_fit(tier, pods)
+  if pod or #pods < TRIES then return pod end
+  return first_fit(tier, redis.call('ZRANGEBYSCORE', tier.available, 0, limit))
+end
+
+local function exclusive_pod(tier)
+  local pod = redis.call('SRANDMEMBER', tier.available)
+  if not pod or is_fit(tier, pod) then return pod end
+  return first_fit(tier, redis.call('SMEMBERS', tier.available))
+end
+
+local tier, pod
+for _, each in ipairs(tiers) do
+  if each.name == wanted or (wanted == '' and each.in_chain) then
+    tier, pod = each, each.shared and shared_pod(each) or (not each.shared and exclusive_pod(each) or nil)
+    if pod then break end
+  end
+end
+if not pod then return {'NoneFree'} end
+local uid = recorded_uid(pod)
+redis.call('GET', lease_key(pod))
+redis.call('SISMEMBER', calls_key(pod), call)
+local is_suspect = redis.call('HEXISTS', SUSPECTS, pod) == 1
+if is_dry then return {'Allocated', pod, tier.name} end
+
+if tier.shared then
+  redis.call('ZINCRBY', tier.available, 1, pod)
+else
+  redis.call('SREM', tier.available, pod)
+end
+redis.call('SET', lease_key(pod), call, 'PX', lease_ms)
+redis.call('HSET', call_key(call), 'pod_name', pod, 'tier', tier.name, 'uid', uid)
+redis.call('PEXPIRE', call_key(call), record_ms)
+redis.call('SADD', calls_key(pod), call)
+if is_suspect and not tier.shared then redis.call('HDEL', SUSPECTS, pod) end
+return {'Allocated', pod, tier.name}

@@ -1,0 +1,105 @@
+-- What every script begins with. KEYS[1] is PREFIX:tier:config; all other keys are derived from its prefix,
+-- so that with a hash tag in the prefix they share its slot. ARGV[1] is the version of the config that the
+-- caller knows, ARGV[2] its tiers as text: "NAME TYPE TARGET MAX IN_CHAIN;" for each, the chain first.
+-- With "dry" at the end of ARGV[2], a script answers what it would do, and does not.
+-- Every script reads and checks all before its first write: an error half-way would keep what was written.
+-- A key of a wrong type therefore fails at its read, with WRONGTYPE, while nothing is changed.
+
+local prefix = string.sub(KEYS[1], 1, -(#':tier:config' + 1))
+
+local is_dry = string.sub(ARGV[2], -3) == 'dry'
+
+local tiers, by_name = {}, {}
+for name, kind, target, most, in_chain in string.gmatch(ARGV[2], '(%S+) (%S+) (%d+) (%d+) (%d);') do
+  local tier = {
+    name = name, shared = kind == 'shared', target = tonumber(target), most = tonumber(most),
+    in_chain = in_chain == '1',
+    assigned = prefix .. ':pool:' .. name .. ':assigned',
+    available = prefix .. ':pool:' .. name .. ':available',
+  }
+  tiers[#tiers + 1] = tier
+  by_name[name] = tier
+end
+
+local EPOCH = prefix .. ':epoch'
+local METADATA = prefix .. ':pod:metadata'
+local PENDING = prefix .. ':pending'
+local SUSPECTS = prefix .. ':suspects'
+
+local function tier_key(pod) return prefix .. ':pod:tier:' .. pod end
+local function draining_key(pod) return prefix .. ':pod:draining:' .. pod end
+local function lease_key(pod) return prefix .. ':lease:' .. pod end
+local function pod_key(pod) return prefix .. ':pod:' .. pod end
+local function calls_key(pod) return prefix .. ':pod:' .. pod .. ':calls' end
+local function call_key(call) return prefix .. ':call:' .. call end
+
+local function config_changed()
+  local text = redis.call('GET', KEYS[1])
+  return (text and redis.sha1hex(text) or '') ~= ARGV[1]
+end
+
+-- An empty epoch is a caller without a leader; it is fenced by nobody and fences nobody.
+local function fenced(epoch)
+  local stored = tonumber(redis.call('GET', EPOCH) or '')
+  return epoch ~= '' and stored ~= nil and tonumber(epoch) < stored
+end
+
+local function raise_epoch(epoch)
+  if epoch == '' then return end
+  local stored = tonumber(redis.call('GET', EPOCH) or '')
+  if stored == nil or tonumber(epoch) > stored then redis.call('SET', EPOCH, epoch) end
+end
+
+local function recorded_uid(pod) return redis.call('HGET', pod_key(pod), 'uid') or '' end
+
+local function is_other_uid(pod, uid)
+  local known = recorded_uid(pod)
+  return uid ~= '' and known ~= '' and known ~= uid
+end
+
+local function now_ms()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+end
+
+-- The calls of ours that are alive, and those whose record has expired.
+local function calls_of(pod)
+  local alive, dead = {}, {}
+  for _, call in ipairs(redis.call('SMEMBERS', calls_key(pod))) do
+    local list = redis.call('EXISTS', call_key(call)) == 1 and alive or dead
+    list[#list + 1] = call
+  end
+  return alive, dead
+end
+
+-- The tiers whose `assigned` has the pod.
+local function assigned_to(pod)
+  local found = {}
+  for _, tier in ipairs(tiers) do
+    if redis.call('SISMEMBER', tier.assigned, pod) == 1 then found[#found + 1] = tier end
+  end
+  return found
+end
+
+-- How many calls a free pod has; nil when it is not free. An exclusive one has none.
+local function free_calls(tier, pod)
+  if tier.shared then return tonumber(redis.call('ZSCORE', tier.available, pod) or '') end
+  return redis.call('SISMEMBER', tier.available, pod) == 1 and 0 or nil
+end
+
+local function publish(tier, pod, calls)
+  if tier.shared then
+    redis.call('ZADD', tier.available, calls, pod)
+  else
+    redis.call('SADD', tier.available, pod)
+  end
+end
+
+local function unpublish(tier, pod)
+  redis.call(tier.shared and 'ZREM' or 'SREM', tier.available, pod)
+end
+
+local function is_merchants(pod)
+  local tier = redis.call('GET', tier_key(pod))
+  return tier and string.sub(tier, 1, 9) == 'merchant:'
+end

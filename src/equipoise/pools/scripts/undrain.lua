@@ -1,0 +1,25 @@
+-- Puts a drained pod back: free at once when it is idle, else when its call is released.
+-- pod, uid
+local pod, uid = ARGV[3], ARGV[4]
+
+if config_changed() then return {'ConfigChanged'} end
+local there = assigned_to(pod)
+if #there == 0 then return {'NotThere'} end
+if #there > 1 then return {'Unsound'} end
+if is_other_uid(pod, uid) then return {'OtherUid'} end
+local tier = there[1]
+local draining = redis.call('GET', draining_key(pod))
+if not draining then return {'NotDraining', tier.name} end
+local calls = free_calls(tier, pod)
+local alive = calls_of(pod)
+local is_leased = redis.call('GET', lease_key(pod)) ~= false
+if is_dry then return {'Undrained', tier.name} end
+
+redis.call('DEL', draining_key(pod))
+if calls then return {'Undrained', tier.name} end
+if tier.shared then
+  publish(tier, pod, math.max(tonumber(draining) or 0, #alive))
+elseif not is_leased and #alive == 0 then
+  publish(tier, pod, 0)
+end
+return {'Undrained', tier.name}

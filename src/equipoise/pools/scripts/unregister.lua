@@ -1,0 +1,32 @@
+-- Forgets a pod that is gone, its calls with it.
+-- pod, uid, epoch
+local pod, uid, epoch = ARGV[3], ARGV[4], ARGV[5]
+
+if config_changed() then return {'ConfigChanged'} end
+if fenced(epoch) then return {'Fenced'} end
+if is_merchants(pod) then return {'Merchant'} end
+if is_other_uid(pod, uid) then return {'OtherUid'} end
+
+local is_known = redis.call('EXISTS', tier_key(pod), pod_key(pod)) > 0 or redis.call('HEXISTS', METADATA, pod) == 1
+for _, tier in ipairs(tiers) do
+  local is_assigned = redis.call('SISMEMBER', tier.assigned, pod) == 1
+  is_known = is_known or is_assigned or free_calls(tier, pod) ~= nil
+end
+local alive, dead = calls_of(pod)
+redis.call('HEXISTS', SUSPECTS, pod)
+redis.call('HEXISTS', PENDING, pod)
+if not is_known then return {'NotThere'} end
+
+raise_epoch(epoch)
+for _, tier in ipairs(tiers) do
+  unpublish(tier, pod)
+  redis.call('SREM', tier.assigned, pod)
+end
+for _, list in ipairs({alive, dead}) do
+  for _, call in ipairs(list) do redis.call('DEL', call_key(call)) end
+end
+redis.call('DEL', tier_key(pod), pod_key(pod), calls_key(pod), lease_key(pod), draining_key(pod))
+redis.call('HDEL', METADATA, pod)
+redis.call('HDEL', PENDING, pod)
+redis.call('HDEL', SUSPECTS, pod)
+return {'Unregistered'}

@@ -1,0 +1,1 @@
+"""Resources that follow the size of the cluster, without flapping."""

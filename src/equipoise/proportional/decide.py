@@ -1,0 +1,184 @@
+"""What a workload's containers should ask for in a cluster of this size, and whether to change it now. Pure.
+
+targets    = what the policy's functions say for these inputs          (functions.py, quantize.py)
+judged     = whether each is followed now, later or never              (smoothing.py)
+memory     = what the next decision needs: the window, since when, the last change
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from equipoise.model.decision import Decision, SetResources
+from equipoise.model.reason import Code, Reason
+from equipoise.proportional.damping import Delay, Smoothing
+from equipoise.proportional.explain import sentence
+from equipoise.proportional.functions import Inputs, Slot, slots, target
+from equipoise.proportional.memory import Change, ProportionalMemory, fingerprint, remembered
+from equipoise.proportional.observation import Observation, moment_of, read_current, read_inputs
+from equipoise.proportional.policy import ScalingPolicySpec
+from equipoise.proportional.smoothing import Judged, Shown, at_once, by_delay, by_percentile
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+FIRST_OF = (Code.SET, Code.HELD_BY_PERCENTILE, Code.HELD_BY_HYSTERESIS, Code.WARMING_UP, Code.UNCHANGED)
+"""Where slots differ, the decision's reason is the first of these."""
+
+Target = Callable[[Slot, Inputs], int]
+
+
+class Asked(NamedTuple):
+    """A policy, ready to be asked again and again."""
+
+    policy: ScalingPolicySpec
+    slots: tuple[Slot, ...]
+    fingerprint: str
+    target: Target = target
+
+    @classmethod
+    def of(cls, policy: ScalingPolicySpec) -> "Asked":
+        """Take a policy apart once."""
+        return cls(policy, slots(policy), fingerprint(policy))
+
+
+class Step(NamedTuple):
+    """What one look at the cluster brings, slot by slot."""
+
+    targets: Mapping[str, int]
+    judged: Mapping[str, Judged]
+    memory: ProportionalMemory
+
+    @property
+    def code(self) -> Code:
+        """The reason for all slots together."""
+        found = {judged.code for judged in self.judged.values()}
+        return next((code for code in FIRST_OF if code in found), Code.UNCHANGED)
+
+    @property
+    def applied(self) -> dict[str, int]:
+        """What is in force from now on, as far as it is known."""
+        return {key: judged.applied for key, judged in self.judged.items() if judged.applied is not None}
+
+
+def decide(policy: ScalingPolicySpec, seen: Observation, memory: Mapping[str, Any] = NOTHING) -> Decision:
+    """Decide for one workload; a ValueError names an input or a value in force that can't be read."""
+    asked = Asked.of(policy)
+    inputs, current = read_inputs(seen.inputs), read_current(asked.slots, seen.current)
+    if missing := sorted(policy.inputs - set(inputs)):
+        raise ValueError(f"{missing[0]}: missing: the policy's functions use it")
+    taken = step(asked, moment_of(seen.at), inputs, current, ProportionalMemory.from_data(memory))
+    return decision_of(asked, seen, inputs, current, taken)
+
+
+def step(
+    asked: Asked, at: int, inputs: Inputs, current: Mapping[str, int], memory: ProportionalMemory
+) -> Step:
+    """Judge every slot at one moment."""
+    smoothing = asked.policy.smoothing
+    memory = memory.under(asked.fingerprint)
+    since = at if memory.since is None else memory.since
+    is_windowed = _is_windowed(smoothing)
+    targets, judged, windows, changes = {}, {}, {}, dict(memory.changes)
+    for slot in asked.slots:
+        wanted = asked.target(slot, inputs)
+        if is_windowed:
+            windows[slot.key] = remembered(memory.windows.get(slot.key, ()), at, wanted, smoothing)
+        shown = Shown(
+            at=at,
+            target=wanted,
+            current=current.get(slot.key),
+            window=windows.get(slot.key, ()),
+            since=since,
+            shifted_down=_shifted(asked, slot, inputs, smoothing.delay_down, 1),
+            shifted_up=_shifted(asked, slot, inputs, smoothing.delay_up, -1),
+        )
+        targets[slot.key], judged[slot.key] = wanted, _judge(smoothing, shown)
+        if judged[slot.key].code is Code.SET:
+            changes[slot.key] = Change(at, judged[slot.key].applied or 0, shown.current)
+    kept = {slot.key: changes[slot.key] for slot in asked.slots if slot.key in changes}
+    after = ProportionalMemory(asked.fingerprint, since if is_windowed else None, windows, kept)
+    return Step(targets, judged, after)
+
+
+def _is_windowed(smoothing: Smoothing) -> bool:
+    """Tell whether earlier targets matter at all."""
+    delays = (smoothing.delay_down, smoothing.delay_up)
+    return smoothing.percentile is not None or any(
+        delay is not None and delay.delay_seconds is not None for delay in delays
+    )
+
+
+def _judge(smoothing: Smoothing, shown: Shown) -> Judged:
+    if smoothing.percentile is not None:
+        return by_percentile(smoothing.percentile, shown)
+    if smoothing.delay_down is None and smoothing.delay_up is None:
+        return at_once(shown)
+    return by_delay(smoothing.delay_down, smoothing.delay_up, shown)
+
+
+def _shifted(asked: Asked, slot: Slot, inputs: Inputs, delay: Delay | None, sign: int) -> int | None:
+    """Ask what a cluster would get that is larger or smaller by the delay's inputs."""
+    if delay is None or not delay.inputs:
+        return None
+    return asked.target(slot, shifted_inputs(inputs, delay, sign))
+
+
+def shifted_inputs(inputs: Inputs, delay: Delay, sign: int) -> dict[str, int]:
+    """Give the inputs of a cluster that is larger or smaller by the delay's inputs; none is below 0."""
+    shifts = {name: sign * amount.nanos for name, amount in delay.inputs.items()}
+    return {name: max(0, size + shifts.get(name, 0)) for name, size in inputs.items()}
+
+
+def decision_of(
+    asked: Asked, seen: Observation, inputs: Inputs, current: Mapping[str, int], taken: Step
+) -> Decision:
+    """Put a step into the shape that all balancers share."""
+    said = sentence(asked.policy, asked.slots, inputs, current, taken.targets, taken.judged)
+    reason = Reason(taken.code, said, _numbers(asked, seen, current, taken))
+    changed = {key for key, judged in taken.judged.items() if judged.code is Code.SET}
+    actions: tuple[SetResources, ...] = ()
+    if changed:
+        to_set = containers_of(asked, {key: taken.applied[key] for key in changed}, is_whole=False)
+        actions = (SetResources(seen.subject, to_set),)
+    return Decision(
+        seen.subject,
+        reason,
+        actions,
+        memory=taken.memory.to_data(),
+        extra={"containers": containers_of(asked, taken.applied)},
+    )
+
+
+def containers_of(asked: Asked, values: Mapping[str, int], *, is_whole: bool = True) -> list[dict[str, Any]]:
+    """Give values as containers have them; only those with any, unless all are asked for."""
+    found: list[dict[str, Any]] = []
+    for container in asked.policy.containers:
+        own: dict[str, Any] = {"requests": {}, "limits": {}}
+        for slot in asked.slots:
+            if slot.container == container.name and slot.key in values:
+                own[slot.section][slot.resource.value] = slot.text(values[slot.key])
+        if is_whole or own["requests"] or own["limits"]:
+            found.append(
+                {"name": container.name} | {key: part for key, part in own.items() if is_whole or part}
+            )
+    return found
+
+
+def texts(asked: Asked, values: Mapping[str, int]) -> dict[str, str | None]:
+    """Write values by slot; null where nothing is known."""
+    return {slot.key: slot.text(values[slot.key]) if slot.key in values else None for slot in asked.slots}
+
+
+def _numbers(asked: Asked, seen: Observation, current: Mapping[str, int], taken: Step) -> dict[str, Any]:
+    low = {key: part.low for key, part in taken.judged.items() if part.low is not None}
+    high = {key: part.high for key, part in taken.judged.items() if part.high is not None}
+    numbers: dict[str, Any] = {
+        "inputs": {name.lower(): text for name, text in seen.inputs.items()},
+        "current": texts(asked, current),
+        "target": texts(asked, taken.targets),
+        "scale_up_below": texts(asked, low),
+        "scale_down_above": texts(asked, high),
+        "reasons": {key: part.code.value for key, part in taken.judged.items()},
+    }
+    if taken.memory.windows:
+        numbers["window"] = max(map(len, taken.memory.windows.values()))
+    return numbers

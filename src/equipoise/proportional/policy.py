@@ -1,0 +1,310 @@
+"""What a user may ask of proportional scaling, in its canonical form; `written.py` reads the shorthand."""
+
+import math
+from enum import StrEnum
+from fractions import Fraction
+from itertools import pairwise
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import InitErrorDetails
+
+from equipoise.model.crd.amounts import Amount, AmountAboveZero, SignedAmount
+from equipoise.model.crd.fields import Name, Part, UniqueBy
+from equipoise.model.crd.targets import ApiVersion, LabelKey, LabelSelector, LabelValue
+from equipoise.model.quantity import NANO, Quantity
+from equipoise.proportional.damping import Smoothing
+from equipoise.proportional.fields import INPUTS, InputName, StepRatio
+from equipoise.proportional.segments import Cut, fall
+from equipoise.proportional.shorthand import OneOrMany, also_written
+
+UNIT_NANOS = {"cpu": NANO // 1000, "memory": NANO}
+"""What a value is rounded up to: a millicore, a byte."""
+CONTAINERS_MAX = 64
+RULES_MAX = 32
+SEGMENTS_MAX = 64
+STEP_RATIO_MIN = 1.01
+
+
+class Resource(StrEnum):
+    """What a container asks for."""
+
+    CPU = "cpu"
+    MEMORY = "memory"
+
+
+class TargetKind(StrEnum):
+    """Whose pods can be scaled."""
+
+    DEPLOYMENT = "Deployment"
+    STATEFUL_SET = "StatefulSet"
+    DAEMON_SET = "DaemonSet"
+    REPLICA_SET = "ReplicaSet"
+
+
+class UpdateMode(StrEnum):
+    """How a change reaches the pods."""
+
+    AUTO = "Auto"
+    IN_PLACE = "InPlace"
+    ROLLOUT = "Rollout"
+
+
+class Segment(Part):
+    """From one size on, how coarsely."""
+
+    at: Amount = Field(description="From this size on.")
+    every: AmountAboveZero = Field(description="Round up to a multiple of this, counted from 0.")
+
+
+def _cuts(segments: tuple[Segment, ...]) -> tuple[Cut, ...]:
+    return tuple(sorted(Cut(segment.at.nanos, segment.every.nanos) for segment in segments))
+
+
+def _refuse_twice(segments: tuple[Segment, ...]) -> None:
+    for low, high in pairwise(_cuts(segments)):
+        if low.at == high.at:
+            raise ValueError(f"expected a different at in each segment, got {Quantity(low.at)} twice")
+
+
+class Function(Part):
+    """base + slope x input / per, where the input is rounded up by its segment."""
+
+    input: InputName | None = Field(
+        None, description="What it follows: cores, memory, nodes or pods; needed beside slope."
+    )
+    base: SignedAmount | None = Field(None, description="The value at input 0.")
+    slope: SignedAmount | None = Field(None, description="What each unit of input adds.")
+    per: AmountAboveZero | None = Field(None, description="How much input the slope is for; 1 by default.")
+    segments: Annotated[tuple[Segment, ...], OneOrMany()] = Field(
+        (),
+        max_length=SEGMENTS_MAX,
+        description="How the input is rounded up; below the first `at` it is taken as it is.",
+    )
+
+    @property
+    def cuts(self) -> tuple[Cut, ...]:
+        """The segments in order, as plain numbers."""
+        return _cuts(self.segments)
+
+    @field_validator("segments")
+    @classmethod
+    def _never_falls(cls, segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
+        _refuse_twice(segments)
+        if (found := fall(_cuts(segments), slack=True)) is not None:
+            raise ValueError(
+                "expected segments that never make the result fall while the input grows, got "
+                f"{Quantity(found.low)} rounded to {Quantity(found.low_result)}, but "
+                f"{Quantity(found.high)} to {Quantity(found.high_result)}"
+            )
+        return segments
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        if self.base is None and self.slope is None:
+            raise ValueError("expected base, slope, or both")
+        if self.input is None and self.slope is not None:
+            raise ValueError(f"expected an input beside slope: one of {', '.join(INPUTS)}")
+        return self
+
+
+class Rule(Part):
+    """One part of one resource's value; several for the same resource add up."""
+
+    model_config = ConfigDict(
+        json_schema_extra=also_written(
+            "function", functions="Shorthand: one function, or a list that adds up."
+        )
+    )
+
+    resource: Resource = Field(description="cpu or memory.")
+    min: Amount | None = Field(None, description="The value is never below this; once per resource.")
+    max: Amount | None = Field(None, description="The value is never above this; once per resource.")
+    function: Function = Field(description="How the value follows the cluster.")
+
+
+def _bounds_once(all_: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    for resource in Resource:
+        own = [part for part in all_ if part.resource is resource]
+        low = [part.min for part in own if part.min is not None]
+        high = [part.max for part in own if part.max is not None]
+        for name, given in (("min", low), ("max", high)):
+            if len(given) > 1:
+                raise ValueError(f"expected {name} once for {resource}, got it in {len(given)} rules")
+        if low and high:
+            unit = UNIT_NANOS[resource]
+            if math.ceil(Fraction(low[0].nanos, unit)) > high[0].nanos // unit:
+                raise ValueError(f"expected min of {resource} at or below max, got {low[0]} and {high[0]}")
+    return all_
+
+
+Rules = Annotated[tuple[Rule, ...], Field(max_length=RULES_MAX), AfterValidator(_bounds_once), OneOrMany()]
+
+
+class ContainerResources(Part):
+    """What a container asks for, and what it may use at most."""
+
+    requests: Rules = Field((), description="What is asked for: cpu, memory.")
+    limits: Rules = Field((), description="What may be used at most: cpu, memory.")
+
+
+class Quantization(Part):
+    """Levels that a value is rounded up to."""
+
+    resource: Resource = Field(description="cpu or memory.")
+    base: Amount | None = Field(
+        None, description="The first level; alone, the distance of all levels, which then begin at 0."
+    )
+    step: AmountAboveZero | None = Field(None, description="How far the second level is from the first.")
+    step_ratio: StepRatio | None = Field(
+        None,
+        alias="stepRatio",
+        description="What each further step is multiplied by: 1, or at least 1.01.",
+    )
+    step_max: AmountAboveZero | None = Field(
+        None, alias="maxStep", description="How large a step may become."
+    )
+    segments: Annotated[tuple[Segment, ...], OneOrMany()] = Field(
+        (),
+        max_length=SEGMENTS_MAX,
+        description="Instead of steps: from each size on, the distance of the levels, counted from 0.",
+    )
+
+    @property
+    def cuts(self) -> tuple[Cut, ...]:
+        """The segments in order, as plain numbers."""
+        return _cuts(self.segments)
+
+    @field_validator("step_ratio")
+    @classmethod
+    def _grows_visibly(cls, ratio: float | None) -> float | None:
+        if ratio is not None and 1 < ratio < STEP_RATIO_MIN:
+            raise ValueError(f"expected 1, or at least {STEP_RATIO_MIN}, got {ratio}")
+        return ratio
+
+    @field_validator("step_max")
+    @classmethod
+    def _not_below_step(cls, most: Quantity | None, info: object) -> Quantity | None:
+        step = getattr(info, "data", {}).get("step")
+        if most is not None and step is not None and most.nanos < step.nanos:
+            raise ValueError(f"expected maxStep at or above step ({step}), got {most}")
+        return most
+
+    @field_validator("segments")
+    @classmethod
+    def _never_falls(cls, segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
+        _refuse_twice(segments)
+        if (found := fall(_cuts(segments), slack=False)) is not None:
+            raise ValueError(
+                "expected segments that never make the result fall while the value grows, got "
+                f"{Quantity(found.low)} rounded to {Quantity(found.low_result)}, but "
+                f"{Quantity(found.high)} to {Quantity(found.high_result)}"
+            )
+        return segments
+
+    @model_validator(mode="after")
+    def _has_levels(self) -> Self:
+        growth = {"step": self.step, "stepRatio": self.step_ratio, "maxStep": self.step_max}
+        given = [name for name, value in growth.items() if value is not None]
+        if self.segments and given:
+            raise ValueError(f"expected segments or steps, not both, got segments and {given[0]}")
+        if not self.segments and self.step is None:
+            if given:
+                raise ValueError(f"expected step beside {given[0]}")
+            if self.base is None or not self.base.nanos:
+                raise ValueError("expected a base above 0, a step, or segments")
+        return self
+
+
+class Container(Part):
+    """One container of the pods, and how its resources follow the cluster."""
+
+    model_config = ConfigDict(
+        json_schema_extra=also_written(
+            requests="Shorthand of resources.requests.", limits="Shorthand of resources.limits."
+        )
+    )
+
+    name: Name = Field(description="The container's name.")
+    resources: ContainerResources = Field(ContainerResources(), description="What follows the cluster.")
+    quantization: Annotated[tuple[Quantization, ...], UniqueBy("resource"), OneOrMany()] = Field(
+        (), max_length=len(Resource), description="Levels that the values are rounded up to."
+    )
+
+
+def _some(containers: tuple[Container, ...]) -> tuple[Container, ...]:
+    """Say it after the items, whose own mistakes would read as none being there."""
+    if not containers:
+        raise ValueError("expected at least one container, got none")
+    return containers
+
+
+class NodeSelector(LabelSelector):
+    """Nodes by their labels; all terms must hold."""
+
+    match_labels: dict[LabelKey, LabelValue] = Field(
+        {}, alias="matchLabels", max_length=50, description="Labels that a node must have."
+    )
+
+
+class ScaleTarget(Part):
+    """The workload, in the policy's own namespace."""
+
+    api_version: ApiVersion = Field(
+        "apps/v1", alias="apiVersion", description="The API version of the workload's kind."
+    )
+    kind: TargetKind = Field(description="Deployment, StatefulSet, DaemonSet or ReplicaSet.")
+    name: Name = Field(description="The workload's name.")
+
+
+class ScalingPolicySpec(Part):
+    """Whose resources follow the cluster, and how."""
+
+    model_config = ConfigDict(
+        json_schema_extra=also_written("containers", container="Shorthand of containers: one, or a list.")
+    )
+
+    target_ref: ScaleTarget = Field(alias="scaleTargetRef", description="The workload to scale.")
+    containers: Annotated[tuple[Container, ...], UniqueBy("name"), AfterValidator(_some), OneOrMany()] = (
+        Field(
+            max_length=CONTAINERS_MAX,
+            description="Its containers, and what their resources follow.",
+        )
+    )
+    smoothing: Smoothing = Field(Smoothing(), description="What keeps the values from flapping.")
+    node_selector: NodeSelector = Field(
+        NodeSelector(),
+        alias="nodeSelector",
+        description="Which nodes count, by their labels; by default all that are Ready.",
+    )
+    update_mode: UpdateMode = Field(
+        UpdateMode.AUTO,
+        alias="updateMode",
+        description="Auto resizes pods in place where that restarts nothing, and rolls out otherwise.",
+    )
+
+    @property
+    def inputs(self) -> frozenset[str]:
+        """What must be known of the cluster."""
+        return frozenset(
+            part.function.input
+            for container in self.containers
+            for part in (*container.resources.requests, *container.resources.limits)
+            if part.function.input is not None
+        )
+
+    @model_validator(mode="after")
+    def _shifts_what_it_uses(self) -> Self:
+        """Refuse a shift of anything else, which would silently do nothing."""
+        delays = {"delayScaleDown": self.smoothing.delay_down, "delayScaleUp": self.smoothing.delay_up}
+        for name, delay in delays.items():
+            unused = sorted(set(delay.inputs if delay else ()) - self.inputs)
+            if unused and self.inputs:
+                used = ", ".join(sorted(self.inputs))
+                wrong = ValueError(f"expected an input that a function uses ({used}), got {unused[0]}")
+                place = ("smoothing", name, "inputs", unused[0])
+                detail = InitErrorDetails(
+                    type="value_error", loc=place, input=unused[0], ctx={"error": wrong}
+                )
+                raise ValidationError.from_exception_data(type(self).__name__, [detail])
+        return self
