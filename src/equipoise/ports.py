@@ -138,6 +138,10 @@ class StoreConflict(Exception):  # noqa: N818 - reads as a fact
     """Somebody else wrote in between: read again, decide again."""
 
 
+class NotInstalled(WorldFailed):
+    """The place where memory is kept has not been made yet: nothing was ever remembered."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """What a store holds under a key. The version of an absent entry is empty."""
@@ -305,6 +309,7 @@ __all__ = [
     "Journal",
     "Leadership",
     "Metrics",
+    "NotInstalled",
     "Pauses",
     "Policies",
     "PolicyObject",

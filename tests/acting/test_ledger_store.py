@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from equipoise.adapters.kubernetes import ApiError, Unreachable
+from equipoise.adapters.kubernetes import Unreachable
 from equipoise.adapters.kubernetes.objects import write_status
 from equipoise.adapters.kubernetes.store import DATA_BYTES_MAX, LedgerStore, TooLarge, entry_name
 from equipoise.model.errors import WorldFailed
 from equipoise.model.ledger import Ledger
 from equipoise.model.references import StoreKey, WorkloadRef
-from equipoise.ports import StoreConflict
+from equipoise.ports import NotInstalled, StoreConflict
 from tests.contracts.small_api import SmallApi
 from tests.contracts.store_facts import document
 from tests.contracts.test_in_simulator import small_api
@@ -80,9 +80,9 @@ def test_a_missing_definition_is_not_an_empty_ledger() -> None:
         stage.answer(b"404 page not found\n", 404)
 
     with playing(script) as player, session(player.url) as client:
-        with pytest.raises(ApiError):
+        with pytest.raises(NotInstalled, match="equipoise crds apply"):
             LedgerStore(client).read(KEY)
-        with pytest.raises(ApiError):
+        with pytest.raises(NotInstalled, match="equipoise crds apply"):
             LedgerStore(client).read_all("ledger")
 
 

@@ -205,7 +205,8 @@ def test_a_killed_prometheus_is_unknown_until_it_is_back(
             metrics.scalar("vector(1)", time.time())
         done = equipoise(*command)
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr == f"error: cannot reach {measured.url}: connection refused\n"
+        expected_line = f"the usage over 300 s is unknown: cannot reach {measured.url}: connection refused"
+        assert done.stderr == f"error: {expected_line}\n"
 
         measured.restart()
         wait_until(

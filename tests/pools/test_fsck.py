@@ -20,12 +20,20 @@ def _notes(pools: RedisPools) -> list[str]:
     return notes(read_policy(seen.config, "config"), seen)
 
 
-BROKEN = {
+BROKEN: dict[str, tuple[list[tuple[str, ...]], set[str], bool]] = {
     "in two tiers": ([("SADD", "voice:pool:gold:assigned", "agent-1")], {"OneAssigned"}, True),
-    "in none": ([("SREM", "voice:pool:gold:assigned", "agent-0")], {"OneAssigned", "AvailableWithinAssigned"}, True),
+    "in none": (
+        [("SREM", "voice:pool:gold:assigned", "agent-0")],
+        {"OneAssigned", "AvailableWithinAssigned"},
+        True,
+    ),
     "only a tier key": ([("SET", "voice:pod:tier:agent-9", "gold")], {"OneAssigned"}, True),
     "only metadata": ([("HSET", "voice:pod:metadata", "agent-9", "{}")], {"OneAssigned"}, False),
-    "available elsewhere": ([("SADD", "voice:pool:gold:available", "agent-1")], {"AvailableWithinAssigned"}, True),
+    "available elsewhere": (
+        [("SADD", "voice:pool:gold:available", "agent-1")],
+        {"AvailableWithinAssigned"},
+        True,
+    ),
     "tier key disagrees": ([("SET", "voice:pod:tier:agent-0", "basic")], {"TierKeyAgrees"}, True),
     "tier key missing": ([("DEL", "voice:pod:tier:agent-0")], {"TierKeyAgrees"}, True),
     "draining yet available": ([("SET", "voice:pod:draining:agent-2", "1")], {"DrainingNotAvailable"}, True),
@@ -54,7 +62,7 @@ BROKEN = {
         {"AvailableWithinAssigned"},
         False,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", BROKEN)

@@ -138,16 +138,22 @@ def test_a_pod_whose_keys_contradict_each_other_does_not_stop_the_others(
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ('{"tier": "basic", "n": 12345678901234567, "e": []}', '{"tier": "gold", "n": 12345678901234567, "e": []}'),
+        (
+            '{"tier": "basic", "n": 12345678901234567, "e": []}',
+            '{"tier": "gold", "n": 12345678901234567, "e": []}',
+        ),
         ('{"a": {"tier": "x"}, "tier":null}', '{"a": {"tier": "x"}, "tier":"gold"}'),
-        ('{"q": "\\"tier\\": 1\\\\", "tier": {"deep": ["]}"]}}', '{"q": "\\"tier\\": 1\\\\", "tier": "gold"}'),
+        (
+            '{"q": "\\"tier\\": 1\\\\", "tier": {"deep": ["]}"]}}',
+            '{"q": "\\"tier\\": 1\\\\", "tier": "gold"}',
+        ),
         ('{"name": "ü"}', '{"name": "ü","tier":"gold"}'),
         (" { } ", ' { "tier":"gold"} '),
         ('{"tier": "basic"', '{"tier": "basic"'),
         ('["tier"]', '["tier"]'),
         ("text", "text"),
     ],
-)  # fmt: skip
+)
 def test_metadata_keeps_every_byte_but_the_tier(
     client: Any, pools: RedisPools, before: str, after: str
 ) -> None:

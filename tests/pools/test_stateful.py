@@ -169,5 +169,5 @@ def test_the_scripts_mean_what_the_model_says(url: str) -> None:
     with Redis.from_url(url, decode_responses=True) as client:
         Pools.client = client
         machine: Any = Pools.TestCase
-        machine.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
+        machine.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
         machine().runTest()

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from equipoise.app import shapes_proportional, shapes_recommendation
+from equipoise.app import shapes_pools, shapes_proportional, shapes_recommendation
 from equipoise.app.kinds import KINDS
 from equipoise.model.crd.definition import schema_of
 from equipoise.model.crd.kind import Kind
@@ -154,6 +154,10 @@ SHAPES: Mapping[str, Callable[[], Shape]] = {
     "forecast": shapes_recommendation.forecast,
     "forecast-backtest": shapes_recommendation.backtest,
     "plan": _plan,
+    "pools-answer": shapes_pools.answer,
+    "pools-config": shapes_pools.config,
+    "pools-fsck": shapes_pools.fsck,
+    "pools-status": shapes_pools.status,
     "proportional-plan": shapes_proportional.plan,
     "proportional-simulation": shapes_proportional.simulation,
     "recommendation-plan": shapes_recommendation.advice_plan,

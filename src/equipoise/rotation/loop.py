@@ -24,6 +24,7 @@ from equipoise.ports import (
     Journal,
     Leadership,
     Metrics,
+    NotInstalled,
     Pauses,
     Policies,
     PolicyObject,
@@ -207,8 +208,9 @@ class RotationLoop:
         try:
             found = self.store.read_all("ledger", namespace) if refs else {}
         except WorldFailed as error:
-            trouble = str(error)
-            seen.notes.add(f"what was done before is unknown: {error}")
+            if self.is_acting or not isinstance(error, NotInstalled):
+                trouble = str(error)
+                seen.notes.add(f"what was done before is unknown: {error}")
         return {ref: _remembered(found.get(ref, Stored({})), trouble, seen, ref) for ref in refs}
 
     def _count(

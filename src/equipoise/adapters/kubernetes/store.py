@@ -31,7 +31,7 @@ from equipoise.adapters.kubernetes.structs import Meta
 from equipoise.model.errors import WorldFailed
 from equipoise.model.ledger import BYTES_MAX
 from equipoise.model.references import StoreKey, WorkloadRef
-from equipoise.ports import StoreConflict, Stored
+from equipoise.ports import NotInstalled, StoreConflict, Stored
 
 GROUP, VERSION, KIND, PLURAL = "equipoise.dev", "v1alpha1", "Ledger", "ledgers"
 ROOM = "ledger"
@@ -42,6 +42,7 @@ WRITE_ANNOTATION = "equipoise.dev/write"
 OWNER_LABEL = "app.kubernetes.io/managed-by"
 KIND_LABEL = "equipoise.dev/workload-kind"
 _HASH_LENGTH = 10
+_INSTALL = f"the kind {KIND} ({GROUP}/{VERSION}) is not installed; `equipoise crds apply` installs it"
 _UNREADABLE = "a Ledger that is nobody's"
 _STRICTLY = {"fieldValidation": "Strict"}
 
@@ -113,7 +114,13 @@ class LedgerStore:
     def _list(self, namespace: str | None, warnings: Warnings) -> dict[WorkloadRef, RawLedger]:
         path = path_of(GROUP, VERSION, PLURAL, namespace)
         found: dict[WorkloadRef, RawLedger] = {}
-        for ledger in list_items(self._client, path, RawLedger, lambda name: warnings.add(_UNREADABLE, name)):
+        try:
+            ledgers = list_items(self._client, path, RawLedger, lambda name: warnings.add(_UNREADABLE, name))
+        except ApiError as error:
+            if _is_kind_missing(error):
+                raise NotInstalled(_INSTALL) from error
+            raise
+        for ledger in ledgers:
             workload = _workload_of(ledger)
             if workload is None or ledger.metadata.name != entry_name(workload):
                 warnings.add(_UNREADABLE, f"{ledger.metadata.namespace}/{ledger.metadata.name}")
@@ -156,10 +163,11 @@ class LedgerStore:
         try:
             found = self._client.get_as(RawLedger, _path(key))
         except ApiError as error:
-            # Without a reason of the API's own it is the kind that is missing, not the object.
             if error.status == HTTPStatus.NOT_FOUND and error.reason == "NotFound":
                 self._uids.pop(key.workload, None)
                 return None
+            if _is_kind_missing(error):
+                raise NotInstalled(_INSTALL) from error
             raise
         self._learn_owner(key.workload, found)
         return found
@@ -213,6 +221,11 @@ def _has_moved_on(error: ApiError, *, is_update: bool) -> bool:
     """Whether the entry is not what the caller has read: another version, made, or gone."""
     is_gone = error.status == HTTPStatus.NOT_FOUND and error.reason == "NotFound"
     return error.status == HTTPStatus.CONFLICT or (is_update and is_gone)
+
+
+def _is_kind_missing(error: ApiError) -> bool:
+    """Whether it is the kind that is missing, not the object: then the 404 has no reason of the API's own."""
+    return error.status == HTTPStatus.NOT_FOUND and error.reason != "NotFound"
 
 
 def _token_of(ledger: RawLedger) -> str | None:

