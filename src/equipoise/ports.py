@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from equipoise.model.cluster import Hpa, Node, Pdb, Pod, Workload
+    from equipoise.model.cluster import Hpa, HpaSpec, Node, Pdb, Pod, Workload
     from equipoise.model.decision import Decision, MovePod, Outcome, Record
+    from equipoise.model.history import Measure, UsageHistory
     from equipoise.model.pools import PoolAnswer, PoolsSeen
     from equipoise.model.references import ObjectRef, PodRef, StoreKey, WorkloadRef
 
@@ -94,6 +95,42 @@ class Metrics(Protocol):
 
     def scalar(self, query: str, at: float) -> float | None:
         """Ask for one number; None when the answer is empty or not one number."""
+        ...
+
+
+class History(Protocol):
+    """Weeks of usage of all containers."""
+
+    def read(
+        self,
+        measures: Sequence[Measure],
+        start: float,
+        end: float,
+        step_seconds: float,
+        *,
+        namespaces: Sequence[str] | None = None,
+        on_bytes: Callable[[int], None] | None = None,
+    ) -> Iterator[UsageHistory]:
+        """Give the histories lot by lot, whole namespaces in each, so that a lot can be reduced and dropped.
+
+        An error ends it; what came before is right. A container that is not in its lot is unknown.
+        """
+        ...
+
+
+class Owners(Protocol):
+    """Who made what is gone, from whatever remembers it."""
+
+    def replica_sets(self, namespaces: Sequence[str], at: float) -> Mapping[tuple[str, str], tuple[str, str]]:
+        """Give the kind and name of the owner by namespace and ReplicaSet; what nobody knows is absent."""
+        ...
+
+
+class Autoscalers(Protocol):
+    """What HPAs say word for word, where the few numbers of `Cluster.hpas` are not enough."""
+
+    def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]:
+        """List what every HorizontalPodAutoscaler asks for."""
         ...
 
 
@@ -300,16 +337,19 @@ class CycleReport:
 
 __all__ = [
     "Actuator",
+    "Autoscalers",
     "Clock",
     "Cluster",
     "CpuUsage",
     "CycleReport",
     "EvictionAnswer",
     "EvictionResult",
+    "History",
     "Journal",
     "Leadership",
     "Metrics",
     "NotInstalled",
+    "Owners",
     "Pauses",
     "Policies",
     "PolicyObject",

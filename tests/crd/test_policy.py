@@ -29,6 +29,7 @@ def test_the_defaults_are_the_seeds_and_the_rulings() -> None:
         "minimumImprovementPercent": 10,
         "mode": "Preview",
         "rotationsPerHour": 4,
+        "syncPeriod": "30s",
         "toleranceMultiplier": 1.5,
         "topK": 2,
         "windows": [],

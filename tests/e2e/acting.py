@@ -96,6 +96,7 @@ def main() -> None:
         new_id=RecordIds(os.getpid()).next,
         is_acting=True,
         passed=passed,
+        now=time.time,
     )
     for part in (election, pauses, policies.reflector):
         part.start()

@@ -56,6 +56,14 @@ SINGLE: dict[str, object] = {
             {"name": "plans", "kind": "Plan", "namespaced": True},
         ]
     },
+    "/apis/argoproj.io/v1alpha1/namespaces/shop/rollouts/web": {
+        "metadata": {
+            "name": "web",
+            "namespace": "shop",
+            "uid": "r",
+            "annotations": {"equipoise.dev/rotate": "false"},
+        },
+    },
     "/apis/argoproj.io/v1alpha1/namespaces/shop/rollouts/web/scale": {
         "metadata": {"name": "web", "namespace": "shop", "uid": "r"},
         "spec": {"replicas": 4},
@@ -97,6 +105,7 @@ def look(cluster: Cluster) -> None:
     rollout = cluster.workload(ROLLOUT)
     assert rollout is not None
     assert (rollout.replicas_wanted, rollout.replicas_seen, rollout.replicas_ready) == (4, 3, 3)
+    assert rollout.annotations == (("equipoise.dev/rotate", "false"),)
     assert rollout.selector.matches({"app": "web"})
     assert not rollout.selector.matches({"app": "web", "tier": "db"})
     for kind, name in (("Rollout", "gone"), ("Plan", "web"), ("Unknown", "web")):

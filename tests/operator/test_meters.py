@@ -176,11 +176,13 @@ def test_evictions_and_waves_are_counted_by_what_came_of_them() -> None:
 
 
 def test_futility_is_a_gauge_that_falls_again() -> None:
-    """1 while the reason is Futile, 0 as soon as it is not."""
+    """1 while rotation is given up, whatever reason is told first, and 0 as soon as it is not."""
     meters = Meters()
     where = {"namespace": "shop", "workload": "web"}
-    for code, value in ((Code.FUTILE, 1), (Code.NO_HOT_PODS, 0), (Code.FUTILE, 1)):
-        meters.cycle_done("rotation", report(decision("shop/web", code, **NUMBERS)), 0.1, 0.0)
+    given_up = {"futile_until": 1.8e9}
+    for code, more in ((Code.FUTILE, given_up), (Code.NO_HOT_PODS, {}), (Code.HELD_BY_HEALTH, given_up)):
+        value = len(more)
+        meters.cycle_done("rotation", report(decision("shop/web", code, **NUMBERS, **more)), 0.1, 0.0)
         assert _value(_series(meters), "rebalancer_futile", **where) == value
 
 

@@ -129,6 +129,7 @@ def loop_in(world: World, policies: Policies, **changes: Any) -> RotationLoop:
         "leadership": Lease(),
         "journal": Diary(),
         "is_debounced": False,
+        "now": world.clock.now,
         "new_id": lambda _: f"id-{next(numbers)}",
         "cluster": world.cluster,
         "metrics": world.metrics,

@@ -140,6 +140,10 @@ def test_a_budget_that_forbids_blocks_before_anything_is_asked() -> None:
     assert run.ledger == Ledger()
 
 
+NEXT = {EvictionResult.REFUSED: Code.PDB_BLOCKED, EvictionResult.FORBIDDEN: Code.OPTED_OUT}
+"""What is said after an eviction that is refused for good, until it is asked for again."""
+
+
 @pytest.mark.parametrize(
     "result", [EvictionResult.BLOCKED, EvictionResult.REFUSED, EvictionResult.FORBIDDEN, EvictionResult.GONE]
 )
@@ -155,8 +159,19 @@ def test_a_refused_eviction_is_told_and_uses_no_budget(result: EvictionResult) -
     assert entry.state is EntryState.FAILED
     assert {event.is_warning for event in scene.world.actuator.events} == {True}
     run.rest()
-    assert run.cycle().reason.code is Code.ROTATE
+    assert run.cycle().reason.code is NEXT.get(result, Code.ROTATE)
     assert run.verdicts == []
+
+
+def test_what_is_forbidden_is_asked_for_seldom() -> None:
+    """Without the right to evict, `Enforce` is a preview: in two hours a handful of tries, not 240."""
+    scene = six_pods(1)
+    refusing = Refusing(scene.world, EvictionResult.FORBIDDEN)
+    run = run_in(scene, actuator=refusing, cluster=NoBudgets(scene.world.cluster))
+    for decision in run.run(240):
+        assert decision.reason.code in {Code.ROTATE, Code.OPTED_OUT}
+    assert 2 <= refusing.asked <= 6
+    assert len(run.ledger.entries) == refusing.asked
 
 
 def test_a_refused_next_wave_is_no_wave_and_the_rotation_stays_open() -> None:

@@ -258,7 +258,7 @@ def test_an_eviction_whose_answer_is_lost_counts_and_is_verified() -> None:
 
 
 def test_slow_metrics_do_not_end_a_commands_turn() -> None:
-    """The turn at a workload begins after all was seen."""
+    """Less than half a minute is no reason to look again."""
     scene = six_pods(1)
     scene.world.faults.add(FaultKind.METRICS_LATE, seconds=60, value=25.0)
     rotating, _ = _alone(scene)
@@ -267,13 +267,13 @@ def test_slow_metrics_do_not_end_a_commands_turn() -> None:
 
 
 def test_a_command_that_slept_between_intent_and_deed_does_nothing() -> None:
-    """Twenty seconds after it began with a workload its turn is over."""
+    """Two minutes after its look its turn is over."""
     scene = six_pods(1)
     rotating, _ = _alone(scene)
 
     def sleep(step: str) -> None:
         if step == "intent":
-            scene.world.advance(25)
+            scene.world.advance(130)
 
     rotating.loop.passed = sleep
     (done,) = rotating.run(3600)

@@ -1,11 +1,16 @@
 """Strategies against flapping, on histories that anybody can make again."""
 
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
 import pytest
 
 from equipoise.app.proportional_simulate import DEFAULT_POLICY
+from equipoise.proportional.decide import Asked
 from equipoise.proportional.written import read_spec
 from equipoise.sim.cluster_sizes import WALKS, Cluster, History, generate
-from equipoise.sim.damping import Course, judge, modelled, run, strategies, study
+from equipoise.sim.damping import Course, Strategy, judge, modelled, run, strategies, study
 
 CLUSTER = Cluster(nodes=30, hours=1)
 POLICY = read_spec(DEFAULT_POLICY, "default")
@@ -45,6 +50,13 @@ def test_only_percentile_is_ever_below_the_model(name: str) -> None:
     assert (bare.over_provision_mean, bare.below_model_worst) == (0, 0)
 
 
+def test_the_page_shows_every_strategy_over_a_hundred_seeds() -> None:
+    """Made by `docs/proportional_simulation.py`."""
+    page = (Path(__file__).parents[2] / "docs" / "proportional.md").read_text()
+    assert all(f"**{name}**, 100 seeds of 2 h" in page for name in WALKS)
+    assert all(page.count(f"\n| {name} | ") == len(WALKS) for name in WAYS)
+
+
 def test_over_provision_and_time_below_are_what_they_say() -> None:
     """Two looks: a fifth too much, and a tenth too little."""
     course = Course([{"a": 120}, {"a": 90}], [1])
@@ -69,3 +81,47 @@ def test_a_policys_own_settings_are_used() -> None:
     assert [list(row.values()) for row in run(ways["segments"], history).applied] == [[1300], [1360]]
     assert [list(row.values()) for row in run(ways["quantization"], history).applied] == [[1500], [1500]]
     assert [list(row.values()) for row in modelled(POLICY, history)] == [[1300], [1340]]
+
+
+DEMO = {
+    "scaleTargetRef": {"kind": "Deployment", "name": "kube-dns"},
+    "container": {
+        "name": "kube-dns",
+        "requests": {
+            "resource": "cpu",
+            "function": {
+                "input": "cores",
+                "base": "200m",
+                "slope": "250m",
+                "segments": [{"at": 10, "every": 5}, {"at": 50, "every": 10}],
+            },
+        },
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("smoothing", "changes", "is_below"),
+    [
+        ({}, 202, False),
+        ({"delayScaleDown": {"inputs": {"cores": 20}}}, 78, False),
+        ({"percentile": {}}, 17, True),
+        ({"delayScaleDown": {"delaySeconds": 300}}, 38, False),
+    ],
+    ids=str,
+)
+def test_the_figures_of_an_independent_run_are_met(
+    smoothing: dict[str, Any], changes: float, is_below: bool
+) -> None:
+    """The simulation of old: 100 nodes, a step each second, a look each ten, one hour; 300 seeds there."""
+    policy = read_spec(DEMO | {"smoothing": smoothing}, "demo")
+    way = Strategy("demo", "", Asked.of(policy))
+    cluster = Cluster(nodes=100, interval_seconds=1, hours=1)
+    outcomes = []
+    for seed in range(12):
+        history = generate("random-walk", cluster, seed)
+        seen = History(history.times[::10], history.inputs[::10])
+        outcomes.append(judge(run(way, seen), modelled(policy, seen)))
+    assert mean(outcome.changes for outcome in outcomes) == pytest.approx(changes, rel=0.12)
+    below = mean(outcome.below_model_share for outcome in outcomes)
+    assert (0.15 < below < 0.35) if is_below else below == 0

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from equipoise.app.recommendation import Algorithm, AlgorithmName
+from equipoise.app.recommendation_options import Algorithm, AlgorithmName
 from equipoise.model.errors import BadInput
 
 if TYPE_CHECKING:

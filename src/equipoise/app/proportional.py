@@ -19,8 +19,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-app.command()(simulate)
-
 EXAMPLES = {"--input": "cores=18", "--current": "kube-dns.requests.cpu=250m"}
 
 
@@ -64,6 +62,9 @@ def plan(
         decision = _decide_all(asked, file, observations, sizes, in_force)
     _warn(asked, decision, sizes)
     print_proportional(asked, decision, output)
+
+
+app.command()(simulate)
 
 
 def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:

@@ -1,10 +1,12 @@
 """`equipoise recommendation`: HPA and resource advice from history."""
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
+from equipoise.app import options
+from equipoise.app import recommendation_options as said
+from equipoise.app.output import warn
 from equipoise.model.errors import BadInput
 
 if TYPE_CHECKING:
@@ -19,95 +21,76 @@ app = typer.Typer(
 )
 
 
-class AdviceFormat(StrEnum):
-    """How advice is printed."""
-
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
-    HPA = "hpa"
-    EHPA = "ehpa"
-    CSV = "csv"
-
-
-class AlgorithmName(StrEnum):
-    """How the future is found."""
-
-    PROFILE = "profile"
-    DSP = "dsp"
-
-
-class TypeName(StrEnum):
-    """What the advice is about."""
-
-    HPA = "HPA"
-    RESOURCE = "Resource"
-
-
-Algorithm = Annotated[
-    AlgorithmName, typer.Option(help="How the future is found: our profile, or Crane's signal processing.")
-]
-
-
 @app.command()
 def plan(
-    workloads: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="WORKLOAD",
-            help="Of a file with many, only these (NAMESPACE/NAME or NAME); of a file with one, its name.",
-        ),
-    ] = None,
-    file: Annotated[
-        str | None,
-        typer.Option("--from", metavar="FILE", help="CSV or Parquet with CPU usage; - is standard input."),
-    ] = None,
-    request: Annotated[
-        str | None, typer.Option(metavar="CORES", help="The CPU request of a pod, such as 1000m.")
-    ] = None,
-    replicas: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="How many replicas run now.")
-    ] = None,
-    available: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="How many of them are available; by default all.")
-    ] = None,
-    pod_usage: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Usage by pod; by default a pod uses its share of the total."),
-    ] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="ehpa.KEY=VALUE", help="A setting, such as ehpa.fluctuation-threshold=3."
-        ),
-    ] = None,
-    no_forecast: Annotated[bool, typer.Option("--no-forecast", help="Advise from the past only.")] = False,
-    kind: Annotated[str, typer.Option(metavar="KIND", help="The workload's kind.")] = "Deployment",
-    about: Annotated[
-        TypeName, typer.Option("--type", help="Replicas and target, or requests.")
-    ] = TypeName.HPA,
-    algorithm: Algorithm = AlgorithmName.PROFILE,
-    output: Annotated[
-        AdviceFormat, typer.Option("-o", "--output", help="How to print the advice.")
-    ] = AdviceFormat.TABLE,
+    command: typer.Context,
+    workloads: said.Workloads = None,
+    file: said.File = None,
+    request: said.Request = None,
+    replicas: said.Replicas = None,
+    available: said.Available = None,
+    pod_usage: said.PodUsage = None,
+    setting: said.Setting = None,
+    no_forecast: said.NoForecast = False,
+    kind: said.Kind = "Deployment",
+    about: said.About = said.TypeName.HPA,
+    algorithm: said.Algorithm = said.AlgorithmName.PROFILE,
+    source: said.Source = said.SourceName.AUTO,
+    namespace: options.Namespace = None,
+    all_namespaces: options.AllNamespaces = False,
+    output: said.Output = said.AdviceFormat.TABLE,
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
+    prometheus_url: options.PrometheusUrl = None,
+    prometheus_token_file: options.PrometheusTokenFile = None,
+    prometheus_user: options.PrometheusUser = None,
+    prometheus_password_file: options.PrometheusPasswordFile = None,
+    prometheus_ca: options.PrometheusCa = None,
+    prometheus_header: options.PrometheusHeader = None,
+    prometheus_matcher: options.PrometheusMatcher = None,
+    prometheus_timeout: options.PrometheusTimeout = "30s",
 ) -> None:
     """Say how many replicas, at which target, a workload's HPA should have, and why. Changes nothing."""
-    if file is None:
-        raise BadInput("--from: expected a FILE with CPU usage: this version advises from files")
-    if available is not None and replicas is not None and available > replicas:
-        raise BadInput(f"--available: expected at most --replicas ({replicas}), got {available}")
-    from equipoise.app.output import warn
+    _refuse_of_the_other(command, is_file=file is not None)
     from equipoise.app.recommendation_output import print_advice
-    from equipoise.recommendation.decide import decide
     from equipoise.recommendation.policy import AdviceType
     from equipoise.stats.predict import Algorithm as Named
 
     policy = _policy(setting or ())
-    seen = _observe(file, pod_usage, workloads or [], _said(file, kind, request, replicas, available))
-    decisions = decide(policy, seen, None if no_forecast else Named(algorithm), AdviceType(about))
+    how, what = None if no_forecast else Named(algorithm), AdviceType(about)
+    if file is None:
+        from equipoise.app.recommendation_live import Request, plan_recommendation
+        from equipoise.recommendation.loop import STEP_SECONDS, Asked
+
+        asked = Asked(policy, namespace, workloads or (), how, what)
+        decisions = plan_recommendation(Request.from_options(asked, command.params))
+        interval_seconds = STEP_SECONDS
+    else:
+        if available is not None and replicas is not None and available > replicas:
+            raise BadInput(f"--available: expected at most --replicas ({replicas}), got {available}")
+        from equipoise.recommendation.decide import decide
+
+        seen = _observe(file, pod_usage, workloads or [], _said(file, kind, request, replicas, available))
+        decisions, interval_seconds = decide(policy, seen, how, what), seen.interval_seconds
     if not decisions:
-        warn(f"{file}: no workload was found")
-    print_advice(decisions, kind, seen.interval_seconds, output)
+        where = "-n NAMESPACE or -A look elsewhere" if file is None else f"{file} has none"
+        warn(f"no workload was found; {where}")
+    print_advice(decisions, interval_seconds, output)
+
+
+OF_FILE = ("request", "replicas", "available", "pod_usage", "kind")
+OF_CLUSTER = ("source", "namespace", "all_namespaces", "kubeconfig", "context", "prometheus_url")
+
+
+def _refuse_of_the_other(command: typer.Context, *, is_file: bool) -> None:
+    """Refuse what was typed and would have no effect; variables may be there for other commands."""
+    for name in OF_CLUSTER if is_file else OF_FILE:
+        place = command.get_parameter_source(name)
+        if place is not None and place.name == "COMMANDLINE":
+            option = f"--{name.replace('_', '-')}"
+            if is_file:
+                raise BadInput(f"--from: expected it without {option}: the file says what to decide for")
+            raise BadInput(f"{option}: expected it beside --from FILE only: the cluster knows")
 
 
 def _policy(texts: "list[str] | tuple[()]") -> "RecommendationPolicy":
@@ -135,9 +118,8 @@ def _said(file: str, kind: str, request: str | None, replicas: int | None, avail
     return Said(file, kind, cores, replicas, available)
 
 
-def _observe(file: str, pod_usage: str | None, workloads: list[str], said: "Said") -> "Observation":
+def _observe(file: str, pod_usage: str | None, workloads: list[str], told: "Said") -> "Observation":
     from equipoise.adapters.sample_files import read_samples
-    from equipoise.app.output import warn
     from equipoise.recommendation.history_file import named_subject, observe, of_workloads
 
     samples = read_samples(file)
@@ -150,7 +132,7 @@ def _observe(file: str, pod_usage: str | None, workloads: list[str], said: "Said
     pods = None if pod_usage is None else read_samples(pod_usage)
     if pods is not None and "pod" not in pods.labels:
         raise BadInput(f"{pod_usage}: line 1: expected the columns timestamp,pod,value, without pod")
-    if said.replicas is None and not samples.is_of_many:
+    if told.replicas is None and not samples.is_of_many:
         count = "the pods of --pod-usage" if pods is not None else "1"
         warn(f"--replicas was not given; {count} is taken")
-    return observe(samples, said, named_subject(workloads, file), pods)
+    return observe(samples, told, named_subject(workloads, file), pods)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from equipoise.app.output import Format, print_document, warn
-from equipoise.app.recommendation import AdviceFormat
+from equipoise.app.recommendation_options import AdviceFormat
 from equipoise.model.decision import Decision, plan_document
 from equipoise.recommendation.manifests import ehpa_manifest, hpa_manifest
 
@@ -31,17 +31,15 @@ WIDTH_FOR_SENTENCES = 140
 SENTENCES_MAX = 20
 
 
-def print_advice(
-    decisions: Sequence[Decision], kind: str, interval_seconds: float, form: AdviceFormat
-) -> None:
+def print_advice(decisions: Sequence[Decision], interval_seconds: float, form: AdviceFormat) -> None:
     """Print the advice in the form that was asked for."""
     match form:
         case AdviceFormat.JSON | AdviceFormat.YAML:
             print_document(plan_document("recommendation", list(decisions)), Format(form))
         case AdviceFormat.HPA:
-            _print_manifests(decisions, [hpa_manifest(decision, kind) for decision in decisions])
+            _print_manifests(decisions, [hpa_manifest(decision) for decision in decisions])
         case AdviceFormat.EHPA:
-            made = [ehpa_manifest(decision, kind, interval_seconds) for decision in decisions]
+            made = [ehpa_manifest(decision, interval_seconds) for decision in decisions]
             _print_manifests(decisions, made)
         case AdviceFormat.CSV:
             writer = csv.writer(sys.stdout, lineterminator="\n")

@@ -20,6 +20,7 @@ from equipoise.guard.leader import Guest
 from equipoise.model.decision import Decision, Outcome, Record
 from equipoise.model.duration import print_seconds
 from equipoise.model.errors import BadInput, WorldFailed
+from equipoise.model.references import WorkloadRef
 from equipoise.model.validation import validated
 from equipoise.ports import Metrics, Pauses
 from equipoise.rotation.loop import Turned
@@ -93,16 +94,18 @@ def _site(request: Request, diary: Diary, *, is_lenient: bool) -> _Site:
     client = request.neighbours.client()
     where = None if request.is_everywhere else request.namespace or client.namespace
     pauses: Pauses = DirectPauses(client, operator_namespace=request.operator_namespace)
+    cluster = KubernetesCluster(client)
     hands = Hands(
         actuator=KubernetesActuator(client),
-        store=LedgerStore(client),
+        store=LedgerStore(client, uid_of=lambda ref: _uid(cluster, ref)),
+        now=time.time,
         pauses=_Lenient(pauses) if is_lenient else pauses,
         journal=diary,
         new_id=RecordIds(secrets.randbits(CHANCE_BITS)).next,
         namespaces_protected=("kube-system", request.operator_namespace),
     )
     metrics = request.neighbours.metrics(client)
-    return _Site(client, KubernetesCluster(client), metrics, policy, where, hands)
+    return _Site(client, cluster, metrics, policy, where, hands)
 
 
 def plan_rotation(request: Request) -> tuple[list[Decision], list[Record]]:
@@ -179,3 +182,9 @@ class Progress:
 def _told(outcome: Outcome) -> str:
     detail = f" ({outcome.detail})" if outcome.detail else ""
     return f"{outcome.action.pod} {outcome.result}{detail}"
+
+
+def _uid(cluster: KubernetesCluster, ref: WorkloadRef) -> str | None:
+    """Give the owner with which a ledger is to vanish."""
+    workload = cluster.workload(ref)
+    return None if workload is None else workload.uid

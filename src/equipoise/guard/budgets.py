@@ -44,18 +44,21 @@ class Cleared(msgspec.Struct, frozen=True):
     waiting: tuple[Waiting, ...]
 
 
-def clear(wanted: Sequence[Pod], budgets: Iterable[Pdb]) -> Cleared:
+def clear(
+    wanted: Sequence[Pod], budgets: Iterable[Pdb], left: dict[tuple[str, str], int] | None = None
+) -> Cleared:
     """Count down from what every matching budget allows, pod by pod in the order wanted.
 
     A pod under several budgets is held, since the server refuses it; so is one whose budget is not current,
     which counts as none allowed. A pod under no budget may go. One that waits takes nothing from the next.
+    `left` carries what the budgets still allow from one call to the next.
     """
     places = {pod.namespace for pod in wanted}
     by_namespace: dict[str, list[Pdb]] = defaultdict(list)
     for budget in budgets:
         if budget.namespace in places:
             by_namespace[budget.namespace].append(budget)
-    left: dict[tuple[str, str], int] = {}
+    left = {} if left is None else left
     may_go: list[Pod] = []
     waiting: list[Waiting] = []
     for pod in wanted:

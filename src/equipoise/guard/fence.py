@@ -82,16 +82,29 @@ class Fence:
         return Passed(Outcome(action, answer.result.value, answer.detail), settled)
 
     def _settle(self, key: StoreKey, entry_id: str, state: EntryState, stored: Stored) -> Stored | None:
-        """Write the outcome down. When that fails the intent stays, and counts as done: the safe side."""
+        """Write the outcome down, and give the ledger on which the next action may be based.
+
+        There is none when somebody else wrote meanwhile, since the guards have not seen that.
+        """
+        try:
+            ledger = Ledger.from_data(stored.data).settled(entry_id, state)
+            return self.store.write(key, ledger.to_data(), stored.version)
+        except StoreConflict:
+            self._settle_anew(key, entry_id, state)
+        except WorldFailed:
+            return None
+        return None
+
+    def _settle_anew(self, key: StoreKey, entry_id: str, state: EntryState) -> None:
+        """Try again over what others wrote. When that fails the intent stays, and counts as done."""
         for _ in range(SETTLE_TRIES):
             try:
+                stored = self.store.read(key)
                 ledger = Ledger.from_data(stored.data).settled(entry_id, state)
-                return self.store.write(key, ledger.to_data(), stored.version)
+                self.store.write(key, ledger.to_data(), stored.version)
             except StoreConflict:
-                try:
-                    stored = self.store.read(key)
-                except WorldFailed:
-                    return None
+                continue
             except WorldFailed:
-                return None
-        return None
+                return
+            else:
+                return

@@ -20,7 +20,7 @@ class Guest:
     A command that was stopped between its look and its deed finds that its turn is over, as a leader would.
     """
 
-    def __init__(self, monotonic: Callable[[], float], turn_seconds: float = 20.0) -> None:
+    def __init__(self, monotonic: Callable[[], float], turn_seconds: float = 120.0) -> None:
         self._monotonic = monotonic
         self._turn_seconds = turn_seconds
         self._looked_at = monotonic()

@@ -42,7 +42,7 @@ def opted_out_by(annotations: Iterable[tuple[str, str]]) -> str:
     return f"{stays[0]}={said[stays[0]]}" if stays else ""
 
 
-def protection_of(pod: Pod, *, includes_local_storage: bool) -> str:
+def protection_of(pod: Pod, *, includes_local_storage: bool, includes_stateful_sets: bool = False) -> str:
     """Say why a pod is never evicted, or nothing."""
     if pod.is_mirror or (pod.owner is not None and pod.owner.kind == "Node"):
         return "it is a static pod"
@@ -50,6 +50,8 @@ def protection_of(pod: Pod, *, includes_local_storage: bool) -> str:
         return "it has no controller that would replace it"
     if pod.owner.kind == "DaemonSet":
         return "a DaemonSet would start it on the same node again"
+    if pod.owner.kind == "StatefulSet" and not includes_stateful_sets:
+        return "it is of a StatefulSet"
     if pod.priority >= CRITICAL_PRIORITY_MIN or pod.priority_class in CRITICAL_CLASSES:
         return "its priority is critical"
     annotation = opted_out_by(pod.annotations)

@@ -5,6 +5,7 @@ Values that many pods share (containers, labels, owners) are meant to be shared 
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -170,6 +171,16 @@ class Hpa(msgspec.Struct, frozen=True, gc=False):
     labels: tuple[tuple[str, str], ...] = ()
     tolerance_up: float = TOLERANCE
     tolerance_down: float = TOLERANCE
+
+
+class HpaSpec(msgspec.Struct, frozen=True):
+    """What an HPA asks for, word for word, for whoever copies it."""
+
+    name: str
+    target: WorkloadRef
+    metrics: tuple[Mapping[str, Any], ...] = ()
+    behavior: Mapping[str, Any] | None = None
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 class Pdb(msgspec.Struct, frozen=True, gc=False):

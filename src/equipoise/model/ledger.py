@@ -18,6 +18,8 @@ BYTES_MAX = 64 * 1024
 """How much one workload's entry may be, as a store writes it."""
 GUEST_EPOCH = 0
 """Of entries that were written without a Lease. Lease transitions begin far above it."""
+FAILED_MAX = 20
+"""How many entries of what did not happen are kept, for whoever wonders."""
 AGE_MAX_SECONDS = 86_400.0
 INTENT_MAX_SECONDS = 120.0
 """Longer than any request lasts, its time-outs included."""
@@ -88,7 +90,7 @@ class Ledger(msgspec.Struct, frozen=True):
         """
         if entry.epoch != GUEST_EPOCH and entry.epoch < self.epoch:
             raise Fenced(f"the ledger was written in epoch {self.epoch}, and we are of epoch {entry.epoch}")
-        kept = [old for old in self.entries if old.at > entry.at - AGE_MAX_SECONDS][-(ENTRIES_MAX - 1) :]
+        kept = _bounded([old for old in self.entries if old.at > entry.at - AGE_MAX_SECONDS])
         return msgspec.structs.replace(
             self,
             epoch=max(self.epoch, entry.epoch),
@@ -136,6 +138,13 @@ class Ledger(msgspec.Struct, frozen=True):
             for entry in self.entries
             if entry.state is not EntryState.FAILED and entry.balancer == balancer
         )
+
+
+def _bounded(entries: list[Entry]) -> list[Entry]:
+    """Make room for one more: what did not happen goes first, since no budget counts it."""
+    failed = [entry.id for entry in entries if entry.state is EntryState.FAILED][:-FAILED_MAX]
+    surplus = set(failed)
+    return [entry for entry in entries if entry.id not in surplus][-(ENTRIES_MAX - 1) :]
 
 
 def _reconciled(entry: Entry, alive: Collection[str], at: float) -> Entry:

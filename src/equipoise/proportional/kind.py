@@ -48,7 +48,7 @@ class ResourceStatus(Part):
 class WindowStatus(Part):
     """The targets that the smoothing looks at."""
 
-    observations: Count = Field(0, description="How many there are.")
+    observations: Count = Field(0, description="How many are kept.")
     since: Moment | None = Field(None, description="When the first target under this policy was seen.")
 
 

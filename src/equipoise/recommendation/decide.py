@@ -57,6 +57,7 @@ def decide_from(
             recommended = _hpa(row, inherited[place] if policy.inherits_hpa else None)
         reason = Reason(row.code, sentence(policy, row, recommended), _numbers(row))
         extra = {
+            "kind": row.kind,
             "recommended": recommended,
             "prediction": dict(row.prediction),
             "confidence": "low" if row.coverage < CONFIDENT_COVERAGE_MIN else "high",

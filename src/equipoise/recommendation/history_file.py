@@ -9,6 +9,7 @@ import numpy as np
 from equipoise.model.errors import BadInput
 from equipoise.recommendation.observation import WEEK_SECONDS, Containers, Observation
 from equipoise.recommendation.samples import Samples
+from equipoise.recommendation.totals import totals
 from equipoise.stats.arrays import Claims, Floats, Whole, cleaned
 from equipoise.stats.forecast import DAYS_USED_MAX
 from equipoise.stats.grid import on_grid, slots, usual_interval
@@ -142,7 +143,7 @@ def _many(samples: Samples, said: Said) -> Observation:
     table = on_grid(cleaned(samples.values), pod, column, (len(pod_owner), columns))
     is_alive = _lives(pod, column, table.shape)
     counts = np.bincount(pod_owner, minlength=len(subjects))
-    history = _totals(table, is_alive, counts)
+    history = totals(table, is_alive, counts)
     week = round(WEEK_SECONDS / interval)
     is_recent = is_alive[:, -week:].any(axis=1)
     replicas = np.bincount(pod_owner[is_recent], minlength=len(subjects))
@@ -198,18 +199,6 @@ def _lives(pod: Whole, column: Whole, shape: tuple[int, ...]) -> Claims:
     np.maximum.at(last, pod, column)
     columns = np.arange(shape[1])
     return np.asarray((columns >= first[:, None]) & (columns <= last[:, None]))
-
-
-def _totals(table: Floats, is_alive: Claims, counts: Whole) -> Floats:
-    """Add the pods of each workload up; unknown where a pod that was there has no sample."""
-    if not len(counts):
-        return np.zeros((0, table.shape[1]))
-    first = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.intp)
-    is_known = ~np.isnan(table)
-    totals = np.add.reduceat(np.where(is_known, table, 0), first, axis=0)
-    has_any = np.logical_or.reduceat(is_known, first, axis=0)
-    has_hole = np.logical_or.reduceat(is_alive & ~is_known, first, axis=0)
-    return np.where(has_any & ~has_hole, totals, np.nan)
 
 
 def _requests(samples: Samples, owner: Whole, count: int, said: Said) -> Floats:

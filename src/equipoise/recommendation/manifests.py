@@ -9,21 +9,21 @@ HISTORY_LENGTH = "7d"
 APPS_KINDS = {"Deployment", "StatefulSet", "ReplicaSet"}
 
 
-def hpa_manifest(decision: Decision, kind: str) -> dict[str, Any] | None:
+def hpa_manifest(decision: Decision) -> dict[str, Any] | None:
     """Give an `autoscaling/v2` HPA; None where nothing is recommended."""
     recommended = decision.extra.get("recommended")
     if not recommended or "maxReplicas" not in recommended:
         return None
-    spec = _spec(decision, kind, recommended)
+    spec = _spec(decision, recommended)
     return _object("autoscaling/v2", "HorizontalPodAutoscaler", decision.subject, spec)
 
 
-def ehpa_manifest(decision: Decision, kind: str, interval_seconds: float) -> dict[str, Any] | None:
+def ehpa_manifest(decision: Decision, interval_seconds: float) -> dict[str, Any] | None:
     """Give an EHPA in Preview, with a prediction where the workload is predictable."""
     recommended = decision.extra.get("recommended")
     if not recommended or "maxReplicas" not in recommended:
         return None
-    spec = {**_spec(decision, kind, recommended), "scaleStrategy": "Preview"}
+    spec = {**_spec(decision, recommended), "scaleStrategy": "Preview"}
     if decision.extra["prediction"]["predictable"]:
         # Crane knows no other algorithm; its block stands here whichever of ours decided.
         spec["prediction"] = {
@@ -37,7 +37,8 @@ def ehpa_manifest(decision: Decision, kind: str, interval_seconds: float) -> dic
     return _object(api_version, "EffectiveHorizontalPodAutoscaler", decision.subject, spec)
 
 
-def _spec(decision: Decision, kind: str, recommended: dict[str, Any]) -> dict[str, Any]:
+def _spec(decision: Decision, recommended: dict[str, Any]) -> dict[str, Any]:
+    kind = decision.extra["kind"]
     target = {"kind": kind, "name": decision.subject.rpartition("/")[2]}
     if kind in APPS_KINDS:
         target = {"apiVersion": "apps/v1", **target}

@@ -67,8 +67,10 @@ def _nothing_there(spec: RotationPolicySpec) -> Refusal:
     if spec.target_ref is None:
         return Refusal("NoWorkload", "spec.selector: expected the labels of a workload in this namespace")
     target = spec.target_ref
-    wanted = f"{target.kind} {target.name} of {target.api_version}"
-    return Refusal("NoWorkload", f"spec.targetRef: expected a workload in this namespace, found no {wanted}")
+    found = f"no {target.kind} {target.name} of {target.api_version}"
+    kinds = "the operator looks at Deployments, StatefulSets and ReplicaSets"
+    sentence = f"spec.targetRef: expected a workload in this namespace, found {found} ({kinds})"
+    return Refusal("NoWorkload", sentence)
 
 
 def _is_wanted(spec: RotationPolicySpec, workload: Workload) -> bool:

@@ -96,7 +96,7 @@ def _ended(
     if ending in MEASURED:
         now = hottest(seen.pods)
         assert now is not None, "only a rotation that was measured ends so"
-        realised = (course.hottest_cores - now) / course.hottest_cores * 100
+        realised = round((course.hottest_cores - now) / course.hottest_cores * 100, 9)
     verdict = Verdict(
         ending, seen.at, course.wave_at, course.waves, course.evicted, course.predicted_percent, realised
     )

@@ -62,7 +62,7 @@ def decide(policy: RotationPolicy, seen: Observation, memory: Mapping[str, Any] 
     if progress.room is not None:
         decision = decision.hold(_room_reason(progress.room), progress.room)
     known = progress.memory
-    numbers = _remembered(known)
+    numbers = _remembered(known, seen.at)
     if not numbers and not progress.note:
         return msgspec.structs.replace(decision, memory=known.to_data()) if memory else decision
     said = f"{progress.note} {decision.reason.sentence}" if progress.note else decision.reason.sentence
@@ -106,7 +106,7 @@ def _held_by_futility(policy: RotationPolicy, memory: RotationMemory, at: float)
         f"{memory.failures} rotations in a row did not lower the hottest pod by "
         f"{policy.improvement_percent_min:g} %: the imbalance follows the load, not the pod. "
         f"The next try is after {until}.",
-        {"rotations_failed": memory.failures, "futile_until": memory.futile_until},
+        {"rotations_failed": memory.failures},
     )
 
 
@@ -115,12 +115,14 @@ def _room_reason(room: int) -> Reason:
     return Reason(Code.HELD_BY_BUDGET, sentence, {"rotation_room": room})
 
 
-def _remembered(memory: RotationMemory) -> dict[str, Any]:
+def _remembered(memory: RotationMemory, at: float) -> dict[str, Any]:
     """Put predicted and realised side by side, and say how far a rotation under way has come."""
     numbers: dict[str, Any] = {}
     if memory.last is not None and memory.last.realised_percent is not None:
         numbers["predicted_improvement_percent"] = memory.last.predicted_percent
         numbers["realised_improvement_percent"] = memory.last.realised_percent
+    if memory.futile_until is not None and at < memory.futile_until:
+        numbers["futile_until"] = memory.futile_until
     if memory.course is not None:
         course = memory.course
         numbers |= {"wave": course.waves, "evicted": course.evicted, "planned": course.planned}
@@ -247,7 +249,11 @@ def _rotate(policy: RotationPolicy, seen: Observation, ready: Sequence[PodLoad],
     if not hot and any(_is_above(_cores(pod), threshold) for pod in kept):
         return Decision(seen.subject, Reason(Code.OPTED_OUT, _protected_sentence(kept) + note, numbers))
     if not hot:
-        sentence = _no_hot_sentence(policy, busiest, threshold)
+        young = sum(
+            pod.cpu_cores is not None and not pod.protection and _is_above(pod.cpu_cores, threshold)
+            for pod in ready
+        )
+        sentence = _no_hot_sentence(policy, busiest, threshold, young)
         return Decision(seen.subject, Reason(Code.NO_HOT_PODS, sentence + note, numbers))
     average_hot = _mean(hot)
     average_rotated = _mean([*hot, *cold])
@@ -295,12 +301,16 @@ def _names(pods: Sequence[PodLoad]) -> str:
     return ", ".join(pod.name for pod in pods)
 
 
-def _no_hot_sentence(policy: RotationPolicy, busiest: Sequence[PodLoad], threshold: float) -> str:
+def _no_hot_sentence(policy: RotationPolicy, busiest: Sequence[PodLoad], threshold: float, young: int) -> str:
+    age = print_seconds(policy.candidate_age_min_seconds)
     if not busiest:
-        age = print_seconds(policy.candidate_age_min_seconds)
         return f"No pod can be judged yet: none is {age} old (minPodAge) and without a restart."
     top = busiest[0]
-    return f"No pod is hot: the busiest, {top.name}, uses {_cores(top):.3g} cores, not above {threshold:.3g}."
+    used = f"the busiest, {top.name}, uses {_cores(top):.3g} cores, not above {threshold:.3g}"
+    if young:
+        more = f"{young} above it {'is' if young == 1 else 'are'} not {age} old (minPodAge) or just restarted"
+        return f"No pod that can be judged is hot: {used}; {more}."
+    return f"No pod is hot: {used}."
 
 
 def _protected_sentence(kept: Sequence[PodLoad]) -> str:

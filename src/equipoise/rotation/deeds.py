@@ -6,6 +6,7 @@ from typing import Any
 
 from equipoise.guard.fence import Fence, Passed
 from equipoise.guard.pause import held_by_pause
+from equipoise.guard.protection import protection_of
 from equipoise.model.cluster import Workload
 from equipoise.model.decision import Action, Decision, EvictPod, Outcome
 from equipoise.model.errors import WorldFailed
@@ -16,7 +17,7 @@ from equipoise.rotation.assignment import Assigned
 from equipoise.rotation.course import begun
 from equipoise.rotation.memory import BALANCER, RotationMemory
 from equipoise.rotation.observation import Observation
-from equipoise.rotation.see import Seen, is_away
+from equipoise.rotation.see import FINISHED, Seen, is_away
 
 MAYBE_GONE = frozenset({"Accepted", "Unknown"})
 """Results after which a pod counts as away, whatever the last look at the cluster showed."""
@@ -32,6 +33,9 @@ class Deeds:
     store: Store
     actuator: Actuator
     new_id: Callable[[float], str]
+    now: Callable[[], float]
+    epoch: int | None
+    """In which we led when we looked: what was decided then is done in no other."""
     passed: Callable[[str], object]
 
     def act(
@@ -41,14 +45,14 @@ class Deeds:
 
         Whether somebody said stop is asked again before each: an eviction before it may have taken long.
         """
-        epoch = self.leadership.epoch()
         outcomes: list[Outcome] = []
-        if epoch is None:
+        if self.epoch is None or self.leadership.epoch() != self.epoch:
             return outcomes
         memory = RotationMemory.from_data(decision.memory)
         memory = begun(memory, observation, decision, self.new_id(seen.at))
         assert memory.course is not None, "a wave belongs to a rotation"
         basis: Stored | None = stored
+        moment = round(max(self.now(), seen.at), 3)  # one for all of a wave, which is told by it
         for action in decision.actions:
             if basis is None or (
                 outcomes and held_by_pause(self.pauses, item.workload.ref.namespace) is not None
@@ -61,8 +65,8 @@ class Deeds:
                 action="EvictPod",
                 pod=action.pod,
                 uid=action.uid,
-                at=round(seen.at, 3),
-                epoch=epoch,
+                at=moment,
+                epoch=self.epoch,
             )
             outcome, basis = self._evict(item, action, entry, basis, memory.to_data())
             outcomes.append(outcome)
@@ -99,10 +103,19 @@ class Deeds:
         pod = pods.get(action.uid)
         if pod is None or is_away(pod):
             return f"{action.pod} has gone or is on its way since it was chosen"
-        away = sum(map(is_away, pods.values()))
+        protection = protection_of(
+            pod,
+            includes_local_storage=item.policy.includes_local_storage,
+            includes_stateful_sets=item.policy.includes_stateful_sets,
+        )
+        if protection:
+            return f"{action.pod} must stay since it was chosen: {protection}"
+        there = [each for each in pods.values() if each.phase not in FINISHED]
+        away = sum(map(is_away, there)) + max(0, item.workload.replicas_wanted - len(there))
         if away >= item.policy.unavailable_pods_max:
             return f"{away} other pods of the workload are away since it was chosen"
-        return None
+        stop = held_by_pause(self.pauses, item.workload.ref.namespace)
+        return None if stop is None else stop.sentence
 
     def _tell(self, workload: Workload, outcome: Outcome, decision: Decision) -> None:
         """Tell the workload and the pod, in the same words."""

@@ -1,6 +1,6 @@
 """May this rotation go on now? Every guard is asked in turn, and they only reduce."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from equipoise.guard.budget import held_by_hourly_budget, room_for_disruption
@@ -12,16 +12,47 @@ from equipoise.guard.leader import held_by_leader
 from equipoise.guard.pause import held_by_pause
 from equipoise.guard.window import held_by_window
 from equipoise.model.cluster import Pdb, Pod
-from equipoise.model.decision import Decision
+from equipoise.model.decision import Decision, Outcome
 from equipoise.model.errors import WorldFailed
 from equipoise.model.ledger import Ledger
 from equipoise.model.reason import Code, Reason
-from equipoise.model.references import PodRef
+from equipoise.model.references import PodRef, WorkloadRef
 from equipoise.ports import Actuator, EvictionResult, Leadership, Metrics, Pauses
 from equipoise.rotation.assignment import Assigned
 from equipoise.rotation.memory import BALANCER
 from equipoise.rotation.policy import KafkaLag
 from equipoise.rotation.see import Seen
+
+
+@dataclass(slots=True)
+class Refusals:
+    """Whose evictions were refused for good: they are not asked for again in every cycle."""
+
+    _known: dict[WorkloadRef, tuple[float, int, Reason]] = field(default_factory=dict)
+
+    def take(self, workload: WorkloadRef, outcomes: Sequence[Outcome], at: float) -> None:
+        """Learn from what came of a wave; one that went forgets what was."""
+        _, before, _ = self._known.pop(workload, (0.0, 0, None))
+        for outcome in outcomes:
+            if outcome.result in _REFUSED:
+                code, why = _REFUSED[outcome.result]
+                reason = Reason(code, f"{why} ({outcome.detail}).")
+                wait = min(REFUSED_FIRST_SECONDS * 2.0 ** min(before, 10), REFUSED_MAX_SECONDS)
+                self._known[workload] = (at + wait, before + 1, reason)
+
+    def held(self, workload: WorkloadRef, at: float) -> Reason | None:
+        """Hold until it is time to ask again."""
+        until, _, reason = self._known.get(workload, (at, 0, None))
+        return reason if at < until else None
+
+
+_REFUSED = {
+    "Forbidden": (Code.OPTED_OUT, "The right to evict its pods is missing, so it is only previewed"),
+    "Refused": (Code.PDB_BLOCKED, "The server does not let its pods be evicted"),
+}
+LOOK_MAX_SECONDS = 120.0
+REFUSED_FIRST_SECONDS = 300.0
+REFUSED_MAX_SECONDS = 3600.0
 
 
 @dataclass(slots=True)
@@ -33,7 +64,14 @@ class Guards:
     metrics: Metrics
     disturbed_in_cluster_max: int
     seen: Seen
+    epoch: int | None
+    """In which we led when we looked."""
+    now: Callable[[], float]
+    is_planning: bool = False
+    """Whether what would go counts as gone, since nothing goes."""
     _lags: dict[str, float | None] = field(default_factory=dict)
+    _left: dict[tuple[str, str], int] = field(default_factory=dict)
+    """What the budgets still allow, after what this cycle sends away."""
 
     def ask(
         self, item: Assigned, decision: Decision, ledger: Ledger, streaks: Mapping[str, int] | None
@@ -43,7 +81,7 @@ class Guards:
         is_under_way = "course" in decision.memory
         reasons = [
             held_by_pause(self.pauses, item.workload.ref.namespace),
-            held_by_leader(self.leadership),
+            held_by_leader(self.leadership) or held_by_age(self.now() - at),
             held_by_window(policy.windows, at),
         ]
         if not is_under_way:  # the waves of one rotation follow each other as soon as each is measured
@@ -55,7 +93,8 @@ class Guards:
                 return decision.hold(reason)
         if streaks is not None and not is_under_way:
             decision = hold_spikes(decision, streaks, policy.debounce_cycles)
-        decision = held_by_pdbs(decision, self.seen.pods[item.workload.ref], self.seen.pdbs)
+        pods = self.seen.pods[item.workload.ref]
+        decision = held_by_pdbs(decision, pods, self.seen.pdbs, dict(self._left))
         room, reason = room_for_disruption(
             self.seen.disturbed(item.workload, ledger),
             policy.unavailable_pods_max,
@@ -63,6 +102,14 @@ class Guards:
             self.disturbed_in_cluster_max,
         )
         return decision.hold(reason, room)
+
+    def spend(self, item: Assigned, decision: Decision) -> None:
+        """Count what goes now, so that two workloads under one budget do not both have it."""
+        by_uid = {pod.uid: pod for pod in self.seen.pods[item.workload.ref]}
+        going = [by_uid[action.uid] for action in decision.actions if action.uid in by_uid]
+        clear(going, self.seen.pdbs, self._left)
+        if self.is_planning:
+            self.seen.away.update(pod.uid for pod in going)
 
     def _held_by_lag(self, lag: KafkaLag) -> Reason | None:
         """Ask each query once a cycle, and only when something would be done."""
@@ -76,11 +123,21 @@ class Guards:
         return held_by_lag(self._lags[lag.query], lag.threshold, lag.query)
 
 
-def held_by_pdbs(decision: Decision, pods: Sequence[Pod], pdbs: Sequence[Pdb]) -> Decision:
+def held_by_age(age_seconds: float) -> Reason | None:
+    """Hold when the look was long ago, whatever kept us: what was seen may be anything by now."""
+    if age_seconds <= LOOK_MAX_SECONDS:
+        return None
+    sentence = f"What was seen is {age_seconds:.0f} s old, and at most {LOOK_MAX_SECONDS:g} s is believed."
+    return Reason(Code.HELD_BY_LEADER, sentence, {"look_age_seconds": age_seconds})
+
+
+def held_by_pdbs(
+    decision: Decision, pods: Sequence[Pod], pdbs: Sequence[Pdb], left: dict[tuple[str, str], int]
+) -> Decision:
     """Hold what no PodDisruptionBudget lets go; the order is kept, so what follows a held one waits too."""
     by_uid = {pod.uid: pod for pod in pods}
     wanted = [by_uid[action.uid] for action in decision.actions if action.uid in by_uid]
-    cleared = clear(wanted, pdbs)
+    cleared = clear(wanted, pdbs, left)
     if not cleared.waiting:
         return decision
     first = cleared.waiting[0]
@@ -96,7 +153,10 @@ def held_by_server(decision: Decision, actuator: Actuator) -> tuple[Decision, st
     if not decision.actions:
         return decision, ""
     first = decision.actions[0]
-    answer = actuator.evict(PodRef(first.namespace, first.pod, first.uid), is_dry_run=True)
+    try:
+        answer = actuator.evict(PodRef(first.namespace, first.pod, first.uid), is_dry_run=True)
+    except WorldFailed as error:
+        return decision, f"budgets were counted, and the server's dry run failed: {error}"
     if answer.result is EvictionResult.ACCEPTED:
         return decision, ""
     if answer.result is EvictionResult.FORBIDDEN:

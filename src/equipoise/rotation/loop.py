@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from equipoise.guard.debounce import count_streaks
 from equipoise.guard.protection import SYSTEM_NAMESPACES
+from equipoise.model.cluster import Workload
 from equipoise.model.crd.targets import Mode
 from equipoise.model.decision import Decision, Outcome
 from equipoise.model.errors import WorldFailed
-from equipoise.model.ledger import Ledger
 from equipoise.model.reason import Code, Reason
 from equipoise.model.references import ObjectRef, StoreKey, WorkloadRef
 from equipoise.ports import (
@@ -24,7 +24,6 @@ from equipoise.ports import (
     Journal,
     Leadership,
     Metrics,
-    NotInstalled,
     Pauses,
     Policies,
     PolicyObject,
@@ -33,10 +32,12 @@ from equipoise.ports import (
     Stored,
 )
 from equipoise.rotation.assignment import Assigned, Refusal, assign
+from equipoise.rotation.course import told
 from equipoise.rotation.decide import decide_all
-from equipoise.rotation.deeds import Deeds, about_workload
-from equipoise.rotation.guards import Guards, held_by_server
-from equipoise.rotation.memory import BALANCER, recall
+from equipoise.rotation.deeds import MAYBE_GONE, Deeds, about_workload
+from equipoise.rotation.guards import Guards, Refusals, held_by_server
+from equipoise.rotation.ledgers import Remembered, read_ledgers
+from equipoise.rotation.memory import BALANCER, RotationMemory
 from equipoise.rotation.observation import Observation
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.record import record
@@ -54,17 +55,6 @@ from equipoise.rotation.status import next_status
 Batch = Sequence[tuple[RotationPolicy, Observation, Mapping[str, Any]]]
 
 
-class Remembered(NamedTuple):
-    """The ledger of one workload as this cycle found it, or why it is unknown."""
-
-    stored: Stored
-    before: Ledger
-    ledger: Ledger
-    """The same, with every old intent settled by what the world shows."""
-    memory: Mapping[str, Any]
-    trouble: str = ""
-
-
 class Turned(NamedTuple):
     """What came of one workload's turn."""
 
@@ -75,6 +65,13 @@ class Turned(NamedTuple):
     """What the workload was told already: how its rotation ended."""
     at: float = 0.0
     """When it was looked at."""
+    trouble: str = ""
+    """Why nobody knows what was done to it before."""
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a rotation has begun that has no verdict yet."""
+        return "course" in self.decision.memory or any(o.result in MAYBE_GONE for o in self.outcomes)
 
 
 @dataclass(slots=True)
@@ -105,9 +102,12 @@ class RotationLoop:
     beat: Callable[[], object] = field(default=str)
     """Says from inside a long cycle that it still gets on."""
     passed: Callable[[str], object] = field(default=str)
+    now: Callable[[], float] | None = None
+    """The time, to stamp intents with and to know how old a look is; without, that of the cycle."""
     name: str = BALANCER
     _streaks: dict[WorkloadRef, dict[str, int]] = field(default_factory=dict)
     _last: dict[WorkloadRef, "Turned"] = field(default_factory=dict)
+    _refusals: Refusals = field(default_factory=Refusals)
 
     def cycle(self, at: float) -> CycleReport:
         """Do one turn. Whoever does not lead does nothing, not even looks."""
@@ -117,12 +117,13 @@ class RotationLoop:
             return CycleReport((), ())
         policies = self.policies.policies()
         assigned, refused = assign(policies, self.cluster.workloads())
+        due = [item for item in assigned if self._is_due(item, at)]
         carried = [self._last[item.workload.ref] for item in assigned if not self._is_due(item, at)]
-        turned, seen = self.look([item for item in assigned if self._is_due(item, at)], at)
-        self._last = {turn.item.workload.ref: turn for turn in carried}
-        self._last |= {turn.item.workload.ref: turn._replace(outcomes=(), at=at) for turn in turned}
+        turned, seen = self.look(due, at, others=[turn.item.workload for turn in carried])
+        before = self._last
+        self._last = {turn.item.workload.ref: turn for turn in (*carried, *turned)}
         self._streaks = {ref: self._streaks[ref] for ref in self._last.keys() & self._streaks.keys()}
-        unsaid = self._say(policies, refused, [*turned, *carried], at)
+        unsaid = self._say(policies, refused, [*turned, *carried], before, at)
         return CycleReport(
             [turn.decision for turn in turned],
             [outcome for turn in turned for outcome in turn.outcomes],
@@ -134,31 +135,59 @@ class RotationLoop:
     def _is_due(self, item: Assigned, at: float) -> bool:
         """Whether a policy's `syncPeriod` has passed, give or take half of our interval; or it is new."""
         last = self._last.get(item.workload.ref)
-        if last is None or last.item.policy != item.policy or last.item.mode is not item.mode:
+        if last is None or last.is_under_way:
+            return True
+        was = last.item
+        if (was.source, was.mode) != (item.source, item.mode) or was.policy != item.policy:
             return True
         period = item.policy.sync_period_seconds
         return period <= self.interval_seconds or at - last.at >= period - self.interval_seconds / 2
 
     def look(
-        self, assigned: Sequence[Assigned], at: float, namespace: str | None = None
+        self,
+        assigned: Sequence[Assigned],
+        at: float,
+        namespace: str | None = None,
+        *,
+        others: Sequence[Workload] = (),
     ) -> tuple[list[Turned], Seen]:
-        """See, decide, guard, act and record for these workloads."""
-        seen = self._see(assigned, at, namespace)
-        remembered = self._remember(assigned, seen, namespace)
+        """See, decide, guard, act and record for these workloads; `others` count as disturbed only."""
+        epoch = self.leadership.epoch()
+        seen = self._see(assigned, at, namespace, others)
+        workloads = [item.workload for item in assigned]
+        remembered = read_ledgers(
+            *(self.store, self.cluster, workloads, seen, namespace), is_acting=self.is_acting
+        )
         observations = [observe(item.policy, item.workload, seen) for item in assigned]
-        known = [remembered[item.workload.ref] for item in assigned]
+        known = [self._known(item, remembered[item.workload.ref]) for item in assigned]
         asked = [
             (item.policy, observation, each.memory)
             for item, observation, each in zip(assigned, observations, known, strict=True)
         ]
         decided = self.decide_batch(asked)
         self._count(assigned, observations, decided)
-        guards = Guards(self.pauses, self.leadership, self.metrics, self.disturbed_in_cluster_max, seen)
+        guards = Guards(
+            *(self.pauses, self.leadership, self.metrics, self.disturbed_in_cluster_max, seen),
+            epoch=epoch,
+            now=self.now or (lambda: at),
+            is_planning=not self.is_acting,
+        )
         parts = zip(assigned, observations, decided, known, strict=True)
         return [self._turn(*part, guards) for part in parts], seen
 
-    def _see(self, assigned: Sequence[Assigned], at: float, namespace: str | None) -> Seen:
-        workloads = [item.workload for item in assigned]
+    def _is_real(self, item: Assigned) -> bool:
+        return item.mode is Mode.ENFORCE and self.is_acting
+
+    def _known(self, item: Assigned, known: Remembered) -> Remembered:
+        """For a preview, no rotation is under way: nobody would write its verdict down."""
+        if self._is_real(item) or not self.is_acting or "course" not in known.memory:
+            return known
+        return known._replace(memory={name: known.memory[name] for name in known.memory if name != "course"})
+
+    def _see(
+        self, assigned: Sequence[Assigned], at: float, namespace: str | None, others: Sequence[Workload]
+    ) -> Seen:
+        workloads = [*(item.workload for item in assigned), *others]
         pods = pods_by_workload(workloads, self.cluster.pods(namespace))
         usage: dict[float, Usage] = {}
         warnings: list[str] = []
@@ -198,21 +227,6 @@ class RotationLoop:
                 raise
             return {}, {f"whether KEDA has paused an autoscaler is unknown: {error}"}
 
-    def _remember(
-        self, assigned: Sequence[Assigned], seen: Seen, namespace: str | None
-    ) -> Mapping[WorkloadRef, Remembered]:
-        """Read all ledgers at once, and give every old intent the outcome that the world shows."""
-        trouble = ""
-        found: Mapping[WorkloadRef, Stored] = {}
-        refs = [item.workload.ref for item in assigned]
-        try:
-            found = self.store.read_all("ledger", namespace) if refs else {}
-        except WorldFailed as error:
-            if self.is_acting or not isinstance(error, NotInstalled):
-                trouble = str(error)
-                seen.notes.add(f"what was done before is unknown: {error}")
-        return {ref: _remembered(found.get(ref, Stored({})), trouble, seen, ref) for ref in refs}
-
     def _count(
         self,
         assigned: Sequence[Assigned],
@@ -237,39 +251,49 @@ class RotationLoop:
     ) -> Turned:
         """Guard one decision, act on what is left, and write it all down."""
         self.beat()
-        seen, is_real = guards.seen, item.mode is Mode.ENFORCE and self.is_acting
-        guarded = decision
+        seen, is_real = guards.seen, self._is_real(item)
         stored: Stored | None = known.stored
-        told: Reason | None = None
         if is_real and not known.trouble:
             stored = self._keep(item, decision, known)
-            if stored is not None and "course" in known.memory and "course" not in decision.memory:
-                told = decision.reason
-                self.actuator.record_event(about_workload(item.workload), told.code.value, told.sentence)
-        if decision.actions:
-            guarded = self._guard(item, decision, known, guards)
+        guarded = self._guard(item, decision, known, guards) if decision.actions else decision
+        has_ended = "course" in known.memory and "course" not in decision.memory
+        said: Reason | None = None
+        if is_real and stored is not None and has_ended:
+            said = self._tell_end(item, guarded)
         outcomes: list[Outcome] = []
         if is_real and guarded.actions and stored is not None and not known.trouble:
             deeds = Deeds(
                 *(self.cluster, self.pauses, self.leadership, self.store, self.actuator),
-                *(self.new_id, self.passed),
+                *(self.new_id, guards.now, guards.epoch, self.passed),
             )
             outcomes = deeds.act(item, observation, guarded, stored, seen)
+            self._refusals.take(item.workload.ref, outcomes, seen.at)
         kept = tuple(outcomes)
         name = self.new_id(seen.at)
         self.journal.append(record(item.policy, observation, known.memory, guarded, seen.at, name, kept))
-        return Turned(item, guarded, outcomes, told)
+        return Turned(item, guarded, outcomes, said, seen.at, known.trouble)
+
+    def _tell_end(self, item: Assigned, guarded: Decision) -> Reason:
+        """Tell the workload what came of its rotation, under the reason that holds now."""
+        verdict = RotationMemory.from_data(guarded.memory).last
+        assert verdict is not None, "a rotation that ended has a verdict"
+        code = guarded.reason.code.value
+        self.actuator.record_event(about_workload(item.workload), code, told(verdict))
+        return guarded.reason
 
     def _guard(self, item: Assigned, decision: Decision, known: Remembered, guards: Guards) -> Decision:
         if known.trouble and self.is_acting:
             return decision.hold(_unknown_ledger(known.trouble))
+        refusal = self._refusals.held(item.workload.ref, guards.seen.at)
+        if refusal is not None and self._is_real(item):
+            return decision.hold(refusal)
         streaks = self._streaks.get(item.workload.ref, {}) if self.is_debounced else None
         guarded = guards.ask(item, decision, known.ledger, streaks)
-        if not self.asks_server:
-            return guarded
-        guarded, unsaid = held_by_server(guarded, self.actuator)
-        if unsaid:
-            guards.seen.notes.add(unsaid)
+        if self.asks_server:
+            guarded, unsaid = held_by_server(guarded, self.actuator)
+            guards.seen.notes.update({unsaid} - {""})
+        if self._is_real(item) or not self.is_acting:
+            guards.spend(item, guarded)
         return guarded
 
     def _keep(self, item: Assigned, decision: Decision, known: Remembered) -> Stored | None:
@@ -285,21 +309,28 @@ class RotationLoop:
         except (StoreConflict, WorldFailed):
             return None
 
-    def _tell_changes(self, policy: PolicyObject, turns: Sequence[Turned]) -> None:
-        """Attach the new reason to each workload whose reason changed; the first reason is no news."""
-        before = {entry.get("subject"): entry.get("reason") for entry in policy.status.get("decisions", ())}
+    def _tell_changes(
+        self, policy: PolicyObject, turns: Sequence[Turned], last: Mapping[WorkloadRef, Turned]
+    ) -> None:
+        """Attach the new reason to each workload whose reason changed; the first reason is no news.
+
+        The status, which a new leader has too, shows the first of many workloads only.
+        """
+        shown = {entry.get("subject"): entry.get("reason") for entry in policy.status.get("decisions", ())}
         for turn in turns:
             reason, code = turn.decision.reason, turn.decision.reason.code.value
+            ref = turn.item.workload.ref
+            known = last[ref].decision.reason.code.value if ref in last else code
             is_news = not turn.outcomes and reason != turn.told
-            if is_news and before.get(turn.decision.subject, code) != code:
-                about = about_workload(turn.item.workload)
-                self.actuator.record_event(about, code, reason.sentence)
+            if is_news and shown.get(turn.decision.subject, known) != code:
+                self.actuator.record_event(about_workload(turn.item.workload), code, reason.sentence)
 
     def _say(
         self,
         policies: Sequence[PolicyObject],
         refused: Mapping[ObjectRef, Refusal],
         turned: Collection[Turned],
+        last: Mapping[WorkloadRef, Turned],
         at: float,
     ) -> list[str]:
         """Write the status of each policy whose reasons changed, and tell what could not be written.
@@ -317,25 +348,12 @@ class RotationLoop:
                 continue
             try:
                 self.policies.write_status(policy, status)
-                self._tell_changes(policy, turns)
+                self._tell_changes(policy, turns, last)
             except StoreConflict:
                 continue
             except WorldFailed as error:
                 unsaid.append(f"the status of {ref.kind} {ref.namespace}/{ref.name} was not written: {error}")
         return unsaid
-
-
-def _remembered(stored: Stored, trouble: str, seen: Seen, ref: WorkloadRef) -> Remembered:
-    nothing = Ledger()
-    if trouble or not stored.version:
-        return Remembered(stored, nothing, nothing, {}, trouble)
-    try:
-        before = Ledger.from_data(stored.data)
-        alive = {pod.uid for pod in seen.pods[ref] if pod.deletion_at is None}
-        ledger = before.reconciled(alive, seen.at)
-        return Remembered(stored, before, ledger, recall(ledger))
-    except WorldFailed as error:
-        return Remembered(stored, nothing, nothing, {}, str(error))
 
 
 def _unknown_ledger(trouble: str) -> Reason:

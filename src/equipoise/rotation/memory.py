@@ -102,7 +102,9 @@ def recall(ledger: Ledger) -> dict[str, Any]:
     if gone:
         # A wave that was refused as a whole is none, though its intent said so.
         moments = {entry.at for entry in gone}
-        course = msgspec.structs.replace(course, evicted=len(gone), wave_at=max(moments), waves=len(moments))
+        course = msgspec.structs.replace(
+            course, evicted=max(course.evicted, len(gone)), wave_at=max(moments), waves=len(moments)
+        )
     else:
         course = None
     return msgspec.structs.replace(memory, course=course).to_data()

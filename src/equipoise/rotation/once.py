@@ -31,8 +31,10 @@ from equipoise.ports import (
 )
 from equipoise.rotation.assignment import Assigned
 from equipoise.rotation.choose import choose_workloads
+from equipoise.rotation.course import told
 from equipoise.rotation.deeds import MAYBE_GONE
 from equipoise.rotation.loop import RotationLoop, Turned
+from equipoise.rotation.memory import Verdict
 from equipoise.rotation.policy import RotationPolicy
 
 BY_HAND = ObjectRef("", "Command", "", "equipoise")
@@ -86,6 +88,7 @@ class Hands:
     pauses: Pauses = field(default_factory=NothingKept)
     journal: Journal = field(default_factory=NothingKept)
     new_id: Callable[[float], str] = str
+    now: Callable[[], float] | None = None
     namespaces_protected: Collection[str] = ("kube-system",)
 
 
@@ -105,9 +108,9 @@ def loop_by_hand(
         new_id=hands.new_id,
         namespaces_protected=hands.namespaces_protected,
         is_acting=is_acting,
-        beat=guest.look,
         asks_server=not is_acting and hands.actuator is not None,
         is_debounced=False,
+        now=hands.now,
     )
 
 
@@ -156,11 +159,16 @@ class Done:
 
     last: Decision
     outcomes: list[Outcome] = field(default_factory=list)
+    verdict: str = ""
+    """What came of the rotation."""
 
     def take(self, turn: Turned) -> None:
         """Add a turn."""
         self.last = turn.decision
         self.outcomes += turn.outcomes
+        verdict = turn.decision.memory.get("last")
+        if self.evicted and "course" not in turn.decision.memory and verdict is not None:
+            self.verdict = told(msgspec.convert(verdict, Verdict))
 
     @property
     def evicted(self) -> list[Action]:
@@ -171,9 +179,10 @@ class Done:
     def decision(self) -> Decision:
         """What was done, in the shape of a plan: the actions are those that were carried out."""
         last = self.last
-        code = Code.ROTATE if self.evicted else last.reason.code
-        reason = Reason(code, last.reason.sentence, last.reason.numbers)
-        return msgspec.structs.replace(last, reason=reason, actions=tuple(self.evicted))
+        if not self.evicted:
+            return last
+        reason = Reason(Code.ROTATE, self.verdict or last.reason.sentence, last.reason.numbers)
+        return msgspec.structs.replace(last, reason=reason, actions=tuple(self.evicted), held=())
 
 
 @dataclass(slots=True)
@@ -210,16 +219,23 @@ class Rotating:
 
     def _turn(self, open_refs: set[WorkloadRef] | None) -> set[WorkloadRef]:
         self.guest.look()
-        workloads = choose_workloads(self.loop.cluster, self.namespace, self.names)
-        chosen = [each for each in workloads if open_refs is None or each.ref in open_refs]
-        turned, seen = self.loop.look(_by_hand(self.policy, chosen), self.clock.now(), self.namespace)
+        try:
+            workloads = choose_workloads(self.loop.cluster, self.namespace, self.names)
+            chosen = [each for each in workloads if open_refs is None or each.ref in open_refs]
+            turned, seen = self.loop.look(_by_hand(self.policy, chosen), self.clock.now(), self.namespace)
+        except WorldFailed as error:
+            if open_refs is None:
+                raise
+            # A rotation is under way: one bad look does not end it, the time-out does.
+            self.warn(str(error))
+            return open_refs
         for warning in (*seen.warnings, *seen.failures, *sorted(seen.notes)):
             self.warn(warning)
         for turn in turned:
             self.done.setdefault(turn.decision.subject, Done(turn.decision)).take(turn)
             self.tell(turn)
-        return {turn.item.workload.ref for turn in turned if _is_under_way(turn)}
-
-
-def _is_under_way(turn: Turned) -> bool:
-    return "course" in turn.decision.memory or any(o.result in MAYBE_GONE for o in turn.outcomes)
+        return {
+            turn.item.workload.ref
+            for turn in turned
+            if turn.is_under_way or (turn.trouble and turn.item.workload.ref in (open_refs or ()))
+        }

@@ -17,6 +17,8 @@ from equipoise.model.crd.windows import Window
 
 WARM_UP_SECONDS = 300.0
 """How long a new pod gets, after its first full metrics window, before it may be judged."""
+AGE_MIN_SECONDS = 600.0
+"""A younger pod is judged only where minPodAge says so."""
 TARGET_RULE = "expected exactly one of targetRef and selector"
 QUERY_RULE = "expected a query, since the lag gate is enabled"
 
@@ -64,7 +66,7 @@ class RotationPolicy(Part):
     pod_age_min_seconds: Annotated[float, Span(0)] | None = Field(
         None,
         alias="minPodAge",
-        description="Younger pods are not judged. By default metricsWindow and five minutes.",
+        description="Younger pods are not judged. By default metricsWindow and five minutes, at least ten.",
     )
     hpa_prefix: str = Field(
         "", alias="hpaPrefix", max_length=253, description="What the HPA's name must start with."
@@ -118,7 +120,7 @@ class RotationPolicy(Part):
         """The age from which a pod's usage says something about the pod."""
         if self.pod_age_min_seconds is not None:
             return self.pod_age_min_seconds
-        return self.metrics_window_seconds + WARM_UP_SECONDS
+        return max(self.metrics_window_seconds + WARM_UP_SECONDS, AGE_MIN_SECONDS)
 
 
 class RotationPolicySpec(RotationPolicy):

@@ -177,7 +177,11 @@ def _load(policy: RotationPolicy, pod: Pod, usage: Usage, container: str, at: fl
         node=pod.node,
         uid=pod.uid,
         ready_seconds=None if pod.ready_since is None else at - pod.ready_since,
-        protection=protection_of(pod, includes_local_storage=policy.includes_local_storage),
+        protection=protection_of(
+            pod,
+            includes_local_storage=policy.includes_local_storage,
+            includes_stateful_sets=policy.includes_stateful_sets,
+        ),
         is_leaving=is_leaving,
         revision=pod.owner.uid if pod.owner is not None else "",
     )

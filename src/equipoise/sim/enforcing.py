@@ -51,6 +51,7 @@ def rotation_loop(world: World, *, is_acting: bool = True) -> RotationLoop:
         actuator=world.actuator,
         journal=NoDiary(),
         new_id=lambda _: f"id-{next(numbers)}",
+        now=world.clock.now,
         interval_seconds=CYCLE_SECONDS,
         is_acting=is_acting,
     )

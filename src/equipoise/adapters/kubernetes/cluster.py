@@ -25,7 +25,7 @@ from equipoise.adapters.kubernetes.lists import list_kind
 from equipoise.adapters.kubernetes.paths import path_of
 from equipoise.adapters.kubernetes.reflector import Reflector, Timings
 from equipoise.adapters.kubernetes.selectors import format_selector
-from equipoise.adapters.kubernetes.structs import RawScale
+from equipoise.adapters.kubernetes.structs import RawObject, RawScale
 from equipoise.model.cluster import Hpa, Node, Pdb, Pod, Workload
 from equipoise.model.references import WorkloadRef
 
@@ -76,8 +76,10 @@ class KubernetesCluster:
             resource = self.discovery.find(ref.api_version, ref.kind)
             if resource is None or not resource.has_scale or not resource.is_namespaced:
                 return None
-            path = path_of(group, version, resource.plural, ref.namespace, ref.name, "scale")
-            return self.decoder.scale(self.client.get_as(RawScale, path), ref)
+            path = path_of(group, version, resource.plural, ref.namespace, ref.name)
+            # What its own object says counts too: somebody may have asked there to leave it alone.
+            whole = self.client.get_as(RawObject, path)
+            return self.decoder.scale(self.client.get_as(RawScale, f"{path}/scale"), ref, whole.metadata)
         except ApiError as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None

@@ -145,7 +145,7 @@ class Decoder:
             labels=self._labels(meta),
         )
 
-    def scale(self, raw: RawScale, ref: WorkloadRef) -> Workload:
+    def scale(self, raw: RawScale, ref: WorkloadRef, meta: Meta | None = None) -> Workload:
         """Turn a `scale`, which knows neither readiness nor generations: what it sees counts as settled."""
         selector = NOTHING_MATCHES
         try:
@@ -163,7 +163,7 @@ class Decoder:
             generation=raw.metadata.generation,
             generation_observed=raw.metadata.generation,
             selector=selector,
-            annotations=(),
+            annotations=() if meta is None else self._annotations(meta),
         )
 
     def hpa(self, raw: RawHpa) -> Hpa:

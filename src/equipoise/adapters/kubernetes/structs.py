@@ -211,6 +211,12 @@ class RawScale(msgspec.Struct, gc=False):
     status: ScaleStatus = msgspec.field(default_factory=ScaleStatus)
 
 
+class RawObject(msgspec.Struct, gc=False):
+    """Any object, of which only the metadata matters."""
+
+    metadata: Meta
+
+
 class MetricTarget(msgspec.Struct, gc=False):
     """What an HPA's metric should be."""
 

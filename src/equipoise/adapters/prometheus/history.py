@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from equipoise.adapters.prometheus.client import Client
 from equipoise.adapters.prometheus.decode import decode_number, tidy
@@ -31,13 +30,13 @@ from equipoise.adapters.prometheus.errors import (
     Unreachable,
 )
 from equipoise.adapters.prometheus.matrix import Grid, Key
-from equipoise.adapters.prometheus.measures import Measure
 from equipoise.adapters.prometheus.metrics import PrometheusMetrics
 from equipoise.adapters.prometheus.promql import Matcher, one_of, selector
 from equipoise.adapters.prometheus.remote_read.rates import WINDOW_INTERVALS, window_for
 from equipoise.adapters.prometheus.remote_read.read import Form, ReadLimits, RemoteRead
 from equipoise.adapters.prometheus.settings import CADVISOR, Names, check_label, no_text
 from equipoise.adapters.prometheus.ways import Found, by_promql, by_remote_read
+from equipoise.model.history import Measure, UsageHistory
 
 READS_MAX = 2
 """Prometheus lets ten remote reads in and queues the others silently; it has other work to do."""
@@ -64,24 +63,6 @@ class Source(StrEnum):
     AUTO = "auto"
     REMOTE_READ = "remote-read"
     PROMQL = "promql"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class UsageHistory:
-    """Usage per container: a row for each, a column for each time, NaN where it is unknown."""
-
-    measure: str
-    scope: Lot
-    """The namespaces that are all in here; None are all there are."""
-    namespaces: Sequence[str]
-    pods: Sequence[str]
-    containers: Sequence[str]
-    timestamps: NDArray[np.float64]
-    values: NDArray[np.float64]
-    window_seconds: float
-    """How far back each column looks."""
-    source: str
-    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +131,8 @@ class PrometheusHistory:
             whole.append(_Job(measure, asked, grid, window_ms, fixed, ()))
         jobs = self._planned(whole, end) if asked != () else []
         for found in self._ahead(jobs, on_bytes):
-            yield from found
+            while found:  # what was given is let go of before the next is waited for
+                yield found.pop(0)
 
     def offered(self) -> Form | str:
         """Say which form of remote read this server offers, or why none; asked once."""

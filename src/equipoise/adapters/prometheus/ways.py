@@ -12,7 +12,7 @@ from equipoise.adapters.prometheus.client import Client
 from equipoise.adapters.prometheus.decode import HISTOGRAMS_LEFT_OUT
 from equipoise.adapters.prometheus.errors import TooManySeries
 from equipoise.adapters.prometheus.matrix import Grid, Key
-from equipoise.adapters.prometheus.measures import Measure
+from equipoise.adapters.prometheus.measures import Measure, expression, reduce
 from equipoise.adapters.prometheus.promql import Matcher, selector
 from equipoise.adapters.prometheus.range import RangeQuery, query_range
 from equipoise.adapters.prometheus.remote_read.rates import Samples, Steps
@@ -56,7 +56,7 @@ def by_remote_read(
                 f"{reader.address} answered more than {rows_max} series, the memory for one lot: "
                 "narrow the namespaces or the time range, or raise lots_max_bytes"
             )
-        measure.reduce(Samples(batch.offsets, batch.times, batch.values), steps, values[first:end])
+        reduce(measure, Samples(batch.offsets, batch.times, batch.values), steps, values[first:end])
         _drop_nonsense(values[first:end])
         keys += batch.columns(names.labels)
         histograms += batch.histograms
@@ -74,7 +74,7 @@ def by_promql(
 ) -> Found:
     """Let the server reduce, in range queries that are split until they fit."""
     query = RangeQuery(
-        measure.expression(selector(measure.metric, matchers), window_ms),
+        expression(measure, selector(measure.metric, matchers), window_ms),
         start=grid.start_ms / 1000,
         end=grid.end_ms / 1000,
         step_seconds=grid.step_ms / 1000,

@@ -12,7 +12,7 @@ def decode_snapshot(prefix: str, answer: list[Any]) -> PoolsSeen:
     return PoolsSeen(
         prefix=prefix,
         config=config,
-        version="" if config is None else hashlib.sha1(config.encode(), usedforsecurity=False).hexdigest(),
+        version="" if not config else hashlib.sha1(config.encode(), usedforsecurity=False).hexdigest(),
         epoch=int(epoch) if isinstance(epoch, str) and epoch.isdecimal() else None,
         pools=tuple(_pool(*row) for row in pools),
         pods={row[0]: _pod(*row[1:]) for row in pods},

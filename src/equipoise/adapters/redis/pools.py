@@ -55,7 +55,7 @@ class RedisPools:
             known = self._known() if not is_thorough else self._known_or_nothing()
             answer = self._scripts.run("snapshot", [*known, str(len(tiers)), *tiers, *pods])
             seen = decode_snapshot(self._prefix, answer)
-            if seen.version == known[0] or (is_thorough and not known[1]):
+            if (seen.config or "") == known[0] or (is_thorough and not known[1]):
                 return seen
             self._config = None
         raise WorldFailed(f"{self._address}: {self._key} changes faster than it can be read")
@@ -65,10 +65,10 @@ class RedisPools:
     ) -> list[PoolAnswer]:
         """Move idle pods; each answers for itself, and none is moved twice."""
         known = self._known()
-        if known[0] != version:
+        if _version(known[0]) != version:
             self._config = None
             known = self._known()
-        if known[0] != version:
+        if _version(known[0]) != version:
             return [PoolAnswer(PoolCode.CONFIG_CHANGED, move.pod) for move in moves]
         mark = "1" if marks_busy else ""
         calls = [
@@ -123,14 +123,18 @@ class RedisPools:
 
     def set_config(self, text: str, version: str, emptied: Sequence[str] = ()) -> PoolAnswer:
         """Write the tiers over this version."""
-        code, *rest = self._scripts.run("set_config", [version, self._dry(""), text, *emptied])
         self._config = None
-        if code == PoolCode.CONFIG_CHANGED and self._read_config() == text:
-            # Our own write, whose answer was lost, and which was then asked for again.
+        before = self._read_config()
+        if before == text:
+            # Also our own write, whose answer was lost, and which was then asked for again.
             return PoolAnswer(PoolCode.STORED, detail=_version(text))
-        if code == PoolCode.TIER_IN_USE:
-            return PoolAnswer(PoolCode.TIER_IN_USE, tier=rest[0])
-        return PoolAnswer(PoolCode(code), detail=rest[0] if rest else "")
+        if _version(before) != version:
+            return PoolAnswer(PoolCode.CONFIG_CHANGED)
+        code, *rest = self._scripts.run("set_config", [before or "", self._dry(""), text, *emptied])
+        if code == PoolCode.CONFIG_CHANGED and self._read_config() == text:
+            code = PoolCode.STORED.value
+        detail = _version(text) if code == PoolCode.STORED else ""
+        return PoolAnswer(PoolCode(code), tier=rest[0] if rest else "", detail=detail)
 
     def _about_pod(self, writer: str, pod: str, *arguments: str) -> PoolAnswer:
         code, *rest = self._run(writer, pod, *arguments)
@@ -144,8 +148,8 @@ class RedisPools:
 
     def _run(self, writer: str, *arguments: str) -> list[str]:
         for _ in range(TRIES):
-            version, tiers = self._known()
-            answer = self._scripts.run(writer, [version, self._dry(tiers), *arguments])
+            text, tiers = self._known()
+            answer = self._scripts.run(writer, [text, self._dry(tiers), *arguments])
             if answer[0] != PoolCode.CONFIG_CHANGED:
                 return answer
             self._config = None
@@ -155,10 +159,10 @@ class RedisPools:
         return f"{tiers}dry" if self._is_dry else tiers
 
     def _known(self) -> tuple[str, str]:
-        """Give the version of the config that we know, and its tiers as the scripts read them."""
+        """Give the config as we know it, and its tiers as the scripts read them."""
         if self._config is None:
             text = self._read_config()
-            self._config = (_version(text), wire(read_policy(text, self._key)))
+            self._config = (text or "", wire(read_policy(text, self._key)))
         return self._config
 
     def _known_or_nothing(self) -> tuple[str, str]:
@@ -199,7 +203,7 @@ def wire(policy: TierPolicy) -> str:
 
 
 def _version(text: str | None) -> str:
-    return "" if text is None else hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+    return "" if not text else hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def _epoch(epoch: int | None) -> str:

@@ -45,4 +45,5 @@ def rotation_loop(wiring: Wiring, settings: Settings) -> RotationLoop:
         namespaces_protected=SYSTEM_NAMESPACES | {wiring.operator_namespace},
         decide_batch=decide_batch,
         beat=wiring.beat,
+        now=wiring.clock.now,
     )

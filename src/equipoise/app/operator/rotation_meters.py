@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from equipoise.model.decision import Decision, Outcome
-from equipoise.model.reason import Code
 from equipoise.ports import CycleReport
 
 LABELS = ("namespace", "workload")
@@ -74,7 +73,7 @@ class RotationMeters:
                 gauge.remove(*workload)
             else:
                 gauge.labels(*workload).set(value)
-        self._futile.labels(*workload).set(decision.reason.code is Code.FUTILE)
+        self._futile.labels(*workload).set("futile_until" in decision.reason.numbers)
 
     def _take_outcomes(self, outcomes: Iterable[Outcome], whose: Mapping[str, Workload]) -> None:
         waves: set[Workload] = set()

@@ -1,5 +1,6 @@
 """One Lua script per writer: each reads and checks everything before its first write."""
 
+import re
 from functools import cache
 from importlib.resources import files
 
@@ -17,11 +18,25 @@ WRITERS = (
     "undrain",
     "unregister",
 )
-_WITH_METADATA = {"fsck", "move", "register", "release"}
+_DEFINES = re.compile(r"^local (?:function )?([\w, ]+?)(?: =|\()", re.MULTILINE)
 
 
 @cache
 def source(writer: str) -> str:
-    """Give the whole text of one script, as the server gets it."""
-    parts = ["prelude", *(["metadata"] if writer in _WITH_METADATA else ()), writer]
-    return "\n".join((files(__name__) / f"{part}.lua").read_text() for part in parts)
+    """Give the whole text of one script, as the server gets it: with what it uses of the common parts."""
+    text = _read(writer)
+    for part in reversed([*_parts("prelude"), *_parts("metadata")]):
+        found = _DEFINES.search(part)
+        names = "|".join(found[1].split(", ")) if found else ""
+        if re.search(rf"\b({names})\b", text):
+            text = f"{part}\n\n{text}"
+    return text
+
+
+def _read(name: str) -> str:
+    return (files(__name__) / f"{name}.lua").read_text()
+
+
+def _parts(name: str) -> list[str]:
+    """Split a file at its blank lines: each part defines one thing."""
+    return _read(name).strip().split("\n\n")

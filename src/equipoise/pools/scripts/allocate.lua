@@ -1,13 +1,14 @@
 -- Gives a free pod to a call: claim, lease and record in one step. The same call gets the same pod.
 -- call, lease in ms, record in ms, tier (empty: the chain)
 local call, lease_ms, record_ms, wanted = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local record = call_key(call)
 local TRIES = 16
 
 if config_changed() then return {'ConfigChanged'} end
 if wanted ~= '' and not by_name[wanted] then return {'NoTier'} end
 
-if redis.call('EXISTS', call_key(call)) == 1 then
-  local pod, tier = unpack(redis.call('HMGET', call_key(call), 'pod_name', 'tier'))
+if redis.call('EXISTS', record) == 1 then
+  local pod, tier = unpack(redis.call('HMGET', record, 'pod_name', 'tier'))
   if pod and redis.call('SISMEMBER', calls_key(pod), call) == 1 then return {'Allocated', pod, tier, 'again'} end
   return {'CallTaken'}
 end
@@ -51,8 +52,9 @@ for _, each in ipairs(tiers) do
 end
 if not pod then return {'NoneFree'} end
 local uid = recorded_uid(pod)
-redis.call('GET', lease_key(pod))
-redis.call('SISMEMBER', calls_key(pod), call)
+local lease, calls = lease_key(pod), calls_key(pod)
+redis.call('GET', lease)
+redis.call('SISMEMBER', calls, call)
 local is_suspect = redis.call('HEXISTS', SUSPECTS, pod) == 1
 if is_dry then return {'Allocated', pod, tier.name} end
 
@@ -61,9 +63,9 @@ if tier.shared then
 else
   redis.call('SREM', tier.available, pod)
 end
-redis.call('SET', lease_key(pod), call, 'PX', lease_ms)
-redis.call('HSET', call_key(call), 'pod_name', pod, 'tier', tier.name, 'uid', uid)
-redis.call('PEXPIRE', call_key(call), record_ms)
-redis.call('SADD', calls_key(pod), call)
+redis.call('SET', lease, call, 'PX', lease_ms)
+redis.call('HSET', record, 'pod_name', pod, 'tier', tier.name, 'uid', uid)
+redis.call('PEXPIRE', record, record_ms)
+redis.call('SADD', calls, call)
 if is_suspect and not tier.shared then redis.call('HDEL', SUSPECTS, pod) end
 return {'Allocated', pod, tier.name}

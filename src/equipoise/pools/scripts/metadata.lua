@@ -1,5 +1,4 @@
 -- The tier in a pod's metadata: only that value changes, every other byte of the JSON stays.
-
 local function string_end(text, at)
   local from = at + 1
   while true do

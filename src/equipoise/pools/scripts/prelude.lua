@@ -1,7 +1,8 @@
 -- What every script begins with. KEYS[1] is PREFIX:tier:config; all other keys are derived from its prefix,
--- so that with a hash tag in the prefix they share its slot. ARGV[1] is the version of the config that the
--- caller knows, ARGV[2] its tiers as text: "NAME TYPE TARGET MAX IN_CHAIN;" for each, the chain first.
+-- so that with a hash tag in the prefix they share its slot. ARGV[1] is the config's text as the caller
+-- knows it, ARGV[2] its tiers, read: "NAME TYPE TARGET MAX IN_CHAIN;" for each, the chain first.
 -- With "dry" at the end of ARGV[2], a script answers what it would do, and does not.
+-- A script is sent with only those of these functions that it uses, since each costs time at every call.
 -- Every script reads and checks all before its first write: an error half-way would keep what was written.
 -- A key of a wrong type therefore fails at its read, with WRONGTYPE, while nothing is changed.
 
@@ -22,21 +23,26 @@ for name, kind, target, most, in_chain in string.gmatch(ARGV[2], '(%S+) (%S+) (%
 end
 
 local EPOCH = prefix .. ':epoch'
+
 local METADATA = prefix .. ':pod:metadata'
+
 local PENDING = prefix .. ':pending'
+
 local SUSPECTS = prefix .. ':suspects'
 
 local function tier_key(pod) return prefix .. ':pod:tier:' .. pod end
+
 local function draining_key(pod) return prefix .. ':pod:draining:' .. pod end
+
 local function lease_key(pod) return prefix .. ':lease:' .. pod end
+
 local function pod_key(pod) return prefix .. ':pod:' .. pod end
+
 local function calls_key(pod) return prefix .. ':pod:' .. pod .. ':calls' end
+
 local function call_key(call) return prefix .. ':call:' .. call end
 
-local function config_changed()
-  local text = redis.call('GET', KEYS[1])
-  return (text and redis.sha1hex(text) or '') ~= ARGV[1]
-end
+local function config_changed() return (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] end
 
 -- An empty epoch is a caller without a leader; it is fenced by nobody and fences nobody.
 local function fenced(epoch)

@@ -3,13 +3,15 @@
 local call, pod = ARGV[3], ARGV[4]
 
 if config_changed() then return {'ConfigChanged'} end
-local holder = redis.call('HGET', call_key(call), 'pod_name')
+local record = call_key(call)
+local holder = redis.call('HGET', record, 'pod_name')
 if not holder then return {'UnknownCall'} end
 if pod ~= '' and pod ~= holder then return {'NotOwner', holder} end
 pod = holder
-if redis.call('SISMEMBER', calls_key(pod), call) == 0 then return {'NotOwner', holder} end
+local own_calls, own_lease = calls_key(pod), lease_key(pod)
+if redis.call('SISMEMBER', own_calls, call) == 0 then return {'NotOwner', holder} end
 
-local lease = redis.call('GET', lease_key(pod))
+local lease = redis.call('GET', own_lease)
 local named = redis.call('GET', tier_key(pod)) or ''
 local tier = by_name[named]
 if tier and redis.call('SISMEMBER', tier.assigned, pod) == 0 then tier = nil end
@@ -33,9 +35,9 @@ local metadata
 if to then metadata = metadata_with(pod, to.name) end
 if is_dry then return {'Released', pod, (to or tier or {name = ''}).name} end
 
-redis.call('DEL', call_key(call))
-redis.call('SREM', calls_key(pod), call)
-if lease and (is_idle or (lease == call and not (tier and tier.shared))) then redis.call('DEL', lease_key(pod)) end
+redis.call('DEL', record)
+redis.call('SREM', own_calls, call)
+if lease and (is_idle or (lease == call and not (tier and tier.shared))) then redis.call('DEL', own_lease) end
 if is_suspect and not (tier and tier.shared) then redis.call('HDEL', SUSPECTS, pod) end
 if pending and (is_idle or not tier) then redis.call('HDEL', PENDING, pod) end
 if not tier then return {'Released', pod, ''} end

@@ -1,0 +1,42 @@
+"""Which workloads a person means: by name, or all."""
+
+import re
+from collections.abc import Collection, Sequence
+
+from equipoise.model.cluster import Workload
+from equipoise.model.errors import BadInput, WorldFailed
+from equipoise.model.references import WorkloadRef
+
+SHORT_NAMES = {"Deployment": "deploy", "StatefulSet": "sts", "ReplicaSet": "rs"}
+"""How kubectl's users write the kinds."""
+
+
+def check_names(names: Collection[str]) -> None:
+    """Refuse what cannot name a workload, before anything is asked."""
+    for name in names:
+        if not re.fullmatch(r"([^/\s]+/)?[^/\s]+", name):
+            raise BadInput(
+                f"workload {name!r}: expected NAME, KIND/NAME or NAMESPACE/NAME, such as web or deploy/web"
+            )
+
+
+def choose(listed: Sequence[Workload], namespace: str | None, names: Collection[str]) -> list[Workload]:
+    """Give the named workloads, or all; in the order of their names."""
+    chosen = {workload.ref: workload for workload in ([] if names else listed)}
+    for name in names:
+        found = [workload for workload in listed if _is_named(workload.ref, name)]
+        if not found:
+            where = f"namespace {namespace}" if namespace else "any namespace"
+            raise WorldFailed(f"workload {name}: not found in {where}")
+        chosen |= {workload.ref: workload for workload in found}
+    return sorted(chosen.values(), key=lambda workload: (workload.ref.subject, workload.ref.kind))
+
+
+def _is_named(ref: WorkloadRef, text: str) -> bool:
+    """Whether `web`, `deployment/web`, `deploy/web`, `deployments.apps/web` or `shop/web` means this one."""
+    before, _, name = text.rpartition("/")
+    if ref.name != name:
+        return False
+    kind = before.partition(".")[0].lower()
+    kinds = {"", ref.kind.lower(), ref.kind.lower() + "s", SHORT_NAMES.get(ref.kind)}
+    return kind in kinds or before == ref.namespace

@@ -1,0 +1,153 @@
+"""A lot of histories, reduced to what advice needs of each workload.
+
+A container lives from its first sample to its last; one of a pod that runs now lives from when that was made,
+and until now. While one that lives has no sample, its pod is unknown, and so is the total.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+
+from equipoise.model.cluster import Pod
+from equipoise.model.history import UsageHistory
+from equipoise.model.references import WorkloadRef
+from equipoise.recommendation.belonging import Belonging
+from equipoise.recommendation.totals import starts, totals
+from equipoise.stats.arrays import Claims, Floats, Whole
+from equipoise.stats.pooled import pooled_percentiles
+
+P99 = 0.99
+BATCH = 256
+"""So many workloads at once, as long as their rows are not too many."""
+BATCH_ROWS = 512
+"""A week of minutes has 40 MiB of them, and reducing takes a few times that."""
+
+
+class _Part(NamedTuple):
+    """A container, and its row in the history; -1 where it has none."""
+
+    workload: int
+    pod: str
+    container: str
+    row: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Usage:
+    """What the workloads of a batch used, and their pods and containers."""
+
+    cores: Floats
+    """A row for each workload on the grid of the history; NaN where unknown."""
+    pod_p99_cores: Floats
+    container_p99_cores: Mapping[tuple[int, str], float]
+    """By the workload's place in the batch, and the container's name."""
+    pods_unknown: Whole
+    """Pods that run now, and some container of which has no sample."""
+
+
+def is_running(pod: Pod) -> bool:
+    """Whether a pod can be expected to have samples now."""
+    return pod.phase == "Running" and pod.deletion_at is None
+
+
+class LotReader:
+    """One lot, whose rows are sorted by workload once."""
+
+    def __init__(self, lot: UsageHistory, belonging: Belonging, chosen: Sequence[WorkloadRef]) -> None:
+        self._lot, self._belonging = lot, belonging
+        self._rows: dict[WorkloadRef, list[int]] = {ref: [] for ref in chosen}
+        owners: dict[tuple[str, str], WorkloadRef | None] = {}
+        for row, key in enumerate(zip(lot.namespaces, lot.pods, strict=True)):
+            if key not in owners:
+                owners[key] = belonging.of(*key)
+            ref = owners[key]
+            if ref in self._rows:
+                self._rows[ref].append(row)
+
+    def batches(self) -> Iterator[list[WorkloadRef]]:
+        """Cut the workloads into batches that memory holds; one with many pods is a batch of its own."""
+        batch: list[WorkloadRef] = []
+        held = 0
+        for ref, rows in self._rows.items():
+            if batch and (len(batch) == BATCH or held + len(rows) > BATCH_ROWS):
+                yield batch
+                batch, held = [], 0
+            batch.append(ref)
+            held += len(rows)
+        if batch:
+            yield batch
+
+    def usage(self, batch: Sequence[WorkloadRef]) -> Usage:
+        """Reduce the rows of a batch."""
+        columns = len(self._lot.timestamps)
+        cores, p99 = np.full((len(batch), columns), np.nan), np.full(len(batch), np.nan)
+        running = [
+            {pod.name: pod for pod in self._belonging.pods.get(ref, ()) if is_running(pod)} for ref in batch
+        ]
+        there = [self._there(place, ref) for place, ref in enumerate(batch)]
+        missing = [list(_missing(place, there[place], running[place])) for place in range(len(batch))]
+        unknown = np.array([len({part.pod for part in parts}) for parts in missing], np.intp)
+        seen = [place for place in range(len(batch)) if there[place]]
+        parts = sorted(part for place in seen for part in (*there[place], *missing[place]))
+        containers: Mapping[tuple[int, str], float] = {}
+        if parts:
+            table = self._table(parts)
+            is_alive = self._lives(table, parts, running)
+            sizes = _sizes([part[:2] for part in parts])
+            pods = totals(table, is_alive, sizes)
+            are_alive = np.logical_or.reduceat(is_alive, starts(sizes), axis=0)
+            counts = _sizes([place for (place, _), _ in groupby(part[:2] for part in parts)])
+            cores[seen] = totals(pods, are_alive, counts)
+            p99[seen] = pooled_percentiles(pods, counts, P99)
+            containers = _by_container(table, parts)
+        return Usage(cores, p99, containers, unknown)
+
+    def _there(self, place: int, ref: WorkloadRef) -> list[_Part]:
+        lot = self._lot
+        return [_Part(place, lot.pods[row], lot.containers[row], row) for row in self._rows[ref]]
+
+    def _table(self, parts: Sequence[_Part]) -> Floats:
+        rows = np.array([part.row for part in parts])
+        return np.where((rows < 0)[:, None], np.nan, self._lot.values[rows])
+
+    def _lives(self, table: Floats, parts: Sequence[_Part], running: Sequence[Mapping[str, Pod]]) -> Claims:
+        is_known = ~np.isnan(table)
+        end = table.shape[1]
+        first = np.where(is_known.any(axis=1), is_known.argmax(axis=1), end)
+        last = end - 1 - is_known[:, ::-1].argmax(axis=1)
+        for number, part in enumerate(parts):
+            pod = running[part.workload].get(part.pod)
+            if pod is not None:
+                first[number] = min(first[number], self._expected(pod))
+                last[number] = end - 1
+        columns = np.arange(end)
+        return np.asarray((columns >= first[:, None]) & (columns <= last[:, None]))
+
+    def _expected(self, pod: Pod) -> int:
+        """Give the first column that must have a rate, which takes two samples."""
+        return int(np.searchsorted(self._lot.timestamps, pod.created_at + 2 * self._lot.window_seconds))
+
+
+def _missing(place: int, there: Sequence[_Part], running: Mapping[str, Pod]) -> Iterator[_Part]:
+    """Give the containers of pods that run, and have no row."""
+    known = {(part.pod, part.container) for part in there}
+    for pod in running.values():
+        for container in pod.containers:
+            if (pod.name, container.name) not in known:
+                yield _Part(place, pod.name, container.name, -1)
+
+
+def _sizes(keys: Sequence[object]) -> Whole:
+    """Give the lengths of the runs of equal keys."""
+    return np.array([sum(1 for _ in run) for _, run in groupby(keys)], np.intp)
+
+
+def _by_container(table: Floats, parts: Sequence[_Part]) -> Mapping[tuple[int, str], float]:
+    keys = [(part.workload, part.container) for part in parts]
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    ordered = [keys[number] for number in order]
+    found = pooled_percentiles(table[order], _sizes(ordered), P99)
+    return dict(zip(dict.fromkeys(ordered), found.tolist(), strict=True))

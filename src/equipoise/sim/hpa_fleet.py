@@ -1,0 +1,149 @@
+"""Many HPAs, minute by minute: the algorithm of `hpa` for a target of CPU utilisation, without a behavior.
+
+Usage is spread evenly over the pods. The controller syncs four times a minute and sees the minute before, and
+the replicas with which a minute begins serve it; so a rise is answered two minutes later. A pod is paid from
+the sync that made it. Nothing changes while usage is unknown.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from equipoise.sim.hpa import HpaController
+from equipoise.sim.hpa_alone import SYNCS, Setting, run_alone, window_syncs
+from equipoise.stats.arrays import Claims, Floats, Whole
+
+MINUTE_SECONDS = 60.0
+MINUTES_PER_HOUR = 60
+FEW = 80
+"""Up to so many, one after the other is quicker than side by side."""
+SIDE_BY_SIDE = 512
+"""So many fit into a core's cache."""
+NOISE_MILLI = 1e-6
+ABOVE = 1 + 1e-9
+"""A pod that uses its request exactly is not above it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fleet:
+    """One entry per workload: how its HPA is set, and how many replicas it begins with."""
+
+    request_milli: Whole
+    replicas_min: Whole
+    replicas_max: Whole
+    target_percent: Whole
+    replicas: Whole
+
+    @property
+    def columns(self) -> tuple[Whole, ...]:
+        """All of it, in the order of a Setting."""
+        return self.request_milli, self.replicas_min, self.replicas_max, self.target_percent, self.replicas
+
+    def rows(self, part: slice) -> "Fleet":
+        """Give some of them."""
+        return Fleet(*(column[part] for column in self.columns))
+
+
+class Course(NamedTuple):
+    """What came of it, by workload."""
+
+    replicas: Whole
+    """(workload, minute): those that served it."""
+    replica_hours: Floats
+    scalings: Whole
+    replicas_highest: Whole
+
+
+def fixed(replicas: Whole, minutes: int) -> Course:
+    """Give the course of workloads that nothing scales."""
+    return Course(
+        np.repeat(replicas[:, None], minutes, axis=1),
+        replicas * (minutes / MINUTES_PER_HOUR),
+        np.zeros(len(replicas), np.intp),
+        replicas,
+    )
+
+
+def replay(fleet: Fleet, cores: Floats, controller: HpaController | None = None) -> Course:
+    """Run the HPAs over (workload, minute), NaN where usage is unknown."""
+    controller = controller or HpaController()
+    if len(cores) <= FEW:
+        return _one_by_one(fleet, cores, controller)
+    parts = [slice(start, start + SIDE_BY_SIDE) for start in range(0, len(cores), SIDE_BY_SIDE)]
+    courses = [_side_by_side(fleet.rows(part), cores[part], controller) for part in parts]
+    return Course._make(np.concatenate(columns) for columns in zip(*courses, strict=True))
+
+
+def is_above(course: Course, cores: Floats, request_cores: Floats) -> Claims:
+    """Tell in which minutes the pods of a workload used more than they request."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(cores > course.replicas * request_cores[:, None] * ABOVE)
+
+
+def by_minute(values: Floats, interval_seconds: float) -> Floats:
+    """Give rows of samples minute by minute: long intervals are held, short ones averaged."""
+    count = values.shape[1]
+    minutes = max(1, round(count * interval_seconds / MINUTE_SECONDS)) if count else 0
+    if interval_seconds >= MINUTE_SECONDS:
+        places = ((np.arange(minutes) + 0.5) * MINUTE_SECONDS / interval_seconds).astype(np.intp)
+        return values[:, np.minimum(places, count - 1)]
+    if not count:
+        return values
+    places = ((np.arange(count) + 0.5) * interval_seconds / MINUTE_SECONDS).astype(np.intp)
+    firsts = np.searchsorted(np.minimum(places, minutes - 1), np.arange(minutes))
+    is_known = ~np.isnan(values)
+    sums = np.add.reduceat(np.where(is_known, values, 0), firsts, axis=1)
+    known = np.add.reduceat(is_known, firsts, axis=1, dtype=np.intp)
+    return np.where(known > 0, sums / np.maximum(known, 1), np.nan)
+
+
+def _one_by_one(fleet: Fleet, cores: Floats, controller: HpaController) -> Course:
+    settings = [Setting(*row) for row in zip(*(column.tolist() for column in fleet.columns), strict=True)]
+    rows = zip(settings, cores.astype(np.float64), strict=True)
+    found = [run_alone(setting, row.tolist(), controller) for setting, row in rows]
+    return Course(
+        np.array([one.replicas for one in found], np.intp).reshape(cores.shape),
+        np.array([one.replica_syncs for one in found], np.float64) / (SYNCS * MINUTES_PER_HOUR),
+        np.array([one.scalings for one in found], np.intp),
+        np.array([one.replicas_highest for one in found], np.intp),
+    )
+
+
+def _side_by_side(fleet: Fleet, cores: Floats, controller: HpaController) -> Course:
+    """Run a sync of all at a time. Whole numbers are kept as floats, which saves turning them into such."""
+    seen = np.ascontiguousarray(np.roll(cores, 1, axis=1).T, np.float64) * 1000
+    seen[:1] = np.nan
+    request, low, high, target, now = (column.astype(np.float64) for column in fleet.columns)
+    recent = np.zeros((window_syncs(controller), len(now)))
+    served = np.empty(seen.shape, np.intp)
+    highest, scalings, replica_syncs = now, np.zeros_like(now), np.zeros_like(now)
+    for sync in range(len(seen) * SYNCS):
+        minute, turn = divmod(sync, SYNCS)
+        if turn == 0:
+            served[minute] = now
+            is_known = ~np.isnan(seen[minute])
+            usage = np.where(is_known, seen[minute], 0)
+        is_asked = is_known & (now >= low) & (now <= high)
+        proposed = _proposed(usage, now, request, target, controller.tolerance) * is_asked
+        # At first the replicas that were found count too, so that a start scales nothing down at once.
+        recent[sync % len(recent)] = proposed if sync else np.maximum(proposed, now)
+        limited = np.minimum(recent.max(axis=0), np.maximum(2 * now, 4))
+        wanted = np.where(is_asked, limited, now)
+        wanted = np.minimum(np.maximum(wanted, low), high)
+        wanted *= now > 0  # without replicas an HPA is switched off
+        scalings += wanted != now
+        replica_syncs += wanted
+        highest = np.maximum(highest, wanted)
+        now = wanted
+    hours = replica_syncs / (SYNCS * MINUTES_PER_HOUR)
+    return Course(served.T, hours, scalings.astype(np.intp), highest.astype(np.intp))
+
+
+def _proposed(
+    usage_milli: Floats, now: Floats, request_milli: Floats, target_percent: Floats, tolerance: float
+) -> Floats:
+    of_pod = np.ceil(usage_milli / np.maximum(now, 1) - NOISE_MILLI)
+    ratio = np.floor(of_pod * 100 / request_milli) / target_percent
+    is_near = (ratio >= 1 - tolerance) & (ratio <= 1 + tolerance)
+    return np.where(is_near, now, np.ceil(ratio * now))

@@ -1,0 +1,57 @@
+"""Pools, the long way: large worlds, foreign allocators, other servers."""
+
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from tests.pools.beside import run_beside
+from tests.pools.explorer.machine import World
+from tests.pools.explorer.running import explore
+from tests.pools.explorer.scenes import FOREIGN, LARGE, SMALL
+from tests.pools.servers import server
+
+BESIDE_SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A Valkey of this module's own."""
+    with server() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def client(url: str) -> Iterator[Any]:
+    """A client of it."""
+    with Redis.from_url(url, decode_responses=True) as found:
+        yield found
+
+
+@pytest.mark.parametrize("world", [*LARGE, *FOREIGN[3:]], ids=lambda world: world.name)
+def test_no_interleaving_of_a_large_world_breaks_an_invariant(client: Any, world: World) -> None:
+    """Hundreds of millions of ways; every state that they pass through is looked at."""
+    found = explore(client, world)
+    assert not found.violations, found.example
+
+
+def test_foreign_allocators_beside_us_lose_no_pod_and_get_none_twice(url: str) -> None:
+    """A minute of the seed's flow in other processes, some of them killed, while targets change."""
+    report = run_beside(url, BESIDE_SECONDS)
+    print(report)
+    assert report.given_twice == []
+    assert report.broken == []
+    assert report.lost == []
+    assert report.served > BESIDE_SECONDS
+    assert report.moves > BESIDE_SECONDS
+
+
+@pytest.mark.skipif(shutil.which("redis-server") is None, reason="there is no redis-server on this machine")
+@pytest.mark.parametrize("world", SMALL[:4], ids=lambda world: world.name)
+def test_the_same_holds_on_redis(world: World) -> None:
+    """The scripts know no difference between Redis and Valkey."""
+    with server("redis-server") as url, Redis.from_url(url, decode_responses=True) as client:
+        found = explore(client, world)
+    assert not found.violations, found.example

@@ -1,0 +1,255 @@
+"""`recommendation plan` on the real API server and a real Prometheus with days of history."""
+
+import csv
+import json
+import math
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from equipoise.adapters.prometheus.client import Client
+from equipoise.adapters.prometheus.history import PrometheusHistory, Source
+from equipoise.adapters.prometheus.measures import CPU
+from equipoise.adapters.prometheus.settings import Settings
+from equipoise.adapters.prometheus.transport import Direct
+from equipoise.app.live import Neighbours, PrometheusOptions
+from equipoise.app.recommendation_live import Request, plan_recommendation
+from equipoise.model.decision import plan_document
+from equipoise.recommendation.loop import Asked
+from equipoise.recommendation.policy import AdviceType, read_policy
+from tests.cli.running import equipoise
+from tests.testbed import ControlPlane, Kwok, Prometheus, StartPrometheus
+from tests.testbed.scenes import deployment, hpa, running_pods
+
+DAYS = 4
+KEYS = {
+    "ehpa.deployment-min-replicas": "2",
+    "ehpa.pod-min-ready-seconds": "0",
+    "ehpa.min-cpu-usage-threshold": "1",
+}
+GONE = ("web-6b8c9d7f5-bcdfg", "web-6b8c9d7f5-hjklm")
+"""Pods of a revision that no pod tells of any more."""
+OF_ANOTHER = "web-7d9f6c5b4-qrstv"
+"""It looks like one of theirs; kube-state-metrics knows better."""
+LEAP = {
+    "type": "Pods",
+    "pods": {"metric": {"name": "rps"}, "target": {"type": "AverageValue", "averageValue": "10"}},
+}
+SLOWLY = {"scaleDown": {"stabilizationWindowSeconds": 600}}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A namespace, its Prometheus, and until when that knows."""
+
+    control_plane: ControlPlane
+    server: Prometheus
+    namespace: str
+    until: float
+    pods: Mapping[str, str]
+    """The workload of each pod that was measured."""
+
+    def options(self) -> tuple[str, ...]:
+        """Say where the two are."""
+        where = ("--kubeconfig", str(self.control_plane.kubeconfig), "--prometheus-url", self.server.url)
+        return ("-n", self.namespace, *where)
+
+    def plan(self, source: Source, about: AdviceType = AdviceType.HPA, **keys: str) -> dict[str, Any]:
+        """Decide as the command does, at the moment up to which the server knows."""
+        neighbours = Neighbours(
+            str(self.control_plane.kubeconfig), prometheus=PrometheusOptions(url=self.server.url)
+        )
+        policy = read_policy(
+            KEYS | {f"ehpa.{key.replace('_', '-')}": value for key, value in keys.items()}, ""
+        )
+        asked = Asked(policy, self.namespace, about=about)
+        document = plan_document(
+            "recommendation", plan_recommendation(Request(asked, neighbours, source), self.until)
+        )
+        found: dict[str, Any] = {one["subject"].rpartition("/")[2]: one for one in document["decisions"]}
+        return found
+
+
+def _stateful_set(namespace: str, name: str, replicas: int) -> dict[str, Any]:
+    made = deployment(namespace, name, replicas=replicas, request="500m")
+    made["spec"] |= {"serviceName": name, "podManagementPolicy": "Parallel"}
+    return made | {"kind": "StatefulSet"}
+
+
+def _bare(namespace: str, name: str) -> dict[str, Any]:
+    made = deployment(namespace, name, replicas=2, request="1")
+    del made["spec"]["template"]["spec"]["containers"][0]["resources"]
+    return made
+
+
+def _series(metric: str, labels: Mapping[str, str], times: Any, values: Any) -> str:
+    head = metric + "{" + ",".join(f'{key}="{value}"' for key, value in labels.items()) + "} "
+    rows = zip(values.tolist(), times.tolist(), strict=True)
+    return "".join(f"{head}{value!r} {at:.3f}\n" for value, at in rows)
+
+
+def _past(namespace: str, pods: Mapping[str, str], until: float) -> str:
+    """Tell days of minutes: every pod follows the day, a little late; memory is known of web only."""
+    chance = np.random.default_rng(11)
+    minutes = until - 60.0 * np.arange(DAYS * 1440)[::-1]
+    cpu, memory = ["# TYPE container_cpu_usage_seconds counter\n"], []
+    for pod, workload in {**pods, OF_ANOTHER: "another"}.items():
+        times = (minutes + chance.uniform(-2.0, 2.0, len(minutes))).round(3)
+        if pod in GONE:
+            times = times[: 1440 * 2]
+        day = 1.0 + 0.6 * np.sin(2 * math.pi * times / 86400)
+        cores = (
+            {"web": 3.0, "db": 1.0, "another": 50.0}.get(workload, 2.0)
+            * day
+            * chance.gamma(50, 0.02, len(times))
+        )
+        labels = {"container": "app", "namespace": namespace, "pod": pod}
+        used = np.cumsum(np.diff(times, prepend=times[0]) * cores).round(9)
+        cpu.append(_series("container_cpu_usage_seconds_total", labels, times, used))
+        if workload == "web":
+            bytes_ = (1e8 + 1e6 * chance.integers(0, 20, len(times))).astype(float)
+            memory.append(_series("container_memory_working_set_bytes", labels, times, bytes_))
+    owner = {
+        "namespace": namespace,
+        "replicaset": OF_ANOTHER[:-6],
+        "owner_kind": "Rollout",
+        "owner_name": "web",
+    }
+    owned = _series("kube_replicaset_owner", owner, minutes[-10:], np.ones(10))
+    gauges = [
+        "# TYPE container_memory_working_set_bytes gauge\n",
+        *memory,
+        "# TYPE kube_replicaset_owner gauge\n",
+    ]
+    return "".join([*cpu, *gauges, owned, "# EOF\n"])
+
+
+@pytest.fixture
+def scene(
+    control_plane: ControlPlane, kwok: Kwok, namespace: str, start_prometheus: StartPrometheus
+) -> Scene:
+    """Five workloads by the real controllers, three of them measured, and an HPA."""
+    del kwok
+    own = hpa(namespace, "web", 60, 4, 9)
+    own["spec"]["metrics"].append(LEAP)
+    own["spec"]["behavior"] = SLOWLY
+    wanted = {"web": 4, "db": 3, "bare": 2, "idle": 2, "small": 1}
+    objects = [
+        *(
+            deployment(namespace, name, replicas=wanted[name], request="2")
+            for name in ("web", "idle", "small")
+        ),
+        *(_stateful_set(namespace, "db", 3), _bare(namespace, "bare"), own),
+    ]
+    control_plane.apply(objects)
+    pods = {
+        pod: name
+        for name, count in wanted.items()
+        for pod in running_pods(control_plane, namespace, name, count)
+    }
+    measured = {pod: name for pod, name in pods.items() if name != "idle"} | dict.fromkeys(GONE, "web")
+    until = math.ceil(time.time() / 60) * 60.0
+    server = start_prometheus(backfill=_past(namespace, measured, until))
+    return Scene(control_plane, server, namespace, until, measured)
+
+
+def test_a_live_cluster_gets_the_advice_of_its_week(scene: Scene, tmp_path: Path) -> None:
+    """By remote read and by PromQL the same, and the same as from a file with those numbers."""
+    found = scene.plan(Source.REMOTE_READ)
+    assert found == scene.plan(Source.PROMQL)
+    reasons = {name: one["reason"] for name, one in found.items()}
+    assert reasons == {
+        "web": "Recommend",
+        "db": "Recommend",
+        "bare": "NoRequest",
+        "idle": "NoSamples",
+        "small": "TooFewReplicas",
+    }
+    web = found["web"]
+    assert (web["kind"], found["db"]["kind"]) == ("Deployment", "StatefulSet")
+    assert (web["numbers"]["replicas"], web["numbers"]["pods_available"]) == (4, 4)
+    assert web["numbers"]["coverage"] == pytest.approx(DAYS / 7, abs=0.01)
+    assert web["numbers"]["peak_cores"] == pytest.approx(6 * 3.0 * 1.6, rel=0.2), "six pods, two of them gone"
+    assert web["recommended"]["metrics"][1:] == [LEAP]
+    assert web["recommended"]["behavior"]["scaleDown"]["stabilizationWindowSeconds"] == 600
+    assert "2 replicas" in found["small"]["sentence"] or "2" in found["small"]["sentence"]
+    assert (found["idle"]["numbers"]["pods_unknown"], web["numbers"]["pods_unknown"]) == (2, 0)
+    _compare_with_file(scene, tmp_path / "usage.csv")
+
+
+def _compare_with_file(scene: Scene, file: Path) -> None:
+    alone = scene.plan(Source.AUTO, reference_hpa="false")
+    requests = {"web": "2", "db": "500m", "bare": "", "small": "2"}
+    with closing(Client(Direct(Settings(scene.server.url)))) as client, file.open("w", newline="") as text:
+        rows = csv.writer(text)
+        rows.writerow(["timestamp", "namespace", "workload", "pod", "value", "request"])
+        for lot in PrometheusHistory(client).read((CPU,), scene.until - 7 * 86400 + 60, scene.until, 60):
+            for pod, values in zip(lot.pods, lot.values, strict=True):
+                name = scene.pods.get(pod)
+                for at, value in zip(lot.timestamps.tolist(), values.tolist(), strict=True):
+                    if name is not None and not math.isnan(value):
+                        rows.writerow([at, scene.namespace, name, pod, repr(value), requests[name]])
+    settings = [f"{key}={value}" for key, value in (KEYS | {"ehpa.reference-hpa": "false"}).items()]
+    arguments = [word for setting in settings for word in ("--set", setting)]
+    done = equipoise("recommendation", "plan", "--from", str(file), "-o", "json", *arguments)
+    assert done.returncode == 0, done.stderr
+    from_file = {one["subject"].rpartition("/")[2]: one for one in json.loads(done.stdout)["decisions"]}
+    counted = {"replicas", "pods", "pods_available", "pods_unknown"}
+    for name in ("web", "db"):
+        for key in ("reason", "recommended", "prediction", "confidence"):
+            assert alone[name][key] == from_file[name][key], (name, key)
+        for key in from_file[name]["numbers"].keys() - counted:
+            assert alone[name]["numbers"][key] == from_file[name]["numbers"][key], (name, key)
+    assert from_file["web"]["numbers"]["replicas"] == 6
+
+
+def test_the_command_prints_manifests_and_says_why_not(scene: Scene) -> None:
+    """As a user types it; also requests, with the memory that is known."""
+    settings = [word for key, value in KEYS.items() for word in ("--set", f"{key}={value}")]
+    done = equipoise("recommendation", "plan", *scene.options(), *settings, "-o", "hpa")
+    assert done.returncode == 0, done.stderr
+    targets = {made["spec"]["scaleTargetRef"]["name"]: made for made in yaml.safe_load_all(done.stdout)}
+    assert {name: made["spec"]["scaleTargetRef"]["kind"] for name, made in targets.items()} == {
+        "web": "Deployment",
+        "db": "StatefulSet",
+    }
+    assert [line.split(": ")[2] for line in done.stderr.splitlines()] == [
+        "NoRequest",
+        "NoSamples",
+        "TooFewReplicas",
+    ]
+    scene.control_plane.apply(list(targets.values()))
+    asked = ("recommendation", "plan", "deploy/web", *scene.options(), *settings, "--type", "Resource")
+    done = equipoise(*asked, "-o", "json", "--source", "promql", "--no-forecast")
+    assert (done.returncode, done.stderr) == (0, "")
+    (decision,) = json.loads(done.stdout)["decisions"]
+    (container,) = decision["recommended"]["containers"]
+    assert container["name"] == "app"
+    assert container["requests"]["memory"] == str(math.ceil(1.19e8 * 1.15))
+    assert container["requests"]["cpu"].endswith("m")
+    table = equipoise("recommendation", "plan", "db", *scene.options(), *settings)
+    assert "advice for 1. Nothing was changed." in table.stdout
+
+
+def test_a_cluster_or_a_prometheus_that_fails_is_one_line(scene: Scene) -> None:
+    """Nothing is advised from half of the world."""
+    nowhere = ("--prometheus-url", "http://127.0.0.1:9", "--prometheus-timeout", "3s")
+    where = ("-n", scene.namespace, "--kubeconfig", str(scene.control_plane.kubeconfig))
+    for arguments, status, words in (
+        ((*where, *nowhere), 1, "127.0.0.1:9"),
+        (("absent", *scene.options()), 1, "workload absent: not found in namespace"),
+        ((*scene.options(), "-A"), 2, "-n and -A"),
+        ((*scene.options(), "--replicas", "3"), 2, "--replicas: expected it beside --from"),
+    ):
+        done = equipoise("recommendation", "plan", *arguments, "-o", "json")
+        assert (done.returncode, done.stdout) == (status, ""), done.stderr
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1
+        assert words in done.stderr
