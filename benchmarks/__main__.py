@@ -13,6 +13,7 @@ from benchmarks import (
     held_pods,
     history,
     list_pods,
+    pools,
     range_query,
     recommendation,
     remote_read,
@@ -35,6 +36,7 @@ BENCHMARKS = {
     "rotation_day": rotation_day.run,
     "recommendation": recommendation.run,
     "forecast": forecast.run,
+    "pools": pools.run,
     "help": cold_start.run,
     "batches": batches.run,
 }
