@@ -7,6 +7,8 @@ import typer
 from equipoise.app import options
 from equipoise.app import recommendation_options as said
 from equipoise.app.output import warn
+from equipoise.app.plots import Plot, check_plot
+from equipoise.app.recommendation_simulate import simulate
 from equipoise.model.errors import BadInput
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ def plan(
     source: said.Source = said.SourceName.AUTO,
     namespace: options.Namespace = None,
     all_namespaces: options.AllNamespaces = False,
+    plot: Plot = None,
     output: said.Output = said.AdviceFormat.TABLE,
     kubeconfig: options.Kubeconfig = None,
     context: options.Context = None,
@@ -52,6 +55,7 @@ def plan(
 ) -> None:
     """Say how many replicas, at which target, a workload's HPA should have, and why. Changes nothing."""
     _refuse_of_the_other(command, is_file=file is not None)
+    check_plot(plot)
     from equipoise.app.recommendation_output import print_advice
     from equipoise.recommendation.policy import AdviceType
     from equipoise.stats.predict import Algorithm as Named
@@ -72,13 +76,18 @@ def plan(
 
         seen = _observe(file, pod_usage, workloads or [], _said(file, kind, request, replicas, available))
         decisions, interval_seconds = decide(policy, seen, how, what), seen.interval_seconds
+        if plot is not None:
+            from equipoise.app.recommendation_plot import draw_advice
+
+            draw_advice(policy, seen, decisions, how, plot)
     if not decisions:
         where = "-n NAMESPACE or -A look elsewhere" if file is None else f"{file} has none"
         warn(f"no workload was found; {where}")
     print_advice(decisions, interval_seconds, output)
 
 
-OF_FILE = ("request", "replicas", "available", "pod_usage", "kind")
+app.command()(simulate)
+OF_FILE = ("request", "replicas", "available", "pod_usage", "kind", "plot")
 OF_CLUSTER = ("source", "namespace", "all_namespaces", "kubeconfig", "context", "prometheus_url")
 
 
