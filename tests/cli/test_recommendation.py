@@ -233,7 +233,13 @@ def test_what_is_not_predictable_still_gets_values() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["recommendation", "plan"], "--from: expected a FILE"),
+        (["recommendation", "plan"], "no cluster: --kubeconfig and KUBECONFIG are not set"),
+        (["recommendation", "plan", "--request", "1"], "--request: expected it beside --from FILE only"),
+        (["recommendation", "plan", "a/b/c"], "workload 'a/b/c': expected NAME, KIND/NAME"),
+        (["recommendation", "plan", "--source", "carrier-pigeon"], "--source"),
+        (["recommendation", "plan", "-n", "shop", "-A"], "-n and -A: expected one of them"),
+        (["recommendation", "plan", *USUAL, "-n", "shop"], "--from: expected it without --namespace"),
+        (["recommendation", "plan", *USUAL, "--source", "promql"], "--from: expected it without --source"),
         (["recommendation", "plan", *USUAL, "--set", "ehpa.nonsense=1"], "--set: ehpa.nonsense: unknown key"),
         (
             ["recommendation", "plan", *USUAL, "--set", "topK=1"],

@@ -140,21 +140,29 @@ def _turn(decision: Decision, *outcomes: Outcome) -> Turned:
 def test_progress_is_one_line_per_wave_and_silent_while_nothing_changes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """On standard error: what went, what is waited for, how it ended."""
+    """On standard error: what went, what keeps the next wave beyond the usual, how it ended."""
     progress = Progress(300.0)
     waiting = Decision(
         "shop/web", Reason(Code.HELD_BY_COOLDOWN, "Wave 1 …", {"seconds_left": 9}), memory={"course": {}}
     )
+    window = [
+        Decision("shop/web", Reason(Code.HELD_BY_WINDOW, f"Closed {n}.")).hold(
+            Reason(Code.HELD_BY_WINDOW, "")
+        )
+        for n in range(3)
+    ]
     over = Decision("shop/web", Reason(Code.NO_HOT_PODS, "No pod is hot."))
     progress.tell(_turn(ROTATED, Outcome(PODS[0], "Accepted"), Outcome(PODS[1], "Blocked", "the budget")))
     for _ in range(3):
         progress.tell(_turn(waiting))
+    for held in window:
+        progress.tell(_turn(held))
     progress.tell(_turn(over))
     out, err = capsys.readouterr()
     assert out == ""
-    wave, wait, end = (line.partition(" shop/web: ")[2] for line in err.splitlines())
+    wave, held_line, end = (line.partition(" shop/web: ")[2] for line in err.splitlines())
     assert wave.startswith("wave 1: a Accepted, b Blocked (the budget); next when all are ready and 5m ")
-    assert wait == "waiting (HeldByCooldown)"
+    assert held_line == "HeldByWindow: Closed 0."
     assert end == "NoHotPods: No pod is hot."
 
 

@@ -179,7 +179,8 @@ def test_a_live_cluster_gets_the_advice_of_its_week(scene: Scene, tmp_path: Path
     assert web["numbers"]["peak_cores"] == pytest.approx(6 * 3.0 * 1.6, rel=0.2), "six pods, two of them gone"
     assert web["recommended"]["metrics"][1:] == [LEAP]
     assert web["recommended"]["behavior"]["scaleDown"]["stabilizationWindowSeconds"] == 600
-    assert "2 replicas" in found["small"]["sentence"] or "2" in found["small"]["sentence"]
+    asks = "1 replica, and ehpa.deployment-min-replicas asks for at least 2"
+    assert asks in found["small"]["sentence"]
     assert (found["idle"]["numbers"]["pods_unknown"], web["numbers"]["pods_unknown"]) == (2, 0)
     _compare_with_file(scene, tmp_path / "usage.csv")
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from equipoise.app.plots import Plot, check_plot
 from equipoise.app.recommendation_options import Algorithm, AlgorithmName
 from equipoise.model.errors import BadInput
 
@@ -37,6 +38,7 @@ def forecast(
         typer.Option(metavar="SPAN", help="Hold the end out, forecast it, and say how right that was."),
     ] = None,
     algorithm: Algorithm = AlgorithmName.PROFILE,
+    plot: Plot = None,
     output: Annotated[
         ForecastFormat, typer.Option("-o", "--output", help="How to print the answer.")
     ] = ForecastFormat.TABLE,
@@ -45,6 +47,7 @@ def forecast(
     from equipoise.recommendation.future import backtested, forecast_document
     from equipoise.stats.predict import Algorithm as Named
 
+    check_plot(plot)
     ahead = _span("--horizon", horizon)
     held_out = None if backtest is None else _span("--backtest", backtest)
     series = _series(file, workload)
@@ -52,6 +55,10 @@ def forecast(
         document = forecast_document(series, ahead, Named(algorithm))
     else:
         document = backtested(series, held_out, Named(algorithm))
+    if plot is not None:
+        from equipoise.app.recommendation_plot import draw_forecast
+
+        draw_forecast(series, document, plot)
     _print(document, output)
 
 

@@ -20,6 +20,7 @@ from equipoise.guard.leader import Guest
 from equipoise.model.decision import Decision, Outcome, Record
 from equipoise.model.duration import print_seconds
 from equipoise.model.errors import BadInput, WorldFailed
+from equipoise.model.reason import Code
 from equipoise.model.references import WorkloadRef
 from equipoise.model.validation import validated
 from equipoise.ports import Metrics, Pauses
@@ -152,6 +153,10 @@ def _waiting(seconds: float) -> Callable[[], object]:
     return lambda: never.wait(seconds)
 
 
+_EXPECTED = frozenset({Code.HELD_BY_HEALTH, Code.HELD_BY_COOLDOWN})
+"""What holds every next wave until the last one is whole and measured."""
+
+
 @dataclass(slots=True)
 class Progress:
     """One line per wave, and one when a rotation is over or held."""
@@ -160,11 +165,12 @@ class Progress:
     _said: dict[str, str] = field(default_factory=dict)
 
     def tell(self, turn: Turned) -> None:
-        """Say what a turn did, unless it said the same before."""
+        """Say what a turn did, unless the same was said before; sentences have numbers that change."""
         line = self._line(turn)
         subject = turn.decision.subject
-        if line and self._said.get(subject) != line:
-            self._said[subject] = line
+        gist = line if turn.outcomes else turn.decision.reason.code.value
+        if line and self._said.get(subject) != gist:
+            self._said[subject] = gist
             print(f"{time.strftime('%H:%M:%S')} {subject}: {line}", file=sys.stderr, flush=True)
 
     def _line(self, turn: Turned) -> str:
@@ -174,8 +180,8 @@ class Progress:
             went = ", ".join(_told(outcome) for outcome in turn.outcomes)
             span = print_seconds(self.window_seconds)
             return f"wave {wave}: {went}; next when all are ready and {span} of usage is measured"
-        if "course" in decision.memory:
-            return f"waiting ({decision.reason.code.value})"
+        if "course" in decision.memory and (not decision.held or decision.reason.code in _EXPECTED):
+            return ""  # the wave's own line says what it waits for
         return f"{decision.reason.code.value}: {decision.reason.sentence}"
 
 

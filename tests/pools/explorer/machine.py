@@ -125,10 +125,12 @@ class Machine:
         self._dump = client.register_script(DUMP)
         self._ways: dict[State, int] = {}
         self._trail: list[str] = []
+        self._stops_early = False
         self.found = Explored(world.name)
 
-    def explore(self) -> Explored:
-        """Go every way."""
+    def explore(self, *, stops_early: bool = False) -> Explored:
+        """Go every way, or only until something breaks."""
+        self._stops_early = stops_early
         self._client.flushall()
         self._world.setup(self._client)
         actors = self._world.actors
@@ -146,6 +148,8 @@ class Machine:
     def _visit(self, state: State) -> int:
         if state in self._ways:
             return self._ways[state]
+        if self._stops_early and self.found.violations:
+            return 0
         database = thawed(state.database)
         self._note(self._always(self._world, database, state.locals))
         ways = 0

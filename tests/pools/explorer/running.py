@@ -7,8 +7,9 @@ from tests.pools.explorer.invariants import AtRest, always, between, between_see
 from tests.pools.explorer.machine import Explored, Machine, World
 
 
-def explore(client: Any, world: World, *, is_seed: bool = False) -> Explored:
-    """Go every way through a world; the line is for whoever reads the log."""
-    found = Machine(client, world, always, between_seed if is_seed else between, AtRest(client)).explore()
+def explore(client: Any, world: World, *, is_seed: bool = False, stops_early: bool = False) -> Explored:
+    """Go every way through a world, or until something breaks; the line is for whoever reads the log."""
+    machine = Machine(client, world, always, between_seed if is_seed else between, AtRest(client))
+    found = machine.explore(stops_early=stops_early)
     print(found, file=sys.stderr, flush=True)
     return found

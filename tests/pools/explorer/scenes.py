@@ -64,6 +64,11 @@ SMALL = (
         ONE_EXCLUSIVE,
         (Rebalancer("leader", "1", marks_busy=True), Caller("c1"), Caller("c2")),
     ),
+    World(
+        "pending, config",
+        ONE_EXCLUSIVE,
+        (Rebalancer("leader", "1", marks_busy=True), Caller("c1"), Configurer("config", gold=1, silver=0)),
+    ),
 )
 
 LARGE = (

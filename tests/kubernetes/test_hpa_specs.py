@@ -1,0 +1,48 @@
+"""What HPAs ask for comes word for word, whatever kinds of metrics there will be."""
+
+from typing import Any
+
+import pytest
+
+from equipoise.adapters.kubernetes.errors import BadAnswer
+from equipoise.adapters.kubernetes.hpa_specs import HpaSpecs
+from equipoise.model.cluster import HpaSpec
+from equipoise.model.references import WorkloadRef
+from tests.kubernetes.samples import page
+from tests.kubernetes.server import Asked, Stage, playing, session
+
+PATH = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers"
+ODD = {"type": "Lunar", "lunar": {"phase": ["full", 1, None]}}
+
+
+def _hpa(name: str, **spec: Any) -> dict[str, Any]:
+    target = {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1beta1"}
+    metadata = {"name": name, "namespace": "shop", "labels": {"b": "2", "a": "1"}}
+    return {"metadata": metadata, "spec": {"scaleTargetRef": target, "maxReplicas": 3, **spec}}
+
+
+def test_metrics_and_behavior_are_not_interpreted() -> None:
+    """An old version of the API names the same workload."""
+    behavior = {"scaleUp": {"policies": [{"type": "Pods", "value": 4}]}}
+
+    def script(asked: Asked, stage: Stage) -> None:
+        assert asked.path == PATH
+        stage.answer(page([_hpa("one", metrics=[ODD], behavior=behavior), _hpa("two")]))
+
+    web = WorkloadRef("apps/v1", "Deployment", "shop", "web")
+    labels = (("a", "1"), ("b", "2"))
+    with playing(script) as player, session(player) as client:
+        assert HpaSpecs(client).specs("shop") == [
+            HpaSpec("one", web, (ODD,), behavior, labels),
+            HpaSpec("two", web, (), None, labels),
+        ]
+
+
+def test_an_hpa_that_cannot_be_read_is_an_error() -> None:
+    """Advice that lost its metrics unseen would take them from the workload."""
+
+    def script(_: Asked, stage: Stage) -> None:
+        stage.answer(page([_hpa("odd", metrics="many")]))
+
+    with playing(script) as player, session(player) as client, pytest.raises(BadAnswer, match="shop/odd"):
+        HpaSpecs(client).specs("shop")

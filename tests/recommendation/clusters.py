@@ -1,0 +1,176 @@
+"""A small cluster and its history behind the ports, made by hand."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from equipoise.model.cluster import (
+    Container,
+    Hpa,
+    HpaSpec,
+    Node,
+    Owner,
+    Pdb,
+    Pod,
+    Requirement,
+    Selector,
+    Workload,
+)
+from equipoise.model.errors import WorldFailed
+from equipoise.model.history import Measure, UsageHistory
+from equipoise.model.references import API_VERSIONS, WorkloadRef
+
+AT = 1_789_603_230.0
+END = 1_789_603_200.0
+WEEK = 10_080
+TIMES = END - 60.0 * np.arange(WEEK, dtype=np.float64)[::-1]
+DAY = 1.0 + 0.6 * np.sin(2 * np.pi * TIMES / 86400)
+
+
+def ref(name: str, kind: str = "Deployment", namespace: str = "shop") -> WorkloadRef:
+    return WorkloadRef(API_VERSIONS[kind], kind, namespace, name)
+
+
+def workload(name: str, kind: str = "Deployment", namespace: str = "shop", replicas: int = 2) -> Workload:
+    """Describe a workload that selects by its name."""
+    selector = Selector((Requirement("app", "In", (name,)),))
+    what = ref(name, kind, namespace)
+    return Workload(what, f"uid of {what}", "1", replicas, replicas, replicas, replicas, 1, 1, selector, ())
+
+
+def pod(of: Workload, name: str, **fields: Any) -> Pod:
+    """Describe a pod that runs since long ago; a Deployment's is owned by the ReplicaSet in its name."""
+    owner = Owner("apps/v1", of.ref.kind, of.ref.name, of.uid)
+    if of.ref.kind == "Deployment":
+        owner = Owner("apps/v1", "ReplicaSet", name.rpartition("-")[0], f"uid of {name.rpartition('-')[0]}")
+    usual: dict[str, Any] = {
+        "namespace": of.ref.namespace,
+        "name": name,
+        "uid": name,
+        "resource_version": "1",
+        "node": "n1",
+        "phase": "Running",
+        "is_ready": True,
+        "ready_since": END - 86400.0,
+        "created_at": END - 30 * 86400.0,
+        "deletion_at": None,
+        "owner": owner,
+        "labels": (("app", of.ref.name),),
+        "annotations": (),
+        "containers": (Container("app", 2.0),),
+        "restarts": 0,
+        "restarted_at": None,
+        "priority": 0,
+        "priority_class": "",
+        "qos_class": "Burstable",
+        "has_local_storage": False,
+        "is_mirror": False,
+        "is_disruption_target": False,
+    }
+    return Pod(**(usual | fields))
+
+
+Series = Mapping[tuple[str, str, str], Any]
+"""Values by namespace, pod and container."""
+
+
+@dataclass
+class Histories:
+    """Gives what it was told in lots of namespaces, and remembers what it was asked."""
+
+    cpu: Series
+    memory: Series = field(default_factory=dict)
+    lots: Sequence[tuple[str, ...] | None] = (None,)
+    warnings: tuple[str, ...] = ()
+    asked: list[Any] = field(default_factory=list)
+    given: Callable[[UsageHistory], object] = id
+
+    def read(
+        self,
+        measures: Sequence[Measure],
+        start: float,
+        end: float,
+        step_seconds: float,
+        *,
+        namespaces: Sequence[str] | None = None,
+        on_bytes: Callable[[int], None] | None = None,
+    ) -> Iterator[UsageHistory]:
+        (measure,) = measures
+        self.asked.append((measure.name, start, end, step_seconds, namespaces))
+        series = {"cpu": self.cpu, "memory": self.memory}[measure.name]
+        for scope in self.lots:
+            if on_bytes is not None:
+                on_bytes(1000)
+            keys = [key for key in series if scope is None or key[0] in scope]
+            values = np.array([np.broadcast_to(series[key], WEEK) for key in keys], float).reshape(-1, WEEK)
+            lot = UsageHistory(
+                measure=measure.name,
+                scope=scope,
+                namespaces=[key[0] for key in keys],
+                pods=[key[1] for key in keys],
+                containers=[key[2] for key in keys],
+                timestamps=TIMES,
+                values=values,
+                window_seconds=150.0,
+                source="made up",
+                warnings=self.warnings,
+            )
+            self.given(lot)
+            yield lot
+            del lot
+
+
+@dataclass
+class Remembered:
+    """Knows owners, or fails."""
+
+    known: Mapping[tuple[str, str], tuple[str, str]] | None = None
+    asked: list[Sequence[str]] = field(default_factory=list)
+
+    def replica_sets(self, namespaces: Sequence[str], at: float) -> Mapping[tuple[str, str], tuple[str, str]]:
+        assert at == END
+        self.asked.append(namespaces)
+        if self.known is None:
+            raise WorldFailed("nobody answers")
+        return self.known
+
+
+@dataclass(frozen=True)
+class Clustered:
+    """Lists what it was given; it is also where HPAs are read word for word."""
+
+    listed: Sequence[Workload]
+    running: Sequence[Pod] = ()
+    scalers: Sequence[HpaSpec] = ()
+
+    def _within(self, items: Sequence[Any], namespace: str | None) -> list[Any]:
+        return [item for item in items if namespace in {None, getattr(item, "ref", item).namespace}]
+
+    def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
+        return self._within(self.listed, namespace)
+
+    def pods(self, namespace: str | None = None) -> Sequence[Pod]:
+        return self._within(self.running, namespace)
+
+    def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]:
+        return [spec for spec in self.scalers if namespace in {None, spec.target.namespace}]
+
+    def pods_now(self, workload: Workload) -> Sequence[Pod]:
+        raise AssertionError(workload)
+
+    def nodes(self) -> Sequence[Node]:
+        raise AssertionError
+
+    def workload(self, ref: WorkloadRef) -> Workload | None:
+        raise AssertionError(ref)
+
+    def hpas(self, namespace: str | None = None) -> Sequence[Hpa]:
+        raise AssertionError(namespace)
+
+    def pdbs(self, namespace: str | None = None) -> Sequence[Pdb]:
+        raise AssertionError(namespace)
+
+    def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
+        raise AssertionError(namespace)
