@@ -141,6 +141,10 @@ def test_fsck_exits_with_1_and_says_what_is_broken(client: Any, url: str, pools:
     mended = _json(pools, url, "pools-fsck", "fsck", "--repair")
     assert mended["clean"]
     assert mended["repairs"][0]["pod"] == "agent-1"
+    client.delete("voice:tier:config")
+    client.rpush("voice:tier:config", "x")
+    odd = _json(pools, url, "pools-fsck", "fsck", "--repair", status=1)
+    assert [each["key"] for each in odd["violations"]] == ["voice:tier:config"]
 
 
 def test_targets_are_set_and_what_is_wrong_is_refused(client: Any, url: str, pools: Pools) -> None:

@@ -12,7 +12,8 @@ from tests.pools.worlds import WALK_THROUGH, dump, write
 
 def _found(pools: RedisPools) -> list[Violation]:
     seen = pools.snapshot(is_thorough=True)
-    return violations(read_policy(seen.config, "config"), seen)
+    policy = None if "voice:tier:config" in seen.wrong else read_policy(seen.config, "config")
+    return violations(policy, seen)
 
 
 def _notes(pools: RedisPools) -> list[str]:
@@ -49,6 +50,11 @@ BROKEN: dict[str, tuple[list[tuple[str, ...]], set[str], bool]] = {
     ),
     "tier key of a wrong type": (
         [("DEL", "voice:pod:tier:agent-0"), ("RPUSH", "voice:pod:tier:agent-0", "x")],
+        {"KeyType"},
+        False,
+    ),
+    "config of a wrong type": (
+        [("DEL", "voice:tier:config"), ("RPUSH", "voice:tier:config", "x")],
         {"KeyType"},
         False,
     ),

@@ -200,10 +200,11 @@ def fsck(
 
     with opened(redis, prefix) as pools:
         seen = pools.snapshot(is_thorough=True)
-        policy = read_policy(seen.config, f"{prefix}:tier:config")
+        key = f"{prefix}:tier:config"
+        policy = None if key in seen.wrong else read_policy(seen.config, key)
         found = violations(policy, seen)
         mended = []
-        if repairs and found:
+        if repairs and found and policy is not None:
             mended = [pools.mend(pod, seen.epoch) for pod in dict.fromkeys(v.pod for v in found if v.pod)]
             seen = pools.snapshot(is_thorough=True)
             found = violations(policy, seen)

@@ -33,8 +33,11 @@ class Violation(msgspec.Struct, frozen=True):
     pod: str = ""
 
 
-def violations(policy: TierPolicy, seen: PoolsSeen) -> list[Violation]:
-    """List all that is broken, in the order in which a person would mend it."""
+def violations(policy: TierPolicy | None, seen: PoolsSeen) -> list[Violation]:
+    """List all that is broken, in the order in which a person would mend it.
+
+    Without a policy (the config's own key has a wrong type), a tier may be of either type.
+    """
     found = [*_wrong_types(policy, seen)]
     homes: dict[str, list[str]] = defaultdict(list)
     for pool in seen.pools:
@@ -45,9 +48,9 @@ def violations(policy: TierPolicy, seen: PoolsSeen) -> list[Violation]:
     return found
 
 
-def _wrong_types(policy: TierPolicy, seen: PoolsSeen) -> Iterator[Violation]:
+def _wrong_types(policy: TierPolicy | None, seen: PoolsSeen) -> Iterator[Violation]:
     for pool in seen.pools:
-        tier = policy.tiers.get(pool.tier)
+        tier = None if policy is None else policy.tiers.get(pool.tier)
         free = {"set", "zset"} if tier is None else {"zset" if tier.is_shared else "set"}
         yield from _expect(f"{seen.prefix}:pool:{pool.tier}:assigned", pool.assigned_type, {"set"})
         yield from _expect(f"{seen.prefix}:pool:{pool.tier}:available", pool.available_type, free)
@@ -90,8 +93,10 @@ def _of_free_pod(pod: str, keys: PodSeen, pool: PoolSeen, prefix: str) -> Iterat
         yield Violation(Invariant.DRAINING_NOT_AVAILABLE, key, detail, pod)
 
 
-def notes(policy: TierPolicy, seen: PoolsSeen) -> list[str]:
+def notes(policy: TierPolicy | None, seen: PoolsSeen) -> list[str]:
     """List what is allowed and yet worth a look: a foreign allocator's moment, or something left behind."""
+    if policy is None:
+        return []
     return [*_notes_on_pools(policy, seen), *_notes_on_metadata(seen)]
 
 
