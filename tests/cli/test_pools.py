@@ -120,6 +120,16 @@ def test_a_pod_is_drained_and_comes_back(client: Any, url: str, pools: Pools) ->
     assert done.stdout == "agent-2 of basic gets calls again.\n"
 
 
+def test_a_pod_is_registered_and_forgotten(client: Any, url: str, pools: Pools) -> None:
+    """What the operator does for pods of a cluster, by hand."""
+    assert _json(pools, url, "pools-answer", "register", "agent-9", "--uid", "u1")["tier"] == "gold"
+    assert _json(pools, url, "pools-answer", "register", "agent-9")["result"] == "Known"
+    assert _json(pools, url, "pools-answer", "unregister", "agent-9", "--uid", "u2", status=1)
+    assert _json(pools, url, "pools-answer", "unregister", "agent-9", "--dry-run")["dryRun"]
+    assert _json(pools, url, "pools-answer", "unregister", "agent-9")["result"] == "Unregistered"
+    assert not client.exists("voice:pod:tier:agent-9")
+
+
 def test_fsck_exits_with_1_and_says_what_is_broken(client: Any, url: str, pools: Pools) -> None:
     """And mends what is safe."""
     assert _json(pools, url, "pools-fsck", "fsck") == {
@@ -236,6 +246,8 @@ def test_without_a_url_the_embedded_server_keeps_the_data(tmp_path: Path) -> Non
     home = {"XDG_STATE_HOME": str(tmp_path)}
     assert equipoise("pools", "status", environment=home).returncode == 2
     assert equipoise("pools", "config", "set", "gold=2", environment=home).returncode == 0
+    done = equipoise("pools", "register", "web-0", environment=home)
+    assert done.stdout == "web-0 is in gold now.\n"
     done = equipoise("pools", "config", "get", environment=home)
     assert done.stdout == "gold: 2 pods, exclusive\n"
     folder = tmp_path / "equipoise" / "pools"

@@ -245,6 +245,7 @@ def test_a_cluster_or_a_prometheus_that_fails_is_one_line(scene: Scene) -> None:
     where = ("-n", scene.namespace, "--kubeconfig", str(scene.control_plane.kubeconfig))
     for arguments, status, words in (
         ((*where, *nowhere), 1, "127.0.0.1:9"),
+        (where, 1, "no Prometheus"),
         (("absent", *scene.options()), 1, "workload absent: not found in namespace"),
         ((*scene.options(), "-A"), 2, "-n and -A"),
         ((*scene.options(), "--replicas", "3"), 2, "--replicas: expected it beside --from"),

@@ -31,7 +31,7 @@ def test_metrics_and_behavior_are_not_interpreted() -> None:
 
     web = WorkloadRef("apps/v1", "Deployment", "shop", "web")
     labels = (("a", "1"), ("b", "2"))
-    with playing(script) as player, session(player) as client:
+    with playing(script) as player, session(player.url) as client:
         assert HpaSpecs(client).specs("shop") == [
             HpaSpec("one", web, (ODD,), behavior, labels),
             HpaSpec("two", web, (), None, labels),
@@ -44,5 +44,5 @@ def test_an_hpa_that_cannot_be_read_is_an_error() -> None:
     def script(_: Asked, stage: Stage) -> None:
         stage.answer(page([_hpa("odd", metrics="many")]))
 
-    with playing(script) as player, session(player) as client, pytest.raises(BadAnswer, match="shop/odd"):
+    with playing(script) as player, session(player.url) as client, pytest.raises(BadAnswer, match="shop/odd"):
         HpaSpecs(client).specs("shop")

@@ -220,5 +220,7 @@ def test_a_dry_writer_answers_and_changes_nothing(client: Any, pools: RedisPools
     assert dry.release("c1").pod == "a-0"
     assert dry.drain("a-1").code == "Drained"
     assert dry.undrain("a-1").code == "NotDraining"
+    assert dry.register("a-9", "u", 7).code == "Registered"
+    assert dry.unregister("a-0", "", None).code == "Unregistered"
     assert dry.set_config("{}", dry.snapshot().version).code == "Stored"
     assert dump(client) == before

@@ -60,6 +60,9 @@ def test_too_many_for_one_answer_are_asked_for_in_parts() -> None:
     with serving(Model(many, series_max=2)) as server, closing(_client(server)) as client:
         found = PrometheusOwners(client).replica_sets([f"ns-{i}" for i in range(8)], 1000.0)
         assert len(found) == 8
-    with serving(Model(many, series_max=0)) as server, closing(_client(server)) as client:
-        with pytest.raises((TooHeavy, TooManySeries)):
-            PrometheusOwners(client).replica_sets(["ns-1", "ns-2"], 1000.0)
+    with (
+        serving(Model(many, series_max=0)) as server,
+        closing(_client(server)) as client,
+        pytest.raises((TooHeavy, TooManySeries)),
+    ):
+        PrometheusOwners(client).replica_sets(["ns-1", "ns-2"], 1000.0)

@@ -44,7 +44,8 @@ def pod(of: Workload, name: str, **fields: Any) -> Pod:
     """Describe a pod that runs since long ago; a Deployment's is owned by the ReplicaSet in its name."""
     owner = Owner("apps/v1", of.ref.kind, of.ref.name, of.uid)
     if of.ref.kind == "Deployment":
-        owner = Owner("apps/v1", "ReplicaSet", name.rpartition("-")[0], f"uid of {name.rpartition('-')[0]}")
+        made_by = name.rpartition("-")[0]
+        owner = Owner("apps/v1", "ReplicaSet", made_by, f"uid of {of.ref.namespace}/{made_by}")
     usual: dict[str, Any] = {
         "namespace": of.ref.namespace,
         "name": name,

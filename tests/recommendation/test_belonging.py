@@ -1,5 +1,6 @@
 """A pod's usage goes to the workload that made it, or to nobody."""
 
+import msgspec
 import pytest
 
 from equipoise.recommendation.belonging import Belonging
@@ -55,6 +56,17 @@ def test_a_pod_belongs_by_its_owner_and_when_gone_by_its_name(name: str, owner: 
     """What lives by what the API server says; letters that Kubernetes never draws are no such name."""
     assert _belonging().of("shop", name) == owner
     assert _belonging().of("elsewhere", name) is None
+
+
+def test_a_replica_set_that_was_adopted_belongs_by_its_labels() -> None:
+    """Its name tells nothing; where two Deployments select its pods, nobody knows."""
+    adopted = pod(WEB, "old-name-bcdfg")
+    belonging = Belonging([WEB, API], [adopted])
+    assert belonging.of("shop", "old-name-bcdfg") == ref("web")
+    assert belonging.of("shop", "old-name-zzzzz") == ref("web")
+    assert belonging.pods == {ref("web"): [adopted]}
+    twin = msgspec.structs.replace(API, selector=WEB.selector)
+    assert Belonging([WEB, twin], [adopted]).of("shop", "old-name-bcdfg") is None
 
 
 def test_where_two_may_be_meant_it_is_nobodys() -> None:

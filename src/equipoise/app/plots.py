@@ -74,9 +74,10 @@ def mark_days(axes: Any, zone: str = "UTC") -> None:
     """Put a tick at every midnight of axes that share it, and the day's name into its middle."""
     from zoneinfo import ZoneInfo
 
-    from matplotlib import dates as calendar
+    from matplotlib import dates as known
     from matplotlib.ticker import NullFormatter
 
+    calendar: Any = known  # has no types
     where = ZoneInfo(zone)
     axes[-1].xaxis.set_major_locator(calendar.DayLocator(tz=where))
     axes[-1].xaxis.set_major_formatter(NullFormatter())

@@ -186,6 +186,42 @@ def undrain(
 
 
 @app.command()
+def register(
+    pod: Pod,
+    uid: Annotated[str, typer.Option(metavar="UID", help="Guards against a reused name.")] = "",
+    redis: RedisUrl = None,
+    prefix: Prefix = "voice",
+    is_dry_run: DryRun = False,
+    output: options.Output = Format.TABLE,
+) -> None:
+    """Take a pod into the first tier that needs one, else into the last."""
+    from equipoise.app.pools_live import opened, pod_name
+    from equipoise.app.pools_output import tell
+
+    with opened(redis, prefix, is_dry=is_dry_run) as pools:
+        answer = pools.register(pod_name(pod), uid, None)
+    tell(answer, output, is_dry=is_dry_run)
+
+
+@app.command()
+def unregister(
+    pod: Pod,
+    uid: Annotated[str, typer.Option(metavar="UID", help="Only this incarnation of the pod.")] = "",
+    redis: RedisUrl = None,
+    prefix: Prefix = "voice",
+    is_dry_run: DryRun = False,
+    output: options.Output = Format.TABLE,
+) -> None:
+    """Forget a pod that is gone, its calls with it."""
+    from equipoise.app.pools_live import opened, pod_name
+    from equipoise.app.pools_output import tell
+
+    with opened(redis, prefix, is_dry=is_dry_run) as pools:
+        answer = pools.unregister(pod_name(pod), uid, None)
+    tell(answer, output, is_dry=is_dry_run)
+
+
+@app.command()
 def fsck(
     redis: RedisUrl = None,
     prefix: Prefix = "voice",

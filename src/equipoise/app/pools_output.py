@@ -27,6 +27,11 @@ SENTENCES = {
     PoolCode.UNDRAINED: "{pod} of {tier} gets calls again.",
     PoolCode.NOT_DRAINING: "{pod} of {tier} is not draining; nothing to do.",
     PoolCode.NOT_THERE: "{pod} is in no tier",
+    PoolCode.REGISTERED: "{pod} is in {tier} now.",
+    PoolCode.REPLACED: "{pod} is another pod now; the calls of the old one ended. It is in {tier}.",
+    PoolCode.KNOWN: "{pod} is in {tier} already; nothing to do.",
+    PoolCode.UNREGISTERED: "{pod} is forgotten.",
+    PoolCode.OTHER_UID: "{pod} is another incarnation now",
     PoolCode.MERCHANT: "{pod} belongs to a merchant's pool, which is left alone",
     PoolCode.UNSOUND: "the keys of {pod} contradict each other; `equipoise pools fsck` tells how",
 }
@@ -38,6 +43,7 @@ REFUSED = {
     PoolCode.NOT_THERE,
     PoolCode.MERCHANT,
     PoolCode.UNSOUND,
+    PoolCode.OTHER_UID,
     PoolCode.CONFIG_CHANGED,
 }
 

@@ -12,7 +12,7 @@ from equipoise.model.errors import BadInput
 from equipoise.recommendation.future import Series
 from equipoise.recommendation.observation import WEEK_SECONDS, Observation
 from equipoise.recommendation.policy import RecommendationPolicy
-from equipoise.sim.hpa_fleet import MINUTE_SECONDS, by_minute
+from equipoise.sim.hpa_fleet import MINUTE_SECONDS, by_minute, fixed, is_above
 from equipoise.stats.arrays import Floats
 from equipoise.stats.predict import Algorithm, predict
 
@@ -45,6 +45,8 @@ def draw_advice(
         raise BadInput(
             f"--plot: expected 1 to {WORKLOADS_MAX} workloads, got {len(decisions)}; name those to draw"
         )
+    if any("containers" in (decision.extra["recommended"] or {}) for decision in decisions):
+        raise BadInput("--plot: expected --type HPA, whose replicas can be drawn")
     ahead = [_ahead(seen.rows(slice(row, row + 1)), algorithm) for row in range(len(decisions))]
     save(lambda: _figure(policy.time_zone, seen, decisions, ahead), path)
 
@@ -67,7 +69,8 @@ def draw_forecast(series: Series, document: dict[str, Any], path: str) -> None:
 
         made = Figure(figsize=(11, 3.4), layout="constrained")
         axis = made.subplots()
-        draw_usage(axis, (times[is_shown], series.values[is_shown]), ahead, now)
+        word = "held out" if now < series.at else "now"
+        draw_usage(axis, (times[is_shown], series.values[is_shown]), ahead, now, word)
         mark_days([axis])
         return made
 
@@ -81,9 +84,7 @@ def _ahead(seen: Observation, algorithm: Algorithm | None) -> Ahead | None:
     times = seen.at + (np.arange(made.values.shape[1]) + 1) * seen.interval_seconds
     if np.isnan(made.values).any():
         return None
-    return Ahead(
-        times, made.values[0], made.upper[0], float(made.margin[0]), bool(made.is_predictable[0])
-    )
+    return Ahead(times, made.values[0], made.upper[0], float(made.margin[0]), bool(made.is_predictable[0]))
 
 
 def _figure(
@@ -111,7 +112,9 @@ def _past(seen: Observation) -> tuple[Floats, Floats]:
     return seen.at - np.arange(len(values))[::-1] * seen.interval_seconds, values
 
 
-def draw_usage(axis: "Axes", past: tuple[Floats, Floats], ahead: Ahead | None, now: float) -> None:
+def draw_usage(
+    axis: "Axes", past: tuple[Floats, Floats], ahead: Ahead | None, now: float, word: str = "now"
+) -> None:
     """Draw what was used, and what is expected."""
     axis.plot(dates(past[0]), past[1], color=INK, linewidth=0.7, label="CPU usage")
     if ahead is not None:
@@ -120,12 +123,14 @@ def draw_usage(axis: "Axes", past: tuple[Floats, Floats], ahead: Ahead | None, n
             dates(ahead.times), ahead.values, ahead.upper, color=BAND, linewidth=0, label="95 % band"
         )
         axis.plot(dates(ahead.times), ahead.values, color=BLUE, linewidth=0.9, label=f"forecast{trust}")
-        axis.annotate("now", (dates(now), 1), (3, -1), xycoords=axis.get_xaxis_transform(), **NOW)
+        axis.annotate(word, (dates(now), 1), (3, -1), xycoords=axis.get_xaxis_transform(), **NOW)
     _dress(axis, now, "CPU cores")
 
 
 def _draw_replicas(axis: "Axes", seen: Observation, decision: Decision, ahead: Ahead | None) -> None:
     """Draw the replicas of today, and those that the advice would have run; on the forecast too."""
+    from matplotlib.ticker import MaxNLocator
+
     cores = week_by_minute(seen)
     known = cores.shape[1]
     today = int(seen.replicas[0])
@@ -152,25 +157,22 @@ def _draw_replicas(axis: "Axes", seen: Observation, decision: Decision, ahead: A
             )
     else:
         axis.plot([], [], " ", label=f"no advice: {decision.reason.code.value}")
-    _draw_above(axis, seen, today, times)
+    _draw_above(axis, seen, times)
     _dress(axis, seen.at, "replicas")
-    axis.yaxis.get_major_locator().set_params(integer=True)
+    axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
 
 
-def _draw_above(axis: "Axes", seen: Observation, today: int, times: Floats) -> None:
+def _draw_above(axis: "Axes", seen: Observation, times: Floats) -> None:
     """Mark below when today's replicas used more than they request."""
-    cores = week_by_minute(seen)[0]
-    request = float(seen.request_cores[0])
-    if not request > 0:
-        return
-    with np.errstate(invalid="ignore"):
-        is_above = cores > today * request
-    if is_above.any():
+    cores = week_by_minute(seen)
+    known = cores.shape[1]
+    is_busy = is_above(fixed(seen.replicas, known), cores, seen.request_cores)[0]
+    if is_busy.any():
         axis.fill_between(
-            times[: len(cores)],
+            times[:known],
             0,
             0.03,
-            where=is_above.tolist(),
+            where=is_busy.tolist(),
             transform=axis.get_xaxis_transform(),
             color=RED,
             linewidth=0,
@@ -181,7 +183,8 @@ def _draw_above(axis: "Axes", seen: Observation, today: int, times: Floats) -> N
 def _dress(axis: "Axes", now: float, unit: str) -> None:
     axis.axvline(dates(now), color=RULE, linewidth=1)
     axis.set_ylabel(unit)
-    axis.set_ylim(0, axis.dataLim.ymax * 1.1 or 1)
+    top = axis.dataLim.ymax  # infinite while there is nothing
+    axis.set_ylim(0, top * 1.1 if 0 < top < np.inf else 1)
     axis.margins(x=0)
     axis.tick_params(length=2)
     axis.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=4, borderaxespad=0, handlelength=1.6)

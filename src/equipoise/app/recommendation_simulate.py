@@ -1,5 +1,7 @@
 """`equipoise recommendation simulate`: the past week again, under today's settings and the advised ones."""
 
+import sys
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +12,7 @@ from equipoise.app.output import Format, print_document
 from equipoise.model.errors import BadInput
 
 if TYPE_CHECKING:
-    from equipoise.app.recommendation_replay import Hpa
+    from equipoise.app.recommendation_replay import Hpa, Replayed
 
 TODAY = "by default today's replicas stay"
 File = Annotated[
@@ -56,13 +58,23 @@ def simulate(
     policy = _policy(setting or ())
     seen = _observe(file, pod_usage, workloads or [], _said(file, kind, request, replicas, available))
     decisions = decide(policy, seen, None if no_forecast else Algorithm(algorithm))
-    found = list(replayed(seen, decisions, today))
+    found = list(_told(replayed(seen, decisions, today), len(decisions)))
     if not found:
         warn(f"no workload was found; {file} has none")
     if output is Format.TABLE:
         print_table(found)
     else:
         print_document(document(found, seen.interval_seconds), output)
+
+
+def _told(found: "Iterator[Replayed]", count: int) -> "Iterable[Replayed]":
+    """Show on standard error how far it is, where somebody watches."""
+    from rich.console import Console
+    from rich.progress import track
+
+    is_watched = sys.stderr is not None and sys.stderr.isatty()
+    console = Console(stderr=True)
+    return track(found, "replaying", total=count, console=console, transient=True, disable=not is_watched)
 
 
 def _today(low: int | None, high: int | None, target: int | None) -> "Hpa | None":

@@ -78,14 +78,15 @@ def print_table(found: Sequence[Replayed]) -> None:
 def _said(found: Sequence[Replayed]) -> str:
     total = _total(found)
     before, after = total["current"], total["recommended"]
+    above = f"{before['minutes_above_request']:,} → {after['minutes_above_request']:,}"
     looked = f"{len(found)} replayed over {found[0].minutes / 60:.4g} hours, advice for {total['advised']}"
     if not total["advised"]:
         return f"{looked}. Nothing was changed."
     return (
         f"{looked}: {before['replica_hours']:,.0f} → {after['replica_hours']:,.0f} replica-hours "
         f"({_change(before['replica_hours'], after['replica_hours'])}), "
-        f"{before['minutes_above_request']:,} → {after['minutes_above_request']:,} minutes above the request, "
-        f"{before['scalings']:,} → {after['scalings']:,} scalings. Nothing was changed."
+        f"{above} minutes above the request, {before['scalings']:,} → {after['scalings']:,} scalings. "
+        "Nothing was changed."
     )
 
 
@@ -108,8 +109,8 @@ def _table(found: Sequence[Replayed], *, is_wide: bool) -> "Table":
     for name in others:
         table.add_column(name, justify="right", no_wrap=True)
     for each in found:
-        name = Text(each.decision.subject)
-        table.add_row(name, *_cells("now", each.current, [""] if is_wide else []), style="dim")
+        subject = Text(each.decision.subject)
+        table.add_row(subject, *_cells("now", each.current, [""] if is_wide else []), style="dim")
         if each.recommended is None:
             table.add_row("", Text(each.decision.reason.code.value, style="yellow"))
             continue

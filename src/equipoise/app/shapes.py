@@ -161,6 +161,7 @@ SHAPES: Mapping[str, Callable[[], Shape]] = {
     "proportional-plan": shapes_proportional.plan,
     "proportional-simulation": shapes_proportional.simulation,
     "recommendation-plan": shapes_recommendation.advice_plan,
+    "recommendation-simulation": shapes_recommendation.simulation,
     "rotation-plan-file": _plan_file,
     "validate": _validate,
 } | {kind.name.lower(): (lambda kind=kind: _manifest(kind)) for kind in KINDS}

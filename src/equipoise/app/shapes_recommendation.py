@@ -80,6 +80,43 @@ def advice_plan() -> Shape:
     return _record(plan)
 
 
+def simulation() -> Shape:
+    """Give the shape of a replayed week: every workload under today's settings and the advised ones."""
+    count = {"type": "integer", "minimum": 0}
+    costs = {
+        "replica_hours": {"type": "number", "minimum": 0},
+        "minutes_above_request": {"type": ["integer", "null"], "minimum": 0},
+        "scalings": count,
+    }
+    replicas = _record({"replicas": count})
+    hpa = _record({"minReplicas": COUNT, "maxReplicas": COUNT, "targetUtilization": COUNT})
+    run = _record({"settings": {"anyOf": [replicas, hpa]}, **costs, "replicas_highest": count})
+    workload = _record(
+        {
+            "subject": {"type": "string"},
+            "reason": {"enum": [code.value for code in CODES]},
+            "sentence": {"type": "string"},
+            "minutes_known": count,
+            "current": run,
+            "recommended": {"anyOf": [run, {"type": "null"}]},
+        }
+    )
+    total = {
+        "workloads": count,
+        "advised": count,
+        "current": _record(costs),
+        "recommended": _record(costs),
+    }
+    return _record(
+        {
+            "interval_seconds": {"type": "number", "exclusiveMinimum": 0},
+            "minutes": count,
+            "workloads": {"type": "array", "items": workload},
+            "total": _record(total),
+        }
+    )
+
+
 def forecast() -> Shape:
     """Give the shape of a forecast."""
     return _record(

@@ -90,7 +90,7 @@ def _told(decision: Decision, done: Sequence[MovePod], left: Sequence[Outcome]) 
     reason = decision.reason
     if done:
         pods = "1 pod was moved" if len(done) == 1 else f"{len(done)} pods were moved"
-        reason = Reason(Code.REBALANCE, f"{pods}. Planned last: {reason.sentence}", reason.numbers)
+        reason = Reason(Code.REBALANCE, f"{pods}. Before: {reason.sentence}", reason.numbers)
     elif held:
         reason = Reason(held[0].reason, f"{held[0].action.pod}: {held[0].sentence}", reason.numbers)
     return msgspec.structs.replace(decision, actions=tuple(done), held=held, reason=reason)

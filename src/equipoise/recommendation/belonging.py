@@ -29,7 +29,14 @@ class Belonging:
 
     def __init__(self, workloads: Iterable[Workload], pods: Iterable[Pod]) -> None:
         self._workloads = {workload.ref: workload for workload in workloads}
-        self._by_uid = {workload.uid: workload.ref for workload in self._workloads.values()}
+        self._by_uid: dict[str, WorkloadRef | None] = {
+            workload.uid: workload.ref for workload in self._workloads.values()
+        }
+        """Of ReplicaSets too, once a pod told of them."""
+        self._deployments: dict[str, list[Workload]] = defaultdict(list)
+        for workload in self._workloads.values():
+            if workload.ref.kind == "Deployment":
+                self._deployments[workload.ref.namespace].append(workload)
         self._living: dict[tuple[str, str], WorkloadRef | None] = {}
         self._stems: dict[tuple[str, str], WorkloadRef | None] = {}
         self.pods: dict[WorkloadRef, list[Pod]] = defaultdict(list)
@@ -40,21 +47,23 @@ class Belonging:
     def _add(self, pod: Pod) -> None:
         ref, owner = None, pod.owner
         if owner is not None:
+            if owner.kind == "ReplicaSet" and owner.uid not in self._by_uid:
+                self._by_uid[owner.uid] = self._selecting(pod, owner.name.rpartition("-")[0])
             ref = self._by_uid.get(owner.uid)
-            if ref is None and owner.kind == "ReplicaSet":
-                ref = self._deployment(pod.namespace, owner.name.rpartition("-")[0], pod)
             if owner.kind == "ReplicaSet":
                 self._stems[pod.namespace, _stem(owner.name)] = ref
         self._living[pod.namespace, pod.name] = ref
         if ref is not None:
             self.pods[ref].append(pod)
 
-    def _deployment(self, namespace: str, name: str, pod: Pod | None = None) -> WorkloadRef | None:
-        ref = _ref("Deployment", namespace, name)
-        workload = self._workloads.get(ref)
-        if workload is None or (pod is not None and not workload.selector.matches(dict(pod.labels))):
-            return None
-        return ref
+    def _selecting(self, pod: Pod, name: str) -> WorkloadRef | None:
+        """Give the Deployment that selects a pod: the one of this name, else the only one."""
+        labels = dict(pod.labels)
+        called = self._workloads.get(_ref("Deployment", pod.namespace, name))
+        if called is not None and called.selector.matches(labels):
+            return called.ref
+        others = [one.ref for one in self._deployments[pod.namespace] if one.selector.matches(labels)]
+        return others[0] if len(others) == 1 else None
 
     def of(self, namespace: str, pod: str) -> WorkloadRef | None:
         """Give the workload of a pod that lives or did."""
@@ -82,7 +91,8 @@ class Belonging:
     def learn(self, owners: Mapping[tuple[str, str], tuple[str, str]]) -> None:
         """Take in who owns ReplicaSets; one whose owner is not listed is nobody's, whatever its name."""
         for (namespace, replica_set), (kind, name) in owners.items():
-            ref = self._deployment(namespace, name) if kind == "Deployment" else None
+            known = kind == "Deployment" and _ref(kind, namespace, name) in self._workloads
+            ref = _ref(kind, namespace, name) if known else None
             if _ref("ReplicaSet", namespace, replica_set) not in self._workloads:
                 self._stems.setdefault((namespace, _stem(replica_set)), ref)
 

@@ -169,7 +169,7 @@ class _Looking:
         by_ref = {workload.ref: workload for workload in workloads}
         reader = LotReader(lot, self.belonging, list(by_ref))
         for batch in reader.batches():
-            used = reader.usage(batch)
+            used = reader.usage(batch, by_container=self.asked.about is AdviceType.RESOURCE)
             seen = self._observation([by_ref[ref] for ref in batch], used, peaks)
             found = decide(self.asked.policy, seen, self.asked.algorithm, self.asked.about)
             for decision, unknown in zip(found, used.pods_unknown.tolist(), strict=True):

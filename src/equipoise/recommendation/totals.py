@@ -1,22 +1,41 @@
-"""Rows of a table added up by group: containers to pods, pods to workloads."""
+"""Rows of a table added up by group: containers to pods, pods to workloads.
+
+The first rows of all groups are added at once, then the second ones, and so on: several times as quick as
+`reduceat`, which goes column by column.
+"""
+
+from collections.abc import Iterator
 
 import numpy as np
 
 from equipoise.stats.arrays import Claims, Floats, Whole
 
 
-def starts(counts: Whole) -> Whole:
-    """Give the first row of each group; a group has so many of the rows, in order."""
-    return np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.intp)
-
-
 def totals(table: Floats, is_alive: Claims, counts: Whole) -> Floats:
     """Add the rows of each group up; unknown where one that was there has no sample. No group is empty."""
-    if not len(counts):
-        return np.zeros((0, table.shape[1]))
-    first = starts(counts)
-    is_known = ~np.isnan(table)
-    added = np.add.reduceat(np.where(is_known, table, 0), first, axis=0)
-    has_any = np.logical_or.reduceat(is_known, first, axis=0)
-    has_hole = np.logical_or.reduceat(is_alive & ~is_known, first, axis=0)
-    return np.where(has_any & ~has_hole, added, np.nan)
+    shape = (len(counts), table.shape[1])
+    added, has_any, has_hole = np.zeros(shape), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
+    for groups, rows in _turns(counts):
+        values = table[rows]
+        is_known = ~np.isnan(values)
+        added[groups] += np.where(is_known, values, 0)
+        has_any[groups] |= is_known
+        has_hole[groups] |= is_alive[rows] & ~is_known
+    added[~has_any | has_hole] = np.nan
+    return added
+
+
+def any_alive(is_alive: Claims, counts: Whole) -> Claims:
+    """Tell when any row of each group was there."""
+    found = np.zeros((len(counts), is_alive.shape[1]), np.bool_)
+    for groups, rows in _turns(counts):
+        found[groups] |= is_alive[rows]
+    return found
+
+
+def _turns(counts: Whole) -> Iterator[tuple[Whole, Whole]]:
+    """Give the groups that have one more row, and that row; a group has so many of the rows, in order."""
+    first = np.cumsum(counts) - counts
+    for turn in range(int(counts.max(initial=0))):
+        groups = np.flatnonzero(counts > turn)
+        yield groups, first[groups] + turn

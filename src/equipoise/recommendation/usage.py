@@ -15,7 +15,7 @@ from equipoise.model.cluster import Pod
 from equipoise.model.history import UsageHistory
 from equipoise.model.references import WorkloadRef
 from equipoise.recommendation.belonging import Belonging
-from equipoise.recommendation.totals import starts, totals
+from equipoise.recommendation.totals import any_alive, totals
 from equipoise.stats.arrays import Claims, Floats, Whole
 from equipoise.stats.pooled import pooled_percentiles
 
@@ -80,8 +80,8 @@ class LotReader:
         if batch:
             yield batch
 
-    def usage(self, batch: Sequence[WorkloadRef]) -> Usage:
-        """Reduce the rows of a batch."""
+    def usage(self, batch: Sequence[WorkloadRef], *, by_container: bool = False) -> Usage:
+        """Reduce the rows of a batch; the containers' own percentiles only where somebody asks."""
         columns = len(self._lot.timestamps)
         cores, p99 = np.full((len(batch), columns), np.nan), np.full(len(batch), np.nan)
         running = [
@@ -97,12 +97,13 @@ class LotReader:
             table = self._table(parts)
             is_alive = self._lives(table, parts, running)
             sizes = _sizes([part[:2] for part in parts])
-            pods = totals(table, is_alive, sizes)
-            are_alive = np.logical_or.reduceat(is_alive, starts(sizes), axis=0)
+            pods, are_alive = table, is_alive
+            if len(sizes) < len(parts):  # else every pod has one container
+                pods, are_alive = totals(table, is_alive, sizes), any_alive(is_alive, sizes)
             counts = _sizes([place for (place, _), _ in groupby(part[:2] for part in parts)])
             cores[seen] = totals(pods, are_alive, counts)
             p99[seen] = pooled_percentiles(pods, counts, P99)
-            containers = _by_container(table, parts)
+            containers = _by_container(table, parts) if by_container else {}
         return Usage(cores, p99, containers, unknown)
 
     def _there(self, place: int, ref: WorkloadRef) -> list[_Part]:

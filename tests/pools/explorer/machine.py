@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 PREFIX = "voice"
+PICKS = 14
+"""Of two pods, one would be missed once in 8,192 times."""
 DEAD = ("dead",)
 Local = tuple[Any, ...]
 Database = dict[str, Any]
@@ -188,25 +190,32 @@ class Machine:
     def _steps_of(
         self, actor: Actor, number: int, local: Local, state: State, database: Database
     ) -> Iterator[tuple[str, State]]:
-        self.restore(database)
-        after = actor.step(local, self._client)
-        self.found.steps += 1
-        reached = _frozen(self.read())
         label = f"{actor.name}: {local[0]}"
-        yield label, state._replace(database=reached, locals=_with(state.locals, number, after))
-        if state.losses and actor.can_lose_answers and reached != state.database:
-            # The server has done it, and nobody heard: the same is asked for again.
-            yield (
-                f"{label} (answer lost)",
-                state._replace(
-                    database=reached,
-                    locals=_with(state.locals, number, actor.unheard(local)),
-                    losses=state.losses - 1,
-                ),
-            )
+        for after, reached in self._outcomes(actor, local, database):
+            yield label, state._replace(database=reached, locals=_with(state.locals, number, after))
+            if state.losses and actor.can_lose_answers and reached != state.database:
+                # The server has done it, and nobody heard: the same is asked for again.
+                unheard = _with(state.locals, number, actor.unheard(local))
+                lost = state._replace(database=reached, locals=unheard, losses=state.losses - 1)
+                yield f"{label} (answer lost)", lost
         if state.crashes:
             died = state._replace(locals=_with(state.locals, number, DEAD), crashes=state.crashes - 1)
             yield f"{actor.name} dies before {local[0]}", died
+
+    def _outcomes(
+        self, actor: Actor, local: Local, database: Database
+    ) -> Iterator[tuple[Local, tuple[tuple[str, Any], ...]]]:
+        """Send the command; where the server picks a pod by chance, so often that each is picked."""
+        free = [value for key, value in database.items() if key.endswith(":available")]
+        has_choice = any(isinstance(pods, frozenset) and len(pods) > 1 for pods in free)
+        seen = set()
+        for _ in range(PICKS if has_choice and local[0] in {"allocate", "SPOP"} else 1):
+            self.restore(database)
+            outcome = (actor.step(local, self._client), _frozen(self.read()))
+            self.found.steps += 1
+            if outcome not in seen:
+                seen.add(outcome)
+                yield outcome
 
     def _note(self, broken: Iterator[str]) -> None:
         for name in broken:

@@ -122,7 +122,7 @@ LARGE = (
         losses=0,
     ),
     World(
-        "register, unregister, replace",
+        "register, replace, drain",
         ONE_EXCLUSIVE,
         (
             Rebalancer("leader", "2"),

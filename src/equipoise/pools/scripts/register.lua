@@ -33,6 +33,7 @@ local metadata = metadata_with(pod, tier.name)
 local had_metadata = redis.call('HEXISTS', METADATA, pod) == 1
 redis.call('HEXISTS', SUSPECTS, pod)
 redis.call('HEXISTS', PENDING, pod)
+if is_dry then return {is_new and 'Replaced' or there[1] and 'Known' or 'Registered', tier.name} end
 
 raise_epoch(epoch)
 if uid ~= '' and known ~= uid then redis.call('HSET', pod_key(pod), 'uid', uid) end

@@ -16,6 +16,7 @@ local alive, dead = calls_of(pod)
 redis.call('HEXISTS', SUSPECTS, pod)
 redis.call('HEXISTS', PENDING, pod)
 if not is_known then return {'NotThere'} end
+if is_dry then return {'Unregistered'} end
 
 raise_epoch(epoch)
 for _, tier in ipairs(tiers) do
