@@ -250,7 +250,7 @@ def test_a_guest_whose_turn_ends_after_the_intent_does_nothing() -> None:
 
 
 def test_an_outcome_is_written_over_whoever_wrote_in_between() -> None:
-    """After the deed somebody else writes; the outcome is added to theirs, and nothing more is based on it."""
+    """After the deed somebody else writes; the outcome is added to theirs, and nothing else follows it."""
     memory, cluster = Memory(), Cluster()
 
     def interfere(step: str) -> None:
