@@ -38,6 +38,7 @@ e2e: setup ## build and start the real neighbours, and test against them
 soak: setup ## long runs against the real neighbours; figures into docs/soak.md
 	$(BIN)/python -m tests.testbed build
 	$(BIN)/python -m tests.soak.rest
+	$(BIN)/python -m tests.soak.pools
 	$(BIN)/python -m tests.soak
 
 $(BENCH_READY): $(READY) requirements/bench.txt

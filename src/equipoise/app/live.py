@@ -132,4 +132,3 @@ def _secret(path: str | None) -> str | None:
         return Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"--prometheus-password-file {path}: {error}") from error
-
