@@ -234,7 +234,9 @@ def test_a_command_that_runs_out_of_time_names_what_is_open() -> None:
     """What was done stays in the ledger, and whoever comes next ends it."""
     scene = six_pods(1)
     rotating, _ = _alone(scene)
-    with pytest.raises(WorldFailed, match=r"shop/web: not verified within 600 s; the ledger remembers"):
+    with pytest.raises(
+        WorldFailed, match=r"shop/web: not verified within 600 s \(HeldBy.+\); the ledger remembers"
+    ):
         rotating.run(600)
     run = run_in(scene, {"cooldown": "2h"})
     assert run.memory.course is not None
@@ -279,3 +281,19 @@ def test_a_command_that_slept_between_intent_and_deed_does_nothing() -> None:
     (done,) = rotating.run(3600)
     assert [outcome.result for outcome in done.outcomes] == ["Fenced"]
     assert run_in(scene).evictions == []
+
+
+@pytest.mark.parametrize(
+    ("result", "code"),
+    [(EvictionResult.FORBIDDEN, Code.OPTED_OUT), (EvictionResult.REFUSED, Code.PDB_BLOCKED)],
+)
+def test_a_command_that_was_refused_evicted_nothing_and_says_so(result: EvictionResult, code: Code) -> None:
+    """No action is listed as done, and the failure names the pod."""
+    scene = six_pods(1)
+    rotating, _ = _alone(scene)
+    rotating.loop.actuator = Refusing(scene.world, result)
+    (done,) = rotating.run(3600)
+    assert done.decision.actions == ()
+    assert len(done.decision.held) == 4
+    assert done.decision.reason.code is code
+    assert result.value in done.failure

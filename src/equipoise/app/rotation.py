@@ -7,7 +7,7 @@ import typer
 from equipoise.app import options
 from equipoise.app.output import Format, print_plan, warn
 from equipoise.app.rotation_simulate import simulate
-from equipoise.model.errors import BadInput
+from equipoise.model.errors import BadInput, WorldFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,6 +112,9 @@ def apply(
     request = _request(command)
     interval_seconds, timeout_seconds = _span("--interval", interval), _span("--timeout", timeout)
     if is_dry_run:
+        from equipoise.app.rotation_live import warn_without_ledger
+
+        warn_without_ledger(request)
         _plan_live(request, journal, output)
         return
     from equipoise.app.output import print_done
@@ -120,11 +123,13 @@ def apply(
     _write(journal, [])  # a journal that can't be written is said before anything is done
     diary = Diary()
     try:
-        done = apply_rotation(request, interval_seconds, timeout_seconds, diary)
+        done, failure = apply_rotation(request, interval_seconds, timeout_seconds, diary)
     finally:
         _write(journal, diary.records)
     _warn_if_nothing(done)
     print_done("rotation", [each.decision for each in done], [each.outcomes for each in done], output)
+    if failure:
+        raise WorldFailed(failure)
 
 
 app.command()(simulate)

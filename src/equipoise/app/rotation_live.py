@@ -23,7 +23,8 @@ from equipoise.model.errors import BadInput, WorldFailed
 from equipoise.model.reason import Code
 from equipoise.model.references import WorkloadRef
 from equipoise.model.validation import validated
-from equipoise.ports import Metrics, Pauses
+from equipoise.ports import Metrics, NotInstalled, Pauses
+from equipoise.rotation.deeds import MAYBE_GONE
 from equipoise.rotation.loop import Turned
 from equipoise.rotation.once import Done, Hands, Rotating, loop_by_hand, plan
 from equipoise.rotation.policy import RotationPolicy
@@ -121,10 +122,25 @@ def plan_rotation(request: Request) -> tuple[list[Decision], list[Record]]:
     return decisions, diary.records
 
 
+def warn_without_ledger(request: Request) -> None:
+    """Say that `apply` would hold everything, where nothing can be remembered."""
+    client = request.neighbours.client()
+    where = None if request.is_everywhere else request.namespace or client.namespace
+    try:
+        LedgerStore(client).read_all("ledger", where)
+    except NotInstalled as error:
+        warn(f"apply would hold everything: {error}")
+    except WorldFailed:
+        return  # the plan says so itself
+
+
 def apply_rotation(
     request: Request, interval_seconds: float, timeout_seconds: float, diary: Diary
-) -> Sequence[Done]:
-    """Rotate until all that was begun is verified, with a line on standard error for each wave."""
+) -> tuple[Sequence[Done], str]:
+    """Rotate until all that was begun is verified, with a line on standard error for each wave.
+
+    What failed meanwhile is given beside what was done, so that both can be told.
+    """
     site = _site(request, diary, is_lenient=False)
     guest = Guest(time.monotonic)
     told: set[str] = set()
@@ -145,7 +161,13 @@ def apply_rotation(
         tell=Progress(site.policy.metrics_window_seconds).tell,
         warn=warn_once,
     )
-    return rotating.run(timeout_seconds)
+    try:
+        done = rotating.run(timeout_seconds)
+    except WorldFailed as error:
+        if not rotating.done:
+            raise
+        return list(rotating.done.values()), str(error)
+    return done, "; ".join(each.failure for each in done if each.failure)
 
 
 def _waiting(seconds: float) -> Callable[[], object]:
@@ -175,11 +197,18 @@ class Progress:
 
     def _line(self, turn: Turned) -> str:
         decision = turn.decision
+        has_gone = any(outcome.result in MAYBE_GONE for outcome in turn.outcomes)
+        if turn.outcomes and not has_gone:
+            return f"nothing went: {', '.join(_told(outcome) for outcome in turn.outcomes)}"
         if turn.outcomes:
             wave = int(decision.reason.numbers.get("wave", 0)) + 1
             went = ", ".join(_told(outcome) for outcome in turn.outcomes)
             span = print_seconds(self.window_seconds)
             return f"wave {wave}: {went}; next when all are ready and {span} of usage is measured"
+        if "course" in decision.memory and decision.subject not in self._said:
+            numbers = decision.reason.numbers
+            gone = f"{numbers.get('evicted')} of {numbers.get('planned')} pods have gone"
+            return f"a rotation is under way already ({gone}); it is gone on with"
         if "course" in decision.memory and (not decision.held or decision.reason.code in _EXPECTED):
             return ""  # the wave's own line says what it waits for
         return f"{decision.reason.code.value}: {decision.reason.sentence}"

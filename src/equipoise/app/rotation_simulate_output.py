@@ -89,9 +89,10 @@ def print_tables(question: Question, found: Found) -> None:
     for name, meaning in LEGEND.items():
         console.print(f"{name:<12} {meaning}")
     console.print(
-        "\nMedians of seeded worlds with "
-        f"{question.pods} pods. REALISED is how far the hottest pod fell, PEAK the most that "
-        "one pod used meanwhile beside the hottest before, READY the fewest pods that were ready at any time."
+        f"\nWorlds with {question.pods} pods and a PodDisruptionBudget of one, whatever maxUnavailable "
+        "says. PREDICTED, REALISED (how far the hottest pod fell) and PEAK (the most that one pod used "
+        "meanwhile, compared with the hottest before) are medians; FIRED counts rotations, WORSE is the "
+        "share that left the hottest pod hotter, PODS all that were evicted, READY the fewest ready."
     )
 
 

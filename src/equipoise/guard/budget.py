@@ -30,5 +30,7 @@ def room_for_disruption(
         whose, now, most = ("the cluster", disturbed_in_cluster, disturbed_in_cluster_max)
     sentence = f"{now} of at most {most} pods of {whose} are disturbed now; the rest wait."
     if now == 0:
-        sentence = f"At most {most} pods of {whose} may be away at once; the rest wait for the next wave."
+        sentence = (
+            f"No more than {most} of {whose}'s pods may be away at once; the rest wait for the next wave."
+        )
     return min(here, everywhere), Reason(Code.HELD_BY_BUDGET, sentence, numbers)

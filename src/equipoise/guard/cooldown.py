@@ -10,6 +10,11 @@ def held_by_cooldown(ledger: Ledger, balancer: str, cooldown_seconds: float, at:
     if last is None or at - last >= cooldown_seconds:
         return None
     left = cooldown_seconds - (at - last)
+    if at < last:
+        sentence = (
+            f"The ledger has an action {last - at:.0f} s in the future: a clock is wrong, or the ledger."
+        )
+        return Reason(Code.HELD_BY_COOLDOWN, sentence, {"seconds_left": left})
     return Reason(
         Code.HELD_BY_COOLDOWN,
         f"The last action was {at - last:.0f} s ago, and the next waits {left:.0f} s more.",

@@ -37,6 +37,12 @@ from equipoise.rotation.loop import RotationLoop, Turned
 from equipoise.rotation.memory import Verdict
 from equipoise.rotation.policy import RotationPolicy
 
+IN_VAIN = {
+    "Forbidden": Code.OPTED_OUT,
+    "Refused": Code.PDB_BLOCKED,
+    "Fenced": Code.HELD_BY_BUDGET,
+}
+"""What came of an action that it is no use to wait for, and the reason that it leaves."""
 BY_HAND = ObjectRef("", "Command", "", "equipoise")
 
 
@@ -161,14 +167,43 @@ class Done:
     outcomes: list[Outcome] = field(default_factory=list)
     verdict: str = ""
     """What came of the rotation."""
+    trouble: str = ""
+    """Why nobody knows what was done before."""
 
     def take(self, turn: Turned) -> None:
         """Add a turn."""
         self.last = turn.decision
         self.outcomes += turn.outcomes
+        self.trouble = turn.trouble
         verdict = turn.decision.memory.get("last")
         if self.evicted and "course" not in turn.decision.memory and verdict is not None:
             self.verdict = told(msgspec.convert(verdict, Verdict))
+
+    @property
+    def failure(self) -> str:
+        """Why nothing could be done although something should have been, or nothing."""
+        if self.evicted:
+            return ""
+        if self.trouble:
+            unknown = f"what was done before is unknown: {self.trouble}"
+            return f"{self.last.subject}: nothing was done, since {unknown}"
+        refused = self._refused
+        if refused is None or refused.result not in IN_VAIN:
+            return ""
+        return (
+            f"{self.last.subject}: nothing was done: {refused.action.pod} {refused.result}, {refused.detail}"
+        )
+
+    @property
+    def _refused(self) -> Outcome | None:
+        return self.outcomes[-1] if self.outcomes else None
+
+    @staticmethod
+    def _held(last: Decision, refused: Outcome) -> Decision:
+        """Say that what was asked for did not go."""
+        detail = f" ({refused.detail})" if refused.detail else ""
+        sentence = f"{refused.action.pod} did not go: {refused.result}{detail}."
+        return last.hold(Reason(IN_VAIN.get(refused.result, Code.PDB_BLOCKED), sentence))
 
     @property
     def evicted(self) -> list[Action]:
@@ -180,7 +215,7 @@ class Done:
         """What was done, in the shape of a plan: the actions are those that were carried out."""
         last = self.last
         if not self.evicted:
-            return last
+            return last if self._refused is None else self._held(last, self._refused)
         reason = Reason(Code.ROTATE, self.verdict or last.reason.sentence, last.reason.numbers)
         return msgspec.structs.replace(last, reason=reason, actions=tuple(self.evicted), held=())
 
@@ -210,12 +245,17 @@ class Rotating:
             if open_refs is not None:
                 self.wait()
             if self.clock.now() - began > timeout_seconds:
-                names = ", ".join(sorted(str(ref) for ref in open_refs or ()))
-                raise WorldFailed(
-                    f"{names}: not verified within {timeout_seconds:g} s; the ledger remembers what was done"
-                )
+                raise WorldFailed(self._late(open_refs or (), timeout_seconds))
             open_refs = self._turn(open_refs)
         return list(self.done.values())
+
+    def _late(self, open_refs: Collection[WorkloadRef], timeout_seconds: float) -> str:
+        """Say what is open, and what was waited for last."""
+        parts = [
+            f"{ref}: not verified within {timeout_seconds:g} s ({_why(self.done.get(ref.subject))})"
+            for ref in sorted(open_refs)
+        ]
+        return f"{'; '.join(parts)}; the ledger remembers what was done, and another `apply` goes on with it"
 
     def _turn(self, open_refs: set[WorkloadRef] | None) -> set[WorkloadRef]:
         self.guest.look()
@@ -237,5 +277,18 @@ class Rotating:
         return {
             turn.item.workload.ref
             for turn in turned
-            if turn.is_under_way or (turn.trouble and turn.item.workload.ref in (open_refs or ()))
+            if (turn.is_under_way and not _is_in_vain(turn))
+            or (turn.trouble and turn.item.workload.ref in (open_refs or ()))
         }
+
+
+def _is_in_vain(turn: Turned) -> bool:
+    """Whether the next wave was refused for good: to look on would not help."""
+    return any(outcome.result in {"Forbidden", "Refused"} for outcome in turn.outcomes)
+
+
+def _why(done: Done | None) -> str:
+    if done is None:
+        return "nothing was seen of it"
+    reason = done.last.reason
+    return f"{reason.code.value}: {reason.sentence.rstrip('.')}"

@@ -36,7 +36,8 @@ def subject_of(record: Record) -> Subject:
 
 def gist(decision: Decision) -> bytes:
     """Give what makes two decisions alike: codes and actions. Not the numbers, nor sentences with numbers."""
-    held = [(part.action, part.reason) for part in decision.held]
+    # Equal pods change places from look to look; that is no news.
+    held = sorted((part.reason.value, msgspec.json.encode(part.action)) for part in decision.held)
     alike = (decision.reason.code, decision.actions, held)
     return hashlib.blake2b(msgspec.json.encode(alike), digest_size=8).digest()
 

@@ -100,7 +100,7 @@ def operator(
     prometheus_matcher: options.PrometheusMatcher = None,
     prometheus_timeout: PrometheusTimeout = None,
 ) -> None:
-    """Run the balancers' loops until SIGTERM. In this version every policy is a preview."""
+    """Run the balancers' loops until SIGTERM; acts only for policies whose mode is Enforce."""
     found = _effective(command.params)
     from equipoise.app.operator.run import run
 
