@@ -49,9 +49,9 @@ Secret, or a right to change rights; templates/*-rbac.yaml gives them out.
   resources: ["poddisruptionbudgets"]
   verbs: ["list", "watch"]
 {{- range .Values.scalableKinds }}
-# The replicas and the selector of a kind that is not Kubernetes' own.
+# The replicas and the selector of a kind that is not Kubernetes' own, and whether it asks to be left alone.
 - apiGroups: [{{ .apiGroup | quote }}]
-  resources: [{{ printf "%s/scale" .resource | quote }}]
+  resources: [{{ .resource | quote }}, {{ printf "%s/scale" .resource | quote }}]
   verbs: ["get"]
 {{- end }}
 {{- if eq (include "equipoise.usageReach" .) "namespaced" }}
