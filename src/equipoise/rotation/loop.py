@@ -211,7 +211,7 @@ class RotationLoop:
             usage[window] = fresh_usage(answer, at)
         away = {pod.uid for group in pods.values() for pod in group if is_away(pod)}
         hpas, pdbs = hpas_by_workload(self.cluster.hpas(namespace)), self.cluster.pdbs(namespace)
-        pauses, notes = self._autoscaler_pauses(namespace)
+        pauses, notes = self._autoscaler_pauses(namespace) if assigned else ({}, set())
         return Seen(
             *(at, pods, hpas, pdbs, usage, pauses, warnings, failures, away),
             namespaces_protected=self.namespaces_protected,
@@ -225,7 +225,7 @@ class RotationLoop:
         except WorldFailed as error:
             if self.is_acting:
                 raise
-            return {}, {f"whether KEDA has paused an autoscaler is unknown: {error}"}
+            return {}, {str(error)}
 
     def _count(
         self,
