@@ -12,6 +12,8 @@ from equipoise.app.kinds import KINDS
 from equipoise.model.crd.definition import definition, schema_of
 from equipoise.model.crd.kind import Kind
 from equipoise.proportional.kind import SCALING_POLICY
+from equipoise.qos.kind import AVOIDANCE_ACTION, NODE_QOS_ENSURANCE_POLICY, POD_QOS
+from equipoise.recommendation.analytics import ANALYTICS, RECOMMENDATION
 from equipoise.rotation.policy import ROTATION_POLICY
 
 ROOT = Path(__file__).parents[2]
@@ -20,6 +22,11 @@ COUNTLESS = 10**6
 """A bound from here on tells a reader nothing."""
 QUANTITY_BEGINS = ("^[+-]?(", "^[+]?(")
 REFERENCES = {
+    ROOT / "docs" / "reference" / "analytics.md": ANALYTICS,
+    ROOT / "docs" / "reference" / "avoidanceaction.md": AVOIDANCE_ACTION,
+    ROOT / "docs" / "reference" / "nodeqosensurancepolicy.md": NODE_QOS_ENSURANCE_POLICY,
+    ROOT / "docs" / "reference" / "podqos.md": POD_QOS,
+    ROOT / "docs" / "reference" / "recommendation.md": RECOMMENDATION,
     ROOT / "docs" / "reference" / "rotationpolicy.md": ROTATION_POLICY,
     ROOT / "docs" / "reference" / "scalingpolicy.md": SCALING_POLICY,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from equipoise.model.cluster import Hpa, HpaSpec, Node, Pdb, Pod, Workload
-    from equipoise.model.decision import Decision, MovePod, Outcome, Record
-    from equipoise.model.history import Measure, UsageHistory
+    from equipoise.model.decision import Attendance, Decision, MovePod, Outcome, Record
+    from equipoise.model.history import Grouping, Measure, UsageHistory
     from equipoise.model.pools import PoolAnswer, PoolsSeen
     from equipoise.model.references import ObjectRef, PodRef, StoreKey, WorkloadRef
 
@@ -82,6 +82,11 @@ class CpuUsage:
     window_seconds: float
     source: str
     warnings: tuple[str, ...] = ()
+    is_covered: NDArray[np.bool_] | None = None
+    """Whether the samples tell about the whole window; where they do not, `cores` is too low.
+
+    Nothing: the source has a window of its own, and always tells about the whole of it.
+    """
 
 
 class Metrics(Protocol):
@@ -109,11 +114,14 @@ class History(Protocol):
         step_seconds: float,
         *,
         namespaces: Sequence[str] | None = None,
+        grouping: Grouping | None = None,
         on_bytes: Callable[[int], None] | None = None,
     ) -> Iterator[UsageHistory]:
         """Give the histories lot by lot, whole namespaces in each, so that a lot can be reduced and dropped.
 
-        An error ends it; what came before is right. A container that is not in its lot is unknown.
+        A lot has the measures in the given order. A namespace too large for one lot is cut into whole groups of
+        pods, where somebody says which belong together. An error ends it; what came before is right. A container
+        that is not in its lot is unknown.
         """
         ...
 
@@ -168,6 +176,52 @@ class Actuator(Protocol):
 
     def record_event(self, about: ObjectRef, reason: str, sentence: str, *, is_warning: bool = False) -> None:
         """Attach one sentence to an object, where `kubectl describe` shows it."""
+        ...
+
+
+class ApplyResult(StrEnum):
+    """What became of an object that was to be as we want it."""
+
+    CREATED = "Created"
+    CHANGED = "Changed"
+    UNCHANGED = "Unchanged"
+    """It was so already."""
+    NOT_OURS = "NotOurs"
+    """It, or a field of it, or the workload's scaling, is somebody else's: nothing was changed."""
+    GONE = "Gone"
+    """What it is about is not there, or has been replaced since."""
+    REFUSED = "Refused"
+    """It will not be taken however often it is asked (bad request, an admission webhook)."""
+    FORBIDDEN = "Forbidden"
+    """We have no right to (403)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyAnswer:
+    """The answer to one apply. Silence is no answer: it raises, and the outcome is unknown."""
+
+    result: ApplyResult
+    detail: str = ""
+    """What was in the way, as a clause: `HorizontalPodAutoscaler shop/web belongs to Helm`."""
+    owner: str = ""
+    """Whose it is where it is not ours: an owner, a tool or a field manager."""
+
+
+class Applier(Protocol):
+    """Objects that we make and keep as advised, and never take from anybody."""
+
+    def apply_hpa(self, manifest: Mapping[str, Any], *, is_dry_run: bool = False) -> ApplyAnswer:
+        """Make this HPA, or bring the one that we made to it; one that somebody else made is left alone.
+
+        So is a workload that another HPA or a KEDA ScaledObject scales, and a field that another manager
+        has set since. `metadata.name`, `metadata.namespace` and `spec.scaleTargetRef` must be there.
+        """
+        ...
+
+    def annotate(
+        self, workload: WorkloadRef, annotations: Mapping[str, str], *, is_dry_run: bool = False
+    ) -> ApplyAnswer:
+        """Set these annotations of a workload, and touch nothing else of it, its pods' template included."""
         ...
 
 
@@ -235,6 +289,8 @@ class PolicyObject:
     version: str
     spec: Mapping[str, Any]
     status: Mapping[str, Any]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    created_at: float = 0.0
 
 
 class Policies(Protocol):
@@ -249,19 +305,26 @@ class Policies(Protocol):
         ...
 
 
+class NoHistory(WorldFailed):
+    """There is nothing that remembers weeks of usage: somebody has to say where it is, or install it."""
+
+
 class Unanswered(WorldFailed):
     """It was asked for, and nobody knows whether it happened: the third value beside yes and no."""
 
 
-class Pools(Protocol):
-    """Pods in tiers. Each writer is one step: all of it happens, or nothing.
+class PoolsUpkeep(Protocol):
+    """What keeping the tiers in order needs of them."""
 
-    Every one may be asked again: what has happened already is answered, not done twice. An epoch of None
-    is a caller without a leader. WorldFailed means that nothing was changed, Unanswered that nobody knows.
-    """
+    def snapshot(self, *, is_thorough: bool = False, also: Sequence[str] = ()) -> PoolsSeen:
+        """Read everything at one moment; thoroughly also looks for keys that no set leads to.
 
-    def snapshot(self, *, is_thorough: bool = False) -> PoolsSeen:
-        """Read everything at one moment; thoroughly also looks for keys that no set leads to."""
+        `also` are pods that are looked at too, whether a tier has them or not.
+        """
+        ...
+
+    def attend(self, actions: Sequence[Attendance], epoch: int | None) -> Sequence[PoolAnswer]:
+        """Register, unregister, suspend and resume pods, in this order; each answers for itself."""
         ...
 
     def move(
@@ -269,6 +332,18 @@ class Pools(Protocol):
     ) -> Sequence[PoolAnswer]:
         """Move idle pods, planned from this version of the config; busy ones can be marked instead."""
         ...
+
+    def recover(self, pods: Sequence[str], epoch: int | None) -> Sequence[PoolAnswer]:
+        """Put back pods that nobody holds, once two looks a lease apart saw them so."""
+        ...
+
+
+class Pools(PoolsUpkeep, Protocol):
+    """Pods in tiers. Each writer is one step: all of it happens, or nothing.
+
+    Every one may be asked again: what has happened already is answered, not done twice. An epoch of None
+    is a caller without a leader. WorldFailed means that nothing was changed, Unanswered that nobody knows.
+    """
 
     def register(self, pod: str, uid: str, epoch: int | None, metadata: str = "") -> PoolAnswer:
         """Take a pod into a tier."""
@@ -296,10 +371,6 @@ class Pools(Protocol):
 
     def undrain(self, pod: str, uid: str = "") -> PoolAnswer:
         """Give it calls again."""
-        ...
-
-    def recover(self, pods: Sequence[str], epoch: int | None) -> Sequence[PoolAnswer]:
-        """Put back pods that nobody holds, once two looks a lease apart saw them so."""
         ...
 
     def set_config(self, text: str, version: str, emptied: Sequence[str] = ()) -> PoolAnswer:
@@ -337,6 +408,9 @@ class CycleReport:
 
 __all__ = [
     "Actuator",
+    "Applier",
+    "ApplyAnswer",
+    "ApplyResult",
     "Autoscalers",
     "Clock",
     "Cluster",
@@ -348,12 +422,14 @@ __all__ = [
     "Journal",
     "Leadership",
     "Metrics",
+    "NoHistory",
     "NotInstalled",
     "Owners",
     "Pauses",
     "Policies",
     "PolicyObject",
     "Pools",
+    "PoolsUpkeep",
     "Store",
     "StoreConflict",
     "Stored",

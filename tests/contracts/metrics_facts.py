@@ -75,6 +75,21 @@ def columns_have_one_length_and_plain_numbers(world: MetricsWorld) -> None:
     assert all(math.isfinite(cores) and cores >= 0 for cores in answer.cores.tolist())
 
 
+@METRICS.fact
+def samples_of_the_whole_window_are_no_part_of_it(world: MetricsWorld) -> None:
+    """Who was measured all the time is known."""
+    answer = world.metrics.cpu_usage({world.namespace: list(world.loads)}, world.now(), world.window_seconds)
+    assert answer.is_covered is None or answer.is_covered.tolist() == [True] * len(world.loads)
+
+
+@QUERIES.fact
+def a_window_that_began_before_the_samples_is_not_covered(world: QueryWorld) -> None:
+    """A rate over it would be too low: the pods were not idle before they were measured."""
+    answer = world.metrics.cpu_usage({world.namespace: list(world.loads)}, world.now(), 4 * 3600.0)
+    assert answer.is_covered is not None
+    assert answer.is_covered.tolist() == [False] * len(world.loads)
+
+
 @QUERIES.fact
 def a_query_gives_its_one_number(world: QueryWorld) -> None:
     """As a float."""

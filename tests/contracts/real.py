@@ -8,13 +8,14 @@ from typing import Any, TypeVar
 
 from equipoise.adapters.kubernetes import Client, KubernetesCluster, connect
 from equipoise.adapters.kubernetes.actuator import KubernetesActuator
+from equipoise.adapters.kubernetes.apply import KubernetesApplier
 from equipoise.adapters.kubernetes.pauses import NamespacePauses, pause, resume
 from equipoise.adapters.kubernetes.policies import KubernetesPolicies
 from equipoise.app.kinds import KINDS
 from equipoise.model.cluster import Pod
 from equipoise.model.crd.definition import definition
 from equipoise.model.references import WorkloadRef
-from equipoise.ports import Actuator, Cluster, Pauses, Policies
+from equipoise.ports import Actuator, Applier, Cluster, Pauses, Policies
 from equipoise.rotation.policy import ROTATION_POLICY
 from tests.contracts.keda import install_scaled_objects, scaled_object
 from tests.testbed import ControlPlane, wait_until
@@ -103,6 +104,7 @@ class RealWorld:
         self.namespace = namespace
         self.cluster: Cluster = KubernetesCluster(client)
         self.actuator: Actuator = KubernetesActuator(client)
+        self.applier: Applier = KubernetesApplier(client)
 
     def add_workload(self, name: str, replicas: int) -> WorkloadRef:
         self._bed.apply(deployment(self.namespace, name, replicas=replicas, request="500m"))
@@ -128,6 +130,16 @@ class RealWorld:
         item = hpa(self.namespace, target.name, percent, 1, replicas_max)
         item["metadata"]["name"] = name
         self._bed.apply(item)
+
+    def edit_hpa(self, name: str, who: str, replicas_max: int) -> None:
+        path = f"/apis/autoscaling/v2/namespaces/{self.namespace}/horizontalpodautoscalers/{name}"
+        self._bed.api.request(
+            "PATCH",
+            path,
+            {"spec": {"maxReplicas": replicas_max}},
+            query={"fieldManager": who},
+            content_type="application/merge-patch+json",
+        )
 
     def pause_autoscaler(self, target: WorkloadRef, by: str) -> None:
         install_scaled_objects(self._bed)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from equipoise.model.cluster import Container, HpaMetric, Pod
 from equipoise.model.references import StoreKey, WorkloadRef
-from equipoise.ports import Actuator, Cluster, Leadership, Metrics, Pauses, Policies, Store, Stored
+from equipoise.ports import Actuator, Applier, Cluster, Leadership, Metrics, Pauses, Policies, Store, Stored
 from equipoise.sim import Template, World
 from equipoise.sim.election import SimCandidate, SimLease
 from equipoise.sim.load import Constant
@@ -55,6 +55,7 @@ class SimulatedWorld:
             self.sim.add_node(f"node-{number}")
         self.cluster: Cluster = self.sim.cluster
         self.actuator: Actuator = self.sim.actuator
+        self.applier: Applier = self.sim.applier
         self.store: Store = OneAtATime(self.sim.store)
 
     def add_workload(self, name: str, replicas: int) -> WorkloadRef:
@@ -79,6 +80,10 @@ class SimulatedWorld:
             metrics=(metric,),
             name=name,
         )
+
+    def edit_hpa(self, name: str, who: str, replicas_max: int) -> None:
+        (found,) = (hpa for hpa in self.sim.state.hpas if hpa.name == name)
+        self.sim.edit_hpa(found, who, replicas_max=replicas_max)
 
     def pause_autoscaler(self, target: WorkloadRef, by: str) -> None:
         self.sim.pause_autoscaler(self.sim.state.workloads[target], f"ScaledObject is paused by {by}")

@@ -3,16 +3,20 @@
 from typing import Any
 
 from tests.contracts.actuator_facts import ACTUATOR
+from tests.contracts.applier_facts import APPLIER
 from tests.contracts.cluster_facts import CLUSTER
 from tests.contracts.contract import Contract
 from tests.contracts.leadership_facts import LEADERSHIP
 from tests.contracts.metrics_facts import METRICS, QUERIES
 from tests.contracts.operator_facts import PAUSES, POLICIES
+from tests.contracts.sizes_facts import SIZES
 from tests.contracts.store_facts import STORE
 
 WORLDS: dict[str, tuple[str, ...]] = {
     CLUSTER.port: ("the simulator", "the API server"),
     ACTUATOR.port: ("the simulator", "the API server"),
+    APPLIER.port: ("the simulator", "the API server"),
+    SIZES.port: ("the simulator", "the API server"),
     STORE.port: ("the simulator", "a small API", "the API server"),
     LEADERSHIP.port: ("the simulator", "a small API", "the API server"),
     POLICIES.port: ("the simulator", "the API server"),
@@ -24,6 +28,8 @@ WORLDS: dict[str, tuple[str, ...]] = {
 CONTRACTS: tuple[Contract[Any], ...] = (
     CLUSTER,
     ACTUATOR,
+    APPLIER,
+    SIZES,
     STORE,
     LEADERSHIP,
     POLICIES,

@@ -10,6 +10,7 @@ from equipoise.adapters.kubernetes import Client
 from equipoise.adapters.kubernetes.lease import LeaseElection
 from equipoise.adapters.kubernetes.store import LedgerStore
 from tests.contracts.actuator_facts import ACTUATOR
+from tests.contracts.applier_facts import APPLIER
 from tests.contracts.cluster_facts import CLUSTER
 from tests.contracts.contract import Fact, name_of
 from tests.contracts.elections import SteppedElections
@@ -22,10 +23,13 @@ from tests.contracts.simulated import (
     SimulatedOperator,
     SimulatedWorld,
 )
+from tests.contracts.sized import SimulatedSizes
+from tests.contracts.sizes_facts import SIZES, SizesWorld
 from tests.contracts.small_api import SmallApi
 from tests.contracts.store_facts import STORE
 from tests.contracts.suites import CONTRACTS, summary
 from tests.contracts.worlds import (
+    ApplierWorld,
     ClusterWorld,
     ElectionWorld,
     MetricsWorld,
@@ -73,6 +77,18 @@ def test_the_simulators_cluster_keeps_the_contract(fact: Fact[ClusterWorld]) -> 
 def test_the_simulators_actuator_keeps_the_contract(fact: Fact[ClusterWorld]) -> None:
     """What they do there has the same effect and the same answer."""
     fact(SimulatedWorld())
+
+
+@pytest.mark.parametrize("fact", APPLIER.facts, ids=name_of)
+def test_the_simulators_applier_keeps_the_contract(fact: Fact[ApplierWorld]) -> None:
+    """What is ours is made and kept there as it would be."""
+    fact(SimulatedWorld())
+
+
+@pytest.mark.parametrize("fact", SIZES.facts, ids=name_of)
+def test_the_simulators_sizes_keep_the_contract(fact: Fact[SizesWorld]) -> None:
+    """Requests and limits change there as they would on a server."""
+    fact(SimulatedSizes())
 
 
 @pytest.mark.parametrize("fact", STORE.facts, ids=name_of)

@@ -12,10 +12,8 @@ from equipoise.model.ledger import BYTES_MAX
 from equipoise.model.references import ObjectRef, PodRef, StoreKey, WorkloadRef
 from equipoise.ports import (
     Actuator,
-    CpuUsage,
     EvictionAnswer,
     EvictionResult,
-    Metrics,
     PolicyObject,
     Store,
     Stored,
@@ -30,11 +28,10 @@ from tests.contracts import (
     actuator_facts,
     cluster_facts,
     leadership_facts,
-    metrics_facts,
     operator_facts,
     store_facts,
 )
-from tests.contracts.simulated import SimulatedElections, SimulatedMetrics, SimulatedOperator, SimulatedWorld
+from tests.contracts.simulated import SimulatedElections, SimulatedOperator, SimulatedWorld
 from tests.contracts.test_in_simulator import elections
 
 
@@ -303,51 +300,6 @@ class TakesOverAtOnce(LeaseElection):
 def test_a_wrong_election_is_found_out(wrong: type[LeaseElection], fact: Callable[[Any], None]) -> None:
     """An epoch that does not grow fences nobody off."""
     with elections(wrong) as world, pytest.raises(AssertionError):
-        fact(world)
-
-
-class MissingIsZero:
-    """Invents a row for whoever has none."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._right = metrics
-
-    def cpu_usage(self, pods_by_namespace: Mapping[str, Any], at: float, window_seconds: float) -> CpuUsage:
-        import numpy as np
-
-        answer = self._right.cpu_usage(pods_by_namespace, at, window_seconds)
-        missing = [
-            (ns, pod) for ns, pods in pods_by_namespace.items() for pod in pods if pod not in answer.pods
-        ]
-        zeros = np.zeros(len(missing))
-        return CpuUsage(
-            [*answer.namespaces, *(ns for ns, _ in missing)],
-            [*answer.pods, *(pod for _, pod in missing)],
-            [*answer.containers, *("app" for _ in missing)],
-            np.concatenate([answer.cores, zeros]),
-            np.concatenate([answer.sampled_at, zeros + at]),
-            answer.window_seconds,
-            answer.source,
-        )
-
-    def scalar(self, query: str, at: float) -> float | None:
-        return self._right.scalar(query, at) or 0.0
-
-
-@pytest.mark.parametrize(
-    "fact",
-    [
-        metrics_facts.an_unknown_pod_has_no_row,
-        metrics_facts.a_pod_of_another_namespace_is_another_pod,
-        metrics_facts.a_query_without_an_answer_gives_none,
-    ],
-    ids=lambda part: part.__name__,
-)
-def test_metrics_that_invent_zeros_are_found_out(fact: Callable[[SimulatedMetrics], None]) -> None:
-    """Missing is never zero."""
-    world = SimulatedMetrics()
-    world.metrics = MissingIsZero(world.metrics)
-    with pytest.raises(AssertionError):
         fact(world)
 
 

@@ -5,7 +5,7 @@ from typing import Any, Protocol, TypeVar
 
 from equipoise.model.cluster import Pod
 from equipoise.model.references import PodRef, StoreKey, WorkloadRef
-from equipoise.ports import Actuator, Cluster, Leadership, Metrics, Pauses, Policies, Store
+from equipoise.ports import Actuator, Applier, Cluster, Leadership, Metrics, Pauses, Policies, Store
 
 T = TypeVar("T")
 
@@ -70,6 +70,17 @@ class ClusterWorld(Protocol):
 
     def sentences_about(self, workload: WorkloadRef) -> Sequence[tuple[str, str]]:
         """Give the reason and the sentence of every event about a workload."""
+        ...
+
+
+class ApplierWorld(ClusterWorld, Protocol):
+    """A cluster in which HPAs are made, by us and by others."""
+
+    @property
+    def applier(self) -> Applier: ...
+
+    def edit_hpa(self, name: str, who: str, replicas_max: int) -> None:
+        """Change a field of an HPA by hand, under this field manager's name."""
         ...
 
 

@@ -155,6 +155,8 @@ class Model:
 
     series: Sequence[tuple[Mapping[str, str], float]]
     sampled_at: float = 995.0
+    reach: tuple[int, int] = (285, 20)
+    """Seconds from the first to the last sample in the window, and how many they are."""
     value: Callable[[Mapping[str, str], float, float], float | None] = lambda _labels, value, _at: value
     series_max: int | None = None
     points_max: int = 11_000
@@ -190,6 +192,11 @@ class Model:
         result = [{"metric": dict(labels), "values": values} for labels, values in found.items()]
         return self._limited(len(result)) or ok({"resultType": "matrix", "result": result})
 
+    def _shown(self, query: str, labels: Mapping[str, str], value: float, at: float) -> float | None:
+        if "count_over_time(" in query:
+            return self.reach[0] * 1000 + self.reach[1] / 2**20
+        return self.sampled_at if "timestamp(" in query else self.value(labels, value, at)
+
     def _rows(self, query: str, at: float) -> Rows:
         selector = _SELECTOR.search(query)
         assert selector, query
@@ -202,7 +209,7 @@ class Model:
             ):
                 names = [n.strip() for n in by[1].split(",")] if by else list(labels)
                 key = tuple((name, labels[name]) for name in names if name in labels)
-                shown = self.sampled_at if "timestamp(" in query else self.value(labels, value, at)
+                shown = self._shown(query, labels, value, at)
                 if shown is None:
                     continue
                 if query.startswith("count by"):

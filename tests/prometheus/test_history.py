@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
 
+import cramjam
 import numpy as np
 import pytest
 
@@ -126,7 +127,7 @@ def test_promql_is_the_third_way_and_what_is_offered_is_asked_once() -> None:
     assert paths.count("/api/v1/read") == 1
     fixed = '{container!="",container!="POD"}'
     assert queries[0] == f"rate({CPU.metric}{fixed}[2m30s])"
-    assert queries[-1] == f"max_over_time({MEMORY.metric}{fixed}[1h30s])"
+    assert queries[-1] == f"max_over_time({MEMORY.metric}{fixed}[20m])"
     assert "remote read" in str(history.offered())
 
 
@@ -219,6 +220,96 @@ def test_a_lot_that_proves_too_large_is_cut_in_two_and_one_namespace_is_not() ->
             _read(small, namespaces=names)
 
 
+BIG = [("big", f"{name}-{i}") for name in ("api", "db", "job", "web") for i in range(3)]
+
+
+def _grouped(namespace: str, pods: Sequence[str]) -> list[str | None]:
+    """Give the workload of each pod; nobody needs the job's."""
+    assert namespace == "big"
+    return [None if pod.startswith("job") else pod.rpartition("-")[0] for pod in pods]
+
+
+def _big(pods: Sequence[tuple[str, str]] = BIG, *, lists: bool = True) -> Answer:
+    """Serve a namespace; which pods there were is told by a list of series."""
+    model = Model([(_labels(*pod), 0.25) for pod in pods])
+
+    def answer(request: Request) -> Response:
+        if request.path == "/api/v1/series":
+            assert request.fields["match[]"].startswith(CPU.metric)
+            assert float(request.fields["start"]) == START - 150
+            listed = [_labels(*pod) for pod in pods]
+            return ok(listed) if lists else REFUSED
+        return model(request)
+
+    def read(request: Request) -> Response:
+        asked = bytes(cramjam.snappy.decompress_raw(request.body))
+        wanted = [pod for pod in pods if pod[1].encode() in asked or b"pod" not in asked]
+        return Response(200, _frames(wanted), STREAMED)
+
+    return _server(read, answer)
+
+
+@pytest.mark.parametrize("source", [Source.REMOTE_READ, Source.PROMQL])
+@pytest.mark.parametrize("rows", [3, 5, 6, 8])
+def test_a_namespace_that_is_too_large_is_cut_between_groups_of_pods(source: Source, rows: int) -> None:
+    """Groups stay whole, also one that is larger than a lot; what nobody needs is not asked for."""
+    with serving(_big()) as server:
+        history = _history(server, source, lots_max_bytes=2 * rows * 21 * 8)
+        found = _read(history, CPU, grouping=_grouped)
+    assert {one.scope for one in found} == {("big",)}
+    groups = [one.groups or frozenset() for one in found]
+    assert [sorted(map(str, some)) for some in groups] == (
+        [["api", "db"], ["web"]] if rows >= 6 else [["api"], ["db"], ["web"]]
+    )
+    for one, some in zip(found, groups, strict=True):
+        assert sorted(one.pods) == sorted(pod for _, pod in BIG if pod.rpartition("-")[0] in some)
+        np.testing.assert_allclose(one.values, 0.25)
+        assert one.warnings == ()
+
+
+def test_a_group_that_is_larger_than_a_lot_is_read_whole() -> None:
+    """Advice on it needs all of its pods."""
+    with serving(_big()) as server:
+        found = _read(_history(server, lots_max_bytes=2 * 2 * 21 * 8), CPU, grouping=_grouped)
+    assert [len(one.pods) for one in found] == [3, 3, 3]
+
+
+def test_a_week_of_pods_that_are_gone_is_cut_when_it_proves_too_large() -> None:
+    """Two live, which would fit."""
+    answer = _big()
+
+    def few(request: Request) -> Response:
+        if request.fields.get("query", "").startswith("count by"):
+            return vector([({"namespace": "big"}, 2.0)])
+        return answer(request)
+
+    with serving(few) as server:
+        found = _read(_history(server, lots_max_bytes=2 * 6 * 21 * 8), CPU, MEMORY, grouping=_grouped)
+        names = [request.fields["query"] for request in server.requests if "range" in request.path]
+    assert [(one.measure, len(one.pods)) for one in found] == [("cpu", 6), ("cpu", 3), ("memory", 12)]
+    assert names == [f'max_over_time({MEMORY.metric}{{container!="",container!="POD"}}[20m])']
+
+
+def test_a_large_namespace_whose_pods_nobody_tells_is_an_error_that_says_what_to_do() -> None:
+    """Never a part of it."""
+    small = 2 * 5 * 21 * 8
+    with serving(_big(lists=False)) as server, pytest.raises(TooManySeries, match="narrow the namespaces"):
+        _read(_history(server, lots_max_bytes=small), CPU, grouping=_grouped)
+    with serving(_big()) as server, pytest.raises(TooManySeries, match="narrow the namespaces"):
+        _read(_history(server, lots_max_bytes=small), CPU)
+
+
+def test_bytes_are_told_by_promql_too() -> None:
+    """Answer by answer, so that a bar moves."""
+    came: list[int] = []
+    with serving(_server(lambda _: REFUSED)) as server:
+        history = _history(server)
+        _read(history, on_bytes=came.append)
+        assert len(came) == len([request for request in server.requests if "range" in request.path]) == 1
+        body = MODEL(server.requests[-1]).body
+    assert came == [len(body)]
+
+
 def test_the_window_follows_the_scrape_interval() -> None:
     """Twelve samples in an hour: two of them lie within twelve and a half minutes."""
 
@@ -233,16 +324,27 @@ def test_the_window_follows_the_scrape_interval() -> None:
     assert "no container has container_cpu_usage_seconds_total here" in found.warnings[0]
 
 
-def test_memory_is_the_highest_of_each_hour_up_to_the_end() -> None:
-    """The last hour has only begun; its peak counts."""
+def test_memory_is_one_number_and_the_server_finds_it_unless_another_way_was_picked() -> None:
+    """The highest from start to end; the query that fails is made good by remote read."""
     stream = frame(series_message(_labels(*PODS[0]), [chunk_of(_samples(1.0))]))
-    with serving(_server(_probed(Response(200, stream, STREAMED)))) as server:
+    failing = [Response(422, b'{"status":"error","errorType":"execution","error":"no"}')]
+
+    def model(request: Request) -> Response:
+        is_peak = "max_over_time" in request.fields.get("query", "")
+        return failing[0] if failing and is_peak else MODEL(request)
+
+    within = [bits for at, bits in _samples(1.0) if 1000 * START < at <= 1000 * END]
+    with serving(_server(_probed(Response(200, stream, STREAMED)), model)) as server:
+        for source in (Source.AUTO, Source.REMOTE_READ):
+            (found,) = _read(_history(server, source), MEMORY)
+            assert found.source == f"remote read (chunks) of {server.url}"
+            assert found.timestamps.tolist() == [END]
+            assert found.values.tolist() == [[value_of(max(within))]]
+            assert found.window_seconds == END - START
+        failing.clear()
         (found,) = _read(_history(server), MEMORY)
-    hour = END // 3600 * 3600
-    assert found.timestamps.tolist() == [hour + 3600]
-    within = [bits for at, bits in _samples(1.0) if at <= 1000 * (hour + 3600)]
-    assert found.values.tolist() == [[value_of(max(within))]]
-    assert found.window_seconds == 3630
+    assert found.source == f"PromQL of {server.url}"
+    assert found.values.tolist() == [[0.25]] * len(PODS)
 
 
 def test_matchers_and_measures_of_ones_own_are_asked_for() -> None:

@@ -62,6 +62,12 @@ def test_the_cpu_query_counts_each_container_once() -> None:
     assert queries.sampled_at(matchers) == (
         f"max by (namespace, pod, container) (timestamp(container_cpu_usage_seconds_total{{{inside}}}))"
     )
+    select = f"container_cpu_usage_seconds_total{{{inside}}}"
+    first = f"min_over_time((timestamp({select}) >= 700.000)[2m30s:12s500ms] offset 2m30s)"
+    assert queries.coverage(matchers, 1000.0, 300) == (
+        "max by (namespace, pod, container) "
+        f"(round((timestamp({select}) - {first}) * 1000) + count_over_time({select}[5m]) / 1048576)"
+    )
     assert 'cluster="eu-\\"1\\""' in queries.series_by_namespace()
 
 

@@ -150,12 +150,12 @@ def test_the_clusters_budget_counts_workloads_that_are_not_due() -> None:
     _three(world, "a", "b")
     world.advance(1200)
     slow = {"targetRef": {"kind": "Deployment", "name": "a"}, "mode": "Preview", "syncPeriod": "10m"}
-    quick = {"targetRef": {"kind": "Deployment", "name": "b"}, "mode": "Enforce"}
-    loop = loop_in(world, Policies(slow, quick | {"mode": "Preview"}), disturbed_in_cluster_max=1)
+    quick = {"targetRef": {"kind": "Deployment", "name": "b"}, "mode": "Preview", "syncPeriod": "30s"}
+    loop = loop_in(world, Policies(slow, quick), disturbed_in_cluster_max=1)
     loop.cycle(world.now)
     victim = next(pod for pod in world.cluster.pods("shop") if pod.name.startswith("a-"))
     world.kubelet.crash(world.state.pods["shop", victim.name])
-    report = loop.cycle(world.now + 60)
+    report = loop.cycle(world.now + 10)
     assert [decision.subject for decision in report.carried] == ["shop/a"]
     assert report.decisions[0].reason.code is Code.HELD_BY_BUDGET
 

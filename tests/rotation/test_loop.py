@@ -83,6 +83,8 @@ class World:
         self.all_pods, self.all_hpas, self.all_workloads = pods, hpas, workloads
         self.scaled: dict[WorkloadRef, Workload] = {}
         self.samples: dict[tuple[str, str], tuple[float, float]] = {}
+        self.partial: set[str] = set()
+        """Pods whose samples are of a part of the window only."""
         self.lag: float | WorldFailed | None = None
         self.queries = 0
 
@@ -131,6 +133,7 @@ class World:
             np.array([row[3] for row in rows], dtype=np.float64),
             window_seconds,
             "test",
+            is_covered=np.array([row[0] not in self.partial for row in rows], dtype=np.bool_),
         )
 
     def scalar(self, query: str, at: float) -> float | None:
@@ -176,6 +179,32 @@ def test_an_old_sample_is_no_sample() -> None:
     (decision,) = _plan(world)
     assert decision.reason.code is Code.METRICS_INCOMPLETE
     assert decision.reason.numbers["pods_unknown"] == 1
+
+
+@pytest.mark.parametrize("name", list(SEED))
+def test_a_pod_that_was_measured_for_a_part_of_the_window_is_unknown(name: str) -> None:
+    """Its rate is too low: hot or cold, nobody is judged by it, and the decision says how many there are."""
+    world = _seed_world()
+    world.partial = {name}
+    (decision,) = _plan(world)
+    assert (decision.reason.code, decision.actions) == (Code.METRICS_INCOMPLETE, ())
+    assert decision.reason.numbers["pods_unknown"] == 1
+    assert decision.reason.sentence == (
+        "5 of 6 ready pods have fresh CPU samples over the whole window (83 %), and at least 90 % are needed."
+    )
+
+
+@pytest.mark.parametrize(
+    ("age", "code"),
+    [(299.0, Code.NO_HOT_PODS), (300.0, Code.METRICS_INCOMPLETE)],
+    ids=["young", "old enough"],
+)
+def test_a_pod_that_is_younger_than_the_window_can_have_no_more_samples(age: float, code: Code) -> None:
+    """It is known, and no candidate yet; from the window's age on it is expected to cover it."""
+    world = _seed_world(created_at=NOW - age)
+    world.partial = set(SEED)
+    (decision,) = _plan(world)
+    assert (decision.reason.code, decision.actions) == (code, ())
 
 
 @pytest.mark.parametrize(

@@ -296,4 +296,6 @@ def test_a_command_that_was_refused_evicted_nothing_and_says_so(result: Eviction
     assert done.decision.actions == ()
     assert len(done.decision.held) == 4
     assert done.decision.reason.code is code
+    is_forbidden = result is EvictionResult.FORBIDDEN
+    assert ("the right to evict it is missing" in done.decision.reason.sentence) == is_forbidden
     assert result.value in done.failure

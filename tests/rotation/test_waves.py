@@ -189,6 +189,27 @@ def test_a_look_without_a_hot_pod_begins_the_count_anew() -> None:
     assert codes == [Code.HELD_BY_THRESHOLD, Code.HELD_BY_THRESHOLD, Code.ROTATE]
 
 
+@pytest.mark.parametrize("lost_seconds", [150.0, 3600.0], ids=["an outage", "an empty store"])
+def test_a_gap_in_the_metrics_delays_the_verdict_and_does_not_change_it(lost_seconds: float) -> None:
+    """Lost from before the end of the last wave's window, or everything: unknown, until a window is whole."""
+    plain = run_in(six_pods(1), {"cooldown": "2h"})
+    plain.run(80)
+    run = run_in(six_pods(1), {"cooldown": "2h"})
+    run.until_gone(4)
+    lost_until = run.world.now + 200
+    run.world.faults.add(
+        FaultKind.METRICS_GAP, seconds=lost_seconds, starts_at=lost_until - lost_seconds, target="shop/web"
+    )
+    decisions = run.run(60)
+    assert Code.METRICS_INCOMPLETE in {decision.reason.code for decision in decisions}
+    (verdict,), (expected,) = run.verdicts, plain.verdicts
+    assert verdict["ending"] == expected["ending"] == "UsedUp"
+    assert verdict["realisedPercent"] == pytest.approx(expected["realisedPercent"], abs=2)
+    assert verdict["endedAt"] >= expected["endedAt"]
+    if lost_seconds > 300:
+        assert verdict["endedAt"] >= lost_until + 0.7 * 300
+
+
 @pytest.mark.parametrize("is_same_process", [True, False])
 def test_whoever_begins_to_lead_begins_to_count(is_same_process: bool) -> None:
     """A new process, or one that did not lead for a cycle."""

@@ -128,6 +128,19 @@ def test_a_gap_makes_samples_old_and_then_unknown() -> None:
     assert app_cores(world, workload) == {}
 
 
+def test_an_empty_store_covers_the_window_only_after_a_while() -> None:
+    """Whatever was scraped before is lost; the rate is marked until the samples reach back far enough."""
+    world, workload = steady()
+    world.faults.add(FaultKind.METRICS_GAP, seconds=10_000, starts_at=world.now - 10_000)
+    covered = []
+    for _ in range(10):
+        world.advance(30)
+        usage = world.metrics.cpu_usage(asked(workload), world.now, 300)
+        assert usage.is_covered is not None
+        covered.append(usage.is_covered.all() and len(usage.pods) == 4)
+    assert covered == [False] * 9 + [True]
+
+
 def test_a_node_that_was_away_left_a_gap() -> None:
     """Nothing is known of its pods for that time, also when it is back."""
     world, workload = steady()

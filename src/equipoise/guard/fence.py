@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from equipoise.model.decision import EvictPod, Outcome
+from equipoise.model.decision import Action, EvictPod, Outcome
 from equipoise.model.errors import WorldFailed
 from equipoise.model.ledger import Entry, EntryState, Fenced, Ledger
 from equipoise.model.references import PodRef, StoreKey
@@ -30,6 +30,14 @@ def _nothing(step: str) -> None:
     del step
 
 
+class Deed(NamedTuple):
+    """What the world said to an action, and what that means for its intent."""
+
+    result: str
+    detail: str
+    state: EntryState
+
+
 class Passed(NamedTuple):
     """What came of an action, and the ledger after it; None where that is not known."""
 
@@ -44,7 +52,7 @@ class Fence:
     store: Store
     leadership: Leadership
     actuator: Actuator
-    recheck: Callable[[EvictPod], str | None]
+    recheck: Callable[[Action], str | None]
     """Looks at the world once more, right before the deed, and says why it is not to be done, or None."""
     passed: Callable[[str], object] = _nothing
     """Told after each step; tests stop the process there."""
@@ -62,6 +70,23 @@ class Fence:
         `based_on` is the ledger that the guards have seen: when it has changed since, they would have to be
         asked again, so nothing is done. `memory` is what our balancer remembers from the intent on.
         """
+
+        def deed() -> Deed:
+            answer = self.actuator.evict(PodRef(action.namespace, action.pod, action.uid))
+            return Deed(answer.result.value, answer.detail, _STATES[answer.result])
+
+        return self.through(action, deed, key, entry, based_on, memory)
+
+    def through(
+        self,
+        action: Action,
+        deed: Callable[[], Deed],
+        key: StoreKey,
+        entry: Entry,
+        based_on: Stored,
+        memory: Mapping[str, Any] | None = None,
+    ) -> Passed:
+        """Do anything else the same way: intent, last look, deed, outcome."""
         try:
             ledger = Ledger.from_data(based_on.data).with_intent(entry, memory)
             stored = self.store.write(key, ledger.to_data(), based_on.version)
@@ -69,17 +94,20 @@ class Fence:
             # Without a written intent nothing is sent, so this is certain: it did not happen.
             return Passed(Outcome(action, "Fenced", str(error)))
         self.passed("intent")
+        over = Passed(Outcome(action, "Fenced", "our turn was over after the intent"))
+        if self.leadership.epoch() != entry.epoch:  # whoever leads now settles it, and asks for what it needs
+            return over
         outdated = self.recheck(action)
         if outdated is not None:
             settled = self._settle(key, entry.id, EntryState.FAILED, stored)
             return Passed(Outcome(action, "Outdated", outdated), settled)
-        if self.leadership.epoch() != entry.epoch:
-            return Passed(Outcome(action, "Fenced", "our turn was over after the intent"))
-        answer = self.actuator.evict(PodRef(action.namespace, action.pod, action.uid))
+        if self.leadership.epoch() != entry.epoch:  # the look took time
+            return over
+        done = deed()
         self.passed("deed")
-        settled = self._settle(key, entry.id, _STATES[answer.result], stored)
+        settled = self._settle(key, entry.id, done.state, stored)
         self.passed("outcome")
-        return Passed(Outcome(action, answer.result.value, answer.detail), settled)
+        return Passed(Outcome(action, done.result, done.detail), settled)
 
     def _settle(self, key: StoreKey, entry_id: str, state: EntryState, stored: Stored) -> Stored | None:
         """Write the outcome down, and give the ledger on which the next action may be based.

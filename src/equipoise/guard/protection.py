@@ -10,10 +10,12 @@ CRITICAL_PRIORITY_MIN = 2_000_000_000
 """Kubernetes keeps priorities from here on for its own critical classes."""
 CRITICAL_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
 ROTATE = "equipoise.dev/rotate"
+RECOMMEND = "equipoise.dev/recommend"
+DO_NOT_DISRUPT = "equipoise.dev/do-not-disrupt"
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 STAYS_WHEN_FALSE = (ROTATE, SAFE_TO_EVICT, "descheduler.alpha.kubernetes.io/evict")
 STAYS_WHEN_SET = (
-    "equipoise.dev/do-not-disrupt",
+    DO_NOT_DISRUPT,
     "karpenter.sh/do-not-disrupt",
     "karpenter.sh/do-not-evict",
     "descheduler.alpha.kubernetes.io/prefer-no-eviction",
@@ -40,6 +42,20 @@ def opted_out_by(annotations: Iterable[tuple[str, str]]) -> str:
     stays = [key for key in STAYS_WHEN_FALSE if _word(said.get(key)) == "false"]
     stays += [key for key in STAYS_WHEN_SET if key in said and _word(said[key]) != "false"]
     return f"{stays[0]}={said[stays[0]]}" if stays else ""
+
+
+def adoption_opted_out_by(annotations: Iterable[tuple[str, str]]) -> str:
+    """Name the annotation that asks to leave a workload's settings alone, as `key=value`, or give nothing.
+
+    What was meant for tools that evict says nothing about settings.
+    """
+    said = dict(annotations)
+    if _word(said.get(RECOMMEND)) == "false":
+        return f"{RECOMMEND}={said[RECOMMEND]}"
+    is_left_alone = DO_NOT_DISRUPT in said and _word(said[DO_NOT_DISRUPT]) != "false"
+    if is_left_alone and _word(said.get(RECOMMEND)) != "true":
+        return f"{DO_NOT_DISRUPT}={said[DO_NOT_DISRUPT]}"
+    return ""
 
 
 def protection_of(pod: Pod, *, includes_local_storage: bool, includes_stateful_sets: bool = False) -> str:

@@ -20,6 +20,18 @@ class Container(msgspec.Struct, frozen=True, gc=False):
     memory_request_bytes: float | None = None
     cpu_limit_cores: float | None = None
     memory_limit_bytes: float | None = None
+    is_sidecar: bool = False
+    """Whether it is among the init containers, and runs beside the others."""
+    restarts_for: tuple[str, ...] = ()
+    """Resources (`cpu`, `memory`) whose change in place restarts it."""
+
+
+class Resize(msgspec.Struct, frozen=True, gc=False):
+    """A change of a pod's resources that its node has not carried out."""
+
+    state: str
+    """`InProgress`, `Deferred` (tried again by the node), `Infeasible` (never) or `Error`."""
+    message: str = ""
 
 
 class Owner(msgspec.Struct, frozen=True, gc=False):
@@ -57,6 +69,8 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     """Whether it would lose data by moving: a hostPath or an emptyDir that nobody has called expendable."""
     is_mirror: bool
     is_disruption_target: bool
+    resize: Resize | None = None
+    """None where the node gives what is asked for."""
 
     @property
     def cpu_request_cores(self) -> float | None:
@@ -131,6 +145,10 @@ class Workload(msgspec.Struct, frozen=True, gc=False):
     annotations: tuple[tuple[str, str], ...]
     owner: Owner | None = None
     labels: tuple[tuple[str, str], ...] = ()
+    containers: tuple[Container, ...] = ()
+    """Those of the template; a `scale` does not tell them."""
+    replaces_pods: bool = True
+    """Whether pods are replaced by themselves when the template changes."""
 
 
 class HpaMetric(msgspec.Struct, frozen=True, gc=False):
@@ -181,6 +199,8 @@ class HpaSpec(msgspec.Struct, frozen=True):
     metrics: tuple[Mapping[str, Any], ...] = ()
     behavior: Mapping[str, Any] | None = None
     labels: tuple[tuple[str, str], ...] = ()
+    replicas_min: int = 1
+    replicas_max: int = 1
 
 
 class Pdb(msgspec.Struct, frozen=True, gc=False):

@@ -15,6 +15,59 @@ class EvictPod(msgspec.Struct, frozen=True, tag_field="kind", tag="EvictPod", om
     pod: str
     namespace: str = ""
     uid: str = ""
+    metric: str = ""
+    """Which metric of a node it is done for, where there is one."""
+    release: float | None = None
+    gap_after: dict[str, float | None] | None = None
+    grace_seconds: int | None = None
+    """By default the pod's own."""
+
+
+class ThrottlePod(msgspec.Struct, frozen=True, tag_field="kind", tag="ThrottlePod", omit_defaults=True):
+    """Lower what a pod may use: its containers' CPU quotas, or have the kernel reclaim its memory."""
+
+    pod: str
+    metric: str
+    uid: str = ""
+    release: float | None = None
+    gap_after: dict[str, float | None] | None = None
+    quota: dict[str, int] | None = None
+    """The new quota of each container that changes, in microseconds per period."""
+    reclaim: dict[str, int] | None = None
+    """How many bytes to reclaim from each container."""
+
+
+class RestorePod(msgspec.Struct, frozen=True, tag_field="kind", tag="RestorePod", omit_defaults=True):
+    """Raise the CPU quotas of a throttled pod again; -1 is unlimited."""
+
+    pod: str
+    metric: str = ""
+    uid: str = ""
+    release: float | None = None
+    gap_after: dict[str, float | None] | None = None
+    quota: dict[str, int] | None = None
+
+
+class DisableScheduling(
+    msgspec.Struct, frozen=True, tag_field="kind", tag="DisableScheduling", omit_defaults=True
+):
+    """Let no new pod come to a node."""
+
+    node: str
+    metric: str = ""
+    pod: str = ""
+    """Empty: it is about the node."""
+    uid: str = ""
+
+
+class EnableScheduling(
+    msgspec.Struct, frozen=True, tag_field="kind", tag="EnableScheduling", omit_defaults=True
+):
+    """Let pods come to a node again."""
+
+    node: str
+    pod: str = ""
+    uid: str = ""
 
 
 class MovePod(
@@ -45,7 +98,74 @@ class SetResources(msgspec.Struct, frozen=True, tag_field="kind", tag="SetResour
     uid: str = ""
 
 
-Action = EvictPod | MovePod | SetResources
+class ApplyHpa(msgspec.Struct, frozen=True, tag_field="kind", tag="ApplyHpa", omit_defaults=True):
+    """Make a workload's HPA, or bring the one that we made to this."""
+
+    workload: str
+    manifest: dict[str, Any]
+    namespace: str = ""
+    pod: str = ""
+    """Empty: it is about the workload."""
+    uid: str = ""
+
+
+class RegisterPod(msgspec.Struct, frozen=True, tag_field="kind", tag="RegisterPod", omit_defaults=True):
+    """Take a pod that Kubernetes has into a tier; another incarnation of a name replaces the old one."""
+
+    pod: str
+    uid: str = ""
+    namespace: str = ""
+
+
+class UnregisterPod(msgspec.Struct, frozen=True, tag_field="kind", tag="UnregisterPod", omit_defaults=True):
+    """Forget a pod that Kubernetes has no more, its calls with it."""
+
+    pod: str
+    uid: str = ""
+    namespace: str = ""
+
+
+class SuspendPod(msgspec.Struct, frozen=True, tag_field="kind", tag="SuspendPod", omit_defaults=True):
+    """Give a pod no more calls while it is not ready; its calls go on."""
+
+    pod: str
+    uid: str = ""
+    namespace: str = ""
+
+
+class ResumePod(msgspec.Struct, frozen=True, tag_field="kind", tag="ResumePod", omit_defaults=True):
+    """Give a suspended pod calls again."""
+
+    pod: str
+    uid: str = ""
+    namespace: str = ""
+
+
+class RecoverPod(msgspec.Struct, frozen=True, tag_field="kind", tag="RecoverPod", omit_defaults=True):
+    """Put back a pod that nobody holds; only ever seen as an outcome, since a script decides it."""
+
+    pod: str
+    uid: str = ""
+    namespace: str = ""
+
+
+Attendance = RegisterPod | UnregisterPod | SuspendPod | ResumePod
+"""What follows from which pods there are."""
+Action = (
+    EvictPod
+    | MovePod
+    | SetResources
+    | ApplyHpa
+    | RegisterPod
+    | UnregisterPod
+    | SuspendPod
+    | ResumePod
+    | RecoverPod
+    | ThrottlePod
+    | RestorePod
+    | DisableScheduling
+    | EnableScheduling
+)
 """One change, told apart by its kind. It grows as the balancers bring theirs."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -16,9 +16,9 @@ class Reduction(StrEnum):
     """How samples become one number for each time."""
 
     RATE = "rate"
-    HIGHEST = "highest"
-    """Of all within the window, so that no peak between two times is lost."""
     LAST = "last"
+    HIGHEST = "highest"
+    """Of all samples from the start to the end: one number, at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +28,16 @@ class Measure:
     name: str
     metric: str
     reduction: Reduction
-    step_seconds: float | None = None
-    """A step of its own, where fewer numbers tell the same."""
 
 
 CPU = Measure("cpu", "container_cpu_usage_seconds_total", Reduction.RATE)
 """Cores."""
-MEMORY = Measure("memory", "container_memory_working_set_bytes", Reduction.HIGHEST, step_seconds=3600)
-"""Bytes, the highest of each hour: the peak is the same, and a sixtieth of the numbers."""
+MEMORY = Measure("memory", "container_memory_working_set_bytes", Reduction.HIGHEST)
+"""Bytes at their peak, which is all that advice needs of them."""
+
+
+Grouping = Callable[[str, Sequence[str]], Sequence[object]]
+"""Names, for a namespace and some of its pods, the group of each; None are pods that nobody needs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,3 +56,5 @@ class UsageHistory:
     """How far back each column looks."""
     source: str
     warnings: tuple[str, ...] = ()
+    groups: frozenset[object] | None = None
+    """Of a namespace that was too large to be read at once, the groups that are whole in here; None are all."""

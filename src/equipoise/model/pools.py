@@ -29,6 +29,8 @@ class PodSeen(msgspec.Struct, frozen=True):
     uid: str = ""
     wrong: dict[str, str] = {}
     """Keys of a wrong type, with that type."""
+    suspended: str = ""
+    """Why it was drained, where nobody asked for it: its pod is not ready."""
 
 
 class PoolsSeen(msgspec.Struct, frozen=True):
@@ -98,6 +100,10 @@ class PoolCode(StrEnum):
     MENDED = "Mended"
     SOUND = "Sound"
     UNSAFE = "Unsafe"
+    FAILED = "Failed"
+    """One of many, which was not done since the server failed or refused before it."""
+    UNANSWERED = "Unanswered"
+    """One of many, of which nobody knows whether it was done."""
 
 
 class PoolAnswer(msgspec.Struct, frozen=True):

@@ -58,7 +58,7 @@ def proceed(
     window = policy.metrics_window_seconds
     if waited > max(IDLE_MAX_SECONDS, 4 * window):
         return _ended(policy, seen, memory, course, Ending.LEFT_OPEN)
-    waiting = held_by_health(seen) or _measuring(policy, seen, course)
+    waiting = held_by_health(seen) or _measuring(policy, seen, course) or _blurred(seen, course)
     now = None if waiting is not None or not _is_measured(proposed) else hottest(seen.pods)
     if now is None:
         if waited > max(WHOLE_MAX_SECONDS, 2 * window):
@@ -82,6 +82,28 @@ def _measuring(policy: RotationPolicy, seen: Observation, course: Course) -> Rea
         Code.HELD_BY_COOLDOWN,
         f"Wave {course.waves} is whole again, and its usage is measured {left:.0f} s more before the next.",
         {"seconds_left": left},
+    )
+
+
+def _blurred(seen: Observation, course: Course) -> Reason | None:
+    """Wait while more pods are unknown than at the beginning: the hottest may be among them."""
+    unknown = _unknown(seen)
+    if unknown <= course.unknown:
+        return None
+    was = f", {course.unknown} when the rotation began" if course.unknown else ""
+    return Reason(
+        Code.HELD_BY_COOLDOWN,
+        f"Wave {course.waves} is whole again, but the usage of {_count(unknown, 'pod')} over the window is "
+        f"unknown{was}; what it brought is measured when that is known.",
+        {"pods_unknown": unknown},
+    )
+
+
+def _unknown(seen: Observation) -> int:
+    """Count the pods whose usage over the window nobody knows; a restart may hide a part of it."""
+    return sum(
+        pod.is_ready and not pod.protection and (pod.cpu_cores is None or pod.has_restarted)
+        for pod in seen.pods
     )
 
 
@@ -148,6 +170,6 @@ def begun(memory: RotationMemory, seen: Observation, decision: Decision, round_i
         assert busiest is not None, "whoever rotates has seen a hot pod"
         planned = len(decision.actions) + len(decision.held)
         predicted = decision.reason.numbers["improvement_percent"]
-        course = Course(round_id, seen.at, seen.at, 0, planned, predicted, busiest)
+        course = Course(round_id, seen.at, seen.at, 0, planned, predicted, busiest, unknown=_unknown(seen))
     course = msgspec.structs.replace(course, waves=course.waves + 1, wave_at=seen.at)
     return msgspec.structs.replace(memory, course=course)

@@ -34,7 +34,7 @@ from equipoise.rotation.observation import HpaSeen, Observation, PodLoad
 from equipoise.rotation.policy import RotationPolicy
 
 COVERAGE_MIN = 0.9
-"""The share of ready pods that must have a fresh sample."""
+"""The share of ready pods whose usage must be known: from fresh samples that cover the window."""
 
 SLACK = 1e-9
 """1.05 is not above 0.7 x 1.5, although the floats say so; nor is the noise of equal pods above 0 %."""
@@ -104,7 +104,8 @@ def _held_by_futility(policy: RotationPolicy, memory: RotationMemory, at: float)
     return Reason(
         Code.FUTILE,
         f"{memory.failures} rotations in a row did not lower the hottest pod by "
-        f"{policy.improvement_percent_min:g} %: the imbalance follows the load, not the pod. "
+        f"{policy.improvement_percent_min:g} %: most likely the imbalance follows the load, not the pod, or "
+        "the node that new pods came back to. "
         f"The next try is after {until}.",
         {"rotations_failed": memory.failures},
     )
@@ -215,8 +216,8 @@ def _check_coverage(ready: Sequence[PodLoad]) -> None:
     if known * 100 < COVERAGE_MIN * 100 * len(ready):
         raise Refused(
             Code.METRICS_INCOMPLETE,
-            f"{known} of {len(ready)} ready pods have a fresh CPU sample ({known / len(ready) * 100:.0f} %), "
-            f"and at least {COVERAGE_MIN * 100:.0f} % are needed.",
+            f"{known} of {len(ready)} ready pods have fresh CPU samples over the whole window "
+            f"({known / len(ready) * 100:.0f} %), and at least {COVERAGE_MIN * 100:.0f} % are needed.",
             pods_ready=len(ready),
             pods_unknown=len(ready) - known,
             coverage=known / len(ready),
@@ -242,7 +243,11 @@ def _rotate(policy: RotationPolicy, seen: Observation, ready: Sequence[PodLoad],
         "pods_unknown": unknown,
         "candidates": len(candidates),
     }
-    note = f" {unknown} of {len(ready)} ready pods had no fresh sample." if unknown else ""
+    note = (
+        f" {unknown} of {len(ready)} ready pods had no fresh samples over the whole window."
+        if unknown
+        else ""
+    )
     kept = [pod for pod in ready if pod.protection and pod.cpu_cores is not None]
     if kept:
         numbers["pods_protected"] = len(kept)

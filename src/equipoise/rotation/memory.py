@@ -46,6 +46,8 @@ class Course(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     hottest_cores: Annotated[float, msgspec.Meta(gt=0)]
     """The hottest pod when it began."""
     evicted: int = 0
+    unknown: int = 0
+    """How many ready pods had no usage when it began."""
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):

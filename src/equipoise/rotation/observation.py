@@ -13,7 +13,7 @@ class PodLoad(msgspec.Struct, frozen=True, gc=False):
 
     name: str
     cpu_cores: float | None
-    """None: no fresh sample. Missing is never zero."""
+    """None: no fresh sample, or none of a part of the window. Missing is never zero."""
     request_cores: float | None
     is_ready: bool = True
     """Ready, running and not terminating."""

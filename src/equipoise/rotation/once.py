@@ -201,8 +201,9 @@ class Done:
     @staticmethod
     def _held(last: Decision, refused: Outcome) -> Decision:
         """Say that what was asked for did not go."""
-        detail = f" ({refused.detail})" if refused.detail else ""
-        sentence = f"{refused.action.pod} did not go: {refused.result}{detail}."
+        detail = f" ({refused.detail.rstrip('.')})" if refused.detail else ""
+        why = "the right to evict it is missing" if refused.result == "Forbidden" else refused.result
+        sentence = f"{refused.action.pod} did not go: {why}{detail}."
         return last.hold(Reason(IN_VAIN.get(refused.result, Code.PDB_BLOCKED), sentence))
 
     @property

@@ -203,6 +203,7 @@ ROTATION_POLICY = Kind(
     short_names=("rotpol",),
     columns=(
         Column("Mode", ".spec.mode"),
+        Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
         Column("Reason", ".status.lastDecision.reason"),
         Column("Workloads", ".status.workloads", "integer"),
         Column("Improvement", ".status.realisedImprovementPercent", "number", "Realised, in percent."),

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from equipoise.guard.protection import SYSTEM_NAMESPACES, opted_out_by, protection_of
 from equipoise.model.cluster import Hpa, Pdb, Pod, Selector, Workload
@@ -19,8 +20,17 @@ SAMPLE_AGE_MAX_SECONDS = 120.0
 FINISHED = frozenset({"Succeeded", "Failed"})
 """Phases of pods that are over: they were replaced, and only their objects are left."""
 
-Usage = Mapping[tuple[str, str], Mapping[str, float]]
-"""Cores by container, by namespace and pod; only fresh samples."""
+
+class Sample(NamedTuple):
+    """What a container used over the window."""
+
+    cores: float
+    is_whole: bool
+    """Whether its samples tell about the whole window."""
+
+
+Usage = Mapping[tuple[str, str], Mapping[str, Sample]]
+"""By container, by namespace and pod; only fresh samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +123,15 @@ def _label_sets(
 
 def fresh_usage(usage: CpuUsage, at: float) -> Usage:
     """Index the samples by pod and container, and leave out the old ones."""
-    found: dict[tuple[str, str], dict[str, float]] = {}
+    found: dict[tuple[str, str], dict[str, Sample]] = {}
     is_fresh = (usage.sampled_at >= at - SAMPLE_AGE_MAX_SECONDS).tolist()
-    rows = zip(usage.namespaces, usage.pods, usage.containers, usage.cores.tolist(), is_fresh, strict=True)
-    for namespace, pod, container, cores, fresh in rows:
+    covered = usage.is_covered
+    is_whole = [True] * len(is_fresh) if covered is None else covered.tolist()
+    samples = map(Sample, usage.cores.tolist(), is_whole)
+    rows = zip(usage.namespaces, usage.pods, usage.containers, samples, is_fresh, strict=True)
+    for namespace, pod, container, sample, fresh in rows:
         if fresh:
-            found.setdefault((namespace, pod), {})[container] = cores
+            found.setdefault((namespace, pod), {})[container] = sample
     return found
 
 
@@ -169,7 +182,7 @@ def _load(policy: RotationPolicy, pod: Pod, usage: Usage, container: str, at: fl
     is_leaving = pod.deletion_at is not None or pod.is_disruption_target
     return PodLoad(
         name=pod.name,
-        cpu_cores=_cores(pod, usage.get((pod.namespace, pod.name)), container),
+        cpu_cores=_cores(pod, usage.get((pod.namespace, pod.name)), container, began),
         request_cores=_request(pod, container),
         is_ready=pod.is_ready and pod.phase == "Running" and not is_leaving,
         age_seconds=at - pod.created_at,
@@ -187,18 +200,21 @@ def _load(policy: RotationPolicy, pod: Pod, usage: Usage, container: str, at: fl
     )
 
 
-def _cores(pod: Pod, samples: Mapping[str, float] | None, container: str) -> float | None:
-    """Sum the pod's containers, or take the one; a container without a sample makes the sum unknown."""
+def _cores(pod: Pod, samples: Mapping[str, Sample] | None, container: str, began: float) -> float | None:
+    """Sum the pod's containers, or take the one; a container without a sample makes the sum unknown.
+
+    So does one whose samples are of a part of the window only, since its usage would look too low. A pod that
+    is younger than the window has no others, and nobody judges by it yet.
+    """
     if samples is None:
         return None
-    if container:
-        return samples.get(container)
+    is_young = pod.created_at > began
     total = 0.0
-    for part in pod.containers:
-        cores = samples.get(part.name)
-        if cores is None:
+    for name in (container,) if container else [part.name for part in pod.containers]:
+        sample = samples.get(name)
+        if sample is None or not (sample.is_whole or is_young):
             return None
-        total += cores
+        total += sample.cores
     return total
 
 

@@ -17,7 +17,10 @@ class FaultKind(StrEnum):
     """Reads are `value` seconds old, or as old as the fault."""
     METRICS_OUTAGE = "MetricsOutage"
     METRICS_GAP = "MetricsGap"
-    """Scrapes in this time are lost; a target is a pod's or a workload's `namespace/name`."""
+    """Scrapes in this time are lost; a target is a pod's or a workload's `namespace/name`.
+
+    One that began long ago and ends now is a Prometheus that starts with an empty store.
+    """
     METRICS_NAN = "MetricsNaN"
     """Scrapes in this time give NaN, so that a rate over any of them is unknown."""
     METRICS_STALE = "MetricsStale"

@@ -6,6 +6,7 @@ time between them: PromQL's `rate` with its extrapolation reaching both ends of 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,16 @@ from equipoise.ports import CpuUsage
 from equipoise.sim.faults import Fault, FaultKind
 from equipoise.sim.state import PodState, State
 from equipoise.sim.usage import CpuCounter
+from equipoise.stats.coverage import is_covered
+
+
+class _Rate(NamedTuple):
+    """A rate, and the samples that it is from."""
+
+    cores: float
+    sampled_at: float
+    span_seconds: float
+    samples: int
 
 
 class SimMetrics:
@@ -30,7 +41,7 @@ class SimMetrics:
     ) -> CpuUsage:
         """Read the CPU usage of all these pods as of a time."""
         at = self._asked(at)
-        rows: list[tuple[str, str, str, float, float]] = []
+        rows: list[tuple[str, str, str, float, float, float, int]] = []
         wrong = 0
         pods, gone, is_plain = self._state.pods, self._state.gone, not self._has_spoilt
         for namespace, names in pods_by_namespace.items():
@@ -39,23 +50,26 @@ class SimMetrics:
                 found = self._rate(pod, at, window_seconds, is_plain=is_plain) if pod is not None else None
                 if pod is None or found is None:
                     continue
-                cores, sampled_at = found
+                cores, sampled_at, span, count = found
                 if math.isnan(cores):
                     wrong += len(pod.template.containers)
                     continue
                 rows += [
-                    (namespace, name, each, cores * part, sampled_at) for each, part in pod.template.parts
+                    (namespace, name, each, cores * part, sampled_at, span, count)
+                    for each, part in pod.template.parts
                 ]
-        columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(5)]
+        columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(7)]
+        stamps, spans, counts = (np.array(column, dtype=np.float64) for column in columns[4:])
         return CpuUsage(
             namespaces=columns[0],
             pods=columns[1],
             containers=columns[2],
             cores=np.array(columns[3], dtype=np.float64),
-            sampled_at=np.array(columns[4], dtype=np.float64),
+            sampled_at=stamps,
             window_seconds=window_seconds,
             source="simulator",
             warnings=(f"{wrong} containers have a usage that is NaN: left out",) if wrong else (),
+            is_covered=is_covered(window_seconds, spans, counts, at - stamps),
         )
 
     def scalar(self, query: str, at: float) -> float | None:
@@ -74,9 +88,7 @@ class SimMetrics:
         stale = self._state.faults.now(FaultKind.METRICS_STALE)
         return at if stale is None else at - stale.value
 
-    def _rate(
-        self, pod: PodState, at: float, window_seconds: float, *, is_plain: bool
-    ) -> tuple[float, float] | None:
+    def _rate(self, pod: PodState, at: float, window_seconds: float, *, is_plain: bool) -> _Rate | None:
         counter = pod.counter
         if counter is None:
             return None
@@ -91,8 +103,8 @@ class SimMetrics:
             return None
         lost = self._spoilt(FaultKind.METRICS_NAN, pod)
         if any(_covers(fault, time) for fault in lost for time in samples):
-            return math.nan, samples[-1]
-        return counter.rate(samples), samples[-1]
+            return _Rate(math.nan, samples[-1], 0.0, 0)
+        return _Rate(counter.rate(samples), samples[-1], samples[-1] - samples[0], len(samples))
 
     @property
     def _has_spoilt(self) -> bool:
@@ -100,15 +112,13 @@ class SimMetrics:
         faults = self._state.faults
         return bool(faults.of(FaultKind.METRICS_GAP) or faults.of(FaultKind.METRICS_NAN))
 
-    def _plain_rate(
-        self, pod: PodState, counter: CpuCounter, since: float, until: float
-    ) -> tuple[float, float] | None:
+    def _plain_rate(self, pod: PodState, counter: CpuCounter, since: float, until: float) -> _Rate | None:
         """Give the rate where nothing was lost or restarted: two samples say it all."""
         first, last, interval, offset = self._scrapes(pod, since, until)
         if first >= last:
             return None
         began, ended = first * interval + offset, last * interval + offset
-        return counter.rate((began, ended)), ended
+        return _Rate(counter.rate((began, ended)), ended, ended - began, last - first + 1)
 
     def _scrapes(self, pod: PodState, since: float, until: float) -> tuple[int, int, float, float]:
         """Give the numbers of a pod's first and last scrape in a time, their interval and their offset."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from equipoise.model.cluster import Hpa, Node, Pdb, Pod, Selector, Workload
+from equipoise.model.cluster import Container, Hpa, Node, Pdb, Pod, Resize, Selector, Workload
 from equipoise.model.references import PodRef, WorkloadRef
 from equipoise.sim import names
 from equipoise.sim.faults import Faults
@@ -75,8 +75,17 @@ class PodState:
     work_cores: float = 0.0
     lives: int = 0
     """How many turns its life took; a plan made before the last one is void."""
+    desired: tuple[Container, ...] | None = None
+    """What it asks for, where its node has not given that;"""
+    resize: Resize | None = None
+    """and why it has not."""
     version: int = 0
     view: Pod | None = None
+
+    @property
+    def containers(self) -> tuple[Container, ...]:
+        """What it asks for."""
+        return self.template.containers if self.desired is None else self.desired
 
     @property
     def is_serving(self) -> bool:
@@ -151,6 +160,10 @@ class HpaState:
     """and for so many replicas they propose this, once no pod is new any more."""
     version: int = 0
     view: Hpa | None = None
+    manager: str = "kubectl"
+    """Who made it."""
+    edited_by: str = ""
+    """Who else has set a field of it since."""
 
 
 @dataclass(slots=True, eq=False)

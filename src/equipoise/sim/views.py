@@ -92,7 +92,7 @@ def _pod(pod: PodState) -> Pod:
         ),
         labels=tuple(sorted((*workload.labels, ("pod-template-hash", pod.revision)))),
         annotations=template.annotations,
-        containers=template.containers,
+        containers=pod.containers,
         restarts=pod.restarts,
         restarted_at=pod.restarted_at,
         priority=template.priority,
@@ -101,6 +101,7 @@ def _pod(pod: PodState) -> Pod:
         has_local_storage=template.has_local_storage,
         is_mirror=False,
         is_disruption_target=pod.is_disruption_target,
+        resize=pod.resize,
     )
 
 
@@ -138,6 +139,7 @@ def workload_view(workload: WorkloadState) -> Workload:
             selector=workload.selector,
             annotations=workload.annotations,
             labels=workload.labels,
+            containers=workload.template.containers,
         )
     return workload.view
 

@@ -1,11 +1,13 @@
 """A whole cluster behind the ports, on simulated time: the same seed gives the same history, to the byte."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from equipoise.model.cluster import HpaMetric, Requirement, Selector
 from equipoise.model.references import WorkloadRef
 from equipoise.sim import names
 from equipoise.sim.actuator import SimActuator, SimClock
+from equipoise.sim.applier import SimApplier
 from equipoise.sim.autoscaling import Autoscaling
 from equipoise.sim.cluster import SimCluster
 from equipoise.sim.disruption import Disruption
@@ -24,6 +26,7 @@ from equipoise.sim.scheduler import Scheduler
 from equipoise.sim.serving import Serving
 from equipoise.sim.settings import Settings
 from equipoise.sim.sharing import Even, Sharing
+from equipoise.sim.sizes import SimSizes
 from equipoise.sim.state import Entry, HpaState, NodeState, PdbState, PodState, State, WorkloadState
 from equipoise.sim.store import SimStore
 from equipoise.sim.template import Template
@@ -61,6 +64,8 @@ class World:
         self.cluster = SimCluster(self.state)
         self.metrics = SimMetrics(self.state, self.advance)
         self.actuator = SimActuator(self.state, self.disruption)
+        self.applier = SimApplier(self.state, self._autoscaling)
+        self.sizes = SimSizes(self.state, self.roll_out, self.kubelet.crash)
         self.store = SimStore(self.state)
         self.policies = SimPolicies(self.state)
         self.pauses = SimPauses(self.state)
@@ -185,6 +190,11 @@ class World:
         self.state.hpas.append(hpa)
         self._autoscaling.begin(hpa)
         return hpa
+
+    def edit_hpa(self, hpa: HpaState, who: str, *, replicas_max: int) -> None:
+        """Let somebody change an HPA by hand; the field is theirs from then on."""
+        hpa.spec, hpa.view = replace(hpa.spec, replicas_max=replicas_max), None
+        hpa.edited_by, hpa.version = who, self.state.next_version()
 
     def add_pdb(
         self, namespace: str, name: str, budget: Budget, *, labels: tuple[tuple[str, str], ...] | None = None

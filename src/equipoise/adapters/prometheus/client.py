@@ -11,7 +11,13 @@ from dataclasses import replace
 from typing import TypeVar
 
 from equipoise.adapters.http import Backoff, TryAgain, with_retries
-from equipoise.adapters.prometheus.decode import Answer, Vector, decode_vector, open_answer
+from equipoise.adapters.prometheus.decode import (
+    Answer,
+    Vector,
+    decode_series,
+    decode_vector,
+    open_answer,
+)
 from equipoise.adapters.prometheus.errors import PrometheusFailed, TimedOut, refusal
 from equipoise.adapters.prometheus.matrix import Grid
 from equipoise.adapters.prometheus.settings import Limits
@@ -56,7 +62,7 @@ class Client:
         """Ask for an instant vector, as columns of these labels."""
         return decode_vector(self.instant(query, at), labels, self.limits.series_max)
 
-    def range(self, query: str, grid: Grid) -> Answer:
+    def range(self, query: str, grid: Grid, on_bytes: Callable[[int], None] | None = None) -> Answer:
         """Ask for a query's values on a grid that is within the server's limit of points."""
         fields = {
             "query": query,
@@ -64,7 +70,16 @@ class Client:
             "end": f"{grid.end_ms / 1000:.3f}",
             "step": f"{grid.step_ms / 1000:.3f}",
         }
-        return open_answer(self.call("/api/v1/query_range", fields), self.address)
+        body = self.call("/api/v1/query_range", fields)
+        if on_bytes:
+            on_bytes(len(body))
+        return open_answer(body, self.address)
+
+    def series(self, selected: str, start: float, end: float, labels: Sequence[str]) -> list[tuple[str, ...]]:
+        """Ask which series there were in a time, as tuples of these labels."""
+        fields = {"match[]": selected, "start": f"{start:.3f}", "end": f"{end:.3f}"}
+        body = self.call("/api/v1/series", fields)
+        return decode_series(body, labels, self.limits.series_max, self.address)
 
     def call(self, path: str, fields: Mapping[str, str]) -> bytes:
         """Give the body of a 200. Tries again where that may help, until the timeout."""

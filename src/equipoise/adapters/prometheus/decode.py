@@ -34,6 +34,11 @@ DECODE_ERRORS = (msgspec.MsgspecError, UnicodeError, RecursionError)
 HISTOGRAMS_LEFT_OUT = "native histograms were left out: only float samples are read"
 
 
+_PLAIN_BEGIN = b'{"status":"success","data":{"resultType":"matrix","result":['
+_PLAIN_ENDS = (b"]}}", b"]}}\n")
+"""How the answer to a range query begins and ends that has nothing to remark."""
+
+
 class _Data(msgspec.Struct, gc=False):
     resultType: str
     result: msgspec.Raw
@@ -78,14 +83,11 @@ def open_answer(body: bytes, address: str) -> Answer:
     """Read the envelope of an answer, or raise what it reports."""
     if not body:
         raise Malformed(f"{address} answered an empty body: JSON of the Prometheus API was expected")
+    if body.startswith(_PLAIN_BEGIN) and body.endswith(_PLAIN_ENDS):
+        # Nothing but a result: what lies between is looked at once, when it is decoded as a list.
+        result = memoryview(body)[len(_PLAIN_BEGIN) - 1 : body.rindex(b"}}")]
+        return Answer("matrix", msgspec.Raw(result), (), (), address)
     envelope = _envelope(body, address)
-    if envelope.status == "error":
-        raise api_error(envelope.errorType, envelope.error, address)
-    if envelope.status != "success":
-        raise NotPrometheus(
-            f"{address} is not a Prometheus API: its JSON has the status {clean(envelope.status, 40)!r}, "
-            "success or error was expected"
-        )
     data = decode_json(envelope.data, _Data, address)
     return Answer(
         data.resultType, data.result, tidy(envelope.warnings or ()), tidy(envelope.infos or ()), address
@@ -93,6 +95,19 @@ def open_answer(body: bytes, address: str) -> Answer:
 
 
 def _envelope(body: bytes, address: str) -> _Envelope:
+    """Read the envelope, or raise the error that it reports."""
+    envelope = _read_envelope(body, address)
+    if envelope.status == "error":
+        raise api_error(envelope.errorType, envelope.error, address)
+    if envelope.status != "success":
+        raise NotPrometheus(
+            f"{address} is not a Prometheus API: its JSON has the status {clean(envelope.status, 40)!r}, "
+            "success or error was expected"
+        )
+    return envelope
+
+
+def _read_envelope(body: bytes, address: str) -> _Envelope:
     try:
         return msgspec.json.decode(body, type=_Envelope)
     except msgspec.ValidationError as error:
@@ -140,6 +155,15 @@ def decode_vector(answer: Answer, labels: Sequence[str], series_max: int) -> Vec
         list(map(sys.intern, map(attrgetter(f"metric.label_{i}"), floats))) for i in range(len(labels))
     )
     return Vector(columns, numbers([s.value[1] for s in floats], answer.address), warnings, answer.infos)
+
+
+def decode_series(body: bytes, labels: Sequence[str], series_max: int, address: str) -> list[tuple[str, ...]]:
+    """Decode a list of series; a label that one does not have is the empty text."""
+    envelope = _envelope(body, address)
+    kind: Any = list[labels_struct(tuple(labels))]  # type: ignore[misc]
+    found = decode_json(envelope.data, kind, address)
+    check_series(len(found), series_max, address)
+    return [tuple(getattr(one, f"label_{i}") for i in range(len(labels))) for one in found]
 
 
 def decode_number(answer: Answer) -> float | None:

@@ -112,10 +112,13 @@ def decode_matrix(
         raise Malformed(f"{answer.address} answered a series without values")
     keys = [tuple(getattr(s.metric, f"label_{i}") for i in range(len(labels))) for s in found]
     values = np.full((len(found), grid.count), np.nan, dtype=dtype)
-    parser = simdjson.Parser()
+    parser, every = simdjson.Parser(), grid.timestamps
     for row, one in enumerate(found):
         times, samples = _points(bytes(one.values), parser, answer.address)
-        _place(times, samples, grid, values[row], answer.address)
+        if np.array_equal(times, every):
+            values[row] = samples
+        else:
+            _place(times, samples, grid, values[row], answer.address)
     warnings = answer.warnings
     if any(s.histograms for s in series):
         warnings = tidy((*warnings, HISTOGRAMS_LEFT_OUT))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+from urllib.parse import quote_plus
 
 import msgspec
 import numpy as np
@@ -21,12 +22,14 @@ from equipoise.adapters.prometheus.errors import (
     NotPrometheus,
     QueryFailed,
 )
-from equipoise.adapters.prometheus.promql import CpuQueries, Matcher
+from equipoise.adapters.prometheus.promql import CpuQueries, Extent, Matcher
 from equipoise.adapters.prometheus.settings import CADVISOR, Names, no_text
 from equipoise.adapters.prometheus.shards import EXACT_NAMES_MAX, Shard, plan
 from equipoise.ports import CpuUsage
+from equipoise.stats.coverage import is_covered
 
 _Write = Callable[[Sequence[Matcher]], str]
+_Key = tuple[str, str, str]
 
 
 class BuildInfo(NamedTuple):
@@ -60,7 +63,8 @@ class PrometheusMetrics:
         """Read the CPU usage of all these pods, in as few queries as the limits allow.
 
         A container counts when it has both a rate and a sample that is not stale. NaN, infinite and
-        negative rates are left out, and so are pods that nobody asked for.
+        negative rates are left out, and so are pods that nobody asked for. A rate over a window of which
+        there are samples in a part only is marked as such.
         """
         queries = self.queries
         shards = self.shards(pods_by_namespace, at)
@@ -68,12 +72,14 @@ class PrometheusMetrics:
         def cores(matchers: Sequence[Matcher]) -> str:
             return queries.usage(matchers, window_seconds)
 
-        asks = [(write, shard) for shard in shards for write in (cores, queries.sampled_at)]
+        def coverage(matchers: Sequence[Matcher]) -> str:
+            return queries.coverage(matchers, at, window_seconds)
+
+        asks = [(write, shard) for shard in shards for write in (cores, queries.sampled_at, coverage)]
         found = self.client.each(lambda ask: self._read(ask[0], ask[1], at), asks)
-        rates = [vector for part in found[0::2] for vector in part]
-        times = [vector for part in found[1::2] for vector in part]
-        usage = _join(rates, times, pods_by_namespace, window_seconds, self.client.address)
-        if shards and not any(len(vector) for vector in rates):
+        answers = _Answers(*([vector for part in found[i::3] for vector in part] for i in range(3)))
+        usage = _join(answers, pods_by_namespace, at, window_seconds, self.client.address)
+        if shards and not any(len(vector) for vector in answers.rates):
             nothing = f"no container answered for {self.names.metric}: is it scraped, under this name?"
             return replace(usage, warnings=tidy((*usage.warnings, nothing)))
         return usage
@@ -104,12 +110,13 @@ class PrometheusMetrics:
         return dict(zip(counted.columns[0], counted.values.astype(np.int64).tolist(), strict=True))
 
     def _read(self, write: _Write, shard: Shard, at: float) -> list[Vector]:
-        try:
-            return [self.client.vector(write(shard.matchers(self.names)), at, self.names.labels)]
-        except SPLITTABLE:
-            smaller = shard.smaller()
-            if not smaller:
-                raise
+        query, smaller = write(shard.matchers(self.names)), shard.smaller()
+        if not smaller or len(quote_plus(query)) <= self.client.transport.query_max_bytes:
+            try:
+                return [self.client.vector(query, at, self.names.labels)]
+            except SPLITTABLE:
+                if not smaller:
+                    raise
         return [vector for one in smaller for vector in self._read(write, one, at)]
 
     def scalar(self, query: str, at: float) -> float | None:
@@ -174,23 +181,31 @@ def _build_info(build: _Build) -> BuildInfo:
     return BuildInfo("Thanos" if build.version.startswith("0.") else "Prometheus", build.version)
 
 
+class _Answers(NamedTuple):
+    """What the queries about usage gave, one vector or more for each shard."""
+
+    rates: Sequence[Vector]
+    times: Sequence[Vector]
+    extents: Sequence[Vector]
+
+
 def _join(
-    rates: Sequence[Vector],
-    times: Sequence[Vector],
+    answers: _Answers,
     pods_by_namespace: Mapping[str, Sequence[str]],
+    at: float,
     window_seconds: float,
     address: str,
 ) -> CpuUsage:
     asked = {namespace: frozenset(pods) for namespace, pods in pods_by_namespace.items()}
-    usage = _largest(rates, asked)
-    sampled = _largest(times, asked)
+    usage = _largest(answers.rates, asked)
     cores = np.fromiter(usage.values(), dtype=np.float64, count=len(usage))
-    stamps = np.fromiter((sampled.get(key, math.nan) for key in usage), dtype=np.float64, count=len(usage))
+    stamps = _column(usage, _largest(answers.times, asked))
+    extent = Extent.unpack(_column(usage, _largest(answers.extents, asked)))
     is_number = np.isfinite(cores) & (cores >= 0)
     is_fresh = np.isfinite(stamps)
     kept = is_number & is_fresh
     keys = [key for key, is_kept in zip(usage, kept.tolist(), strict=True) if is_kept]
-    warnings = [w for vector in (*rates, *times) for w in vector.warnings]
+    warnings = [w for part in answers for vector in part for w in vector.warnings]
     warnings += _dropped(is_number, is_fresh)
     return CpuUsage(
         namespaces=[key[0] for key in keys],
@@ -201,14 +216,17 @@ def _join(
         window_seconds=window_seconds,
         source=address,
         warnings=tidy(warnings),
+        is_covered=is_covered(window_seconds, extent.spans, extent.counts, at - stamps)[kept],
     )
 
 
-def _largest(
-    vectors: Iterable[Vector], asked: Mapping[str, frozenset[str]]
-) -> dict[tuple[str, str, str], float]:
+def _column(keys: Iterable[_Key], found: Mapping[_Key, float]) -> NDArray[np.float64]:
+    return np.array([found.get(key, math.nan) for key in keys], dtype=np.float64)
+
+
+def _largest(vectors: Iterable[Vector], asked: Mapping[str, frozenset[str]]) -> dict[_Key, float]:
     """Key the values by container; of several for one container the largest counts."""
-    found: dict[tuple[str, str, str], float] = {}
+    found: dict[_Key, float] = {}
     nothing: frozenset[str] = frozenset()
     for vector in vectors:
         namespaces, pods, containers = vector.columns

@@ -9,9 +9,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from equipoise.adapters.prometheus.settings import CADVISOR, Names, check_label, no_text
 from equipoise.model.duration import print_seconds
 from equipoise.model.errors import BadInput
+
+STEPS_PER_WINDOW = 24
+"""How closely the first sample is looked for: where scrapes are not rarer, it is found up to a step late.
+
+Each step costs the server about as much as asking for the present value.
+"""
+COUNTS_PER_MILLISECOND = 2**20
+"""Milliseconds before the point, samples behind it: both of one series, exact in a float."""
 
 _META = frozenset("\\.+*?()|[]{}^$")
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -62,6 +73,20 @@ def rounded(expression: str, to: float) -> str:
     return f"round({expression}, {to:.12g})"
 
 
+class Extent(NamedTuple):
+    """How long samples reach back, and how many they are."""
+
+    spans: NDArray[np.float64]
+    """Seconds from the first to the last one."""
+    counts: NDArray[np.float64]
+
+    @classmethod
+    def unpack(cls, values: NDArray[np.float64]) -> Extent:
+        """Take apart what `CpuQueries.coverage` asked for; NaN stays NaN."""
+        milliseconds = np.floor(values)
+        return cls(milliseconds / 1000, np.rint((values - milliseconds) * COUNTS_PER_MILLISECOND))
+
+
 @dataclass(frozen=True, slots=True)
 class CpuQueries:
     """The queries about the CPU usage of containers."""
@@ -91,6 +116,23 @@ class CpuQueries:
         for a window. So a container without this time is gone, and is not counted.
         """
         return self._by_container(f"timestamp({self._select(matchers)})")
+
+    def coverage(self, matchers: Iterable[Matcher], at: float, window_seconds: float) -> str:
+        """Ask how long the samples of each container reach back, and how many they are; `Extent` reads it.
+
+        Not every server has a function for a series' first sample, so the first half of the window is looked
+        at in steps: healthy samples begin there, however rare they are. Of several series the one that goes
+        back furthest counts, with its own number; one that ended is not asked.
+        """
+        select = self._select(matchers)
+        half = print_seconds(max(window_seconds / 2, 0.001))
+        step = print_seconds(max(window_seconds / STEPS_PER_WINDOW, 0.001))
+        inside = f"(timestamp({select}) >= {at - window_seconds:.3f})"
+        first = f"min_over_time({inside}[{half}:{step}] offset {half})"
+        number = f"count_over_time({select}[{print_seconds(window_seconds)}])"
+        return self._by_container(
+            f"round((timestamp({select}) - {first}) * 1000) + {number} / {COUNTS_PER_MILLISECOND}"
+        )
 
     def series_by_namespace(self) -> str:
         """Ask how many series each namespace has."""

@@ -59,7 +59,7 @@ class _Piece(NamedTuple):
     points: int
 
 
-def query_range(client: Client, query: RangeQuery) -> Matrix:
+def query_range(client: Client, query: RangeQuery, on_bytes: Callable[[int], None] | None = None) -> Matrix:
     """Ask for series over a time range, whatever its length."""
     grid = Grid.over(query.start, query.end, query.step_seconds)
     shards: Sequence[Shard | None] = query.shards if callable(query.expression) and query.shards else (None,)
@@ -69,13 +69,18 @@ def query_range(client: Client, query: RangeQuery) -> Matrix:
         for shard, size in zip(shards, sizes, strict=True)
         for piece in _pieces(client, shard, grid, size)
     ]
-    answers = client.each(lambda piece: _ask(client, query, grid, piece), pieces)
+    answers = client.each(lambda piece: _ask(client, query, grid, piece, on_bytes), pieces)
     parts = [part for answer in answers for part in answer]
+    if len(parts) == 1:
+        return parts[0][1]
     return concatenate(parts, grid, client.address, dtype=query.dtype, duplicates=query.duplicates)
 
 
 def _series(client: Client, query: RangeQuery, shard: Shard | None, grid: Grid) -> int:
     """Ask how many series there are at the end; where even that is too heavy, take the limit."""
+    limits = client.limits
+    if POINT_BYTES * limits.series_max * grid.count <= limits.answer_max_bytes:
+        return limits.series_max  # all of them would fit
     counting = f"count({replace(query, round_to=None).text(shard)})"
     try:
         counted = decode_number(client.instant(counting, grid.end_ms / 1000))
@@ -93,10 +98,16 @@ def _pieces(client: Client, shard: Shard | None, grid: Grid, series: int) -> lis
     return [_Piece(shard, i, min(points, grid.count - i)) for i in range(0, grid.count, points)]
 
 
-def _ask(client: Client, query: RangeQuery, grid: Grid, piece: _Piece) -> list[tuple[int, Matrix]]:
+def _ask(
+    client: Client,
+    query: RangeQuery,
+    grid: Grid,
+    piece: _Piece,
+    on_bytes: Callable[[int], None] | None,
+) -> list[tuple[int, Matrix]]:
     part = grid.part(piece.first, piece.points)
     try:
-        answer = client.range(query.text(piece.shard), part)
+        answer = client.range(query.text(piece.shard), part, on_bytes)
         matrix = decode_matrix(
             answer,
             query.labels,
@@ -109,7 +120,7 @@ def _ask(client: Client, query: RangeQuery, grid: Grid, piece: _Piece) -> list[t
         smaller = _smaller(piece, by_time=not isinstance(error, TooManySeries))
         if not smaller:
             raise
-        return [found for one in smaller for found in _ask(client, query, grid, one)]
+        return [found for one in smaller for found in _ask(client, query, grid, one, on_bytes)]
     return [(piece.first, matrix)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,14 +11,17 @@ from numpy.typing import NDArray
 from equipoise.adapters.prometheus.client import Client
 from equipoise.adapters.prometheus.decode import HISTOGRAMS_LEFT_OUT
 from equipoise.adapters.prometheus.errors import TooManySeries
-from equipoise.adapters.prometheus.matrix import Grid, Key
-from equipoise.adapters.prometheus.measures import Measure, expression, reduce
-from equipoise.adapters.prometheus.promql import Matcher, selector
+from equipoise.adapters.prometheus.lots import Job
+from equipoise.adapters.prometheus.matrix import Key
+from equipoise.adapters.prometheus.measures import expression, reduce
+from equipoise.adapters.prometheus.promql import selector
 from equipoise.adapters.prometheus.range import RangeQuery, query_range
 from equipoise.adapters.prometheus.remote_read.rates import Samples, Steps
 from equipoise.adapters.prometheus.remote_read.read import RemoteRead
 from equipoise.adapters.prometheus.remote_read.request import by_name
 from equipoise.adapters.prometheus.settings import Names
+
+OnBytes = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,59 +36,70 @@ class Found:
 def by_remote_read(
     reader: RemoteRead,
     names: Names,
-    measure: Measure,
-    matchers: Sequence[Matcher],
-    grid: Grid,
-    window_ms: int,
+    job: Job,
     *,
     rows_max: int,
     is_closed: bool,
-    on_bytes: Callable[[int], None] | None = None,
+    on_bytes: OnBytes | None = None,
 ) -> Found:
     """Read raw samples and reduce them batch by batch as they come."""
+    grid, window_ms = job.grid, job.window_ms
     steps = Steps(grid.start_ms, grid.step_ms, grid.count, window_ms, is_closed)
+    start_ms = grid.start_ms - window_ms + (not is_closed)
     # Only what is written to takes memory.
     values = np.empty((rows_max, grid.count))
     keys: list[Key] = []
     histograms = 0
-    asked = (by_name(measure.metric), *matchers)
-    for batch in reader.series(asked, grid.start_ms - window_ms, grid.end_ms, on_bytes):
-        first, end = len(keys), len(keys) + len(batch.labels)
-        if end > rows_max:
-            raise TooManySeries(
-                f"{reader.address} answered more than {rows_max} series, the memory for one lot: "
-                "narrow the namespaces or the time range, or raise lots_max_bytes"
-            )
-        reduce(measure, Samples(batch.offsets, batch.times, batch.values), steps, values[first:end])
-        _drop_nonsense(values[first:end])
-        keys += batch.columns(names.labels)
-        histograms += batch.histograms
+    for matchers in job.lot.matchers(names):
+        asked = (by_name(job.measure.metric), *job.fixed, *matchers)
+        for batch in reader.series(asked, start_ms, grid.end_ms, on_bytes):
+            first, end = len(keys), len(keys) + len(batch.labels)
+            if end > rows_max:
+                raise _too_many(reader.address, rows_max)
+            reduce(job.measure, Samples(batch.offsets, batch.times, batch.values), steps, values[first:end])
+            _drop_nonsense(values[first:end])
+            keys += batch.columns(names.labels)
+            histograms += batch.histograms
     warnings = (HISTOGRAMS_LEFT_OUT,) if histograms else ()
     return _unique(keys, values[: len(keys)], warnings)
 
 
 def by_promql(
-    client: Client,
-    names: Names,
-    measure: Measure,
-    matchers: Sequence[Matcher],
-    grid: Grid,
-    window_ms: int,
+    client: Client, names: Names, job: Job, *, rows_max: int, on_bytes: OnBytes | None = None
 ) -> Found:
     """Let the server reduce, in range queries that are split until they fit."""
-    query = RangeQuery(
-        expression(measure, selector(measure.metric, matchers), window_ms),
-        start=grid.start_ms / 1000,
-        end=grid.end_ms / 1000,
-        step_seconds=grid.step_ms / 1000,
-        labels=names.labels,
-        names=names,
-        duplicates="max",
+    found: list[Found] = []
+    for matchers in job.lot.matchers(names):
+        selected = selector(job.measure.metric, (*job.fixed, *matchers))
+        query = RangeQuery(
+            expression(job.measure, selected, job.window_ms),
+            start=job.grid.start_ms / 1000,
+            end=job.grid.end_ms / 1000,
+            step_seconds=job.grid.step_ms / 1000,
+            labels=names.labels,
+            names=names,
+            duplicates="max",
+        )
+        matrix = query_range(client, query, on_bytes)
+        values = matrix.values.astype(np.float64, copy=False)
+        _drop_nonsense(values)
+        found.append(Found(matrix.keys, values, matrix.warnings))
+        if sum(len(one.keys) for one in found) > rows_max:
+            raise _too_many(client.address, rows_max)
+    if len(found) == 1:
+        return found[0]
+    return Found(
+        [key for one in found for key in one.keys],
+        np.concatenate([one.values for one in found]),
+        tuple(warning for one in found for warning in one.warnings),
     )
-    matrix = query_range(client, query)
-    values = matrix.values.astype(np.float64, copy=False)
-    _drop_nonsense(values)
-    return Found(matrix.keys, values, matrix.warnings)
+
+
+def _too_many(address: str, rows_max: int) -> TooManySeries:
+    return TooManySeries(
+        f"{address} answered more than {rows_max} series, the memory for one lot: "
+        "narrow the namespaces or the time range, or raise lots_max_bytes"
+    )
 
 
 def _drop_nonsense(values: NDArray[np.float64]) -> None:

@@ -1,5 +1,6 @@
 """From the declaration of a kind to its CustomResourceDefinition."""
 
+from enum import StrEnum
 from typing import Any
 
 from equipoise.model.crd.kind import Column, Kind
@@ -8,6 +9,16 @@ from equipoise.model.crd.schema import Schema, structural
 OWNER_LABEL = "app.kubernetes.io/managed-by"
 OWNER = "equipoise"
 """Marks the definitions that are ours: only those are ever changed."""
+
+
+class Standing(StrEnum):
+    """Whose the definition of a kind is."""
+
+    ABSENT = "Absent"
+    """Nobody has installed it."""
+    OURS = "Ours"
+    FOREIGN = "Foreign"
+    """Somebody else's, who may have a controller for it; or nobody may tell us whose."""
 
 
 def definition(kind: Kind) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Raw samples onto an even grid of times: the rate of counters, the highest or last value of gauges.
+"""Raw samples onto an even grid of times: the rate of counters, the last value of gauges; or their highest.
 
 Pure: arrays in, one row for each series out, NaN where too little is known. A window holds the samples
 after its begin, up to and with its end; before version 3, Prometheus also counted one right at its begin.
@@ -21,8 +21,6 @@ STALE = 0x7FF0_0000_0000_0002
 """The bits of the NaN that marks the end of a series."""
 CELLS_AT_ONCE = 64 * 1024
 """Rows are reduced in lots whose arrays stay in the processor's cache."""
-FEW_SAMPLES = 8
-"""Up to so many in a window, looking at each in turn is quicker than a reduction by ranges."""
 DUE = 1.1
 """A sample was about due when it is missing for no longer than so many intervals."""
 WINDOW_INTERVALS = 2.5
@@ -95,8 +93,15 @@ def rates(samples: Samples, steps: Steps, out: Floats | None = None) -> Floats:
 
 
 def highest(samples: Samples, steps: Steps, out: Floats | None = None) -> Floats:
-    """Give the highest value within each window."""
-    return _reduced(samples.without_stale(), steps, _highest, out)
+    """Give the highest of all samples, in the only column: one window has them all."""
+    samples = samples.without_stale()
+    if out is None:
+        out = np.empty((len(samples.offsets) - 1, steps.count))
+    out[:] = np.nan
+    some = np.flatnonzero(np.diff(samples.offsets))
+    if len(some):
+        out[some, 0] = np.fmax.reduceat(samples.values, samples.offsets[some])
+    return out
 
 
 def last(samples: Samples, steps: Steps, out: Floats | None = None) -> Floats:
@@ -153,21 +158,6 @@ def _bounds(part: Samples, steps: Steps, windows: Integers) -> tuple[Integers, I
 def _last(part: Samples, steps: Steps, windows: Integers, out: Floats) -> None:
     begin, end = _bounds(part, steps, windows)
     part.values.take(end - 1, out=out, mode="clip")
-    out[end == begin] = np.nan
-
-
-def _highest(part: Samples, steps: Steps, windows: Integers, out: Floats) -> None:
-    begin, end = _bounds(part, steps, windows)
-    longest = int((end - begin).max())
-    if longest > FEW_SAMPLES:
-        pairs = np.stack((begin, end), axis=-1).reshape(-1)
-        # One more value, so that a window may end behind the last sample.
-        out[:] = np.fmax.reduceat(np.append(part.values, np.nan), pairs)[::2].reshape(begin.shape)
-    else:
-        final = end - 1
-        part.values.take(final, out=out, mode="clip")
-        for place in range(longest - 1):
-            np.fmax(out, part.values.take(np.minimum(begin + place, final), mode="clip"), out=out)
     out[end == begin] = np.nan
 
 
