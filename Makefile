@@ -33,12 +33,13 @@ test: setup ## the fast tests: Python and PyPI only
 
 e2e: setup ## build and start the real neighbours, and test against them
 	$(BIN)/python -m tests.testbed build
-	$(BIN)/python -m pytest tests/e2e
+	$(BIN)/python -m pytest tests/e2e -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 soak: setup ## long runs against the real neighbours; figures into docs/soak.md
 	$(BIN)/python -m tests.testbed build
 	$(BIN)/python -m tests.soak.rest
 	$(BIN)/python -m tests.soak.pools
+	$(BIN)/python -m tests.soak.pools_faults
 	$(BIN)/python -m tests.soak
 
 $(BENCH_READY): $(READY) requirements/bench.txt

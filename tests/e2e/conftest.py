@@ -9,14 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # it brings no types
 
 from tests.testbed import (
     ControlPlane,
     Kwok,
+    Machine,
     MetricsServer,
+    NewMachine,
     Prometheus,
+    RealNode,
+    RedisCluster,
+    RedisServer,
     StartControlPlane,
     StartPrometheus,
+    StartRedis,
+    StartRedisCluster,
     Unavailable,
     wait_until,
 )
@@ -25,12 +33,42 @@ from tests.testbed.scenes import SIX_LOADS, history, namespaced, six_pods
 Offered = Callable[[], AbstractContextManager[None]]
 
 
+REAL_NODE = "test_node"
+"""How files begin that use the real node. One worker takes them all: two kubelets on one machine would clean
+up each other's pods."""
+LONGEST_FIRST = ("test_rotation", REAL_NODE, "test_operator", "test_watch", "test_sim_hpa", "test_pools")
+"""Groups that take minutes: begun first, so that no worker is alone with one at the end."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark everything in this folder."""
+    """Mark everything in this folder, and put what takes long first."""
     here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker("e2e")
+    ours = [item for item in items if here in item.path.parents]
+    for item in ours:
+        item.add_marker("e2e")
+        if "real_node" in getattr(item, "fixturenames", ()) and _group(item.path.stem) != REAL_NODE:
+            raise pytest.UsageError(f"{item.nodeid}: real_node is for files that begin with {REAL_NODE}")
+    if len(ours) == len(items):
+        items.sort(key=lambda item: _turn(_group(item.path.stem)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Give whole files to a worker, since their tests share what they start; the real node's all to one."""
+    return _WholeFiles(config, log)
+
+
+class _WholeFiles(LoadScopeScheduling):  # type: ignore[misc]  # for the same reason
+    def _split_scope(self, nodeid: str) -> str:
+        return _group(Path(nodeid.partition("::")[0]).stem)
+
+
+def _group(stem: str) -> str:
+    return REAL_NODE if stem.startswith(REAL_NODE) else stem
+
+
+def _turn(group: str) -> int:
+    return LONGEST_FIRST.index(group) if group in LONGEST_FIRST else len(LONGEST_FIRST)
 
 
 @pytest.fixture(scope="session")
@@ -107,6 +145,24 @@ def prometheus(offered: Offered, kwok: Kwok, bed: Path) -> Iterator[Prometheus]:
         yield started
 
 
+@pytest.fixture(scope="session")
+def real_node(offered: Offered, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNode]:
+    """A real kubelet with containerd and a control plane of its own: keep to your own `real_namespace`."""
+    with ExitStack() as stack:
+        with offered():
+            started = RealNode(tmp_path_factory.mktemp("real-node"))
+            stack.callback(started.stop)
+            started.start()
+        yield started
+
+
+@pytest.fixture
+def real_namespace(real_node: RealNode) -> Iterator[str]:
+    """A namespace of a test's own on the real node, deleted afterwards with its pods."""
+    with new_namespace(real_node.control_plane) as name:
+        yield name
+
+
 @pytest.fixture
 def start_control_plane(offered: Offered, tmp_path: Path) -> Iterator[StartControlPlane]:
     """Starts control planes of a test's own, to be broken at will; takes the options of `ControlPlane`."""
@@ -135,6 +191,49 @@ def start_prometheus(offered: Offered, tmp_path: Path) -> Iterator[StartPromethe
             return started
 
         yield start
+
+
+@pytest.fixture
+def start_redis(offered: Offered, tmp_path: Path) -> Iterator[StartRedis]:
+    """Starts Redis servers of a test's own; takes the options of `RedisServer`."""
+    with ExitStack() as stack:
+
+        def start(**options: Any) -> RedisServer:
+            with offered():
+                started = RedisServer(tmp_path / f"redis-{secrets.token_hex(2)}", **options)
+                stack.callback(started.stop)
+                started.start()
+            return started
+
+        yield start
+
+
+@pytest.fixture
+def start_redis_cluster(offered: Offered, tmp_path: Path) -> Iterator[StartRedisCluster]:
+    """Starts Redis clusters of a test's own; takes the options of `RedisCluster`."""
+    with ExitStack() as stack:
+
+        def start(**options: Any) -> RedisCluster:
+            with offered():
+                started = RedisCluster(tmp_path / f"redis-cluster-{secrets.token_hex(2)}", **options)
+                stack.callback(started.stop)
+                started.start()
+            return started
+
+        yield start
+
+
+@pytest.fixture
+def new_machine(offered: Offered, tmp_path: Path) -> NewMachine:
+    """Makes virtual machines with cgroup version 2; takes the options of `Machine`. `run` boots one."""
+
+    def make(**options: Any) -> Machine:
+        with offered():
+            made = Machine(tmp_path / f"machine-{secrets.token_hex(2)}", **options)
+            made.prepare()
+        return made
+
+    return make
 
 
 @contextmanager

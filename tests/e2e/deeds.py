@@ -1,20 +1,26 @@
 """What the operator does to a cluster, done once with the operator's own adapters, as a release's account."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from equipoise.adapters.kubernetes import CachedCluster, Client
 from equipoise.adapters.kubernetes.actuator import KubernetesActuator
+from equipoise.adapters.kubernetes.analyses import KubernetesAnalyses
+from equipoise.adapters.kubernetes.definitions import Definition
 from equipoise.adapters.kubernetes.lease import LeaseElection
 from equipoise.adapters.kubernetes.pauses import NamespacePauses
 from equipoise.adapters.kubernetes.policies import KubernetesPolicies
 from equipoise.adapters.kubernetes.reflector import Reflector
 from equipoise.adapters.kubernetes.store import LedgerStore
+from equipoise.model.crd.definition import Standing
 from equipoise.model.ledger import Ledger
 from equipoise.model.references import ObjectRef, PodRef, StoreKey, WorkloadRef
 from equipoise.ports import PolicyObject
+from equipoise.recommendation.analytics import AdoptionType
+from equipoise.recommendation.policy import AdviceType
+from equipoise.recommendation.status import new_recommendation
 from tests.testbed import ControlPlane, wait_until
 from tests.testbed.api import Api
 
@@ -62,6 +68,19 @@ def make_policy(plane: ControlPlane, name: str) -> None:
     )
 
 
+def make_analytics(plane: ControlPlane, name: str, **more: str) -> None:
+    """Ask for advice about `web`."""
+    asked = {"type": "HPA", "resourceSelectors": [{"kind": "Deployment", "name": "web"}], **more}
+    plane.apply(
+        {
+            "apiVersion": "analysis.crane.io/v1alpha1",
+            "kind": "Analytics",
+            "metadata": {"name": name, "namespace": SHOP},
+            "spec": asked,
+        }
+    )
+
+
 def _policies(client: Client) -> KubernetesPolicies:
     return KubernetesPolicies(
         client, group="equipoise.dev", version="v1alpha1", name="RotationPolicy", plural="rotationpolicies"
@@ -82,6 +101,7 @@ def live(release: Release) -> None:
     say(release)
     remember(release)
     lead(release)
+    advise(release)
 
 
 def see(release: Release, namespace: str | None = None) -> None:
@@ -159,3 +179,35 @@ def lead(release: Release) -> None:
     election.release()
     assert election.last_error is None
     election.stop()
+
+
+def advise(release: Release) -> None:
+    """Answer an Analytics with a Recommendation, in a status of its own and in one that is none."""
+    name = f"{release.name}-advice"
+    make_analytics(release.plane, name)
+    reflectors: list[Reflector[Any]] = []
+    objects = KubernetesAnalyses(release.client, reflectors.append)
+    assert objects.standing() == (Standing.OURS, "")
+    for reflector in reflectors:
+        reflector.start()
+    try:
+        wait_until(lambda: _watching(reflectors) or _problems(reflectors), "both kinds watched", SYNC_SECONDS)
+        assert _problems(reflectors) == []
+        (about,) = [one for one in objects.analytics() if one.ref.name == name]
+    finally:
+        for reflector in reflectors:
+            reflector.stop()
+    web = WorkloadRef("apps/v1", "Deployment", SHOP, "web")
+    made = objects.create(new_recommendation(about, AdviceType.HPA, web, {}, AdoptionType.STATUS))
+    made = objects.set_adoption(made, AdoptionType.AUTO.value)
+    for one in (about, made):
+        for _ in range(2):  # as after a lost answer: it reads what is there
+            objects.write_status(one, {"observedGeneration": one.generation})
+    without_status = KubernetesAnalyses(release.client, reflectors.append)
+    without_status._definitions = {  # as Crane's are
+        plural: Definition(Standing.FOREIGN, has_status=False) for plural in ("analytics", "recommendations")
+    }
+    path = f"/apis/analysis.crane.io/v1alpha1/namespaces/{SHOP}/analytics/{name}"
+    version = release.plane.api.get(path)["metadata"]["resourceVersion"]
+    without_status.write_status(replace(about, version=version), {})
+    objects.delete(made)

@@ -6,7 +6,7 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -71,7 +71,9 @@ class Operator:
         prometheus_url: str,
         namespace: str,
         folder: Path,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
+        """With other settings, these are laid over the usual ones."""
         self.home = f"operator-{secrets.token_hex(4)}"
         self.url = f"http://127.0.0.1:{free_port()}"
         self.journal = folder / "journal.db"
@@ -88,6 +90,7 @@ class Operator:
                     "journal": {"path": str(self.journal)},
                     "intervals": {"rotation": "1s"},
                     "logs": {"format": "json"},
+                    **(settings or {}),
                 }
             )
         )

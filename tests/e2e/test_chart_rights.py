@@ -12,6 +12,7 @@ import pytest
 
 from equipoise.adapters.kubernetes import ApiError, KubernetesCluster, connect
 from equipoise.adapters.kubernetes.actuator import KubernetesActuator
+from equipoise.adapters.kubernetes.apply import KubernetesApplier
 from equipoise.adapters.prometheus.discover import find
 from equipoise.adapters.prometheus.errors import NotFound
 from equipoise.adapters.resource_metrics import (
@@ -20,10 +21,21 @@ from equipoise.adapters.resource_metrics import (
     ResourceMetricsAbsent,
 )
 from equipoise.model.references import WorkloadRef
-from equipoise.ports import EvictionResult
+from equipoise.ports import ApplyResult, EvictionResult
 from tests.e2e.charts import Helm, Values, audit_arguments, rights_given, rights_used
 from tests.e2e.conftest import Offered
-from tests.e2e.deeds import POLICIES, SHOP, Release, lead, live, make_policy, remember, say, see
+from tests.e2e.deeds import (
+    POLICIES,
+    SHOP,
+    Release,
+    lead,
+    live,
+    make_analytics,
+    make_policy,
+    remember,
+    say,
+    see,
+)
 from tests.testbed import ControlPlane, StartPrometheus, free_port, wait_until
 from tests.testbed import api as testbed
 from tests.testbed.processes import is_answering
@@ -33,6 +45,7 @@ ELSEWHERE = "elsewhere"
 PLAIN: Values = {}
 FULL: Values = {
     "rotation": {"evict": True},
+    "recommendation": {"annotate": True, "apply": True},
     "prometheus": {"discover": True},
     "scalableKinds": [{"apiGroup": "", "resource": "replicationcontrollers"}],
 }
@@ -145,8 +158,45 @@ def test_no_right_is_given_that_is_not_used(full: Release, helm: Helm) -> None:
     full.plane.apply(_prometheus_without_pods())
     with pytest.raises(NotFound, match="did not answer"):
         find(full.client)
+    _adopt(full)
+    _read_a_week(full)
     given = rights_given(helm.template(full.namespace, FULL, release="full"), full.account)
-    assert rights_used(full.audit, full.namespace, full.account) == given
+    used = rights_used(full.audit, full.namespace, full.account)
+    # An apply that makes something is a patch to the audit, and asks for the right to create all the same.
+    assert used | {("create", "autoscaling", "horizontalpodautoscalers")} == given
+
+
+def _adopt(release: Release) -> None:
+    """Write advice to workloads of every kind, make an HPA, and bring it up to date."""
+    applier = KubernetesApplier(release.client)
+    web = WorkloadRef("apps/v1", "Deployment", SHOP, "web")
+    assert applier.annotate(web, {"example.com/advice": "1"}).result is ApplyResult.CHANGED
+    for kind, plural in (("StatefulSet", "statefulsets"), ("ReplicaSet", "replicasets")):
+        absent = WorkloadRef("apps/v1", kind, SHOP, "absent")
+        assert applier.annotate(absent, {"example.com/advice": "1"}).result is ApplyResult.GONE
+        with pytest.raises(testbed.ApiError, match="404"):
+            release.api.patch(f"/apis/apps/v1/namespaces/{SHOP}/{plural}/absent", {})
+    for most, result in ((3, ApplyResult.CREATED), (4, ApplyResult.CHANGED)):
+        assert applier.apply_hpa(_hpa(most)).result is result
+
+
+def _hpa(replicas_max: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web", "namespace": SHOP},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "maxReplicas": replicas_max,
+        },
+    }
+
+
+def _read_a_week(release: Release) -> None:
+    """Ask a Prometheus that is not there, by POST."""
+    path = f"/api/v1/namespaces/{ELSEWHERE}/services/prometheus:9090/proxy/api/v1/read"
+    with pytest.raises(testbed.ApiError, match=r"404|503"):
+        release.api.request("POST", path, {})
 
 
 @pytest.mark.parametrize("name", ["running", "confined"])
@@ -160,6 +210,7 @@ def test_the_operator_itself_runs_under_the_charts_roles(
     """Everywhere or in the shop only: a status, a graceful end; and the API server refused it nothing."""
     running = releases(name)
     make_policy(running.plane, name)
+    make_analytics(running.plane, name, adoptionType="Status")
     objects = helm.template(running.namespace, RELEASES[name], release=name)
     config = tmp_path / "config.yaml"
     config.write_text(next(o for o in objects if o["kind"] == "ConfigMap")["data"]["config.yaml"])
@@ -172,6 +223,7 @@ def test_the_operator_itself_runs_under_the_charts_roles(
         "prometheus-url": start_prometheus().url,
     }
     settings = {"journal.path": tmp_path / "journal.db", "intervals.rotation": "1s"}
+    settings["intervals.recommendation"] = "1s"
     program = [sys.executable, "-c", "from equipoise.app.main import main; main()", "operator"]
     program += [f"--{name}={value}" for name, value in flags.items()]
     program += [f"--set={name}={value}" for name, value in settings.items()]
@@ -181,6 +233,7 @@ def test_the_operator_itself_runs_under_the_charts_roles(
             wait_until(lambda: is_answering(f"http://{address}/readyz") or process.poll(), "readiness", 60)
             assert process.poll() is None, log.read_text()
             wait_until(lambda: "conditions" in _status(running, name), "the status of the policy", 30)
+            wait_until(lambda: _is_answered(running, name), "the answer to the Analytics", 30)
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 0, log.read_text()
         finally:
@@ -190,6 +243,12 @@ def test_the_operator_itself_runs_under_the_charts_roles(
     assert used <= given
     assert ("list", "equipoise.dev", "ledgers") in used
     assert rights_used(running.audit, running.namespace, running.account, "forbid") == set(), log.read_text()
+
+
+def _is_answered(release: Release, name: str) -> bool:
+    path = f"/apis/analysis.crane.io/v1alpha1/namespaces/{SHOP}/analytics/{name}"
+    (entry,) = release.plane.api.get(path).get("status", {}).get("recommendations", [{}])
+    return "name" in entry
 
 
 def _status(release: Release, policy: str) -> dict[str, Any]:
@@ -228,6 +287,10 @@ REFUSED = {
     "take another's lease": ("PUT", "/apis/coordination.k8s.io/v1/namespaces/plain-system/leases/other"),
     "give rights": ("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"),
     "get a token": ("POST", "/api/v1/namespaces/shop/serviceaccounts/default/token"),
+    "make an HPA": ("POST", "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers"),
+    "change an HPA": ("PATCH", "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web"),
+    "ask for advice by itself": ("POST", "/apis/analysis.crane.io/v1alpha1/namespaces/shop/analytics"),
+    "read other definitions": ("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/any"),
     "change definitions": ("PATCH", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/any"),
 }
 

@@ -12,6 +12,7 @@ from equipoise.adapters.kubernetes.store import LedgerStore
 from equipoise.app.live import PrometheusOptions, prometheus_metrics, resource_metrics
 from equipoise.ports import Metrics, Store
 from tests.contracts.actuator_facts import ACTUATOR
+from tests.contracts.applier_facts import APPLIER
 from tests.contracts.cluster_facts import CLUSTER
 from tests.contracts.contract import Fact, name_of
 from tests.contracts.elections import SteppedElections
@@ -19,8 +20,11 @@ from tests.contracts.leadership_facts import LEADERSHIP
 from tests.contracts.metrics_facts import METRICS, QUERIES
 from tests.contracts.operator_facts import PAUSES, POLICIES
 from tests.contracts.real import RealOperator, RealWorld, install_kinds, session_of
+from tests.contracts.sized import RealSizes
+from tests.contracts.sizes_facts import SIZES, SizesWorld
 from tests.contracts.store_facts import STORE
 from tests.contracts.worlds import (
+    ApplierWorld,
     ClusterWorld,
     ElectionWorld,
     MetricsWorld,
@@ -30,6 +34,7 @@ from tests.contracts.worlds import (
 )
 from tests.e2e.conftest import Offered
 from tests.testbed import ControlPlane, Kwok, MetricsServer, Prometheus, wait_until
+from tests.testbed.granting import Granting
 from tests.testbed.scenes import history, namespaced, six_pods
 
 LOADS = (1.2, 0.8, 0.4)
@@ -134,6 +139,22 @@ def test_the_real_cluster_keeps_the_contract(fact: Fact[ClusterWorld], world: Re
 def test_the_real_eviction_api_keeps_the_contract(fact: Fact[ClusterWorld], world: RealWorld) -> None:
     """Evictions, budgets, dry runs, events."""
     fact(world)
+
+
+@pytest.mark.parametrize("fact", APPLIER.facts, ids=name_of)
+def test_server_side_apply_keeps_the_contract(fact: Fact[ApplierWorld], world: RealWorld) -> None:
+    """HPAs that are ours, and those that are not."""
+    fact(world)
+
+
+@pytest.mark.parametrize("fact", SIZES.facts, ids=name_of)
+def test_sizes_keep_the_contract(
+    control_plane: ControlPlane, kwok: Kwok, client: Client, namespace: str, fact: Fact[SizesWorld]
+) -> None:
+    """The production adapter, on pods whose nodes can change them."""
+    del kwok
+    with Granting(control_plane, namespace):
+        fact(RealSizes(control_plane, client, namespace))
 
 
 @pytest.mark.parametrize("fact", STORE.facts, ids=name_of)

@@ -1,19 +1,20 @@
 """Pools, the long way: large worlds, foreign allocators, other servers."""
 
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from redis import Redis
 
+from tests.e2e.conftest import Offered
 from tests.pools.beside import run_beside
 from tests.pools.explorer.machine import World
 from tests.pools.explorer.running import explore
 from tests.pools.explorer.scenes import FOREIGN, LARGE, SMALL
 from tests.pools.servers import server
+from tests.testbed import binary
 
-BESIDE_SECONDS = 60
+BESIDE_SECONDS = 30
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def test_no_interleaving_of_a_large_world_breaks_an_invariant(client: Any, world
 
 
 def test_foreign_allocators_beside_us_lose_no_pod_and_get_none_twice(url: str) -> None:
-    """A minute of the seed's flow in other processes, some of them killed, while targets change."""
+    """The seed's flow in other processes, some of them killed, while targets change; the soak does more."""
     report = run_beside(url, BESIDE_SECONDS)
     print(report)
     assert report.given_twice == []
@@ -48,10 +49,17 @@ def test_foreign_allocators_beside_us_lose_no_pod_and_get_none_twice(url: str) -
     assert report.moves > BESIDE_SECONDS
 
 
-@pytest.mark.skipif(shutil.which("redis-server") is None, reason="there is no redis-server on this machine")
+@pytest.fixture(scope="module")
+def redis_client(offered: Offered) -> Iterator[Any]:
+    """A client of a Redis of this module's own."""
+    with offered():
+        program = str(binary("redis-server"))
+    with server(program) as url, Redis.from_url(url, decode_responses=True) as found:
+        yield found
+
+
 @pytest.mark.parametrize("world", SMALL[:4], ids=lambda world: world.name)
-def test_the_same_holds_on_redis(world: World) -> None:
+def test_the_same_holds_on_redis(redis_client: Any, world: World) -> None:
     """The scripts know no difference between Redis and Valkey."""
-    with server("redis-server") as url, Redis.from_url(url, decode_responses=True) as client:
-        found = explore(client, world)
+    found = explore(redis_client, world)
     assert not found.violations, found.example

@@ -20,15 +20,20 @@ from equipoise.adapters.prometheus.measures import CPU
 from equipoise.adapters.prometheus.settings import Settings
 from equipoise.adapters.prometheus.transport import Direct
 from equipoise.app.live import Neighbours, PrometheusOptions
-from equipoise.app.recommendation_live import Request, plan_recommendation
+from equipoise.app.recommendation_live import Request, apply_recommendation, plan_recommendation
 from equipoise.model.decision import plan_document
+from equipoise.model.references import WorkloadRef
+from equipoise.recommendation.adopt import Adopted
 from equipoise.recommendation.loop import Asked
 from equipoise.recommendation.policy import AdviceType, read_policy
 from tests.cli.running import equipoise
+from tests.contracts.keda import install_scaled_objects, scaled_object
+from tests.e2e.accounts import account_with
 from tests.testbed import ControlPlane, Kwok, Prometheus, StartPrometheus
 from tests.testbed.scenes import deployment, hpa, running_pods
 
 DAYS = 4
+AUTOSCALING, HPAS = "/apis/autoscaling/v2", "horizontalpodautoscalers"
 KEYS = {
     "ehpa.deployment-min-replicas": "2",
     "ehpa.pod-min-ready-seconds": "0",
@@ -60,6 +65,22 @@ class Scene:
         """Say where the two are."""
         where = ("--kubeconfig", str(self.control_plane.kubeconfig), "--prometheus-url", self.server.url)
         return ("-n", self.namespace, *where)
+
+    def apply(self, *names: str, kubeconfig: Path | None = None, **keys: str) -> dict[str, Adopted]:
+        """Apply as the command does, from the past only, which is quick."""
+        where = str(kubeconfig or self.control_plane.kubeconfig)
+        neighbours = Neighbours(where, prometheus=PrometheusOptions(url=self.server.url))
+        policy = read_policy(
+            KEYS | {f"ehpa.{key.replace('_', '-')}": value for key, value in keys.items()}, ""
+        )
+        asked = Asked(policy, self.namespace, names, None)
+        done = apply_recommendation(Request(asked, neighbours), "equipoise-system", self.until)
+        return {each.decision.subject.rpartition("/")[2]: each for each in done}
+
+    def hpas(self) -> dict[str, Any]:
+        """Give the HPAs that there are, by name."""
+        found = self.control_plane.api.items(f"{AUTOSCALING}/namespaces/{self.namespace}/{HPAS}")
+        return {one["metadata"]["name"]: one for one in found}
 
     def plan(self, source: Source, about: AdviceType = AdviceType.HPA, **keys: str) -> dict[str, Any]:
         """Decide as the command does, at the moment up to which the server knows."""
@@ -177,6 +198,10 @@ def test_a_live_cluster_gets_the_advice_of_its_week(scene: Scene, tmp_path: Path
     assert (web["numbers"]["replicas"], web["numbers"]["pods_available"]) == (4, 4)
     assert web["numbers"]["coverage"] == pytest.approx(DAYS / 7, abs=0.01)
     assert web["numbers"]["peak_cores"] == pytest.approx(6 * 3.0 * 1.6, rel=0.2), "six pods, two of them gone"
+    assert web["current"]["hpas"] == [
+        {"name": "keda-hpa-web", "minReplicas": 4, "maxReplicas": 9, "targetUtilization": 60}
+    ]
+    assert web["current"]["containers"] == [{"name": "app", "requests": {"cpu": "2", "memory": "256Mi"}}]
     assert web["recommended"]["metrics"][1:] == [LEAP]
     assert web["recommended"]["behavior"]["scaleDown"]["stabilizationWindowSeconds"] == 600
     asks = "1 replica, and ehpa.deployment-min-replicas asks for at least 2"
@@ -211,7 +236,7 @@ def _compare_with_file(scene: Scene, file: Path) -> None:
     assert from_file["web"]["numbers"]["replicas"] == 6
 
 
-def test_the_command_prints_manifests_and_says_why_not(scene: Scene) -> None:
+def test_the_command_prints_manifests_and_says_why_not(scene: Scene, tmp_path: Path) -> None:
     """As a user types it; also requests, with the memory that is known."""
     settings = [word for key, value in KEYS.items() for word in ("--set", f"{key}={value}")]
     done = equipoise("recommendation", "plan", *scene.options(), *settings, "-o", "hpa")
@@ -235,8 +260,15 @@ def test_the_command_prints_manifests_and_says_why_not(scene: Scene) -> None:
     assert container["name"] == "app"
     assert container["requests"]["memory"] == str(math.ceil(1.19e8 * 1.15))
     assert container["requests"]["cpu"].endswith("m")
-    table = equipoise("recommendation", "plan", "db", *scene.options(), *settings)
-    assert "advice for 1. Nothing was changed." in table.stdout
+    picture = tmp_path / "web.png"
+    done = equipoise(
+        "recommendation", "plan", "web", "db", *scene.options(), *settings, "--plot", str(picture)
+    )
+    assert "advice for 2. Nothing was changed." in done.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    many = equipoise("recommendation", "plan", *scene.options(), "--plot", str(picture))
+    assert (many.returncode, many.stdout) == (2, "")
+    assert "--plot: expected 1 to 4 workloads, got 5; name those to draw" in many.stderr
 
 
 def test_a_cluster_or_a_prometheus_that_fails_is_one_line(scene: Scene) -> None:
@@ -255,3 +287,82 @@ def test_a_cluster_or_a_prometheus_that_fails_is_one_line(scene: Scene) -> None:
         assert done.stderr.startswith("error: ")
         assert done.stderr.count("\n") == 1
         assert words in done.stderr
+
+
+def test_apply_makes_what_is_advised_and_takes_nothing(scene: Scene, tmp_path: Path) -> None:
+    """As a user types it: a dry run, the deed, the same again; whose the other HPA is, is told by name."""
+    settings = [word for key, value in KEYS.items() for word in ("--set", f"{key}={value}")]
+    command = ("recommendation", "apply", *scene.options(), *settings)
+    foreign = scene.hpas()
+    done = equipoise(*command, "--dry-run", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    assert _outcomes(done.stdout) == {"web": ("NotOurs", "NotOurs"), "db": ("Recommend", "Created")}
+    assert scene.hpas().keys() == foreign.keys()
+    diary = str(tmp_path / "diary.jsonl")
+    assert _outcomes(equipoise(*command, "-o", "json", "--journal", diary).stdout)["db"][1] == "Created"
+    made = scene.hpas()["db"]
+    assert made["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "equipoise"}
+    assert made["spec"]["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db"}
+    events = scene.control_plane.api.items(f"/api/v1/namespaces/{scene.namespace}/events")
+    told = [one["message"] for one in events if one["reason"] == "Recommend"]
+    assert len(told) == 1
+    assert "Its HPA was created: " in told[0]
+    again = equipoise(*command, "-o", "json")
+    assert (again.returncode, _outcomes(again.stdout)["db"]) == (0, ("Recommend", "Unchanged"))
+    assert scene.hpas()["keda-hpa-web"]["spec"] == foreign["keda-hpa-web"]["spec"]
+    replayed = equipoise("journal", "replay", "--journal", diary)
+    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
+    named = equipoise(*command, "web")
+    assert named.returncode == 1
+    assert f"HorizontalPodAutoscaler {scene.namespace}/keda-hpa-web scales it" in named.stderr
+    assert "belongs to testbed: it is left alone. Change it there, or delete it first." in named.stderr
+
+
+def _outcomes(document: str) -> dict[str, tuple[str, str]]:
+    """Give the reason and the result of each workload for which anything was tried."""
+    return {
+        one["subject"].rpartition("/")[2]: (one["reason"], one["outcomes"][0]["result"])
+        for one in json.loads(document)["decisions"]
+        if one["outcomes"]
+    }
+
+
+def test_apply_leaves_alone_what_is_taken_paused_or_forbidden(scene: Scene) -> None:
+    """Another field manager, KEDA, an annotation, a pause and a missing right: each by its name."""
+    api, namespace = scene.control_plane.api, scene.namespace
+    assert scene.apply("db")["db"].decision.reason.code.value == "Recommend"
+    path = f"{AUTOSCALING}/namespaces/{namespace}/{HPAS}"
+    edit, merge = {"spec": {"maxReplicas": 50}}, "application/merge-patch+json"
+    api.request("PATCH", f"{path}/db", edit, query={"fieldManager": "an-editor"}, content_type=merge)
+    api.delete(f"{path}/keda-hpa-web")
+    install_scaled_objects(scene.control_plane)
+    web = WorkloadRef("apps/v1", "Deployment", namespace, "web")
+    scene.control_plane.apply(scaled_object(web, {}))
+    taken = scene.apply()
+    assert taken["db"].decision.reason.sentence.startswith(
+        f".spec.maxReplicas of HorizontalPodAutoscaler {namespace}/db was set by an-editor"
+    )
+    assert (
+        f"ScaledObject {namespace}/web scales it, and belongs to KEDA"
+        in taken["web"].decision.reason.sentence
+    )
+    assert {name: one["spec"]["maxReplicas"] for name, one in scene.hpas().items()} == {"db": 50}
+    api.delete(api.path_of(scaled_object(web, {})))
+    rules = [
+        {"apiGroups": ["", "apps", "autoscaling", "keda.sh"], "resources": ["*"], "verbs": ["get", "list"]}
+    ]
+    with account_with(scene.control_plane, namespace, "reader", rules) as token:
+        reader = scene.control_plane.kubeconfig_for("reader", {"token": token})
+        (forbidden,) = scene.apply("web", kubeconfig=reader).values()
+    assert forbidden.has_failed
+    assert f'cannot patch resource "{HPAS}"' in forbidden.decision.reason.sentence
+    deployment_path = f"/apis/apps/v1/namespaces/{namespace}/deployments/web"
+    for value, code in (("false", "OptedOut"), ("true", "Recommend")):
+        api.patch(deployment_path, {"metadata": {"annotations": {"equipoise.dev/recommend": value}}})
+        if code == "Recommend":
+            paused = {"metadata": {"annotations": {"equipoise.dev/paused": "a freeze"}}}
+            api.patch(f"/api/v1/namespaces/{namespace}", paused)
+            assert scene.apply("web")["web"].decision.reason.sentence.endswith("is paused: a freeze.")
+            api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"annotations": None}})
+        assert scene.apply("web")["web"].decision.reason.code.value == code
+    assert scene.hpas()["web"]["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "equipoise"

@@ -4,7 +4,6 @@ import json
 import math
 import time
 from contextlib import closing
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,6 @@ END = 1_789_603_200
 """A multiple of a week, long ago: all of it is in blocks."""
 HOURS = 30
 START = END - HOURS * 3600
-MINUTELY = replace(MEMORY, name="minutely", step_seconds=None)
 ODD = ["NaN", "+Inf", "-Inf", "-0.0", "0", "1e-320", "1.7976931348623157e308", "3", "3", "3", "0.1"]
 
 Bits = dict[str, list[tuple[int, int]]]
@@ -233,12 +231,13 @@ def test_every_way_gives_the_same_history(start_prometheus: StartPrometheus) -> 
     with closing(Client(Direct(Settings(server.url)))) as client:
         for source in (Source.REMOTE_READ, Source.PROMQL):
             history = PrometheusHistory(client, source=source)
-            for one in history.read((CPU, MINUTELY, MEMORY), END - 80_000, END - 60, 60):
+            for one in history.read((CPU, MEMORY), END - 80_000, END - 60, 60):
                 keys = zip(one.namespaces, one.pods, one.containers, strict=True)
                 found[one.measure, source] = dict(zip(keys, one.values, strict=True))
                 assert one.warnings == ()
-                assert one.window_seconds == (3630 if one.measure == "memory" else 150)
-    for measure in ("cpu", "minutely", "memory"):
+                assert one.window_seconds == (150 if one.measure == "cpu" else 79_920)
+        _compare_in_parts(client, found["cpu", Source.REMOTE_READ])
+    for measure in ("cpu", "memory"):
         ours, theirs = found[measure, Source.REMOTE_READ], found[measure, Source.PROMQL]
         assert ours.keys() == theirs.keys()
         assert len(ours) == 6
@@ -247,9 +246,25 @@ def test_every_way_gives_the_same_history(start_prometheus: StartPrometheus) -> 
             exact = values if key[1] != "pod-4" else values.round(9)
             expected = theirs[key] if key[1] != "pod-4" else theirs[key].round(9)
             np.testing.assert_array_equal(exact, expected, err_msg=f"{measure} of {key}")
-            assert np.isnan(values).any() == (key[1] == "pod-5" and measure != "memory")
-        highest = [np.nanmax(found["minutely", Source.PROMQL][key]) for key in ours]
-        assert measure != "memory" or [np.nanmax(values) for values in ours.values()] == highest
+            assert np.isnan(values).any() == (key[1] == "pod-5" and measure == "cpu")
+    raw = _raw(server.url, MEMORY.metric, 1000 * (END - 79_980), 1000 * (END - 60), "pod")
+    peaks = {pod: max(bits for _, bits in samples) for pod, samples in raw.items()}
+    assert {key[1]: _bits(repr(float(top))) for key, (top,) in ours.items()} == peaks
+
+
+def _compare_in_parts(client: Client, whole: dict[Any, Any]) -> None:
+    """Read namespaces that are too large for the memory there is, pod by pod."""
+    for source in (Source.REMOTE_READ, Source.PROMQL):
+        history = PrometheusHistory(client, source=source, lots_max_bytes=2 * 1333 * 8)
+        lots = list(history.read((CPU,), END - 80_000, END - 60, 60, grouping=lambda _, pods: list(pods)))
+        assert [lot.groups for lot in lots] == [frozenset({pod}) for ns in range(3) for pod in _pods(ns)]
+        for lot in lots:
+            (key,) = zip(lot.namespaces, lot.pods, lot.containers, strict=True)
+            np.testing.assert_array_equal(lot.values[0].round(9), whole[key].round(9))
+
+
+def _pods(namespace: int) -> list[str]:
+    return [f"pod-{namespace}", f"pod-{namespace + 3}"]
 
 
 def test_what_is_scraped_and_was_marked_stale_is_read_as_promql_reads_it(

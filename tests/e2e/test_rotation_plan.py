@@ -145,8 +145,25 @@ def test_the_doctor_finds_a_healthy_cluster_healthy(
         assert checks[name]["status"] == "ok", checks[name]
     assert "v1.35" in checks["cluster"]["sentence"]
     assert "Prometheus 2." in checks["prometheus-server"]["sentence"]
+    assert "ledger" in checks
     assert all(check["remedy"] for check in checks.values() if check["status"] != "ok")
     del status
+
+
+def test_a_namespace_that_is_not_there_is_an_error_and_young_pods_are_none(
+    control_plane: ControlPlane, namespace: str, six: dict[str, str], measured: Prometheus
+) -> None:
+    """A slip of the pen is not `nothing to do`; and the doctor blames nobody for pods that just began."""
+    neighbours = ("--kubeconfig", str(control_plane.kubeconfig), "--prometheus-url", measured.url)
+    for verb in ("plan", "apply"):
+        done = equipoise("rotation", verb, "-n", "shpo", *neighbours)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("error: namespace shpo: not found at https://")
+    _, checks = _checks(control_plane, "-n", namespace, *neighbours)
+    assert checks["prometheus"]["sentence"] == (
+        f"{len(six)} pods run, for less than two minutes: too young to be measured."
+    )
+    assert "usage" not in checks
 
 
 def test_the_doctor_names_the_right_that_is_missing(control_plane: ControlPlane, namespace: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.testbed import ControlPlane, Kwok, MetricsServer, NotInTime, Prometheus, Unavailable, binary
 from tests.testbed.cache import folder, say
-from tests.testbed.parts import DAILY, PARTS
+from tests.testbed.parts import PARTS
 from tests.testbed.scenes import SIX_LOADS, history, six_pods
 
 
@@ -20,7 +20,9 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("up", help="start everything and an example workload, until Ctrl-C")
     build = commands.add_parser("build", help="build what is not built yet")
-    build.add_argument("names", nargs="*", metavar="NAME", default=DAILY, help=f"any of: {', '.join(PARTS)}")
+    build.add_argument(
+        "names", nargs="*", metavar="NAME", default=list(PARTS), help=f"any of: {', '.join(PARTS)}"
+    )
     args = parser.parse_args()
     try:
         if args.command == "build":

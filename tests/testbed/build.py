@@ -6,7 +6,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from tests.testbed.cache import Unavailable, folder, lock, say, scratch
+from tests.testbed import debian
+from tests.testbed.cache import Unavailable, folder, lock, put, say, scratch
 from tests.testbed.parts import PARTS, DebianPart, GoPart
 
 _VERSION_SECONDS = 10.0
@@ -38,7 +39,7 @@ def kwok_stages() -> Path:
             texts = [(source / name).read_text() for name in _STAGES]
             with scratch() as work:
                 (work / "stages.yaml").write_text("\n---\n".join(texts))
-                _put(work / "stages.yaml", target)
+                put(work / "stages.yaml", target)
     return target
 
 
@@ -54,11 +55,10 @@ _STAGES = (
 
 
 def _cached(part: GoPart | DebianPart) -> Path | None:
-    if isinstance(part, GoPart):
-        path = folder() / "bin" / part.file_name
-        return path if path.exists() else None
-    unpacked = sorted((folder() / "debian").glob(f"{part.package}_*/{part.path}"))
-    return unpacked[-1] if unpacked else None
+    if isinstance(part, DebianPart):
+        return debian.cached(part)
+    path = folder() / "bin" / part.file_name
+    return path if path.exists() else None
 
 
 def _ready(part: GoPart | DebianPart, search_path: str | None) -> Path | None:
@@ -83,7 +83,7 @@ def _made(part: GoPart | DebianPart) -> Path:
     # One Go build at a time: it uses every core by itself, and the next one finds its packages ready.
     with lock("go" if isinstance(part, GoPart) else part.package):
         # Another process may have made it while we waited for the lock.
-        return _cached(part) or (_built(part) if isinstance(part, GoPart) else _unpacked(part))
+        return _cached(part) or (_built(part) if isinstance(part, GoPart) else debian.unpacked(part))
 
 
 def _built(part: GoPart) -> Path:
@@ -95,7 +95,7 @@ def _built(part: GoPart) -> Path:
     with scratch() as work:
         made = work / part.name
         _go(part.module, "build", "-trimpath", "-ldflags", stamp, "-o", str(made), part.package)
-        _put(made, target)
+        put(made, target)
     say(f"built {part.name} {part.version} in {time.monotonic() - began:.0f} s")
     return target
 
@@ -125,42 +125,3 @@ def _go(module: str, *args: str) -> str:
     if done.returncode:
         raise Unavailable(f"`go {' '.join(args)}` failed: {done.stderr[-2000:].strip()}")
     return done.stdout
-
-
-def _put(made: Path, target: Path) -> None:
-    """Move a finished file to its name in one step: nobody ever sees half a binary."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    made.rename(target)
-
-
-def _unpacked(part: DebianPart) -> Path:
-    """Take a package apart in the cache: no service is set up or started on the host."""
-    advice = f"there is no {part.name} here: install one, e.g. `apt-get install {part.package}`"
-    if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
-        raise Unavailable(advice)
-    say(f"unpacking Debian's {part.package} into the cache")
-    with scratch() as work:
-        if not _downloaded(part.package, work):
-            raise Unavailable(advice)
-        package = next(work.glob("*.deb"))
-        if not _succeeds(work, "dpkg", "-x", package.name, "root"):
-            raise Unavailable(f"{package.name} could not be unpacked; {advice}")
-        target = folder() / "debian" / package.stem
-        _put(work / "root", target)
-    return target / part.path
-
-
-def _downloaded(package: str, work: Path) -> bool:
-    """Download a package; where there is no list of packages yet, only root can fetch one."""
-    download = ("apt-get", "download", package)
-    return _succeeds(work, *download) or (
-        os.geteuid() == 0 and _succeeds(work, "apt-get", "update") and _succeeds(work, *download)
-    )
-
-
-def _succeeds(work: Path, *command: str) -> bool:
-    try:
-        done = subprocess.run(command, cwd=work, capture_output=True, timeout=300, check=False)
-    except subprocess.TimeoutExpired:
-        return False
-    return done.returncode == 0

@@ -47,3 +47,9 @@ def scratch() -> Iterator[Path]:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
+
+
+def put(made: Path, target: Path) -> None:
+    """Move a finished file or folder to its name in one step: nobody ever sees half of it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made.rename(target)

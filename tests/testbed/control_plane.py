@@ -19,7 +19,8 @@ _HOSTS = ("localhost", "127.0.0.1", "kubernetes.default.svc", "10.0.0.1")
 class ControlPlane:
     """One control plane in one folder. Use it as a context manager, or call `start` and `stop`.
 
-    `controllers=False, scheduler=False` gives an API alone, in about three seconds.
+    `controllers=False, scheduler=False` gives an API alone, in about three seconds. At an `address` of its
+    own the API is served on port 443, and is its own first service: pods that reach the address find it.
     """
 
     def __init__(
@@ -28,6 +29,8 @@ class ControlPlane:
         *,
         controllers: bool = True,
         scheduler: bool = True,
+        address: str | None = None,
+        services: str = "10.0.0.0/24",
         hpa_sync_seconds: float = 5,
         hpa_downscale_stabilization_seconds: float = 300,
         extra_apiserver_args: Sequence[str] = (),
@@ -39,7 +42,10 @@ class ControlPlane:
         self.admin = self.authority.issue("admin", "testbed-admin", ["system:masters"])
         self.kubeconfig = folder / "admin.kubeconfig"
         self.server = ""
-        self._serving = self.authority.issue("apiserver", "kube-apiserver", hosts=_HOSTS)
+        self._address = address
+        self._services = services
+        hosts = [*_HOSTS, *([address] if address else [])]
+        self._serving = self.authority.issue("apiserver", "kube-apiserver", hosts=hosts)
         self._front_proxy = self.authority.issue("front-proxy", "front-proxy")
         self._account_key = self.authority.signing_key("service-accounts")
         self._extra_apiserver_args = tuple(extra_apiserver_args)
@@ -158,9 +164,9 @@ class ControlPlane:
         self._etcd.start()
 
     def _start_apiserver(self) -> None:
-        port = free_port()
-        self.server = f"https://127.0.0.1:{port}"
-        self._apiserver = self._process("kube-apiserver", *self._apiserver_args(port))
+        address, port = (self._address, 443) if self._address else ("127.0.0.1", free_port())
+        self.server = f"https://{address}:{port}"
+        self._apiserver = self._process("kube-apiserver", *self._apiserver_args(address, port))
         kubeconfig.write(self.kubeconfig, self.server, self.ca, kubeconfig.user_of(self.admin))
         self._api = Api(self.server, self.ca, client=self.admin)
         self._apiserver.start()
@@ -190,19 +196,19 @@ class ControlPlane:
     def _process(self, name: str, *args: str) -> Process:
         return Process(name, [binary(name), *args], self.folder / "logs" / f"{name}.log")
 
-    def _apiserver_args(self, port: int) -> list[str]:
+    def _apiserver_args(self, address: str, port: int) -> list[str]:
         assert self._etcd is not None
         # Without controllers nobody makes service accounts, and no pod would be let in.
         lenient = [] if self._controllers is not None else ["--disable-admission-plugins=ServiceAccount"]
         return [
             f"--etcd-servers={self._etcd.url}",
-            "--bind-address=127.0.0.1",
+            f"--bind-address={address}",
             f"--secure-port={port}",
             f"--tls-cert-file={self._serving.certificate}",
             f"--tls-private-key-file={self._serving.key}",
             f"--client-ca-file={self.ca}",
             f"--cert-dir={self.folder / 'apiserver'}",
-            "--service-cluster-ip-range=10.0.0.0/24",
+            f"--service-cluster-ip-range={self._services}",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={self._account_key}",
             f"--service-account-signing-key-file={self._account_key}",

@@ -48,16 +48,22 @@ class GoPart:
 
 @dataclass(frozen=True, kw_only=True)
 class DebianPart:
-    """A command that is unpacked from a Debian package; nothing is installed on the host."""
+    """A file that is unpacked from a Debian package; nothing is installed on the host."""
 
     name: str
     package: str
     path: str
-    acceptable: str
+    """Where it is in the package; a pattern may stand for a version."""
+    acceptable: str = ""
+    """What the answer to `version_question` must match for a ready one to be taken; none is, if empty."""
     version_question: tuple[str, ...] = ("--version",)
+    has_libraries: bool = False
+    """Whether packages that it depends on, and the host lacks, are unpacked beside it."""
+    is_named_by_dependency: bool = False
+    """Whether the package is empty and only names, as what it depends on, the one of the day."""
 
     def accepts(self, answer: str) -> bool:
-        return re.search(self.acceptable, answer) is not None
+        return bool(self.acceptable) and re.search(self.acceptable, answer) is not None
 
 
 def _kubernetes(name: str, cost: str) -> GoPart:
@@ -128,8 +134,37 @@ PARTS: Final[dict[str, GoPart | DebianPart]] = {
             path="usr/bin/promtool",
             acceptable=r"promtool, version (2\.(4[2-9]|5\d)|3\.\d+)\.",
         ),
+        DebianPart(
+            name="redis-server",
+            package="redis-server",
+            path="usr/bin/redis-server",
+            acceptable=r"Redis server v=7\.",
+            has_libraries=True,
+        ),
+        DebianPart(
+            name="containerd",
+            package="containerd",
+            path="usr/bin/containerd",
+            acceptable=r"containerd \S+ v?1\.[67]\.",
+        ),
+        DebianPart(
+            name="runc", package="runc", path="usr/sbin/runc", acceptable=r"runc version 1\.[1-9]\d*\."
+        ),
+        DebianPart(name="cni-bridge", package="containernetworking-plugins", path="usr/lib/cni/bridge"),
+        DebianPart(name="busybox-static", package="busybox-static", path="bin/busybox"),
+        DebianPart(
+            name="qemu-system-x86_64",
+            package="qemu-system-x86",
+            path="usr/bin/qemu-system-x86_64",
+            acceptable=r"QEMU emulator version ([7-9]|\d\d)\.",
+            has_libraries=True,
+        ),
+        DebianPart(
+            name="linux",
+            package="linux-image-cloud-amd64",
+            path="boot/vmlinuz-*",
+            is_named_by_dependency=True,
+        ),
+        DebianPart(name="systemd", package="systemd", path="lib/systemd/systemd", has_libraries=True),
     )
 }
-
-DAILY: Final = tuple(name for name in PARTS if name != "kubelet")
-"""What the end-to-end tests need today."""

@@ -100,7 +100,7 @@ class Process:
         except NotInTime as late:
             raise NotInTime(f"{late}; {self.name} says:\n{self.tail()}") from None
         if not self.alive:
-            kind = PortTaken if "address already in use" in self.tail() else NotInTime
+            kind = PortTaken if "address already in use" in self.tail().lower() else NotInTime
             raise kind(f"{self.name} ended while we waited for {what}; it said:\n{self.tail()}")
 
 

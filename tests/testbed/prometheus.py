@@ -1,8 +1,9 @@
 """A real Prometheus: scrapes kwok's nodes, or serves a history that a test writes beforehand."""
 
 import json
+import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ class Prometheus:
     """One server with its own port and data. `kill` and `restart` keep both.
 
     With kwok it scrapes every node of it, a new one within ten seconds; with several jobs, once for each.
+    A real node says how to be scraped: give its `scrape_config`.
     """
 
     def __init__(
@@ -28,12 +30,14 @@ class Prometheus:
         scrape_interval_seconds: float = 1,
         host: str = "127.0.0.1",
         jobs: Sequence[str] = ("kubelet",),
+        scrape_configs: Sequence[Mapping[str, Any]] = (),
         extra_args: Sequence[str] = (),
     ) -> None:
         self._folder = folder
         self._kwok = kwok
         self._host = host
         self._jobs = tuple(jobs)
+        self._scrape_configs = [dict(config) for config in scrape_configs]
         self._extra_args = tuple(extra_args)
         self._scrape_interval_seconds = scrape_interval_seconds
         self._data = folder / "prometheus"
@@ -59,10 +63,12 @@ class Prometheus:
         assert self._process is not None, "Prometheus was not started"
         self._process.kill()
 
-    def restart(self) -> None:
-        """Start it again on the same port and the same data, and wait until it is ready."""
+    def restart(self, *, is_emptied: bool = False) -> None:
+        """Start it again on the same port and the same data, or without any; wait until it is ready."""
         assert self._process is not None, "Prometheus was not started"
         self._process.stop()
+        if is_emptied:
+            shutil.rmtree(self._data)
         self._process.start()
         self._process.wait_until(lambda: is_answering(f"{self.url}/-/ready"), "Prometheus ready", 60)
 
@@ -133,4 +139,7 @@ class Prometheus:
         files = [{"files": [str(self._kwok.targets)], "refresh_interval": "1s"}] if self._kwok else []
         jobs = [{"job_name": job, "file_sd_configs": files} for job in self._jobs] if files else []
         interval = f"{round(self._scrape_interval_seconds * 1000)}ms"
-        return {"global": {"scrape_interval": interval, "scrape_timeout": interval}, "scrape_configs": jobs}
+        return {
+            "global": {"scrape_interval": interval, "scrape_timeout": interval},
+            "scrape_configs": [*jobs, *self._scrape_configs],
+        }
