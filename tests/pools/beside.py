@@ -30,7 +30,7 @@ class Report:
     """What came of it."""
 
     served: int
-    """Calls of the foreign processes that came to their end."""
+    """Calls of the foreign processes that came to their end; each is an allocation and a release."""
     moves: int
     own: int
     kills: int
@@ -40,8 +40,10 @@ class Report:
     lost: list[str]
 
 
-def run_beside(url: str, seconds: float, seed: int = 1) -> Report:
-    """Work side by side for so long, then stop everybody, and look at what is left."""
+def run_beside(
+    url: str, seconds: float, seed: int = 1, *, calls: int = 0, exclusive: int = 2, shared: int = 1
+) -> Report:
+    """Work side by side for so long, or for so many calls; then stop everybody, and look at what is left."""
     chance = random.Random(seed)
     names = [f"a-{number}" for number in range(PODS)]
     with Redis.from_url(url, decode_responses=True) as client:
@@ -49,13 +51,14 @@ def run_beside(url: str, seconds: float, seed: int = 1) -> Report:
         write(client, {"gold": names[:10], "silver": names[10:18], "basic": names[18:]}, TARGETS[0])
         pools = RedisPools(client, "voice", lease_seconds=LEASE_SECONDS, record_seconds=LEASE_SECONDS)
         report = Report(0, 0, 0, 0, 0, [], [], [])
-        processes = [_start(url, "exclusive"), _start(url, "exclusive"), _start(url, "shared")]
+        processes = [_start(url, "exclusive") for _ in range(exclusive)]
+        processes += [_start(url, "shared") for _ in range(shared)]
         end = time.monotonic() + seconds
         try:
-            while time.monotonic() < end:
+            while time.monotonic() < end and not 0 < calls <= int(client.get("witness:served") or 0):
                 _turn(client, pools, chance, names, report)
                 if chance.random() < 0.01:
-                    victim = chance.randrange(2)
+                    victim = chance.randrange(exclusive)
                     processes[victim].kill()
                     processes[victim].wait()
                     processes[victim] = _start(url, "exclusive")

@@ -1,8 +1,9 @@
 """The adapter: what it retries, what it refuses, and what it does not know."""
 
+import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -61,7 +62,7 @@ def test_a_key_of_a_wrong_type_changes_nothing(client: Any, pools: RedisPools) -
     client.delete("voice:pool:standard:available")
     client.set("voice:pool:standard:available", "x")
     before = dump(client)
-    for ask in (
+    asked: tuple[Callable[[], object], ...] = (
         lambda: pools.allocate("c1"),
         lambda: pools.allocate("c2", "standard"),
         lambda: pools.release("c1"),
@@ -69,12 +70,14 @@ def test_a_key_of_a_wrong_type_changes_nothing(client: Any, pools: RedisPools) -
         lambda: pools.drain("agent-1"),
         lambda: pools.register("agent-9", "u", None),
         lambda: pools.unregister("agent-1", "u", None),
-        lambda: pools.recover(["agent-1"], None),
         lambda: pools.mend("agent-1", None),
-    ):
+    )
+    for ask in asked:
         with pytest.raises(WorldFailed, match="wrong type"):
             ask()
         assert dump(client) == before
+    assert [answer.code for answer in pools.recover(["agent-1"], None)] == ["WrongType"]
+    assert dump(client) == before
 
 
 @pytest.mark.parametrize("writer", WRITERS)
@@ -166,7 +169,11 @@ def test_a_hash_tag_is_what_the_cluster_takes_for_one(prefix: str, is_tagged: bo
 def test_the_tiers_travel_with_the_chain_first() -> None:
     """In the order in which they are filled."""
     policy = policy_from(config(gold=1, basic=2) | {"default_chain": ["basic"]}, "test")
-    assert wire(policy) == "basic shared 2 5 1;gold exclusive 1 5 0;"
+    rows = json.loads(wire(policy))
+    assert rows == [
+        {"name": "basic", "shared": True, "target": 2, "most": 5, "in_chain": True},
+        {"name": "gold", "shared": False, "target": 1, "most": 5, "in_chain": False},
+    ]
 
 
 def test_a_cluster_needs_a_hash_tag_and_works_with_one() -> None:

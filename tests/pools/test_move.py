@@ -4,8 +4,10 @@ import json
 from typing import Any
 
 import pytest
+from redis.client import Pipeline
+from redis.exceptions import ConnectionError as RedisConnectionError
 
-from equipoise.adapters.redis import RedisPools
+from equipoise.adapters.redis import RedisPools, scripts
 from equipoise.model.decision import MovePod
 from equipoise.pools.rebalance import plan, rebalance
 from tests.pools.worlds import WALK_THROUGH, dump, write
@@ -216,3 +218,38 @@ def test_a_mark_that_nobody_needs_any_more_is_dropped(client: Any, pools: RedisP
     assert _move(pools, other, "basic", "gold") == "Moved"
     assert pools.release("c1").tier == "basic"
     assert not client.exists("voice:pending")
+
+
+@pytest.mark.parametrize("is_sent", [True, False], ids=["lost on its way back", "lost on its way there"])
+def test_an_answer_lost_amid_many_moves_leaves_what_is_known(
+    client: Any, pools: RedisPools, monkeypatch: pytest.MonkeyPatch, *, is_sent: bool
+) -> None:
+    """Those before it are told as moved, those in it as unknown, those behind it were never sent."""
+    names = [f"a-{number}" for number in range(7)]
+    write(client, {"gold": names, "silver": []}, {"gold": 0, "silver": 7})
+    monkeypatch.setattr(scripts, "BATCH", 2)
+    execute, sent = Pipeline.execute, []
+
+    def flaky(self: Any, *arguments: Any, **options: Any) -> Any:
+        sent.append(1)
+        if len(sent) != 2:
+            return execute(self, *arguments, **options)
+        if is_sent:
+            execute(self, *arguments, **options)
+        raise RedisConnectionError("Connection closed by server.")
+
+    monkeypatch.setattr(Pipeline, "execute", flaky)
+    done = rebalance(pools)
+    assert [outcome.result for outcome in done.outcomes] == [
+        *["Moved"] * 3,
+        *["Unanswered"] * 2,
+        *["Failed"] * 2,
+    ]
+    assert [action.pod for action in done.decision.actions] == names[:3]
+    assert [held.reason for held in done.decision.held] == ["HeldByHealth"] * 4
+    assert "may have happened or not" in done.failure
+    assert client.scard("voice:pool:silver:assigned") == (5 if is_sent else 3)
+    rest = rebalance(pools)
+    assert rest.failure == ""
+    assert len(rest.decision.actions) == (2 if is_sent else 4)
+    assert client.scard("voice:pool:silver:assigned") == 7

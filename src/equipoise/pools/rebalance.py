@@ -1,22 +1,29 @@
 """One rebalancing, through the port: look, decide, move, and look again where a pod became busy meanwhile."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from equipoise.model.decision import Decision, Held, MovePod, Outcome
+from equipoise.model.decision import Action, Decision, Held, MovePod, Outcome
+from equipoise.model.errors import WorldFailed
 from equipoise.model.pools import PoolCode, PoolsSeen
 from equipoise.model.reason import Code, Reason
 from equipoise.pools.decide import busy_excess, decide
-from equipoise.pools.observation import Stay, TierSeen, observe
+from equipoise.pools.observation import Observation, Stay, TierSeen, observe
 from equipoise.pools.policy import read_policy
-from equipoise.ports import Pools
+from equipoise.ports import PoolsUpkeep
 
 ROUNDS = 5
 """How often what became busy, or changed, is planned anew in one cycle; the next cycle goes on."""
 DONE = {PoolCode.MOVED, PoolCode.ALREADY_THERE}
 RETRIED = {PoolCode.FENCED, PoolCode.CONFIG_CHANGED, PoolCode.SOURCE_NOT_OVER, PoolCode.DESTINATION_FULL}
 """The plan was old, and the pod is not to blame."""
+LOST = {PoolCode.FAILED, PoolCode.UNANSWERED}
+"""The server did not answer, so there is no use in asking for more."""
+SAID: dict[str, str] = {
+    PoolCode.FAILED: "It was not moved, since the server failed.",
+    PoolCode.UNANSWERED: "Nobody knows whether it was moved; the next look will tell.",
+}
 HELD: dict[str, Code] = {
     PoolCode.FENCED: Code.HELD_BY_LEADER,
     PoolCode.BUSY: Code.ALL_BUSY,
@@ -32,59 +39,81 @@ class Rebalanced(msgspec.Struct, frozen=True):
     outcomes: tuple[Outcome, ...]
     seen: PoolsSeen
     """The last look before the last moves."""
+    failure: str = ""
+    """Why it ended early; what is known to have been done is told all the same."""
 
 
-def plan(pools: Pools) -> Decision:
+def plan(pools: PoolsUpkeep) -> Decision:
     """Look and decide. Changes nothing."""
     return _plan_without(pools, set())[0]
 
 
-def rebalance(pools: Pools, epoch: int | None = None, *, marks_busy: bool = False) -> Rebalanced:
-    """Move what the plan says. Without an epoch of one's own, the current one is taken."""
+def rebalance(pools: PoolsUpkeep, epoch: int | None = None, *, marks_busy: bool = False) -> Rebalanced:
+    """Move what the plan says. Without an epoch of one's own, the current one is taken.
+
+    A server that fails before anything was done is raised; from then on, what is known is told.
+    """
+    decision, seen = _plan_without(pools, set())
     outcomes: list[Outcome] = []
-    done: list[MovePod] = []
-    stuck: set[str] = set()
-    for _ in range(ROUNDS):
-        decision, seen = _plan_without(pools, stuck)
-        moves = [action for action in decision.actions if isinstance(action, MovePod)]
-        came = _move(pools, moves, seen, epoch) if moves else []
-        outcomes += came
-        done += [move for move, outcome in zip(moves, came, strict=True) if outcome.result in DONE]
-        left = [outcome for outcome in came if outcome.result not in DONE]
-        stuck |= {outcome.action.pod for outcome in left if outcome.result not in RETRIED}
-        if not left:
-            break
-    if marks_busy:
-        outcomes += _mark(pools, epoch)
-    return Rebalanced(_told(decision, done, left), tuple(outcomes), seen)
+    left: list[Outcome] = []
+    failure = ""
+    try:
+        for _ in range(ROUNDS):
+            moves = moves_of(decision)
+            came = move(pools, moves, seen, epoch) if moves else []
+            outcomes += came
+            left = [outcome for outcome in came if outcome.result not in DONE]
+            failure = next((outcome.detail for outcome in left if outcome.result in LOST), "")
+            if failure or not left:
+                break
+            decision, seen = _plan_without(pools, stuck_in(outcomes))
+        if marks_busy and not failure:
+            outcomes += mark(pools, epoch)
+    except WorldFailed as error:
+        if not outcomes:
+            raise
+        failure = str(error)
+    done = [outcome.action for outcome in outcomes if outcome.result in DONE]
+    return Rebalanced(_told(decision, done, left), tuple(outcomes), seen, failure)
 
 
-def _plan_without(pools: Pools, stuck: set[str]) -> tuple[Decision, PoolsSeen]:
-    """Plan, and leave out pods that refused to move although they looked idle."""
+def moves_of(decision: Decision) -> list[MovePod]:
+    """Give the moves of a plan."""
+    return [action for action in decision.actions if isinstance(action, MovePod)]
+
+
+def stuck_in(outcomes: Iterable[Outcome]) -> set[str]:
+    """Name the pods that refused to move although they looked idle; an old plan is not their fault."""
+    return {outcome.action.pod for outcome in outcomes if outcome.result not in DONE | RETRIED}
+
+
+def without(seen: Observation, stuck: Collection[str]) -> Observation:
+    """Take the pods that are stuck for busy."""
+    if not stuck:
+        return seen
+    tiers = []
+    for tier in seen.tiers:
+        pods = (
+            msgspec.structs.replace(pod, stay=Stay.BUSY) if pod.name in stuck else pod for pod in tier.pods
+        )
+        tiers.append(TierSeen(tier.name, tuple(pods)))
+    return msgspec.structs.replace(seen, tiers=tuple(tiers))
+
+
+def _plan_without(pools: PoolsUpkeep, stuck: Collection[str]) -> tuple[Decision, PoolsSeen]:
     seen = pools.snapshot()
     policy = read_policy(seen.config, f"{seen.prefix}:tier:config")
-    observation = observe(policy, seen)
-    if stuck:
-        observation = msgspec.structs.replace(
-            observation,
-            tiers=tuple(
-                TierSeen(
-                    tier.name,
-                    tuple(
-                        msgspec.structs.replace(pod, stay=Stay.BUSY) if pod.name in stuck else pod
-                        for pod in tier.pods
-                    ),
-                )
-                for tier in observation.tiers
-            ),
-        )
-    return decide(policy, observation), seen
+    return decide(policy, without(observe(policy, seen), stuck)), seen
 
 
-def _told(decision: Decision, done: Sequence[MovePod], left: Sequence[Outcome]) -> Decision:
+def _told(decision: Decision, done: Sequence[Action], left: Sequence[Outcome]) -> Decision:
     """Say what was done, and what was held, and why."""
     held = tuple(
-        Held(outcome.action, HELD.get(outcome.result, Code.HELD_BY_HEALTH), f"It answered {outcome.result}.")
+        Held(
+            outcome.action,
+            HELD.get(outcome.result, Code.HELD_BY_HEALTH),
+            SAID.get(outcome.result, "") or f"It answered {outcome.result}.",
+        )
         for outcome in left
     )
     reason = decision.reason
@@ -96,9 +125,15 @@ def _told(decision: Decision, done: Sequence[MovePod], left: Sequence[Outcome]) 
     return msgspec.structs.replace(decision, actions=tuple(done), held=held, reason=reason)
 
 
-def _move(
-    pools: Pools, moves: Sequence[MovePod], seen: PoolsSeen, epoch: int | None, *, marks_busy: bool = False
+def move(
+    pools: PoolsUpkeep,
+    moves: Sequence[MovePod],
+    seen: PoolsSeen,
+    epoch: int | None,
+    *,
+    marks_busy: bool = False,
 ) -> list[Outcome]:
+    """Move these pods, planned from what was seen; each answers for itself."""
     chosen = seen.epoch if epoch is None else epoch
     answers = pools.move(moves, seen.version, chosen, marks_busy=marks_busy)
     return [
@@ -106,10 +141,11 @@ def _move(
     ]
 
 
-def _mark(pools: Pools, epoch: int | None) -> list[Outcome]:
+def mark(pools: PoolsUpkeep, epoch: int | None) -> list[Outcome]:
     """Mark busy pods of tiers over their targets: their release delivers them to their new tier."""
     seen = pools.snapshot()
     policy = read_policy(seen.config, f"{seen.prefix}:tier:config")
     chosen = busy_excess(policy, observe(policy, seen))
     moves = [MovePod(pod.name, source, to, uid=pod.uid) for pod, source, to in chosen]
-    return _move(pools, moves, seen, epoch, marks_busy=True) if moves else []
+    moves = [one for one in moves if seen.pending.get(one.pod) != one.destination]
+    return move(pools, moves, seen, epoch, marks_busy=True) if moves else []

@@ -30,9 +30,15 @@ def _pool(
 
 
 def _pod(
-    tier: str | None, draining: int, lease: str | None, calls: list[str], uid: str, wrong: list[str]
+    tier: str | None,
+    draining: int,
+    lease: str | None,
+    calls: list[str],
+    uid: str,
+    wrong: list[str],
+    suspended: str,
 ) -> PodSeen:
-    return PodSeen(tier, bool(draining), lease, tuple(calls), uid, _pairs(wrong))
+    return PodSeen(tier, bool(draining), lease, tuple(calls), uid, _pairs(wrong), suspended)
 
 
 def _pairs(flat: list[str]) -> dict[str, str]:

@@ -2,23 +2,42 @@
 
 import hashlib
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
+import msgspec
 from redis import Redis, RedisCluster
 
 from equipoise.adapters.redis.decode import decode_snapshot
 from equipoise.adapters.redis.errors import WrongKeyType, explained
 from equipoise.adapters.redis.scripts import Scripts
-from equipoise.model.decision import MovePod
+from equipoise.model.decision import (
+    Attendance,
+    MovePod,
+    RegisterPod,
+    ResumePod,
+    SuspendPod,
+    UnregisterPod,
+)
 from equipoise.model.errors import BadInput, WorldFailed
 from equipoise.model.pools import PoolAnswer, PoolCode, PoolsSeen
 from equipoise.pools.policy import TierPolicy, read_policy
+from equipoise.ports import Unanswered
 
 LEASE_SECONDS = 900.0
 RECORD_SECONDS = 3600.0
 TRIES = 5
 """How often a call goes out again because the tiers changed under it."""
 SCAN_COUNT = 1000
+NO_TIERS = "[]"
+WRITERS: dict[type[Attendance], str] = {
+    RegisterPod: "register",
+    UnregisterPod: "unregister",
+    SuspendPod: "drain",
+    ResumePod: "undrain",
+}
+CAUSES: dict[type[Attendance], tuple[str]] = {SuspendPod: ("unready",), ResumePod: ("unready",)}
+"""What tells a drain of ours from somebody's word, which is not ours to take back."""
 
 
 class RedisPools:
@@ -48,14 +67,19 @@ class RedisPools:
         """Let go of the connections."""
         self._client.close()
 
-    def snapshot(self, *, is_thorough: bool = False) -> PoolsSeen:
+    def policy(self) -> TierPolicy:
+        """Read the tiers as they are now."""
+        return read_policy(self._read_config(), self._key)
+
+    def snapshot(self, *, is_thorough: bool = False, also: Sequence[str] = ()) -> PoolsSeen:
         """Read everything at one moment; thoroughly also looks for keys that no set leads to."""
         tiers, pods = self._scan() if is_thorough else ([], [])
+        pods = [*pods, *also]
         for _ in range(TRIES):
             known = self._known() if not is_thorough else self._known_or_nothing()
             answer = self._scripts.run("snapshot", [*known, str(len(tiers)), *tiers, *pods])
             seen = decode_snapshot(self._prefix, answer)
-            if (seen.config or "") == known[0] or (is_thorough and not known[1]):
+            if (seen.config or "") == known[0] or (is_thorough and known[1] == NO_TIERS):
                 return seen
             self._config = None
         raise WorldFailed(f"{self._address}: {self._key} changes faster than it can be read")
@@ -74,16 +98,13 @@ class RedisPools:
         calls = [
             [*known, move.pod, move.source, move.destination, _epoch(epoch), move.uid, mark] for move in moves
         ]
-        answers = []
-        for move, answer in zip(moves, self._scripts.run_all("move", calls), strict=True):
-            if isinstance(answer, WrongKeyType):
-                answers.append(PoolAnswer(PoolCode.WRONG_TYPE, move.pod, detail=str(answer)))
-                continue
-            if isinstance(answer, WorldFailed):
-                raise answer
-            detail = answer[1] if len(answer) > 1 else ""
-            answers.append(PoolAnswer(PoolCode(answer[0]), move.pod, move.destination, detail or ""))
-        return answers
+        came = zip(moves, self._scripts.run_all("move", calls), strict=True)
+        return [
+            failed(answer, move.pod)
+            if isinstance(answer, WorldFailed)
+            else PoolAnswer(PoolCode(answer[0]), move.pod, move.destination, "".join(answer[1:2]))
+            for move, answer in came
+        ]
 
     def register(self, pod: str, uid: str, epoch: int | None, metadata: str = "") -> PoolAnswer:
         """Take a pod into a tier."""
@@ -115,7 +136,18 @@ class RedisPools:
 
     def recover(self, pods: Sequence[str], epoch: int | None) -> list[PoolAnswer]:
         """Put back pods that nobody holds."""
-        return [self._about_pod("recover", pod, _epoch(epoch), self._spans[0]) for pod in pods]
+        return self._about_pods("recover", pods, [[_epoch(epoch), self._spans[0]]] * len(pods))
+
+    def attend(self, actions: Sequence[Attendance], epoch: int | None) -> list[PoolAnswer]:
+        """Register, unregister, suspend and resume pods, in this order, as few round trips as it takes."""
+        answers: list[PoolAnswer] = []
+        for writer, group in groupby(actions, key=lambda action: WRITERS[type(action)]):
+            parts = list(group)
+            arguments = [[part.uid, *CAUSES.get(type(part), ()), _epoch(epoch)] for part in parts]
+            if writer == "register":
+                arguments = [[*words, ""] for words in arguments]
+            answers += self._about_pods(writer, [part.pod for part in parts], arguments)
+        return answers
 
     def mend(self, pod: str, epoch: int | None) -> PoolAnswer:
         """Repair what the keys of a pod contradict."""
@@ -130,7 +162,7 @@ class RedisPools:
             return PoolAnswer(PoolCode.STORED, detail=_version(text))
         if _version(before) != version:
             return PoolAnswer(PoolCode.CONFIG_CHANGED)
-        code, *rest = self._scripts.run("set_config", [before or "", self._dry(""), text, *emptied])
+        code, *rest = self._scripts.run("set_config", [before or "", self._dry(NO_TIERS), text, *emptied])
         if code == PoolCode.CONFIG_CHANGED and self._read_config() == text:
             code = PoolCode.STORED.value
         detail = _version(text) if code == PoolCode.STORED else ""
@@ -140,6 +172,24 @@ class RedisPools:
         code, *rest = self._run(writer, pod, *arguments)
         tier, detail = [*rest, "", ""][:2]
         return PoolAnswer(PoolCode(code), pod, tier, detail)
+
+    def _about_pods(
+        self, writer: str, pods: Sequence[str], arguments: Sequence[Sequence[str]]
+    ) -> list[PoolAnswer]:
+        """Run a writer for many pods; who found another config is asked again alone, with the new one."""
+        text, tiers = self._known()
+        calls = [[text, self._dry(tiers), pod, *words] for pod, words in zip(pods, arguments, strict=True)]
+        answers = []
+        for pod, words, answer in zip(pods, arguments, self._scripts.run_all(writer, calls), strict=True):
+            if isinstance(answer, WorldFailed):
+                answers.append(failed(answer, pod))
+            elif answer[0] == PoolCode.CONFIG_CHANGED:
+                self._config = None
+                answers.append(self._about_pod(writer, pod, *words))
+            else:
+                code, tier, detail = [*answer, "", ""][:3]
+                answers.append(PoolAnswer(PoolCode(code), pod, tier, detail))
+        return answers
 
     def _about_call(self, writer: str, call: str, *arguments: str) -> PoolAnswer:
         code, *rest = self._run(writer, call, *arguments)
@@ -170,7 +220,7 @@ class RedisPools:
         try:
             return self._known()
         except (BadInput, WrongKeyType):
-            return ("", "")
+            return ("", NO_TIERS)
 
     def _read_config(self) -> str | None:
         with explained(self._address):
@@ -195,11 +245,26 @@ def wire(policy: TierPolicy) -> str:
     """Write the tiers as the scripts read them, the chain first."""
     chain = policy.chain
     rest = sorted(set(policy.tiers) - set(chain))
-    return "".join(
-        f"{name} {tier.type} {tier.target} {tier.concurrent_max} {1 if name in chain else 0};"
+    rows = [
+        {
+            "name": name,
+            "shared": tier.is_shared,
+            "target": tier.target,
+            "most": tier.concurrent_max,
+            "in_chain": name in chain,
+        }
         for name in [*chain, *rest]
         for tier in [policy.tiers[name]]
-    )
+    ]
+    return msgspec.json.encode(rows).decode()
+
+
+def failed(error: WorldFailed, pod: str) -> PoolAnswer:
+    """Say of one of many that it failed, so that what is known of the others is not lost with it."""
+    code = PoolCode.UNANSWERED if isinstance(error, Unanswered) else PoolCode.FAILED
+    if isinstance(error, WrongKeyType):
+        code = PoolCode.WRONG_TYPE
+    return PoolAnswer(code, pod, detail=str(error))
 
 
 def _version(text: str | None) -> str:

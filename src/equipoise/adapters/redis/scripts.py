@@ -8,7 +8,7 @@ from typing import Any
 from redis import Redis, RedisCluster
 from redis import exceptions as redis_errors
 
-from equipoise.adapters.redis.errors import explained, failure
+from equipoise.adapters.redis.errors import WrongKeyType, explained, failure
 from equipoise.model.errors import WorldFailed
 from equipoise.pools.scripts import source
 
@@ -39,12 +39,18 @@ class Scripts:
         return _answer(answer)
 
     def run_all(self, writer: str, calls: Sequence[Sequence[str]]) -> list[list[Any] | WorldFailed]:
-        """Run a script many times, in few round trips; each answers for itself."""
-        if isinstance(self._client, RedisCluster):
-            return [self._one(writer, arguments) for arguments in calls]
+        """Run a script many times, in few round trips; each answers for itself.
+
+        After a server that did not answer, nothing more is sent: it would only be waited for again.
+        """
         answers = [self._one(writer, arguments) for arguments in calls[:1]]  # the server knows it now
-        for start in range(1, len(calls), BATCH):
-            answers += self._batch(writer, calls[start : start + BATCH])
+        size = 1 if isinstance(self._client, RedisCluster) else BATCH
+        for start in range(1, len(calls), size):
+            if isinstance(answers[-1], WorldFailed) and not isinstance(answers[-1], WrongKeyType):
+                unsent = WorldFailed(f"not sent, since the one before failed: {answers[-1]}")
+                return answers + [unsent] * (len(calls) - len(answers))
+            part = calls[start : start + size]
+            answers += [self._one(writer, part[0])] if size == 1 else self._batch(writer, part)
         return answers
 
     def _one(self, writer: str, arguments: Sequence[str]) -> list[Any] | WorldFailed:

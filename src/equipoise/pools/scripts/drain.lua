@@ -1,8 +1,9 @@
 -- Takes a pod out of allocation; its calls go on. It ends by undrain, not by time.
--- pod, uid
-local pod, uid = ARGV[3], ARGV[4]
+-- pod, uid, cause (empty: somebody's word; else it only holds where nobody has said so before), epoch
+local pod, uid, cause, epoch = ARGV[3], ARGV[4], ARGV[5] or '', ARGV[6] or ''
 
 if config_changed() then return {'ConfigChanged'} end
+if fenced(epoch) then return {'Fenced'} end
 if is_merchants(pod) then return {'Merchant'} end
 local there = assigned_to(pod)
 if #there == 0 then return {'NotThere'} end
@@ -17,8 +18,10 @@ for _, tier in ipairs(tiers) do
   end
 end
 local alive = calls_of(pod)
+local was_cause = redis.call('HGET', pod_key(pod), 'suspended')
 redis.call('HEXISTS', PENDING, pod)
 redis.call('HEXISTS', SUSPECTS, pod)
+if cause ~= '' and draining and #free == 0 then return {'Drained', there[1].name, tostring(#alive)} end
 if is_dry then return {'Drained', there[1].name, tostring(math.max(calls, #alive))} end
 
 -- A shared pod's count would be lost with its place in the pool: the mark keeps it.
@@ -28,6 +31,9 @@ else
   redis.call('PERSIST', draining_key(pod))
 end
 for _, tier in ipairs(free) do unpublish(tier, pod) end
+if cause ~= '' and not draining then redis.call('HSET', pod_key(pod), 'suspended', cause) end
+if cause == '' and was_cause then redis.call('HDEL', pod_key(pod), 'suspended') end
+raise_epoch(epoch)
 redis.call('HDEL', PENDING, pod)
 redis.call('HDEL', SUSPECTS, pod)
 return {'Drained', there[1].name, tostring(math.max(calls, #alive))}

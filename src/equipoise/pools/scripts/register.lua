@@ -51,6 +51,7 @@ if is_new then
   end
   redis.call('DEL', calls_key(pod), lease_key(pod), draining_key(pod))
   redis.call('HDEL', PENDING, pod)
+  redis.call('HDEL', pod_key(pod), 'suspended')
   publish(tier, pod, 0)
   return {'Replaced', tier.name}
 end

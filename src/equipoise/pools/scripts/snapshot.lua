@@ -69,6 +69,7 @@ for _, pod in ipairs(pods) do
   end
   row[5] = alive
   row[6] = read('HGET', 'hash', pod_key(pod), 'uid') or ''
+  row[8] = read('HGET', 'hash', pod_key(pod), 'suspended') or ''
   row[7] = wrong
   rows[#rows + 1] = row
 end

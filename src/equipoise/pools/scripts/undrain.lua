@@ -1,8 +1,9 @@
 -- Puts a drained pod back: free at once when it is idle, else when its call is released.
--- pod, uid
-local pod, uid = ARGV[3], ARGV[4]
+-- pod, uid, cause (empty: whatever it was; else only what was drained for one), epoch
+local pod, uid, cause, epoch = ARGV[3], ARGV[4], ARGV[5] or '', ARGV[6] or ''
 
 if config_changed() then return {'ConfigChanged'} end
+if fenced(epoch) then return {'Fenced'} end
 local there = assigned_to(pod)
 if #there == 0 then return {'NotThere'} end
 if #there > 1 then return {'Unsound'} end
@@ -13,9 +14,13 @@ if not draining then return {'NotDraining', tier.name} end
 local calls = free_calls(tier, pod)
 local alive = calls_of(pod)
 local is_leased = redis.call('GET', lease_key(pod)) ~= false
+local was_cause = redis.call('HGET', pod_key(pod), 'suspended')
+if cause ~= '' and not was_cause then return {'Draining', tier.name} end
 if is_dry then return {'Undrained', tier.name} end
 
+raise_epoch(epoch)
 redis.call('DEL', draining_key(pod))
+if was_cause then redis.call('HDEL', pod_key(pod), 'suspended') end
 if calls then return {'Undrained', tier.name} end
 if tier.shared then
   publish(tier, pod, math.max(tonumber(draining) or 0, #alive))

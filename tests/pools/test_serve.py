@@ -1,0 +1,341 @@
+"""`equipoise pools serve` on a real server: yes, no, nobody knows; who may ask; how it stops."""
+
+import http.client
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jsonschema
+import pytest
+from prometheus_client import CollectorRegistry
+
+from equipoise.app.operator.http import Door
+from equipoise.app.pools_remote import RemotePools
+from equipoise.app.pools_serve import api as serving
+from equipoise.app.pools_serve.api import BODY_BYTES_MAX, Api
+from equipoise.app.pools_serve.openapi import openapi
+from equipoise.app.pools_serve.run import Readiness
+from equipoise.app.pools_serve.tokens import LOOK_SECONDS, Tokens
+from equipoise.model.errors import BadInput
+from tests.cli.running import equipoise
+from tests.pools.servers import server
+from tests.pools.worlds import write
+
+TOKEN = "a-token-of-this-test"
+TIERS = {"gold": ["a-0"], "basic": ["a-1"]}
+
+
+class Answer(NamedTuple):
+    """What came back."""
+
+    status: int
+    document: Any
+    headers: dict[str, str]
+
+
+class Caller:
+    """A client of the service that holds every answer against the published document."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def raw(
+        self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
+    ) -> tuple[int, bytes, dict[str, str]]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            connection.request(method, path, body or None, headers or {})
+            response = connection.getresponse()
+            return response.status, response.read(), {k.lower(): v for k, v in response.getheaders()}
+        finally:
+            connection.close()
+
+    def ask(self, operation: str, token: str = "", **fields: str) -> Answer:
+        method, path = ("GET", "/v1/status") if operation == "status" else ("POST", f"/v1/{operation}")
+        body = b"" if operation == "status" else json.dumps(fields).encode()
+        status, text, headers = self.raw(
+            method, path, body, {"Authorization": f"Bearer {token}"} if token else {}
+        )
+        document = json.loads(text)
+        published = openapi()["paths"][path][method.lower()]["responses"][str(status)]
+        schema = published["content"]["application/json"]["schema"]
+        jsonschema.validate(document, {"components": openapi()["components"], **schema})
+        return Answer(status, document, headers)
+
+
+@contextmanager
+def service(
+    url: str, tokens: Tokens | None = None, timeout_seconds: float = 2.0
+) -> Iterator[tuple[Caller, Readiness]]:
+    """Serve in this process."""
+    registry = CollectorRegistry()
+    remote = RemotePools(lambda: url, "voice", timeout_seconds=timeout_seconds)
+    api = Api(remote, "voice", tokens, registry)
+    readiness = Readiness(remote, tokens)
+    door = Door("127.0.0.1:0", api.app(list, readiness.unready, registry))
+    door.start()
+    try:
+        yield Caller(door.port), readiness
+    finally:
+        assert door.stop(10)
+        api.close()
+        remote.close()
+
+
+@pytest.fixture
+def caller(url: str, client: Any) -> Iterator[Caller]:
+    write(client, TIERS)
+    with service(url) as (found, _):
+        yield found
+
+
+def test_a_call_is_served_from_allocation_to_release(caller: Caller, client: Any) -> None:
+    """Every step may be sent twice: the answer is the same, and nothing happens twice."""
+    first, again = (caller.ask("allocate", call="c1") for _ in range(2))
+    assert (first.status, first.document["pod"], first.document["tier"]) == (200, "a-0", "gold")
+    assert (again.document["pod"], again.document["detail"]) == ("a-0", "again")
+    assert caller.ask("heartbeat", call="c1").document["result"] == "Renewed"
+    assert caller.ask("release", call="c1").document["result"] == "Released"
+    assert caller.ask("release", call="c1").document["result"] == "UnknownCall"
+    assert client.smembers("voice:pool:gold:available") == {"a-0"}
+    gone = caller.ask("heartbeat", call="c1")
+    assert (gone.status, gone.document["outcome"]) == (404, "no")
+
+
+def test_refusals_are_a_plain_no(caller: Caller) -> None:
+    """Each with its status, its code and a sentence."""
+    caller.ask("allocate", call="c1", tier="gold")
+    full = caller.ask("allocate", call="c2", tier="gold")
+    assert (full.status, full.document["result"], full.headers["retry-after"]) == (409, "NoneFree", "1")
+    assert full.document["sentence"] == "no pod is free in gold"
+    assert caller.ask("release", call="c1", pod="a-1").status == 409
+    assert caller.ask("drain", pod="a-9").status == 404
+    strange = caller.ask("allocate", call="c3", tier="lead")
+    assert (strange.status, strange.document["sentence"]) == (400, "tier: expected a tier of the config")
+
+
+def test_a_drained_pod_gets_no_calls_until_it_is_undrained(caller: Caller) -> None:
+    """And the status shows it."""
+    assert caller.ask("drain", pod="a-0").document["result"] == "Drained"
+    assert caller.ask("allocate", call="c1", tier="gold").status == 409
+    shown = {tier["tier"]: tier for tier in caller.ask("status").document["tiers"]}
+    assert (shown["gold"]["draining"], shown["basic"]["draining"]) == (1, 0)
+    assert caller.ask("undrain", pod="a-0").document["result"] == "Undrained"
+    assert caller.ask("allocate", call="c1", tier="gold").status == 200
+
+
+BAD = {
+    "no JSON": (b"{", "truncated"),
+    "a list": (b"[]", "Expected `object`"),
+    "no call": (b"{}", "call: expected a text"),
+    "a number": (b'{"call": 1}', "Expected `str`"),
+    "unknown": (b'{"call": "c", "teir": "gold"}', "teir"),
+    "not its own": (b'{"call": "c", "uid": "u"}', "uid: allocate takes call, tier"),
+    "spaces": (b'{"call": "a b"}', "call: expected at most 256 characters without spaces"),
+    "line break": (b'{"call": "a\\nb"}', "call: expected"),
+    "too long a name": (json.dumps({"call": "c" * 257}).encode(), "call: expected"),
+    "a tier that is no name": (b'{"call": "c", "tier": "a:b"}', "tier: expected letters"),
+}
+
+
+@pytest.mark.parametrize(("body", "words"), BAD.values(), ids=BAD)
+def test_what_makes_no_sense_is_refused_by_its_field(caller: Caller, body: bytes, words: str) -> None:
+    """In JSON, and nothing happens."""
+    status, text, _ = caller.raw("POST", "/v1/allocate", body)
+    document = json.loads(text)
+    assert (status, document["outcome"], document["result"]) == (400, "no", "BadRequest")
+    assert words in document["sentence"]
+
+
+def test_other_pages_and_long_bodies_are_refused_in_the_same_form(caller: Caller) -> None:
+    """404, 405 and 413; the document, health and metrics are open."""
+    for method, path, body, status in (
+        ("GET", "/v2/allocate", b"", 404),
+        ("GET", "/v1/allocate", b"", 405),
+        ("POST", "/v1/allocate", b" " * (BODY_BYTES_MAX + 1), 413),
+    ):
+        found, text, _ = caller.raw(method, path, body)
+        assert (found, json.loads(text)["outcome"]) == (status, "no")
+    assert json.loads(caller.raw("GET", "/openapi.json")[1]) == json.loads(json.dumps(openapi()))
+    assert caller.raw("GET", "/healthz")[0] == 200
+    metrics = caller.raw("GET", "/metrics")[1].decode()
+    assert 'equipoise_pool_requests_total{operation="allocate",result="413"} 1.0' in metrics
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow caller holds a connection for a moment only."""
+    monkeypatch.setattr(serving, "BODY_SECONDS", 0.1)
+    connection = http.client.HTTPConnection("127.0.0.1", caller.port, timeout=20)
+    connection.putrequest("POST", "/v1/allocate")
+    connection.putheader("Content-Length", "10")
+    connection.endheaders(b"{")
+    assert connection.getresponse().status == 408
+    connection.close()
+
+
+def test_an_answer_that_is_lost_is_unknown_and_asking_again_is_safe(url: str, client: Any) -> None:
+    """The server hangs for longer than we wait, then does what it was asked: the same call, the same pod."""
+    write(client, {"gold": ["a-0", "a-1"]})
+    with service(url, timeout_seconds=0.2) as (caller, _):
+        caller.ask("allocate", call="warm")
+        caller.ask("release", call="warm")
+        client.execute_command("CLIENT", "PAUSE", "900", "ALL")
+        lost = caller.ask("allocate", call="c1")
+        assert (lost.status, lost.document["outcome"]) == (503, "unknown")
+        assert "To ask for the same again is safe" in lost.document["sentence"]
+        client.execute_command("CLIENT", "UNPAUSE")
+        again = caller.ask("allocate", call="c1")
+        assert again.status == 200
+        assert client.scard("voice:pool:gold:available") == 1
+
+
+def test_without_its_server_it_says_no_and_it_resumes_by_itself(tmp_path: Path) -> None:
+    """Also when the server was not there at the start."""
+    where: list[str] = [f"unix://{tmp_path}/none.sock"]
+    registry = CollectorRegistry()
+    remote = RemotePools(lambda: where[0], "voice", monotonic=_later())
+    api = Api(remote, "voice", None, registry)
+    readiness = Readiness(remote, None)
+    door = Door("127.0.0.1:0", api.app(list, readiness.unready, registry))
+    door.start()
+    caller = Caller(door.port)
+    try:
+        readiness.look()
+        away = caller.ask("allocate", call="c1")
+        assert (away.status, away.document["outcome"]) == (503, "no")
+        assert "Nothing was changed" in away.document["sentence"]
+        assert caller.raw("GET", "/readyz")[0] == 503
+        with server() as url:
+            where[0] = url
+            readiness.look()
+            assert "voice:tier:config: missing" in caller.raw("GET", "/readyz")[1].decode()
+            assert caller.ask("allocate", call="c1").status == 503
+            remote.ask(lambda pools: pools.set_config('{"gold": 1}', ""))
+            remote.ask(lambda pools: pools.register("a-0", "u", None))
+            readiness.look()
+            assert caller.raw("GET", "/readyz")[:2] == (200, b"ok\n")
+            assert caller.ask("allocate", call="c1").status == 200
+    finally:
+        assert door.stop(10)
+        api.close()
+
+
+def _later() -> Callable[[], float]:
+    now = [0.0]
+
+    def tick() -> float:
+        now[0] += 2.0
+        return now[0]
+
+    return tick
+
+
+def test_only_who_has_a_token_is_served_and_tokens_can_change(url: str, client: Any, tmp_path: Path) -> None:
+    """Old and new hold side by side; a file that vanishes changes nothing."""
+    write(client, TIERS)
+    file = tmp_path / "tokens"
+    file.write_text(f"{TOKEN}-1\n")
+    now = [0.0]
+    tokens = Tokens(str(file), lambda: now[0])
+    with service(url, tokens) as (caller, _):
+        for wrong in ("", "Bearer", "Basic abc", f"Bearer {TOKEN}", f"Bearer {TOKEN}-1x", "Bearer \xe9"):
+            status, text, headers = caller.raw("POST", "/v1/allocate", b"{}", {"Authorization": wrong})
+            assert (status, json.loads(text)["result"]) == (401, "Unauthorized"), wrong
+            assert headers["www-authenticate"] == "Bearer"
+        assert caller.ask("status").status == 401
+        assert caller.ask("allocate", f"{TOKEN}-1", call="c1").status == 200
+        file.write_text(f"{TOKEN}-1\n{TOKEN}-2\n")
+        now[0] += LOOK_SECONDS
+        assert caller.ask("status", f"{TOKEN}-2").status == 200
+        file.write_text(f"{TOKEN}-2\n")
+        now[0] += LOOK_SECONDS
+        assert caller.ask("status", f"{TOKEN}-1").status == 401
+        file.unlink()
+        now[0] += LOOK_SECONDS
+        assert caller.ask("status", f"{TOKEN}-2").status == 200
+        assert "No such file" in tokens.trouble
+
+
+@pytest.mark.parametrize("text", ["", "\n", "short", f"{TOKEN}\nx\n"])
+def test_a_file_without_a_decent_token_is_refused(tmp_path: Path, text: str) -> None:
+    """Nobody could ask, or anybody could guess."""
+    file = tmp_path / "tokens"
+    file.write_text(text)
+    with pytest.raises(BadInput, match="at least 16 characters"):
+        Tokens(str(file))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--address", ":0"], "--address :0: expected --token-file"),
+        (["--address", "0.0.0.0:0"], "expected --token-file"),
+        (["--address", "[::]:0"], "expected --token-file"),
+        (["--address", "8081"], "--address: address: expected HOST:PORT"),
+        (["--lease", "0"], "--lease: expected at least 1s"),
+        (["--redis", "http://x"], "--redis: expected redis://"),
+        (["--redis", "redis://x", "--redis-url-file", "f"], "--redis-url-file: expected this, or"),
+        (["--redis", "redis://x", "--token-file", "/no/such"], "--token-file /no/such: No such file"),
+    ],
+)
+def test_wrong_arguments_are_refused(
+    words: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Before anything listens: exit status 2 and one line."""
+    from equipoise.app.main import main
+
+    monkeypatch.setattr(sys, "argv", ["equipoise", "pools", "serve", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_stop_answers_what_was_asked(url: str, client: Any) -> None:
+    """SIGTERM amid a request: it is answered, nobody else is let in, and the exit status is 0."""
+    write(client, TIERS)
+    program = "from equipoise.app.main import main; main()"
+    words = ["pools", "serve", "--redis", url, "--address", "127.0.0.1:0", "--log-format", "json"]
+    run = [sys.executable, "-c", program, *words]
+    with subprocess.Popen(run, stderr=subprocess.PIPE, text=True, bufsize=1) as process:
+        assert process.stderr is not None
+        try:
+            caller = Caller(json.loads(process.stderr.readline())["port"])
+            _until(lambda: caller.raw("GET", "/readyz")[0] == 200)
+            assert caller.ask("allocate", call="c1").status == 200
+            client.execute_command("CLIENT", "PAUSE", "1500", "ALL")
+            answers: list[Answer] = []
+            asking = threading.Thread(target=lambda: answers.append(caller.ask("release", call="c1")))
+            asking.start()
+            _until(lambda: b"\nequipoise_pool_requests_waiting 1.0" in caller.raw("GET", "/metrics")[1])
+            process.send_signal(signal.SIGTERM)
+            asking.join(20)
+            assert [answer.document["result"] for answer in answers] == ["Released"]
+            assert process.wait(20) == 0
+            assert json.loads(process.stderr.read().splitlines()[-1])["message"] == "stopped"
+        finally:
+            process.kill()
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_the_document_is_published_by_the_command() -> None:
+    """The same that is served."""
+    done = equipoise("schema", "pools-openapi")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == json.loads(json.dumps(openapi()))
