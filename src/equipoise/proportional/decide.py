@@ -23,6 +23,9 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 FIRST_OF = (Code.SET, Code.HELD_BY_PERCENTILE, Code.HELD_BY_HYSTERESIS, Code.WARMING_UP, Code.UNCHANGED)
 """Where slots differ, the decision's reason is the first of these."""
 
+STUCK = (Code.INFEASIBLE.value, Code.DEFERRED.value)
+"""What a node says to a change that it can't carry out; the first is the worse."""
+
 Target = Callable[[Slot, Inputs], int]
 
 
@@ -61,9 +64,13 @@ class Step(NamedTuple):
 
 def decide(policy: ScalingPolicySpec, seen: Observation, memory: Mapping[str, Any] = NOTHING) -> Decision:
     """Decide for one workload; a ValueError names an input or a value in force that can't be read."""
-    asked = Asked.of(policy)
+    return decide_asked(Asked.of(policy), seen, memory)
+
+
+def decide_asked(asked: Asked, seen: Observation, memory: Mapping[str, Any] = NOTHING) -> Decision:
+    """Decide the same for a policy that was taken apart before."""
     inputs, current = read_inputs(seen.inputs), read_current(asked.slots, seen.current)
-    if missing := sorted(policy.inputs - set(inputs)):
+    if missing := sorted(asked.policy.inputs - set(inputs)):
         raise ValueError(f"{missing[0]}: missing: the policy's functions use it")
     taken = step(asked, moment_of(seen.at), inputs, current, ProportionalMemory.from_data(memory))
     return decision_of(asked, seen, inputs, current, taken)
@@ -133,8 +140,16 @@ def decision_of(
 ) -> Decision:
     """Put a step into the shape that all balancers share."""
     said = sentence(asked.policy, asked.slots, inputs, current, taken.targets, taken.judged)
-    reason = Reason(taken.code, said, _numbers(asked, seen, current, taken))
     changed = {key for key, judged in taken.judged.items() if judged.code is Code.SET}
+    code = taken.code
+    if seen.pods_behind and not changed and taken.applied:
+        # Nothing new is wanted, but some pods do not have what is in force: born since, or changed by others.
+        changed, code = set(taken.applied), Code.SET
+        said = f"{said.removesuffix('.')}; {seen.pods_behind} of {seen.pods} pods get it."
+    elif seen.stuck and not changed:
+        state = min(seen.stuck, key=STUCK.index)
+        code, said = Code(state), f"{said.removesuffix('.')}; its node can't give it to {seen.stuck[state]}."
+    reason = Reason(code, said, _numbers(asked, seen, current, taken))
     actions: tuple[SetResources, ...] = ()
     if changed:
         to_set = containers_of(asked, {key: taken.applied[key] for key in changed}, is_whole=False)
@@ -181,4 +196,6 @@ def _numbers(asked: Asked, seen: Observation, current: Mapping[str, int], taken:
     }
     if taken.memory.windows:
         numbers["window"] = max(map(len, taken.memory.windows.values()))
+    if seen.pods is not None:
+        numbers |= {"pods": seen.pods, "pods_behind": seen.pods_behind}
     return numbers

@@ -21,6 +21,12 @@ class Observation(msgspec.Struct, frozen=True):
     """Such as {"cores": "18", "memory": "64Gi"}."""
     current: Mapping[str, str] = {}
     """What is in force, by slot, such as {"kube-dns.requests.cpu": "250m"}; what is absent is unknown."""
+    pods: int | None = None
+    """How many pods the workload has, where it was looked at."""
+    pods_behind: int = 0
+    """How many of them run and ask for something else than what is in force."""
+    stuck: Mapping[str, str] = {}
+    """What nodes can't give, by `Infeasible` and `Deferred`: a pod, and its node's words."""
 
 
 def moment_of(seconds: float | Fraction) -> int:

@@ -1,5 +1,6 @@
 """What a policy's status says of a decision: targets, thresholds, the window, the last change. Pure."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from equipoise.model.decision import Decision
@@ -11,8 +12,13 @@ from equipoise.proportional.policy import ScalingPolicySpec
 
 def status_of(policy: ScalingPolicySpec, decision: Decision) -> dict[str, Any]:
     """Give the parts of the status that a decision is known by, as a manifest has them."""
+    return status_by_slot(slots(policy), decision)
+
+
+def status_by_slot(slots: Sequence[Slot], decision: Decision) -> dict[str, Any]:
+    """Give the same for a policy that was taken apart before."""
     memory = ProportionalMemory.from_data(decision.memory)
-    status: dict[str, Any] = {"resources": [_resource(slot, decision, memory) for slot in slots(policy)]}
+    status: dict[str, Any] = {"resources": [_resource(slot, decision, memory) for slot in slots]}
     if memory.since is not None:
         count = max(map(len, memory.windows.values()), default=0)
         status["window"] = {"observations": count, "since": _time(memory.since)}

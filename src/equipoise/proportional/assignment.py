@@ -1,0 +1,150 @@
+"""Which policy sets the resources of which workload; where two would, neither does."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+from pydantic import ValidationError
+
+from equipoise.model.cluster import Selector, Workload
+from equipoise.model.crd.targets import Mode
+from equipoise.model.errors import BadInput
+from equipoise.model.references import ObjectRef, WorkloadRef
+from equipoise.model.validation import explain
+from equipoise.ports import PolicyObject
+from equipoise.proportional.decide import Asked
+from equipoise.proportional.policy import ScalingPolicySpec
+from equipoise.proportional.record import as_asked
+from equipoise.proportional.sizes import Sizes
+from equipoise.proportional.written import WrittenScalingPolicySpec
+
+
+class Refusal(NamedTuple):
+    """Why a policy is not followed: the condition's reason and message."""
+
+    code: str
+    sentence: str
+
+
+class Prepared(NamedTuple):
+    """A policy, read and taken apart once for each of its generations."""
+
+    spec: ScalingPolicySpec
+    asked: Asked
+    document: dict[str, Any]
+    """As its records have it."""
+    selector: Selector
+
+    @classmethod
+    def of(cls, spec: ScalingPolicySpec) -> "Prepared":
+        """Take it apart."""
+        return cls(spec, Asked.of(spec), as_asked(spec), spec.node_selector.selector)
+
+
+class Assigned(msgspec.Struct, frozen=True):
+    """One workload in the care of one policy."""
+
+    policy: PolicyObject
+    prepared: Prepared
+    mode: Mode
+    workload: Workload
+
+    @property
+    def ref(self) -> WorkloadRef:
+        """The workload's name."""
+        return self.workload.ref
+
+
+@dataclass(slots=True)
+class Readings:
+    """Remembers what policies say, so that 2,000 of them are not read anew in every cycle."""
+
+    _known: dict[str, tuple[int, Prepared | Refusal]] = field(default_factory=dict)
+
+    def read(self, policies: Iterable[PolicyObject]) -> dict[ObjectRef, Prepared | Refusal]:
+        """Read the new and the edited ones, and forget those that have gone."""
+        fresh: dict[str, tuple[int, Prepared | Refusal]] = {}
+        for policy in policies:
+            known = self._known.get(policy.ref.uid)
+            if known is None or known[0] != policy.generation:
+                known = (policy.generation, _read(policy))
+            fresh[policy.ref.uid] = known
+        self._known = fresh
+        return {policy.ref: fresh[policy.ref.uid][1] for policy in policies}
+
+
+def _read(policy: PolicyObject) -> Prepared | Refusal:
+    try:
+        return Prepared.of(WrittenScalingPolicySpec.model_validate(dict(policy.spec)))
+    except ValidationError as error:
+        said = explain(error)
+        where = "spec: " if said.startswith("document: ") else "spec."
+        return Refusal("InvalidSpec", f"{where}{said.removeprefix('document: ')}")
+    except BadInput as error:
+        return Refusal("InvalidSpec", str(error))
+
+
+def target_of(policy: PolicyObject, spec: ScalingPolicySpec) -> WorkloadRef:
+    """Name the workload, which is in the policy's own namespace."""
+    target = spec.target_ref
+    return WorkloadRef(target.api_version, target.kind.value, policy.ref.namespace, target.name).canonical
+
+
+def assign(
+    policies: Sequence[PolicyObject],
+    readings: Mapping[ObjectRef, Prepared | Refusal],
+    sizes: Sizes,
+    mode: Mode,
+) -> tuple[list[Assigned], dict[ObjectRef, Refusal]]:
+    """Give each policy its workload, and say which policies can't be followed."""
+    refused: dict[ObjectRef, Refusal] = {}
+    rivals: dict[WorkloadRef, list[str]] = defaultdict(list)
+    readable: list[tuple[PolicyObject, Prepared, WorkloadRef]] = []
+    for policy in policies:
+        read = readings[policy.ref]
+        if isinstance(read, Refusal):
+            refused[policy.ref] = read
+            continue
+        ref = target_of(policy, read.spec)
+        rivals[ref].append(policy.ref.name)
+        readable.append((policy, read, ref))
+    advised = sizes.advised() if readable else {}
+    assigned: list[Assigned] = []
+    for policy, read, ref in readable:
+        others = sorted(name for name in rivals[ref] if name != policy.ref.name)
+        workload = None if others or ref in advised else sizes.workload(ref)
+        refusal = _refusal(read.spec, ref, others, advised.get(ref), workload)
+        if refusal is not None or workload is None:
+            assert refusal is not None, "whatever has no workload says why"
+            refused[policy.ref] = refusal
+        else:
+            assigned.append(Assigned(policy, read, mode, workload))
+    return assigned, refused
+
+
+def _refusal(
+    spec: ScalingPolicySpec,
+    ref: WorkloadRef,
+    others: Sequence[str],
+    vpa: str | None,
+    workload: Workload | None,
+) -> Refusal | None:
+    if others:
+        names = ", ".join(others)
+        sentence = f"spec.scaleTargetRef: {ref} is also the target of {names}, so nothing is changed for any"
+        return Refusal("Conflict", sentence)
+    if vpa is not None:
+        sentence = f"spec.scaleTargetRef: {vpa} sets the requests of {ref} already, so nothing is changed"
+        return Refusal("Conflict", sentence)
+    if workload is None:
+        sentence = f"spec.scaleTargetRef: expected a workload in this namespace, found no {ref}"
+        return Refusal("NoWorkload", sentence)
+    known = [container.name for container in workload.containers]
+    for number, container in enumerate(spec.containers):
+        if container.name not in known:
+            has = ", ".join(known) or "none"
+            sentence = f"expected a container of {ref} ({has}), got {container.name}"
+            return Refusal("NoContainer", f"spec.containers[{number}].name: {sentence}")
+    return None

@@ -1,0 +1,176 @@
+"""May these values be set now? Every guard is asked in turn, and they only reduce."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from equipoise.guard.cooldown import held_by_cooldown
+from equipoise.guard.leader import held_by_leader
+from equipoise.guard.pause import held_by_pause
+from equipoise.guard.protection import opted_out_by
+from equipoise.model.cluster import Pod, Workload
+from equipoise.model.errors import WorldFailed
+from equipoise.model.ledger import Ledger
+from equipoise.model.reason import Code, Reason
+from equipoise.ports import Leadership, Pauses
+from equipoise.proportional.assignment import Assigned
+from equipoise.proportional.fit import above_limit, with_values
+from equipoise.proportional.mind import Mind
+from equipoise.proportional.policy import UpdateMode
+from equipoise.proportional.record import BALANCER
+from equipoise.proportional.standing import Deeds, Way, is_fought
+
+SCALE = "equipoise.dev/scale"
+"""`false` on a workload leaves its resources alone."""
+LOOK_MAX_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is about to be set, where, and what it costs."""
+
+    values: Mapping[str, int]
+    way: Way
+    pods: Sequence[Pod]
+    """All that count."""
+    late: Sequence[Pod]
+    """Those that ask for something else, and would be changed in place."""
+    restarts: Sequence[str]
+    """Containers that a change in place restarts."""
+    is_new: bool
+    """Whether the values are new, and not only brought to pods that lack them."""
+
+    @property
+    def is_disruptive(self) -> bool:
+        """Whether anything restarts."""
+        return self.way.mode is UpdateMode.ROLLOUT or bool(self.restarts)
+
+    def cost(self, workload: Workload) -> str:
+        """Say before it is done whether anything restarts."""
+        if self.way.mode is UpdateMode.ROLLOUT:
+            why = f": {self.way.why}" if self.way.why else ", as updateMode says"
+            if not workload.replaces_pods:
+                return f"The template is changed{why}; pods get it when somebody replaces them."
+            return f"The template is changed{why}; every pod is replaced."
+        if self.restarts:
+            names = ", ".join(self.restarts)
+            return f"In place, one pod at a time; the container {names} restarts, as its resizePolicy says."
+        return "In place; nothing restarts."
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """The guards of one cycle."""
+
+    pauses: Pauses
+    leadership: Leadership
+    looked_at: float
+    now: Callable[[], float]
+    change_seconds: float
+    rollout_seconds: float
+
+    def ask(
+        self, item: Assigned, change: Change, deeds: Deeds, mind: Mind, ledger: Callable[[], Ledger]
+    ) -> Reason | None:
+        """Give the first reason to wait, or None. The ledger is read only where something restarts."""
+        workload = item.workload
+        return (
+            held_by_pause(self.pauses, workload.ref.namespace)
+            or held_by_leader(self.leadership)
+            or self._held_by_age()
+            or held_by_annotation(workload)
+            or held_by_fight(deeds)
+            or held_by_fit(item, change)
+            or mind.held((change.way.mode.value, change.values), self.looked_at)
+            or self._held_by_rate(change, deeds)
+            or (self._held_by_disruption(workload, change, ledger) if change.is_disruptive else None)
+        )
+
+    def _held_by_age(self) -> Reason | None:
+        age = self.now() - self.looked_at
+        if age <= LOOK_MAX_SECONDS:
+            return None
+        sentence = f"What was seen is {age:.0f} s old, and at most {LOOK_MAX_SECONDS:g} s is believed."
+        return Reason(Code.HELD_BY_LEADER, sentence, {"look_age_seconds": age})
+
+    def _held_by_rate(self, change: Change, deeds: Deeds) -> Reason | None:
+        """Hold a new value until so long after the last one; pods that lack the old one do not wait."""
+        if not change.is_new or not deeds.at:
+            return None
+        pause = self.rollout_seconds if change.is_disruptive else self.change_seconds
+        since = self.looked_at - deeds.at / 1000
+        if since >= pause:
+            return None
+        left = pause - since
+        sentence = f"The last change was {since:.0f} s ago, and the next waits {left:.0f} s more."
+        return Reason(Code.HELD_BY_COOLDOWN, sentence, {"seconds_left": left})
+
+    def _held_by_disruption(
+        self, workload: Workload, change: Change, ledger: Callable[[], Ledger]
+    ) -> Reason | None:
+        said = opted_out_by(workload.annotations) or next(
+            (found for pod in change.late[:1] if (found := opted_out_by(pod.annotations))), ""
+        )
+        if said:
+            return Reason(Code.OPTED_OUT, f"It would restart, and {said} asks to leave it alone.")
+        if is_rolling(workload):
+            return Reason(
+                Code.HELD_BY_ROLLOUT,
+                f"{workload.replicas_updated} of {workload.replicas_wanted} pods are of the newest template, "
+                "and another change waits until all are.",
+            )
+        unready = [pod.name for pod in change.pods if not pod.is_ready]
+        if unready:
+            return Reason(
+                Code.HELD_BY_HEALTH, f"{len(unready)} pods are not ready, such as {unready[0]}; it restarts."
+            )
+        pause = self.rollout_seconds if change.way.mode is UpdateMode.ROLLOUT else 0.0
+        try:
+            return held_by_cooldown(ledger(), BALANCER, pause, self.looked_at)
+        except WorldFailed as error:
+            sentence = f"What was done to this workload before is unknown: {error}."
+            return Reason(Code.HELD_BY_BUDGET, sentence)
+
+
+def is_rolling(workload: Workload) -> bool:
+    """Whether a new template is on its way to the pods."""
+    if workload.generation_observed < workload.generation:
+        return True
+    if not workload.replaces_pods:
+        return False
+    updated = workload.replicas_updated
+    return updated < workload.replicas_wanted or workload.replicas_seen > updated
+
+
+def held_by_annotation(workload: Workload) -> Reason | None:
+    """Hold where the workload asks to be left alone altogether."""
+    value = dict(workload.annotations).get(SCALE, "")
+    if value.strip().lower() != "false":
+        return None
+    return Reason(Code.OPTED_OUT, f"{SCALE}={value} asks to leave its resources alone.")
+
+
+def held_by_fight(deeds: Deeds) -> Reason | None:
+    """Hold for good once another one has put its own value back too often."""
+    if not is_fought(deeds):
+        return None
+    who = deeds.fought_by or "somebody who left no name"
+    return Reason(
+        Code.FOUGHT_BY,
+        f"{who} has put another value back {len(deeds.reverts)} times, so nothing more is written until the "
+        "policy is edited.",
+        {"fought_by": who},
+    )
+
+
+def held_by_fit(item: Assigned, change: Change) -> Reason | None:
+    """Hold what no server would take, and what the policy's updateMode does not allow."""
+    spec, slots = item.prepared.spec, item.prepared.asked.slots
+    if spec.update_mode is UpdateMode.IN_PLACE and change.way.mode is not UpdateMode.IN_PLACE:
+        return Reason(Code.REFUSED, f"updateMode is InPlace, and {change.way.why}.")
+    in_place = change.way.mode is UpdateMode.IN_PLACE
+    kinds = [pod.containers for pod in change.late] if in_place else [item.workload.containers]
+    for containers in dict.fromkeys(kinds):
+        too_much = above_limit(with_values(containers, slots, change.values))
+        if too_much:
+            return Reason(Code.REFUSED, f"No server would take it: {too_much}.")
+    return None

@@ -1,0 +1,365 @@
+"""Proportional scaling at work: one cycle sees the cluster once, decides for every policy, guards and acts.
+
+A cycle never waits for the world. What it must remember is in the policy's status, written before every
+deed; here is kept only what was said since this process leads.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+
+from equipoise.model.crd.targets import Mode
+from equipoise.model.decision import Decision, Outcome
+from equipoise.model.errors import WorldFailed
+from equipoise.model.ledger import Ledger
+from equipoise.model.reason import Code
+from equipoise.model.references import ObjectRef, StoreKey
+from equipoise.ports import (
+    Actuator,
+    Cluster,
+    CycleReport,
+    Journal,
+    Leadership,
+    NotInstalled,
+    Pauses,
+    Policies,
+    PolicyObject,
+    Store,
+    StoreConflict,
+)
+from equipoise.proportional.assignment import Assigned, Readings, Refusal, assign
+from equipoise.proportional.decide import decide_asked
+from equipoise.proportional.deeds import Hands, about
+from equipoise.proportional.fit import restarted
+from equipoise.proportional.guards import Change, Guards
+from equipoise.proportional.mind import Mind
+from equipoise.proportional.observation import Observation, moment_of, read_current
+from equipoise.proportional.policy import UpdateMode
+from equipoise.proportional.record import BALANCER, record
+from equipoise.proportional.see import Seen, look, stuck, utilization_warning
+from equipoise.proportional.sizes import Sizes
+from equipoise.proportional.standing import (
+    Deeds,
+    Way,
+    at_target,
+    behind,
+    choose_way,
+    in_force,
+    is_fought,
+    living,
+    noticed,
+    recalled,
+    remembered,
+)
+from equipoise.proportional.telling import Told, kept_memory, next_status, refused_status
+
+NEWS = frozenset({Code.FOUGHT_BY, Code.REFUSED, Code.INFEASIBLE, Code.DEFERRED})
+"""Reasons that a person should hear of where they look: told at the workload when they begin."""
+
+
+class Turned(NamedTuple):
+    """What came of one policy's turn."""
+
+    item: Assigned
+    decision: Decision | None
+    outcomes: Sequence[Outcome] = ()
+    refusal: Refusal | None = None
+    cost: str = ""
+    """Whether the change restarts anything."""
+    warning: str = ""
+    unsaid: str = ""
+    """Why its status could not be written."""
+    left: int = 0
+    """How many pods wait for the next turn: those beyond one turn's share."""
+
+
+@dataclass(slots=True)
+class ProportionalLoop:
+    """All that one cycle needs of the world."""
+
+    cluster: Cluster
+    sizes: Sizes
+    policies: Policies
+    pauses: Pauses
+    leadership: Leadership
+    store: Store
+    actuator: Actuator
+    journal: Journal
+    new_id: Callable[[float], str]
+    mode: Mode = Mode.PREVIEW
+    """Whether anything is changed: the setting `compat.mode`, since the kind has no mode of its own."""
+    interval_seconds: float = 10.0
+    change_seconds: float = 60.0
+    """How long after a new value of a workload the next one waits,"""
+    rollout_seconds: float = 600.0
+    """and how long where it restarts pods."""
+    sees_all_pods: bool = True
+    """Whether the cluster's view has the pods of all namespaces."""
+    is_acting: bool = True
+    """Whether `Enforce` means it. Without, nothing is written at all."""
+    beat: Callable[[], object] = field(default=str)
+    passed: Callable[[str], object] = field(default=str)
+    now: Callable[[], float] | None = None
+    """The time, to know how old a look is; without, that of the cycle."""
+    name: str = BALANCER
+    _readings: Readings = field(default_factory=Readings)
+    _minds: dict[str, Mind] = field(default_factory=dict)
+    _epoch: int | None = None
+
+    def cycle(self, at: float) -> CycleReport:
+        """Do one turn. Whoever does not lead does nothing, not even looks."""
+        epoch = self.leadership.epoch()
+        if epoch != self._epoch:
+            self._minds.clear()  # somebody else may have led meanwhile: the status knows
+            self._epoch = epoch
+        if epoch is None:
+            return CycleReport((), ())
+        policies = self.policies.policies()
+        known = {policy.ref.uid for policy in policies}
+        self._minds = {uid: mind for uid, mind in self._minds.items() if uid in known}
+        assigned, refused = assign(policies, self._readings.read(policies), self.sizes, self.mode)
+        turned = self.look(assigned, at)
+        unsaid = [
+            self._refuse(policy, refused[policy.ref], at) for policy in policies if policy.ref in refused
+        ]
+        unsaid += [turn.unsaid for turn in turned]
+        return CycleReport(
+            [turn.decision for turn in turned if turn.decision is not None],
+            [outcome for turn in turned for outcome in turn.outcomes],
+            list(dict.fromkeys(words for words in unsaid if words)),
+        )
+
+    def by_hand(self, assigned: Sequence[Assigned], at: float, namespace: str | None = None) -> list[Turned]:
+        """Take one turn for a person's command, for policies that it chose itself."""
+        self._epoch = self.leadership.epoch()
+        self._minds.clear()
+        return self.look(assigned, at, namespace)
+
+    def look(self, assigned: Sequence[Assigned], at: float, namespace: str | None = None) -> list[Turned]:
+        """See, decide, guard, act and record for these policies."""
+        seen = look(self.cluster, assigned, at, namespace, sees_all_pods=self.sees_all_pods)
+        guards = Guards(
+            *(self.pauses, self.leadership, at, self.now or (lambda: at)),
+            *(self.change_seconds, self.rollout_seconds),
+        )
+        return [self._turn(item, seen, guards) for item in assigned]
+
+    def _is_real(self, item: Assigned) -> bool:
+        return item.mode is Mode.ENFORCE and self.is_acting
+
+    def _mind(self, item: Assigned, at: float) -> Mind:
+        policy = item.policy
+        mind = self._minds.get(policy.ref.uid)
+        if mind is None:
+            mind = self._minds[policy.ref.uid] = Mind.of(policy)
+            mind.said_at = at if policy.status else None
+        elif mind.generation != policy.generation:
+            mind.generation, mind.needs_rollout = policy.generation, ""
+        return mind
+
+    def _turn(self, item: Assigned, seen: Seen, guards: Guards) -> Turned:
+        """Decide for one policy, guard it, act on what is left, and write it all down."""
+        self.beat()
+        refusal = unknown_size(item, seen)
+        if refusal is not None:
+            return Turned(item, None, (), refusal, unsaid=self._refuse(item.policy, refusal, seen.at))
+        mind, at_ms = self._mind(item, seen.at), moment_of(seen.at)
+        pods = living(seen.pods[item.ref])
+        slots = item.prepared.asked.slots
+        deeds = recalled(mind.memory, item.workload, item.policy.generation)
+        if self._is_real(item):
+            deeds = self._named(item, noticed(deeds, slots, item.workload, pods, mind.accepted, at_ms))
+        observation = observe(item, seen, deeds)
+        before = mind.decided
+        decision = decide_asked(item.prepared.asked, observation, before)
+        change = self._change(item, decision, pods, mind)
+        if change is not None:
+            reason = guards.ask(item, change, deeds, mind, lambda: self._ledger(item))
+            decision = decision if reason is None else decision.hold(reason)
+        warning = utilization_warning(seen.hpas.get(item.ref, ()), slots) if change is not None else ""
+        outcomes: list[Outcome] = []
+        is_doing = self._is_real(item) and bool(decision.actions)
+        if is_doing and change is not None:
+            deeds = intended(deeds, change, at_ms, self.leadership.epoch() or 0)
+        mind.memory = remembered(kept_memory(before, decision, is_done=is_doing), deeds)
+        told = Told(
+            *(decision, mind.memory, item.mode, _at_target(decision, pods, item), len(pods)),
+            cost=change.cost(item.workload) if change is not None else "",
+            warning=warning,
+            is_acting=is_doing,
+        )
+        is_said, unsaid = self._say(item, told, mind, seen.at)
+        if is_doing and change is not None:
+            outcomes = self._act(item, decision, change, mind, seen.at, is_said=is_said)
+        self._tell(item, told, outcomes)
+        document, name = item.prepared.document, self.new_id(seen.at)
+        self.journal.append(record(document, observation, before, decision, name, tuple(outcomes)))
+        left = max(0, len(change.late) - len(mind.accepted)) if change is not None and outcomes else 0
+        return Turned(item, decision, outcomes, None, told.cost, warning, unsaid, left)
+
+    def _change(self, item: Assigned, decision: Decision, pods: Sequence[Any], mind: Mind) -> Change | None:
+        """Say what an action comes to: which values, by which way, at what cost."""
+        if not decision.actions:
+            return None
+        slots, spec = item.prepared.asked.slots, item.prepared.spec
+        values = applied_values(item, decision)
+        if mind.needs_rollout and spec.update_mode is UpdateMode.AUTO:
+            way = Way(UpdateMode.ROLLOUT, mind.needs_rollout)
+        else:
+            offers = spec.update_mode is UpdateMode.ROLLOUT or self.sizes.offers_resize()
+            way = choose_way(spec.update_mode, slots, values, item.workload, pods, offers_resize=offers)
+        late = behind(pods, slots, values) if way.mode is UpdateMode.IN_PLACE else []
+        restarts = dict.fromkeys(name for pod in late for name in restarted(pod.containers, slots, values))
+        is_new = Code.SET.value in decision.reason.numbers["reasons"].values()
+        return Change(values, way, pods, late, tuple(restarts), is_new)
+
+    def _named(self, item: Assigned, deeds: Deeds) -> Deeds:
+        """Find out who puts other values back, once it has happened too often."""
+        if deeds.fought_by or not is_fought(deeds):
+            return deeds
+        target = about(item.workload)
+        if deeds.way != UpdateMode.ROLLOUT:
+            late = behind(self.cluster.pods_now(item.workload), item.prepared.asked.slots, deeds.written)
+            if late:
+                target = ObjectRef("v1", "Pod", late[0].namespace, late[0].name, late[0].uid)
+        names = []
+        for slot in item.prepared.asked.slots:
+            try:
+                names.append(self.sizes.setter_of(target, slot.container, slot.section, slot.resource.value))
+            except WorldFailed:
+                continue  # the name is for people; without it the fight is over all the same
+        who = next((name for name in names if name), "another field manager")
+        return msgspec.structs.replace(deeds, fought_by=who, generation=item.policy.generation)
+
+    def _ledger(self, item: Assigned) -> Ledger:
+        try:
+            return Ledger.from_data(self.store.read(StoreKey("ledger", item.ref)).data)
+        except NotInstalled:
+            if self.is_acting:
+                raise
+            return Ledger()  # for who only looks, a ledger that was never installed is an empty one
+
+    def _act(
+        self, item: Assigned, decision: Decision, change: Change, mind: Mind, at: float, *, is_said: bool
+    ) -> list[Outcome]:
+        """Set the values; without what is to be remembered in the status nothing is done this time."""
+        if not is_said:
+            return [Outcome(decision.actions[0], "Fenced", "what is to be remembered could not be written")]
+        if change.is_disruptive:
+            sentence = f"{decision.reason.sentence} {change.cost(item.workload)}"
+            self.actuator.record_event(about(item.workload), decision.reason.code.value, sentence)
+        hands = Hands(
+            *(self.sizes, self.pauses, self.leadership, self.store, self.actuator),
+            *(self.new_id, self._epoch, self.beat, self.passed),
+        )
+        outcomes, accepted = hands.act(item, decision, change, at)
+        mind.accepted = accepted if change.is_new else mind.accepted | accepted
+        mind.take(outcomes, (change.way.mode.value, dict(change.values)), at)
+        return outcomes
+
+    def _say(self, item: Assigned, told: Told, mind: Mind, at: float) -> tuple[bool, str]:
+        """Write the status where it is worth it; tell whether it stands, and what went wrong."""
+        if not self.is_acting:
+            return False, ""
+        status = next_status(item.policy, item.prepared, told, at, mind.said_at)
+        if status is None:
+            return True, ""
+        is_said, unsaid = self._write(item.policy, status)
+        if is_said:
+            mind.said_at = at
+        return is_said, unsaid
+
+    def _refuse(self, policy: PolicyObject, refusal: Refusal, at: float) -> str:
+        if not self.is_acting:
+            return ""
+        status = refused_status(policy, refusal, at)
+        if status is None:
+            return ""
+        is_said, unsaid = self._write(policy, status)
+        if is_said:
+            self.actuator.record_event(policy.ref, refusal.code, refusal.sentence, is_warning=True)
+        return unsaid
+
+    def _write(self, policy: PolicyObject, status: Mapping[str, Any]) -> tuple[bool, str]:
+        ref = policy.ref
+        try:
+            self.policies.write_status(policy, status)
+        except StoreConflict:
+            return False, ""
+        except WorldFailed as error:
+            return False, f"the status of {ref.kind} {ref.namespace}/{ref.name} was not written: {error}"
+        return True, ""
+
+    def _tell(self, item: Assigned, told: Told, outcomes: Sequence[Outcome]) -> None:
+        """Tell the workload what was done to it, and what keeps it from being done."""
+        reason = told.decision.reason
+        before = item.policy.status.get("lastDecision", {}).get("reason")
+        done = "; ".join(f"{each.result}: {each.detail}".rstrip(": ") for each in outcomes)
+        is_well = all(outcome.result == "Accepted" for outcome in outcomes)
+        if outcomes:
+            sentence = f"{reason.sentence} {told.cost} {done}."
+            self.actuator.record_event(
+                about(item.workload), reason.code.value, sentence, is_warning=not is_well
+            )
+        elif self.is_acting and reason.code in NEWS and before != reason.code.value:
+            self.actuator.record_event(
+                about(item.workload), reason.code.value, reason.sentence, is_warning=True
+            )
+
+
+def unknown_size(item: Assigned, seen: Seen) -> Refusal | None:
+    """Say which input of the policy is unknown: what is missing is never zero."""
+    size = seen.size(item.prepared.selector)
+    if not size.nodes_ready:
+        return Refusal("NoNodes", "spec.nodeSelector: expected at least one Ready node, found none")
+    for name in sorted(item.prepared.spec.inputs & set(size.unknown)):
+        return Refusal("InputUnknown", f"{name}: {size.unknown[name]}, so nothing is changed")
+    return None
+
+
+def observe(item: Assigned, seen: Seen, deeds: Deeds) -> Observation:
+    """Join the cluster's size with what the workload has."""
+    asked, spec = item.prepared.asked, item.prepared.spec
+    pods = living(seen.pods[item.ref])
+    current = in_force(spec.update_mode, asked.slots, item.workload, pods, deeds)
+    is_template = UpdateMode.ROLLOUT in {spec.update_mode, deeds.way}
+    size = seen.size(item.prepared.selector)
+    return Observation(
+        subject=item.ref.subject,
+        at=seen.at,
+        inputs={name: size.inputs[name] for name in sorted(spec.inputs)},
+        current={slot.key: slot.text(current[slot.key]) for slot in asked.slots if slot.key in current},
+        pods=len(pods),
+        pods_behind=0 if is_template else len(behind(pods, asked.slots, current)),
+        stuck=stuck(pods),
+    )
+
+
+def applied_values(item: Assigned, decision: Decision) -> dict[str, int]:
+    """Give what is to be in force from now on, in each slot's units."""
+    texts = {
+        f"{container['name']}.{section}.{resource}": text
+        for container in decision.extra["containers"]
+        for section in ("requests", "limits")
+        for resource, text in container[section].items()
+    }
+    return read_current(item.prepared.asked.slots, texts)
+
+
+def intended(deeds: Deeds, change: Change, at_ms: int, epoch: int) -> Deeds:
+    """Remember what is about to be set, before it is."""
+    is_same = deeds.written == change.values and deeds.way == change.way.mode
+    return msgspec.structs.replace(
+        deeds,
+        way=change.way.mode.value,
+        written=dict(change.values),
+        at=at_ms if change.is_new else deeds.at,
+        is_confirmed=deeds.is_confirmed and is_same,
+        epoch=epoch,
+    )
+
+
+def _at_target(decision: Decision, pods: Sequence[Any], item: Assigned) -> int:
+    return at_target(pods, item.prepared.asked.slots, applied_values(item, decision))

@@ -1,0 +1,79 @@
+"""What a process carries from cycle to cycle for one policy, beyond what the status keeps."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from equipoise.model.decision import Outcome
+from equipoise.model.reason import Code, Reason
+from equipoise.ports import PolicyObject
+from equipoise.proportional.memory import ProportionalMemory
+from equipoise.proportional.standing import KEY, Deeds
+
+REFUSED_FIRST_SECONDS = 300.0
+REFUSED_MAX_SECONDS = 3600.0
+IN_VAIN = {
+    "Forbidden": (Code.OPTED_OUT, "The right to change it is missing, so it is only previewed"),
+    "Refused": (Code.REFUSED, "The server does not take it"),
+    "Unsupported": (Code.REFUSED, "The server or a node can't change pods in place"),
+}
+"""Answers that asking again would not change, and what is said about them."""
+
+
+Asked = tuple[str, Mapping[str, int]]
+"""By which way, and which values."""
+
+
+@dataclass(slots=True)
+class Mind:
+    """One policy's memory as of the last cycle, and what was said to our deeds since this process leads."""
+
+    memory: Mapping[str, Any]
+    generation: int
+    said_at: float | None = None
+    """When its status was last written."""
+    accepted: set[str] = field(default_factory=set)
+    """UIDs of what the server has taken the present values for."""
+    needs_rollout: str = ""
+    """Why the server refused the change in place."""
+    _refusal: tuple[float, int, Reason, Asked] | None = None
+
+    @classmethod
+    def of(cls, policy: PolicyObject) -> "Mind":
+        """Begin from what the status has; what can't be read is forgotten, as after an edit."""
+        memory: Mapping[str, Any] = policy.status.get("memory") or {}
+        try:
+            ProportionalMemory.from_data(memory)
+            msgspec.convert(memory.get(KEY, {}), type=Deeds)
+        except (msgspec.ValidationError, TypeError):
+            memory = {}
+        return cls(memory, policy.generation)
+
+    @property
+    def decided(self) -> dict[str, Any]:
+        """What deciding remembers."""
+        return {name: part for name, part in self.memory.items() if name != KEY}
+
+    def take(self, outcomes: Sequence[Outcome], asked: Asked, at: float) -> None:
+        """Learn from what came of a deed: what is refused for good is not asked for again soon."""
+        times = self._refusal[1] if self._refusal is not None and self._refusal[3] == asked else 0
+        self._refusal = None
+        for outcome in outcomes:
+            if outcome.result in IN_VAIN:
+                code, why = IN_VAIN[outcome.result]
+                wait = min(REFUSED_FIRST_SECONDS * 2.0 ** min(times, 10), REFUSED_MAX_SECONDS)
+                reason = Reason(code, f"{why} ({outcome.detail}).")
+                self._refusal = (at + wait, times + 1, reason, asked)
+            if outcome.result == "Refused" and "QOS" in outcome.detail.upper():
+                self.needs_rollout = "the QoS class would change"
+            if outcome.result == "Unsupported":
+                self.needs_rollout = "a node can't change pods in place"
+
+    def held(self, asked: Asked, at: float) -> Reason | None:
+        """Hold the same values by the same way until it is time to ask again."""
+        if self._refusal is None:
+            return None
+        until, _, reason, refused = self._refusal
+        return reason if at < until and refused == asked else None

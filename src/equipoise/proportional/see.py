@@ -1,0 +1,113 @@
+"""One look at the cluster for all policies: its size, the pods of each target, the autoscalers."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from equipoise.model.cluster import Hpa, Node, Pod, Selector, Workload
+from equipoise.model.references import WorkloadRef
+from equipoise.ports import Cluster
+from equipoise.proportional.assignment import Assigned
+from equipoise.proportional.counting import Size, count, pods_by_node
+from equipoise.proportional.decide import STUCK
+from equipoise.proportional.functions import Slot
+
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a cycle goes by; sizes are counted once for each node selector."""
+
+    at: float
+    nodes: Sequence[Node]
+    pods: Mapping[WorkloadRef, Sequence[Pod]]
+    hpas: Mapping[WorkloadRef, Sequence[Hpa]]
+    pods_on: Mapping[str, int] | None
+    """How many pods each node has; None where only some namespaces are seen."""
+    _sizes: dict[Selector, Size] = field(default_factory=dict)
+
+    def size(self, selector: Selector) -> Size:
+        """Count the nodes that are selected."""
+        found = self._sizes.get(selector)
+        if found is None:
+            found = self._sizes[selector] = count(self.nodes, self.pods_on, selector)
+        return found
+
+
+def look(
+    cluster: Cluster, assigned: Sequence[Assigned], at: float, namespace: str | None, *, sees_all_pods: bool
+) -> Seen:
+    """Ask once for all; a namespace narrows what is asked for, and then `pods` is unknown as an input."""
+    needs_all = any("pods" in item.prepared.spec.inputs for item in assigned)
+    place = None if needs_all and sees_all_pods else namespace
+    pods = cluster.pods(place) if assigned else ()
+    is_whole = sees_all_pods and place is None
+    hpas: dict[WorkloadRef, list[Hpa]] = defaultdict(list)
+    for hpa in cluster.hpas(namespace) if assigned else ():
+        hpas[hpa.target.canonical].append(hpa)
+    return Seen(
+        at=at,
+        nodes=cluster.nodes() if assigned else (),
+        pods=pods_by_workload([item.workload for item in assigned], pods),
+        hpas=hpas,
+        pods_on=pods_by_node(pods) if is_whole and needs_all else ({} if is_whole else None),
+    )
+
+
+def pods_by_workload(
+    workloads: Iterable[Workload], pods: Iterable[Pod]
+) -> Mapping[WorkloadRef, Sequence[Pod]]:
+    """Give each workload the pods that its selector picks in its namespace.
+
+    They are found by one of the selector's labels, so that a workload costs what its own pods cost.
+    """
+    wanted = list(workloads)
+    keys = {(each.ref.namespace, pair) for each in wanted if (pair := _exact(each.selector)) is not None}
+    by_label: dict[tuple[str, tuple[str, str]], list[Pod]] = defaultdict(list)
+    by_namespace: dict[str, list[Pod]] = defaultdict(list)
+    for pod in pods:
+        by_namespace[pod.namespace].append(pod)
+        for pair in pod.labels:
+            if (pod.namespace, pair) in keys:
+                by_label[pod.namespace, pair].append(pod)
+    found: dict[WorkloadRef, Sequence[Pod]] = {}
+    for workload in wanted:
+        ref, selector = workload.ref, workload.selector
+        pair = _exact(selector)
+        near = by_namespace[ref.namespace] if pair is None else by_label[ref.namespace, pair]
+        matching = [pod for pod in near if selector.requirements and selector.matches(dict(pod.labels))]
+        found[ref] = [pod for pod in matching if _is_kin(pod, ref.kind)]
+    return found
+
+
+def _exact(selector: Selector) -> tuple[str, str] | None:
+    terms = [term for term in selector.requirements if term.operator == "In" and len(term.values) == 1]
+    return (terms[-1].key, terms[-1].values[0]) if terms else None
+
+
+def _is_kin(pod: Pod, kind: str) -> bool:
+    """Whether a controller of this kind made it: a label alone anybody can write on a bare pod."""
+    return pod.owner is not None and pod.owner.kind == ("ReplicaSet" if kind == "Deployment" else kind)
+
+
+def stuck(pods: Iterable[Pod]) -> dict[str, str]:
+    """Name the first pod whose node can't give what it asks for, by what the node says."""
+    found: dict[str, str] = {}
+    for pod in sorted(pods, key=lambda pod: pod.name):
+        state = pod.resize.state if pod.resize is not None else ""
+        if pod.resize is not None and state in STUCK:
+            words = f" ({pod.resize.message})" if pod.resize.message else ""
+            found.setdefault(state, f"{pod.name}{words}")
+    return found
+
+
+def utilization_warning(hpas: Iterable[Hpa], slots: Iterable[Slot]) -> str:
+    """Warn where a change of requests changes what an HPA's percentage means; or say nothing."""
+    requested = {slot.resource.value for slot in slots if slot.section == "requests"}
+    for hpa in hpas:
+        for metric in hpa.metrics:
+            if metric.target_type == "Utilization" and metric.name in requested:
+                share = f"{metric.target_value:g} % of the {metric.name} request"
+                return f"HorizontalPodAutoscaler {hpa.name} scales at {share}, which changes with the request"
+    return ""

@@ -1,0 +1,163 @@
+"""What we have set for a workload and what stands of it: the value in force, pods behind, reverts. Pure.
+
+It is kept in the policy's status beside what deciding remembers, and is written before every deed.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from equipoise.model.cluster import Pod, Workload
+from equipoise.proportional.counting import FINISHED
+from equipoise.proportional.fit import differs, qos_class, value_of, with_values
+from equipoise.proportional.functions import Slot
+from equipoise.proportional.policy import UpdateMode
+
+REVERTS_MAX = 2
+"""So often another one may put its own value back; then nothing more is written."""
+REVERT_MEMORY_MS = 86_400_000
+"""A day later a revert is forgotten."""
+KEY = "deeds"
+"""Where it is in the status' memory."""
+
+
+class Deeds(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """What was done for one policy, or was about to be."""
+
+    uid: str = ""
+    """The workload that it was done to: another one begins anew."""
+    way: str = ""
+    """`InPlace` or `Rollout`."""
+    written: dict[str, int] = {}
+    """What was set, by slot."""
+    at: int = 0
+    """When it was last set to something else, in milliseconds."""
+    is_confirmed: bool = False
+    """Whether the server has taken it."""
+    reverts: tuple[int, ...] = ()
+    """When somebody put another value back."""
+    fought_by: str = ""
+    generation: int = 0
+    """Of the policy when we gave up: an edit lets it begin anew."""
+    epoch: int = 0
+    """The Lease transition in which it was written."""
+
+
+def recalled(memory: Mapping[str, Any], workload: Workload, generation: int) -> Deeds:
+    """Read what is remembered of this workload; a ValueError says what does not fit."""
+    known = msgspec.convert(memory.get(KEY, {}), type=Deeds)
+    if known.uid != workload.uid:
+        return Deeds(uid=workload.uid)
+    if known.fought_by and known.generation != generation:
+        return msgspec.structs.replace(known, fought_by="", reverts=(), is_confirmed=False)
+    return known
+
+
+def remembered(memory: Mapping[str, Any], deeds: Deeds) -> dict[str, Any]:
+    """Put it beside what deciding remembers."""
+    kept = {name: part for name, part in memory.items() if name != KEY}
+    data: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(deeds), type=dict[str, Any])
+    return kept | ({KEY: data} if deeds.written or deeds.reverts else {})
+
+
+def living(pods: Iterable[Pod]) -> list[Pod]:
+    """Give the pods that count: neither ended nor on their way out."""
+    return [pod for pod in pods if pod.phase not in FINISHED and pod.deletion_at is None]
+
+
+def in_force(
+    mode: UpdateMode, slots: Sequence[Slot], workload: Workload, pods: Sequence[Pod], deeds: Deeds
+) -> dict[str, int]:
+    """Give the value of each slot that counts for the whole workload.
+
+    It is the template's, unless pods were changed in place: by us, or by whoever left all of them alike.
+    """
+    found: dict[str, int] = {}
+    is_template = mode is UpdateMode.ROLLOUT or deeds.way == UpdateMode.ROLLOUT
+    for slot in slots:
+        value = value_of(workload.containers, slot)
+        if not is_template and slot.key in deeds.written:
+            value = deeds.written[slot.key]
+        elif not is_template and pods:
+            alike = {value_of(pod.containers, slot) for pod in pods}
+            value = next(iter(alike)) if len(alike) == 1 else value
+        if value is not None:
+            found[slot.key] = value
+    return found
+
+
+def behind(pods: Iterable[Pod], slots: Sequence[Slot], values: Mapping[str, int]) -> list[Pod]:
+    """Give the running pods that ask for something else, by age: those that could be changed in place."""
+    late = [
+        pod
+        for pod in pods
+        if pod.phase == "Running" and not pod.is_mirror and differs(pod.containers, slots, values)
+    ]
+    return sorted(late, key=lambda pod: (pod.created_at, pod.name))
+
+
+def at_target(pods: Iterable[Pod], slots: Sequence[Slot], values: Mapping[str, int]) -> int:
+    """Count the pods that ask for these values and have them from their nodes."""
+    return sum(pod.resize is None and not differs(pod.containers, slots, values) for pod in pods)
+
+
+class Way(NamedTuple):
+    """How a change reaches the pods, and why that way."""
+
+    mode: UpdateMode
+    why: str = ""
+
+
+def choose_way(
+    mode: UpdateMode,
+    slots: Sequence[Slot],
+    values: Mapping[str, int],
+    workload: Workload,
+    pods: Sequence[Pod],
+    *,
+    offers_resize: bool,
+) -> Way:
+    """Choose between a change in place, which keeps the QoS class, and a new template."""
+    if mode is UpdateMode.ROLLOUT:
+        return Way(mode)
+    if not offers_resize:
+        return Way(UpdateMode.ROLLOUT, "this API server can't change pods in place")
+    kinds = [("", workload.containers), *((pod.qos_class, pod.containers) for pod in pods)]
+    for known, containers in dict.fromkeys((known, tuple(containers)) for known, containers in kinds):
+        before, after = known or qos_class(containers), qos_class(with_values(containers, slots, values))
+        if containers and before != after:
+            return Way(UpdateMode.ROLLOUT, f"the QoS class would change from {before} to {after}")
+    return Way(UpdateMode.IN_PLACE)
+
+
+def noticed(
+    deeds: Deeds,
+    slots: Sequence[Slot],
+    workload: Workload,
+    pods: Sequence[Pod],
+    accepted: Collection[str],
+    at_ms: int,
+) -> Deeds:
+    """Count it when somebody has put another value back; `accepted` are the UIDs that the server took.
+
+    A pod that was born since has the template's value, and is nobody's revert.
+    """
+    if not deeds.written or deeds.fought_by:
+        return deeds
+    if deeds.way == UpdateMode.ROLLOUT:
+        has_it = not differs(workload.containers, slots, deeds.written)
+        is_taken = deeds.is_confirmed or workload.uid in accepted
+        is_reverted = is_taken and not has_it
+        deeds = msgspec.structs.replace(deeds, is_confirmed=has_it)
+    else:
+        is_reverted = any(pod.uid in accepted for pod in behind(pods, slots, deeds.written))
+    if not is_reverted:
+        return deeds
+    recent = tuple(at for at in deeds.reverts if at_ms - at < REVERT_MEMORY_MS)
+    return msgspec.structs.replace(deeds, reverts=(*recent, at_ms))
+
+
+def is_fought(deeds: Deeds) -> bool:
+    """Whether somebody has put another value back too often."""
+    return bool(deeds.fought_by) or len(deeds.reverts) >= REVERTS_MAX
