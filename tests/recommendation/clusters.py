@@ -19,7 +19,7 @@ from equipoise.model.cluster import (
     Workload,
 )
 from equipoise.model.errors import WorldFailed
-from equipoise.model.history import Measure, UsageHistory
+from equipoise.model.history import Grouping, Measure, UsageHistory
 from equipoise.model.references import API_VERSIONS, WorkloadRef
 
 AT = 1_789_603_230.0
@@ -87,6 +87,9 @@ class Histories:
     warnings: tuple[str, ...] = ()
     asked: list[Any] = field(default_factory=list)
     given: Callable[[UsageHistory], object] = id
+    large: Sequence[str] = ()
+    """Namespaces that are cut into groups."""
+    groups: dict[object, list[str]] = field(default_factory=dict)
 
     def read(
         self,
@@ -96,31 +99,53 @@ class Histories:
         step_seconds: float,
         *,
         namespaces: Sequence[str] | None = None,
+        grouping: Grouping | None = None,
         on_bytes: Callable[[int], None] | None = None,
     ) -> Iterator[UsageHistory]:
-        (measure,) = measures
-        self.asked.append((measure.name, start, end, step_seconds, namespaces))
-        series = {"cpu": self.cpu, "memory": self.memory}[measure.name]
+        names = "+".join(measure.name for measure in measures)
+        self.asked.append((names, start, end, step_seconds, namespaces))
         for scope in self.lots:
-            if on_bytes is not None:
-                on_bytes(1000)
-            keys = [key for key in series if scope is None or key[0] in scope]
-            values = np.array([np.broadcast_to(series[key], WEEK) for key in keys], float).reshape(-1, WEEK)
-            lot = UsageHistory(
-                measure=measure.name,
-                scope=scope,
-                namespaces=[key[0] for key in keys],
-                pods=[key[1] for key in keys],
-                containers=[key[2] for key in keys],
-                timestamps=TIMES,
-                values=values,
-                window_seconds=150.0,
-                source="made up",
-                warnings=self.warnings,
-            )
-            self.given(lot)
-            yield lot
-            del lot
+            for measure in measures:
+                for part in self._parts(measure.name, scope, grouping):
+                    if on_bytes is not None:
+                        on_bytes(1000)
+                    lot = self._lot(measure.name, scope, part)
+                    self.given(lot)
+                    yield lot
+                    del lot
+
+    def _parts(self, measure: str, scope: Any, grouping: Grouping | None) -> Iterator[frozenset[str] | None]:
+        """Give the pods of each part: all at once, or one group of a large namespace at a time."""
+        if scope is None or scope[0] not in self.large or grouping is None or measure != "cpu":
+            yield None
+            return
+        self.groups = {}
+        pods = sorted({pod for namespace, pod, _ in self.cpu if namespace == scope[0]})
+        for pod, group in zip(pods, grouping(scope[0], pods), strict=True):
+            if group is not None:
+                self.groups.setdefault(group, []).append(pod)
+        yield from map(frozenset, self.groups.values())
+
+    def _lot(self, measure: str, scope: tuple[str, ...] | None, part: frozenset[str] | None) -> UsageHistory:
+        series = {"cpu": self.cpu, "memory": self.memory}[measure]
+        keys = [key for key in series if scope is None or key[0] in scope]
+        if part is not None:
+            keys = [key for key in keys if key[1] in part]
+        values = np.array([np.broadcast_to(series[key], WEEK) for key in keys], float).reshape(-1, WEEK)
+        groups = [group for group, pods in self.groups.items() if part is not None and part >= {*pods}]
+        return UsageHistory(
+            measure=measure,
+            scope=scope,
+            namespaces=[key[0] for key in keys],
+            pods=[key[1] for key in keys],
+            containers=[key[2] for key in keys],
+            timestamps=TIMES,
+            values=values,
+            window_seconds=150.0,
+            source="made up",
+            warnings=self.warnings,
+            groups=None if part is None else frozenset(groups),
+        )
 
 
 @dataclass

@@ -182,10 +182,29 @@ def test_requests_are_advised_by_container() -> None:
     histories = Histories(USED | proxies, memory)
     decision = _plan(Clustered([WEB], pods), histories, about=AdviceType.RESOURCE)["shop/web"]
     proxy, app = decision.extra["recommended"]["containers"]
-    assert [asked[0] for asked in histories.asked] == ["memory", "cpu"]
+    assert [asked[0] for asked in histories.asked] == ["memory+cpu"]
     assert (proxy["name"], list(proxy["requests"])) == ("proxy", ["cpu"])
     assert app == {"name": "app", "requests": {"cpu": app["requests"]["cpu"], "memory": "1150000000"}}
     assert float(app["requests"]["cpu"].removesuffix("m")) == pytest.approx(6000 * 1.6 * 1.15, rel=1e-3)
+
+
+def test_a_namespace_that_comes_in_groups_of_pods_is_advised_as_if_it_came_whole() -> None:
+    """Each workload once, with all of its pods, those that are gone included; also one without any."""
+    api, idle = workload("api"), workload("idle")
+    cluster = Clustered([WEB, api, idle], [*PODS, pod(api, "api-5f6d8c9b7-bcdfg")])
+    series = USED | {
+        ("shop", "web-9d8c7b6f5-zzzzz", "app"): np.where(np.arange(WEEK) < 1440, DAY, np.nan),
+        ("shop", "api-5f6d8c9b7-bcdfg", "app"): 2.0 * DAY,
+        ("shop", "job-1", "app"): 100.0,
+    }
+    memory = {("shop", PODS[0].name, "app"): 1e9}
+    for about in AdviceType:
+        whole = Histories(series, memory, lots=[("shop",)])
+        large = Histories(series, memory, lots=[("shop",)], large=["shop"])
+        found = _plan(cluster, large, about=about)
+        assert found == _plan(cluster, whole, about=about)
+        assert found["shop/idle"].reason.code.value == "NoPods"
+    assert [group.name for group in large.groups] == ["api", "web"]  # type: ignore[attr-defined]
 
 
 def test_owners_are_asked_only_where_names_alone_would_tell() -> None:

@@ -51,6 +51,30 @@ from tests.recommendation.worlds import NAN, advised, observation, policy
             "4 of 10 pods are available, a share of 0.4, and ehpa.pod-available-ratio asks for at least 0.5.",
         ),
         (
+            {"pod_available_ratio": "0.667"},
+            {"pods": 3, "available": 2},
+            {},
+            Code.TOO_FEW_AVAILABLE_PODS,
+            (
+                "2 of 3 pods are available, a share of 0.6667, and ehpa.pod-available-ratio asks for at "
+                "least 0.667."
+            ),
+        ),
+        (
+            {},
+            {"replicas": 1, "available": 0},
+            {},
+            Code.TOO_FEW_AVAILABLE_PODS,
+            "0 of 1 pod is available, a share of 0, and ehpa.pod-available-ratio asks for at least 0.5.",
+        ),
+        (
+            {},
+            {},
+            {"p99": NAN},
+            Code.NO_SAMPLES,
+            "0 samples of single pods are known in the past seven days, and advice needs at least 1.",
+        ),
+        (
             {},
             {},
             {"samples": 0, "p99": NAN, "lowest": NAN, "highest": NAN, "p95": NAN, "peak": NAN},
@@ -74,6 +98,26 @@ from tests.recommendation.worlds import NAN, advised, observation, policy
             Code.LOW_FLUCTUATION,
             (
                 "The busiest hour of the day uses 1.45 times what the idlest uses (11.6 and 8 cores), below "
+                "ehpa.fluctuation-threshold, which is 1.5."
+            ),
+        ),
+        (
+            {"min_cpu_usage_threshold": "250m"},
+            {},
+            {"peak": 0.24999},
+            Code.LOW_USAGE,
+            (
+                "The highest CPU usage of the past seven days is 0.24999 cores, below "
+                "ehpa.min-cpu-usage-threshold, which is 0.25."
+            ),
+        ),
+        (
+            {},
+            {},
+            {"lowest": 8.0, "highest": 11.9999},
+            Code.LOW_FLUCTUATION,
+            (
+                "The busiest hour of the day uses 1.49999 times what the idlest uses (12 and 8 cores), below "
                 "ehpa.fluctuation-threshold, which is 1.5."
             ),
         ),

@@ -1,6 +1,6 @@
 """Advice for batches of workloads, each with its reason, its numbers and one sentence. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,9 @@ CONFIDENT_COVERAGE_MIN = 0.5
 RESOURCE_MARGIN = 1.15
 MILLI = 1000
 
+Requests = Sequence[Sequence[Mapping[str, Any]]]
+"""Of each workload its containers, with what they should ask for."""
+
 
 def decide(
     policy: RecommendationPolicy,
@@ -28,14 +31,22 @@ def decide(
     about: AdviceType = AdviceType.HPA,
 ) -> list[Decision]:
     """Decide for every workload of an observation; without an algorithm from the past only."""
-    decisions: list[Decision] = []
-    requests = _container_requests(seen) if about is AdviceType.RESOURCE else None
+    return [
+        decision
+        for part, numbers, containers in summarised(policy, seen, algorithm, about)
+        for decision in decide_from(policy, part, numbers, about, containers)
+    ]
+
+
+def summarised(
+    policy: RecommendationPolicy, seen: Observation, algorithm: Algorithm | None, about: AdviceType
+) -> Iterator[tuple[Observation, Statistics, Requests | None]]:
+    """Take the statistics of an observation, a part of it at a time, so that memory holds one forecast."""
+    requests = container_requests(seen) if about is AdviceType.RESOURCE else None
     for start in range(0, len(seen.subjects), BATCH):
         part = seen.rows(slice(start, start + BATCH))
-        numbers = summarise(policy, part, algorithm)
         containers = None if requests is None else requests[start : start + BATCH]
-        decisions += decide_from(policy, part, numbers, about, containers)
-    return decisions
+        yield part, summarise(policy, part, algorithm), containers
 
 
 def decide_from(
@@ -43,7 +54,7 @@ def decide_from(
     seen: Observation,
     numbers: Statistics,
     about: AdviceType = AdviceType.HPA,
-    containers: Sequence[Sequence[Mapping[str, Any]]] | None = None,
+    containers: Requests | None = None,
 ) -> list[Decision]:
     """Decide from the statistics alone: the histories are not needed any more."""
     advice = advise(policy, seen, numbers, about)
@@ -141,7 +152,7 @@ def shown(value: float) -> float | None:
     return float(f"{value:.12g}") if np.isfinite(value) else None
 
 
-def _container_requests(seen: Observation) -> list[list[dict[str, Any]]]:
+def container_requests(seen: Observation) -> list[list[dict[str, Any]]]:
     """Give each workload's containers with what they should ask for."""
     found: list[list[dict[str, Any]]] = [[] for _ in seen.subjects]
     containers = seen.containers

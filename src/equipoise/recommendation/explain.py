@@ -44,10 +44,11 @@ def sentence(policy: RecommendationPolicy, row: Row, recommended: Mapping[str, A
         case Code.NO_PODS:
             return "The workload has 0 pods, and advice needs at least 1."
         case Code.TOO_FEW_AVAILABLE_PODS:
-            share = row.available / row.pods
+            asked = policy.pod_available_share_min
+            share, be = _below(row.available / row.pods, asked, 3), "is" if row.pods == 1 else "are"
             return (
-                f"{row.available} of {_count(row.pods, 'pod')} are available, a share of {share:.3g}, and "
-                f"{PREFIX}pod-available-ratio asks for at least {policy.pod_available_share_min:g}."
+                f"{row.available} of {_count(row.pods, 'pod')} {be} available, a share of {share}, and "
+                f"{PREFIX}pod-available-ratio asks for at least {asked:.12g}."
             )
         case Code.NO_SAMPLES if row.known_samples:
             return "0 samples of single pods are known in the past seven days, and advice needs at least 1."
@@ -57,15 +58,17 @@ def sentence(policy: RecommendationPolicy, row: Row, recommended: Mapping[str, A
                 "known, and advice needs at least 1."
             )
         case Code.LOW_USAGE:
+            peak = _below(row.peak_cores, policy.peak_cores_min)
             return (
-                f"The highest CPU usage of the past seven days is {row.peak_cores:.4g} cores, below "
-                f"{PREFIX}min-cpu-usage-threshold, which is {policy.peak_cores_min:g}."
+                f"The highest CPU usage of the past seven days is {peak} cores, below "
+                f"{PREFIX}min-cpu-usage-threshold, which is {policy.peak_cores_min:.12g}."
             )
         case Code.LOW_FLUCTUATION:
+            times = _below(row.fluctuation, policy.fluctuation_min)
             return (
-                f"The busiest hour of the day uses {row.fluctuation:.4g} times what the idlest uses "
+                f"The busiest hour of the day uses {times} times what the idlest uses "
                 f"({row.highest_median_cores:.3g} and {row.lowest_median_cores:.3g} cores), below "
-                f"{PREFIX}fluctuation-threshold, which is {policy.fluctuation_min:g}."
+                f"{PREFIX}fluctuation-threshold, which is {policy.fluctuation_min:.12g}."
             )
         case Code.NO_REQUEST:
             request = 0.0 if math.isnan(row.request_cores) else row.request_cores
@@ -79,7 +82,8 @@ def sentence(policy: RecommendationPolicy, row: Row, recommended: Mapping[str, A
 def _advice(row: Row, recommended: Mapping[str, Any]) -> str:
     note = ""
     if row.coverage < 1:
-        note = f" {row.coverage * 100:.0f} % of the past seven days is known."
+        known = math.floor(round(row.coverage * 100, 6))  # never 100 while something is missing
+        note = f" {known} % of the past seven days is known."
     if "containers" in recommended:
         parts = [
             " ".join([container["name"], *(f"{what} {size}" for what, size in container["requests"].items())])
@@ -92,6 +96,12 @@ def _advice(row: Row, recommended: Mapping[str, Any]) -> str:
         f"a pod uses {row.pod_p99_cores:.3g} cores at P99, the workload {row.lowest_median_cores:.3g} "
         f"in its idlest hour and {row.p95_cores:.3g} at P95{future}.{note}"
     )
+
+
+def _below(value: float, limit: float, digits: int = 4) -> str:
+    """Print a number with as many digits as it takes to be seen below its limit."""
+    texts = (f"{value:.{count}g}" for count in range(digits, 13))
+    return next((text for text in texts if float(text) < limit), f"{value:.12g}")
 
 
 def _count(number: int, thing: str) -> str:

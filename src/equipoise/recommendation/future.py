@@ -25,11 +25,13 @@ class Series:
     values: Floats
     interval_seconds: float
     at: float
+    subject: str = ""
 
     def before(self, seconds: float) -> "Series":
         """Leave the end out."""
         count = len(self.values) - round(seconds / self.interval_seconds)
-        return Series(self.source, self.values[: max(0, count)], self.interval_seconds, self.at - seconds)
+        values, at = self.values[: max(0, count)], self.at - seconds
+        return Series(self.source, values, self.interval_seconds, at, self.subject)
 
 
 def series_of(samples: Samples, workload: str, source: str) -> Series:
@@ -49,9 +51,8 @@ def series_of(samples: Samples, workload: str, source: str) -> Series:
     if not len(known):
         raise BadInput(f"{source}: expected at least one sample that is a number of cores, got none")
     after = len(values) - 1 - int(known[-1])
-    return Series(
-        source, values[: known[-1] + 1], seen.interval_seconds, seen.at - after * seen.interval_seconds
-    )
+    end = seen.at - after * seen.interval_seconds
+    return Series(source, values[: known[-1] + 1], seen.interval_seconds, end, seen.subjects[0])
 
 
 def forecast_document(series: Series, horizon_seconds: float, algorithm: Algorithm) -> dict[str, Any]:

@@ -5,23 +5,24 @@ looked at, so memory holds a lot, not a cluster.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from threading import Lock
+from typing import NamedTuple
 
 import numpy as np
-from msgspec import structs
 
 from equipoise.model.cluster import HpaSpec, Pod, Workload
 from equipoise.model.decision import Decision
 from equipoise.model.errors import WorldFailed
-from equipoise.model.history import CPU, MEMORY, UsageHistory
+from equipoise.model.history import CPU, MEMORY, Measure, UsageHistory
 from equipoise.model.references import WorkloadRef
 from equipoise.ports import Autoscalers, Cluster, History, Owners
 from equipoise.recommendation.belonging import Belonging
 from equipoise.recommendation.choose import check_names, choose
-from equipoise.recommendation.decide import decide
 from equipoise.recommendation.observation import WEEK_SECONDS, Containers, Inherited, Observation
 from equipoise.recommendation.policy import AdviceType, RecommendationPolicy
+from equipoise.recommendation.record import Batch, Decided, Facts, Question, examine_all
 from equipoise.recommendation.usage import LotReader, Usage
 from equipoise.stats.predict import Algorithm
 
@@ -43,6 +44,8 @@ class World:
     owners: Owners | None = None
     warn: Callable[[str], object] = str
     on_bytes: Callable[[int], None] | None = None
+    decide: Callable[[Batch], list[list[Decided]]] = examine_all
+    """Where a batch is decided: here, or in a process of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +60,68 @@ class Asked:
     about: AdviceType = AdviceType.HPA
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Workloads that get advice in the same way."""
+
+    question: Question
+    workloads: Sequence[Workload]
+
+
+class Advised(NamedTuple):
+    """What was decided for one workload of one job, and from what."""
+
+    job: int
+    """Its place in the list of jobs."""
+    ref: WorkloadRef
+    decision: Decision
+    facts: Facts
+
+
 def plan(asked: Asked, world: World, at: float) -> list[Decision]:
     """Decide for the workloads that were asked for, from the week before `at`."""
+    return [one.decision for one in advised(asked, world, at)]
+
+
+def advised(asked: Asked, world: World, at: float) -> list[Advised]:
+    """Decide for the workloads that were asked for, and give what decided beside each decision."""
     check_names(asked.names)
     listed = world.cluster.workloads(asked.namespace)
     chosen = choose(listed, asked.namespace, asked.names)
     if not chosen:
         return []
-    belonging = Belonging(listed, world.cluster.pods(asked.namespace))
-    inherited = _inherited(asked, world)
-    looking = _Looking(asked, world, belonging, chosen, inherited, at)
-    return sorted(looking.decisions(), key=lambda found: (found.subject, found.extra["kind"]))
+    job = Job(Question(asked.policy, asked.about, asked.algorithm), chosen)
+    is_all = asked.namespace is None and not asked.names
+    found = advise_all([job], listed, world, at, asked.namespace, reads_all=is_all)
+    return sorted(found, key=lambda one: (one.ref.subject, one.ref.kind))
 
 
-def _inherited(asked: Asked, world: World) -> Mapping[WorkloadRef, Inherited]:
+def advise_all(
+    jobs: Sequence[Job],
+    listed: Sequence[Workload],
+    world: World,
+    at: float,
+    namespace: str | None = None,
+    *,
+    reads_all: bool = False,
+) -> Iterator[Advised]:
+    """Decide for the workloads of all jobs from one reading of their past, as it comes in.
+
+    `listed` are all workloads there are, so that no pod is given to the wrong one.
+    """
+    belonging = Belonging(listed, world.cluster.pods(namespace))
+    wants_hpas = any(
+        job.question.policy.inherits_hpa and job.question.about is AdviceType.HPA for job in jobs
+    )
+    inherited = _inherited(world, namespace) if wants_hpas else {}
+    chosen = {workload.ref: workload for job in jobs for workload in job.workloads}
+    return _Looking(jobs, chosen, world, belonging, inherited, at, reads_all).advised()
+
+
+def _inherited(world: World, namespace: str | None) -> Mapping[WorkloadRef, Inherited]:
     """Give what each workload's HPA has beside CPU; of several HPAs nobody knows which is meant."""
-    if not asked.policy.inherits_hpa or asked.about is not AdviceType.HPA:
-        return {}
     specs: dict[WorkloadRef, list[HpaSpec]] = defaultdict(list)
-    for spec in world.autoscalers.specs(asked.namespace):
+    for spec in world.autoscalers.specs(namespace):
         if MADE_BY_CRANE not in spec.labels:
             specs[spec.target].append(spec)
     for ref, several in specs.items():
@@ -89,98 +135,137 @@ def _inherited(asked: Asked, world: World) -> Mapping[WorkloadRef, Inherited]:
 class _Looking:
     """One look at everything that was asked for."""
 
-    asked: Asked
+    jobs: Sequence[Job]
+    chosen: Mapping[WorkloadRef, Workload]
+    """Of all jobs."""
     world: World
     belonging: Belonging
-    chosen: Sequence[Workload]
     inherited: Mapping[WorkloadRef, Inherited]
     at: float
+    reads_all: bool
+    """Whether all namespaces there are were asked for."""
     told: set[str] = field(default_factory=set)
     learnt: set[str] = field(default_factory=set)
     """Namespaces whose owners were asked for."""
+    learning: Lock = field(default_factory=Lock)
 
     @property
     def end(self) -> float:
         """The last time of the grid, the same for everybody who looks in this minute."""
         return self.at // STEP_SECONDS * STEP_SECONDS
 
-    def decisions(self) -> Iterator[Decision]:
+    def advised(self) -> Iterator[Advised]:
         """Decide for each lot as it comes; whoever is in none has no samples."""
-        peaks = self._peaks() if self.asked.about is AdviceType.RESOURCE else {}
-        left = {workload.ref: workload for workload in self.chosen}
+        peaks: dict[tuple[WorkloadRef, str], float] = {}
+        left = dict(self.chosen)
         for lot in self._lots():
-            within = [ref for ref in left if lot.scope is None or ref.namespace in lot.scope]
-            yield from self._decided(lot, [left.pop(ref) for ref in within], peaks)
+            if lot.measure == MEMORY.name:
+                self._add_peaks(lot, peaks)
+            else:
+                within = [ref for ref in left if _is_within(ref, lot)]
+                yield from self._decided(lot, [left.pop(ref).ref for ref in within], peaks)
             del lot  # before the next one is waited for
         nothing = UsageHistory(
             CPU.name, None, [], [], [], np.array([self.end]), np.zeros((0, 1)), STEP_SECONDS, ""
         )
-        yield from self._decided(nothing, list(left.values()), peaks)
+        yield from self._decided(nothing, list(left), peaks)
 
-    def _lots(self, *, of_memory: bool = False) -> Iterator[UsageHistory]:
-        spaces = {workload.ref.namespace for workload in self.chosen}
-        is_all = self.asked.namespace is None and not self.asked.names
+    def _lots(self) -> Iterator[UsageHistory]:
+        """Read the memory that somebody asks for before the CPU of the same workloads."""
+        everywhere = {ref.namespace for ref in self.chosen}
+        of_memory = {ref.namespace for ref in self._resourced()}
+        if of_memory == everywhere:
+            yield from self._read((MEMORY, CPU), everywhere)
+            return
+        if of_memory:
+            yield from self._read((MEMORY,), of_memory)
+        yield from self._read((CPU,), everywhere)
+
+    def _read(self, measures: Sequence[Measure], namespaces: Collection[str]) -> Iterator[UsageHistory]:
         lots = self.world.history.read(
-            (MEMORY if of_memory else CPU,),
+            measures,
             self.end - WEEK_SECONDS + STEP_SECONDS,
             self.end,
             STEP_SECONDS,
-            namespaces=None if is_all else sorted(spaces),
+            namespaces=None if self.reads_all else sorted(namespaces),
+            grouping=self._grouping,
             on_bytes=self.world.on_bytes,
         )
         for lot in lots:
             for warning in lot.warnings:
                 self._warn(warning)
-            self._learn(lot)
+            self._learn(lot.namespaces, lot.pods)
             yield lot
             del lot
+
+    def _grouping(self, namespace: str, pods: Sequence[str]) -> list[WorkloadRef | None]:
+        """Say which pods of a large namespace belong together; it may be asked while a lot is looked at."""
+        self._learn([namespace] * len(pods), pods)
+        owners = (self.belonging.of(namespace, pod) for pod in pods)
+        return [ref if ref in self.chosen else None for ref in owners]
 
     def _warn(self, warning: str) -> None:
         if warning not in self.told:
             self.told.add(warning)
             self.world.warn(warning)
 
-    def _learn(self, lot: UsageHistory) -> None:
+    def _learn(self, namespaces: Sequence[str], pods: Sequence[str]) -> None:
         """Ask who owned pods that only their names tell of; without an answer the names decide."""
-        spaces = {workload.ref.namespace for workload in self.chosen}
-        unsure = (self.belonging.guessed(lot.namespaces, lot.pods) & spaces) - self.learnt
-        if self.world.owners is None or not unsure:
-            return
-        self.learnt |= unsure
-        try:
-            self.belonging.learn(self.world.owners.replica_sets(sorted(unsure), self.end))
-        except WorldFailed as error:
-            self._warn(f"who owned pods that are gone is told from their names: {error}")
+        spaces = {ref.namespace for ref in self.chosen}
+        with self.learning:
+            unsure = (self.belonging.guessed(namespaces, pods) & spaces) - self.learnt
+            if self.world.owners is None or not unsure:
+                return
+            self.learnt |= unsure
+            try:
+                self.belonging.learn(self.world.owners.replica_sets(sorted(unsure), self.end))
+            except WorldFailed as error:
+                self._warn(f"who owned pods that are gone is told from their names: {error}")
 
-    def _peaks(self) -> Peaks:
-        """Give the highest memory of each container, whichever pod had it."""
-        chosen = {workload.ref for workload in self.chosen}
-        peaks: dict[tuple[WorkloadRef, str], float] = {}
-        for lot in self._lots(of_memory=True):
-            highest = np.fmax.reduce(lot.values, axis=1, initial=np.nan).tolist()
-            rows = zip(lot.namespaces, lot.pods, lot.containers, highest, strict=True)
-            for namespace, pod, container, peak in rows:
-                ref = self.belonging.of(namespace, pod)
-                if ref in chosen and peak == peak:  # noqa: PLR0124 - NaN is not itself
-                    peaks[ref, container] = max(peak, peaks.get((ref, container), 0.0))
-        return peaks
+    def _resourced(self) -> set[WorkloadRef]:
+        """Give the workloads whose memory somebody asks for."""
+        asking = (job for job in self.jobs if job.question.about is AdviceType.RESOURCE)
+        return {workload.ref for job in asking for workload in job.workloads}
 
-    def _decided(self, lot: UsageHistory, workloads: Sequence[Workload], peaks: Peaks) -> Iterator[Decision]:
-        by_ref = {workload.ref: workload for workload in workloads}
-        reader = LotReader(lot, self.belonging, list(by_ref))
+    def _add_peaks(self, lot: UsageHistory, peaks: dict[tuple[WorkloadRef, str], float]) -> None:
+        """Keep the highest memory of each container, whichever pod had it."""
+        chosen = self._resourced()
+        highest = np.fmax.reduce(lot.values, axis=1, initial=np.nan).tolist()
+        rows = zip(lot.namespaces, lot.pods, lot.containers, highest, strict=True)
+        for namespace, pod, container, peak in rows:
+            ref = self.belonging.of(namespace, pod)
+            if ref in chosen and peak == peak:  # noqa: PLR0124 - NaN is not itself
+                peaks[ref, container] = max(peak, peaks.get((ref, container), 0.0))
+
+    def _decided(self, lot: UsageHistory, refs: Sequence[WorkloadRef], peaks: Peaks) -> Iterator[Advised]:
+        reader = LotReader(lot, self.belonging, refs)
+        by_container = any(job.question.about is AdviceType.RESOURCE for job in self.jobs)
+        wanted = [{workload.ref for workload in job.workloads} for job in self.jobs]
         for batch in reader.batches():
-            used = reader.usage(batch, by_container=self.asked.about is AdviceType.RESOURCE)
-            seen = self._observation([by_ref[ref] for ref in batch], used, peaks)
-            found = decide(self.asked.policy, seen, self.asked.algorithm, self.asked.about)
-            for decision, unknown in zip(found, used.pods_unknown.tolist(), strict=True):
-                numbers = {**decision.reason.numbers, "pods_unknown": unknown}
-                yield structs.replace(decision, reason=structs.replace(decision.reason, numbers=numbers))
+            used = reader.usage(batch, by_container=by_container)
+            asked, whose = [], []
+            for number, job in enumerate(self.jobs):
+                rows = [row for row, ref in enumerate(batch) if ref in wanted[number]]
+                if rows:
+                    part = used if len(rows) == len(batch) else used.rows(rows)
+                    workloads = [self.chosen[batch[row]] for row in rows]
+                    seen = self._observation(job.question, workloads, part, peaks)
+                    asked.append((job.question, seen, part.pods_unknown.tolist()))
+                    whose.append((number, workloads))
+            for (number, workloads), found in zip(whose, self.world.decide(asked), strict=True):
+                for workload, (decision, facts) in zip(workloads, found, strict=True):
+                    yield Advised(number, workload.ref, decision, facts)
 
-    def _observation(self, workloads: Sequence[Workload], used: Usage, peaks: Peaks) -> Observation:
+    def _observation(
+        self, question: Question, workloads: Sequence[Workload], used: Usage, peaks: Peaks
+    ) -> Observation:
         refs = [workload.ref for workload in workloads]
         pods = [[pod for pod in self.belonging.pods.get(ref, ()) if _counts(pod)] for ref in refs]
         newest = [max(some, key=lambda pod: (pod.created_at, pod.name), default=None) for some in pods]
-        ready_at = self.at - self.asked.policy.pod_ready_seconds_min
+        ready_at = self.at - question.policy.pod_ready_seconds_min
+        containers = None
+        if question.about is AdviceType.RESOURCE:
+            containers = _containers(refs, newest, used, peaks)
         return Observation(
             subjects=[ref.subject for ref in refs],
             kinds=[ref.kind for ref in refs],
@@ -193,8 +278,14 @@ class _Looking:
             at=self.end,
             pod_p99_cores=used.pod_p99_cores,
             inherited=[self.inherited.get(ref) for ref in refs],
-            containers=_containers(refs, newest, used, peaks),
+            containers=containers,
         )
+
+
+def _is_within(ref: WorkloadRef, lot: UsageHistory) -> bool:
+    """Whether all there is of a workload is in a lot."""
+    is_there = lot.scope is None or ref.namespace in lot.scope
+    return is_there and (lot.groups is None or ref in lot.groups)
 
 
 def _counts(pod: Pod) -> bool:

@@ -1,0 +1,232 @@
+"""Analytics at work: one cycle finds what is due, reads one past for all of it, advises, and writes it down.
+
+What is remembered is in the API server: when each Analytics was last answered and what each Recommendation
+says. Advice is written whatever the mode; an HPA is applied in Enforce only, and a pause stops that and the
+annotations.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from equipoise.model.cluster import Workload
+from equipoise.model.crd.definition import Standing
+from equipoise.model.crd.targets import Mode
+from equipoise.model.decision import Decision, Outcome
+from equipoise.model.errors import WorldFailed
+from equipoise.ports import (
+    Actuator,
+    Applier,
+    Cluster,
+    CycleReport,
+    Journal,
+    Leadership,
+    NoHistory,
+    Pauses,
+    PolicyObject,
+    StoreConflict,
+)
+from equipoise.recommendation.desk import Analyses
+from equipoise.recommendation.giving import Giving, Lost
+from equipoise.recommendation.loop import Advised, Job, World, advise_all
+from equipoise.recommendation.policy import AdviceType
+from equipoise.recommendation.record import BALANCER, Question
+from equipoise.recommendation.selection import READY, Selected, Verdict, condition_of, is_due, select
+from equipoise.recommendation.status import is_given_by, refused
+
+NOT_INSTALLED = (
+    "Analytics and Recommendations are not installed, so nobody can ask for advice here: "
+    "`equipoise crds apply` installs them"
+)
+LEFT_ALONE = (
+    "the definitions of Analytics and Recommendation are somebody else's, so their objects are left alone: "
+    "compat.crane: on takes over"
+)
+FOREIGN = Verdict(False, "ForeignController", LEFT_ALONE[0].upper() + LEFT_ALONE[1:] + ".")
+FOREIGN_AGE_SECONDS = 15.0
+"""How long the owner of a definition is given to answer an Analytics before we say that we do not."""
+
+
+@dataclass(slots=True)
+class AnalyticsLoop:
+    """All that one cycle needs of the world."""
+
+    objects: Analyses
+    cluster: Cluster
+    world: Callable[[], World]
+    """Finds whatever remembers weeks of usage; it may not be there."""
+    applier: Applier
+    actuator: Actuator
+    pauses: Pauses
+    leadership: Leadership
+    journal: Journal
+    new_id: Callable[[float], str]
+    interval_seconds: float = 30.0
+    mode: Mode = Mode.PREVIEW
+    takes_over: bool = False
+    """Whether objects are served whose definition is somebody else's."""
+    beat: Callable[[], object] = field(default=str)
+    name: str = BALANCER
+    _last: dict[str, Sequence[Decision]] = field(default_factory=dict)
+    """What was decided last, by the UID of the Analytics."""
+    _made: dict[str, tuple[float, PolicyObject]] = field(default_factory=dict)
+    """Recommendations that the watch may not have told of yet, by UID, and when they were made."""
+
+    def cycle(self, at: float) -> CycleReport:
+        """Do one turn. Whoever does not lead does nothing, not even looks."""
+        epoch = self.leadership.epoch()
+        if epoch is None:
+            self._last.clear()
+            return CycleReport((), ())
+        standing, note = self.objects.standing()
+        if standing is Standing.ABSENT:
+            return CycleReport((), (), [f"{NOT_INSTALLED} ({note})"])
+        if standing is Standing.FOREIGN and not self.takes_over:
+            return CycleReport(
+                (), (), [*self._leave_alone(at), f"{LEFT_ALONE}{f' ({note})' if note else ''}"]
+            )
+        return self._answer(at, epoch)
+
+    def _leave_alone(self, at: float) -> Iterable[str]:
+        """Say of every Analytics that nobody has answered that we do not; what another said stays."""
+        for about in self.objects.analytics():
+            is_answered = bool(condition_of(about.status, READY))
+            if not is_answered and at - about.created_at >= FOREIGN_AGE_SECONDS:
+                yield from self._refuse(about, FOREIGN, at)
+
+    def _answer(self, at: float, epoch: int) -> CycleReport:
+        asked = self.objects.analytics()
+        listed = self.cluster.workloads()
+        given = self._given(at)
+        unsaid: list[str] = []
+        due, standing = [], []
+        for about, found in _selected(asked, listed):
+            own = [one for one in given if is_given_by(one, about)]
+            if isinstance(found, Verdict):
+                unsaid += self._refuse(about, found, at)
+            elif is_due(found, own, at, self.interval_seconds / 2, self._is_retried(about)):
+                due.append((found, own))
+            else:
+                standing.append(about.ref.uid)
+        self._last = {uid: self._last[uid] for uid in standing if uid in self._last}
+        carried = [decision for decisions in self._last.values() for decision in decisions]
+        report = self._look(due, listed, at, epoch) if due else CycleReport((), ())
+        return replace(report, carried=carried, warnings=[*unsaid, *report.warnings])
+
+    def _is_retried(self, about: PolicyObject) -> Callable[[str], bool]:
+        """Tell whether what kept advice from being adopted has passed, without a look at the past."""
+
+        def is_over(reason: str) -> bool:
+            if reason == "HeldByPause":
+                return not self._is_paused(about.ref.namespace)
+            return reason == "Preview" and self.mode is Mode.ENFORCE
+
+        return is_over
+
+    def _is_paused(self, namespace: str) -> bool:
+        try:
+            return self.pauses.pause_of(namespace) is not None
+        except WorldFailed:
+            return True
+
+    def _given(self, at: float) -> list[PolicyObject]:
+        """List the Recommendations, those included that were made just now."""
+        told = {one.ref.uid: one for one in self.objects.recommendations()}
+        young = self.interval_seconds + 60.0
+        self._made = {
+            uid: (made_at, one)
+            for uid, (made_at, one) in self._made.items()
+            if uid not in told and at - made_at < young
+        }
+        return [*told.values(), *(one for _, one in self._made.values())]
+
+    def _refuse(
+        self, about: PolicyObject, verdict: Verdict, at: float, *, is_steady: bool = True
+    ) -> list[str]:
+        """Say why an Analytics is not followed, when that is news; give what could not be said."""
+        status = refused(about, verdict, at, is_steady=is_steady)
+        if status is None:
+            return []
+        try:
+            self.objects.write_status(about, status)
+        except StoreConflict:
+            return []  # the next cycle tries again
+        except WorldFailed as error:
+            return [
+                f"the status of Analytics {about.ref.namespace}/{about.ref.name} was not written: {error}"
+            ]
+        self.actuator.record_event(about.ref, verdict.reason, verdict.message, is_warning=True)
+        return []
+
+    def _look(
+        self,
+        due: Sequence[tuple[Selected, Sequence[PolicyObject]]],
+        listed: Sequence[Workload],
+        at: float,
+        epoch: int,
+    ) -> CycleReport:
+        warnings: list[str] = []
+        try:
+            advised = self._advised([selected for selected, _ in due], listed, at, epoch, warnings)
+        except Lost:
+            return CycleReport((), ())
+        except WorldFailed as error:
+            is_absent = isinstance(error, NoHistory)
+            verdict = Verdict(
+                False, "NoHistory" if is_absent else "HistoryUnknown", f"{error}.".replace("..", ".")
+            )
+            for selected, _ in due:
+                warnings += self._refuse(selected.about, verdict, at, is_steady=False)
+            told = f"no advice can be given: {error}"
+            return CycleReport(
+                (), (), [*warnings, told] if is_absent else warnings, "" if is_absent else told
+            )
+        decisions: list[Decision] = []
+        outcomes: list[Outcome] = []
+        for (selected, own), found in zip(due, advised, strict=True):
+            giving = Giving(
+                *(self.objects, self.applier, self.actuator, self.pauses, self.leadership, self.journal),
+                *(self.new_id, self.mode, self.beat, epoch, at),
+            )
+            warnings += giving.give(selected, own, found)
+            self._made |= {one.ref.uid: (at, one) for one in giving.made}
+            self._last[selected.about.ref.uid] = giving.decisions
+            decisions += giving.decisions
+            outcomes += giving.outcomes
+        return CycleReport(decisions, outcomes, warnings)
+
+    def _advised(
+        self,
+        due: Sequence[Selected],
+        listed: Sequence[Workload],
+        at: float,
+        epoch: int,
+        warnings: list[str],
+    ) -> list[list[Advised]]:
+        """Decide for all that is due, from one reading of the past."""
+
+        def gets_on(_: int) -> None:
+            self.beat()
+            if self.leadership.epoch() != epoch:
+                raise Lost("this process leads no more")
+
+        jobs = [
+            Job(Question(one.spec.settings, AdviceType(one.spec.type), one.spec.algorithm), one.workloads)
+            for one in due
+        ]
+        world = replace(self.world(), warn=warnings.append, on_bytes=gets_on)
+        found: list[list[Advised]] = [[] for _ in due]
+        for advised in advise_all(jobs, listed, world, at):
+            found[advised.job].append(advised)
+        for each in found:
+            each.sort(key=lambda one: (one.ref.name, one.ref.kind))
+        return found
+
+
+def _selected(
+    asked: Sequence[PolicyObject], listed: Sequence[Workload]
+) -> Iterable[tuple[PolicyObject, Selected | Verdict]]:
+    by_namespace: dict[str, list[Workload]] = {}
+    for workload in listed:
+        by_namespace.setdefault(workload.ref.namespace, []).append(workload)
+    for about in sorted(asked, key=lambda one: (one.ref.namespace, one.ref.name)):
+        yield about, select(about, by_namespace.get(about.ref.namespace, ()))

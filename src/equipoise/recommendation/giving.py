@@ -1,0 +1,239 @@
+"""One Analytics is answered: a Recommendation for each workload, and what becomes of it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from equipoise.guard.pause import held_by_pause
+from equipoise.model.cluster import Workload
+from equipoise.model.crd.targets import Mode
+from equipoise.model.decision import Decision, Outcome
+from equipoise.model.errors import WorldFailed
+from equipoise.model.reason import Code
+from equipoise.model.references import ObjectRef, WorkloadRef
+from equipoise.ports import (
+    Actuator,
+    Applier,
+    ApplyResult,
+    Journal,
+    Leadership,
+    Pauses,
+    PolicyObject,
+    StoreConflict,
+)
+from equipoise.recommendation.adopt import DONE, UNKNOWN, Adopted, Adopting, by_subject, proposed
+from equipoise.recommendation.analytics import GROUP, AdoptionType
+from equipoise.recommendation.desk import Analyses
+from equipoise.recommendation.loop import STEP_SECONDS, Advised
+from equipoise.recommendation.policy import AdviceType
+from equipoise.recommendation.record import Question, record, told_for
+from equipoise.recommendation.selection import ADOPTED, READY, Selected, Verdict, condition_of
+from equipoise.recommendation.status import (
+    advice_text,
+    answered,
+    mission,
+    new_recommendation,
+    next_recommendation,
+    ready_of,
+)
+
+ANNOTATED = Verdict(True, "Annotated", "The workload carries the advice as an annotation")
+PREVIEWED = Verdict(False, "Preview", "compat.mode is Preview: the HPA would be applied where it is Enforce.")
+
+
+DEEDS = frozenset({ApplyResult.CREATED.value, ApplyResult.CHANGED.value, UNKNOWN})
+"""Outcomes after which something is different, or may be."""
+
+
+class Lost(WorldFailed):
+    """Somebody else leads, or we are to stop: nothing more is written."""
+
+
+@dataclass(slots=True)
+class Giving:
+    """Writes the advice of one Analytics, for as long as we lead."""
+
+    objects: Analyses
+    applier: Applier
+    actuator: Actuator
+    pauses: Pauses
+    leadership: Leadership
+    journal: Journal
+    new_id: Callable[[float], str]
+    mode: Mode
+    beat: Callable[[], object]
+    epoch: int
+    at: float
+    decisions: list[Decision] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    made: list[PolicyObject] = field(default_factory=list)
+
+    def give(
+        self, selected: Selected, given: Sequence[PolicyObject], advised: Sequence[Advised]
+    ) -> list[str]:
+        """Give all advice, then say that it was given; tell what went wrong, which is tried again."""
+        about = selected.about
+        by_target, spare = _by_target(given)
+        workloads = {workload.ref: workload for workload in selected.workloads}
+        missions = []
+        try:
+            for one in advised:
+                before = by_target.pop(one.ref, None)
+                recommendation = self._one(selected, workloads[one.ref], before, one)
+                missions.append(mission(recommendation, one.ref, one.decision, self.at))
+            for left in (*spare, *by_target.values()):
+                self._go_on()
+                self.objects.delete(left)
+            self._go_on()
+            self.objects.write_status(about, answered(about, missions, self.at))
+        except (StoreConflict, Lost):
+            return []  # whoever leads tries again
+        except WorldFailed as error:
+            return [f"Analytics {about.ref.namespace}/{about.ref.name} was not answered in full: {error}"]
+        return []
+
+    def _go_on(self) -> None:
+        self.beat()
+        if self.leadership.epoch() != self.epoch:
+            raise Lost("this process leads no more")
+
+    def _one(
+        self, selected: Selected, workload: Workload, before: PolicyObject | None, one: Advised
+    ) -> PolicyObject:
+        """Make or bring up to date one Recommendation, adopt its advice, and write it all down."""
+        self._go_on()
+        spec = selected.spec
+        recommendation = before or self._make(selected, workload)
+        said = recommendation.spec.get("adoptionType")
+        if spec.adoption is not None and said != spec.adoption.value:
+            recommendation = self.objects.set_adoption(recommendation, spec.adoption.value)
+        adoption = spec.adoption or _adoption(said)
+        value = advice_text(one.decision, STEP_SECONDS)
+        verdict, adopted = self._adopt(recommendation, workload, one, value, adoption)
+        status = next_recommendation(recommendation, one.decision, value, verdict, self.at)
+        if status is not None:
+            self._go_on()
+            self.objects.write_status(recommendation, status)
+            if before is not None:
+                self._tell_changes(before, workload, one.decision, verdict)
+        self._note(selected, one, adopted)
+        return recommendation
+
+    def _note(self, selected: Selected, one: Advised, adopted: Adopted) -> None:
+        """Keep what was decided and done; what was right already or left to its owner is no deed."""
+        spec, outcome = selected.spec, adopted.outcome
+        done = () if outcome is None or outcome.result not in DEEDS else (outcome,)
+        asker = selected.about.ref.name
+        decision = told_for(adopted.decision, asker)
+        question = Question(spec.settings, AdviceType(spec.type), spec.algorithm)
+        name = self.new_id(self.at)
+        self.journal.append(record(question, one.facts, decision, self.at, name, asker=asker, outcomes=done))
+        self.decisions.append(decision)
+        self.outcomes += done
+
+    def _make(self, selected: Selected, workload: Workload) -> PolicyObject:
+        adoption = selected.spec.adoption or AdoptionType.STATUS_AND_ANNOTATION
+        manifest = new_recommendation(
+            selected.about, AdviceType(selected.spec.type), workload.ref, dict(workload.labels), adoption
+        )
+        made = self.objects.create(manifest)
+        self.made.append(made)
+        return made
+
+    def _adopt(
+        self,
+        recommendation: PolicyObject,
+        workload: Workload,
+        one: Advised,
+        value: str,
+        adoption: AdoptionType,
+    ) -> tuple[Verdict | None, Adopted]:
+        """Do with advice what was asked; say what became of it where anything was."""
+        if adoption is AdoptionType.STATUS or not value:
+            return None, Adopted(one.decision)
+        annotated = self._annotate(recommendation, workload, one, value)
+        if adoption is not AdoptionType.AUTO or proposed(one.decision) is one.decision:
+            return annotated, Adopted(one.decision)
+        if self.mode is not Mode.ENFORCE:
+            return PREVIEWED, Adopted(proposed(one.decision))
+        self._go_on()
+        adopting = Adopting(self.applier, self.pauses, by_subject([workload]), tell=self._tell_applied)
+        adopted = adopting.adopt(one.decision)
+        reason, outcome = adopted.decision.reason, adopted.outcome
+        if outcome is None or outcome.result not in DONE:
+            return Verdict(False, reason.code.value, reason.sentence), adopted
+        name = workload.ref.name
+        applied = Verdict(True, "Applied", f"HorizontalPodAutoscaler {name} is as advised")
+        return (applied if annotated.is_true else annotated), adopted
+
+    def _annotate(
+        self, recommendation: PolicyObject, workload: Workload, one: Advised, value: str
+    ) -> Verdict:
+        """Write the advice to the workload, unless it is there or somebody said stop."""
+        is_there = condition_of(recommendation.status, ADOPTED).get("status") == "True"
+        if is_there and recommendation.status.get("recommendedValue") == value:
+            return ANNOTATED
+        held = held_by_pause(self.pauses, workload.ref.namespace)
+        if held is not None:
+            return Verdict(False, held.code.value, held.sentence)
+        kind = "resource" if "containers" in one.decision.extra["recommended"] else "hpa"
+        self._go_on()
+        try:
+            answer = self.applier.annotate(workload.ref, {f"{GROUP}/{kind}-recommendation": value})
+        except WorldFailed as error:
+            return Verdict(
+                False, Code.NOT_APPLIED.value, f"Whether the workload was annotated is unknown: {error}"
+            )
+        if answer.result in DONE:
+            return ANNOTATED
+        code = Code.NOT_OURS if answer.result is ApplyResult.NOT_OURS else Code.NOT_APPLIED
+        return Verdict(
+            False, code.value, f"The workload was not annotated ({answer.result}): {answer.detail}"
+        )
+
+    def _tell_applied(self, workload: Workload, decision: Decision, outcome: Outcome) -> None:
+        sentence = (
+            f"HorizontalPodAutoscaler {workload.ref.name}: {outcome.result}. {decision.reason.sentence}"
+        )
+        self.actuator.record_event(_about(workload), decision.reason.code.value, sentence)
+
+    def _tell_changes(
+        self, before: PolicyObject, workload: Workload, decision: Decision, adopted: Verdict | None
+    ) -> None:
+        """Tell the workload when its reason changed, or when its advice can be adopted no more."""
+        ready, old = ready_of(decision), condition_of(before.status, READY)
+        if old and old.get("reason") != ready.reason:
+            reason = decision.reason
+            self.actuator.record_event(_about(workload), reason.code.value, reason.sentence)
+        if adopted is not None and not adopted.is_true and adopted != PREVIEWED:
+            was = condition_of(before.status, ADOPTED)
+            if was.get("reason") != adopted.reason:
+                self.actuator.record_event(_about(workload), adopted.reason, adopted.message, is_warning=True)
+
+
+def _by_target(
+    given: Sequence[PolicyObject],
+) -> tuple[dict[WorkloadRef, PolicyObject], list[PolicyObject]]:
+    """Give the Recommendation of each workload, the oldest; and those that are one too many."""
+    found: dict[WorkloadRef, PolicyObject] = {}
+    spare = []
+    for one in sorted(given, key=lambda each: (each.created_at, each.ref.name)):
+        target = one.spec.get("targetRef") or {}
+        words = (target.get(key, "") for key in ("apiVersion", "kind", "namespace", "name"))
+        ref = WorkloadRef(*map(str, words)).canonical
+        if ref in found:
+            spare.append(one)
+        else:
+            found[ref] = one
+    return found, spare
+
+
+def _adoption(said: object) -> AdoptionType:
+    try:
+        return AdoptionType(str(said))
+    except ValueError:
+        return AdoptionType.STATUS_AND_ANNOTATION
+
+
+def _about(workload: Workload) -> ObjectRef:
+    ref = workload.ref
+    return ObjectRef(ref.api_version, ref.kind, ref.namespace, ref.name, workload.uid)

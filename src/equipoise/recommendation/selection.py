@@ -1,0 +1,118 @@
+"""Which workloads an Analytics is for, in its own namespace, and whether it is time to look at them."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from equipoise.model.cluster import Workload
+from equipoise.model.validation import explain
+from equipoise.ports import PolicyObject
+from equipoise.recommendation.analytics import AnalyticsSpec, ResourceSelector
+
+ADOPTED, READY = "Adopted", "Ready"
+PASSING = frozenset({"NoPods", "TooFewAvailablePods", "NoSamples"})
+"""What keeps a workload from getting advice while it starts, and passes by itself."""
+SETTLING_SECONDS = 900.0
+"""For so long after an Analytics was made, what passes is waited for, Once or not:"""
+SETTLING_STEP_SECONDS = 10.0
+"""it is looked at again so often."""
+
+
+class Verdict(NamedTuple):
+    """What a condition says."""
+
+    is_true: bool
+    reason: str
+    message: str
+
+
+class Selected(NamedTuple):
+    """An Analytics that can be followed, and its workloads."""
+
+    about: PolicyObject
+    spec: AnalyticsSpec
+    workloads: Sequence[Workload]
+
+
+def select(about: PolicyObject, in_namespace: Sequence[Workload]) -> Selected | Verdict:
+    """Find the workloads of an Analytics, or say by path why there are none; then nothing is changed."""
+    try:
+        spec = AnalyticsSpec.model_validate(about.spec)
+    except ValidationError as error:
+        return Verdict(False, "InvalidSpec", f"spec.{explain(error)}")
+    chosen: dict[object, Workload] = {}
+    for number, selector in enumerate(spec.resource_selectors):
+        found = [workload for workload in in_namespace if _is_meant(selector, workload)]
+        if not found:
+            where = f"spec.resourceSelectors[{number}]"
+            return Verdict(
+                False, "FailedSelectResource", f"{where}: expected {_wanted(selector)}, found none"
+            )
+        chosen |= {workload.ref: workload for workload in found}
+    return Selected(about, spec, sorted(chosen.values(), key=lambda one: (one.ref.name, one.ref.kind)))
+
+
+def _is_meant(selector: ResourceSelector, workload: Workload) -> bool:
+    ref = workload.ref
+    if ref.kind != selector.kind or selector.name not in {None, ref.name}:
+        return False
+    labels = selector.label_selector
+    return labels is None or labels.selector.matches(dict(workload.labels))
+
+
+def _wanted(selector: ResourceSelector) -> str:
+    called = f" {selector.name}" if selector.name else ""
+    labels = selector.label_selector
+    labelled = " with these labels" if labels is not None and labels.selector.requirements else ""
+    return f"a {selector.kind}{called}{labelled} in this namespace"
+
+
+def condition_of(status: Mapping[str, Any], type_: str) -> Mapping[str, Any]:
+    """Give one condition of a status; an empty one where there is none."""
+    conditions: Iterable[Any] = status.get("conditions") or ()
+    found = (each for each in conditions if isinstance(each, Mapping) and each.get("type") == type_)
+    return next(found, {})
+
+
+def is_due(
+    selected: Selected,
+    given: Sequence[PolicyObject],
+    at: float,
+    slack_seconds: float,
+    is_retried: Callable[[str], bool],
+) -> bool:
+    """Whether it is time to look: new, changed, not well, period over, settling, or advice to be adopted.
+
+    `is_retried` tells of the reason for which advice was not adopted whether that has passed.
+    """
+    status = selected.about.status
+    if status.get("observedGeneration") != selected.about.generation:
+        return True
+    if condition_of(status, READY).get("status") != "True":
+        return True
+    last, period = _moment(status.get("lastUpdateTime")), selected.spec.completion_strategy.seconds
+    if last is None or (period is not None and at - last >= period - min(slack_seconds, period / 2)):
+        return True
+    is_settling = at - selected.about.created_at < SETTLING_SECONDS and at - last >= SETTLING_STEP_SECONDS
+    return any(
+        (is_settling and condition_of(one.status, READY).get("reason") in PASSING)
+        or _wants_adoption(one, is_retried)
+        for one in given
+    )
+
+
+def _wants_adoption(recommendation: PolicyObject, is_retried: Callable[[str], bool]) -> bool:
+    status = recommendation.status
+    if status and status.get("observedGeneration") != recommendation.generation:
+        return True
+    adopted = condition_of(status, ADOPTED)
+    return adopted.get("status") == "False" and is_retried(str(adopted.get("reason")))
+
+
+def _moment(text: object) -> float | None:
+    try:
+        return datetime.fromisoformat(str(text)).timestamp() if text else None
+    except ValueError:
+        return None  # somebody wrote nonsense there: look again, and write it anew

@@ -1,0 +1,206 @@
+"""What the status of an Analytics and of a Recommendation says: the seed's words, and our reasons."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import yaml
+
+from equipoise.model.crd.status import ENTRIES_MAX
+from equipoise.model.decision import Decision
+from equipoise.model.reason import Code
+from equipoise.model.references import WorkloadRef
+from equipoise.ports import PolicyObject
+from equipoise.recommendation.analytics import GROUP, VERSION, AdoptionType
+from equipoise.recommendation.manifests import ehpa_manifest
+from equipoise.recommendation.policy import AdviceType
+from equipoise.recommendation.selection import ADOPTED, READY, Verdict, condition_of
+
+LABELS = f"{GROUP}/analytics-"
+LABEL_LENGTH_MAX = 63
+SUCCESS = "Success"
+ANALYTICS_READY = Verdict(True, "AnalyticsReady", "Analytics is ready")
+RECOMMENDATION_READY = Verdict(True, "RecommendationReady", "Recommendation is ready")
+
+
+def moment(at: float) -> str:
+    """Print a time as the API server does."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def advice_text(decision: Decision, interval_seconds: float) -> str:
+    """Give the advice as the seed prints it, in YAML; nothing where there is none."""
+    recommended = decision.extra.get("recommended")
+    if not recommended:
+        return ""
+    if "containers" in recommended:
+        containers = [
+            {"containerName": each["name"], "target": each["requests"]} for each in recommended["containers"]
+        ]
+        return _yaml({"resourceRequest": {"containers": containers}})
+    manifest = ehpa_manifest(decision, interval_seconds)
+    assert manifest is not None, "advice of type HPA can be written as one"
+    told = ("minReplicas", "maxReplicas", "metrics", "behavior", "prediction")
+    return _yaml({key: manifest["spec"][key] for key in told if key in manifest["spec"]})
+
+
+def _yaml(document: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(document, sort_keys=True, default_flow_style=False, allow_unicode=True)
+
+
+def target_ref(ref: WorkloadRef) -> dict[str, str]:
+    """Name a workload as the core API does."""
+    return {
+        "apiVersion": ref.api_version,
+        "kind": ref.kind,
+        "name": ref.name,
+        "namespace": ref.namespace,
+    }
+
+
+def new_recommendation(
+    about: PolicyObject,
+    type_: AdviceType,
+    ref: WorkloadRef,
+    labels: Mapping[str, str],
+    adoption: AdoptionType,
+) -> dict[str, Any]:
+    """Give a Recommendation that the server is to name, for one workload of an Analytics."""
+    source = about.ref
+    own = {f"{LABELS}name": source.name, f"{LABELS}type": type_.value, f"{LABELS}uid": source.uid}
+    owner = {
+        "apiVersion": source.api_version,
+        "blockOwnerDeletion": False,
+        "controller": False,
+        "kind": source.kind,
+        "name": source.name,
+        "uid": source.uid,
+    }
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "Recommendation",
+        "metadata": {
+            "generateName": f"{source.name}-{type_.value.lower()}-",
+            "namespace": source.namespace,
+            "labels": {
+                **labels,
+                **{key: value for key, value in own.items() if len(value) <= LABEL_LENGTH_MAX},
+            },
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            "adoptionType": adoption.value,
+            "completionStrategy": {"completionStrategyType": "Once"},
+            "targetRef": target_ref(ref),
+            "type": type_.value,
+        },
+    }
+
+
+def is_given_by(recommendation: PolicyObject, about: PolicyObject) -> bool:
+    """Whether a Recommendation was made for this Analytics."""
+    return (
+        recommendation.ref.namespace == about.ref.namespace
+        and recommendation.labels.get(f"{LABELS}uid") == about.ref.uid
+    )
+
+
+def ready_of(decision: Decision) -> Verdict:
+    """Say whether there is advice, or which check failed, with both numbers."""
+    if decision.reason.code is Code.RECOMMEND:
+        return RECOMMENDATION_READY
+    return Verdict(False, decision.reason.code.value, decision.reason.sentence)
+
+
+def next_recommendation(
+    before: PolicyObject, decision: Decision, value: str, adopted: Verdict | None, at: float
+) -> dict[str, Any] | None:
+    """Give the new status of a Recommendation, or None when the old one still says the same.
+
+    Numbers that merely moved are no news: the advice, its reason and what became of it are.
+    """
+    old, now = before.status, moment(at)
+    ready, numbers = ready_of(decision), decision.reason.numbers
+    conditions = [_condition(READY, ready, old, now)]
+    if adopted is not None:
+        conditions.append(_condition(ADOPTED, adopted, old, now))
+    confidence = decision.extra.get("confidence")
+    is_same = (
+        _says(old, READY, ready)
+        and _says(old, ADOPTED, adopted)
+        and old.get("recommendedValue", "") == value
+        and old.get("confidence", confidence) == confidence
+        and old.get("observedGeneration") == before.generation
+    )
+    if is_same:
+        return None
+    status: dict[str, Any] = {
+        "conditions": conditions,
+        "lastUpdateTime": now,
+        "observedGeneration": before.generation,
+        "reason": decision.reason.code.value,
+        "description": decision.reason.sentence,
+        "confidence": confidence,
+        "coveragePercent": round(numbers.get("coverage", 0.0) * 100, 1),
+    }
+    return status | ({"recommendedValue": value} if value else {})
+
+
+def mission(recommendation: PolicyObject, ref: WorkloadRef, decision: Decision, at: float) -> dict[str, Any]:
+    """Give the entry of one workload in the status of its Analytics."""
+    is_advised = decision.reason.code is Code.RECOMMEND
+    return {
+        "lastStartTime": moment(at),
+        "message": SUCCESS if is_advised else decision.reason.sentence,
+        "name": recommendation.ref.name,
+        "namespace": recommendation.ref.namespace,
+        "targetRef": target_ref(ref),
+        "uid": recommendation.ref.uid,
+    }
+
+
+def answered(about: PolicyObject, missions: Sequence[Mapping[str, Any]], at: float) -> dict[str, Any]:
+    """Give the status of an Analytics whose workloads have all been looked at."""
+    now = moment(at)
+    return {
+        "conditions": [_condition(READY, ANALYTICS_READY, about.status, now)],
+        "lastUpdateTime": now,
+        "observedGeneration": about.generation,
+        "recommendations": [dict(each) for each in missions[:ENTRIES_MAX]],
+        "recommendationsTotal": len(missions),
+        "recommendedTotal": sum(each["message"] == SUCCESS for each in missions),
+    }
+
+
+def refused(about: PolicyObject, verdict: Verdict, at: float, *, is_steady: bool) -> dict[str, Any] | None:
+    """Give the status of an Analytics that cannot be followed now, or None when it says so already.
+
+    A message that is not steady, such as an error with a duration in it, is no news by itself.
+    """
+    old = condition_of(about.status, READY)
+    is_same = (old.get("status"), old.get("reason")) == ("False", verdict.reason)
+    if is_same and (not is_steady or old.get("message") == verdict.message):
+        return None
+    others = [each for each in about.status.get("conditions") or () if each.get("type") != READY]
+    return {**about.status, "conditions": [_condition(READY, verdict, about.status, moment(at)), *others]}
+
+
+def _says(old: Mapping[str, Any], type_: str, verdict: Verdict | None) -> bool:
+    found = condition_of(old, type_)
+    if verdict is None:
+        return not found
+    return (found.get("status"), found.get("reason")) == (str(verdict.is_true), verdict.reason)
+
+
+def _condition(type_: str, verdict: Verdict, old: Mapping[str, Any], now: str) -> dict[str, Any]:
+    """Keep the time of the last change of the status itself, as Kubernetes' conditions do."""
+    before = condition_of(old, type_)
+    status = str(verdict.is_true)
+    since = before.get("lastTransitionTime") if before.get("status") == status else None
+    return {
+        "lastTransitionTime": since or now,
+        "message": verdict.message,
+        "reason": verdict.reason,
+        "status": status,
+        "type": type_,
+    }
