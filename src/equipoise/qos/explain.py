@@ -1,0 +1,252 @@
+"""The sentence of each decision, with the numbers that a person would check."""
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from equipoise.model.decision import Action
+from equipoise.model.duration import print_seconds
+from equipoise.model.reason import Code
+from equipoise.qos.memory import QosMemory
+from equipoise.qos.metrics import METRICS, Metric, Resource
+from equipoise.qos.waterlines import State, Waterline
+
+if TYPE_CHECKING:
+    from equipoise.qos.decide import Round
+
+NAMES_SAID_MAX = 4
+_STEPS = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_KILO = 1024
+
+
+def plain(value: Fraction | None) -> float | None:
+    """Give a number as JSON has it: whole where it is whole."""
+    if value is None:
+        return None
+    return int(value) if value.denominator == 1 else float(value)
+
+
+def amount(resource: Resource, value: Fraction) -> str:
+    """Write millicores or bytes for people."""
+    if resource is Resource.CPU:
+        return f"{float(value):.6g}m"
+    number, step = float(value), 0
+    while abs(number) >= _KILO and step + 1 < len(_STEPS):
+        number, step = number / _KILO, step + 1
+    return f"{number:.4g}{_STEPS[step]}" + ("" if step else " bytes")
+
+
+def value_of(metric: Metric, value: Fraction) -> str:
+    """Write a value of a metric for people."""
+    if metric.is_share:
+        return f"{float(value):.4g} %"
+    return amount(metric.resource, value) if metric.is_quantifiable else f"{float(value):.4g}"
+
+
+def rule(line: Waterline) -> dict[str, Any]:
+    """Say how one rule stands."""
+    return {
+        "metric": line.metric.name,
+        "usage": plain(line.used),
+        "waterline": plain(line.value),
+        "action": line.action_name,
+        "state": line.state.value,
+        "breaches": line.breaches,
+        "clear": line.clear,
+        "triggered": line.is_triggered,
+        "preview": line.is_preview,
+    }
+
+
+def cut(budget: int) -> str:
+    """Say why an eviction waits."""
+    return f"No more than {budget} {_pods(budget)} may be evicted in one round."
+
+
+def cooling(lines: Iterable[Waterline], memory: QosMemory, at: float) -> str:
+    """Say until when nothing is restored, or nothing."""
+    left, name = max(
+        (
+            (memory.last_trigger[line.action_name] + line.action.cooldown_seconds - at, line.action_name)
+            for line in lines
+            if line.action_name in memory.last_trigger
+        ),
+        default=(0.0, ""),
+    )
+    if left <= 0:
+        return ""
+    return f"The cool-down of {name} lasts another {print_seconds(max(1, round(left)))}."
+
+
+def waiting(planned: "Round") -> list[Waterline]:
+    """Give the rules that have not been crossed, or clear, often enough in a row."""
+    rising = [
+        line for line in planned.lines if line.state is State.CROSSED and line.breaches < line.breaches_min
+    ]
+    has_throttled = any(pod.is_throttled for pod in planned.seen.pods)
+    falling = [
+        line
+        for line in planned.lines
+        if line.state is State.CLEAR
+        and line.clear < line.clear_min
+        and (
+            (has_throttled and line.throttles(Resource.CPU))
+            or (planned.seen.is_scheduling_disabled and line.action.is_scheduling)
+        )
+    ]
+    return [*rising, *falling]
+
+
+def sentence(code: Code, planned: "Round", actions: Sequence[Action]) -> str:
+    """Say it in one sentence."""
+    match code:
+        case Code.EVICT | Code.THROTTLE | Code.THROTTLE_AND_EVICT:
+            return f"{_crossed(planned)}: {_doing(planned)}.{_cut(planned)}"
+        case Code.HELD_BY_BUDGET:
+            return f"{_crossed(planned)}, and the budget allows no eviction.{_cut(planned)}"
+        case Code.DISABLE_SCHEDULING:
+            done = "no new pod may come" if actions else "no new pod may come already"
+            return f"{_crossed(planned)}: {done} to {planned.seen.node}."
+        case Code.RESTORE:
+            return f"{_restoring(planned, actions)}."
+        case Code.HELD_BY_COOLDOWN:
+            return f"The waterlines are clear, and nothing is restored yet: {_lower(planned.cooling)}"
+        case Code.HELD_BY_THRESHOLD:
+            return f"{_waits(waiting(planned)[0])}."
+        case Code.NO_ELIGIBLE_PODS:
+            return f"{_crossed(planned)}, and {_nobody(planned)}."
+    return f"{_below(planned)}."
+
+
+def _crossed(planned: "Round") -> str:
+    lines = [line for line in planned.lines if line.is_triggered]
+    parts = [
+        f"{line.metric.name} {value_of(line.metric, line.used or Fraction(0))} is above the waterline of "
+        f"{value_of(line.metric, line.value)} ({line.key})"
+        for line in lines[:NAMES_SAID_MAX]
+    ]
+    if len(lines) > NAMES_SAID_MAX:
+        parts.append(f"{len(lines) - NAMES_SAID_MAX} more waterlines are crossed")
+    return _listed(parts)
+
+
+def _doing(planned: "Round") -> str:
+    parts = []
+    for verb, deeds, side in (
+        ("evicting", planned.evicted, planned.evict),
+        ("throttling", planned.throttled, planned.throttle),
+    ):
+        if not deeds:
+            continue
+        named = _named([deed.pod.key for deed in deeds])
+        if side.is_precise:
+            parts.append(f"{verb} {named} {_releases(deeds, side.gaps)}")
+        else:
+            parts.append(f"{verb} {named}, since {_why_all(side.unknown)}")
+    left = [
+        f"{amount(METRICS[name].resource, gap)} of {name}"
+        for gaps in planned.left
+        for name, gap in gaps.items()
+        if gap is not None and gap > 0
+    ]
+    return "; ".join(parts) + (f"; {_listed(sorted(set(left)))} is left over" if left else "")
+
+
+def _releases(deeds: Sequence[Any], gaps: dict[str, Fraction | None]) -> str:
+    resources = list(dict.fromkeys(METRICS[name].resource for name in gaps))
+    sums = [
+        amount(resource, sum((deed.released.get(resource, Fraction(0)) for deed in deeds), Fraction(0)))
+        for resource in resources
+    ]
+    words = {Resource.CPU: "CPU", Resource.MEMORY: "memory"}
+    return "releases " + _listed(
+        [f"{text} of {words[part]}" for text, part in zip(sums, resources, strict=True)]
+    )
+
+
+def _why_all(metric: str) -> str:
+    if METRICS[metric].is_quantifiable:
+        return f"{metric} could not be read afresh"
+    return f"what a pod adds to {metric} can't be told"
+
+
+def _cut(planned: "Round") -> str:
+    if not planned.cut:
+        return ""
+    count = len(planned.cut)
+    evictions = "eviction" if count == 1 else "evictions"
+    return f" The budget of {planned.budget} per round cut {count} more {evictions}."
+
+
+def _restoring(planned: "Round", actions: Sequence[Action]) -> str:
+    named = _named([action.pod for action in actions if action.pod])
+    parts = []
+    if named:
+        is_orphan = not any(one.metric for one in planned.raised)
+        why = "no policy throttles it any more" if is_orphan else "the waterlines are clear"
+        parts.append(f"{named} may use more again: {why}")
+    if any(not action.pod for action in actions):
+        parts.append(f"pods may come to {planned.seen.node} again: the waterlines are clear")
+    return "; ".join(parts)
+
+
+def _waits(line: Waterline) -> str:
+    if line.state is State.CROSSED:
+        return (
+            f"{line.metric.name} {value_of(line.metric, line.used or Fraction(0))} is above the waterline of "
+            f"{value_of(line.metric, line.value)} ({line.key}) in {line.breaches} of {line.breaches_min} "
+            "rounds in a row"
+        )
+    return (
+        f"{line.key} is clear in {line.clear} of {line.clear_min} rounds in a row, "
+        "and nothing is restored before"
+    )
+
+
+def _nobody(planned: "Round") -> str:
+    sides = [side for side in (planned.evict, planned.throttle) if side.lines]
+    eligible = {pod.key for side in sides for pod in side.sorted_pods()}
+    count = len(planned.seen.pods)
+    if not eligible:
+        return f"none of the node's {count} {_pods(count)} may be acted on"
+    return (
+        f"acting on the {len(eligible)} eligible {_pods(len(eligible))} would release nothing that is known"
+    )
+
+
+def _below(planned: "Round") -> str:
+    lines = planned.lines
+    if not lines:
+        return f"No policy has a waterline for {planned.seen.node}"
+    unknown = sorted({line.metric.name for line in lines if line.state is State.UNKNOWN})
+    also = f"; {_listed(unknown)} could not be read" if unknown else ""
+    over = [line for line in lines if line.state is State.RELEASED]
+    preview = [line.key for line in lines if line.is_preview and line.state is State.CROSSED]
+    if over:
+        count = sum(pod.is_terminating for pod in planned.seen.pods)
+        whose = f"what {count} terminating {_pods(count)} still {'uses' if count == 1 else 'use'}"
+        return f"{over[0].metric.name} is above the waterline only by {whose}{also}"
+    if preview:
+        return f"{_listed(preview)} {'is' if len(preview) == 1 else 'are'} crossed, and only previewed{also}"
+    if any(line.is_triggered for line in lines):
+        return f"{_crossed(planned)}, but not when read again just before acting{also}"
+    if len(unknown) == len({line.metric.name for line in lines}):
+        return f"No waterline is known to be crossed{also}"
+    return f"No waterline is crossed{also}"
+
+
+def _named(keys: Sequence[str]) -> str:
+    rest = len(keys) - NAMES_SAID_MAX
+    return _listed([*keys[:NAMES_SAID_MAX], *([f"{rest} more"] if rest > 0 else [])])
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def _pods(count: int) -> str:
+    return "pod" if count == 1 else "pods"
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]

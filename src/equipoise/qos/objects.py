@@ -1,0 +1,85 @@
+"""Objects of the four kinds put together: what they ask for as one, and what is wrong between them."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pydantic import BaseModel
+
+from equipoise.model.errors import BadInput
+from equipoise.qos.metrics import METRICS, Resource
+from equipoise.qos.policy import (
+    AvoidanceActionSpec,
+    NodePolicy,
+    NodeQOSEnsurancePolicySpec,
+    NodeQOSSpec,
+    ObjectiveEnsurance,
+    PodQOSSpec,
+    QosPolicy,
+)
+
+
+class QosObject(NamedTuple):
+    """One object, and where it was found."""
+
+    kind: str
+    name: str
+    spec: BaseModel
+    where: str
+
+
+def assemble(objects: Iterable[QosObject]) -> QosPolicy:
+    """Put objects together, or refuse the first that does not fit, by its path."""
+    all_ = list(objects)
+    _refuse_twice(all_)
+    actions = {one.name: one.spec for one in all_ if isinstance(one.spec, AvoidanceActionSpec)}
+    for one in all_:
+        if (found := problem(one, actions)) is not None:
+            raise BadInput(f"{one.where}.spec.{found}")
+    pods = tuple(one.spec for one in all_ if isinstance(one.spec, PodQOSSpec))
+    policies = tuple(_policy(one) for one in all_ if _rules(one.spec))
+    return QosPolicy(policies=policies, actions=actions, pods=pods or None)
+
+
+def problem(one: QosObject, actions: dict[str, AvoidanceActionSpec]) -> str | None:
+    """Say what is wrong with an object beside these actions: the path below its spec, and why."""
+    field = "objectiveEnsurances" if isinstance(one.spec, NodeQOSEnsurancePolicySpec) else "rules"
+    for place, rule in enumerate(_rules(one.spec)):
+        wrong = _wrong(rule, actions)
+        if wrong:
+            return f"{field}[{place}].actionName: {wrong}"
+    return None
+
+
+def _wrong(rule: ObjectiveEnsurance, actions: dict[str, AvoidanceActionSpec]) -> str:
+    action = actions.get(rule.action_name)
+    if action is None:
+        return f"expected the name of an AvoidanceAction, got {rule.action_name!r}"
+    if action.throttle is None:
+        return ""
+    resource = METRICS[rule.metric_rule.name].resource
+    memory = action.throttle.memory
+    if resource is Resource.MEMORY and (memory is None or not memory.is_reclaimed):
+        return (
+            f"expected an action with memoryThrottle.forceGC, since {rule.metric_rule.name} is about memory"
+        )
+    if resource is Resource.CPU and action.throttle.cpu is None:
+        return f"expected an action with cpuThrottle, since {rule.metric_rule.name} is about CPU"
+    return ""
+
+
+def _rules(spec: BaseModel) -> tuple[ObjectiveEnsurance, ...]:
+    return spec.rules if isinstance(spec, NodeQOSEnsurancePolicySpec | NodeQOSSpec) else ()
+
+
+def _policy(one: QosObject) -> NodePolicy:
+    assert isinstance(one.spec, NodeQOSEnsurancePolicySpec | NodeQOSSpec), "only these have rules"
+    return NodePolicy(name=one.name, selector=one.spec.selector, rules=one.spec.rules)
+
+
+def _refuse_twice(objects: list[QosObject]) -> None:
+    seen: set[tuple[str, str]] = set()
+    for one in objects:
+        if (one.kind, one.name) in seen:
+            where = f"{one.where}.metadata.name"
+            raise BadInput(f"{where}: expected a different name in each {one.kind}, got {one.name!r} twice")
+        seen.add((one.kind, one.name))

@@ -1,0 +1,348 @@
+"""A node described in a file: what `qos plan --from FILE` reads."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+
+from equipoise.model.crd.amounts import Amount
+from equipoise.model.crd.fields import Moment, Name
+from equipoise.model.crd.kind import Kind
+from equipoise.model.duration import parse_seconds
+from equipoise.model.errors import BadInput
+from equipoise.model.quantity import NANO, Quantity
+from equipoise.model.validation import explain, validated
+from equipoise.qos.comparators import CLASSES
+from equipoise.qos.kind import QOS_KINDS
+from equipoise.qos.memory import QosMemory
+from equipoise.qos.metrics import METRICS
+from equipoise.qos.objects import QosObject, assemble
+from equipoise.qos.observation import PERIOD_US, UNLIMITED, ContainerSeen, Observation, PodSeen
+from equipoise.qos.policy import QosPolicy
+from equipoise.qos.protection import protection_of
+
+AGO_SECONDS_MAX = 10**8
+"""A smaller number is a span that has passed, a larger one a Unix time."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def _usage(value: object) -> object:
+    if isinstance(value, Mapping):
+        for name in value:
+            if name not in METRICS:
+                raise ValueError(f"expected metrics such as cpu_total_usage, got {name!r}")
+    return value
+
+
+Usage = Annotated[dict[str, Amount], BeforeValidator(_usage)]
+MaybeUsage = Annotated[dict[str, Amount | None], BeforeValidator(_usage)]
+
+
+class _Node(_Part):
+    name: str = Field("node", min_length=1)
+    cpu_cores: Amount
+    memory: Amount
+    usage: MaybeUsage
+    labels: dict[str, str] = {}
+
+    @field_validator("cpu_cores", "memory")
+    @classmethod
+    def _above_zero(cls, value: Quantity) -> Quantity:
+        if value.nanos <= 0:
+            raise ValueError("expected a size above 0")
+        return value
+
+
+class _Amounts(_Part):
+    cpu: Amount | None = None
+    memory: Amount | None = None
+
+
+class _Container(_Part):
+    name: str = Field(min_length=1)
+    cpu: Amount | None = None
+    memory: Amount | None = None
+    reclaimable: Amount = Quantity(0)
+    quota: int = UNLIMITED
+    request: _Amounts = _Amounts()
+    limit: _Amounts = _Amounts()
+
+    @field_validator("quota", mode="before")
+    @classmethod
+    def _a_quota(cls, value: object) -> object:
+        if isinstance(value, bool) or not isinstance(value, int) or (value != UNLIMITED and value < 1):
+            raise ValueError(
+                f"expected microseconds per period of {PERIOD_US}, or -1 for unlimited, got {value!r}"
+            )
+        return value
+
+
+class _Pod(_Part):
+    name: str = Field(min_length=1)
+    namespace: str = Field("default", min_length=1)
+    qosClass: str = "BestEffort"  # noqa: N815 - the file's spelling
+    priority: int = 0
+    priorityClassName: str = ""  # noqa: N815
+    startTime: Moment | None = None  # noqa: N815
+    extendedCpuLimit: Amount = Quantity(0)  # noqa: N815
+    labels: dict[str, str] = {}
+    owner: str = ""
+    """The kind of its controller, such as ReplicaSet or DaemonSet; Node is a static pod."""
+    containers: list[_Container]
+
+    @field_validator("qosClass")
+    @classmethod
+    def _a_class(cls, value: str) -> str:
+        if value not in CLASSES:
+            raise ValueError(f"expected one of {', '.join(CLASSES)}, got {value!r}")
+        return value
+
+    @field_validator("containers")
+    @classmethod
+    def _unique(cls, containers: list[_Container]) -> list[_Container]:
+        _refuse_twice([container.name for container in containers])
+        return containers
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def _refuse_twice(names: list[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"expected unique names, got {name!r} twice")
+        seen.add(name)
+
+
+Count = Annotated[int, Field(ge=0)]
+
+
+class _State(_Part):
+    breaches: dict[str, Count] = {}
+    clear: dict[str, Count] = {}
+    throttled: list[str] = []
+    terminating: list[str] = []
+    lastTrigger: Any = None  # noqa: N815
+    schedulingDisabled: bool = False  # noqa: N815
+
+
+class _Budget(_Part):
+    evictionsPerRound: Count | None = None  # noqa: N815
+
+
+class PlanFile(_Part):
+    """The whole file. What is not said counts as harmless: counts as reached, cool-downs as over."""
+
+    node: _Node
+    pods: list[_Pod]
+    policies: list[dict[str, Any]]
+    fresh: MaybeUsage | None = None
+    state: _State = _State()
+    budget: _Budget = _Budget()
+    now: Moment | None = None
+
+    @field_validator("pods")
+    @classmethod
+    def _unique(cls, pods: list[_Pod]) -> list[_Pod]:
+        _refuse_twice([pod.key for pod in pods])
+        return pods
+
+
+class Planned(_Part):
+    """What a file asks to be decided."""
+
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+    policy: QosPolicy
+    seen: Observation
+    memory: dict[str, Any]
+
+
+def read_plan_file(document: object, source: str, at: float, excess_percent: int = 0) -> Planned:
+    """Turn the parsed file into a policy, an observation and a memory; `at` is now, unless it says so."""
+    file = validated(PlanFile, document, source)
+    at = file.now.timestamp() if file.now is not None else at
+    policy = _policy(file, source).model_copy(
+        update={"evictions_per_round": file.budget.evictionsPerRound, "excess_percent": excess_percent}
+    )
+    _refuse_strangers(file, source)
+    return Planned(policy=policy, seen=_seen(file, at), memory=_memory(file, policy, at, source).to_data())
+
+
+def _policy(file: PlanFile, source: str) -> QosPolicy:
+    objects = [_object(part, f"{source}: policies[{place}]") for place, part in enumerate(file.policies)]
+    return assemble(objects)
+
+
+class _Metadata(BaseModel):
+    """Only the name matters here."""
+
+    name: Name
+
+
+class _Written(_Part):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    apiVersion: str  # noqa: N815 - the API's spelling
+    kind: str
+    metadata: _Metadata
+    spec: dict[str, Any]
+    status: dict[str, Any] = {}
+
+
+def _object(part: dict[str, Any], where: str) -> QosObject:
+    known = _kind(part, where)
+    try:
+        written = _Written.model_validate(part)
+    except ValidationError as error:
+        raise BadInput(f"{where}.{explain(error)}") from error
+    try:
+        spec = known.body["spec"].model_validate(written.spec, by_alias=True, by_name=False)
+    except ValidationError as error:
+        path = f".{explain(error)}".replace(".document:", ":", 1)
+        raise BadInput(f"{where}.spec{path}") from error
+    return QosObject(known.name, written.metadata.name, spec, where)
+
+
+def _kind(part: dict[str, Any], where: str) -> Kind:
+    name, version = part.get("kind"), part.get("apiVersion")
+    for kind in QOS_KINDS:
+        if kind.name == name:
+            if version != kind.api_version:
+                raise BadInput(f"{where}.apiVersion: expected {kind.api_version}, got {version!r}")
+            return kind
+    raise BadInput(
+        f"{where}.kind: expected one of {', '.join(kind.name for kind in QOS_KINDS)}, got {name!r}"
+    )
+
+
+def _refuse_strangers(file: PlanFile, source: str) -> None:
+    known = {pod.key for pod in file.pods}
+    for field, keys in (("throttled", file.state.throttled), ("terminating", file.state.terminating)):
+        for place, key in enumerate(keys):
+            if key not in known:
+                raise BadInput(
+                    f"{source}: state.{field}[{place}]: expected NAMESPACE/NAME of a pod, got {key!r}"
+                )
+
+
+def _seen(file: PlanFile, at: float) -> Observation:
+    usage = {name: _text(value) for name, value in file.node.usage.items() if value is not None}
+    fresh = None
+    if file.fresh is not None:
+        fresh = {name: None if value is None else _text(value) for name, value in file.fresh.items()}
+    return Observation(
+        node=file.node.name,
+        at=at,
+        cpu_nanos=file.node.cpu_cores.nanos,
+        memory_bytes=_whole(file.node.memory),
+        usage=usage,
+        fresh=fresh,
+        pods=tuple(_pod(pod, file.state) for pod in file.pods),
+        labels=file.node.labels,
+        is_scheduling_disabled=file.state.schedulingDisabled,
+    )
+
+
+def _pod(pod: _Pod, state: _State) -> PodSeen:
+    is_throttled = pod.key in state.throttled
+    return PodSeen(
+        namespace=pod.namespace,
+        name=pod.name,
+        qos_class=pod.qosClass,
+        priority=pod.priority,
+        started_at=None if pod.startTime is None else pod.startTime.timestamp(),
+        containers=tuple(_container(part, is_throttled=is_throttled) for part in pod.containers),
+        labels=pod.labels,
+        ext_cpu_limit_nanos=pod.extendedCpuLimit.nanos,
+        protection=protection_of(pod.owner, pod.priority, pod.priorityClassName),
+        is_daemon=pod.owner == "DaemonSet",
+        is_terminating=pod.key in state.terminating,
+    )
+
+
+def _container(part: _Container, *, is_throttled: bool) -> ContainerSeen:
+    return ContainerSeen(
+        name=part.name,
+        cpu_nanos=None if part.cpu is None else part.cpu.nanos,
+        memory_bytes=None if part.memory is None else _whole(part.memory),
+        reclaimable_bytes=_whole(part.reclaimable),
+        quota_us=part.quota,
+        cpu_request_nanos=0 if part.request.cpu is None else part.request.cpu.nanos,
+        cpu_limit_nanos=0 if part.limit.cpu is None else part.limit.cpu.nanos,
+        is_throttled=is_throttled,
+    )
+
+
+def _whole(amount: Quantity) -> int:
+    return -(-amount.nanos // NANO)
+
+
+def _text(amount: Quantity) -> str:
+    """Write an amount as a fraction, which loses nothing."""
+    return f"{amount.nanos}/{NANO}" if amount.nanos % NANO else str(amount.nanos // NANO)
+
+
+def _memory(file: PlanFile, policy: QosPolicy, at: float, source: str) -> QosMemory:
+    """Take counts as reached unless the file counts otherwise; its counts have this round in them."""
+    breaches: dict[str, int] = {}
+    clear: dict[str, int] = {}
+    used: set[str] = set()
+    for asked in policy.policies:
+        for rule in asked.rules:
+            key = f"{asked.name}/{rule.name}"
+            for found, given, least in (
+                (breaches, file.state.breaches, rule.breaches_min),
+                (clear, file.state.clear, rule.clear_min),
+            ):
+                name = key if key in given else rule.name
+                found[key] = given.get(name, least) - 1
+                used |= {name} & set(given)
+    for field, counts in (("breaches", file.state.breaches), ("clear", file.state.clear)):
+        for name in counts:
+            if name not in used:
+                raise BadInput(f"{source}: state.{field}.{name}: expected the name of a rule")
+    return QosMemory(breaches, clear, dict(_triggers(file, policy, at, source)))
+
+
+def _triggers(file: PlanFile, policy: QosPolicy, at: float, source: str) -> Iterator[tuple[str, float]]:
+    said = file.state.lastTrigger
+    if said is None:
+        return
+    if isinstance(said, Mapping):
+        for name, moment in said.items():
+            if name not in policy.actions:
+                raise BadInput(f"{source}: state.lastTrigger.{name}: expected the name of an AvoidanceAction")
+            yield name, _moment(moment, at, f"{source}: state.lastTrigger.{name}")
+        return
+    moment = _moment(said, at, f"{source}: state.lastTrigger")
+    for name in policy.actions:
+        yield name, moment
+
+
+def _moment(value: object, at: float, where: str) -> float:
+    """Read a time, or a span that has passed since."""
+    try:
+        if isinstance(value, datetime):
+            return _unix(value)
+        if isinstance(value, str) and "T" in value:
+            return _unix(datetime.fromisoformat(value))
+        if isinstance(value, str | int | float) and not isinstance(value, bool):
+            seconds = parse_seconds(value)
+            return at - seconds if seconds < AGO_SECONDS_MAX else seconds
+    except ValueError:
+        pass
+    expected = "a time such as 2026-01-31T08:00:00Z, or a span that has passed since then such as 90s"
+    raise BadInput(f"{where}: expected {expected}, got {value!r}")
+
+
+def _unix(moment: datetime) -> float:
+    if moment.tzinfo is None:
+        raise ValueError("a time without its zone")
+    return moment.timestamp()

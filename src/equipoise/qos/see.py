@@ -1,0 +1,136 @@
+"""Two looks at a machine and the pods on it become one observation. Pure."""
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+from equipoise.qos.node import ContainerRef, Counters, NodeCounters
+from equipoise.qos.observation import UNLIMITED, ContainerSeen, Observation, PodSeen
+from equipoise.qos.pods import ContainerTold, PodTold
+from equipoise.qos.protection import protection_of
+
+INTERVAL_MIN_SECONDS = 0.2
+"""A shorter interval says nothing about CPU."""
+MICRO = 10**6
+
+
+class Look(NamedTuple):
+    """One look: the machine's counters and those of its containers, by id."""
+
+    node: NodeCounters
+    containers: Mapping[str, Counters]
+
+
+class Marks(NamedTuple):
+    """What we know of pods beyond what is told."""
+
+    throttled: frozenset[str] = frozenset()
+    """Ids of containers whose quota is ours."""
+    leaving: frozenset[str] = frozenset()
+    """UIDs of pods that we evicted, and that nobody has told us to be terminating yet."""
+    refused: Mapping[str, str] = {}
+    """Why a pod can't be evicted now, by UID."""
+
+
+def refs_of(pods: Sequence[PodTold]) -> list[ContainerRef]:
+    """Name every container that the kernel may know."""
+    return [
+        ContainerRef(pod.uid, container.id, pod.qos_class)
+        for pod in pods
+        for container in pod.containers
+        if not pod.is_mirror
+    ]
+
+
+def usage_between(before: NodeCounters | None, after: NodeCounters) -> dict[str, str]:
+    """Give the machine's usage by metric; CPU only over an interval that is long enough."""
+    usage = dict(after.gauges)
+    if after.memory_used_bytes is not None:
+        usage["memory_total_usage"] = str(after.memory_used_bytes)
+    if before is not None and after.cpu_nanos is not None and before.cpu_nanos is not None:
+        seconds = after.read_at - before.read_at
+        used = after.cpu_nanos - before.cpu_nanos
+        if seconds >= INTERVAL_MIN_SECONDS and used >= 0:
+            # Nanoseconds per microsecond are millicores.
+            usage["cpu_total_usage"] = str(Fraction(used, round(seconds * MICRO)))
+    return usage
+
+
+def see(
+    name: str,
+    at: float,
+    looks: tuple[Look | None, Look],
+    pods: Sequence[PodTold],
+    marks: Marks,
+    *,
+    labels: Mapping[str, str],
+    is_scheduling_disabled: bool,
+    fresh: NodeCounters | None | bool = False,
+) -> Observation:
+    """Join what was told with what was counted; `fresh` is a further look, None one that failed."""
+    before, after = looks
+    first = before.node if before is not None else None
+    usage = usage_between(first, after.node)
+    again: dict[str, str | None] | None = None
+    if fresh is None:
+        again = dict.fromkeys(usage)
+    elif isinstance(fresh, NodeCounters):
+        again = {**dict.fromkeys(usage), **usage_between(first, fresh)}
+    return Observation(
+        node=name,
+        at=at,
+        cpu_nanos=after.node.cpus * 10**9,
+        memory_bytes=after.node.memory_total_bytes or 0,
+        usage=usage,
+        fresh=again,
+        pods=tuple(_pod(pod, at, before, after, marks) for pod in pods if pod.phase == "Running"),
+        labels=labels,
+        is_scheduling_disabled=is_scheduling_disabled,
+    )
+
+
+def _pod(pod: PodTold, at: float, before: Look | None, after: Look, marks: Marks) -> PodSeen:
+    protection = protection_of(pod.owner, pod.priority, pod.priority_class, is_mirror=pod.is_mirror)
+    is_leaving = pod.is_leaving(at) or (pod.deletion_at is None and pod.uid in marks.leaving)
+    if pod.deletion_at is not None and not is_leaving:
+        protection = protection or "it should have gone already"
+    return PodSeen(
+        namespace=pod.namespace,
+        name=pod.name,
+        qos_class=pod.qos_class,
+        priority=pod.priority,
+        started_at=pod.started_at,
+        containers=tuple(_container(part, before, after, marks) for part in pod.containers),
+        uid=pod.uid,
+        labels=dict(pod.labels),
+        ext_cpu_limit_nanos=pod.ext_cpu_limit_nanos,
+        protection=protection or marks.refused.get(pod.uid, ""),
+        is_daemon=pod.owner == "DaemonSet",
+        is_terminating=is_leaving,
+    )
+
+
+def _container(part: ContainerTold, before: Look | None, after: Look, marks: Marks) -> ContainerSeen:
+    now = after.containers.get(part.id)
+    then = before.containers.get(part.id) if before is not None else None
+    return ContainerSeen(
+        name=part.name,
+        cpu_nanos=_rate(then, now),
+        memory_bytes=None if now is None else now.memory_bytes,
+        reclaimable_bytes=0 if now is None else now.reclaimable_bytes,
+        quota_us=UNLIMITED if now is None or now.quota_us is None else now.quota_us,
+        period_us=100_000 if now is None else now.period_us,
+        cpu_request_nanos=part.cpu_request_nanos,
+        cpu_limit_nanos=part.cpu_limit_nanos,
+        is_throttled=part.id in marks.throttled,
+        id=part.id,
+    )
+
+
+def _rate(then: Counters | None, now: Counters | None) -> int | None:
+    """Give nanocores, or None where the interval is too short or the counter began anew."""
+    if then is None or now is None or then.cpu_nanos is None or now.cpu_nanos is None:
+        return None
+    seconds = now.read_at - then.read_at
+    used = now.cpu_nanos - then.cpu_nanos
+    return round(used / seconds) if seconds >= INTERVAL_MIN_SECONDS and used >= 0 else None

@@ -1,0 +1,153 @@
+"""Rules judged in one round: crossed or clear, how often in a row, and whether that is often enough."""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from fractions import Fraction
+from typing import NamedTuple
+
+from equipoise.model.quantity import NANO
+from equipoise.qos.memory import QosMemory
+from equipoise.qos.metrics import METRICS, ORDER, Metric, Resource, with_shares
+from equipoise.qos.observation import Observation
+from equipoise.qos.policy import AvoidanceActionSpec, QosPolicy, Strategy
+
+COUNT_MAX = 10**6
+"""Nobody waits for more rounds; the counts of a day would only grow."""
+
+Usage = Mapping[str, Fraction | None]
+
+
+class State(StrEnum):
+    """How a metric stands to its waterline."""
+
+    CROSSED = "Crossed"
+    RELEASED = "Released"
+    """Above it, but for what terminating pods still use."""
+    CLEAR = "Clear"
+    UNKNOWN = "Unknown"
+
+
+class Waterline(NamedTuple):
+    """One rule in one round."""
+
+    key: str
+    metric: Metric
+    value: Fraction
+    """As it was written: millicores, bytes, percent or load."""
+    used: Fraction | None
+    action_name: str
+    action: AvoidanceActionSpec
+    state: State
+    breaches: int
+    breaches_min: int
+    clear: int
+    clear_min: int
+    is_preview: bool
+
+    @property
+    def is_triggered(self) -> bool:
+        """Whether its action is wanted now."""
+        return self.state is State.CROSSED and self.breaches >= self.breaches_min and not self.is_preview
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether what it caused can be undone."""
+        return self.state is State.CLEAR and self.clear >= self.clear_min
+
+    def throttles(self, resource: Resource) -> bool:
+        """Whether its action throttles this resource for it."""
+        throttle = self.action.throttle
+        if throttle is None or self.metric.resource is not resource:
+            return False
+        return (throttle.cpu if resource is Resource.CPU else throttle.memory) is not None
+
+
+def usage_of(texts: Mapping[str, str | None], seen: Observation) -> dict[str, Fraction | None]:
+    """Read usage exactly, and add the shares that follow from it."""
+    values = {name: None if text is None else Fraction(text) for name, text in texts.items()}
+    return with_shares(values, seen)
+
+
+def released_of(metric: Metric, seen: Observation) -> Fraction:
+    """Give what the terminating pods still use of it, in the unit of gaps."""
+    if metric.releases is None:
+        return Fraction(0)
+    amounts = [metric.releases(pod) for pod in seen.pods if pod.is_terminating]
+    return sum((amount for amount in amounts if amount is not None), Fraction(0))
+
+
+def judge(policy: QosPolicy, seen: Observation, memory: QosMemory) -> list[Waterline]:
+    """Judge every rule that is for this node, in the order of acting."""
+    usage = usage_of(seen.usage, seen)
+    released: dict[str, Fraction] = {}
+    found = []
+    for asked in policy.policies:
+        if not asked.selector.selector.matches(seen.labels):
+            continue
+        for rule in asked.rules:
+            metric = METRICS[rule.metric_rule.name]
+            if metric.name not in released:
+                released[metric.name] = released_of(metric, seen)
+            value, used = Fraction(rule.metric_rule.value.nanos, NANO), usage.get(metric.name)
+            state = _state(metric, used, value, released[metric.name], seen)
+            key = f"{asked.name}/{rule.name}"
+            before, clear = memory.breaches.get(key, 0), memory.clear.get(key, 0)
+            found.append(
+                Waterline(
+                    key=key,
+                    metric=metric,
+                    value=value,
+                    used=used,
+                    action_name=rule.action_name,
+                    action=policy.actions[rule.action_name],
+                    state=state,
+                    breaches=_counted(before, state, State.CROSSED, {State.RELEASED, State.UNKNOWN}),
+                    breaches_min=rule.breaches_min,
+                    clear=_counted(clear, state, State.CLEAR, {State.UNKNOWN}),
+                    clear_min=rule.clear_min,
+                    is_preview=rule.strategy is Strategy.PREVIEW,
+                )
+            )
+    return sorted(found, key=lambda line: ORDER[line.metric.name])
+
+
+def _state(
+    metric: Metric, used: Fraction | None, value: Fraction, released: Fraction, seen: Observation
+) -> State:
+    """Compare strictly: exactly at the waterline is not above it."""
+    if used is None:
+        return State.UNKNOWN
+    if used <= value:
+        return State.CLEAR
+    gap = metric.amount(used, seen) - metric.amount(value, seen)
+    return State.CROSSED if gap > released else State.RELEASED
+
+
+def _counted(before: int, state: State, counted: State, kept: set[State]) -> int:
+    """Count on, keep while nothing is known, or begin again."""
+    if state is counted:
+        return min(before + 1, COUNT_MAX)
+    return before if state in kept else 0
+
+
+def remembered(lines: Iterable[Waterline], memory: QosMemory, at: float) -> QosMemory:
+    """Give what the next round needs; rules and actions that are gone are forgotten."""
+    all_ = list(lines)
+    names = {line.action_name for line in all_}
+    triggers = {name: moment for name, moment in memory.last_trigger.items() if name in names}
+    triggers |= {line.action_name: at for line in all_ if line.is_triggered}
+    return QosMemory(
+        {line.key: line.breaches for line in all_ if line.breaches},
+        {line.key: line.clear for line in all_ if line.clear},
+        triggers,
+    )
+
+
+def lowest(lines: Iterable[Waterline]) -> dict[str, Waterline]:
+    """Give the lowest waterline of each metric, in the order of acting."""
+    found: dict[str, Waterline] = {}
+    for line in lines:
+        known = found.get(line.metric.name)
+        if known is None or line.value < known.value:
+            found[line.metric.name] = line
+    return found
