@@ -21,16 +21,39 @@ START = END - DAYS * 86400
 CPU, MEMORY = "container_cpu_usage_seconds_total", "container_memory_working_set_bytes"
 
 
+OWNED = "kube_replicaset_owner", "kube_pod_owner", "kube_pod_status_phase"
+"""What kube-state-metrics tells, and krr asks for."""
+
+
+def namespace(workload: int) -> str:
+    """Give the namespace of a workload."""
+    return f"shop-{workload % NAMESPACES:02d}"
+
+
+def deployment(workload: int) -> str:
+    """Give the name of a workload."""
+    return f"web-{workload:04d}"
+
+
+def replica_set(workload: int) -> str:
+    """Give the name of the only revision of a workload."""
+    return f"{deployment(workload)}-7c9f8b6d5"
+
+
+def pod(workload: int, replica: int) -> str:
+    """Give the name of a pod, which looks as if it was drawn."""
+    return f"{replica_set(workload)}-{'bcdfg'[replica]}{'hjklm'[workload % 5]}x7z"
+
+
 def labels(workload: int, replica: int) -> str:
     """Give the labels that cAdvisor gives, lengths and all."""
-    pod = f"web-{workload:04d}-7c9f8b6d5-{replica:05x}"
     return (
         f'container="app",cpu="total",endpoint="https-metrics",'
         f'id="/kubepods/burstable/pod{workload:04d}-{replica}",'
         f'image="registry.example/shop/web:1.{workload}",instance="10.0.{workload % 250}.{replica}:10250",'
         f'job="kubelet",metrics_path="/metrics/cadvisor",name="{workload:08x}{replica:04x}",'
-        f'namespace="shop-{workload % NAMESPACES:02d}",node="node-{workload % 50:02d}",'
-        f'pod="{pod}",service="kubelet"'
+        f'namespace="{namespace(workload)}",node="node-{workload % 50:02d}",'
+        f'pod="{pod(workload, replica)}",service="kubelet"'
     )
 
 
@@ -47,7 +70,29 @@ def write(file: TextIO, workloads: int, jitter_ms: int = JITTER_MS) -> None:
                 head = f"{name}{{{labels(workload, replica)}}} "
                 rows = zip(values.tolist(), (times / 1000.0).tolist(), strict=True)
                 file.write("".join([f"{head}{value!r} {at:.3f}\n" for value, at in rows]))
+    _write_owners(file, workloads)
     file.write("# EOF\n")
+
+
+def _write_owners(file: TextIO, workloads: int) -> None:
+    """Write whose the pods are and that they run: a one in every minute."""
+    minutes = range(START, END, STEP_SECONDS)
+    ones = [f" 1 {at}\n" for at in minutes]
+    for metric in OWNED:
+        file.write(f"# TYPE {metric} gauge\n")
+        for workload in range(workloads):
+            file.writelines(head + head.join(ones) for head in _owned(metric, workload))
+
+
+def _owned(metric: str, workload: int) -> list[str]:
+    scraped = f'job="kube-state-metrics",namespace="{namespace(workload)}"'
+    if metric == OWNED[0]:
+        owner = f'owner_kind="Deployment",owner_name="{deployment(workload)}"'
+        return [f'{metric}{{{scraped},{owner},replicaset="{replica_set(workload)}"}}']
+    told = f'owner_kind="ReplicaSet",owner_name="{replica_set(workload)}"'
+    if metric == OWNED[2]:
+        told = 'phase="Running"'
+    return [f'{metric}{{{scraped},{told},pod="{pod(workload, replica)}"}}' for replica in range(REPLICAS)]
 
 
 def _times(chance: np.random.Generator, jitter_ms: int) -> Any:
@@ -71,7 +116,7 @@ def gauge(chance: np.random.Generator, count: int) -> Any:
 
 def backfill(folder: Path, promtool: str, workloads: int = WORKLOADS, jitter_ms: int = JITTER_MS) -> Path:
     """Make the data folder of a server, unless it is there from an earlier run."""
-    data = folder / f"history-{workloads}x{REPLICAS}x{DAYS}d-{jitter_ms}ms-{SEED}"
+    data = folder / f"history-{workloads}x{REPLICAS}x{DAYS}d-{jitter_ms}ms-{SEED}-owned"
     if data.exists():
         return data
     making, text = folder / f"{data.name}.making", folder / f"{data.name}.txt"

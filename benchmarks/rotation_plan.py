@@ -74,11 +74,13 @@ def planned(url: str, workloads: int, cycles: int) -> Figures:
         decisions, taken = measure(lambda: _plan(cluster, metrics))
         found = Counter(decision.reason.code.value for decision in decisions)
         assert len(decisions) == workloads
-        assert set(found) == {"Rotate", "NoHotPods"}, found
+        # Whatever holds it, such as an HPA that is about to scale: it was decided.
+        wanted = sum(bool(decision.actions or decision.held) for decision in decisions)
+        assert wanted + found["NoHotPods"] == workloads, found
         return taken.figures(
             queries=len(sizes),
             answer_bytes=sum(sizes),
-            rotations=found["Rotate"],
+            rotations=wanted,
             ask_seconds=asking.seconds - joining.seconds,
             join_seconds=taken.cpu_seconds - asking.seconds + joining.seconds - deciding.seconds,
             decide_seconds=deciding.seconds,
@@ -96,7 +98,9 @@ def planned(url: str, workloads: int, cycles: int) -> Figures:
 
 def _plan(cluster: CachedFleet, metrics: Metrics) -> list[Decision]:
     warnings: list[str] = []
-    decisions = once.plan(RotationPolicy(), cluster, metrics, AT, None, warn=warnings.append)
+    # The fleet's pods have an emptyDir each, and a tenth are of StatefulSets.
+    policy = RotationPolicy(includes_local_storage=True, includes_stateful_sets=True)
+    decisions = once.plan(policy, cluster, metrics, AT, None, warn=warnings.append)
     assert not warnings, warnings
     return decisions
 
@@ -133,8 +137,8 @@ def run(*, quick: bool) -> Section:
         f"ten times the workloads cost {large['cpu_seconds'] / small['cpu_seconds']:.1f} times the CPU time.",
         [
             "The time includes the transfer over loopback, but not the work of a real Prometheus.",
-            f"Two containers, four samples per pod; {large['answer_bytes'] / MEBIBYTE:.0f} MiB of answers.",
-            f"{large['rotations']:.0f} of {sizes[1]:,} workloads would be rotated.",
+            f"Two containers, six samples per pod; {large['answer_bytes'] / MEBIBYTE:.0f} MiB of answers.",
+            f"{large['rotations']:.0f} of {sizes[1]:,} workloads have pods that are worth rotating.",
             f"{large['rss_before_bytes'] / MEBIBYTE:.0f} MiB of the peak are Python and the cached records.",
             *_beyond_linear(large["cpu_seconds"] / small["cpu_seconds"] / (sizes[1] / sizes[0])),
         ],

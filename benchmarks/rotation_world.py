@@ -18,6 +18,7 @@ from benchmarks.serving import Answer
 from equipoise.adapters.kubernetes.cache import Cache
 from equipoise.adapters.kubernetes.decode import Decoder
 from equipoise.adapters.kubernetes.kinds import DEPLOYMENTS, HPAS, PODS, STATEFULSETS, Kind
+from equipoise.adapters.prometheus.promql import COUNTS_PER_MILLISECOND
 from equipoise.model.cluster import Hpa, Node, Pdb, Pod, Workload
 from equipoise.model.references import WorkloadRef
 
@@ -35,7 +36,7 @@ def fleet(workloads: int) -> Fleet:
 
 def prometheus(workloads: int) -> Answer:
     """Prepare each pod's samples; a query's answer is joined once, and then given as it is."""
-    by_namespace: dict[str, list[tuple[str, str, str]]] = {}
+    by_namespace: dict[str, list[tuple[str, str, str, str]]] = {}
     for workload in fleet(workloads).workloads:
         chance = random.Random(f"{workload.number}/usage")
         rows = by_namespace.setdefault(workload.namespace, [])
@@ -52,7 +53,7 @@ def prometheus(workloads: int) -> Answer:
             counts = (_sample({"namespace": ns}, str(2 * len(rows))) for ns, rows in by_namespace.items())
             return _vector(counts)
         wanted = {label: re.compile(value) for label, _, value in _MATCHER.findall(query)}
-        column = 2 if "timestamp(" in query else 1
+        column = 3 if "count_over_time(" in query else 2 if "timestamp(" in query else 1
         return _vector(
             row[column]
             for namespace, rows in by_namespace.items()
@@ -64,11 +65,17 @@ def prometheus(workloads: int) -> Answer:
     return lambda _path, fields: answer(fields["query"])
 
 
-def _samples(namespace: str, pod: str, cores: Mapping[str, float], chance: random.Random) -> tuple[str, str]:
+def _samples(
+    namespace: str, pod: str, cores: Mapping[str, float], chance: random.Random
+) -> tuple[str, str, str]:
     keys = [{"container": container, "namespace": namespace, "pod": pod} for container in cores]
     scraped_at = f"{AT - chance.uniform(0, 30):.3f}"
     rates = [_sample(key, repr(value)) for key, value in zip(keys, cores.values(), strict=True)]
-    return ",".join(rates), ",".join(_sample(key, scraped_at) for key in keys)
+    every_half_minute = repr(270_000 + 10 / COUNTS_PER_MILLISECOND)
+    times, extents = (
+        ",".join(_sample(key, text) for key in keys) for text in (scraped_at, every_half_minute)
+    )
+    return ",".join(rates), times, extents
 
 
 def _sample(metric: Mapping[str, str], value: str) -> str:

@@ -23,6 +23,13 @@ THE_CHARTS_OWN = {
     ("kubernetes", "kubeconfig"),
     ("lease", "name"),
     ("lease", "namespace"),
+    ("pools", "lease"),
+    ("pools", "mode"),
+    ("pools", "namespace"),
+    ("pools", "prefix"),
+    ("pools", "redisUrl"),
+    ("pools", "redisUrlFile"),
+    ("pools", "selector"),
 }
 """Settings that follow from the release, or that make no sense in a pod."""
 

@@ -64,7 +64,7 @@ def test_the_example_gets_advice() -> None:
 
 def test_without_a_forecast_only_the_past_counts() -> None:
     """And the answer says that nothing was predicted."""
-    (decision,) = _plan(*USUAL, "--no-forecast")["decisions"]
+    (decision,) = _plan(*USUAL, "--source", "metrics-file", "--no-forecast")["decisions"]
     assert decision["prediction"] == {
         "predictable": False,
         "period_seconds": None,
@@ -218,7 +218,26 @@ def test_a_forecast_can_be_a_spreadsheet() -> None:
     lines = equipoise("forecast", "--from", EXAMPLE, "-o", "csv").stdout.splitlines()
     assert lines[0] == "timestamp,value,upper"
     assert len(lines) == 97
-    assert "predictable" in equipoise("forecast", "--from", EXAMPLE).stdout
+
+
+def test_a_forecast_for_people_ends_in_a_sentence(tmp_path: Path) -> None:
+    """Whether it can be trusted, with both numbers; too short a past says so, and nothing is called nan."""
+    said = " ".join(equipoise("forecast", "--from", EXAMPLE, "--backtest", "1d").stdout.split())
+    assert re.search(r"Predictable: on days .* its error is 0\.\d+, that of a flat line 1\.\d+\.$", said)
+    assert re.search(r"error of repeating the last day 0\.\d+", said)
+    short, flat = tmp_path / "short.csv", tmp_path / "flat.csv"
+    short.write_text("timestamp,value\n" + "".join(f"{60 * n},{n % 7}\n" for n in range(90)))
+    flat.write_text("timestamp,value\n" + "".join(f"{900 * n},3\n" for n in range(7 * 96)))
+    for file, words in (
+        (short, "there are too few whole days"),
+        (flat, "and at least 20 % less is asked for"),
+    ):
+        done = equipoise("forecast", "--from", str(file))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert f"Not predictable: {words}" in " ".join(done.stdout.split()).replace(
+            "on days of its past that it had not seen its error is 0, that of a flat line 0, ", ""
+        )
+        assert "nan" not in done.stdout.lower()
 
 
 def test_what_is_not_predictable_still_gets_values() -> None:
@@ -258,6 +277,20 @@ def test_what_is_not_predictable_still_gets_values() -> None:
         ),
         (["recommendation", "plan", "a", "b", *USUAL], "expected at most one WORKLOAD"),
         (["recommendation", "plan", *USUAL, "--algorithm", "magic"], "'magic'"),
+        (
+            ["recommendation", "plan", *USUAL, "--type", "Resource", "-o", "ehpa"],
+            "-o ehpa: expected --type HPA, since requests are no autoscaler",
+        ),
+        (["recommendation", "plan", "--kind", "StatefulSet"], "the cluster knows; KIND/NAME chooses"),
+        (
+            ["recommendation", "plan", "--source", "metrics-file"],
+            "--source metrics-file: expected --from FILE",
+        ),
+        (["recommendation", "apply"], "no cluster: --kubeconfig and KUBECONFIG are not set"),
+        (["recommendation", "apply", "a/b/c"], "workload 'a/b/c': expected NAME, KIND/NAME"),
+        (["recommendation", "apply", "-n", "shop", "-A"], "-n and -A: expected one of them"),
+        (["recommendation", "apply", "--from", EXAMPLE], "--from"),
+        (["recommendation", "apply", "--set", "ehpa.x=1"], "--set: ehpa.x: unknown key"),
         (["forecast"], "--from"),
         (["forecast", "--from", "no/such.csv"], "no/such.csv: No such file or directory"),
         (["recommendation", "plan", "--from", README], "README.md: line 1: expected a header"),

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
-from equipoise.app.recommendation_plot import draw_advice, draw_forecast
+from equipoise.app.recommendation_plot import draw_advice, draw_forecast, rows_of
 from equipoise.model.errors import BadInput, WorldFailed
 from equipoise.recommendation.decide import decide
 from equipoise.recommendation.future import Series, backtested
@@ -45,7 +46,7 @@ def _waves(count: int) -> Floats:
 
 
 def _drawn(seen: Observation, path: Path, algorithm: Algorithm | None = Algorithm.PROFILE) -> str:
-    draw_advice(POLICY, seen, decide(POLICY, seen, algorithm), algorithm, str(path))
+    draw_advice(POLICY, rows_of(seen), decide(POLICY, seen, algorithm), algorithm, str(path))
     return path.read_text()
 
 
@@ -129,7 +130,7 @@ def test_what_can_not_be_drawn_is_refused(tmp_path: Path) -> None:
     [
         (["recommendation", "plan", *USUAL, "--plot", "x.pdf"], "--plot x.pdf: expected a file that ends in"),
         (["forecast", "--from", EXAMPLE, "--plot", "no/x.svg"], "--plot no/x.svg: expected a folder that"),
-        (["recommendation", "plan", "--plot", "x.svg"], "--plot: expected it beside --from FILE"),
+        (["recommendation", "plan", "--plot", "no/x.svg"], "--plot no/x.svg: expected a folder that"),
     ],
 )
 def test_bad_places_get_one_line(arguments: list[str], message: str) -> None:
@@ -153,3 +154,19 @@ def test_without_matplotlib_the_extra_is_named(tmp_path: Path) -> None:
         2,
         "error: --plot: expected the extra plot to be installed: pip install 'equipoise[plot]'\n",
     )
+
+
+def test_todays_hpa_is_drawn_beside_the_advice(tmp_path: Path) -> None:
+    """Where the cluster has one; several nobody can tell apart, and one without a CPU target says nothing."""
+    seen = _seen(_waves(1))
+    (decision,) = decide(POLICY, seen, None)
+    hpa = {"name": "web", "minReplicas": 3, "maxReplicas": 9, "targetUtilization": 60}
+    for hpas, words in (
+        ([hpa], "today: 3 to 9 at 60 %"),
+        ([hpa, hpa], "today: 12 fixed"),
+        ([hpa | {"targetUtilization": None}], "today: 12 fixed"),
+    ):
+        current = {"replicas": 12, "hpas": hpas, "containers": []}
+        with_today = structs.replace(decision, extra={**decision.extra, "current": current})
+        draw_advice(POLICY, rows_of(seen), [with_today], None, str(tmp_path / "x.svg"))
+        assert f"<!-- {words} -->" in (tmp_path / "x.svg").read_text()

@@ -12,7 +12,7 @@ import pytest
 
 from equipoise.app.main import main
 from equipoise.app.output import Format, plan_table, print_done
-from equipoise.app.rotation_live import Progress
+from equipoise.app.rotation_live import Progress, left_behind
 from equipoise.model.cluster import Selector, Workload
 from equipoise.model.crd.targets import Mode
 from equipoise.model.decision import Decision, EvictPod, Outcome
@@ -20,7 +20,7 @@ from equipoise.model.reason import Code, Reason
 from equipoise.model.references import WorkloadRef
 from equipoise.rotation.assignment import Assigned
 from equipoise.rotation.loop import Turned
-from equipoise.rotation.once import BY_HAND
+from equipoise.rotation.once import BY_HAND, Done, Rotating
 from equipoise.rotation.policy import RotationPolicy
 
 NO_CLUSTER = "no cluster: --kubeconfig and KUBECONFIG are not set"
@@ -195,3 +195,33 @@ def test_a_table_shows_the_first_wave_and_what_waits(monkeypatch: pytest.MonkeyP
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "EVICT, IN ORDER" in text
     assert text.index(" a ") < text.index("b (held)")
+
+
+def test_whoever_stops_an_apply_is_told_what_was_done_and_what_is_left() -> None:
+    """One line: who went, that nothing more goes, and who goes on with it."""
+    decision = Decision("shop/web", Reason(Code.ROTATE, "A sentence."))
+    went = Done(decision, [Outcome(EvictPod("a", "shop", "u"), "Accepted")])
+    idle = Done(Decision("shop/api", Reason(Code.NO_HOT_PODS, "A sentence.")))
+    assert left_behind([went, idle]) == (
+        "shop/web: a went, not verified yet; nothing more is evicted; the ledger remembers it, and another "
+        "`apply` or the operator goes on with it"
+    )
+    assert left_behind([idle]).startswith(
+        "no eviction was answered; one that was on its way may still happen"
+    )
+    assert left_behind([]) == left_behind([idle])
+
+
+def test_ctrl_c_in_an_apply_is_one_line_and_130(run: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not silence, and no traceback."""
+
+    def stopped(_: object, __: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Rotating, "run", stopped)
+    status, out, said = run(
+        *("rotation", "apply", "--kubeconfig", "FILE", "--prometheus-url", "http://127.0.0.1:9", "-n", "shop")
+    )
+    assert (status, out) == (130, "")
+    assert said.startswith("stopped: no eviction was answered")
+    assert said.count("\n") == 1

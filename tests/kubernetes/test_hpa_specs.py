@@ -27,14 +27,14 @@ def test_metrics_and_behavior_are_not_interpreted() -> None:
 
     def script(asked: Asked, stage: Stage) -> None:
         assert asked.path == PATH
-        stage.answer(page([_hpa("one", metrics=[ODD], behavior=behavior), _hpa("two")]))
+        stage.answer(page([_hpa("one", metrics=[ODD], behavior=behavior, minReplicas=2), _hpa("two")]))
 
     web = WorkloadRef("apps/v1", "Deployment", "shop", "web")
     labels = (("a", "1"), ("b", "2"))
     with playing(script) as player, session(player.url) as client:
         assert HpaSpecs(client).specs("shop") == [
-            HpaSpec("one", web, (ODD,), behavior, labels),
-            HpaSpec("two", web, (), None, labels),
+            HpaSpec("one", web, (ODD,), behavior, labels, 2, 3),
+            HpaSpec("two", web, (), None, labels, 1, 3),
         ]
 
 

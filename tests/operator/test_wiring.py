@@ -76,7 +76,7 @@ def _settings(folder: Path, url: str) -> Settings:
         "http.address=127.0.0.1:0",
         f"journal.path={folder / 'j.db'}",
     ]
-    return effective(None, {}, {}, [*given, "lease.namespace=ops"]).settings
+    return effective(None, {}, {}, [*given, "lease.namespace=ops", "balancers=rotation"]).settings
 
 
 def test_a_shell_leads_sees_and_lets_go(tmp_path: Path, cluster: tuple[EmptyCluster, Player]) -> None:
@@ -136,7 +136,7 @@ def test_a_kubeconfig_that_is_missing_is_refused_at_the_start() -> None:
 def test_a_balancer_without_a_loop_is_refused() -> None:
     """A setting that nothing would follow is a mistake."""
     with pytest.raises(BadInput, match="balancers: rotation has no loop"):
-        make_loops(None, Settings(), {})  # type: ignore[arg-type]
+        make_loops(None, Settings(balancers=("rotation",)), {})  # type: ignore[arg-type]
 
 
 def test_prometheus_is_reached_as_the_one_shot_commands_reach_it() -> None:

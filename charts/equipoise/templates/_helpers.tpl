@@ -80,7 +80,16 @@ yes
 {{/* The settings of the operator: the user's, and what only the chart can know. */}}
 {{- define "equipoise.config" -}}
 {{- $config := deepCopy .Values.config -}}
-{{- $_ := set $config "balancers" (ternary (list "rotation") (list) .Values.rotation.enabled) -}}
+{{- $balancers := list -}}
+{{- range $name := list "rotation" "recommendation" "pools" -}}
+{{- if (get $.Values $name).enabled -}}
+{{- $balancers = append $balancers $name -}}
+{{- end -}}
+{{- end -}}
+{{- $_ := set $config "balancers" $balancers -}}
+{{- if .Values.pools.enabled -}}
+{{- $_ := set $config "pools" (merge (fromYaml (include "equipoise.pools" .)) (default (dict) $config.pools)) -}}
+{{- end -}}
 {{- $_ := set $config "metricsFrom" (include "equipoise.metricsFrom" .) -}}
 {{- $_ := set $config "http" (dict "address" (printf ":%d" (int .Values.port))) -}}
 {{- $lease := default (dict) $config.lease -}}
@@ -96,4 +105,32 @@ yes
 {{/* How long the kubelet waits: the operator's own graceful stop, and some seconds more. */}}
 {{- define "equipoise.gracePeriodSeconds" -}}
 {{- add 10 (ceil (float64 (dig "stopSeconds" 20 .Values.config))) -}}
+{{- end -}}
+
+{{/* The settings of the pools that have a value of their own. */}}
+{{- define "equipoise.pools" -}}
+mode: {{ .Values.pools.mode }}
+redisUrlFile: /etc/equipoise-redis/{{ .Values.pools.redis.key }}
+prefix: {{ .Values.pools.prefix | quote }}
+namespace: {{ default .Release.Namespace .Values.pools.namespace }}
+selector: {{ required "pools.selector: expected the labels of the tiers' pods, such as app=voice-agent" .Values.pools.selector | quote }}
+lease: {{ .Values.pools.lease }}
+{{- end -}}
+
+{{- define "equipoise.redisSecret" -}}
+{{- required "pools.redis.secret: expected the name of a Secret that has the URL of a Redis" .Values.pools.redis.secret -}}
+{{- end -}}
+
+{{- define "equipoise.poolsSelectorLabels" -}}
+app.kubernetes.io/name: {{ include "equipoise.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: pools
+{{- end -}}
+
+{{- define "equipoise.poolsLabels" -}}
+{{ include "equipoise.poolsSelectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: equipoise
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- end -}}

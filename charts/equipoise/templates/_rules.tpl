@@ -105,6 +105,57 @@ Secret, or a right to change rights; templates/*-rbac.yaml gives them out.
 {{- end }}
 {{- end -}}
 
+{{- define "equipoise.rules.recommendation.cluster" -}}
+# What users ask for, and the advice that they have; read again by name where somebody else wrote meanwhile.
+- apiGroups: ["analysis.crane.io"]
+  resources: ["analytics", "recommendations"]
+  verbs: ["get", "list", "watch"]
+# Whose these kinds are: where Crane defined them, its objects are left alone unless compat.crane says otherwise.
+- apiGroups: ["apiextensions.k8s.io"]
+  resources: ["customresourcedefinitions"]
+  resourceNames: ["analytics.analysis.crane.io", "recommendations.analysis.crane.io"]
+  verbs: ["get"]
+{{- if include "equipoise.isDiscovering" . }}
+# A week of usage is read by POST.
+- apiGroups: [""]
+  resources: ["services/proxy"]
+  verbs: ["create"]
+{{- end }}
+{{- end -}}
+
+{{- define "equipoise.rules.recommendation.namespaced" -}}
+# What is answered; the second where the definition is Crane's, which has no status of its own.
+- apiGroups: ["analysis.crane.io"]
+  resources: ["analytics/status", "recommendations/status"]
+  verbs: ["patch"]
+- apiGroups: ["analysis.crane.io"]
+  resources: ["analytics"]
+  verbs: ["patch"]
+# Advice, one object for each workload; deleted with the workload.
+- apiGroups: ["analysis.crane.io"]
+  resources: ["recommendations"]
+  verbs: ["create", "patch", "delete"]
+# What was done, told at the workload; patched to count up what is said again.
+- apiGroups: [""]
+  resources: ["events"]
+  verbs: ["create", "patch"]
+{{- if .Values.recommendation.annotate }}
+# The annotation that holds the advice, on the workload itself.
+- apiGroups: ["apps"]
+  resources: ["deployments", "statefulsets", "replicasets"]
+  verbs: ["get", "patch"]
+{{- end }}
+{{- if .Values.recommendation.apply }}
+# Advice that is adopted by itself: an HPA of our own, by server-side apply. Somebody else's is looked at, and left.
+- apiGroups: ["autoscaling"]
+  resources: ["horizontalpodautoscalers"]
+  verbs: ["get", "create", "patch"]
+- apiGroups: ["keda.sh"]
+  resources: ["scaledobjects"]
+  verbs: ["list"]
+{{- end }}
+{{- end -}}
+
 {{/*
 A role and its binding for everywhere, and, where config.namespaces is set, one more of each in those namespaces.
 Takes root, and the part whose rules they are.

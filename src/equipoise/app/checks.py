@@ -1,15 +1,15 @@
 """What the doctor looks at: each check is one line, and says the remedy when something is missing."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from equipoise.adapters.kubernetes import Client, KubernetesCluster
+from equipoise.adapters.kubernetes import ApiError, Client, KubernetesCluster
 from equipoise.app.live import Neighbours, prometheus_metrics, resource_metrics
 from equipoise.model.cluster import Pod
 from equipoise.model.errors import WorldFailed
-from equipoise.ports import Metrics
+from equipoise.ports import CpuUsage, Metrics
 from equipoise.rotation.see import SAMPLE_AGE_MAX_SECONDS
 
 REMEDIES = {
@@ -32,6 +32,10 @@ READS = [
 ]
 """What `plan` needs: verb, group, resource, subresource."""
 EVICT = ("create", "", "pods", "eviction")
+LEDGERS = [(verb, "equipoise.dev", "ledgers", "") for verb in ("get", "list", "create", "update")]
+"""What `apply` needs to remember what it does."""
+NOT_FOUND = 404
+NOBODY_YET = "Ask again when one has been ready for two minutes."
 GROUPS_OF_OURS = {
     "equipoise.dev": "RotationPolicy",
     "analysis.crane.io": "Analytics",
@@ -78,6 +82,7 @@ def examine(neighbours: Neighbours, namespace: str | None) -> list[Check]:
     parts: list[tuple[str, Callable[[], Iterable[Check]]]] = [
         ("rights", lambda: _rights(client, namespace)),
         ("kinds", lambda: _kinds(client)),
+        ("ledger", lambda: _ledger(client, namespace)),
         ("controllers", lambda: _controllers(client)),
         ("metrics-server", lambda: _metrics_server(client, namespace)),
         ("prometheus", lambda: _prometheus(neighbours, client, namespace)),
@@ -93,6 +98,8 @@ def examine(neighbours: Neighbours, namespace: str | None) -> list[Check]:
 def _with_source(checks: list[Check]) -> list[Check]:
     """One source of usage is enough; none is a failure."""
     sources = [check for check in checks if check.name in {"metrics-server", "prometheus"}]
+    if any(check.remedy == NOBODY_YET for check in sources):
+        return checks  # nobody could be asked for, which says nothing about the source
     if any(check.status == "ok" for check in sources):
         return [_forgiven(check) if check in sources else check for check in checks]
     remedy = "Install Prometheus or metrics-server, or give --prometheus-url."
@@ -162,6 +169,29 @@ def _kinds(client: Client) -> Iterator[Check]:
         yield Check("kinds", "ok", "No custom resource of ours is installed, and a plan needs none.")
 
 
+def _ledger(client: Client, namespace: str | None) -> Iterator[Check]:
+    """Whether `apply` can remember what it does: without, it holds everything."""
+    try:
+        document = client.get_as(dict[str, Any], "/apis/equipoise.dev/v1alpha1")
+        is_served = any(each.get("name") == "ledgers" for each in document.get("resources") or ())
+    except ApiError as error:
+        if error.status != NOT_FOUND:
+            raise
+        is_served = False
+    where = f"in namespace {namespace}" if namespace else "in every namespace"
+    missing = [right for right in LEDGERS if not client.can_i(*right[:3], namespace)]
+    if not is_served:
+        sentence = "The kind Ledger is not installed, so `apply` holds everything; a plan does not need it."
+        yield Check("ledger", "warn", sentence, "To act: equipoise crds apply.")
+    elif missing:
+        verbs = ", ".join(f'"{right[0]}"' for right in missing)
+        sentence = f"May not {', '.join(right[0] for right in missing)} ledgers.equipoise.dev {where}"
+        rule = f'apiGroups: ["equipoise.dev"], resources: ["ledgers"], verbs: [{verbs}]'
+        yield Check("ledger", "warn", f"{sentence}; a plan does not need it.", f"To act: {rule}.")
+    else:
+        yield Check("ledger", "ok", f"What is done can be remembered {where}.")
+
+
 def _controllers(client: Client) -> Iterator[Check]:
     others = [OTHER_CONTROLLERS[group] for group in sorted(_groups(client) & set(OTHER_CONTROLLERS))]
     if client.can_i("list", "apps", "deployments"):
@@ -218,9 +248,13 @@ def _prometheus(neighbours: Neighbours, client: Client, namespace: str | None) -
 
 def _freshness(name: str, metrics: Metrics, client: Client, namespace: str | None) -> Check:
     """How many running pods have a fresh sample: the share that a decision will see."""
-    pods = [pod for pod in KubernetesCluster(client).pods(namespace) if _is_measurable(pod)]
+    there = [pod for pod in KubernetesCluster(client).pods(namespace) if _is_running(pod)]
+    pods = [pod for pod in there if _is_measurable(pod)]
+    young = len(there) - len(pods)
     if not pods:
-        return Check(name, "warn", "There is no running pod to look for.", "Ask again when there is one.")
+        few = "1 pod runs" if young == 1 else f"{young} pods run"
+        sentence = f"{few}, for less than two minutes: too young to be measured." if young else ""
+        return Check(name, "warn", sentence or "There is no running pod to look for.", NOBODY_YET)
     by_namespace: dict[str, list[str]] = {}
     for pod in pods:
         by_namespace.setdefault(pod.namespace, []).append(pod.name)
@@ -232,14 +266,35 @@ def _freshness(name: str, metrics: Metrics, client: Client, namespace: str | Non
     fresh = sum(at >= now - SAMPLE_AGE_MAX_SECONDS for at in known.values())
     oldest = max((now - at for at in known.values()), default=0.0)
     sentence = (
-        f"{fresh} of {len(pods)} running pods have a fresh CPU sample (the oldest is {oldest:.0f} s old)."
+        f"{fresh} of {len(pods)} running pods have a fresh CPU sample (the oldest is {oldest:.0f} s old)"
+        f"{f'; {young} more are too young' if young else ''}."
     )
-    if fresh >= 0.9 * len(pods):
-        return Check(name, "ok", sentence)
-    remedy = "Scrape every kubelet (cAdvisor or /metrics/resource) at least once a minute."
-    return Check(name, "warn", sentence, remedy)
+    if fresh < 0.9 * len(pods):
+        remedy = "Scrape every kubelet (cAdvisor or /metrics/resource) at least once a minute."
+        return Check(name, "warn", sentence, remedy)
+    partial = _partial(usage, {(pod.namespace, pod.name): pod.created_at for pod in pods}, now)
+    if partial > 0.1 * len(pods):
+        gap = f"{partial} of {len(pods)} have no samples over the whole window of {WINDOW_SECONDS:g} s"
+        remedy = "Wait until Prometheus has run and scraped for that long; then look for scrapes that fail."
+        return Check(name, "warn", f"{sentence[:-1]}, but {gap}.", remedy)
+    return Check(name, "ok", sentence)
+
+
+def _partial(usage: CpuUsage, created: Mapping[tuple[str, str], float], now: float) -> int:
+    """Count the pods that are older than the window, and were measured for a part of it."""
+    if usage.is_covered is None:
+        return 0
+    rows = zip(usage.namespaces, usage.pods, usage.is_covered.tolist(), strict=True)
+    return len(
+        {(place, pod) for place, pod, is_covered in rows if not is_covered}
+        & {key for key, at in created.items() if at <= now - WINDOW_SECONDS}
+    )
+
+
+def _is_running(pod: Pod) -> bool:
+    return pod.phase == "Running" and pod.is_ready
 
 
 def _is_measurable(pod: Pod) -> bool:
     """Pods of the last minutes have no rate yet, and that is nobody's fault."""
-    return pod.phase == "Running" and pod.is_ready and time.time() - pod.created_at > SAMPLE_AGE_MAX_SECONDS
+    return time.time() - pod.created_at > SAMPLE_AGE_MAX_SECONDS

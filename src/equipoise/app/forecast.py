@@ -102,18 +102,57 @@ def _print_json(document: dict[str, Any]) -> None:
     print(json.dumps(document, ensure_ascii=False))
 
 
+SHOWN = {
+    "model": "model",
+    "period_seconds": "period",
+    "interval_seconds": "a sample every",
+    "margin": "safety margin",
+    "held_out_seconds": "held out",
+    "error": "error",
+    "baseline_error": "error of a flat line",
+    "repeat_day_error": "error of repeating the last day",
+    "repeat_week_error": "error of repeating the last week",
+    "coverage": "share below the band's upper end",
+}
+"""What people see of a document, and how it is called for them."""
+
+
 def _print_table(document: dict[str, Any]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=False)
-    for key, value in document.items():
-        if not isinstance(value, list):
-            table.add_row(
-                key, "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-            )
-    values = document["values"]
-    table.add_row("values", f"{len(values)}, from {min(values):.4g} to {max(values):.4g} cores")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=False, show_edge=False)
+    for key, name in SHOWN.items():
+        if document.get(key) is not None:
+            table.add_row(name, _shown(key, document[key]))
+    for key, name in (("values", "values"), ("upper", "95 % band up to")):
+        numbers = document[key]
+        table.add_row(name, f"{min(numbers):.4g} to {max(numbers):.4g} cores, {len(numbers):,} of them")
     console = Console(highlight=False)
     console.print(table)
+    console.print()
+    console.print(_sentence(document), markup=False)
+
+
+def _shown(key: str, value: Any) -> str:
+    if key.endswith("_seconds"):
+        from equipoise.model.duration import print_seconds
+
+        return print_seconds(value)
+    if key == "margin":
+        return f"times {value:.4g}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _sentence(document: dict[str, Any]) -> str:
+    """Say whether it can be trusted, with both numbers."""
+    error, flat = document["backtest_error"], document["backtest_baseline_error"]
+    if error is None or flat is None:
+        return "Not predictable: there are too few whole days to try it on days that it has not seen."
+    both = (
+        f"on days of its past that it had not seen its error is {error:.3g}, that of a flat line {flat:.3g}"
+    )
+    if document["predictable"]:
+        return f"Predictable: {both}."
+    return f"Not predictable: {both}, and at least 20 % less is asked for."

@@ -14,6 +14,7 @@ POLL_SECONDS = 0.2
 PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NOT_FOUND = 404
 APPLY = "application/apply-patch+yaml"
+OUR_GROUP = "equipoise.dev"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,9 @@ class Installed:
 
     @property
     def is_fine(self) -> bool:
-        """Whether the kind can be used now."""
-        return self.result in {"Created", "Updated", "Unchanged"}
+        """Whether the kind can be used now: one of another group also where its own people defined it."""
+        is_theirs = self.result == "Foreign" and not self.name.endswith(f".{OUR_GROUP}")
+        return is_theirs or self.result in {"Created", "Updated", "Unchanged"}
 
     def record(self) -> dict[str, Any]:
         """Give it for scripts."""

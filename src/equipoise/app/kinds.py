@@ -6,9 +6,11 @@ from equipoise.model.crd.kind import Kind
 from equipoise.model.crd.ledger import LEDGER
 from equipoise.model.errors import BadInput
 from equipoise.proportional.kind import SCALING_POLICY
+from equipoise.qos.kind import QOS_KINDS
+from equipoise.recommendation.analytics import ANALYTICS, RECOMMENDATION
 from equipoise.rotation.policy import ROTATION_POLICY
 
-KINDS: tuple[Kind, ...] = (LEDGER, ROTATION_POLICY, SCALING_POLICY)
+KINDS: tuple[Kind, ...] = (LEDGER, ROTATION_POLICY, SCALING_POLICY, *QOS_KINDS, ANALYTICS, RECOMMENDATION)
 """In the order in which they are printed and applied."""
 
 

@@ -16,6 +16,7 @@ from equipoise.app import (
     pause,
     pools,
     proportional,
+    qos,
     recommendation,
     rotation,
     schemas,
@@ -37,6 +38,7 @@ app = typer.Typer(
 app.add_typer(rotation.app, name="rotation")
 app.add_typer(recommendation.app, name="recommendation")
 app.add_typer(proportional.app, name="proportional")
+app.add_typer(qos.app, name="qos")
 app.add_typer(pools.app, name="pools")
 app.command("forecast")(forecasting.forecast)
 app.add_typer(journal.app, name="journal")

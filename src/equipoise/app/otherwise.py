@@ -75,7 +75,7 @@ def _metrics_incomplete(_: RotationPolicy, __: Observation, numbers: Mapping[str
     ready, unknown = numbers["pods_ready"], numbers["pods_unknown"]
     # In whole percents, as it is decided: 0.9 x 10 in floats is a hair above 9.
     wanted = math.ceil(ready * round(COVERAGE_MIN * 100) / 100 - 1e-9)
-    return [f"{wanted - (ready - unknown)} more pods would have to have a fresh sample."]
+    return [f"{wanted - (ready - unknown)} more pods would have to have fresh samples over the window."]
 
 
 def _held_by_lag(policy: RotationPolicy, _: Observation, __: Mapping[str, Any]) -> list[str]:

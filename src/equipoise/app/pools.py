@@ -7,12 +7,14 @@ import typer
 from equipoise.app import options, pools_config
 from equipoise.app.output import Format, print_plan, warn
 from equipoise.app.pools_options import DryRun, Prefix, RedisUrl
+from equipoise.app.pools_serve import command as serving
 
 if TYPE_CHECKING:
     from equipoise.model.decision import Decision
 
 app = typer.Typer(help="Pods in tiers, kept in Redis.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(pools_config.app, name="config")
+app.command("serve")(serving.serve)
 
 Call = Annotated[str, typer.Argument(metavar="CALL", help="The name of the call.")]
 Pod = Annotated[str, typer.Argument(metavar="POD", help="The name of the pod.")]
@@ -60,6 +62,7 @@ def rebalance(
     from equipoise.app.output import print_done
     from equipoise.app.pools_live import opened
     from equipoise.app.pools_output import log_moves
+    from equipoise.model.errors import WorldFailed
     from equipoise.pools import rebalance as rebalancing
 
     with opened(redis, prefix) as pools:
@@ -67,6 +70,8 @@ def rebalance(
     log_moves(done.outcomes, len(done.decision.actions))
     _warn_if_missing(done.decision)
     print_done("pools", [done.decision], [done.outcomes], output)
+    if done.failure:
+        raise WorldFailed(done.failure)
 
 
 @app.command("plan-scale-down")

@@ -42,18 +42,18 @@ def state_folder() -> Path:
     return Path(state) / "equipoise" / "pools"
 
 
-def pod_name(text: str) -> str:
+def pod_name(text: str, field: str = "POD") -> str:
     """Check a pod's name."""
     try:
         return expect_name(text)
     except ValueError as error:
-        raise BadInput(f"POD: {error}") from error
+        raise BadInput(f"{field}: {error}") from error
 
 
-def call_id(text: str) -> str:
+def call_id(text: str, field: str = "CALL") -> str:
     """Check the name of a call."""
     if not text or len(text) > CALL_LENGTH_MAX or not text.isprintable() or " " in text:
         raise BadInput(
-            f"CALL: expected at most {CALL_LENGTH_MAX} characters without spaces, got {text[:60]!r}"
+            f"{field}: expected at most {CALL_LENGTH_MAX} characters without spaces, got {text[:60]!r}"
         )
     return text

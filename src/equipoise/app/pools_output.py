@@ -9,6 +9,7 @@ from equipoise.model.errors import BadInput, WorldFailed
 from equipoise.model.pools import PodSeen, PoolAnswer, PoolCode, PoolSeen, PoolsSeen
 from equipoise.pools.fsck import Violation
 from equipoise.pools.policy import TierPolicy, unfilled
+from equipoise.pools.tally import state_of
 
 if TYPE_CHECKING:
     from equipoise.model.decision import Outcome
@@ -48,16 +49,22 @@ REFUSED = {
 }
 
 
-def tell(answer: PoolAnswer, form: Format, *, call: str = "", tier: str = "", is_dry: bool = False) -> None:
-    """Print the answer of one writer; a refusal is an error too."""
+def sentence_of(answer: PoolAnswer, *, call: str = "", tier: str = "") -> str:
+    """Say what a writer answered."""
     in_tier = answer.tier or tier
-    sentence = SENTENCES.get(answer.code, answer.code.value).format(
+    return SENTENCES.get(answer.code, answer.code.value).format(
         pod=answer.pod,
         call=call,
         tier=in_tier,
         tier_said=f" in {in_tier}" if in_tier else "",
         detail=f"{answer.detail} calls" if answer.detail != "1" else "1 call",
     )
+
+
+def tell(answer: PoolAnswer, form: Format, *, call: str = "", tier: str = "", is_dry: bool = False) -> None:
+    """Print the answer of one writer; a refusal is an error too."""
+    in_tier = answer.tier or tier
+    sentence = sentence_of(answer, call=call, tier=tier)
     if answer.code is PoolCode.NO_TIER:
         raise BadInput(f"{sentence}, got {tier!r}")
     is_refused = answer.code in REFUSED
@@ -113,10 +120,7 @@ def _tier(name: str, policy: TierPolicy, pool: PoolSeen, seen: PoolsSeen) -> dic
 
 
 def _pod(name: str, pool: PoolSeen, keys: PodSeen, pending: str) -> dict[str, Any]:
-    free = pool.available.get(name)
-    is_held = keys.lease is not None or bool(keys.calls)
-    state = "draining" if keys.is_draining else "idle" if free == 0 and not is_held else "busy"
-    calls = int(free) if free else len(keys.calls) or (1 if is_held else 0)
+    state, calls = state_of(name, pool, keys)
     return {"pod": name, "state": state, "calls": calls} | ({"pendingTier": pending} if pending else {})
 
 

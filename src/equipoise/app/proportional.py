@@ -7,10 +7,10 @@ import typer
 from equipoise.app import options
 from equipoise.app.output import Format, warn
 from equipoise.app.proportional_simulate import simulate
-from equipoise.model.errors import BadInput
+from equipoise.model.errors import BadInput, WorldFailed
 
 if TYPE_CHECKING:
-    from equipoise.model.decision import Decision
+    from equipoise.model.decision import Decision, Record
     from equipoise.proportional.decide import Asked
     from equipoise.proportional.written import PolicyFile
 
@@ -22,30 +22,121 @@ app = typer.Typer(
 EXAMPLES = {"--input": "cores=18", "--current": "kube-dns.requests.cpu=250m"}
 
 
+Policies = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="POLICY", help="Names of ScalingPolicies in the cluster; by default all."),
+]
+PolicyPath = Annotated[
+    str | None,
+    typer.Option(
+        "--policy", metavar="FILE", help="A ScalingPolicy, or only its spec, in a file; - is standard input."
+    ),
+]
+Sizes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        metavar="NAME=SIZE",
+        help="How large the cluster is: cores, memory, nodes, pods; by default it is counted.",
+    ),
+]
+Current = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="What is in force, such as kube-dns.requests.cpu=250m."),
+]
+Observations = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="CSV with timestamp and sizes: run them all through the smoothing."),
+]
+JournalFile = Annotated[
+    str | None, typer.Option(metavar="PATH", help="Add what was decided, and from what, to a journal.")
+]
+
+
 @app.command()
 def plan(
-    policy: Annotated[
-        str, typer.Option(metavar="FILE", help="A ScalingPolicy, or only its spec; - is standard input.")
-    ],
-    size: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input", metavar="NAME=SIZE", help="How large the cluster is: cores, memory, nodes, pods."
-        ),
-    ] = None,
-    current: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="What is in force, such as kube-dns.requests.cpu=250m."),
-    ] = None,
-    observations: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="CSV with timestamp and sizes: run them all through the smoothing."
-        ),
-    ] = None,
+    command: typer.Context,
+    policies: Policies = None,
+    policy: PolicyPath = None,
+    size: Sizes = None,
+    current: Current = None,
+    observations: Observations = None,
+    namespace: options.Namespace = None,
+    all_namespaces: options.AllNamespaces = False,
     output: options.Output = Format.TABLE,
+    journal: JournalFile = None,
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
+    operator_namespace: options.OperatorNamespace = "equipoise-system",
 ) -> None:
-    """Say what containers would ask for in a cluster of this size, and why. Changes nothing."""
+    """Say what containers would ask for, in a cluster or at a given size, and why. Changes nothing."""
+    if policy is not None and (size or current or observations):
+        _plan_offline(policy, size, current, observations, output)
+        return
+    if size or current or observations:
+        raise BadInput("--policy: expected a file beside --input, --current and --observations")
+    from equipoise.app.proportional_live import plan_live, request_of
+    from equipoise.app.proportional_output import print_live
+
+    request = request_of(command.params)
+    if policy is not None and request.file is not None and not request.file.spec.inputs:
+        _plan_offline(policy, size, current, observations, output)
+        return
+    turns, records = plan_live(request)
+    print_live(turns, output, is_done=False)
+    _write(journal, records)
+
+
+@app.command()
+def apply(
+    command: typer.Context,
+    policies: Policies = None,
+    policy: PolicyPath = None,
+    is_dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be set now; change nothing.")
+    ] = False,
+    interval: Annotated[
+        str, typer.Option(metavar="SPAN", help="How long to wait between two turns where one is not enough.")
+    ] = "10s",
+    timeout: Annotated[str, typer.Option(metavar="SPAN", help="How long all turns may take.")] = "10m",
+    namespace: options.Namespace = None,
+    all_namespaces: options.AllNamespaces = False,
+    output: options.Output = Format.TABLE,
+    journal: JournalFile = None,
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
+    operator_namespace: options.OperatorNamespace = "equipoise-system",
+) -> None:
+    """Set what the policies ask for now, with the operator's guards, and say what it restarts before."""
+    from equipoise.app.proportional_live import apply_live, plan_live, request_of
+    from equipoise.app.proportional_output import print_live
+
+    request = request_of(command.params)
+    seconds = (_span("--interval", interval), _span("--timeout", timeout))
+    if is_dry_run:
+        turns, records = plan_live(request)
+        print_live(turns, output, is_done=False)
+        _write(journal, records)
+        return
+    _write(journal, [])  # a journal that can't be written is said before anything is done
+    turns, records, failure = apply_live(request, *seconds)
+    _write(journal, records)
+    print_live(turns, output, is_done=True)
+    if failure:
+        raise WorldFailed(failure)
+
+
+app.command()(simulate)
+
+
+def _plan_offline(
+    policy: str,
+    size: list[str] | None,
+    current: list[str] | None,
+    observations: str | None,
+    output: Format,
+) -> None:
+    """Decide from files and options alone."""
     from equipoise.app.files import read_yaml
     from equipoise.app.proportional_output import print_proportional
     from equipoise.proportional.decide import Asked
@@ -64,7 +155,23 @@ def plan(
     print_proportional(asked, decision, output)
 
 
-app.command()(simulate)
+def _span(option: str, text: str) -> float:
+    from equipoise.model.duration import parse_seconds
+
+    try:
+        seconds = parse_seconds(text)
+    except ValueError as error:
+        raise BadInput(f"{option}: {error}") from error
+    if seconds < 1:
+        raise BadInput(f"{option}: expected at least 1s, got {text!r}")
+    return seconds
+
+
+def _write(journal: str | None, records: "list[Record]") -> None:
+    if journal is not None:
+        from equipoise.app.journal import write_records
+
+        write_records(journal, records)
 
 
 def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """A proportional plan for people and for scripts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from equipoise.app.output import Format, print_document
@@ -8,6 +8,7 @@ from equipoise.app.output import Format, print_document
 if TYPE_CHECKING:
     from equipoise.model.decision import Decision
     from equipoise.proportional.decide import Asked
+    from equipoise.proportional.loop import Turned
 
 STEPS_SHOWN_MAX = 40
 STYLES = {"Set": "bold yellow", "Unchanged": "dim"}
@@ -29,6 +30,35 @@ def print_proportional(asked: "Asked", decision: "Decision", form: Format) -> No
     console.print(_values(asked, decision))
     console.print(f"{decision.subject}: {decision.reason.sentence}")
     console.print("Nothing was changed.")
+
+
+def print_live(turns: "Sequence[Turned]", form: Format, *, is_done: bool) -> None:
+    """Print what was decided for policies of a cluster, and what was done where anything was."""
+    decided = [(turn, turn.decision) for turn in turns if turn.decision is not None]
+    if form is not Format.TABLE:
+        from equipoise.model.decision import outcome_document, plan_document
+
+        document = plan_document("proportional", [decision for _, decision in decided])
+        if is_done:
+            for part, (turn, _) in zip(document["decisions"], decided, strict=True):
+                part["outcomes"] = [outcome_document(outcome) for outcome in turn.outcomes]
+        print_document(document, form)
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    for turn, decision in decided:
+        console.print(_values(turn.item.prepared.asked, decision))
+        console.print(f"{decision.subject}: {decision.reason.sentence}", markup=False)
+        if decision.actions and turn.cost:
+            console.print(turn.cost, markup=False)
+        for outcome in turn.outcomes:
+            console.print(f"{outcome.result}: {outcome.detail}".rstrip(": "), markup=False)
+        console.print()
+    if not decided:
+        console.print("There is nothing to decide.")
+    changed = sum(any(o.result == "Accepted" for o in turn.outcomes) for turn, _ in decided)
+    console.print(f"{len(decided)} decided, {changed} changed." if is_done else "Nothing was changed.")
 
 
 def _table(*columns: str) -> Any:

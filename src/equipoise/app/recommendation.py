@@ -1,6 +1,7 @@
 """`equipoise recommendation`: HPA and resource advice from history."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
@@ -8,13 +9,14 @@ from equipoise.app import options
 from equipoise.app import recommendation_options as said
 from equipoise.app.output import warn
 from equipoise.app.plots import Plot, check_plot
+from equipoise.app.recommendation_apply import apply
+from equipoise.app.recommendation_input import FileOptions, read_settings, read_usage
 from equipoise.app.recommendation_simulate import simulate
 from equipoise.model.errors import BadInput
 
 if TYPE_CHECKING:
-    from equipoise.recommendation.history_file import Said
-    from equipoise.recommendation.observation import Observation
-    from equipoise.recommendation.policy import RecommendationPolicy
+    from equipoise.model.decision import Decision
+    from equipoise.recommendation.record import Question
 
 app = typer.Typer(
     help="HPA and resource settings, from a week of history and a forecast.",
@@ -56,92 +58,84 @@ def plan(
     """Say how many replicas, at which target, a workload's HPA should have, and why. Changes nothing."""
     _refuse_of_the_other(command, is_file=file is not None)
     check_plot(plot)
+    if about is said.TypeName.RESOURCE and output in {said.AdviceFormat.HPA, said.AdviceFormat.EHPA}:
+        raise BadInput(f"-o {output.value}: expected --type HPA, since requests are no autoscaler")
     from equipoise.app.recommendation_output import print_advice
     from equipoise.recommendation.policy import AdviceType
+    from equipoise.recommendation.record import Question
     from equipoise.stats.predict import Algorithm as Named
 
-    policy = _policy(setting or ())
     how, what = None if no_forecast else Named(algorithm), AdviceType(about)
+    question = Question(read_settings(setting or ()), what, how)
     if file is None:
-        from equipoise.app.recommendation_live import Request, plan_recommendation
-        from equipoise.recommendation.loop import STEP_SECONDS, Asked
-
-        asked = Asked(policy, namespace, workloads or (), how, what)
-        decisions = plan_recommendation(Request.from_options(asked, command.params))
-        interval_seconds = STEP_SECONDS
+        found = _of_cluster(question, command, namespace, workloads or (), plot)
     else:
-        if available is not None and replicas is not None and available > replicas:
-            raise BadInput(f"--available: expected at most --replicas ({replicas}), got {available}")
-        from equipoise.recommendation.decide import decide
-
-        seen = _observe(file, pod_usage, workloads or [], _said(file, kind, request, replicas, available))
-        decisions, interval_seconds = decide(policy, seen, how, what), seen.interval_seconds
-        if plot is not None:
-            from equipoise.app.recommendation_plot import draw_advice
-
-            draw_advice(policy, seen, decisions, how, plot)
-    if not decisions:
+        told = FileOptions(file, pod_usage, workloads or (), kind, request, replicas, available)
+        found = _of_file(question, told, plot)
+    if not found.decisions:
         where = "-n NAMESPACE or -A look elsewhere" if file is None else f"{file} has none"
         warn(f"no workload was found; {where}")
-    print_advice(decisions, interval_seconds, output)
+    print_advice(found.decisions, found.interval_seconds, output)
 
 
+app.command()(apply)
 app.command()(simulate)
-OF_FILE = ("request", "replicas", "available", "pod_usage", "kind", "plot")
+OF_FILE = ("request", "replicas", "available", "pod_usage", "kind")
 OF_CLUSTER = ("source", "namespace", "all_namespaces", "kubeconfig", "context", "prometheus_url")
+
+
+class Found(NamedTuple):
+    """What was decided, from samples so far apart."""
+
+    decisions: "Sequence[Decision]"
+    interval_seconds: float
+
+
+def _of_cluster(
+    question: "Question",
+    command: typer.Context,
+    namespace: str | None,
+    names: Sequence[str],
+    plot: str | None,
+) -> Found:
+    """Decide for a live cluster, and draw it where that is asked for."""
+    from equipoise.app.recommendation_live import Kept, Request, plan_recommendation
+    from equipoise.recommendation.loop import STEP_SECONDS, Asked
+
+    asked = Asked(question.policy, namespace, names, question.algorithm, question.about)
+    live = Request.from_options(asked, command.params)
+    if plot is None:
+        return Found(plan_recommendation(live), STEP_SECONDS)
+    from equipoise.app.recommendation_plot import WORKLOADS_MAX, draw_advice
+
+    kept = Kept()
+    decisions = plan_recommendation(live, kept=kept, workloads_max=WORKLOADS_MAX)
+    rows = [kept.rows[one.subject, one.extra["kind"]] for one in decisions]
+    draw_advice(question.policy, rows, decisions, question.algorithm, plot)
+    return Found(decisions, STEP_SECONDS)
+
+
+def _of_file(question: "Question", told: FileOptions, plot: str | None) -> Found:
+    """Decide for the workloads of a file, and draw them where that is asked for."""
+    from equipoise.recommendation.decide import decide
+
+    seen = read_usage(told)
+    decisions = decide(question.policy, seen, question.algorithm, question.about)
+    if plot is not None:
+        from equipoise.app.recommendation_plot import draw_advice, rows_of
+
+        draw_advice(question.policy, rows_of(seen), decisions, question.algorithm, plot)
+    return Found(decisions, seen.interval_seconds)
 
 
 def _refuse_of_the_other(command: typer.Context, *, is_file: bool) -> None:
     """Refuse what was typed and would have no effect; variables may be there for other commands."""
     for name in OF_CLUSTER if is_file else OF_FILE:
         place = command.get_parameter_source(name)
-        if place is not None and place.name == "COMMANDLINE":
+        is_same = is_file and command.params[name] is said.SourceName.METRICS_FILE
+        if place is not None and place.name == "COMMANDLINE" and not is_same:
             option = f"--{name.replace('_', '-')}"
             if is_file:
                 raise BadInput(f"--from: expected it without {option}: the file says what to decide for")
-            raise BadInput(f"{option}: expected it beside --from FILE only: the cluster knows")
-
-
-def _policy(texts: "list[str] | tuple[()]") -> "RecommendationPolicy":
-    from equipoise.recommendation.policy import read_policy
-
-    config = {}
-    for text in texts:
-        key, separator, value = text.partition("=")
-        if not separator or not key:
-            raise BadInput(f"--set {text}: expected ehpa.KEY=VALUE, such as ehpa.fluctuation-threshold=3")
-        config[key.strip()] = value.strip()
-    return read_policy(config, "--set")
-
-
-def _said(file: str, kind: str, request: str | None, replicas: int | None, available: int | None) -> "Said":
-    from equipoise.model.quantity import parse_cores
-    from equipoise.recommendation.history_file import Said
-
-    cores = None
-    if request is not None:
-        try:
-            cores = parse_cores(request)
-        except ValueError as error:
-            raise BadInput(f"--request: {error}") from error
-    return Said(file, kind, cores, replicas, available)
-
-
-def _observe(file: str, pod_usage: str | None, workloads: list[str], told: "Said") -> "Observation":
-    from equipoise.adapters.sample_files import read_samples
-    from equipoise.recommendation.history_file import named_subject, observe, of_workloads
-
-    samples = read_samples(file)
-    if samples.is_of_many:
-        samples = of_workloads(samples, workloads, file)
-    elif len(workloads) > 1:
-        raise BadInput(
-            f"{file}: expected at most one WORKLOAD, since the file is of one, got {len(workloads)}"
-        )
-    pods = None if pod_usage is None else read_samples(pod_usage)
-    if pods is not None and "pod" not in pods.labels:
-        raise BadInput(f"{pod_usage}: line 1: expected the columns timestamp,pod,value, without pod")
-    if told.replicas is None and not samples.is_of_many:
-        count = "the pods of --pod-usage" if pods is not None else "1"
-        warn(f"--replicas was not given; {count} is taken")
-    return observe(samples, told, named_subject(workloads, file), pods)
+            hint = "; KIND/NAME chooses a workload" if name == "kind" else ""
+            raise BadInput(f"{option}: expected it beside --from FILE only: the cluster knows{hint}")

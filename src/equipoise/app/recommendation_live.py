@@ -1,22 +1,35 @@
 """Advice for a live cluster, wired: the API server, and a Prometheus with a week of samples."""
 
 import os
+import secrets
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from equipoise.adapters.journal.ids import CHANCE_BITS, RecordIds
 from equipoise.adapters.kubernetes import Client, KubernetesCluster
+from equipoise.adapters.kubernetes.actuator import KubernetesActuator
+from equipoise.adapters.kubernetes.apply import KubernetesApplier
 from equipoise.adapters.kubernetes.hpa_specs import HpaSpecs
+from equipoise.adapters.kubernetes.pauses import DirectPauses
 from equipoise.adapters.prometheus.history import PrometheusHistory, Source
 from equipoise.adapters.prometheus.owners import PrometheusOwners
 from equipoise.app.live import Neighbours, prometheus_metrics
 from equipoise.app.output import warn
 from equipoise.app.progress import reading
-from equipoise.model.decision import Decision
-from equipoise.model.errors import BadInput
-from equipoise.recommendation.choose import check_names
-from equipoise.recommendation.loop import Asked, World, plan
+from equipoise.app.recommendation_options import SourceName
+from equipoise.model.cluster import HpaSpec, Workload
+from equipoise.model.decision import Decision, Outcome, Record
+from equipoise.model.errors import BadInput, WorldFailed
+from equipoise.model.references import ObjectRef
+from equipoise.recommendation.adopt import Adopted, Adopting, by_subject
+from equipoise.recommendation.choose import check_names, choose
+from equipoise.recommendation.current import with_current
+from equipoise.recommendation.loop import Advised, Asked, World, advised
+from equipoise.recommendation.observation import Observation
+from equipoise.recommendation.policy import AdviceType
+from equipoise.recommendation.record import Batch, Decided, Question, examine_all, record
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,36 +44,152 @@ class Request:
     @classmethod
     def from_options(cls, asked: Asked, options: Mapping[str, Any]) -> "Request":
         """Take what is about neighbours from the parsed options."""
+        if options["source"] is SourceName.METRICS_FILE:
+            raise BadInput("--source metrics-file: expected --from FILE beside it")
         source = Source(options["source"].value)
         return cls(asked, Neighbours.from_options(options), source, options["all_namespaces"])
 
 
-def plan_recommendation(request: Request, at: float | None = None) -> list[Decision]:
-    """See the cluster and its past week, and decide; nothing is changed."""
-    asked = request.asked
-    check_names(asked.names)
-    if asked.namespace is not None and request.is_everywhere and "KUBE_NAMESPACE" not in os.environ:
+class _Listed(KubernetesCluster):
+    """Lists the workloads once: a command looks at one moment."""
+
+    def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
+        """List them."""
+        if not hasattr(self, "_listed"):
+            self._listed = super().workloads(namespace)
+        return self._listed
+
+
+class _ListedHpas(HpaSpecs):
+    """Lists the HPAs once, where anybody asks."""
+
+    def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]:
+        """List them."""
+        if not hasattr(self, "_listed"):
+            self._listed = super().specs(namespace)
+        return self._listed
+
+
+@dataclass(slots=True)
+class Kept:
+    """The histories of a few workloads, for a picture."""
+
+    rows: dict[tuple[str, str], Observation] = field(default_factory=dict)
+
+    def decide(self, batch: Batch) -> list[list[Decided]]:
+        """Decide, and keep what was seen of each workload."""
+        for _, seen, _ in batch:
+            for row in range(len(seen.subjects)):
+                self.rows[seen.subjects[row], seen.kinds[row]] = seen.rows(slice(row, row + 1))
+        return examine_all(batch)
+
+
+def plan_recommendation(
+    request: Request, at: float | None = None, kept: Kept | None = None, workloads_max: int | None = None
+) -> list[Decision]:
+    """See the cluster and its past week, and decide; nothing is changed.
+
+    What was seen of each workload is `kept`, of at most so many; more are refused before anything is read.
+    """
+    client, where = _session(request)
+    world = _world(request, client)
+    if kept is not None:
+        world = replace(world, decide=kept.decide)
+        asked = request.asked
+        count = len(choose(world.cluster.workloads(where), where, asked.names))
+        if workloads_max is not None and count > workloads_max:
+            raise BadInput(
+                f"--plot: expected 1 to {workloads_max} workloads, got {count}; name those to draw"
+            )
+    decisions = [one.decision for one in _advised(request, world, where, at)]
+    return with_current(decisions, world.cluster.workloads(where), _todays(request, world, where))
+
+
+def _todays(request: Request, world: World, where: str | None) -> Sequence[HpaSpec]:
+    """List the HPAs of today, which are only told along."""
+    if request.asked.about is not AdviceType.HPA:
+        return ()
+    try:
+        return world.autoscalers.specs(where)
+    except WorldFailed as error:
+        warn(f"today's HPAs are unknown: {error}")
+        return ()
+
+
+def apply_recommendation(
+    request: Request,
+    operator_namespace: str,
+    at: float | None = None,
+    *,
+    is_dry_run: bool = False,
+    diary: list[Record] | None = None,
+) -> list[Adopted]:
+    """Decide, and apply the HPAs one by one; what somebody has, opted out or paused is left alone."""
+    client, where = _session(request)
+    found = _advised(request, _world(request, client), where, at)
+    adopting = Adopting(
+        applier=KubernetesApplier(client),
+        pauses=DirectPauses(client, operator_namespace=operator_namespace),
+        workloads=by_subject(KubernetesCluster(client).workloads(where) if found else ()),
+        namespaces_protected=("kube-system", operator_namespace) if request.is_everywhere else (),
+        is_dry_run=is_dry_run,
+        tell=_telling(client),
+    )
+    asked, ids = request.asked, RecordIds(secrets.randbits(CHANCE_BITS))
+    question = Question(asked.policy, asked.about, asked.algorithm)
+    done = []
+    for one in found:
+        each = adopting.adopt(one.decision)
+        done.append(each)
+        if diary is not None:
+            now = time.time()
+            outcomes = () if each.outcome is None else (each.outcome,)
+            diary.append(record(question, one.facts, each.decision, now, ids.next(now), outcomes))
+    return done
+
+
+def _telling(client: Client) -> Callable[[Workload, Decision, Outcome], None]:
+    """Attach an event to each workload whose HPA was made or changed."""
+    actuator = KubernetesActuator(client)
+
+    def tell(workload: Workload, decision: Decision, outcome: Outcome) -> None:
+        ref = workload.ref
+        about = ObjectRef(ref.api_version, ref.kind, ref.namespace, ref.name, workload.uid)
+        sentence = f"Its HPA was {outcome.result.lower()}: {decision.reason.sentence}"
+        actuator.record_event(about, decision.reason.code.value, sentence)
+
+    return tell
+
+
+def _session(request: Request) -> tuple[Client, str | None]:
+    """Open a session, and give the namespace to look at, None for all; bad words come first."""
+    check_names(request.asked.names)
+    is_both = request.asked.namespace is not None and request.is_everywhere
+    if is_both and "KUBE_NAMESPACE" not in os.environ:
         raise BadInput("-n and -A: expected one of them, not both")
     client = request.neighbours.client()
-    where = None if request.is_everywhere else asked.namespace or client.namespace
-    world = _world(request, client)
+    return client, None if request.is_everywhere else request.asked.namespace or client.namespace
+
+
+def _advised(request: Request, world: World, where: str | None, at: float | None) -> list[Advised]:
     with reading("a week of usage") as on_bytes:
         world = replace(world, on_bytes=on_bytes)
-        decisions = plan(replace(asked, namespace=where), world, time.time() if at is None else at)
+        asked = replace(request.asked, namespace=where)
+        found = advised(asked, world, time.time() if at is None else at)
     for warning in world.cluster.warnings if isinstance(world.cluster, KubernetesCluster) else ():
         warn(warning)
-    return decisions
+    return found
 
 
 def _world(request: Request, client: Client) -> World:
     """Choose what stands behind the ports."""
     metrics = prometheus_metrics(client, request.neighbours.prometheus)
     return World(
-        cluster=KubernetesCluster(client),
+        cluster=_Listed(client),
         history=PrometheusHistory(
             metrics.client, metrics.names, metrics.extra_matchers, source=request.source
         ),
-        autoscalers=HpaSpecs(client),
+        autoscalers=_ListedHpas(client),
         owners=PrometheusOwners(metrics.client, metrics.extra_matchers),
         warn=warn,
     )

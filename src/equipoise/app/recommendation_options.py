@@ -42,6 +42,7 @@ class SourceName(StrEnum):
     AUTO = "auto"
     REMOTE_READ = "remote-read"
     PROMQL = "promql"
+    METRICS_FILE = "metrics-file"
 
 
 Workloads = Annotated[
@@ -50,6 +51,10 @@ Workloads = Annotated[
         metavar="WORKLOAD",
         help="Only these: NAME, KIND/NAME or NAMESPACE/NAME; of a file with one workload, its name.",
     ),
+]
+LiveWorkloads = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="WORKLOAD", help="Only these: NAME, KIND/NAME or NAMESPACE/NAME."),
 ]
 File = Annotated[
     str | None,
@@ -82,6 +87,9 @@ NoForecast = Annotated[bool, typer.Option("--no-forecast", help="Advise from the
 Kind = Annotated[str, typer.Option(metavar="KIND", help="Of a file: the workload's kind.")]
 About = Annotated[TypeName, typer.Option("--type", help="Replicas and target, or requests.")]
 Source = Annotated[
-    SourceName, typer.Option(help="How Prometheus is asked: the best way it offers, or this one.")
+    SourceName,
+    typer.Option(
+        help="How Prometheus is asked: the best way it offers, or this one; metrics-file is --from."
+    ),
 ]
 Output = Annotated[AdviceFormat, typer.Option("-o", "--output", help="How to print the advice.")]

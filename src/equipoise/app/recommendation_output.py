@@ -2,18 +2,16 @@
 
 import csv
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from equipoise.app.output import Format, print_document, warn
 from equipoise.app.recommendation_options import AdviceFormat
+from equipoise.app.recommendation_tables import containers_of, print_tables
 from equipoise.model.decision import Decision, plan_document
 from equipoise.recommendation.manifests import ehpa_manifest, hpa_manifest
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-COLUMNS = (
+HPA_COLUMNS = (
     "workload",
     "replicas",
     "minReplicas",
@@ -25,10 +23,18 @@ COLUMNS = (
     "reason",
     "sentence",
 )
-
-WIDTH_FOR_SENTENCES = 140
-"""A narrower terminal gets the sentences below the table."""
-SENTENCES_MAX = 20
+RESOURCE_COLUMNS = (
+    "workload",
+    "container",
+    "cpu",
+    "memory",
+    "currentCpu",
+    "currentMemory",
+    "coverage",
+    "confidence",
+    "reason",
+    "sentence",
+)
 
 
 def print_advice(decisions: Sequence[Decision], interval_seconds: float, form: AdviceFormat) -> None:
@@ -42,11 +48,9 @@ def print_advice(decisions: Sequence[Decision], interval_seconds: float, form: A
             made = [ehpa_manifest(decision, interval_seconds) for decision in decisions]
             _print_manifests(decisions, made)
         case AdviceFormat.CSV:
-            writer = csv.writer(sys.stdout, lineterminator="\n")
-            writer.writerow(COLUMNS)
-            writer.writerows(_row(decision) for decision in decisions)
+            _print_rows(decisions)
         case AdviceFormat.TABLE:
-            _print_table(decisions)
+            print_tables(decisions)
 
 
 def _print_manifests(decisions: Sequence[Decision], manifests: Sequence[dict[str, Any] | None]) -> None:
@@ -59,6 +63,31 @@ def _print_manifests(decisions: Sequence[Decision], manifests: Sequence[dict[str
             warn(f"{decision.subject}: {decision.reason.code.value}: {decision.reason.sentence}")
     if made:
         yaml.safe_dump_all(made, sys.stdout, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _print_rows(decisions: Sequence[Decision]) -> None:
+    """Print one row for each workload, or for each container where requests are advised."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    if any("containers" in (decision.extra["recommended"] or {}) for decision in decisions):
+        writer.writerow(RESOURCE_COLUMNS)
+        writer.writerows(row for decision in decisions for row in _container_rows(decision))
+    else:
+        writer.writerow(HPA_COLUMNS)
+        writer.writerows(_row(decision) for decision in decisions)
+
+
+def _container_rows(decision: Decision) -> Iterator[list[Any]]:
+    numbers, reason = decision.reason.numbers, decision.reason
+    for name, wanted, today in containers_of(decision):
+        yield [
+            decision.subject,
+            name,
+            *(requests.get(what, "") for requests in (wanted, today) for what in ("cpu", "memory")),
+            f"{numbers['coverage']:.4g}",
+            numbers["confidence"],
+            reason.code.value,
+            reason.sentence,
+        ]
 
 
 def _row(decision: Decision) -> list[Any]:
@@ -74,50 +103,3 @@ def _row(decision: Decision) -> list[Any]:
         decision.reason.code.value,
         decision.reason.sentence,
     ]
-
-
-def _print_table(decisions: Sequence[Decision]) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    if not decisions:
-        console.print("There is nothing to decide.")
-        return
-    is_wide = console.width >= WIDTH_FOR_SENTENCES
-    console.print(_table(decisions, has_sentences=is_wide))
-    for decision in [] if is_wide else decisions[:SENTENCES_MAX]:
-        console.print(f"{decision.subject}: {decision.reason.sentence}", markup=False)
-    if not is_wide and len(decisions) > SENTENCES_MAX:
-        console.print(f"(and {len(decisions) - SENTENCES_MAX} more sentences; -o csv and -o json have all)")
-    advised = sum(decision.extra["recommended"] is not None for decision in decisions)
-    console.print(f"{len(decisions)} looked at, advice for {advised}. Nothing was changed.")
-
-
-def _table(decisions: Sequence[Decision], *, has_sentences: bool) -> "Table":
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
-    table.add_column("WORKLOAD", overflow="fold")
-    for name in ("NOW", "MIN", "MAX", "TARGET", "COVERAGE"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("CONFIDENCE", no_wrap=True)
-    table.add_column("REASON", no_wrap=True)
-    if has_sentences:
-        table.add_column("WHY", ratio=1, overflow="fold")
-    for decision in decisions:
-        recommended = decision.extra["recommended"] or {}
-        numbers = decision.reason.numbers
-        target = recommended.get("targetUtilization")
-        table.add_row(
-            Text(decision.subject),
-            str(numbers["replicas"]),
-            *(str(recommended.get(name, "-")) for name in ("minReplicas", "maxReplicas")),
-            "-" if target is None else f"{target} %",
-            f"{numbers['coverage'] * 100:.0f} %",
-            numbers["confidence"],
-            Text(decision.reason.code.value, style="bold yellow" if recommended else "dim"),
-            *([Text(decision.reason.sentence)] if has_sentences else []),
-        )
-    return table

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from equipoise.app.plots import BAND, BLUE, FAINT, GREY, INK, RED, RULE, dates, mark_days, save
-from equipoise.app.recommendation_replay import advised, course_of, week_by_minute
+from equipoise.app.recommendation_replay import Hpa, advised, course_of, week_by_minute
 from equipoise.model.decision import Decision
 from equipoise.model.errors import BadInput
 from equipoise.recommendation.future import Series
 from equipoise.recommendation.observation import WEEK_SECONDS, Observation
 from equipoise.recommendation.policy import RecommendationPolicy
-from equipoise.sim.hpa_fleet import MINUTE_SECONDS, by_minute, fixed, is_above
+from equipoise.sim.hpa_fleet import MINUTE_SECONDS, Course, by_minute, fixed, is_above
 from equipoise.stats.arrays import Floats
 from equipoise.stats.predict import Algorithm, predict
 
@@ -33,22 +33,27 @@ class Ahead(NamedTuple):
     is_predictable: bool
 
 
+def rows_of(seen: Observation) -> list[Observation]:
+    """Give each workload of an observation by itself."""
+    return [seen.rows(slice(row, row + 1)) for row in range(len(seen.subjects))]
+
+
 def draw_advice(
     policy: RecommendationPolicy,
-    seen: Observation,
+    rows: Sequence[Observation],
     decisions: Sequence[Decision],
     algorithm: Algorithm | None,
     path: str,
 ) -> None:
-    """Draw a few workloads, each with its usage above its replicas."""
+    """Draw a few workloads, one in each row, each with its usage above its replicas."""
     if not 0 < len(decisions) <= WORKLOADS_MAX:
         raise BadInput(
             f"--plot: expected 1 to {WORKLOADS_MAX} workloads, got {len(decisions)}; name those to draw"
         )
     if any("containers" in (decision.extra["recommended"] or {}) for decision in decisions):
         raise BadInput("--plot: expected --type HPA, whose replicas can be drawn")
-    ahead = [_ahead(seen.rows(slice(row, row + 1)), algorithm) for row in range(len(decisions))]
-    save(lambda: _figure(policy.time_zone, seen, decisions, ahead), path)
+    ahead = [_ahead(seen, algorithm) for seen in rows]
+    save(lambda: _figure(policy.time_zone, rows, decisions, ahead), path)
 
 
 def draw_forecast(series: Series, document: dict[str, Any], path: str) -> None:
@@ -71,6 +76,7 @@ def draw_forecast(series: Series, document: dict[str, Any], path: str) -> None:
         axis = made.subplots()
         word = "held out" if now < series.at else "now"
         draw_usage(axis, (times[is_shown], series.values[is_shown]), ahead, now, word)
+        axis.set_title(series.subject, loc="left", fontsize=10, fontweight="bold", pad=7)
         mark_days([axis])
         return made
 
@@ -88,7 +94,7 @@ def _ahead(seen: Observation, algorithm: Algorithm | None) -> Ahead | None:
 
 
 def _figure(
-    zone: str, seen: Observation, decisions: Sequence[Decision], ahead: Sequence[Ahead | None]
+    zone: str, rows: Sequence[Observation], decisions: Sequence[Decision], ahead: Sequence[Ahead | None]
 ) -> Any:
     from matplotlib.figure import Figure
 
@@ -97,7 +103,7 @@ def _figure(
     figure.get_layout_engine().set(h_pad=0.08, hspace=0.03)  # type: ignore[union-attr, call-arg]
     grid = figure.subplots(2 * count, 1, sharex=True, squeeze=False, height_ratios=[3, 2] * count)[:, 0]
     for row, decision in enumerate(decisions):
-        one, upper, lower = seen.rows(slice(row, row + 1)), grid[2 * row], grid[2 * row + 1]
+        one, upper, lower = rows[row], grid[2 * row], grid[2 * row + 1]
         draw_usage(upper, _past(one), ahead[row], one.at)
         _draw_replicas(lower, one, decision, ahead[row])
         upper.set_title(decision.subject, loc="left", fontsize=10, fontweight="bold", pad=7)
@@ -133,16 +139,15 @@ def _draw_replicas(axis: "Axes", seen: Observation, decision: Decision, ahead: A
 
     cores = week_by_minute(seen)
     known = cores.shape[1]
-    today = int(seen.replicas[0])
     hpa = advised(decision)
     if ahead is not None and hpa is not None:
         future = by_minute(ahead.values[None] / np.float32(ahead.margin), seen.interval_seconds)
         cores = np.concatenate([cores, future], axis=1)
     begin = seen.at - known * MINUTE_SECONDS
     times = dates(begin + np.arange(cores.shape[1]) * MINUTE_SECONDS)
-    axis.plot(times[[0, -1]], [today, today], color=GREY, linewidth=1.2, label=f"today: {today} fixed")
+    today = _draw_today(axis, seen, decision, cores, times)
     if hpa is not None:
-        replicas = course_of(seen, cores, np.zeros(1, np.intp), [hpa]).replicas[0]
+        replicas = _since_known(course_of(seen, cores, np.zeros(1, np.intp), [hpa]), cores)
         said = f"advice: {hpa.replicas_min} to {hpa.replicas_max} at {hpa.target_percent} %"
         axis.step(times[:known], replicas[:known], where="post", color=BLUE, linewidth=0.9, label=said)
         if len(replicas) > known:
@@ -157,16 +162,39 @@ def _draw_replicas(axis: "Axes", seen: Observation, decision: Decision, ahead: A
             )
     else:
         axis.plot([], [], " ", label=f"no advice: {decision.reason.code.value}")
-    _draw_above(axis, seen, times)
+    _draw_above(axis, seen, today, times)
     _dress(axis, seen.at, "replicas")
     axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
 
 
-def _draw_above(axis: "Axes", seen: Observation, times: Floats) -> None:
+def _draw_today(axis: "Axes", seen: Observation, decision: Decision, cores: Floats, times: Floats) -> Course:
+    """Draw what runs today: by the only HPA that there is, else as many replicas as now."""
+    hpas = decision.extra.get("current", {}).get("hpas", [])
+    is_scaled = len(hpas) == 1 and hpas[0]["targetUtilization"] and seen.request_cores[0] > 0
+    if not is_scaled:
+        count = int(seen.replicas[0])
+        axis.plot(times[[0, -1]], [count, count], color=GREY, linewidth=1.2, label=f"today: {count} fixed")
+        return fixed(seen.replicas, cores.shape[1])
+    low, high, target = (hpas[0][name] for name in ("minReplicas", "maxReplicas", "targetUtilization"))
+    course = course_of(seen, cores, np.zeros(1, np.intp), [Hpa(low, high, target)])
+    said = f"today: {low} to {high} at {target} %"
+    axis.step(times, _since_known(course, cores), where="post", color=GREY, linewidth=1.1, label=said)
+    return course
+
+
+def _since_known(course: Course, cores: Floats) -> Floats:
+    """Give replicas from the first known usage on; before that, an HPA has nothing to go by."""
+    is_known = ~np.isnan(cores[0])
+    is_shown = np.maximum.accumulate(is_known)
+    return np.where(is_shown, course.replicas[0], np.nan)
+
+
+def _draw_above(axis: "Axes", seen: Observation, today: Course, times: Floats) -> None:
     """Mark below when today's replicas used more than they request."""
     cores = week_by_minute(seen)
     known = cores.shape[1]
-    is_busy = is_above(fixed(seen.replicas, known), cores, seen.request_cores)[0]
+    past = today._replace(replicas=today.replicas[:, :known])
+    is_busy = is_above(past, cores, seen.request_cores)[0]
     if is_busy.any():
         axis.fill_between(
             times[:known],

@@ -9,6 +9,7 @@ import typer
 from equipoise.app import options
 from equipoise.app import recommendation_options as said
 from equipoise.app.output import Format, print_document
+from equipoise.app.recommendation_input import FileOptions, read_settings, read_usage
 from equipoise.model.errors import BadInput
 
 if TYPE_CHECKING:
@@ -46,17 +47,14 @@ def simulate(
 ) -> None:
     """Replay the week by Kubernetes' HPA algorithm, as it is set today and as advised. Changes nothing."""
     today = _today(current_min, current_max, current_target)
-    if available is not None and replicas is not None and available > replicas:
-        raise BadInput(f"--available: expected at most --replicas ({replicas}), got {available}")
     from equipoise.app.output import warn
-    from equipoise.app.recommendation import _observe, _policy, _said
     from equipoise.app.recommendation_replay import replayed
     from equipoise.app.recommendation_simulate_output import document, print_table
     from equipoise.recommendation.decide import decide
     from equipoise.stats.predict import Algorithm
 
-    policy = _policy(setting or ())
-    seen = _observe(file, pod_usage, workloads or [], _said(file, kind, request, replicas, available))
+    policy = read_settings(setting or ())
+    seen = read_usage(FileOptions(file, pod_usage, workloads or (), kind, request, replicas, available))
     decisions = decide(policy, seen, None if no_forecast else Algorithm(algorithm))
     found = list(_told(replayed(seen, decisions, today), len(decisions)))
     if not found:

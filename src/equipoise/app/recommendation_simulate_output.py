@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 WIDTH_FOR_WORDS = 110
 """A narrower terminal gets short headings, which are explained below."""
+SENTENCES_MAX = 20
 SHORT = ("HOURS", "ABOVE", "SCALINGS", "MOST")
 LONG = ("REPLICA-HOURS", "MINUTES ABOVE REQUEST", "SCALINGS", "HIGHEST")
 
@@ -67,11 +68,17 @@ def print_table(found: Sequence[Replayed]) -> None:
         return
     is_wide = console.width >= WIDTH_FOR_WORDS
     console.print(_table(found, is_wide=is_wide))
+    console.print()
     if not is_wide:
         console.print(
             "HOURS: replica-hours. ABOVE: minutes in which a pod used more than its request. "
             "MOST: the highest number of replicas."
         )
+    refused = [each.decision for each in found if each.recommended is None]
+    for decision in refused[:SENTENCES_MAX]:
+        console.print(f"{decision.subject}: {decision.reason.sentence}", markup=False)
+    if len(refused) > SENTENCES_MAX:
+        console.print(f"(and {len(refused) - SENTENCES_MAX} more sentences; -o json has all)")
     console.print(_said(found))
 
 

@@ -18,7 +18,30 @@ def _rotation() -> Redecide:
     return redecide
 
 
-BALANCERS: dict[str, Callable[[], Redecide]] = {"rotation": _rotation}
+def _pools() -> Redecide:
+    from equipoise.pools.record import redecide
+
+    return redecide
+
+
+def _recommendation() -> Redecide:
+    from equipoise.recommendation.record import redecide
+
+    return redecide
+
+
+def _proportional() -> Redecide:
+    from equipoise.proportional.record import redecide
+
+    return redecide
+
+
+BALANCERS: dict[str, Callable[[], Redecide]] = {
+    "proportional": _proportional,
+    "rotation": _rotation,
+    "recommendation": _recommendation,
+    "pools": _pools,
+}
 """How each balancer decides a record again."""
 
 

@@ -5,12 +5,12 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from equipoise.adapters.journal.ids import CHANCE_BITS, RecordIds
-from equipoise.adapters.kubernetes import Client, KubernetesCluster
+from equipoise.adapters.kubernetes import ApiError, Client, KubernetesCluster
 from equipoise.adapters.kubernetes.actuator import KubernetesActuator
 from equipoise.adapters.kubernetes.pauses import DirectPauses
 from equipoise.adapters.kubernetes.store import LedgerStore
@@ -28,6 +28,8 @@ from equipoise.rotation.deeds import MAYBE_GONE
 from equipoise.rotation.loop import Turned
 from equipoise.rotation.once import Done, Hands, Rotating, loop_by_hand, plan
 from equipoise.rotation.policy import RotationPolicy
+
+NOT_FOUND = 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,21 @@ def plan_rotation(request: Request) -> tuple[list[Decision], list[Record]]:
         warn=warn,
         hands=site.hands,
     )
+    if not decisions:
+        _check_namespace(site)
     return decisions, diary.records
+
+
+def _check_namespace(site: _Site) -> None:
+    """Nothing was found in a namespace: perhaps there is none of that name."""
+    if site.namespace is None:
+        return
+    try:
+        site.client.get(f"/api/v1/namespaces/{site.namespace}")
+    except WorldFailed as error:
+        # Who may not ask is told that nothing was found, which is true.
+        if isinstance(error, ApiError) and error.status == NOT_FOUND:
+            raise WorldFailed(f"namespace {site.namespace}: not found at {site.client.address}") from error
 
 
 def warn_without_ledger(request: Request) -> None:
@@ -163,11 +179,30 @@ def apply_rotation(
     )
     try:
         done = rotating.run(timeout_seconds)
+    except KeyboardInterrupt:
+        print(f"stopped: {left_behind(rotating.done.values())}", file=sys.stderr, flush=True)
+        raise
     except WorldFailed as error:
         if not rotating.done:
             raise
         return list(rotating.done.values()), str(error)
+    if not done:
+        _check_namespace(site)
     return done, "; ".join(each.failure for each in done if each.failure)
+
+
+def left_behind(done: Collection[Done]) -> str:
+    """Say what was done and what is left when somebody stops it in the middle."""
+    gone = [
+        f"{each.last.subject}: {', '.join(action.pod for action in each.evicted)} went"
+        + ("" if each.verdict else ", not verified yet")
+        for each in done
+        if each.evicted
+    ]
+    remembered = "the ledger remembers it, and another `apply` or the operator goes on with it"
+    if gone:
+        return f"{'; '.join(gone)}; nothing more is evicted; {remembered}"
+    return f"no eviction was answered; one that was on its way may still happen, and then {remembered}"
 
 
 def _waiting(seconds: float) -> Callable[[], object]:

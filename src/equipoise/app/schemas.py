@@ -28,23 +28,31 @@ def json_schema(name: str) -> dict[str, Any]:
     """Give one schema by its name."""
     from equipoise.app.shapes import SHAPES
 
-    return {"$schema": DIALECT, "title": TITLES[name], **SHAPES[name]()}
+    shape = SHAPES[name]()
+    return shape if "openapi" in shape else {"$schema": DIALECT, "title": TITLES[name], **shape}
 
 
 TITLES = {
+    "avoidanceaction": "An AvoidanceAction manifest",
     "crds-apply": "What `equipoise crds apply -o json` prints",
     "decision": "One decision of a plan",
     "doctor": "What `equipoise doctor -o json` prints",
     "forecast": "What `equipoise forecast -o json` prints",
     "forecast-backtest": "What `equipoise forecast --backtest SPAN -o json` prints",
     "ledger": "A Ledger manifest",
+    "nodeqos": "A NodeQOS manifest",
+    "nodeqosensurancepolicy": "A NodeQOSEnsurancePolicy manifest",
     "plan": "What `equipoise BALANCER plan -o json` prints",
+    "podqos": "A PodQOS manifest",
     "pools-answer": "What `equipoise pools allocate|release|drain|register|... -o json` prints",
+    "pools-openapi": "The OpenAPI document of `equipoise pools serve`",
     "pools-config": "What `equipoise pools config get|set -o json` prints, and `set --from` reads",
     "pools-fsck": "What `equipoise pools fsck -o json` prints",
     "pools-status": "What `equipoise pools status -o json` prints",
     "proportional-plan": "What `equipoise proportional plan -o json` prints",
     "proportional-simulation": "What `equipoise proportional simulate -o json` prints",
+    "qos-plan": "What `equipoise qos plan -o json` prints",
+    "qos-plan-file": "What `equipoise qos plan --from FILE` reads",
     "recommendation-plan": "What `equipoise recommendation plan -o json` prints",
     "recommendation-simulation": "What `equipoise recommendation simulate -o json` prints",
     "rotation-plan-file": "What `equipoise rotation plan --from FILE` reads",

@@ -6,8 +6,9 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from equipoise.app import shapes_pools, shapes_proportional, shapes_recommendation
+from equipoise.app import shapes_pools, shapes_proportional, shapes_qos, shapes_recommendation
 from equipoise.app.kinds import KINDS
+from equipoise.app.pools_serve.openapi import openapi
 from equipoise.model.crd.definition import schema_of
 from equipoise.model.crd.kind import Kind
 from equipoise.model.duration import parse_seconds
@@ -157,9 +158,12 @@ SHAPES: Mapping[str, Callable[[], Shape]] = {
     "pools-answer": shapes_pools.answer,
     "pools-config": shapes_pools.config,
     "pools-fsck": shapes_pools.fsck,
+    "pools-openapi": openapi,
     "pools-status": shapes_pools.status,
     "proportional-plan": shapes_proportional.plan,
     "proportional-simulation": shapes_proportional.simulation,
+    "qos-plan": shapes_qos.plan,
+    "qos-plan-file": shapes_qos.plan_file,
     "recommendation-plan": shapes_recommendation.advice_plan,
     "recommendation-simulation": shapes_recommendation.simulation,
     "rotation-plan-file": _plan_file,

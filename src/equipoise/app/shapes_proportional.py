@@ -11,6 +11,12 @@ COUNT: Shape = {"type": "integer", "minimum": 0}
 TEXTS: Shape = {"type": "object", "additionalProperties": TEXT}
 TEXTS_OR_NULLS: Shape = {"type": "object", "additionalProperties": {"type": ["string", "null"]}}
 CODES = (Code.SET, Code.UNCHANGED, Code.HELD_BY_HYSTERESIS, Code.HELD_BY_PERCENTILE, Code.WARMING_UP)
+LIVE_CODES = (
+    *(Code.FOUGHT_BY, Code.REFUSED, Code.INFEASIBLE, Code.DEFERRED, Code.OPTED_OUT),
+    *(Code.HELD_BY_PAUSE, Code.HELD_BY_LEADER, Code.HELD_BY_COOLDOWN, Code.HELD_BY_BUDGET),
+    *(Code.HELD_BY_ROLLOUT, Code.HELD_BY_HEALTH),
+)
+"""Only of a live cluster."""
 
 
 def _record(fields: Shape, *, optional: tuple[str, ...] = ()) -> Shape:
@@ -25,6 +31,7 @@ def _list_of(shape: Shape) -> Shape:
 def plan() -> Shape:
     """Give the shape of a plan: a decision with the containers, and the steps where a series was run."""
     code = {"type": "string", "enum": [code.value for code in CODES]}
+    any_code = {"type": "string", "enum": [code.value for code in (*CODES, *LIVE_CODES)]}
     container = _record({"name": TEXT, "requests": TEXTS, "limits": TEXTS})
     step = _record(
         {
@@ -38,15 +45,17 @@ def plan() -> Shape:
     decision = _record(
         {
             "subject": TEXT,
-            "reason": code,
+            "reason": any_code,
             "sentence": TEXT,
             "actions": _list_of(_record({"kind": {"const": "SetResources"}})),
             "held": {"type": "array"},
             "numbers": numbers,
             "containers": _list_of(container),
             "steps": _list_of(step),
+            "message": TEXT,
+            "outcomes": _list_of(_record({"kind": TEXT, "result": TEXT, "detail": TEXT})),
         },
-        optional=("steps",),
+        optional=("steps", "message", "outcomes"),
     )
     return _record({"balancer": {"const": "proportional"}, "decisions": _list_of(decision)})
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import lru_cache
 
+from equipoise.adapters.kubernetes.resizes import resize_of, restarts_for
 from equipoise.adapters.kubernetes.selectors import parse_selector, selector_of
 from equipoise.adapters.kubernetes.sharing import Pool, Warnings
 from equipoise.adapters.kubernetes.structs import (
@@ -32,6 +33,7 @@ from equipoise.adapters.kubernetes.structs import (
     Resources,
     ScalingRules,
     Volume,
+    WorkloadStatus,
 )
 from equipoise.model.cluster import (
     TOLERANCE,
@@ -108,6 +110,7 @@ class Decoder:
             has_local_storage=_has_local_storage(spec.volumes or (), annotations.get(EXPENDABLE_VOLUMES, "")),
             is_mirror=MIRROR_ANNOTATION in annotations,
             is_disruption_target=target is not None and target.status == "True",
+            resize=resize_of(spec, status),
         )
 
     def node(self, raw: RawNode) -> Node:
@@ -127,22 +130,32 @@ class Decoder:
         )
 
     def workload(self, raw: RawWorkload, kind: str) -> Workload:
-        """Turn a Deployment, StatefulSet or ReplicaSet, which has no updated replicas of its own."""
-        meta, status = raw.metadata, raw.status
+        """Turn a Deployment, StatefulSet or ReplicaSet, which has no updated replicas; or a DaemonSet."""
+        meta, status, template = raw.metadata, raw.status, raw.spec.template.spec
+        counts = (
+            (status.desiredNumberScheduled, status.currentNumberScheduled)
+            if kind == "DaemonSet"
+            else (1 if raw.spec.replicas is None else raw.spec.replicas, status.replicas)
+        )
+        strategy = raw.spec.updateStrategy.type if raw.spec.updateStrategy else ""
         return Workload(
             ref=WorkloadRef(API_VERSIONS[kind], kind, meta.namespace, meta.name),
             uid=meta.uid,
             resource_version=meta.resourceVersion,
-            replicas_wanted=1 if raw.spec.replicas is None else raw.spec.replicas,
-            replicas_seen=status.replicas,
-            replicas_ready=status.readyReplicas,
-            replicas_updated=status.replicas if kind == "ReplicaSet" else status.updatedReplicas,
+            replicas_wanted=counts[0],
+            replicas_seen=counts[1],
+            replicas_ready=status.numberReady if kind == "DaemonSet" else status.readyReplicas,
+            replicas_updated=_updated(status, kind),
             generation=meta.generation,
             generation_observed=status.observedGeneration,
             selector=self._selector(meta, raw.spec.selector, NOTHING_MATCHES) or NOTHING_MATCHES,
             annotations=self._annotations(meta),
             owner=self._owner(meta),
             labels=self._labels(meta),
+            containers=self._containers(
+                meta, template.containers, template.initContainers, template.resources
+            ),
+            replaces_pods=kind != "ReplicaSet" and strategy != "OnDelete",
         )
 
     def scale(self, raw: RawScale, ref: WorkloadRef, meta: Meta | None = None) -> Workload:
@@ -248,7 +261,8 @@ class Decoder:
         resources = raw.resources or Resources()
         requests = {k: v for k, v in (resources.requests or {}).items() if k not in hidden}
         limits = resources.limits or {}
-        key = (raw.name, requests.get("cpu"), requests.get("memory"), limits.get("cpu"), limits.get("memory"))
+        asked = (requests.get("cpu"), requests.get("memory"), limits.get("cpu"), limits.get("memory"))
+        key = (raw.name, *asked, raw.restartPolicy == "Always", restarts_for(raw))
         found = self.pool.find(key)
         if isinstance(found, Container):
             return found
@@ -258,6 +272,8 @@ class Decoder:
             memory_request_bytes=self._bytes(meta, requests),
             cpu_limit_cores=self._cores(meta, limits),
             memory_limit_bytes=self._bytes(meta, limits),
+            is_sidecar=key[5],
+            restarts_for=key[6],
         )
         self.pool.put(key, made)
         return made
@@ -352,6 +368,12 @@ def parse_time(text: str) -> float:
     if moment.tzinfo is None:
         raise ValueError(f"expected a time with a zone, got {text!r}")
     return moment.timestamp()
+
+
+def _updated(status: WorkloadStatus, kind: str) -> int:
+    if kind == "DaemonSet":
+        return status.updatedNumberScheduled
+    return status.replicas if kind == "ReplicaSet" else status.updatedReplicas
 
 
 def _condition(conditions: list[Condition] | None, kind: str) -> Condition | None:

@@ -26,6 +26,8 @@ class _Spec(msgspec.Struct):
     scaleTargetRef: _Target
     metrics: list[dict[str, Any]] | None = None
     behavior: dict[str, Any] | None = None
+    minReplicas: int | None = None
+    maxReplicas: int = 1
 
 
 class _Hpa(msgspec.Struct):
@@ -60,4 +62,6 @@ def _turned(hpa: _Hpa) -> HpaSpec:
         metrics=tuple(hpa.spec.metrics or ()),
         behavior=hpa.spec.behavior,
         labels=tuple(sorted(labels.items())),
+        replicas_min=1 if hpa.spec.minReplicas is None else hpa.spec.minReplicas,
+        replicas_max=hpa.spec.maxReplicas,
     )

@@ -8,14 +8,14 @@ want them moved.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
 import msgspec
 
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.discovery import Discovery
-from equipoise.adapters.kubernetes.errors import ApiError, RightMissing
+from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer, RightMissing
 from equipoise.adapters.kubernetes.lists import list_items
 from equipoise.adapters.kubernetes.paths import path_of
 from equipoise.adapters.kubernetes.sharing import Warnings
@@ -75,14 +75,30 @@ class ScaledObjects:
 
     def pauses(self, namespace: str | None, warnings: Warnings) -> dict[WorkloadRef, str] | None:
         """Tell whose autoscaling is paused and by what, or None where there is no KEDA."""
+        unknown = "whether KEDA has paused an autoscaler is not known"
+        found = self._listed(
+            namespace, unknown, lambda name: warnings.add("a ScaledObject that cannot be read", name)
+        )
+        return None if found is None else dict(_pauses(found))
+
+    def names(self, namespace: str) -> dict[WorkloadRef, str]:
+        """Tell which workloads of a namespace KEDA scales, with the names of their ScaledObjects."""
+        unreadable: list[str] = []
+        unknown = "whether KEDA scales a workload is not known"
+        found = self._listed(namespace, unknown, unreadable.append)
+        if unreadable:
+            raise BadAnswer(
+                f"{self._client.address}: the {KIND} {unreadable[0]} cannot be read, so {unknown}"
+            )
+        return {_target(each): each.metadata.name for each in found or ()}
+
+    def _listed(
+        self, namespace: str | None, unknown: str, warn: Callable[[str], object]
+    ) -> list[RawScaledObject] | None:
+        """List them, or give None where there is no KEDA; without the right to, it says what is unknown."""
         path = path_of(GROUP, VERSION, PLURAL, namespace)
         try:
-            found = list_items(
-                self._client,
-                path,
-                RawScaledObject,
-                lambda name: warnings.add("a ScaledObject that cannot be read", name),
-            )
+            return list_items(self._client, path, RawScaledObject, warn)
         except ApiError as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None
@@ -90,10 +106,8 @@ class ScaledObjects:
             if error.status == HTTPStatus.FORBIDDEN and not self._is_served():
                 return None
             if error.status == HTTPStatus.FORBIDDEN:
-                unknown = "whether KEDA has paused an autoscaler is not known"
                 raise RightMissing("list", f"{PLURAL}.{GROUP}", namespace, unknown, error) from error
             raise
-        return dict(_pauses(found))
 
     def _is_served(self) -> bool:
         try:

@@ -113,7 +113,8 @@ NODES: Kind[Node] = Kind(
 DEPLOYMENTS = _workloads("Deployment", "deployments")
 STATEFULSETS = _workloads("StatefulSet", "statefulsets")
 REPLICASETS = _workloads("ReplicaSet", "replicasets")
-WORKLOADS = {kind.name: kind for kind in (DEPLOYMENTS, STATEFULSETS, REPLICASETS)}
+DAEMONSETS = _workloads("DaemonSet", "daemonsets")
+WORKLOADS = {kind.name: kind for kind in (DEPLOYMENTS, STATEFULSETS, REPLICASETS, DAEMONSETS)}
 HPAS: Kind[Hpa] = Kind(
     "HorizontalPodAutoscaler",
     "horizontalpodautoscalers",

@@ -61,6 +61,7 @@ class Objects:
         patch_type: PatchType = PatchType.MERGE,
         subresource: str = "",
         version: str = "",
+        manager: str = "",
         is_dry_run: bool = False,
     ) -> Document:
         """Change some fields of exactly this object: UID and version, where given, must still hold."""
@@ -69,7 +70,19 @@ class Objects:
         body = _with_preconditions(change, about.uid, version)
         # A merge of the same fields twice is the same; operations in a list are not, but for a version.
         is_idempotent = patch_type is not PatchType.JSON or bool(version)
-        return self._send(path, body, patch_type.value, _dry(is_dry_run), is_idempotent=is_idempotent)
+        params = _dry(is_dry_run) | ({"fieldManager": manager} if manager else {})
+        return self._send(path, body, patch_type.value, params, is_idempotent=is_idempotent)
+
+    def read(self, about: ObjectRef) -> Document | None:
+        """Read an object whole as it is now; None where there is none."""
+        path = self._path(about.api_version, about.kind, about.namespace, about.name)
+        try:
+            return self._client.get_as(Document, path)
+        except ApiError as error:
+            # A 404 without the API's own reason comes from something that stands before the server.
+            if error.status == HTTPStatus.NOT_FOUND and error.reason == "NotFound":
+                return None
+            raise
 
     def path_of_manifest(self, manifest: Mapping[str, Any]) -> str:
         """Give the path of an object by the server's own list of its kinds."""

@@ -12,6 +12,7 @@ from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.decode import Decoder
 from equipoise.adapters.kubernetes.errors import ApiError, Unreachable
 from equipoise.adapters.kubernetes.kinds import Kind
+from equipoise.adapters.kubernetes.lists import list_kind
 from equipoise.adapters.kubernetes.objects import write_status
 from equipoise.adapters.kubernetes.paths import path_of
 from equipoise.adapters.kubernetes.reflector import Reflector, Timings
@@ -60,6 +61,7 @@ class KubernetesPolicies:
             turn,
             lambda policy: (policy.ref.namespace, policy.ref.name),
         )
+        self._kind = kind
         self._client = client
         self._namespaces = frozenset(namespaces)
         self._place = (group, version, plural)
@@ -76,6 +78,10 @@ class KubernetesPolicies:
             for policy in self.reflector.cache.records()
             if not namespaces or policy.ref.namespace in namespaces
         ]
+
+    def listed(self, namespace: str | None = None) -> Sequence[PolicyObject]:
+        """List them anew, without the reflector: for a command that looks once."""
+        return list_kind(self._client, self._kind, namespace).records
 
     def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> None:
         """Replace a policy's status, unless the policy has changed since it was read or has gone."""

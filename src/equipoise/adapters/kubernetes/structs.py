@@ -49,12 +49,20 @@ class Resources(msgspec.Struct, gc=False):
     limits: Quantities | None = None
 
 
+class ResizePolicy(msgspec.Struct, gc=False):
+    """What a change in place of one resource does to a container."""
+
+    resourceName: str
+    restartPolicy: str = ""
+
+
 class RawContainer(msgspec.Struct, gc=False):
     """A container's spec."""
 
     name: str
     resources: Resources | None = None
     restartPolicy: str | None = None
+    resizePolicy: list[ResizePolicy] | None = None
 
 
 class Volume(msgspec.Struct, gc=False):
@@ -83,6 +91,8 @@ class Condition(msgspec.Struct, gc=False):
     type: str
     status: str
     lastTransitionTime: str | None = None
+    reason: str = ""
+    message: str = ""
 
 
 class Terminated(msgspec.Struct, gc=False):
@@ -107,6 +117,9 @@ class ContainerState(msgspec.Struct, gc=False):
 class ContainerStatus(msgspec.Struct, gc=False):
     """How a container fares."""
 
+    name: str = ""
+    resources: Resources | None = None
+    """What it has, which may not be what is asked for yet."""
     restartCount: int = 0
     state: ContainerState | None = None
     lastState: ContainerState | None = None
@@ -166,24 +179,50 @@ class LabelSelector(msgspec.Struct, gc=False):
     matchExpressions: list[Expression] | None = None
 
 
+class TemplateSpec(msgspec.Struct, gc=False):
+    """What pods are made from."""
+
+    containers: list[RawContainer] = []
+    initContainers: list[RawContainer] | None = None
+    resources: Resources | None = None
+
+
+class PodTemplate(msgspec.Struct, gc=False):
+    """The template of a workload."""
+
+    spec: TemplateSpec = msgspec.field(default_factory=TemplateSpec)
+
+
+class UpdateStrategy(msgspec.Struct, gc=False):
+    """How a new template reaches the pods."""
+
+    type: str = ""
+
+
 class WorkloadSpec(msgspec.Struct, gc=False):
-    """The spec of a Deployment, StatefulSet or ReplicaSet."""
+    """The spec of a Deployment, StatefulSet, ReplicaSet or DaemonSet."""
 
     replicas: int | None = None
     selector: LabelSelector | None = None
+    template: PodTemplate = msgspec.field(default_factory=PodTemplate)
+    updateStrategy: UpdateStrategy | None = None
 
 
 class WorkloadStatus(msgspec.Struct, gc=False):
-    """The status of a Deployment, StatefulSet or ReplicaSet."""
+    """The status of a Deployment, StatefulSet, ReplicaSet or DaemonSet."""
 
     replicas: int = 0
     readyReplicas: int = 0
     updatedReplicas: int = 0
     observedGeneration: int = 0
+    desiredNumberScheduled: int = 0
+    currentNumberScheduled: int = 0
+    updatedNumberScheduled: int = 0
+    numberReady: int = 0
 
 
 class RawWorkload(msgspec.Struct, gc=False):
-    """A Deployment, StatefulSet or ReplicaSet."""
+    """A Deployment, StatefulSet, ReplicaSet or DaemonSet."""
 
     metadata: Meta
     spec: WorkloadSpec

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -28,7 +28,14 @@ _INDEX = f"""<!doctype html><title>Equipoise</title><h1>Equipoise {__version__}<
 Problems = Callable[[], list[str]]
 
 
-def make_app(illnesses: Problems, unready: Problems, registry: CollectorRegistry) -> Starlette:
+def make_app(
+    illnesses: Problems,
+    unready: Problems,
+    registry: CollectorRegistry,
+    *,
+    index_page: str = _INDEX,
+    more: Sequence[Route] = (),
+) -> Starlette:
     """Make the pages. A probe answers 200, or 503 with one problem per line."""
 
     async def healthz(_: Request) -> Response:
@@ -43,10 +50,10 @@ def make_app(illnesses: Problems, unready: Problems, registry: CollectorRegistry
         return Response(encode(registry), media_type=content_type)
 
     async def index(_: Request) -> Response:
-        return HTMLResponse(_INDEX)
+        return HTMLResponse(index_page)
 
     pages: dict[str, Any] = {"/healthz": healthz, "/readyz": readyz, "/metrics": metrics, "/": index}
-    return Starlette(routes=[Route(path, page) for path, page in pages.items()])
+    return Starlette(routes=[*(Route(path, page) for path, page in pages.items()), *more])
 
 
 def _probe(problems: list[str]) -> Response:
@@ -57,14 +64,18 @@ def _probe(problems: list[str]) -> Response:
 class Door:
     """The server. `start` returns when it answers, and raises when it can't."""
 
-    def __init__(self, address: str, app: Starlette) -> None:
+    def __init__(
+        self, address: str, app: Starlette, *, name: str = "http.address", drain_seconds: int = DRAIN_SECONDS
+    ) -> None:
+        """Prepare; `name` is what the user called the address."""
+        self._name = name
         host, _, port = address.rpartition(":")
         self._address = address
         self._host = host.removeprefix("[").removesuffix("]") or None
         self._port = int(port)
         self._started = threading.Event()
         self._error: OSError | None = None
-        self._server = _Server(_config(app), self._started)
+        self._server = _Server(_config(app, drain_seconds), self._started)
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
         self.port = 0
         """The one that it listens on."""
@@ -75,7 +86,7 @@ class Door:
         self._started.wait(START_SECONDS)
         if not self._server.started:
             why = self._error.strerror if self._error else "the server did not start"
-            raise WorldFailed(f"http.address {self._address}: {why}")
+            raise WorldFailed(f"{self._name} {self._address}: {why}")
 
     def stop(self, timeout_seconds: float) -> bool:
         """Answer what was asked, and end; tell whether it has."""
@@ -113,7 +124,7 @@ class Door:
         return await loop.create_server(asyncio.Protocol, host, self._port, start_serving=False)
 
 
-def _config(app: Starlette) -> uvicorn.Config:
+def _config(app: Starlette, drain_seconds: int) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="asyncio",
@@ -124,7 +135,7 @@ def _config(app: Starlette) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        timeout_graceful_shutdown=DRAIN_SECONDS,
+        timeout_graceful_shutdown=drain_seconds,
     )
 
 

@@ -68,7 +68,30 @@ def _rotation(wiring: Wiring, settings: Settings) -> Loop:
     return rotation_loop(wiring, settings)
 
 
-LOOPS: dict[str, Factory] = {"rotation": _rotation}
+def _pools(wiring: Wiring, settings: Settings) -> Loop:
+    from equipoise.app.operator.pools_loop import pools_loop
+
+    return pools_loop(wiring, settings)
+
+
+def _recommendation(wiring: Wiring, settings: Settings) -> Loop:
+    from equipoise.app.operator.recommendation_loop import recommendation_loop
+
+    return recommendation_loop(wiring, settings)
+
+
+def _proportional(wiring: Wiring, settings: Settings) -> Loop:
+    from equipoise.app.operator.proportional_loop import proportional_loop
+
+    return proportional_loop(wiring, settings)
+
+
+LOOPS: dict[str, Factory] = {
+    "proportional": _proportional,
+    "rotation": _rotation,
+    "recommendation": _recommendation,
+    "pools": _pools,
+}
 """The balancers that exist, by name."""
 
 

@@ -20,6 +20,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from equipoise import __version__
+from equipoise.app.operator.pools_meters import PoolsMeters
+from equipoise.app.operator.proportional_meters import ProportionalMeters
+from equipoise.app.operator.recommendation_meters import RecommendationMeters
 from equipoise.app.operator.rotation_meters import RotationMeters
 from equipoise.ports import CycleReport
 
@@ -62,6 +65,9 @@ class Meters:
             registry, "lease_transitions", "Times that it began or ceased to lead.", "to"
         )
         self._rotation = RotationMeters(registry)
+        self._recommendation = RecommendationMeters(registry)
+        self._proportional = ProportionalMeters(registry)
+        self._pools = PoolsMeters(registry)
 
     def cycle_done(self, balancer: str, report: CycleReport, took_seconds: float, at: float) -> None:
         """Count a cycle that decided; one that saw only a part of the world is no success."""
@@ -77,6 +83,12 @@ class Meters:
         self._subjects.labels(balancer).set(len(report.decisions) + len(report.carried))
         if balancer == "rotation":
             self._rotation.take(report)
+        if balancer == "recommendation":
+            self._recommendation.take(report)
+        if balancer == "proportional":
+            self._proportional.take(report)
+        if balancer == "pools":
+            self._pools.take(report)
 
     def cycle_failed(self, balancer: str, result: str, took_seconds: float) -> None:
         """Count a cycle that did not; what was last known of its subjects stays."""

@@ -28,14 +28,19 @@ def run(found: Effective) -> None:
 
 def stand(shell: Shell) -> None:
     """Start, wait for SIGTERM or SIGINT, stop. A second signal ends the process at once."""
-    for number in SIGNALS:
-        signal.signal(number, _signalled(shell.stopping))
+    on_signals(shell.stopping)
     shell.start()
     shell.watch()
     if not shell.stop():
         # A thread that hangs must not hold the process: interpreters wait for pools of threads.
         sys.stderr.flush()
         os._exit(0)
+
+
+def on_signals(stopping: threading.Event) -> None:
+    """Have SIGTERM and SIGINT ask for a stop; a second one ends the process at once."""
+    for number in SIGNALS:
+        signal.signal(number, _signalled(stopping))
 
 
 def _signalled(stopping: threading.Event) -> "signal._HANDLER":

@@ -15,6 +15,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from equipoise.model.crd.targets import Mode
 from equipoise.model.duration import parse_seconds, print_seconds
 from equipoise.model.quantity import parse_bytes
 
@@ -52,6 +53,11 @@ def _whole_bytes(value: Any) -> int:
     return int(parse_bytes(_not_a_claim(value)))  # type: ignore[arg-type]  # it refuses what it can't read
 
 
+def _switched(value: object) -> object:
+    """Read what YAML makes of a bare `on` or `off`."""
+    return ("on" if value else "off") if isinstance(value, bool) else value
+
+
 def _address(text: str) -> str:
     host, separator, port = text.rpartition(":")
     is_bare_ipv6 = ":" in host and not (host.startswith("[") and host.endswith("]"))
@@ -66,6 +72,12 @@ def _hidden_user(url: str | None) -> str | None:
     return f"{urlsplit(url).scheme}://{MASK}@{url.rpartition('@')[2]}"
 
 
+def _hidden_redis(url: str | None) -> str | None:
+    """Hide the password, also where it is an option behind the address."""
+    address, mark, _ = (_hidden_user(url) or "").partition("?")
+    return f"{address}?{MASK}" if mark else _hidden_user(url)
+
+
 def _hidden_values(pairs: Mapping[str, str]) -> dict[str, str]:
     return dict.fromkeys(pairs, MASK)
 
@@ -77,8 +89,9 @@ Name = Annotated[str, Field(pattern=_NAME)]
 Names = Annotated[tuple[Name, ...], BeforeValidator(_listed)]
 Bytes = Annotated[int, BeforeValidator(_whole_bytes)]
 Address = Annotated[str, AfterValidator(_address)]
+Crane = Annotated[Literal["auto", "on", "off"], BeforeValidator(_switched)]
 Pairs = Annotated[dict[str, str], BeforeValidator(_paired)]
-Balancer = Literal["rotation"]
+Balancer = Literal["rotation", "recommendation", "pools", "proportional"]
 """The balancers that have a loop."""
 
 
@@ -141,6 +154,45 @@ class Disruption(Part):
     """Pods of the whole cluster that may be disturbed at once; 0 stops every eviction."""
 
 
+class Compat(Part):
+    """Kinds of other groups: whose they are, and whether the operator acts for them."""
+
+    crane: Crane = "auto"
+    """`auto` serves Analytics where the definition is ours, `on` where it is Crane's too, `off` nowhere."""
+    mode: Mode = Mode.PREVIEW
+    """Kinds of other groups have no mode of their own: they act where this is Enforce."""
+
+
+class Pools(Part):
+    """Pods in tiers, in Redis: for the balancer `pools`."""
+
+    mode: Mode = Mode.PREVIEW
+    """In Preview it looks and says what it would do; nothing is written."""
+    redis_url: Annotated[str, PlainSerializer(_hidden_redis)] | None = None
+    redis_url_file: str | None = None
+    """Read again after every failure, so that a password may change."""
+    prefix: str = Field("voice", pattern=r"^[A-Za-z0-9_.:{}-]{1,200}$")
+    namespace: Name | None = None
+    selector: str | None = None
+    lease_seconds: Seconds = Field(900.0, alias="lease", ge=1, le=7 * 86400)
+    """Two sweeps so far apart must see a pod that nobody holds before it is put back."""
+    loss_max: Number = Field(0.3, ge=0, le=1)
+    """The share of the pods that may be missing, or not ready, at once; beyond it, nobody is forgotten."""
+    missing_seconds: Seconds = Field(30.0, alias="missing", ge=0, le=86400)
+    """How long a pod that was not seen to end must be missing."""
+    marks_busy: bool = Field(default=True, alias="markBusy")
+    """Whether busy pods of a tier over its target are marked, so that their release moves them."""
+
+
+class Proportional(Part):
+    """How often the resources of one workload may change: for the balancer `proportional`."""
+
+    change_seconds: Seconds = Field(60.0, alias="change", ge=0, le=86400)
+    """After a new value the next one waits so long,"""
+    rollout_seconds: Seconds = Field(600.0, alias="rollout", ge=0, le=86400)
+    """and so long where it restarts pods."""
+
+
 class Journal(Part):
     """The diary of decisions; without a path none is kept."""
 
@@ -161,12 +213,15 @@ class Intervals(Part):
     """How often each balancer looks."""
 
     rotation_seconds: Seconds = Field(30.0, alias="rotation", ge=1, le=86400)
+    proportional_seconds: Seconds = Field(10.0, alias="proportional", ge=1, le=86400)
+    recommendation_seconds: Seconds = Field(30.0, alias="recommendation", ge=1, le=86400)
+    pools_seconds: Seconds = Field(60.0, alias="pools", ge=1, le=86400)
 
 
 class Settings(Part):
     """Everything that can be set of `equipoise operator`."""
 
-    balancers: Annotated[tuple[Balancer, ...], BeforeValidator(_listed)] = ("rotation",)
+    balancers: Annotated[tuple[Balancer, ...], BeforeValidator(_listed)] = ("rotation", "recommendation")
     namespaces: Names = ()
     """Where to look; none means everywhere."""
     kubernetes: Kubernetes = Kubernetes()
@@ -175,6 +230,9 @@ class Settings(Part):
     metrics_from: Literal["auto", "prometheus", "metrics-server"] = "auto"
     prometheus: Prometheus = Prometheus()
     disruption: Disruption = Disruption()
+    compat: Compat = Compat()
+    pools: Pools = Pools()
+    proportional: Proportional = Proportional()
     journal: Journal = Journal()
     logs: Logs = Logs()
     intervals: Intervals = Intervals()
@@ -186,5 +244,5 @@ class Settings(Part):
         return self.model_dump(mode="json", by_alias=True)
 
 
-SECRET_PATHS = frozenset({("prometheus", "url"), ("prometheus", "headers")})
+SECRET_PATHS = frozenset({("prometheus", "url"), ("prometheus", "headers"), ("pools", "redisUrl")})
 """Whose values no message may show."""

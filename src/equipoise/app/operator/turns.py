@@ -8,12 +8,15 @@ from equipoise.app.operator.hearts import Heart, Hearts
 from equipoise.app.operator.logs import DecisionLines, Log, log_failure
 from equipoise.app.operator.loops import Loop
 from equipoise.app.operator.meters import Meters
+from equipoise.app.operator.pools_meters import tell_moves
 from equipoise.model.errors import EquipoiseError
 from equipoise.ports import Clock, CycleReport
 
 JITTER_MAX_SECONDS = 5.0
 SYNC_POLL_SECONDS = 0.1
 SYNC_REPORT_SECONDS = 60.0
+WAKE_SECONDS = 1.0
+"""So long at least is between two turns of a loop that is woken."""
 
 
 class Turns:
@@ -76,7 +79,20 @@ class Turns:
             self.turn()
             interval, now = self.loop.interval_seconds, self._monotonic()
             due += interval * max(1, -(-(now - due) // interval))
-            self._stopping.wait(due - now)
+            if self._is_woken(due):
+                due = self._monotonic()
+
+    def _is_woken(self, due: float) -> bool:
+        """Wait for the next turn, and tell whether the loop wants it sooner: it is asked once a second."""
+        wants = getattr(self.loop, "is_woken", None)
+        while (left := due - self._monotonic()) > 0:
+            is_stopping = self._stopping.wait(left if wants is None else min(left, WAKE_SECONDS))
+            self._heart.beat()
+            if is_stopping:
+                return False
+            if wants is not None and wants():
+                return True
+        return False
 
     def turn(self) -> None:
         """Do one cycle, and tell what came of it wherever it is told."""
@@ -94,6 +110,8 @@ class Turns:
     def _tell(self, report: CycleReport, took_seconds: float) -> None:
         self._meters.cycle_done(self.loop.name, report, took_seconds, self._clock.now())
         self._lines.tell(report)
+        if self.loop.name == "pools":
+            tell_moves(self._log, report)
         if report.failure:
             self._log.warning(f"the cycle saw only a part: {report.failure}")
         else:

@@ -1,0 +1,212 @@
+"""All advice for a cluster from a real Prometheus, by every way, beside krr's questions to the same server."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import zlib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from benchmarks import history_world as world
+from benchmarks.history import Counted, Server
+from benchmarks.krr_pattern import asked as krr_asked
+from benchmarks.measuring import MEBIBYTE, Figures, in_own_process, measure
+from benchmarks.tables import Section, Table
+
+if TYPE_CHECKING:
+    from tests.recommendation.clusters import Clustered
+
+REPEATS = 3
+LARGE = "kubelet"
+"""The value of a label that all series have: taken as their namespace, it is one that is large."""
+
+
+class Part(NamedTuple):
+    """One row of the table."""
+
+    source: str
+    has_forecast: bool = False
+    is_one_namespace: bool = False
+
+    @property
+    def name(self) -> str:
+        ways = {
+            "auto": "remote read, memory by a query",
+            "remote-read": "remote read",
+            "promql": "PromQL",
+            "krr": "krr's questions alone",
+        }
+        more = [", with the forecast"] * self.has_forecast + [
+            ", all in one namespace"
+        ] * self.is_one_namespace
+        return ways[self.source] + "".join(more)
+
+
+KRR = Part("krr")
+PARTS = (
+    Part("auto"),
+    Part("auto", has_forecast=True),
+    Part("auto", is_one_namespace=True),
+    Part("remote-read"),
+    Part("promql"),
+    Part("promql", has_forecast=True),
+)
+GOALS = {Part("auto"): 15, Part("remote-read"): 15, Part("promql"): 7}
+"""How often the cost of the way must fit into krr's."""
+KRR_CPU_SECONDS = 54.2
+KRR_TOLD = "32.6 s, 54.2 s of CPU (14.2 of them its own) and 2,806 requests"
+"""krr 1.29 itself, 400 workloads without jitter, on another day."""
+
+
+def advised(
+    url: str, source: str, workloads: int, has_forecast: bool, is_one_namespace: bool = False
+) -> Figures:
+    """Advise on replicas and on requests in one reading, as the operator does."""
+    from equipoise.adapters.prometheus.client import Client
+    from equipoise.adapters.prometheus.history import PrometheusHistory, Source
+    from equipoise.adapters.prometheus.owners import PrometheusOwners
+    from equipoise.adapters.prometheus.settings import Names, Settings
+    from equipoise.model.reason import Code
+    from equipoise.recommendation.loop import Job, World, advise_all
+    from equipoise.recommendation.policy import AdviceType, read_policy
+    from equipoise.recommendation.record import Question
+    from equipoise.stats.predict import Algorithm
+
+    cluster = _cluster(workloads, LARGE if is_one_namespace else None)
+    way = Counted(Settings(url))
+    names = Names(namespace="service") if is_one_namespace else Names()
+    history = PrometheusHistory(Client(way), names, source=Source(source))
+    # The answers to queries are counted by the transport; those to remote reads as they come.
+    on_bytes = None if history.source is Source.PROMQL else way.add
+    seen = World(cluster, history, cluster, PrometheusOwners(Client(way)), on_bytes=on_bytes)
+    policy = read_policy({"ehpa.min-cpu-usage-threshold": "0.1"}, "benchmark")
+    algorithm = Algorithm.PROFILE if has_forecast else None
+    questions = [Question(policy, about, algorithm) for about in (AdviceType.HPA, AdviceType.RESOURCE)]
+    jobs = [Job(question, cluster.listed) for question in questions]
+
+    found, taken = measure(
+        lambda: list(advise_all(jobs, cluster.listed, seen, world.END - 30.0, reads_all=True))
+    )
+    assert len(found) == 2 * workloads
+    told = sorted(
+        [one.job, one.ref.name, one.decision.reason.code, one.decision.extra["recommended"]] for one in found
+    )
+    return taken.figures(
+        requests=float(way.requests),
+        bytes=float(way.received),
+        advice=float(zlib.crc32(json.dumps(told).encode())),
+        recommended=float(sum(one.decision.reason.code is Code.RECOMMEND for one in found)),
+    )
+
+
+def _cluster(workloads: int, namespace: str | None) -> Clustered:
+    """List what the history is of: Deployments, each with its pods, held in memory."""
+    from equipoise.model.cluster import Container
+    from tests.recommendation.clusters import Clustered, pod, workload
+
+    listed, pods = [], []
+    for number in range(workloads):
+        where = namespace or world.namespace(number)
+        made = workload(world.deployment(number), namespace=where, replicas=world.REPLICAS)
+        listed.append(made)
+        pods += [
+            pod(made, world.pod(number, replica), containers=(Container("app", 1.0),))
+            for replica in range(world.REPLICAS)
+        ]
+    return Clustered(listed, pods)
+
+
+def run(*, quick: bool) -> Section:
+    workloads = world.WORKLOADS // 10 if quick else world.WORKLOADS
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(Path(folder), workloads)
+        try:
+            parts = {part: _ours(server, part, workloads) for part in PARTS}
+            parts[PARTS[0]]()  # so that all blocks are in the page cache
+            parts[KRR] = partial(server.beside, partial(_krr, server.url, workloads))
+            repeats = 1 if quick else REPEATS
+            runs = [{part: run() for part, run in parts.items()} for _ in range(repeats)]
+        finally:
+            server.stop()
+    found = {part: _best([one[part] for one in runs]) for part in parts}
+    for has_forecast in (False, True):
+        told = {found[part]["advice"] for part in PARTS if part.has_forecast is has_forecast}
+        assert len(told) == 1, "all ways advise the same"
+    return Section(
+        f"Advice for {workloads} workloads x {world.REPLICAS} pods from a real Prometheus",
+        [_table(found)],
+        _meaning(found, workloads),
+        _remarks(found, workloads),
+    )
+
+
+def _best(runs: list[Figures]) -> Figures:
+    """Give the least of each figure: whatever else the machine did, it only added to it."""
+    return {name: min(one[name] for one in runs) for name in runs[0]}
+
+
+def _ours(server: Server, part: Part, workloads: int) -> Callable[[], Figures]:
+    options = {"url": server.url, "workloads": workloads, **part._asdict()}
+    return lambda: server.beside(lambda: in_own_process(advised, **options))
+
+
+def _krr(url: str, workloads: int) -> Figures:
+    return in_own_process(krr_asked, url=url, workloads=workloads)
+
+
+def _cpu(figures: Figures) -> float:
+    return figures["cpu_seconds"] + figures["server_cpu"]
+
+
+def _table(found: dict[Part, Figures]) -> Table:
+    costs = ("requests", "MB", "wall s", "our CPU s", "Prometheus CPU s", "our peak MiB", "its peak MiB")
+    table = Table(("advice by", *costs, "wall of krr's", "CPU of krr's"))
+    for part, figures in found.items():
+        table.add(
+            part.name,
+            f"{figures['requests']:,.0f}",
+            f"{figures['bytes'] / 1e6:.0f}",
+            f"{figures['wall_seconds']:.2f}",
+            f"{figures['cpu_seconds']:.2f}",
+            f"{figures['server_cpu']:.2f}",
+            f"{figures['peak_bytes'] / MEBIBYTE:.0f}",
+            f"{figures['server_peak'] / MEBIBYTE:.0f}",
+            f"1/{found[KRR]['wall_seconds'] / figures['wall_seconds']:.1f}",
+            f"1/{_cpu(found[KRR]) / _cpu(figures):.1f}",
+        )
+    return table
+
+
+def _meaning(found: dict[Part, Figures], workloads: int) -> str:
+    told = []
+    for part, goal in GOALS.items():
+        share = KRR_CPU_SECONDS * workloads / world.WORKLOADS / _cpu(found[part])
+        verdict = "meets" if share >= goal else "misses"
+        alone = _cpu(found[KRR]) / _cpu(found[part])
+        told.append(
+            f"{part.name} 1/{share:.0f} ({verdict} the goal of 1/{goal}; beside its questions alone 1/{alone:.0f})"
+        )
+    pods = workloads * world.REPLICAS
+    return (
+        f"Replicas, targets and requests for {workloads} workloads from a week of {pods:,} pods, both sides' CPU "
+        f"time beside what krr took: {'; '.join(told)}. All ways advise the same."
+    )
+
+
+def _remarks(found: dict[Part, Figures], workloads: int) -> list[str]:
+    advised = found[PARTS[0]]["recommended"]
+    alone = (
+        "krr is not on PyPI and could not be installed. Its row has its requests, 7 for each workload and 10 at a "
+        "time, and the decoding of their answers; nothing else of it. So its own CPU time there is a floor."
+    )
+    shown = f"Timestamps are up to {world.JITTER_MS / 1000:g} s early or late, as cAdvisor's are"
+    return [
+        alone,
+        f"krr 1.29 itself took {KRR_TOLD}, measured apart; the goals are shares of that.",
+        f"Two questions for each workload, {advised:.0f} of {2 * workloads} end in advice.",
+        f"{shown}; workloads and pods are held in memory, krr's too.",
+        f"The least of {REPEATS} runs, in turn, each with a server that was started anew.",
+    ]

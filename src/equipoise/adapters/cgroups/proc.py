@@ -1,0 +1,78 @@
+"""The machine as /proc tells it: CPU time, memory, load, pressure."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from equipoise.adapters.cgroups.files import field, read
+from equipoise.model.errors import WorldFailed
+
+NANO = 10**9
+BUSY = (0, 1, 2, 5, 6)
+"""user, nice, system, irq, softirq; idle, waiting for disks and what other machines took are not."""
+KIB = 1024
+SPANS = ("avg10", "avg60", "avg300")
+
+
+def cpu_time(proc: Path, ticks_per_second: int) -> tuple[int, int]:
+    """Give the nanoseconds in which the machine was busy, and how many CPUs it has."""
+    lines = (read(proc / "stat") or b"").splitlines()
+    cpus = sum(line.startswith(b"cpu") and line[3:4].isdigit() for line in lines)
+    words = lines[0].split() if lines else []
+    try:
+        counts = [int(word) for word in words[1:8]]
+        return sum(counts[place] for place in BUSY) * NANO // ticks_per_second, max(1, cpus)
+    except (ValueError, IndexError):
+        raise WorldFailed(f"{proc}/stat: expected CPU times in its first line") from None
+
+
+def memory(proc: Path) -> tuple[int | None, int | None]:
+    """Give the bytes that the machine has, and those that are not available any more."""
+    text = read(proc / "meminfo")
+    total, available = (_kib(text, name) for name in (b"MemTotal:", b"MemAvailable:"))
+    return total, None if total is None or available is None else total - available
+
+
+def _kib(text: bytes | None, name: bytes) -> int | None:
+    """Read a line such as `MemTotal:  24689776 kB`."""
+    if text is None:
+        return None
+    squeezed = b"\n".join(b" ".join(line.split()[:2]) for line in text.splitlines())
+    amount = field(squeezed, name)
+    return None if amount is None else amount * KIB
+
+
+def gauges(proc: Path) -> dict[str, str]:
+    """Give load and pressure by metric; a kernel without pressure has none."""
+    found: dict[str, str] = {}
+    loads = (read(proc / "loadavg") or b"").split()[:3]
+    for minutes, load in zip((1, 5, 15), loads, strict=False):
+        found |= _number(f"cpu_load_{minutes}_min", load)
+    for resource in ("cpu", "memory", "io"):
+        for line in _lines(proc / "pressure" / resource):
+            found |= _pressure(resource, line)
+    return found
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    try:
+        yield from (read(path) or b"").splitlines()
+    except OSError:
+        return  # compiled in, but switched off
+
+
+def _pressure(resource: str, line: bytes) -> dict[str, str]:
+    """Read a line such as `some avg10=0.12 avg60=0.05 avg300=0.01 total=123`."""
+    who, *parts = line.decode("ascii", "replace").split()
+    found: dict[str, str] = {}
+    for part in parts:
+        span, _, value = part.partition("=")
+        if span in SPANS and who in {"some", "full"}:
+            found |= _number(f"{resource}_pressure_{who}_{span}", value.encode())
+    short = found.get(f"{resource}_pressure_some_avg10")
+    return found if short is None else found | {f"{resource}_pressure": short}
+
+
+def _number(name: str, value: bytes) -> dict[str, str]:
+    text = value.decode("ascii", "replace")
+    whole, _, rest = text.partition(".")
+    return {name: text} if whole.isdigit() and (rest.isdigit() or not rest) else {}

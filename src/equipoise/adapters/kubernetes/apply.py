@@ -1,0 +1,222 @@
+"""The `Applier` port over an API server: HPAs by server-side apply, annotations by a patch of nothing else.
+
+Nothing is forced. What is there is looked at right before the write, and the write names its UID; a field
+that somebody else has set since is refused by the server, which says who it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from equipoise.adapters.kubernetes.client import Client
+from equipoise.adapters.kubernetes.discovery import Discovery
+from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer, RightMissing
+from equipoise.adapters.kubernetes.keda import ScaledObjects
+from equipoise.adapters.kubernetes.kinds import HPAS
+from equipoise.adapters.kubernetes.lists import list_items
+from equipoise.adapters.kubernetes.objects import Document, Objects
+from equipoise.adapters.kubernetes.ownership import MANAGER, OWNER_LABEL, OwnedMeta, conflicts, joined
+from equipoise.model.errors import BadInput
+from equipoise.model.references import API_VERSIONS, ObjectRef, WorkloadRef
+from equipoise.ports import ApplyAnswer, ApplyResult
+
+API_VERSION, KIND = "autoscaling/v2", "HorizontalPodAutoscaler"
+FRESH_SECONDS = 5.0
+"""How long it is believed who else scales the workloads of a namespace; the HPA itself is read anew."""
+_REFUSALS = frozenset(
+    {HTTPStatus.BAD_REQUEST, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.UNPROCESSABLE_ENTITY}
+)
+_OTHER_UID = "UID"
+
+
+class _Target(msgspec.Struct, gc=False):
+    kind: str
+    name: str
+    apiVersion: str = ""
+
+
+class _Spec(msgspec.Struct):
+    scaleTargetRef: _Target
+
+
+class _Hpa(msgspec.Struct):
+    metadata: OwnedMeta
+    spec: _Spec
+
+
+class KubernetesApplier:
+    """Makes what is ours, and says whose the rest is."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._objects = Objects(client)
+        self._scaled_objects = ScaledObjects(client, Discovery(client))
+        self._scalers: dict[str, tuple[float, dict[WorkloadRef, dict[str, str]]]] = {}
+
+    def apply_hpa(self, manifest: Mapping[str, Any], *, is_dry_run: bool = False) -> ApplyAnswer:
+        """Make this HPA, or bring the one that we made to it; one that somebody else made is left alone."""
+        about, target = _about(manifest), _target_of(manifest)
+        try:
+            before = self._objects.read(about)
+            refusal = self._in_the_way(about, target, before)
+            if refusal is not None:
+                return refusal
+            after = self._objects.apply(_as_ours(manifest, before), MANAGER, is_dry_run=is_dry_run)
+        except (ApiError, RightMissing) as error:
+            return _judged(error, f"{KIND} {about.namespace}/{about.name}")
+        if before is None:
+            return ApplyAnswer(ApplyResult.CREATED)
+        is_same = _content(before) == _content(after)
+        return ApplyAnswer(ApplyResult.UNCHANGED if is_same else ApplyResult.CHANGED)
+
+    def annotate(
+        self, workload: WorkloadRef, annotations: Mapping[str, str], *, is_dry_run: bool = False
+    ) -> ApplyAnswer:
+        """Set these annotations of a workload, and touch nothing else of it.
+
+        Not by server-side apply: that would give up every other field that the same manager ever applied.
+        """
+        about = ObjectRef(workload.api_version, workload.kind, workload.namespace, workload.name)
+        try:
+            before = self._objects.read(about)
+            if before is None:
+                return ApplyAnswer(ApplyResult.GONE, f"{workload} is not there")
+            meta = self._meta(before, about)
+            news = {
+                key: text for key, text in annotations.items() if (meta.annotations or {}).get(key) != text
+            }
+            if not news:
+                return ApplyAnswer(ApplyResult.UNCHANGED)
+            owners = {key: meta.managers_of("metadata", "annotations", key) for key in news}
+            taken = {key: names for key, names in owners.items() if names}
+            if taken:
+                owner = joined(name for names in taken.values() for name in names)
+                detail = f"{joined(taken)} of {workload} was set by {owner}"
+                return ApplyAnswer(ApplyResult.NOT_OURS, detail, owner)
+            change = {"metadata": {"annotations": news}}
+            self._objects.patch(about._replace(uid=meta.uid), change, manager=MANAGER, is_dry_run=is_dry_run)
+        except ApiError as error:
+            return _judged(error, str(workload))
+        return ApplyAnswer(ApplyResult.CHANGED)
+
+    def _in_the_way(
+        self, about: ObjectRef, target: WorkloadRef, before: Document | None
+    ) -> ApplyAnswer | None:
+        """Tell why this HPA cannot be ours: it is somebody's, or somebody scales the workload already."""
+        if before is not None:
+            name = f"{KIND} {about.namespace}/{about.name}"
+            found = self._decoded(before, about)
+            if not found.metadata.is_ours:
+                owner = found.metadata.owner
+                return ApplyAnswer(ApplyResult.NOT_OURS, f"{name} belongs to {owner}", owner)
+            scaled = _ref(found.spec.scaleTargetRef, about.namespace)
+            if scaled != target:
+                return ApplyAnswer(ApplyResult.REFUSED, f"{name} of ours scales {scaled} already")
+        others = dict(self._others(about.namespace).get(target, {}))
+        others.pop(f"{KIND} {about.namespace}/{about.name}", None)
+        for name, owner in sorted(others.items()):
+            return ApplyAnswer(ApplyResult.NOT_OURS, f"{name} scales it, and belongs to {owner}", owner)
+        return None
+
+    def _others(self, namespace: str) -> dict[WorkloadRef, dict[str, str]]:
+        """Tell who scales each workload of a namespace: the objects' names, and whose they are."""
+        now = self._client.world.monotonic()
+        asked_at, known = self._scalers.get(namespace, (float("-inf"), {}))
+        if now - asked_at >= FRESH_SECONDS:
+            known = self._asked(namespace)
+            self._scalers[namespace] = (now, known)
+        return known
+
+    def _asked(self, namespace: str) -> dict[WorkloadRef, dict[str, str]]:
+        found: dict[WorkloadRef, dict[str, str]] = {}
+        unreadable: list[str] = []
+        for hpa in list_items(self._client, HPAS.path(namespace), _Hpa, unreadable.append):
+            name = f"{KIND} {namespace}/{hpa.metadata.name}"
+            owner = "us" if hpa.metadata.is_ours else hpa.metadata.owner
+            found.setdefault(_ref(hpa.spec.scaleTargetRef, namespace), {})[name] = owner
+        if unreadable:
+            raise BadAnswer(f"{self._client.address}: the {KIND} {unreadable[0]} cannot be read")
+        for ref, scaled in self._scaled_objects.names(namespace).items():
+            found.setdefault(ref, {})[f"ScaledObject {namespace}/{scaled}"] = "KEDA"
+        return found
+
+    def _decoded(self, document: Document, about: ObjectRef) -> _Hpa:
+        try:
+            return msgspec.convert(document, _Hpa)
+        except msgspec.ValidationError as error:
+            raise self._odd(about, error) from error
+
+    def _meta(self, document: Document, about: ObjectRef) -> OwnedMeta:
+        try:
+            return msgspec.convert(document.get("metadata"), OwnedMeta)
+        except msgspec.ValidationError as error:
+            raise self._odd(about, error) from error
+
+    def _odd(self, about: ObjectRef, error: msgspec.ValidationError) -> BadAnswer:
+        name = f"{about.kind} {about.namespace}/{about.name}"
+        return BadAnswer(f"{self._client.address}: {name} cannot be read: {error}")
+
+
+def _about(manifest: Mapping[str, Any]) -> ObjectRef:
+    meta = manifest.get("metadata", {})
+    if (manifest.get("apiVersion"), manifest.get("kind")) != (API_VERSION, KIND):
+        raise BadInput(f"kind: expected {KIND} of {API_VERSION}, got {manifest.get('kind')!r}")
+    for field in ("name", "namespace"):
+        if not isinstance(meta.get(field), str) or not meta[field]:
+            raise BadInput(f"metadata.{field}: expected text in an HPA that is to be applied")
+    return ObjectRef(API_VERSION, KIND, meta["namespace"], meta["name"])
+
+
+def _target_of(manifest: Mapping[str, Any]) -> WorkloadRef:
+    try:
+        return _ref(
+            msgspec.convert(manifest.get("spec"), _Spec).scaleTargetRef, manifest["metadata"]["namespace"]
+        )
+    except msgspec.ValidationError as error:
+        raise BadInput(f"spec.scaleTargetRef: {error}") from error
+
+
+def _ref(target: _Target, namespace: str) -> WorkloadRef:
+    api_version = target.apiVersion or API_VERSIONS.get(target.kind, "")
+    return WorkloadRef(api_version, target.kind, namespace, target.name).canonical
+
+
+def _as_ours(manifest: Mapping[str, Any], before: Document | None) -> Document:
+    """Mark it as ours; one that is there must be the one that was looked at."""
+    meta = dict(manifest["metadata"])
+    meta["labels"] = {**meta.get("labels", {}), OWNER_LABEL: MANAGER}
+    if before is not None:
+        meta["uid"] = before["metadata"]["uid"]
+    return {**manifest, "metadata": meta}
+
+
+def _content(document: Document) -> tuple[Any, Any, Any]:
+    """Give what an apply can change; a dry run tells no version."""
+    meta = document.get("metadata", {})
+    return document.get("spec"), meta.get("labels"), meta.get("annotations")
+
+
+def _judged(error: ApiError | RightMissing, name: str) -> ApplyAnswer:
+    """Turn a refusal into an answer; what does not tell whether it happened is raised."""
+    if isinstance(error, RightMissing):
+        return ApplyAnswer(ApplyResult.FORBIDDEN, str(error))
+    if error.status == HTTPStatus.FORBIDDEN:
+        return ApplyAnswer(ApplyResult.FORBIDDEN, error.message)
+    # A 404 without the API's own reason comes from something that stands before the server.
+    if error.status == HTTPStatus.NOT_FOUND and error.reason == "NotFound":
+        return ApplyAnswer(ApplyResult.GONE, error.message)
+    if error.status in _REFUSALS:
+        return ApplyAnswer(ApplyResult.REFUSED, error.message)
+    if error.status == HTTPStatus.CONFLICT:
+        fields = conflicts(error)
+        if fields:
+            owner = joined(fields.values())
+            detail = f"{joined(fields)} of {name} was set by {owner}"
+            return ApplyAnswer(ApplyResult.NOT_OURS, detail, owner)
+        if _OTHER_UID in error.message:
+            return ApplyAnswer(ApplyResult.GONE, f"{name} was replaced while it was looked at")
+    raise error

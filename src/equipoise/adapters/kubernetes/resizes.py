@@ -1,0 +1,74 @@
+"""What an API object says of changes in place: which restart a container, and what its node has not done."""
+
+from __future__ import annotations
+
+from equipoise.adapters.kubernetes.structs import (
+    Condition,
+    PodSpec,
+    PodStatus,
+    Quantities,
+    RawContainer,
+)
+from equipoise.model.cluster import Resize
+from equipoise.model.quantity import parse_bytes
+
+RESTART = "RestartContainer"
+_RESOURCES = ("cpu", "memory")
+_STATES = frozenset({"Deferred", "Infeasible"})
+_IN_PROGRESS = Resize("InProgress")
+
+
+def restarts_for(raw: RawContainer) -> tuple[str, ...]:
+    """Name the resources whose change in place restarts this container."""
+    if not raw.resizePolicy:
+        return ()
+    return tuple(
+        sorted(policy.resourceName for policy in raw.resizePolicy if policy.restartPolicy == RESTART)
+    )
+
+
+def resize_of(spec: PodSpec, status: PodStatus) -> Resize | None:
+    """Say what the node has not carried out of what the pod asks for, or None."""
+    for condition in status.conditions or ():
+        if condition.status == "True" and condition.type in {"PodResizePending", "PodResizeInProgress"}:
+            return _told(condition)
+    return _IN_PROGRESS if _differs(spec, status) else None
+
+
+def _told(condition: Condition) -> Resize:
+    if condition.type == "PodResizePending":
+        return Resize(condition.reason if condition.reason in _STATES else "Deferred", condition.message)
+    return Resize("Error" if condition.reason == "Error" else "InProgress", condition.message)
+
+
+def _differs(spec: PodSpec, status: PodStatus) -> bool:
+    """Whether a container has something else than it asks for; one that says nothing has what it asks for."""
+    has = {
+        one.name: one.resources
+        for statuses in (status.containerStatuses, status.initContainerStatuses)
+        for one in statuses or ()
+        if one.resources is not None and one.state is not None and one.state.running is not None
+    }
+    if not has:
+        return False
+    for raw in (*spec.containers, *(spec.initContainers or ())):
+        given, asked = has.get(raw.name), raw.resources
+        if given is None or asked is None:
+            continue
+        if _are_apart(asked.requests, given.requests) or _are_apart(asked.limits, given.limits):
+            return True
+    return False
+
+
+def _are_apart(asked: Quantities | None, given: Quantities | None) -> bool:
+    if not asked or not given or asked == given:
+        return False
+    both = [name for name in _RESOURCES if name in asked and name in given]
+    return any(_amount(asked[name]) != _amount(given[name]) for name in both)
+
+
+def _amount(value: str | float) -> float | None:
+    try:
+        return parse_bytes(value)
+    except ValueError:
+        return None

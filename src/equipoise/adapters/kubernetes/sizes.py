@@ -1,0 +1,222 @@
+"""The `Sizes` port over an API server: pods changed in place, templates, and who else sets their numbers.
+
+Every change is a strategic patch of requests and limits alone, with the UID of what was looked at: sent to
+another incarnation it does nothing. Sent twice it is the same, so a lost answer costs a look, not a pod.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from equipoise.adapters.http import one_line
+from equipoise.adapters.kubernetes.client import Client
+from equipoise.adapters.kubernetes.cluster import AGE_MAX_SECONDS
+from equipoise.adapters.kubernetes.discovery import ApiResourceList
+from equipoise.adapters.kubernetes.errors import ApiError, Unreachable
+from equipoise.adapters.kubernetes.kinds import DAEMONSETS, WORKLOADS
+from equipoise.adapters.kubernetes.objects import PatchType
+from equipoise.adapters.kubernetes.ownership import MANAGER
+from equipoise.adapters.kubernetes.paths import path_of
+from equipoise.adapters.kubernetes.reflector import Reflector, Timings
+from equipoise.adapters.kubernetes.vpa import RecentVpas
+from equipoise.model.cluster import Workload
+from equipoise.model.references import ObjectRef, PodRef, WorkloadRef
+from equipoise.ports import Cluster
+from equipoise.proportional.sizes import ResizeAnswer, ResizeResult, Values
+
+ASK_AGAIN_SECONDS = 300.0
+"""After so long a server without `resize` is asked again: it may have been upgraded."""
+_OTHER_UID = re.compile(r"\bUID in (the )?precondition\b|metadata\.uid", re.IGNORECASE)
+_NO_RIGHT = re.compile(r"\bcannot \w+ resource\b")
+"""How the authorizer says it; a quota and a LimitRange are a 403 too, in words of their own."""
+_NO_SUBRESOURCE = "could not find the requested resource"
+_NO_SUPPORT = "without support for resize"
+"""How it says that a pod's node is too old for it."""
+_REFUSALS = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
+
+
+class _Entry(msgspec.Struct):
+    manager: str = ""
+    time: str = ""
+    fieldsV1: dict[str, Any] = {}
+
+
+class _Meta(msgspec.Struct):
+    managedFields: list[_Entry] | None = None
+
+
+class _Managed(msgspec.Struct):
+    metadata: _Meta
+
+
+class KubernetesSizes:
+    """Reads what `cluster` has, and asks the server for the rest. Threads may share it."""
+
+    def __init__(self, client: Client, cluster: Cluster, namespaces: Sequence[str] = ()) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._vpas = RecentVpas(client, namespaces)
+        self._offers = False
+        self._asked_at = float("-inf")
+
+    def workload(self, ref: WorkloadRef) -> Workload | None:
+        """Give a workload with its template's containers."""
+        return self._cluster.workload(ref)
+
+    def advised(self) -> Mapping[WorkloadRef, str]:
+        """Tell whose requests a VerticalPodAutoscaler sets; without VPA nobody's are."""
+        return self._vpas.targets()
+
+    def offers_resize(self) -> bool:
+        """Tell whether the server has the subresource; a yes is believed for good."""
+        now = self._client.world.monotonic()
+        if not self._offers and now - self._asked_at >= ASK_AGAIN_SECONDS:
+            found = self._client.get_as(ApiResourceList, "/api/v1").resources or []
+            self._offers = any(resource.name == "pods/resize" for resource in found)
+            self._asked_at = now
+        return self._offers
+
+    def resize(
+        self,
+        pod: PodRef,
+        values: Values,
+        *,
+        sidecars: Collection[str] = (),
+        version: str = "",
+        is_dry_run: bool = False,
+    ) -> ResizeAnswer:
+        """Change exactly this incarnation of a pod in place."""
+        path = path_of("", "v1", "pods", pod.namespace, pod.name, "resize")
+        return self._patch(path, _containers(values, sidecars), pod.uid, version, is_dry_run=is_dry_run)
+
+    def set_template(
+        self,
+        workload: ObjectRef,
+        values: Values,
+        *,
+        sidecars: Collection[str] = (),
+        version: str = "",
+        is_dry_run: bool = False,
+    ) -> ResizeAnswer:
+        """Change what a workload's pods are made from; nothing else of it."""
+        kind = WORKLOADS[workload.kind]
+        path = path_of(kind.group, kind.version, kind.plural, workload.namespace, workload.name)
+        spec = {"template": {"spec": _containers(values, sidecars)}}
+        return self._patch(path, spec, workload.uid, version, is_dry_run=is_dry_run)
+
+    def setter_of(self, about: ObjectRef, container: str, section: str, resource: str) -> str:
+        """Name who of all field managers set this value last, or nothing; ourselves aside."""
+        is_pod = about.kind == "Pod"
+        kind = None if is_pod else WORKLOADS[about.kind]
+        where = ("", "v1", "pods") if kind is None else (kind.group, kind.version, kind.plural)
+        above = ("spec",) if is_pod else ("spec", "template", "spec")
+        found = self._client.get_as(_Managed, path_of(*where, about.namespace, about.name))
+        mine = [
+            (entry.time, entry.manager)
+            for entry in found.metadata.managedFields or ()
+            if entry.manager != MANAGER
+            and any(
+                _has(entry.fieldsV1, [*above, place], container, section, resource)
+                for place in ("containers", "initContainers")
+            )
+        ]
+        return one_line(max(mine)[1], 100) if mine else ""
+
+    def _patch(
+        self, path: str, spec: Mapping[str, Any], uid: str, version: str, *, is_dry_run: bool
+    ) -> ResizeAnswer:
+        if not uid:
+            return ResizeAnswer(ResizeResult.REFUSED, "a change must name the UID, and none is known")
+        known = {"uid": uid} | ({"resourceVersion": version} if version else {})
+        try:
+            self._client.request(
+                "PATCH",
+                path,
+                {"fieldManager": MANAGER} | ({"dryRun": "All"} if is_dry_run else {}),
+                body={"metadata": known, "spec": spec},
+                content_type=PatchType.STRATEGIC.value,
+                is_idempotent=True,
+            )
+        except ApiError as error:
+            answer = judge_resize(error)
+            if answer is None:
+                raise
+            return answer
+        return ResizeAnswer(ResizeResult.ACCEPTED)
+
+
+class CachedSizes(KubernetesSizes):
+    """The same with DaemonSets from reflectors, for the operator; whoever makes it has them started."""
+
+    def __init__(
+        self,
+        client: Client,
+        cluster: Cluster,
+        namespaces: Sequence[str] = (),
+        timings: Timings | None = None,
+    ) -> None:
+        super().__init__(client, cluster, namespaces)
+        places: list[str | None] = list(dict.fromkeys(namespaces)) or [None]
+        self.reflectors: dict[str | None, Reflector[Workload]] = {
+            place: Reflector(client, DAEMONSETS, namespace=place, timings=timings) for place in places
+        }
+
+    def workload(self, ref: WorkloadRef) -> Workload | None:
+        """Give a workload; DaemonSets come from their own caches."""
+        if (ref.kind, ref.group) != ("DaemonSet", "apps"):
+            return super().workload(ref)
+        reflector = self.reflectors.get(ref.namespace) or self.reflectors.get(None)
+        if reflector is None:
+            raise Unreachable(f"namespace {ref.namespace}: not watched")
+        why = f": {reflector.last_error}" if reflector.last_error else ""
+        if not reflector.synced.is_set():
+            raise Unreachable(f"the daemonsets have not been listed yet{why}")
+        age_seconds = reflector.last_contact_age_seconds(self._client.world.monotonic())
+        if age_seconds > AGE_MAX_SECONDS:
+            raise Unreachable(f"the daemonsets were last heard of {age_seconds:.0f} s ago{why}")
+        return reflector.cache.get(ref.namespace, ref.name)
+
+
+def judge_resize(error: ApiError) -> ResizeAnswer | None:
+    """Turn the server's refusal into an answer; None when it does not tell whether anything was changed."""
+    status, said = error.status, error.message
+    is_unknown = status == HTTPStatus.NOT_FOUND and _NO_SUBRESOURCE in said
+    is_unsupported = status == HTTPStatus.UNPROCESSABLE_ENTITY and _NO_SUPPORT in said
+    if status == HTTPStatus.METHOD_NOT_ALLOWED or is_unknown or is_unsupported:
+        return ResizeAnswer(ResizeResult.UNSUPPORTED, said)
+    is_gone = status == HTTPStatus.NOT_FOUND and error.reason == "NotFound"
+    is_refusal = status in _REFUSALS or status == HTTPStatus.CONFLICT
+    if is_gone or (is_refusal and _OTHER_UID.search(said) is not None):
+        return ResizeAnswer(ResizeResult.GONE, said)
+    if status == HTTPStatus.CONFLICT:
+        return ResizeAnswer(ResizeResult.OUTDATED, said)
+    if status == HTTPStatus.FORBIDDEN:
+        is_right = _NO_RIGHT.search(said) is not None
+        return ResizeAnswer(ResizeResult.FORBIDDEN if is_right else ResizeResult.REFUSED, said)
+    return ResizeAnswer(ResizeResult.REFUSED, said) if status in _REFUSALS else None
+
+
+def _containers(values: Values, sidecars: Collection[str]) -> dict[str, Any]:
+    """Say it as a pod's spec does: sidecars are among the init containers."""
+    parts: dict[str, list[dict[str, Any]]] = {}
+    for name, resources in values.items():
+        place = "initContainers" if name in sidecars else "containers"
+        parts.setdefault(place, []).append({"name": name, "resources": resources})
+    return parts
+
+
+def _has(fields: Mapping[str, Any], above: list[str], container: str, section: str, resource: str) -> bool:
+    """Whether these managed fields have one value of one container."""
+    place: Any = fields
+    keys = [f"f:{name}" for name in above]
+    keys += [f'k:{{"name":"{container}"}}', "f:resources", f"f:{section}", f"f:{resource}"]
+    for key in keys:
+        if not isinstance(place, dict) or key not in place:
+            return False
+        place = place[key]
+    return True

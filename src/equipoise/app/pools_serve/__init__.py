@@ -1,0 +1,1 @@
+"""`equipoise pools serve`: allocation over HTTP."""

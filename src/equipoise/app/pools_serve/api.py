@@ -1,0 +1,209 @@
+"""The HTTP interface: who may ask, what was asked, and one of three answers: yes, no, nobody knows."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from equipoise import __version__
+from equipoise.app.operator.http import Problems, make_app
+from equipoise.app.pools_output import sentence_of, status_document
+from equipoise.app.pools_remote import RemotePools
+from equipoise.app.pools_serve.openapi import openapi
+from equipoise.app.pools_serve.operations import (
+    OPERATIONS,
+    Operation,
+    Question,
+    answer_document,
+    read_question,
+    status_of,
+)
+from equipoise.app.pools_serve.tokens import Tokens
+from equipoise.model.errors import BadInput, EquipoiseError
+from equipoise.pools.policy import read_policy
+from equipoise.ports import Unanswered
+
+BODY_BYTES_MAX = 4096
+BODY_SECONDS = 5.0
+ANSWER_SECONDS = 8.0
+"""Longer than the server's own time-out and its one retry, so that this bound is the last resort."""
+WORKERS = 32
+WAITING_MAX = 512
+"""How many requests may be under way; more would only wait."""
+BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_INDEX = f"""<!doctype html><title>Equipoise pools</title><h1>Equipoise pools {__version__}</h1>
+<ul><li><a href="/openapi.json">/openapi.json</a>: what can be asked
+<li><a href="/healthz">/healthz</a>, <a href="/readyz">/readyz</a>, <a href="/metrics">/metrics</a></ul>
+"""
+_DOCUMENT = msgspec.json.encode(openapi())
+
+
+class Api:
+    """The operations on one prefix."""
+
+    def __init__(
+        self, remote: RemotePools, prefix: str, tokens: Tokens | None, registry: CollectorRegistry
+    ) -> None:
+        self._remote = remote
+        self._key = f"{prefix}:tier:config"
+        self._tokens = tokens
+        self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="ask")
+        self._waiting = 0
+        self._requests = Counter(
+            "equipoise_pool_requests",
+            "Requests by what came of them.",
+            ["operation", "result"],
+            registry=registry,
+        )
+        waiting = Gauge("equipoise_pool_requests_waiting", "Requests under way.", registry=registry)
+        waiting.set_function(lambda: self._waiting)
+        self._seconds = Histogram(
+            "equipoise_pool_request_seconds",
+            "How long answers took.",
+            ["operation"],
+            buckets=BUCKETS,
+            registry=registry,
+        )
+
+    def app(self, illnesses: Problems, unready: Problems, registry: CollectorRegistry) -> Starlette:
+        """Give the pages, with health, readiness and metrics beside them."""
+        routes = [
+            Route(f"/v1/{operation.name}", self._answering(operation), methods=["POST"])
+            for operation in OPERATIONS
+        ]
+        routes.append(Route("/v1/status", self._counted("status", self._status), methods=["GET"]))
+        routes.append(Route("/openapi.json", _openapi))
+        app = make_app(illnesses, unready, registry, index_page=_INDEX, more=routes)
+        app.add_exception_handler(HTTPException, _refused)
+        return app
+
+    def close(self) -> None:
+        """Let the threads end; what they still ask for is answered to nobody."""
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+    def _answering(self, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            try:
+                asked = read_question(operation, await _body(request))
+            except (msgspec.MsgspecError, ValueError, BadInput) as error:
+                return _no(HTTPStatus.BAD_REQUEST, "BadRequest", str(error))
+            return await self._asked(lambda: self._ask(operation, asked))
+
+        return self._counted(operation.name, answer)
+
+    def _ask(self, operation: Operation, asked: Question) -> Response:
+        answer = self._remote.ask(lambda pools: operation.ask(pools, asked))
+        status = status_of(operation, answer.code)
+        sentence = sentence_of(answer, call=asked.call, tier=asked.tier)
+        document = answer_document(answer, status, sentence.replace("--tier", "tier"), asked.call)
+        retry = {"Retry-After": "1"} if answer.code in {"NoneFree", "ConfigChanged"} else None
+        return _json(document, status, retry)
+
+    async def _status(self, request: Request) -> Response:
+        del request
+        return await self._asked(self._see)
+
+    def _see(self) -> Response:
+        seen = self._remote.ask(lambda pools: pools.snapshot())
+        return _json(status_document(read_policy(seen.config, self._key), seen), HTTPStatus.OK)
+
+    async def _asked(self, question: Callable[[], Response]) -> Response:
+        """Ask on a thread, in time; say whether something may have happened when there is no answer."""
+        if self._waiting >= WAITING_MAX:
+            said = "Too much is asked at once. Nothing was changed; ask again later"
+            return _no(HTTPStatus.SERVICE_UNAVAILABLE, "Overloaded", said)
+        self._waiting += 1
+        try:
+            asking = asyncio.get_running_loop().run_in_executor(self._workers, question)
+            return await asyncio.wait_for(asking, ANSWER_SECONDS)
+        except TimeoutError:
+            return _unknown(f"there was no answer within {ANSWER_SECONDS:g} s")
+        except Unanswered as error:
+            return _unknown(str(error))
+        except EquipoiseError as error:
+            said = f"{error}. Nothing was changed; ask again later"
+            return _no(HTTPStatus.SERVICE_UNAVAILABLE, "Unavailable", said)
+        finally:
+            self._waiting -= 1
+
+    def _counted(
+        self, name: str, page: Callable[[Request], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """Let in who may ask, and count what came of it."""
+        seconds = self._seconds.labels(name)
+
+        async def counted(request: Request) -> Response:
+            began = time.perf_counter()
+            if self._tokens is not None and not self._tokens.admit(request.headers.get("authorization", "")):
+                response = _no(HTTPStatus.UNAUTHORIZED, "Unauthorized", "A bearer token is expected.")
+                response.headers["WWW-Authenticate"] = "Bearer"
+            else:
+                try:
+                    response = await page(request)
+                except HTTPException as error:
+                    response = await _refused(request, error)
+            seconds.observe(time.perf_counter() - began)
+            self._requests.labels(name, str(response.status_code)).inc()
+            return response
+
+        return counted
+
+
+async def _body(request: Request) -> bytes:
+    """Read what was sent, as long as it is short and comes soon."""
+    parts = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in request.stream():
+                parts += part
+                if len(parts) > BODY_BYTES_MAX:
+                    raise HTTPException(
+                        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"Expected at most {BODY_BYTES_MAX} bytes."
+                    )
+    except TimeoutError as error:
+        raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, "The body did not come in time.") from error
+    except ClientDisconnect as error:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, "The body did not come whole.") from error
+    return bytes(parts)
+
+
+def _json(document: Any, status: HTTPStatus, headers: dict[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(document), status, headers, "application/json")
+
+
+def _no(status: HTTPStatus, result: str, sentence: str) -> Response:
+    """Say that nothing happened, and why."""
+    retry = {"Retry-After": "1"} if status is HTTPStatus.SERVICE_UNAVAILABLE else None
+    said = f"{sentence.removesuffix('.')}."
+    return _json({"outcome": "no", "result": result, "sentence": said}, status, retry)
+
+
+def _unknown(why: str) -> Response:
+    said = f"Nobody knows whether it happened: {why}. To ask for the same again is safe, and tells."
+    document = {"outcome": "unknown", "result": "Unanswered", "sentence": said}
+    return _json(document, HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": "1"})
+
+
+async def _openapi(request: Request) -> Response:
+    del request
+    return Response(_DOCUMENT, HTTPStatus.OK, None, "application/json")
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """Say in our form that there is no such page, or that it can't be asked so."""
+    del request
+    assert isinstance(error, HTTPException), "only these are brought here"
+    status = HTTPStatus(error.status_code)
+    response = _no(status, status.phrase.replace(" ", ""), error.detail)
+    response.headers.update(error.headers or {})
+    return response

@@ -1,0 +1,98 @@
+"""The command `equipoise pools serve`."""
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from equipoise.app.pools_options import Prefix, RedisUrl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Address = Annotated[
+    str,
+    typer.Option(metavar="[HOST]:PORT", help="Where to answer; beyond this machine only with a token."),
+]
+TokenFile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        envvar="EQUIPOISE_TOKEN_FILE",
+        show_envvar=False,
+        help="Bearer tokens, one per line; read again when it changes.",
+    ),
+]
+RedisUrlFile = Annotated[
+    str | None, typer.Option(metavar="FILE", help="A file with the URL, such as one of a Secret.")
+]
+Span = Annotated[str, typer.Option(metavar="SPAN", help="How long a call holds its pod without a heartbeat.")]
+RecordSpan = Annotated[str, typer.Option(metavar="SPAN", help="How long its record lasts without one.")]
+Linger = Annotated[
+    str,
+    typer.Option(metavar="SPAN", help="How long to serve on after SIGTERM, not ready."),
+]
+LogLevel = Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")]
+LogFormat = Annotated[str, typer.Option(metavar="FORMAT", help="auto, json or console.")]
+
+
+def serve(
+    redis: RedisUrl = None,
+    redis_url_file: RedisUrlFile = None,
+    prefix: Prefix = "voice",
+    address: Address = "127.0.0.1:8081",
+    token_file: TokenFile = None,
+    lease: Span = "15m",
+    record: RecordSpan = "1h",
+    linger: Linger = "0s",
+    log_level: LogLevel = "info",
+    log_format: LogFormat = "auto",
+) -> None:
+    """Answer allocate, release, heartbeat, drain, undrain and status over HTTP, until SIGTERM."""
+    from equipoise.app.operator.settings import Http, Logs
+    from equipoise.app.pools_serve.run import Service
+    from equipoise.app.pools_serve.run import serve as stand
+    from equipoise.app.pools_serve.tokens import expect_safe
+    from equipoise.model.validation import validated
+
+    logs = validated(Logs, {"level": log_level, "format": log_format}, "--log")
+    where = validated(Http, {"address": address}, "--address").address
+    spans = _seconds("--lease", lease), _seconds("--record", record), _seconds("--linger", linger, 0)
+    expect_safe(where, token_file)
+    with _source(redis, redis_url_file) as url:
+        stand(Service(url, prefix, where, token_file, *spans, logs))
+
+
+@contextmanager
+def _source(redis: str | None, file: str | None) -> "Iterator[Callable[[], str]]":
+    """Say where the URL comes from: the option, a file that may change, or the embedded server."""
+    from equipoise.adapters.redis.connect import address_of
+    from equipoise.app.pools_remote import read_url
+    from equipoise.model.errors import BadInput
+
+    if file is not None:
+        if redis is not None:
+            raise BadInput("--redis-url-file: expected this, or --redis and EQUIPOISE_REDIS_URL, not both")
+        yield lambda: read_url("--redis-url-file", file)
+    elif redis is not None:
+        address_of(redis)  # refuses what makes no sense before anything begins
+        yield lambda: redis
+    else:
+        from equipoise.adapters.redis.embedded import embedded
+        from equipoise.app.pools_live import state_folder
+
+        with embedded(state_folder()) as own:
+            yield lambda: own
+
+
+def _seconds(flag: str, text: str, least: float = 1) -> float:
+    from equipoise.model.duration import parse_seconds
+    from equipoise.model.errors import BadInput
+
+    try:
+        seconds = parse_seconds(text)
+    except ValueError as error:
+        raise BadInput(f"{flag}: {error}") from error
+    if seconds < least:
+        raise BadInput(f"{flag}: expected at least {least}s, got {text}")
+    return seconds

@@ -1,0 +1,37 @@
+"""`equipoise qos`: pods on a node and its waterlines."""
+
+from typing import Annotated
+
+import typer
+
+from equipoise.app import options
+from equipoise.app.output import Format
+
+app = typer.Typer(
+    help="Pods on a node: throttle and evict no more than its waterlines ask for.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.command()
+def plan(
+    file: Annotated[
+        str,
+        typer.Option("--from", metavar="FILE", help="A node, its pods and policies; - is standard input."),
+    ],
+    excess: Annotated[
+        int, typer.Option(metavar="PERCENT", min=0, max=1000, help="Widen gaps by so much.")
+    ] = 0,
+    output: options.Output = Format.TABLE,
+) -> None:
+    """Say which pods would be throttled, evicted or restored, in which order, and why. Changes nothing."""
+    import time
+
+    from equipoise.app.files import read_yaml
+    from equipoise.app.qos_output import print_qos
+    from equipoise.qos.decide import decide
+    from equipoise.qos.plan_file import read_plan_file
+
+    planned = read_plan_file(read_yaml(file), file, time.time(), excess)
+    print_qos(decide(planned.policy, planned.seen, planned.memory), output)

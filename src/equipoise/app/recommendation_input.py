@@ -1,0 +1,69 @@
+"""What the commands about advice read: settings, and usage from files."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from equipoise.app.output import warn
+from equipoise.model.errors import BadInput
+
+if TYPE_CHECKING:
+    from equipoise.recommendation.observation import Observation
+    from equipoise.recommendation.policy import RecommendationPolicy
+
+
+class FileOptions(NamedTuple):
+    """What the command line says about a file, and about the workload that it is of."""
+
+    file: str
+    pod_usage: str | None
+    workloads: Sequence[str]
+    kind: str
+    request: str | None
+    replicas: int | None
+    available: int | None
+
+
+def read_settings(texts: Sequence[str]) -> "RecommendationPolicy":
+    """Read `--set ehpa.KEY=VALUE`."""
+    from equipoise.recommendation.policy import read_policy
+
+    config = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise BadInput(f"--set {text}: expected ehpa.KEY=VALUE, such as ehpa.fluctuation-threshold=3")
+        config[key.strip()] = value.strip()
+    return read_policy(config, "--set")
+
+
+def read_usage(said: FileOptions) -> "Observation":
+    """Read the usage of one workload or of many."""
+    from equipoise.adapters.sample_files import read_samples
+    from equipoise.recommendation.history_file import Said, named_subject, observe, of_workloads
+
+    if said.available is not None and said.replicas is not None and said.available > said.replicas:
+        raise BadInput(f"--available: expected at most --replicas ({said.replicas}), got {said.available}")
+    told = Said(said.file, said.kind, _cores(said.request), said.replicas, said.available)
+    samples = read_samples(said.file)
+    if samples.is_of_many:
+        samples = of_workloads(samples, said.workloads, said.file)
+    elif len(said.workloads) > 1:
+        raise BadInput(
+            f"{said.file}: expected at most one WORKLOAD, since the file is of one, got {len(said.workloads)}"
+        )
+    pods = None if said.pod_usage is None else read_samples(said.pod_usage)
+    if pods is not None and "pod" not in pods.labels:
+        raise BadInput(f"{said.pod_usage}: line 1: expected the columns timestamp,pod,value, without pod")
+    if said.replicas is None and not samples.is_of_many:
+        count = "the pods of --pod-usage" if pods is not None else "1"
+        warn(f"--replicas was not given; {count} is taken")
+    return observe(samples, told, named_subject(said.workloads, said.file), pods)
+
+
+def _cores(request: str | None) -> float | None:
+    from equipoise.model.quantity import parse_cores
+
+    try:
+        return None if request is None else parse_cores(request)
+    except ValueError as error:
+        raise BadInput(f"--request: {error}") from error

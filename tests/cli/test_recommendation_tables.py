@@ -1,0 +1,174 @@
+"""Advice and what became of it, as people read it: at 80 columns and at 120."""
+
+import csv
+import io
+import json
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from equipoise.app.output import Format
+from equipoise.app.recommendation_apply import _surprises
+from equipoise.app.recommendation_apply_output import print_adopted
+from equipoise.app.recommendation_options import AdviceFormat
+from equipoise.app.recommendation_output import print_advice
+from equipoise.model.decision import Decision, Outcome
+from equipoise.model.reason import Code, Reason
+from equipoise.recommendation.adopt import Adopted, proposed
+
+NUMBERS = {"replicas": 12, "coverage": 1.0, "confidence": "high"}
+CPU = {"type": "Resource", "resource": {"name": "cpu"}}
+BOUNDS = {"minReplicas": 2, "maxReplicas": 128, "targetUtilization": 75, "metrics": [CPU], "behavior": None}
+LONG = "payments-production/checkout-frontend-deployment"
+REQUESTS = {
+    "containers": [
+        {"name": "app", "requests": {"cpu": "1500m", "memory": "1610612736"}},
+        {"name": "proxy", "requests": {"cpu": "20m"}},
+    ]
+}
+CURRENT = {
+    "replicas": 12,
+    "hpas": [{"name": "web", "minReplicas": 3, "maxReplicas": 9, "targetUtilization": 60}],
+    "containers": [{"name": "app", "requests": {"cpu": "2", "memory": "1Gi"}}],
+}
+
+
+def decision(
+    subject: str = "shop/web", code: Code = Code.RECOMMEND, recommended: Any = BOUNDS, **more: Any
+) -> Decision:
+    """Give a decision with as little as a table needs."""
+    extra = {"kind": "Deployment", "recommended": recommended if code is Code.RECOMMEND else None}
+    extra["prediction"] = {"predictable": False}
+    return Decision(subject, Reason(code, "Because.", NUMBERS | more.pop("numbers", {})), extra=extra | more)
+
+
+ALL = [
+    decision(LONG, current=CURRENT),
+    decision("shop/young", numbers={"coverage": 0.099, "confidence": "low"}),
+    decision("shop/hurt", Code.TOO_FEW_AVAILABLE_PODS),
+]
+
+
+def _table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int, what: Any) -> str:
+    monkeypatch.setenv("COLUMNS", str(width))
+    print_advice(what, 60.0, AdviceFormat.TABLE)
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= width
+    return text
+
+
+def test_a_narrow_table_has_every_number(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is cut off; only a long name goes on in the next line."""
+    lines = _table(capsys, monkeypatch, 80, ALL).splitlines()
+    assert lines[0].split() == ["WORKLOAD", "NOW", "ADVICE", "COVERAGE", "REASON"]
+    words = [line.split() for line in lines]
+    assert words[2][1:] == ["12", "2-128", "at", "75", "%", "100", "%", "high", "Recommend"]
+    young = next(line for line in words if line[:1] == ["shop/young"])
+    assert young[1:] == ["12", "2-128", "at", "75", "%", "10", "%", "low", "Recommend"]
+    assert ["shop/hurt", "12", "-", "100", "%", "high", "TooFewAvailablePods"] in words
+    assert lines[-1] == "3 looked at, advice for 2. Nothing was changed."
+    assert "shop/hurt: Because." in lines
+
+
+def test_a_wide_table_has_todays_hpa_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where any workload has one; the sentences move into the table when there is room."""
+    text = _table(capsys, monkeypatch, 120, ALL)
+    assert text.split()[:10] == [
+        *("WORKLOAD", "NOW", "HPA", "NOW", "MIN", "MAX", "TARGET", "COVERAGE", "CONFIDENCE", "REASON"),
+    ]
+    assert "3-9 at 60 %     2   128     75 %" in text
+    assert "HPA" not in _table(capsys, monkeypatch, 120, ALL[1:])
+    assert "WHY" in _table(capsys, monkeypatch, 170, ALL)
+
+
+def test_requests_have_a_row_for_each_container(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Today's beside the advised, in units that people read; a file knows only the pod."""
+    pod = {"containers": [{"name": "*", "requests": {"cpu": "3"}}]}
+    advised = [
+        decision(recommended=REQUESTS, current=CURRENT),
+        decision("shop/file", recommended=pod),
+        decision("shop/idle", Code.LOW_USAGE),
+    ]
+    for width in (80, 120):
+        lines = [line.split() for line in _table(capsys, monkeypatch, width, advised).splitlines()]
+        assert lines[0] == ["WORKLOAD", "CONTAINER", "CPU", "MEMORY", "COVERAGE", "REASON"]
+        assert lines[2][:8] == ["shop/web", "app", "2", "→", "1500m", "1024Mi", "→", "1536Mi"]
+        assert lines[3] == ["proxy", "20m", "-"]
+        assert lines[4][:4] == ["shop/file", "(pod)", "3", "-"]
+        assert lines[5] == ["shop/idle", *"---", "100", "%", "high", "LowUsage"]
+    print_advice(advised, 60.0, AdviceFormat.CSV)
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["container"] for row in rows] == ["app", "proxy", "*", ""]
+    assert (rows[0]["memory"], rows[0]["currentMemory"]) == ("1610612736", "1Gi")
+
+
+def _done(result: str, code: Code = Code.RECOMMEND, subject: str = "shop/web") -> Adopted:
+    wanted = proposed(decision(subject))
+    outcome = Outcome(wanted.actions[0], result, "it is so")
+    if code is not Code.RECOMMEND:
+        wanted = wanted.hold(Reason(code, f"{code.value}: it is so."))
+    return Adopted(wanted, outcome)
+
+
+def test_what_was_applied_is_one_line_for_each_workload(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was left alone says why; a dry run says that it was one."""
+    done = [
+        _done("Created"),
+        _done("NotOurs", Code.NOT_OURS, LONG),
+        _done("Forbidden", Code.NOT_APPLIED, "shop/api"),
+        Adopted(proposed(decision("shop/paused")).hold(Reason(Code.HELD_BY_PAUSE, "Stop was said."))),
+        Adopted(decision("shop/idle", Code.LOW_USAGE)),
+    ]
+    for width in (80, 120):
+        monkeypatch.setenv("COLUMNS", str(width))
+        print_adopted(done, Format.TABLE, is_dry_run=False)
+        text = capsys.readouterr().out
+        assert max(map(len, text.splitlines())) <= width
+        lines = [" ".join(line.split()) for line in text.splitlines()]
+        assert "shop/web 12 2 128 75 % Created Recommend" in lines
+        assert "shop/api 12 2 128 75 % Forbidden NotApplied" in lines
+        assert "shop/paused 12 2 128 75 % held HeldByPause" in lines
+        assert "shop/idle 12 - - - - LowUsage" in lines
+        assert f"{LONG}: NotOurs: it is so." in lines
+        assert lines[-1] == "5 decided: 1 created, 0 changed, 0 unchanged, 4 left alone."
+    print_adopted(done[:1], Format.TABLE, is_dry_run=True)
+    text = " ".join(capsys.readouterr().out.split())
+    assert "would create" in text
+    assert text.endswith("Nothing was changed: it was a dry run.")
+
+
+def test_what_was_applied_is_a_plan_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
+    """Actions are those that were carried out; what came of each one tried is beside them."""
+    print_adopted([_done("Changed"), _done("NotOurs", Code.NOT_OURS)], Format.JSON, is_dry_run=True)
+    document = json.loads(capsys.readouterr().out)
+    changed, foreign = document["decisions"]
+    assert document["balancer"] == "recommendation"
+    assert [action["kind"] for action in changed["actions"]] == ["ApplyHpa"]
+    assert changed["actions"][0]["manifest"]["spec"]["maxReplicas"] == 128
+    assert changed["outcomes"][0]["result"] == "Changed"
+    assert changed["dry_run"] is True
+    assert (foreign["reason"], foreign["actions"]) == ("NotOurs", [])
+    assert foreign["held"][0]["reason"] == foreign["outcomes"][0]["result"] == "NotOurs"
+
+
+def test_an_hpa_that_will_surprise_is_announced() -> None:
+    """It scales down at once, or it was made from little; not where nothing is applied."""
+    quiet = _done("Created")
+    few = structs.replace(quiet.decision.reason, numbers=NUMBERS | {"replicas": 200})
+    little = structs.replace(few, numbers=few.numbers | {"coverage": 0.1, "confidence": "low"})
+    loud = Adopted(structs.replace(quiet.decision, reason=little), quiet.outcome)
+    assert list(_surprises([quiet, _done("NotOurs", Code.NOT_OURS)])) == []
+    down, low = _surprises([loud])
+    assert down == (
+        "shop/web: 200 replicas are more than the HPA's maximum of 128, to which it scales down at once"
+    )
+    assert low == "shop/web: low confidence, since only 10 % of the past seven days is known"

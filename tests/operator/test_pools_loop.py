@@ -1,0 +1,144 @@
+"""The pools' loop as the operator wires it: what it needs to be told, and a Redis that comes and goes."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from redis import Redis
+
+from equipoise.app.operator.layers import effective
+from equipoise.app.operator.pools_loop import Upkeep, pools_loop, url_source
+from equipoise.app.operator.pools_meters import PoolsMeters, tell_moves
+from equipoise.app.operator.settings import Settings
+from equipoise.app.pools_remote import RemotePools
+from equipoise.model.decision import Decision, MovePod, Outcome, RecoverPod
+from equipoise.model.errors import BadInput, WorldFailed
+from equipoise.model.reason import Code, Reason
+from equipoise.ports import CycleReport
+from tests.operator.worlds import ScriptedLoop, eventually, logged, report, standing
+from tests.pools.servers import server
+
+WHOLE = {
+    "balancers": "pools",
+    "pools.redisUrl": "redis://tiers",
+    "pools.namespace": "calls",
+    "pools.selector": "app=voice",
+}
+
+
+def _settings(**changes: str | None) -> Settings:
+    given = WHOLE | {f"pools.{name}": value for name, value in changes.items()}
+    return effective(None, {}, {}, [f"{name}={value}" for name, value in given.items() if value]).settings
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"redisUrl": None}, "pools.redisUrl: expected the address of a Redis, since balancers has pools"),
+        ({"redisUrlFile": "/x"}, "pools.redisUrl: expected one of pools.redisUrl and pools.redisUrlFile"),
+        ({"redisUrl": "http://tiers"}, "expected redis://HOST:PORT"),
+        ({"namespace": None}, "pools.namespace: expected where the pods of the tiers are"),
+        ({"selector": None}, "pools.selector: expected their labels, such as app=voice-agent"),
+        ({"selector": "app in (voice"}, "pools.selector: "),
+    ],
+)
+def test_what_is_missing_is_refused_at_the_start(changes: dict[str, str | None], message: str) -> None:
+    """One line, with the path of the setting, before anything is done."""
+    wiring: Any = SimpleNamespace()
+    settings = _settings(**changes)
+    with pytest.raises(BadInput) as refused:
+        pools_loop(wiring, settings)
+    assert message in str(refused.value)
+
+
+def test_a_password_that_changes_is_read_again(tmp_path: Path) -> None:
+    """A file of a Secret; a wrong one fails the cycle only, and so does a file that is missing."""
+    file = tmp_path / "url"
+    asked = _settings(redisUrl=None, redisUrlFile=str(file)).pools
+    now = [0.0]
+
+    def later() -> float:
+        now[0] += 2.0
+        return now[0]
+
+    pools = Upkeep(RemotePools(url_source(asked), "voice", monotonic=later))
+    with pytest.raises(WorldFailed, match="No such file"):
+        pools.snapshot()
+    file.write_text("nonsense")
+    with pytest.raises(WorldFailed, match="expected redis://"):
+        pools.snapshot()
+    with server() as url, Redis.from_url(url) as person:
+        person.config_set("requirepass", "new")
+        file.write_text(url.replace("unix://", "unix://:old@"))
+        with pytest.raises(WorldFailed) as refused:
+            pools.snapshot()
+        assert "old" not in str(refused.value)
+        file.write_text(url.replace("unix://", "unix://:new@") + "\n")
+        with Redis.from_url(file.read_text().strip()) as client:
+            client.set("voice:tier:config", '{"gold": 1}')
+        assert pools.snapshot().config == '{"gold": 1}'
+    with pytest.raises(WorldFailed):
+        pools.snapshot()
+
+
+def test_a_loop_that_is_woken_does_not_wait_for_its_interval() -> None:
+    """And one that is not waits."""
+    woken = ScriptedLoop(lambda _: report(), interval_seconds=3600.0)
+    woken.is_woken = lambda: True  # type: ignore[attr-defined]
+    asleep = ScriptedLoop(lambda _: report(), name="other", interval_seconds=3600.0)
+    with standing(woken, asleep):
+        eventually(lambda: woken.cycles >= 3)
+        assert asleep.cycles <= 1
+
+
+TIERS = {"gold": {"target": 2, "calls": 3, "idle": 1, "busy": 1, "draining": 0}}
+
+
+def _report(tiers: dict[str, Any], *outcomes: Outcome) -> CycleReport:
+    seen = Decision("voice/pods", Reason(Code.IN_STEP, "", {"missing": 1}))
+    moved = Decision("voice", Reason(Code.BALANCED, ""), extra={"tiers": tiers, "pending": 4, "epoch": 1})
+    return CycleReport([seen, moved], outcomes)
+
+
+def test_the_tiers_are_metered_and_one_that_is_gone_has_no_series() -> None:
+    """By prefix and tier."""
+    registry = CollectorRegistry()
+    meters = PoolsMeters(registry)
+    done = Outcome(MovePod("a-1", "basic", "gold"), "Moved"), Outcome(RecoverPod("a-2"), "Recovered")
+    meters.take(_report(TIERS | {"former": TIERS["gold"]}, *done))
+    meters.take(_report(TIERS))
+    text = generate_latest(registry).decode()
+    for line in (
+        'equipoise_pool_pods{prefix="voice",state="busy",tier="gold"} 1.0',
+        'equipoise_pool_target{prefix="voice",tier="gold"} 2.0',
+        'equipoise_pool_calls{prefix="voice",tier="gold"} 3.0',
+        'equipoise_pool_pending_moves{prefix="voice"} 4.0',
+        'equipoise_pool_missing_pods{prefix="voice"} 1.0',
+        'equipoise_pool_moves_total{from="basic",prefix="voice",to="gold"} 1.0',
+        'equipoise_pool_recovered_total{prefix="voice"} 1.0',
+    ):
+        assert line in text
+    assert "former" not in text
+
+
+def test_the_log_has_the_lines_that_people_look_for() -> None:
+    """Word for word, and none when nothing was moved."""
+    log, lines = logged("info")
+    tell_moves(log, _report(TIERS))
+    assert lines() == []
+    tell_moves(
+        log,
+        _report(
+            TIERS,
+            Outcome(MovePod("voice-agent-2", "basic", "gold"), "Moved"),
+            Outcome(MovePod("voice-agent-3", "basic", "gold"), "Unanswered", "gone"),
+        ),
+    )
+    said = [{key: value for key, value in line.items() if key not in {"at", "level"}} for line in lines()]
+    assert said == [
+        {"message": "Rebalanced pod", "pod": "voice-agent-2", "from_tier": "basic", "to_tier": "gold"},
+        {"message": "rebalance: Lua script failed", "pod": "voice-agent-3", "error": "gone"},
+        {"message": "Rebalancing complete", "pods_moved": 1},
+    ]
