@@ -5,6 +5,7 @@ import io
 import json
 from typing import Any
 
+import jsonschema
 import pytest
 from msgspec import structs
 
@@ -13,6 +14,8 @@ from equipoise.app.recommendation_apply import _surprises
 from equipoise.app.recommendation_apply_output import print_adopted
 from equipoise.app.recommendation_options import AdviceFormat
 from equipoise.app.recommendation_output import print_advice
+from equipoise.app.schemas import json_schema
+from equipoise.app.shapes_recommendation import KNOWN
 from equipoise.model.decision import Decision, Outcome
 from equipoise.model.reason import Code, Reason
 from equipoise.recommendation.adopt import Adopted, proposed
@@ -67,7 +70,7 @@ def test_a_narrow_table_has_every_number(
     words = [line.split() for line in lines]
     assert words[2][1:] == ["12", "2-128", "at", "75", "%", "100", "%", "high", "Recommend"]
     young = next(line for line in words if line[:1] == ["shop/young"])
-    assert young[1:] == ["12", "2-128", "at", "75", "%", "10", "%", "low", "Recommend"]
+    assert young[1:] == ["12", "2-128", "at", "75", "%", "9", "%", "low", "Recommend"]
     assert ["shop/hurt", "12", "-", "100", "%", "high", "TooFewAvailablePods"] in words
     assert lines[-1] == "3 looked at, advice for 2. Nothing was changed."
     assert "shop/hurt: Because." in lines
@@ -150,6 +153,12 @@ def test_what_was_applied_is_a_plan_for_scripts(capsys: pytest.CaptureFixture[st
     """Actions are those that were carried out; what came of each one tried is beside them."""
     print_adopted([_done("Changed"), _done("NotOurs", Code.NOT_OURS)], Format.JSON, is_dry_run=True)
     document = json.loads(capsys.readouterr().out)
+    schema = json_schema("recommendation-apply")
+    jsonschema.Draft202012Validator.check_schema(schema)
+    for part in document["decisions"]:
+        part["numbers"] |= dict.fromkeys(KNOWN, 1.0)
+        part["prediction"] |= {"period_seconds": None, "model": "flat", "error": 1, "baseline_error": 1}
+    jsonschema.validate(document, schema)
     changed, foreign = document["decisions"]
     assert document["balancer"] == "recommendation"
     assert [action["kind"] for action in changed["actions"]] == ["ApplyHpa"]

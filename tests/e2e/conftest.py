@@ -1,6 +1,5 @@
 """The real neighbours as fixtures. They are started once, when the first test needs them."""
 
-import os
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +27,7 @@ from tests.testbed import (
     Unavailable,
     wait_until,
 )
+from tests.testbed.cache import is_promised
 from tests.testbed.scenes import SIX_LOADS, history, namespaced, six_pods
 
 Offered = Callable[[], AbstractContextManager[None]]
@@ -86,7 +86,7 @@ def offered(pytestconfig: pytest.Config) -> Offered:
             with capture.global_and_fixture_disabled() if capture else nullcontext():
                 yield
         except Unavailable as missing:
-            if os.environ.get("CI") == "true" or os.environ.get("EQUIPOISE_E2E_REQUIRE") == "1":
+            if is_promised():
                 pytest.fail(str(missing), pytrace=False)
             pytest.skip(str(missing))
 

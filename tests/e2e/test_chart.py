@@ -152,7 +152,7 @@ def test_the_operator_takes_the_settings_that_the_chart_writes(
     settings = effective(str(file), {}, {}).settings
     assert (settings.lease.namespace, settings.lease.name) == ("balance", "blue-equipoise")
     assert settings.http.address == f":{values.get('port', 8080)}"
-    wanted = ("rotation", "recommendation")
+    wanted = ("rotation", "recommendation", "proportional")
     assert settings.balancers == tuple(
         name for name in wanted if values.get(name, {}).get("enabled", True)
     )

@@ -36,6 +36,7 @@ from tests.e2e.deeds import (
     say,
     see,
 )
+from tests.e2e.scaling_deeds import SCALING_POLICIES, make_scaling_policy, resize, scale
 from tests.testbed import ControlPlane, StartPrometheus, free_port, wait_until
 from tests.testbed import api as testbed
 from tests.testbed.processes import is_answering
@@ -46,6 +47,7 @@ PLAIN: Values = {}
 FULL: Values = {
     "rotation": {"evict": True},
     "recommendation": {"annotate": True, "apply": True},
+    "proportional": {"resize": True, "rollout": True},
     "prometheus": {"discover": True},
     "scalableKinds": [{"apiGroup": "", "resource": "replicationcontrollers"}],
 }
@@ -159,6 +161,8 @@ def test_no_right_is_given_that_is_not_used(full: Release, helm: Helm) -> None:
     with pytest.raises(NotFound, match="did not answer"):
         find(full.client)
     _adopt(full)
+    scale(full)
+    resize(full)
     _read_a_week(full)
     given = rights_given(helm.template(full.namespace, FULL, release="full"), full.account)
     used = rights_used(full.audit, full.namespace, full.account)
@@ -210,6 +214,7 @@ def test_the_operator_itself_runs_under_the_charts_roles(
     """Everywhere or in the shop only: a status, a graceful end; and the API server refused it nothing."""
     running = releases(name)
     make_policy(running.plane, name)
+    make_scaling_policy(running.plane, name)
     make_analytics(running.plane, name, adoptionType="Status")
     objects = helm.template(running.namespace, RELEASES[name], release=name)
     config = tmp_path / "config.yaml"
@@ -223,7 +228,7 @@ def test_the_operator_itself_runs_under_the_charts_roles(
         "prometheus-url": start_prometheus().url,
     }
     settings = {"journal.path": tmp_path / "journal.db", "intervals.rotation": "1s"}
-    settings["intervals.recommendation"] = "1s"
+    settings["intervals.recommendation"] = settings["intervals.proportional"] = "1s"
     program = [sys.executable, "-c", "from equipoise.app.main import main; main()", "operator"]
     program += [f"--{name}={value}" for name, value in flags.items()]
     program += [f"--set={name}={value}" for name, value in settings.items()]
@@ -233,6 +238,7 @@ def test_the_operator_itself_runs_under_the_charts_roles(
             wait_until(lambda: is_answering(f"http://{address}/readyz") or process.poll(), "readiness", 60)
             assert process.poll() is None, log.read_text()
             wait_until(lambda: "conditions" in _status(running, name), "the status of the policy", 30)
+            wait_until(lambda: _is_scaled(running, name), "the status of the scaling policy", 30)
             wait_until(lambda: _is_answered(running, name), "the answer to the Analytics", 30)
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 0, log.read_text()
@@ -243,6 +249,10 @@ def test_the_operator_itself_runs_under_the_charts_roles(
     assert used <= given
     assert ("list", "equipoise.dev", "ledgers") in used
     assert rights_used(running.audit, running.namespace, running.account, "forbid") == set(), log.read_text()
+
+
+def _is_scaled(release: Release, name: str) -> bool:
+    return "conditions" in release.plane.api.get(f"{SCALING_POLICIES}/{name}").get("status", {})
 
 
 def _is_answered(release: Release, name: str) -> bool:
@@ -277,6 +287,8 @@ REFUSED = {
     "patch a workload": ("PATCH", "/apis/apps/v1/namespaces/shop/deployments/web"),
     "scale a workload": ("PATCH", "/apis/apps/v1/namespaces/shop/deployments/web/scale"),
     "pause or resume an autoscaler": ("PATCH", "/apis/keda.sh/v1alpha1/namespaces/shop/scaledobjects/web"),
+    "resize a pod": ("PATCH", "/api/v1/namespaces/shop/pods/{pod}/resize"),
+    "patch a DaemonSet": ("PATCH", "/apis/apps/v1/namespaces/shop/daemonsets/any"),
     "patch a node": ("PATCH", "/api/v1/nodes/any"),
     "mark a namespace": ("PATCH", "/api/v1/namespaces/shop"),
     "change what a user asked": ("PATCH", f"{POLICIES}/any"),
@@ -317,6 +329,7 @@ def test_an_operator_for_one_namespace_works_there(narrow: Release) -> None:
     see(narrow, SHOP)
     say(narrow)
     remember(narrow, SHOP)
+    scale(narrow, SHOP)
     lead(narrow)
     assert (
         KubernetesActuator(narrow.client).evict(narrow.pod(), is_dry_run=True).result

@@ -84,8 +84,8 @@ def test_systemd_lays_out_the_cgroups_and_the_product_is_there(new_machine: NewM
     """A pod's slices and its container's scope, as a kubelet with the systemd driver would have them."""
     ran = new_machine(is_systemd=True, code=[PRODUCT]).run(BY_SYSTEMD, seconds=120)
     assert ran.status == 0, ran.output
-    *_, last = ran.output.splitlines()  # systemd-run tells which scope it made
-    found = json.loads(last)
+    (line,) = (line for line in ran.output.splitlines() if line.startswith("{"))  # systemd-run says more
+    found = json.loads(line)
     assert found == {"first": "systemd", "quota": ["20000", "100000"], "product": "/opt/code/equipoise"}
 
 

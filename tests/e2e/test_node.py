@@ -31,9 +31,17 @@ from tests.testbed.real_pods import BURN, ready_pods, real_deployment, real_pod,
 from tests.testbed.scenes import hpa, pdb
 
 REPOSITORY = Path(__file__).parents[2]
-REACHES_THE_API = (
-    'nc -w 5 "$KUBERNETES_SERVICE_HOST" "$KUBERNETES_SERVICE_PORT" < /dev/null && echo reached; '
-)
+PYTHON = "equipoise.test/python:1"
+ASKS_THE_API = """
+import json, os, ssl, urllib.request
+account = "/var/run/secrets/kubernetes.io/serviceaccount"
+server = f"https://{os.environ['KUBERNETES_SERVICE_HOST']}:{os.environ['KUBERNETES_SERVICE_PORT']}"
+token = open(f"{account}/token").read()
+request = urllib.request.Request(f"{server}/version", headers={"Authorization": f"Bearer {token}"})
+trust = ssl.create_default_context(cafile=f"{account}/ca.crt")
+with urllib.request.urlopen(request, context=trust) as answer:
+    print(json.load(answer)["gitVersion"])
+"""
 DAYS = 4
 
 
@@ -152,7 +160,7 @@ def test_the_balancers_read_the_real_cadvisor(
 
     def is_hot() -> bool:
         found = _loads(server, scene, 'container="app"')
-        return found == pytest.approx({hot: 0.3, **dict.fromkeys(cool, 0.1)}, abs=0.03)
+        return len(found) == 3 and found[hot] > 0.27 and all(found[pod] < 0.13 for pod in cool)
 
     wait_until(is_hot, "three loads, one of them hot", 60)
     series = server.query(f'container_cpu_usage_seconds_total{{namespace="{scene}",pod="{hot}"}}')
@@ -169,12 +177,17 @@ def test_the_balancers_read_the_real_cadvisor(
 def _compare_rotation(node: RealNode, namespace: str, server: Prometheus, hot: str) -> None:
     where = ("--kubeconfig", str(node.control_plane.kubeconfig), "--prometheus-url", server.url)
     settings = ("--set", "minPodAge=0s", "--set", "metricsWindow=10s")
-    done = equipoise("rotation", "plan", "web", "-n", namespace, "-o", "json", *where, *settings)
-    assert done.returncode == 0, done.stderr
-    (decision,) = json.loads(done.stdout)["decisions"]
-    assert decision["numbers"]["hot"] == [hot]
-    assert decision["numbers"]["pods_unknown"] == 0
-    cores = decision["numbers"]["average_hot_cores"]
+
+    def decided() -> dict[str, Any] | None:
+        done = equipoise("rotation", "plan", "web", "-n", namespace, "-o", "json", *where, *settings)
+        assert done.returncode == 0, done.stderr
+        (decision,) = json.loads(done.stdout)["decisions"]
+        print(decision)
+        return decision["numbers"] if "hot" in decision["numbers"] else None  # a busy machine scrapes late
+
+    numbers = wait_until(decided, "a decision from usage that is whole", 60)
+    assert (numbers["hot"], numbers["pods_unknown"]) == ([hot], 0)
+    cores = numbers["average_hot_cores"]
     assert cores == pytest.approx(0.3, abs=0.05), "twice that, if the pod's own series counted too"
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 import yaml
@@ -21,6 +22,7 @@ from equipoise.adapters.prometheus.settings import Settings
 from equipoise.adapters.prometheus.transport import Direct
 from equipoise.app.live import Neighbours, PrometheusOptions
 from equipoise.app.recommendation_live import Request, apply_recommendation, plan_recommendation
+from equipoise.app.schemas import json_schema
 from equipoise.model.decision import plan_document
 from equipoise.model.references import WorkloadRef
 from equipoise.recommendation.adopt import Adopted
@@ -296,6 +298,7 @@ def test_apply_makes_what_is_advised_and_takes_nothing(scene: Scene, tmp_path: P
     foreign = scene.hpas()
     done = equipoise(*command, "--dry-run", "-o", "json")
     assert done.returncode == 0, done.stderr
+    jsonschema.validate(json.loads(done.stdout), json_schema("recommendation-apply"))
     assert _outcomes(done.stdout) == {"web": ("NotOurs", "NotOurs"), "db": ("Recommend", "Created")}
     assert scene.hpas().keys() == foreign.keys()
     diary = str(tmp_path / "diary.jsonl")
@@ -310,7 +313,7 @@ def test_apply_makes_what_is_advised_and_takes_nothing(scene: Scene, tmp_path: P
     again = equipoise(*command, "-o", "json")
     assert (again.returncode, _outcomes(again.stdout)["db"]) == (0, ("Recommend", "Unchanged"))
     assert scene.hpas()["keda-hpa-web"]["spec"] == foreign["keda-hpa-web"]["spec"]
-    replayed = equipoise("journal", "replay", "--journal", diary)
+    replayed = equipoise("journal", "replay", "--all", "--file", diary)
     assert replayed.returncode == 0, replayed.stdout + replayed.stderr
     named = equipoise(*command, "web")
     assert named.returncode == 1

@@ -246,7 +246,7 @@ def test_an_annotation_is_patched_alone_and_only_when_it_is_news() -> None:
 
 def test_an_annotation_that_somebody_else_set_stays_theirs() -> None:
     """By the key, not by the object: everybody annotates Deployments."""
-    fields = {"f:metadata": {"f:annotations": {"f:note": {}}}}
+    fields: dict[str, Any] = {"f:metadata": {"f:annotations": {"f:note": {}}}}
     managed = [{"manager": "argocd", "operation": "Update", "fieldsV1": fields}]
     server = Scripted(
         **{f"GET {DEPLOYMENT}": workload({"note": "a"}, managed), f"PATCH {DEPLOYMENT}": workload()}

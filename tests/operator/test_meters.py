@@ -215,3 +215,27 @@ def test_evictions_waves_and_futility_vanish_with_their_workload() -> None:
     assert {"rebalancer_evictions_total", "rebalancer_waves_total", "rebalancer_futile"} < kept
     meters.cycle_done("rotation", report(), 0.1, 0.0)
     assert not any(name.startswith("rebalancer_") for name, _ in _series(meters))
+
+
+def test_scaling_shows_targets_values_in_force_and_pods_until_the_workload_goes() -> None:
+    """In cores and bytes; what is unknown has no series."""
+    meters = Meters()
+    numbers: dict[str, Any] = {
+        "target": {"dns.requests.cpu": "300m", "dns.limits.memory": "1Gi"},
+        "current": {"dns.requests.cpu": "250m", "dns.limits.memory": None},
+        "pods": 3,
+        "pods_behind": 1,
+    }
+    meters.cycle_done("proportional", report(decision("kube/dns", Code.SET, **numbers)), 0.1, 1.0)
+    slot = {"namespace": "kube", "workload": "dns", "container": "dns"}
+    cpu, memory = slot | {"section": "requests", "resource": "cpu"}, slot | {"section": "limits"}
+    series = _series(meters)
+    assert _value(series, "equipoise_scaling_target", **cpu) == 0.3
+    assert _value(series, "equipoise_scaling_in_force", **cpu) == 0.25
+    assert _value(series, "equipoise_scaling_target", **memory, resource="memory") == 2**30
+    assert _value(series, "equipoise_scaling_in_force", **memory, resource="memory") is None
+    pods = {"namespace": "kube", "workload": "dns"}
+    assert _value(series, "equipoise_scaling_pods", **pods) == 3
+    assert _value(series, "equipoise_scaling_pods_behind", **pods) == 1
+    meters.cycle_done("proportional", report(), 0.1, 2.0)
+    assert not [name for name, _ in _series(meters) if name.startswith("equipoise_scaling_")]

@@ -1,6 +1,5 @@
 """The adapter: what it retries, what it refuses, and what it does not know."""
 
-import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -169,11 +168,7 @@ def test_a_hash_tag_is_what_the_cluster_takes_for_one(prefix: str, is_tagged: bo
 def test_the_tiers_travel_with_the_chain_first() -> None:
     """In the order in which they are filled."""
     policy = policy_from(config(gold=1, basic=2) | {"default_chain": ["basic"]}, "test")
-    rows = json.loads(wire(policy))
-    assert rows == [
-        {"name": "basic", "shared": True, "target": 2, "most": 5, "in_chain": True},
-        {"name": "gold", "shared": False, "target": 1, "most": 5, "in_chain": False},
-    ]
+    assert wire(policy) == "basic shared 2 5 1;gold exclusive 1 5 0;"
 
 
 def test_a_cluster_needs_a_hash_tag_and_works_with_one() -> None:

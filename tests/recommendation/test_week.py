@@ -21,7 +21,10 @@ WEEK = (HOURS + 1).astype(float)
 
 
 def _decided(
-    values: Floats, algorithm: Algorithm | None = None, request: float = 4.0, **settings: str
+    values: Floats,
+    algorithm: Algorithm | None = None,
+    request: float = 4.0,
+    settings: dict[str, str] | None = None,
 ) -> Decision:
     seen = Observation(
         subjects=["shop/web"],
@@ -34,7 +37,7 @@ def _decided(
         interval_seconds=60.0,
         at=TIMES[-1],
     )
-    (decision,) = decide(policy(**settings), seen, algorithm)
+    (decision,) = decide(policy(**settings or {}), seen, algorithm)
     return decision
 
 
@@ -79,7 +82,7 @@ def test_each_clamp_and_each_ceil(
     request_cores: float, settings: dict[str, str], expected: tuple[int, int, int]
 ) -> None:
     """One at a time, from the same week."""
-    recommended = _decided(WEEK, request=request_cores, **settings).extra["recommended"]
+    recommended = _decided(WEEK, request=request_cores, settings=settings).extra["recommended"]
     found = tuple(recommended[name] for name in ("minReplicas", "maxReplicas", "targetUtilization"))
     assert found == expected
 
@@ -94,7 +97,7 @@ def test_each_clamp_and_each_ceil(
 )
 def test_hours_of_the_day_are_those_of_the_zone(zone: str, lowest: float, highest: float) -> None:
     """A median of an even count is the mean of the two in the middle."""
-    numbers = _numbers(_decided(WEEK, time_zone=zone))
+    numbers = _numbers(_decided(WEEK, settings={"time_zone": zone}))
     assert (numbers["lowest_median_cores"], numbers["highest_median_cores"]) == (lowest, highest)
 
 

@@ -14,6 +14,11 @@ class Unavailable(Exception):  # noqa: N818 - a fact about the machine, not an e
     """This machine cannot provide a neighbour; the text says what to do about it."""
 
 
+def is_promised() -> bool:
+    """Tell whether somebody promised that this machine can provide everything, as CI does."""
+    return os.environ.get("CI") == "true" or os.environ.get("EQUIPOISE_E2E_REQUIRE") == "1"
+
+
 def folder() -> Path:
     """Give the cache folder: `EQUIPOISE_TESTBED`, or one in the user's cache folder."""
     chosen = os.environ.get("EQUIPOISE_TESTBED")

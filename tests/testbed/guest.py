@@ -194,6 +194,7 @@ def _add_python(root: Path, packages: Sequence[str]) -> None:
             shutil.copyfile(path, target)
             loaded += [path] if ".so" in path.name else []
     add_libraries(root, loaded)
+    _strip([*home.rglob("*.so"), *(root / LIBRARIES).iterdir()])
 
 
 def add_libraries(root: Path, programs: Iterable[Path], environment: Mapping[str, str] | None = None) -> None:
@@ -209,6 +210,14 @@ def add_libraries(root: Path, programs: Iterable[Path], environment: Mapping[str
     for name in set(re.findall(r"^\s+(/\S+) \(0x", listed.stdout, flags=re.MULTILINE)):
         (root / name[1:]).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(name, root / name[1:])
+
+
+def _strip(files: Sequence[Path]) -> None:
+    """Take off what only debuggers need, where there is a tool for it: that is half of it all."""
+    tool = shutil.which("strip")
+    if tool is not None:
+        command = [tool, "--strip-unneeded", *map(str, files)]
+        subprocess.run(command, capture_output=True, timeout=60, check=False)
 
 
 def _add_systemd(root: Path) -> None:

@@ -11,7 +11,7 @@ from tests.testbed.build import binary
 from tests.testbed.guest import CODE, ENVIRONMENT, code_disk, system_disk
 from tests.testbed.processes import NotInTime, Process
 
-_ENDED = re.compile(r"\n=== exit (\d+)\n\Z")
+_ENDED = re.compile(r"\n=== exit (\d+)\n")
 # The script's output has a serial line of its own, apart from the kernel's.
 _RUN = f"""export HOME=/root {" ".join(f"{key}={value}" for key, value in ENVIRONMENT.items())}
 stty -F /dev/ttyS1 raw
@@ -97,7 +97,9 @@ class Machine:
         if ended is None:
             raise NotInTime(f"a script in a virtual machine: not within {seconds:g} s; {self._said(text)}")
         spent = time.monotonic() - began
-        return Ran(status=int(ended[1]), output=text[: ended.start()], seconds=spent)
+        # A child of the script may have said something after its end.
+        said = text[: ended.start()] + text[ended.end() :]
+        return Ran(status=int(ended[1]), output=said, seconds=spent)
 
     def _boot(self, command: list[str | Path], end: float) -> None:
         """Run the machine until it ends by itself, or its time is up."""

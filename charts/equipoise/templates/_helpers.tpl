@@ -81,7 +81,7 @@ yes
 {{- define "equipoise.config" -}}
 {{- $config := deepCopy .Values.config -}}
 {{- $balancers := list -}}
-{{- range $name := list "rotation" "recommendation" "pools" -}}
+{{- range $name := list "rotation" "recommendation" "proportional" "pools" -}}
 {{- if (get $.Values $name).enabled -}}
 {{- $balancers = append $balancers $name -}}
 {{- end -}}

@@ -156,6 +156,57 @@ Secret, or a right to change rights; templates/*-rbac.yaml gives them out.
 {{- end }}
 {{- end -}}
 
+{{- define "equipoise.rules.proportional.cluster" -}}
+# What users ask for; read again by name where a status was written by somebody else meanwhile.
+- apiGroups: ["scalingpolicy.kope.io"]
+  resources: ["scalingpolicies"]
+  verbs: ["get", "list", "watch"]
+# What is answered, and the memory that a new leader needs. The spec is the user's.
+- apiGroups: ["scalingpolicy.kope.io"]
+  resources: ["scalingpolicies/status"]
+  verbs: ["patch"]
+{{- end -}}
+
+{{- define "equipoise.rules.proportional.namespaced" -}}
+# Targets that no other balancer has.
+- apiGroups: ["apps"]
+  resources: ["daemonsets"]
+  verbs: ["list", "watch"]
+# Whose requests a VerticalPodAutoscaler sets: those are left alone. Without VPA there is none.
+- apiGroups: ["autoscaling.k8s.io"]
+  resources: ["verticalpodautoscalers"]
+  verbs: ["list"]
+# What was done, told at the workload; patched to count up what is said again.
+- apiGroups: [""]
+  resources: ["events"]
+  verbs: ["create", "patch"]
+{{- if or .Values.proportional.resize .Values.proportional.rollout }}
+# A change that restarts something is written down first: one ledger beside each workload.
+- apiGroups: ["equipoise.dev"]
+  resources: ["ledgers"]
+  verbs: ["get", "create", "update"]
+# Who else sets the same values: their names are in the metadata.
+- apiGroups: [""]
+  resources: ["pods"]
+  verbs: ["get"]
+- apiGroups: ["apps"]
+  resources: ["deployments", "statefulsets", "replicasets", "daemonsets"]
+  verbs: ["get"]
+{{- end }}
+{{- if .Values.proportional.resize }}
+# Requests and limits of running pods, in place; nothing else of a pod can be changed by it.
+- apiGroups: [""]
+  resources: ["pods/resize"]
+  verbs: ["patch"]
+{{- end }}
+{{- if .Values.proportional.rollout }}
+# Requests and limits of templates, where pods can't be changed in place.
+- apiGroups: ["apps"]
+  resources: ["deployments", "statefulsets", "replicasets", "daemonsets"]
+  verbs: ["patch"]
+{{- end }}
+{{- end -}}
+
 {{/*
 A role and its binding for everywhere, and, where config.namespaces is set, one more of each in those namespaces.
 Takes root, and the part whose rules they are.

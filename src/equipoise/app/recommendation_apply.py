@@ -76,6 +76,8 @@ def apply(
 
 def _surprises(done: "Sequence[Adopted]") -> "Iterator[str]":
     """Say what an HPA does at once, and what it was made from little."""
+    from equipoise.recommendation.explain import percent_known
+
     for each in done:
         decision = each.decision
         numbers, recommended = decision.reason.numbers, decision.extra["recommended"]
@@ -87,5 +89,5 @@ def _surprises(done: "Sequence[Adopted]") -> "Iterator[str]":
                 f"{recommended['maxReplicas']}, to which it scales down at once"
             )
         if numbers["confidence"] == "low":
-            share = f"{numbers['coverage'] * 100:.0f} %"
+            share = percent_known(numbers["coverage"])
             yield f"{decision.subject}: low confidence, since only {share} of the past seven days is known"

@@ -144,7 +144,7 @@ def apply_recommendation(
         if diary is not None:
             now = time.time()
             outcomes = () if each.outcome is None else (each.outcome,)
-            diary.append(record(question, one.facts, each.decision, now, ids.next(now), outcomes))
+            diary.append(record(question, one.facts, each.decision, now, ids.next(now), outcomes=outcomes))
     return done
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from equipoise.model.decision import Decision
 from equipoise.model.quantity import parse_bytes
+from equipoise.recommendation.explain import percent_known
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -85,7 +86,7 @@ def _replicas(decisions: Sequence[Decision], width: int) -> "Table":
         table.add_column("WHY", ratio=1, overflow="fold")
     for decision in decisions:
         numbers = decision.reason.numbers
-        coverage = f"{numbers['coverage'] * 100:.0f} %"
+        coverage = percent_known(numbers["coverage"])
         cells = [str(numbers["replicas"])]
         if is_narrow:
             cells += [_advice(decision.extra["recommended"]), f"{coverage} {numbers['confidence']}"]
@@ -140,7 +141,7 @@ def _requests(decisions: Sequence[Decision]) -> "Table":
                 Text("(pod)" if name == WHOLE_POD else name or "-"),
                 _change(today.get("cpu"), wanted.get("cpu")),
                 _change(_rounded(today.get("memory")), _rounded(wanted.get("memory"))),
-                f"{numbers['coverage'] * 100:.0f} % {numbers['confidence']}" if first else "",
+                f"{percent_known(numbers['coverage'])} {numbers['confidence']}" if first else "",
                 _reason(decision) if first else "",
             )
     return table

@@ -53,6 +53,7 @@ TITLES = {
     "proportional-simulation": "What `equipoise proportional simulate -o json` prints",
     "qos-plan": "What `equipoise qos plan -o json` prints",
     "qos-plan-file": "What `equipoise qos plan --from FILE` reads",
+    "recommendation-apply": "What `equipoise recommendation apply -o json` prints",
     "recommendation-plan": "What `equipoise recommendation plan -o json` prints",
     "recommendation-simulation": "What `equipoise recommendation simulate -o json` prints",
     "rotation-plan-file": "What `equipoise rotation plan --from FILE` reads",

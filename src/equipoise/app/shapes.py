@@ -164,6 +164,7 @@ SHAPES: Mapping[str, Callable[[], Shape]] = {
     "proportional-simulation": shapes_proportional.simulation,
     "qos-plan": shapes_qos.plan,
     "qos-plan-file": shapes_qos.plan_file,
+    "recommendation-apply": shapes_recommendation.applied_plan,
     "recommendation-plan": shapes_recommendation.advice_plan,
     "recommendation-simulation": shapes_recommendation.simulation,
     "rotation-plan-file": _plan_file,

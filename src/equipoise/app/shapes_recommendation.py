@@ -1,10 +1,13 @@
 """The shapes of advice and forecasts, as JSON Schema."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from equipoise.model.reason import Code
+from equipoise.ports import ApplyResult
 
 Shape = dict[str, Any]
+TEXT: Shape = {"type": "string"}
 NUMBER: Shape = {"type": "number"}
 NUMBER_OR_NULL: Shape = {"type": ["number", "null"]}
 NUMBERS: Shape = {"type": "array", "items": NUMBER}
@@ -19,6 +22,7 @@ CODES = (
     Code.NO_SAMPLES,
     Code.NO_REQUEST,
 )
+GUARDS = (Code.HELD_BY_PAUSE, Code.OPTED_OUT, Code.NOT_OURS, Code.NOT_APPLIED)
 KNOWN = (
     "pod_p99_cores",
     "lowest_median_cores",
@@ -58,8 +62,28 @@ def _prediction() -> Shape:
     )
 
 
-def advice_plan() -> Shape:
-    """Give the shape of a plan of the recommendation."""
+def applied_plan() -> Shape:
+    """Give the shape of what became of a plan: what was carried out, what was not, and what came of each."""
+    shape = advice_plan(GUARDS)
+    decision = shape["properties"]["decisions"]["items"]
+    action = _record({"kind": {"const": "ApplyHpa"}, "workload": TEXT, "manifest": {"type": "object"}})
+    results = [result.value for result in ApplyResult]
+    outcome = action | _record(
+        action["properties"] | {"result": {"enum": [*results, "Unknown"]}, "detail": TEXT}
+    )
+    held = _record(action["properties"] | {"reason": {"enum": [code.value for code in GUARDS]}})
+    decision["properties"] |= {
+        "actions": {"type": "array", "maxItems": 1, "items": action},
+        "held": {"type": "array", "maxItems": 1, "items": held},
+        "outcomes": {"type": "array", "maxItems": 1, "items": outcome},
+        "dry_run": {"type": "boolean"},
+    }
+    decision["required"] += ["outcomes", "dry_run"]
+    return shape
+
+
+def advice_plan(more: Sequence[Code] = ()) -> Shape:
+    """Give the shape of a plan of the recommendation, whose reasons may be more."""
     numbers = dict.fromkeys(KNOWN, NUMBER_OR_NULL) | {
         "coverage": {"type": "number", "minimum": 0, "maximum": 1},
         "confidence": {"enum": ["low", "high"]},
@@ -67,7 +91,7 @@ def advice_plan() -> Shape:
     decision = _record(
         {
             "subject": {"type": "string"},
-            "reason": {"enum": [code.value for code in CODES]},
+            "reason": {"enum": [code.value for code in (*CODES, *more)]},
             "sentence": {"type": "string"},
             "actions": {"type": "array"},
             "held": {"type": "array"},

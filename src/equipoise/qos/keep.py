@@ -57,8 +57,13 @@ class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
         return {
             id_
             for id_, part in self.throttled.items()
-            if id_ not in counters or not part.is_ours(counters[id_].quota_us or 0)
+            if id_ not in counters or not _is_ours(part, counters[id_].quota_us)
         }
+
+
+def _is_ours(part: ThrottledContainer, quota_us: int | None) -> bool:
+    """Take a quota that can't be read for ours: nobody is known to have changed it."""
+    return quota_us is None or part.is_ours(quota_us)
 
 
 class Keep(Protocol):

@@ -29,11 +29,13 @@ from equipoise.model.references import PodRef
 from equipoise.ports import Actuator, Clock, EvictionResult, Pauses
 from equipoise.qos.decide import decide
 from equipoise.qos.keep import AgentState, Keep
+from equipoise.qos.memory import QosMemory
 from equipoise.qos.node import ContainerRef, Node, NodeCounters
-from equipoise.qos.observation import UNLIMITED
+from equipoise.qos.observation import UNLIMITED, Observation
 from equipoise.qos.pods import PodTold
 from equipoise.qos.policy import QosPolicy
-from equipoise.qos.see import Look, Marks, refs_of, see
+from equipoise.qos.see import Look, Marks, refs_of, see, usage_between
+from equipoise.qos.waterlines import State, judge
 
 REFUSED_SECONDS = 30.0
 """How long an eviction that was refused is not asked for again."""
@@ -86,6 +88,8 @@ class QosLoop:
     clock: Clock
     is_enforced: bool
     """Whether anything is changed; otherwise it only says what it would do."""
+    home: str = "equipoise-system"
+    """The namespace whose pause stops what is done to the node itself."""
     on_progress: Callable[[], object] = lambda: None
     _state: AgentState | None = None
     _saved_at: float = float("-inf")
@@ -108,7 +112,7 @@ class QosLoop:
         pods = list(self.around.pods())
         policy = self.around.policy()
         self._tidy(pods, at)
-        after = self._look(pods)
+        after = self._look(policy, pods)
         self._forget(after)
         decision = self._decide(policy, pods, after, at, is_fresh=False)
         outcomes: list[Outcome] = []
@@ -118,7 +122,7 @@ class QosLoop:
             decision = _previewed(decision)
         self._remember(decision, at, is_news=bool(outcomes))
         has_changed = any(isinstance(one.action, ThrottlePod | RestorePod) for one in outcomes)
-        self._before = self._look(pods) if has_changed else after
+        self._before = self._look(policy, pods) if has_changed else after
         return Round(decision, outcomes, tuple(self._warnings))
 
     def restore_all(self) -> list[Outcome]:
@@ -144,11 +148,18 @@ class QosLoop:
             outcomes.append(self._schedule(EnableScheduling(self.name), "The agent ends."))
         return outcomes
 
-    def _look(self, pods: Sequence[PodTold]) -> Look:
-        """Look at everything; memory and quotas too, since who is acted on depends on them."""
+    def _look(self, policy: QosPolicy, pods: Sequence[PodTold]) -> Look:
+        """Look at the machine and its containers; at memory and quotas only where they may matter."""
         node = self.node.read_node()
         self.on_progress()
-        return Look(node, self.node.read(refs_of(pods), is_deep=True))
+        is_deep = bool(self.state.throttled) or self._is_crossed(policy, node)
+        return Look(node, self.node.read(refs_of(pods), is_deep=is_deep))
+
+    def _is_crossed(self, policy: QosPolicy, node: NodeCounters) -> bool:
+        before = self._before.node if self._before is not None else None
+        size = (node.cpus * 10**9, node.memory_total_bytes or 0)
+        seen = Observation(self.name, 0.0, *size, usage_between(before, node), labels=self.around.labels())
+        return any(line.state is State.CROSSED for line in judge(policy, seen, QosMemory()))
 
     def _tidy(self, pods: Sequence[PodTold], at: float) -> None:
         """Forget what has come to pass."""
@@ -171,7 +182,7 @@ class QosLoop:
     def _decide(
         self, policy: QosPolicy, pods: Sequence[PodTold], after: Look, at: float, *, is_fresh: bool
     ) -> Decision:
-        fresh: NodeCounters | None | bool = False
+        fresh: NodeCounters | bool | None = False
         if is_fresh:
             try:
                 fresh = self.node.read_node()
@@ -191,17 +202,14 @@ class QosLoop:
         return self._guarded(decide(policy, seen, self.state.memory))
 
     def _guarded(self, decision: Decision) -> Decision:
-        """Hold what somebody has paused; giving back is never held."""
+        """Hold what somebody has paused, giving back included: stop means stop."""
         kept: list[Action] = []
         held: list[Held] = []
         reasons: dict[str, Reason | None] = {}
         for action in decision.actions:
-            namespace = action.pod.partition("/")[0]
-            if isinstance(action, RestorePod | EnableScheduling):
-                kept.append(action)
-                continue
+            namespace = action.pod.partition("/")[0] or self.home
             if namespace not in reasons:
-                reasons[namespace] = held_by_pause(self.pauses, namespace) if namespace else None
+                reasons[namespace] = held_by_pause(self.pauses, namespace)
             reason = reasons[namespace]
             if reason is None:
                 kept.append(action)
@@ -225,7 +233,10 @@ class QosLoop:
         while True:
             left = None if budget is None else max(0, budget - _accepted(outcomes))
             asked = policy.model_copy(update={"evictions_per_round": left})
-            decision = self._decide(asked, pods, after, at, is_fresh=True)
+            acted = {one.action.uid for one in outcomes if isinstance(one.action, ThrottlePod)}
+            decision = self._decide(
+                asked, [pod for pod in pods if pod.uid not in acted], after, at, is_fresh=True
+            )
             if budget is None:
                 budget = decision.reason.numbers["budget"]
                 continue

@@ -65,7 +65,7 @@ def see(
     *,
     labels: Mapping[str, str],
     is_scheduling_disabled: bool,
-    fresh: NodeCounters | None | bool = False,
+    fresh: NodeCounters | bool | None = False,
 ) -> Observation:
     """Join what was told with what was counted; `fresh` is a further look, None one that failed."""
     before, after = looks

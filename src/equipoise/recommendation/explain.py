@@ -82,8 +82,7 @@ def sentence(policy: RecommendationPolicy, row: Row, recommended: Mapping[str, A
 def _advice(row: Row, recommended: Mapping[str, Any]) -> str:
     note = ""
     if row.coverage < 1:
-        known = math.floor(round(row.coverage * 100, 6))  # never 100 while something is missing
-        note = f" {known} % of the past seven days is known."
+        note = f" {percent_known(row.coverage)} of the past seven days is known."
     if "containers" in recommended:
         parts = [
             " ".join([container["name"], *(f"{what} {size}" for what, size in container["requests"].items())])
@@ -96,6 +95,11 @@ def _advice(row: Row, recommended: Mapping[str, Any]) -> str:
         f"a pod uses {row.pod_p99_cores:.3g} cores at P99, the workload {row.lowest_median_cores:.3g} "
         f"in its idlest hour and {row.p95_cores:.3g} at P95{future}.{note}"
     )
+
+
+def percent_known(coverage: float) -> str:
+    """Print a coverage in whole percent: never 100 while something is missing."""
+    return f"{math.floor(round(coverage * 100, 6))} %"
 
 
 def _below(value: float, limit: float, digits: int = 4) -> str:

@@ -55,7 +55,7 @@ def field(text: bytes | None, name: bytes) -> int | None:
 def write(path: str | Path, text: str) -> bool:
     """Write one value; False when the file is not there (any more)."""
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        handle = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in GONE:
             return False

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-import msgspec
 from redis import Redis, RedisCluster
 
 from equipoise.adapters.redis.decode import decode_snapshot
@@ -29,7 +28,6 @@ RECORD_SECONDS = 3600.0
 TRIES = 5
 """How often a call goes out again because the tiers changed under it."""
 SCAN_COUNT = 1000
-NO_TIERS = "[]"
 WRITERS: dict[type[Attendance], str] = {
     RegisterPod: "register",
     UnregisterPod: "unregister",
@@ -79,7 +77,7 @@ class RedisPools:
             known = self._known() if not is_thorough else self._known_or_nothing()
             answer = self._scripts.run("snapshot", [*known, str(len(tiers)), *tiers, *pods])
             seen = decode_snapshot(self._prefix, answer)
-            if (seen.config or "") == known[0] or (is_thorough and known[1] == NO_TIERS):
+            if (seen.config or "") == known[0] or (is_thorough and not known[1]):
                 return seen
             self._config = None
         raise WorldFailed(f"{self._address}: {self._key} changes faster than it can be read")
@@ -162,7 +160,7 @@ class RedisPools:
             return PoolAnswer(PoolCode.STORED, detail=_version(text))
         if _version(before) != version:
             return PoolAnswer(PoolCode.CONFIG_CHANGED)
-        code, *rest = self._scripts.run("set_config", [before or "", self._dry(NO_TIERS), text, *emptied])
+        code, *rest = self._scripts.run("set_config", [before or "", self._dry(""), text, *emptied])
         if code == PoolCode.CONFIG_CHANGED and self._read_config() == text:
             code = PoolCode.STORED.value
         detail = _version(text) if code == PoolCode.STORED else ""
@@ -220,7 +218,7 @@ class RedisPools:
         try:
             return self._known()
         except (BadInput, WrongKeyType):
-            return ("", NO_TIERS)
+            return ("", "")
 
     def _read_config(self) -> str | None:
         with explained(self._address):
@@ -245,18 +243,11 @@ def wire(policy: TierPolicy) -> str:
     """Write the tiers as the scripts read them, the chain first."""
     chain = policy.chain
     rest = sorted(set(policy.tiers) - set(chain))
-    rows = [
-        {
-            "name": name,
-            "shared": tier.is_shared,
-            "target": tier.target,
-            "most": tier.concurrent_max,
-            "in_chain": name in chain,
-        }
+    return "".join(
+        f"{name} {tier.type} {tier.target} {tier.concurrent_max} {1 if name in chain else 0};"
         for name in [*chain, *rest]
         for tier in [policy.tiers[name]]
-    ]
-    return msgspec.json.encode(rows).decode()
+    )
 
 
 def failed(error: WorldFailed, pod: str) -> PoolAnswer:

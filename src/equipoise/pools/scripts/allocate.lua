@@ -53,8 +53,11 @@ end
 if not pod then return {'NoneFree'} end
 local uid = recorded_uid(pod)
 local lease, calls = lease_key(pod), calls_key(pod)
-redis.call('GET', lease)
-redis.call('SISMEMBER', calls, call)
+if tier.shared then
+  -- Of an exclusive pod it is known already: it has no lease, and its calls were read.
+  redis.call('GET', lease)
+  redis.call('SISMEMBER', calls, call)
+end
 local is_suspect = redis.call('HEXISTS', SUSPECTS, pod) == 1
 if is_dry then return {'Allocated', pod, tier.name} end
 

@@ -1,6 +1,6 @@
 -- What every script begins with. KEYS[1] is PREFIX:tier:config; all other keys are derived from its prefix,
 -- so that with a hash tag in the prefix they share its slot. ARGV[1] is the config's text as the caller
--- knows it, ARGV[2] its tiers, read: a JSON list of name, shared, target, most and in_chain, the chain first.
+-- knows it, ARGV[2] its tiers, read: "NAME TYPE TARGET MAX IN_CHAIN;" for each, the chain first.
 -- With "dry" at the end of ARGV[2], a script answers what it would do, and does not.
 -- A script is sent with only those of these functions that it uses, since each costs time at every call.
 -- Every script reads and checks all before its first write: an error half-way would keep what was written.
@@ -10,13 +10,15 @@ local prefix = string.sub(KEYS[1], 1, -(#':tier:config' + 1))
 
 local is_dry = string.sub(ARGV[2], -3) == 'dry'
 
-local tiers, by_name = cjson.decode(is_dry and string.sub(ARGV[2], 1, -4) or ARGV[2]), {}
-for at = 1, #tiers do
-  local tier = tiers[at]
-  local pool = prefix .. ':pool:' .. tier.name
-  tier.assigned = pool .. ':assigned'
-  tier.available = pool .. ':available'
-  by_name[tier.name] = tier
+local tiers, by_name = {}, {}
+for name, kind, target, most, in_chain in string.gmatch(ARGV[2], '(%S+) (%S+) (%d+) (%d+) (%d);') do
+  local pool = prefix .. ':pool:' .. name
+  local tier = {
+    name = name, shared = kind == 'shared', target = tonumber(target), most = tonumber(most),
+    in_chain = in_chain == '1', assigned = pool .. ':assigned', available = pool .. ':available',
+  }
+  tiers[#tiers + 1] = tier
+  by_name[name] = tier
 end
 
 local EPOCH = prefix .. ':epoch'

@@ -16,8 +16,10 @@ local named = redis.call('GET', tier_key(pod)) or ''
 local tier = by_name[named]
 if tier and redis.call('SISMEMBER', tier.assigned, pod) == 0 then tier = nil end
 local draining = redis.call('GET', draining_key(pod))
-local alive = calls_of(pod)
-local others = #alive - 1
+local others = 0
+for _, other in ipairs(redis.call('SMEMBERS', own_calls)) do
+  if other ~= call and redis.call('EXISTS', call_key(other)) == 1 then others = others + 1 end
+end
 local calls = tier and free_calls(tier, pod)
 local pending = redis.call('HGET', PENDING, pod)
 local is_suspect = redis.call('HEXISTS', SUSPECTS, pod) == 1
