@@ -8,12 +8,14 @@ import os
 from rich.console import Console
 
 from benchmarks import (
+    agent,
     batches,
     forecast,
     held_pods,
     history,
     list_pods,
     pools,
+    proportional,
     range_query,
     recommendation,
     recommendation_live,
@@ -38,6 +40,8 @@ BENCHMARKS = {
     "recommendation": recommendation.run,
     "recommendation_live": recommendation_live.run,
     "forecast": forecast.run,
+    "proportional": proportional.run,
+    "agent": agent.run,
     "pools": pools.run,
     "help": cold_start.run,
     "batches": batches.run,

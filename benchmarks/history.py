@@ -24,8 +24,6 @@ from equipoise.adapters.prometheus.settings import Settings
 from equipoise.adapters.prometheus.transport import Direct
 
 WAYS = {"remote read": "remote-read", "PromQL": "promql"}
-KRR = {"wall_seconds": 32.6, "cpu": 54.2, "requests": 2806}
-"""krr 1.29 on such data, without jitter, on a machine like this one."""
 
 
 class Counted(Direct):
@@ -149,27 +147,12 @@ def run(*, quick: bool) -> Section:
         f"read {found[0]['requests']:.0f} requests, {found[0]['wall_seconds']:.1f} s and "
         f"{_cpu(found[0]):.1f} s of CPU on both sides together; PromQL takes "
         f"{ratio(_cpu(found[1]), _cpu(found[0]))} the CPU time.",
-        _remarks(found, workloads),
+        [
+            "CPU rates at every minute, the highest memory of the week: both ways give the same numbers.",
+            f"Timestamps are up to {history_world.JITTER_MS / 1000:g} s early or late, as cAdvisor's are.",
+            "The peak is the most that a whole process held; it holds lots of a part of the pods.",
+        ],
     )
-
-
-def _remarks(found: list[Figures], workloads: int) -> list[str]:
-    remarks = [
-        "CPU rates at every minute, the highest memory of every hour: both ways give the same numbers.",
-        f"Timestamps are up to {history_world.JITTER_MS / 1000:g} s early or late, as cAdvisor's are.",
-        "The peak is the most that a whole process held; the CPU rates of all pods are 97 MB of ours.",
-    ]
-    if workloads == WORKLOADS:
-        shares = [
-            f"{name} 1/{KRR['wall_seconds'] / figures['wall_seconds']:.0f} of the wall time and "
-            f"1/{KRR['cpu'] / _cpu(figures):.0f} of the CPU time"
-            for name, figures in zip(WAYS, found, strict=True)
-        ]
-        told = f"{KRR['wall_seconds']} s, {KRR['cpu']} s of CPU and {KRR['requests']:,} requests"
-        remarks.append(
-            f"krr 1.29 took {told} on such data, measured apart, without jitter: {'; '.join(shares)}."
-        )
-    return remarks
 
 
 def _cpu(figures: Figures) -> float:

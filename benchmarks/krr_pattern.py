@@ -1,8 +1,8 @@
 """krr's questions to Prometheus, one by one as it asks them, with nothing else of it.
 
-krr is not on PyPI, so that it can't be installed beside. What is here is less than it does: its requests at its
-settings (its source and its 2,806 requests on such data are the pattern), ten at a time, answers decoded with
-the standard library; no client of its own, no listing of the cluster, no tables.
+krr is not on PyPI, so that it can't be installed beside. What is here is less than it does: its requests at
+its settings (its source and its 2,806 requests on such data are the pattern), ten at a time, answers decoded
+with the standard library; no client of its own, no listing of the cluster, no tables.
 """
 
 from __future__ import annotations

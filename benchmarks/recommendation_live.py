@@ -1,4 +1,4 @@
-"""All advice for a cluster from a real Prometheus, by every way, beside krr's questions to the same server."""
+"""All advice for a cluster from a real Prometheus, by every way, beside krr's questions to the same one."""
 
 from __future__ import annotations
 
@@ -185,22 +185,20 @@ def _meaning(found: dict[Part, Figures], workloads: int) -> str:
     for part, goal in GOALS.items():
         share = KRR_CPU_SECONDS * workloads / world.WORKLOADS / _cpu(found[part])
         verdict = "meets" if share >= goal else "misses"
-        alone = _cpu(found[KRR]) / _cpu(found[part])
-        told.append(
-            f"{part.name} 1/{share:.0f} ({verdict} the goal of 1/{goal}; beside its questions alone 1/{alone:.0f})"
-        )
+        alone = f"beside its questions alone 1/{_cpu(found[KRR]) / _cpu(found[part]):.0f}"
+        told.append(f"{part.name} 1/{share:.0f} ({verdict} the goal of 1/{goal}; {alone})")
     pods = workloads * world.REPLICAS
     return (
-        f"Replicas, targets and requests for {workloads} workloads from a week of {pods:,} pods, both sides' CPU "
-        f"time beside what krr took: {'; '.join(told)}. All ways advise the same."
+        f"Replicas, targets and requests for {workloads} workloads from a week of {pods:,} pods, in CPU time "
+        f"of both sides beside what krr took: {'; '.join(told)}. All ways advise the same."
     )
 
 
 def _remarks(found: dict[Part, Figures], workloads: int) -> list[str]:
     advised = found[PARTS[0]]["recommended"]
     alone = (
-        "krr is not on PyPI and could not be installed. Its row has its requests, 7 for each workload and 10 at a "
-        "time, and the decoding of their answers; nothing else of it. So its own CPU time there is a floor."
+        "krr is not on PyPI and could not be installed. Its row has its requests, 7 for each workload and 10 "
+        "at a time, and the decoding of their answers; nothing else of it: its own CPU time there is a floor."
     )
     shown = f"Timestamps are up to {world.JITTER_MS / 1000:g} s early or late, as cAdvisor's are"
     return [

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from equipoise.app.progress import reading
+from equipoise.app.progress import counting, reading
 
 
 class _Terminal(io.StringIO):
@@ -36,3 +36,13 @@ def test_a_pipe_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         with reading("a week of usage") as on_bytes:
             assert on_bytes is None
         assert stream is None or stream.getvalue() == ""
+
+
+def test_steps_are_counted_on_a_terminal_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them pass through, in order."""
+    monkeypatch.setenv("TERM", "xterm")
+    for stream in (_Terminal(), io.StringIO(), None):
+        monkeypatch.setattr(sys, "stderr", stream)
+        assert list(counting(iter("abc"), "applying", 3)) == ["a", "b", "c"]
+        shown = "" if stream is None else stream.getvalue()
+        assert ("applying" in shown) == isinstance(stream, _Terminal)

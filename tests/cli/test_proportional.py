@@ -130,6 +130,34 @@ def test_bad_observations_are_named_by_line(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["plan"], "no cluster: --kubeconfig and KUBECONFIG are not set"),
+        (["plan", "--input", "cores=1"], "--policy: expected a file beside --input"),
+        (["plan", "dns", "--policy", "-"], "--policy: expected it alone, without the names"),
+        (["apply", "-n", "shop", "-A"], "-n and -A: expected one of them, not both"),
+        (["apply", "--interval", "0s"], "--interval: expected at least 1s"),
+        (["apply", "--kubeconfig", "/nonexistent/config"], "/nonexistent/config"),
+    ],
+)
+def test_what_needs_a_cluster_says_so(arguments: list[str], message: str) -> None:
+    """Exit status 2, before anything is asked."""
+    done = equipoise("proportional", *arguments, stdin=TEN)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"error: [^\n]+\n", done.stderr)
+    assert message in done.stderr
+
+
+def test_a_policy_that_follows_nothing_needs_neither_size_nor_cluster() -> None:
+    """It is its base, whatever the cluster."""
+    rule = "{resource: cpu, function: {base: 250m}}"
+    policy = f"scaleTargetRef: {{kind: Deployment, name: a}}\ncontainer: {{name: a, requests: {rule}}}\n"
+    done = equipoise("proportional", "plan", "--policy", "-", "-o", "json", stdin=policy)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["decisions"][0]["containers"][0]["requests"] == {"cpu": "250m"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
         ([], "--input: expected cores=SIZE"),
         (["--input", "cores"], "--input cores: expected NAME=VALUE, such as cores=18"),
         (["--input", "cores=x"], "--input cores: expected a number or a quantity"),

@@ -77,27 +77,31 @@ ANALYTICS_GOOD: dict[str, dict[str, Any]] = {
     ),
 }
 ANALYTICS_BAD = [
-    Bad("no type", analytics({"resourceSelectors": [SELECTOR]}), "spec.type"),
-    Bad("another type", analytics(SPEC | {"type": "Replicas"}), "spec.type"),
-    Bad("no selector", analytics({"type": "HPA"}), "spec.resourceSelectors"),
-    Bad("an empty list", analytics(SPEC | {"resourceSelectors": []}), "spec.resourceSelectors"),
-    Bad("a kind without replicas", _select(kind="DaemonSet"), "spec.resourceSelectors[0].kind", False),
-    Bad("another group", _select(apiVersion="batch/v1"), "spec.resourceSelectors[0]", False),
-    Bad("a bad name", _select(name="Web"), "spec.resourceSelectors[0].name"),
-    Bad("an unknown key", analytics(SPEC | {"interval": 5}), "spec.interval"),
+    Bad("advice: no type", analytics({"resourceSelectors": [SELECTOR]}), "spec.type"),
+    Bad("advice: another type", analytics(SPEC | {"type": "Replicas"}), "spec.type"),
+    Bad("advice: no selector", analytics({"type": "HPA"}), "spec.resourceSelectors"),
+    Bad("advice: an empty list", analytics(SPEC | {"resourceSelectors": []}), "spec.resourceSelectors"),
     Bad(
-        "a strategy",
+        "advice: a kind without replicas", _select(kind="DaemonSet"), "spec.resourceSelectors[0].kind", False
+    ),
+    Bad("advice: another group", _select(apiVersion="batch/v1"), "spec.resourceSelectors[0]", False),
+    Bad("advice: a bad name", _select(name="Web"), "spec.resourceSelectors[0].name"),
+    Bad("advice: an unknown key", analytics(SPEC | {"interval": 5}), "spec.interval"),
+    Bad(
+        "advice: a strategy",
         _strategy(completionStrategyType="Often"),
         "spec.completionStrategy.completionStrategyType",
     ),
-    Bad("no period", _strategy(periodSeconds=0), "spec.completionStrategy.periodSeconds"),
-    Bad("a text for a period", _strategy(periodSeconds="10m"), "spec.completionStrategy.periodSeconds"),
+    Bad("advice: no period", _strategy(periodSeconds=0), "spec.completionStrategy.periodSeconds"),
     Bad(
-        "a number for a setting",
+        "advice: a text for a period", _strategy(periodSeconds="10m"), "spec.completionStrategy.periodSeconds"
+    ),
+    Bad(
+        "advice: a number for a setting",
         analytics(SPEC | {"config": {"ehpa.default-min-replicas": 2}}),
         "spec.config.ehpa.default-min-replicas",
     ),
-    Bad("an algorithm", analytics(SPEC | {"algorithmType": "crystal"}), "spec.algorithmType"),
-    Bad("an adoption", recommendation(ADVICE | {"adoptionType": "Force"}), "spec.adoptionType"),
-    Bad("no target", recommendation({"type": "HPA"}), "spec.targetRef"),
+    Bad("advice: an algorithm", analytics(SPEC | {"algorithmType": "crystal"}), "spec.algorithmType"),
+    Bad("advice: an adoption", recommendation(ADVICE | {"adoptionType": "Force"}), "spec.adoptionType"),
+    Bad("advice: no target", recommendation({"type": "HPA"}), "spec.targetRef"),
 ]

@@ -34,8 +34,8 @@ Offered = Callable[[], AbstractContextManager[None]]
 
 
 REAL_NODE = "test_node"
-"""How files begin that use the real node. One worker takes them all: two kubelets on one machine would clean
-up each other's pods."""
+"""How files begin that use the real node. One worker takes them all: two nodes on one machine
+would not disturb each other's pods, but share its processors."""
 LONGEST_FIRST = ("test_rotation", REAL_NODE, "test_operator", "test_watch", "test_sim_hpa", "test_pools")
 """Groups that take minutes: begun first, so that no worker is alone with one at the end."""
 

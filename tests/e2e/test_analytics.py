@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,16 @@ import numpy as np
 import pytest
 import yaml
 
+from equipoise.adapters.kubernetes import Reflector
+from equipoise.adapters.kubernetes.analyses import KubernetesAnalyses
 from equipoise.model.references import WorkloadRef
 from tests.cli.running import equipoise
 from tests.contracts.keda import install_scaled_objects, scaled_object
+from tests.contracts.real import session_of
 from tests.e2e.conftest import Offered, new_namespace
 from tests.e2e.crane import GROUP, install_cranes_definitions
 from tests.e2e.replicas import Operator
+from tests.recommendation import desk_facts
 from tests.testbed import ControlPlane, Kwok, Prometheus, StartPrometheus, wait_until
 from tests.testbed.scenes import deployment, hpa
 
@@ -146,6 +150,7 @@ def scene(
 
 def test_the_seeds_manifests_and_commands_work_word_for_word(scene: Scene, tmp_path: Path) -> None:
     """In Preview: advice in the seed's shape, an annotation, inheritance; then Enforce, Auto, and rest."""
+    _check_facts(scene)
     with Operator(scene.plane, scene.prometheus.url, scene.namespace, tmp_path, _settings()) as operator:
         scene.plane.apply(AUTO | {"metadata": {"name": "auto", "namespace": scene.namespace}})
         operator.wait_for(lambda: scene.is_advised("nginx-hpa", "nginx-deployment"), "advice for nginx", 90)
@@ -168,6 +173,23 @@ def test_the_seeds_manifests_and_commands_work_word_for_word(scene: Scene, tmp_p
         assert inherited["metrics"][1:] == [RPS]
         assert inherited["behavior"]["scaleDown"]["stabilizationWindowSeconds"] == 600
     _check_rest_and_enforce(scene, tmp_path)
+
+
+def _check_facts(scene: Scene) -> None:
+    """What the loop relies on is true of this server."""
+    name, watched = "facts", list[Reflector[Any]]()
+    scene.plane.apply(AUTO | {"metadata": {"name": name, "namespace": scene.namespace}})
+    with closing(session_of(scene.plane)) as client:
+        objects = KubernetesAnalyses(client, watched.append, namespaces=[scene.namespace])
+        for reflector in watched:
+            reflector.start()
+        try:
+            (about,) = [one for one in objects.analytics() if one.ref.name == name]
+            desk_facts.check(objects, about, lambda found, what: wait_until(found, what, 15))
+        finally:
+            for reflector in watched:
+                reflector.stop()
+    scene.kubectl("delete", "analytics", name)
 
 
 def _check_shapes(scene: Scene) -> str:
@@ -291,6 +313,7 @@ def test_cranes_own_definitions_are_respected_and_taken_over_when_told(cranes: S
     done = equipoise("crds", "apply", "analytics", "recommend", "--kubeconfig", str(cranes.plane.kubeconfig))
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Foreign") == 2
+    _check_facts(cranes)
     with Operator(cranes.plane, cranes.prometheus.url, cranes.namespace, tmp_path, _settings()) as operator:
         operator.wait_for(lambda: cranes.ready("nginx-hpa") == ("False", "ForeignController"), "a word of it")
         assert cranes.advice("nginx-hpa") == {}

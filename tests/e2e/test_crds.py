@@ -10,9 +10,11 @@ import yaml
 from equipoise.app.kinds import KINDS
 from equipoise.proportional.kind import SCALING_POLICY
 from equipoise.proportional.written import read_spec
+from equipoise.recommendation.analytics import AnalyticsSpec, RecommendationSpec
 from equipoise.rotation.policy import RotationPolicySpec
 from tests.cli.running import equipoise
 from tests.crd import manifests
+from tests.crd.analytics_manifests import ANALYTICS_BAD, ANALYTICS_GOOD
 from tests.crd.manifests import AT, TARGET, Bad, policy
 from tests.crd.scaling_manifests import SCALING_BAD, SCALING_GOOD
 from tests.testbed import ControlPlane, StartControlPlane
@@ -20,8 +22,17 @@ from tests.testbed.api import ApiError
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 GROUP = "/apis/equipoise.dev/v1alpha1"
-BAD = [*manifests.BAD, *SCALING_BAD]
-GOOD = manifests.GOOD | {f"scaling: {name}": document for name, document in SCALING_GOOD.items()}
+BAD = [*manifests.BAD, *SCALING_BAD, *ANALYTICS_BAD]
+GOOD = (
+    manifests.GOOD
+    | {f"scaling: {name}": document for name, document in SCALING_GOOD.items()}
+    | {f"advice: {name}": document for name, document in ANALYTICS_GOOD.items()}
+)
+SPECS = {
+    "RotationPolicy": RotationPolicySpec,
+    "Analytics": AnalyticsSpec,
+    "Recommendation": RecommendationSpec,
+}
 Answers = dict[str, tuple[str, str]]
 
 
@@ -130,8 +141,9 @@ def test_the_server_fills_in_the_defaults_of_the_model(served: ControlPlane, nam
     if GOOD[name]["kind"] == SCALING_POLICY.name:
         assert read_spec(made, "server") == read_spec(given, "manifest")
         return
-    wanted = RotationPolicySpec.model_validate(given)
-    assert RotationPolicySpec.model_validate(made) == wanted
+    model = SPECS[GOOD[name]["kind"]]
+    wanted = model.model_validate(given)
+    assert model.model_validate(made) == wanted
     written = wanted.model_dump(mode="json", by_alias=True, exclude_none=True)
     assert {key for key, value in written.items() if value not in ("", [], {})} <= set(made)
 
@@ -207,7 +219,7 @@ def test_a_definition_that_is_not_ours_is_left_alone(start_control_plane: StartC
     assert results == {
         "ledgers.equipoise.dev": "Created",
         "rotationpolicies.equipoise.dev": "Foreign",
-        "scalingpolicies.scalingpolicy.kope.io": "Created",
+        **{kind.definition_name: "Created" for kind in KINDS if kind.group != "equipoise.dev"},
     }
     assert said.startswith("error: customresourcedefinition rotationpolicies.equipoise.dev: ")
     assert said.count("\n") == 1

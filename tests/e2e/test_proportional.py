@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import jsonschema
 import pytest
 
+from equipoise.app.shapes_proportional import plan
 from tests.cli.running import equipoise
 from tests.e2e.conftest import new_namespace
 from tests.e2e.replicas import Operator
@@ -110,6 +112,7 @@ def test_a_deployment_and_a_daemon_set_follow_the_nodes_without_a_restart(
         *("--kubeconfig", str(scaled.plane.kubeconfig)),
     )
     assert planned.returncode == 0, planned.stderr
+    jsonschema.validate(json.loads(planned.stdout), plan())
     (decision,) = json.loads(planned.stdout)["decisions"]
     assert (decision["reason"], decision["numbers"]["inputs"]) == ("Unchanged", {"cores": "20"})
 
@@ -203,6 +206,7 @@ def test_a_rollout_says_so_before_and_apply_does_it_once(
     assert scaled.template("deployments", "rolled") == "100m"
     done = equipoise("proportional", "apply", "--policy", str(policy), *where)
     assert done.returncode == 0, done.stderr
+    jsonschema.validate(json.loads(done.stdout), plan())
     (decision,) = json.loads(done.stdout)["decisions"]
     assert [outcome["result"] for outcome in decision["outcomes"]] == ["Accepted"]
     assert scaled.template("deployments", "rolled") == "300m"

@@ -85,7 +85,9 @@ def _turn(client: Any, pools: RedisPools, chance: random.Random, names: list[str
         for tier, target in chance.choice(TARGETS).items():
             text = _with_target(text, tier, target)
         pools.set_config(text, seen.version)
-    report.moves += len(rebalance(pools, marks_busy=True).decision.actions)
+    done = rebalance(pools, marks_busy=True)
+    assert not done.failure, done.failure
+    report.moves += len(done.decision.actions)
     call = f"own-{report.own}"
     if pools.allocate(call).code == "Allocated":
         pools.heartbeat(call)

@@ -186,7 +186,7 @@ def test_an_answer_that_is_lost_is_unknown_and_asking_again_is_safe(url: str, cl
     with service(url, timeout_seconds=0.2) as (caller, _):
         caller.ask("allocate", call="warm")
         caller.ask("release", call="warm")
-        client.execute_command("CLIENT", "PAUSE", "900", "ALL")
+        client.execute_command("CLIENT", "PAUSE", "20000", "WRITE")
         lost = caller.ask("allocate", call="c1")
         assert (lost.status, lost.document["outcome"]) == (503, "unknown")
         assert "To ask for the same again is safe" in lost.document["sentence"]
@@ -295,6 +295,7 @@ def test_wrong_arguments_are_refused(
     from equipoise.app.main import main
 
     monkeypatch.setattr(sys, "argv", ["equipoise", "pools", "serve", *words])
+    monkeypatch.setattr("equipoise.app.signals.end_on_signals", lambda: None)
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2
@@ -313,12 +314,13 @@ def test_a_stop_answers_what_was_asked(url: str, client: Any) -> None:
             caller = Caller(json.loads(process.stderr.readline())["port"])
             _until(lambda: caller.raw("GET", "/readyz")[0] == 200)
             assert caller.ask("allocate", call="c1").status == 200
-            client.execute_command("CLIENT", "PAUSE", "1500", "ALL")
+            client.execute_command("CLIENT", "PAUSE", "3500", "WRITE")
             answers: list[Answer] = []
             asking = threading.Thread(target=lambda: answers.append(caller.ask("release", call="c1")))
             asking.start()
             _until(lambda: b"\nequipoise_pool_requests_waiting 1.0" in caller.raw("GET", "/metrics")[1])
             process.send_signal(signal.SIGTERM)
+            client.execute_command("CLIENT", "UNPAUSE")
             asking.join(20)
             assert [answer.document["result"] for answer in answers] == ["Released"]
             assert process.wait(20) == 0

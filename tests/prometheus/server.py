@@ -155,6 +155,8 @@ class Model:
 
     series: Sequence[tuple[Mapping[str, str], float]]
     sampled_at: float = 995.0
+    at: float = 1000.0
+    """When it is asked about samples."""
     reach: tuple[int, int] = (285, 20)
     """Seconds from the first to the last sample in the window, and how many they are."""
     value: Callable[[Mapping[str, str], float, float], float | None] = lambda _labels, value, _at: value
@@ -193,9 +195,23 @@ class Model:
         return self._limited(len(result)) or ok({"resultType": "matrix", "result": result})
 
     def _shown(self, query: str, labels: Mapping[str, str], value: float, at: float) -> float | None:
+        span, count = self.reach
+        if query.startswith("sum by"):
+            return count + 2**20
         if "count_over_time(" in query:
-            return self.reach[0] * 1000 + self.reach[1] / 2**20
+            return span * 1000 + count / 2**20
+        if " offset " in query:
+            return self._begun(query, span)
         return self.sampled_at if "timestamp(" in query else self.value(labels, value, at)
+
+    def _begun(self, query: str, span: int) -> float | None:
+        """The first sample, where the time that is asked for is not before it."""
+        offset = re.search(r" offset (?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?\)", query)
+        assert offset, query
+        minutes, seconds, milliseconds = (float(part or 0) for part in offset.groups())
+        first = self.sampled_at - span
+        asked = self.at - minutes * 60 - seconds - milliseconds / 1000
+        return first if float(query.rsplit(">= ", 1)[1].rstrip(")")) <= first <= asked else None
 
     def _rows(self, query: str, at: float) -> Rows:
         selector = _SELECTOR.search(query)
@@ -214,6 +230,8 @@ class Model:
                     continue
                 if query.startswith("count by"):
                     rows[key] = rows.get(key, 0) + 1
+                elif query.startswith("sum by"):
+                    rows[key] = rows.get(key, 0) + shown
                 else:
                     rows[key] = max(rows.get(key, shown), shown)
         return rows

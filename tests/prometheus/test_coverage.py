@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from equipoise.adapters.prometheus.promql import STEPS_PER_WINDOW, Extent
 from equipoise.adapters.prometheus.transport import Direct
-from equipoise.stats.coverage import LATE, LEFT_OUT_MAX, is_covered
+from equipoise.stats.coverage import LATE, LEFT_OUT_MAX, early_seconds, is_covered
 from tests.prometheus.server import Model, serving
 from tests.prometheus.test_metrics import container, metrics
 
@@ -42,6 +42,18 @@ def is_known(times_ms: list[int]) -> bool:
         return False
     span, count, age = (np.array([each]) for each in found)
     return bool(is_covered(WINDOW_MS / 1000, span, count, age)[0])
+
+
+def is_known_cheaply(times_ms: list[int]) -> bool:
+    """What a number and one look near the window's beginning tell."""
+    inside = np.array([time for time in times_ms if BEGAN_MS <= time <= AT_MS]) / 1000
+    if not len(inside):
+        return False
+    within = early_seconds(WINDOW_MS / 1000, np.array([float(len(inside))]))
+    begun = inside[inside <= BEGAN_MS / 1000 + within]
+    seen = np.array([begun[-1] if len(begun) else np.nan])
+    count, age = np.array([float(len(inside))]), AT_MS / 1000 - inside[-1:]
+    return bool(is_covered(WINDOW_MS / 1000, inside[-1:] - seen, count, age)[0])
 
 
 def rate_of(times_ms: list[int], totals: list[float]) -> float:
@@ -95,6 +107,25 @@ def test_what_is_known_is_never_far_below_the_truth(counter: tuple[list[int], li
 
 
 @settings(deadline=None, max_examples=300)
+@given(counters())
+def test_the_cheap_look_never_says_more_than_the_close_one(counter: tuple[list[int], list[float]]) -> None:
+    """It sees a later sample than the first, or none: what it takes for covered is."""
+    times, _ = counter
+    if is_known_cheaply(times):
+        assert is_known(times)
+
+
+@pytest.mark.parametrize("jitter", [0, 50])
+@pytest.mark.parametrize("interval", [1_000, 10_000, 15_000, 30_000, 60_000])
+def test_the_cheap_look_is_enough_for_regular_scrapes(interval: int, jitter: int) -> None:
+    """At any phase: the close one is for the rest."""
+    chance = Random(interval)
+    for phase in range(0, interval, max(interval // 60, 1)):
+        late = [time + chance.randint(0, interval * jitter // 1000) for time in scrapes(interval, phase)]
+        assert is_known_cheaply([time for time in late if time <= AT_MS])
+
+
+@settings(deadline=None, max_examples=300)
 @given(st.integers(1_000, 140_000), st.integers(0, 10**6), st.integers(0, 100))
 def test_regular_scrapes_cover_every_window(interval: int, phase: int, jitter: int) -> None:
     """From one a second to two in a window, at any phase, a tenth early or late."""
@@ -136,13 +167,12 @@ def test_a_hole_in_the_middle_takes_nothing_away() -> None:
 
 def test_what_nobody_told_is_not_covered() -> None:
     """Nor is a single sample, or no time at all."""
-    spans, counts, ages = (
-        np.array([np.nan, 0.0, 285.0]),
-        np.array([np.nan, 1.0, 20.0]),
-        np.array([1.0, 1, np.nan]),
-    )
-    assert is_covered(300.0, spans[:2], counts[:2], ages[:2]).tolist() == [False, False]
-    assert is_covered(300.0, spans[2:], counts[2:], np.array([15.0])).tolist() == [True]
+    told = (285.0, 20.0, 10.0)
+    assert is_covered(300.0, *(np.array([each]) for each in told)).tolist() == [True]
+    for missing in range(3):
+        parts = [np.array([np.nan if i == missing else each]) for i, each in enumerate(told)]
+        assert is_covered(300.0, *parts).tolist() == [False]
+    assert is_covered(300.0, np.array([0.0]), np.array([1.0]), np.array([1.0])).tolist() == [False]
 
 
 @pytest.mark.parametrize(
@@ -172,9 +202,25 @@ def test_a_rate_over_a_part_of_the_window_is_marked() -> None:
     for reach, expected in (((285, 20), True), ((150, 11), False)):
         with serving(Model([(container("shop", pod), 0.5) for pod in pods], reach=reach)) as server:
             usage = metrics(server.url).cpu_usage({"shop": pods}, 1000.0, 300.0)
+            closely = [r for r in server.requests if "min_over_time(" in r.fields["query"]]
         assert usage.is_covered is not None
         assert usage.is_covered.tolist() == [expected] * 2
         assert usage.cores.tolist() == [0.5] * 2
+        assert (len(server.requests), len(closely)) == ((4, 0) if expected else (5, 1))
+
+
+def test_only_pods_in_doubt_are_asked_for_closely() -> None:
+    """One of 300 is scraped by two jobs: only a close look tells whether one of its series is whole."""
+    pods = [f"web-{i:03}" for i in range(300)]
+    series = [(container("shop", pod), 0.5) for pod in pods]
+    series.append((container("shop", "web-007", job="second"), 0.4))
+    with serving(Model(series)) as server:
+        usage = metrics(server.url).cpu_usage({"shop": pods}, 1000.0, 300.0)
+        (closely,) = [q for r in server.requests if "min_over_time(" in (q := r.fields["query"])]
+    assert usage.is_covered is not None
+    assert usage.is_covered.all()
+    assert 'pod="web-007"' in closely
+    assert len(server.requests) == 1 + 4 + 1
 
 
 def test_no_query_is_longer_than_the_way_carries(monkeypatch: pytest.MonkeyPatch) -> None:

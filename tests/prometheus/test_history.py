@@ -22,7 +22,7 @@ from equipoise.adapters.prometheus.errors import (
 from equipoise.adapters.prometheus.history import PrometheusHistory, Source, UsageHistory
 from equipoise.adapters.prometheus.measures import CPU, MEMORY, Measure, Reduction
 from equipoise.adapters.prometheus.promql import Matcher
-from equipoise.adapters.prometheus.settings import Settings
+from equipoise.adapters.prometheus.settings import Names, Settings
 from equipoise.adapters.prometheus.transport import Direct
 from equipoise.model.errors import BadInput
 from tests.prometheus.remote_read.encoding import (
@@ -358,6 +358,21 @@ def test_matchers_and_measures_of_ones_own_are_asked_for() -> None:
     assert asked == [f"last_over_time({selected}[2m30s])"]
     with pytest.raises(BadInput, match="label"):
         PrometheusHistory(client, extra_matchers={"a b": "c"})
+
+
+@pytest.mark.parametrize("source", [Source.REMOTE_READ, Source.PROMQL])
+def test_labels_may_have_other_names(source: Source) -> None:
+    """In what is asked and in what is answered."""
+    names = Names(namespace="ns", pod="pod_name", container="c")
+    series = [{"c": "app", "ns": "shop", "pod_name": pod} for pod in ("web-0", "web-1")]
+    stream = b"".join(frame(series_message(labels, [chunk_of(_samples(0.25))])) for labels in series)
+    model = Model([(labels, 0.25) for labels in series])
+    with serving(_server(_probed(Response(200, stream, STREAMED)), model)) as server:
+        (found,) = _read(_history(server, source, names=names), namespaces=["shop"])
+        asked = [request.fields["query"] for request in server.requests if "query" in request.fields]
+    assert _keys(found) == [("shop", "web-0", "app"), ("shop", "web-1", "app")]
+    np.testing.assert_allclose(found.values, 0.25)
+    assert f'count by (ns) ({CPU.metric}{{c!="",c!="POD",ns="shop"}})' in asked
 
 
 def test_a_server_that_is_gone_is_told_at_once() -> None:

@@ -9,7 +9,14 @@ from equipoise.model.crd.definition import Standing
 from equipoise.model.errors import WorldFailed
 from equipoise.ports import NoHistory
 from equipoise.sim.faults import FaultKind
+from tests.recommendation import desk_facts
 from tests.recommendation.desks import ALL, ANNOTATION, PERIOD, WEB, Desk
+
+
+def test_the_simulated_kinds_are_as_the_real_ones() -> None:
+    """The same facts are checked on the API server."""
+    desk = Desk()
+    desk_facts.check(desk.objects, desk.ask(), lambda found, _: found())
 
 
 def test_the_seeds_shape() -> None:

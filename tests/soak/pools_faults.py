@@ -96,6 +96,7 @@ def _beside(operations: int, seed: int) -> tuple[str, str, str]:
     print(report, flush=True)
     assert [*report.given_twice, *report.broken, *report.lost] == [], report
     assert report.served * 2 >= operations, report
+    assert report.moves > 0, report
     much = (
         f"{report.served * 2:,} operations in other processes, {report.kills} of these killed, "
         f"{report.moves:,} moves, {report.recovered} pods recovered, {report.own:,} calls of ours"

@@ -1,4 +1,4 @@
-"""`python -m tests.testbed up` leaves the neighbours running; `build` only builds them."""
+"""`python -m tests.testbed up` leaves the neighbours running, `node` a real node; `build` builds them."""
 
 import argparse
 import shutil
@@ -9,8 +9,18 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.testbed import ControlPlane, Kwok, MetricsServer, NotInTime, Prometheus, Unavailable, binary
+from tests.testbed import (
+    ControlPlane,
+    Kwok,
+    MetricsServer,
+    NotInTime,
+    Prometheus,
+    RealNode,
+    Unavailable,
+    binary,
+)
 from tests.testbed.cache import folder, is_promised, say
+from tests.testbed.images import BUSYBOX
 from tests.testbed.parts import PARTS
 from tests.testbed.scenes import SIX_LOADS, history, six_pods
 
@@ -19,12 +29,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.testbed", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("up", help="start everything and an example workload, until Ctrl-C")
+    commands.add_parser("node", help="start a real node with kubelet and containerd, until Ctrl-C")
     build = commands.add_parser("build", help="build what is not built yet")
     build.add_argument("names", nargs="*", metavar="NAME", help=f"any of: {', '.join(PARTS)}; by default all")
     args = parser.parse_args()
     try:
         if args.command == "build":
             build_all(args.names)
+        elif args.command == "node":
+            node_up()
         else:
             up()
     except KeyboardInterrupt:
@@ -85,6 +98,34 @@ def up() -> None:
         metrics_server.wait_for_pods("shop", 6)
         print(_welcome(control_plane, prometheus), flush=True)
         signal.pause()
+
+
+def node_up() -> None:
+    """Start a real node, and wait for Ctrl-C."""
+    work = Path(tempfile.mkdtemp(prefix="equipoise-testbed-"))
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, work, ignore_errors=True)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        say("starting a real node")
+        node = RealNode(work)
+        stack.callback(node.stop)
+        node.start()
+        print(_welcome_to_node(node), flush=True)
+        signal.pause()
+
+
+def _welcome_to_node(node: RealNode) -> str:
+    kubectl = f"{binary('kubectl')} --kubeconfig {node.control_plane.kubeconfig}"
+    return f"""
+kubeconfig      {node.control_plane.kubeconfig}
+node            {node.name}, at {node.address}; its cgroups are at {node.root}/sys/fs/cgroup
+image           {BUSYBOX}
+
+Try, in another terminal:
+  {kubectl} run busy --image {BUSYBOX} -- sh -c 'while :; do :; done'
+  {kubectl} get pods -o wide
+
+Ctrl-C ends everything."""
 
 
 def _welcome(control_plane: ControlPlane, prometheus: Prometheus) -> str:

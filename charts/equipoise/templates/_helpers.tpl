@@ -134,3 +134,21 @@ app.kubernetes.io/part-of: equipoise
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- end -}}
+
+{{- define "equipoise.agent" -}}
+{{- printf "%s-agent" (include "equipoise.fullname" . | trunc 57 | trimSuffix "-") -}}
+{{- end -}}
+
+{{- define "equipoise.agentSelectorLabels" -}}
+app.kubernetes.io/name: {{ include "equipoise.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: agent
+{{- end -}}
+
+{{- define "equipoise.agentLabels" -}}
+{{ include "equipoise.agentSelectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: equipoise
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end -}}

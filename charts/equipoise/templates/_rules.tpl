@@ -273,3 +273,40 @@ subjects:
   name: {{ include "equipoise.serviceAccountName" . }}
   namespace: {{ .Release.Namespace }}
 {{- end -}}
+
+{{- define "equipoise.rules.agent" -}}
+# The pods of its node. A watch of one node's pods can't be allowed apart from that of all.
+- apiGroups: [""]
+  resources: ["pods"]
+  verbs: ["list", "watch"]
+# Its node's labels, and whether our taint is on it.
+- apiGroups: [""]
+  resources: ["nodes"]
+  verbs: ["get", "list", "watch"]
+# Annotations on namespaces say stop.
+- apiGroups: [""]
+  resources: ["namespaces"]
+  verbs: ["list", "watch"]
+- apiGroups: ["ensurance.crane.io"]
+  resources: ["nodeqosensurancepolicies", "nodeqoss", "avoidanceactions", "podqoss"]
+  verbs: ["list", "watch"]
+# Whose these kinds are.
+- apiGroups: ["apiextensions.k8s.io"]
+  resources: ["customresourcedefinitions"]
+  resourceNames: ["nodeqosensurancepolicies.ensurance.crane.io"]
+  verbs: ["get"]
+# What was done, on the pod and on the node.
+- apiGroups: [""]
+  resources: ["events"]
+  verbs: ["create", "patch"]
+{{- if .Values.agent.evict }}
+- apiGroups: [""]
+  resources: ["pods/eviction"]
+  verbs: ["create"]
+{{- end }}
+{{- if .Values.agent.taint }}
+- apiGroups: [""]
+  resources: ["nodes", "nodes/status"]
+  verbs: ["patch"]
+{{- end }}
+{{- end -}}

@@ -27,6 +27,7 @@ def doctor(
     prometheus_ca: options.PrometheusCa = None,
     prometheus_header: options.PrometheusHeader = None,
     prometheus_matcher: options.PrometheusMatcher = None,
+    prometheus_label: options.PrometheusLabel = None,
     prometheus_timeout: options.PrometheusTimeout = "30s",
 ) -> None:
     """Check rights, kinds, metrics and clocks.

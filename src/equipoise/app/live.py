@@ -13,7 +13,7 @@ from equipoise.ports import Metrics
 
 if TYPE_CHECKING:
     from equipoise.adapters.prometheus.metrics import PrometheusMetrics
-    from equipoise.adapters.prometheus.settings import Settings
+    from equipoise.adapters.prometheus.settings import Names, Settings
 
 SOURCES = ("auto", "prometheus", "metrics-server")
 
@@ -30,6 +30,7 @@ class PrometheusOptions:
     headers: tuple[str, ...] = ()
     matchers: tuple[str, ...] = ()
     timeout: str = "30s"
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class Neighbours:
                 headers=tuple(options["prometheus_header"] or ()),
                 matchers=tuple(options["prometheus_matcher"] or ()),
                 timeout=options["prometheus_timeout"],
+                labels=tuple(options.get("prometheus_label") or ()),
             ),
         )
 
@@ -99,7 +101,17 @@ def prometheus_metrics(client: Client, options: PrometheusOptions) -> "Prometheu
         raise BadInput(f"--prometheus-timeout: {error}") from error
     where = client if options.url is None else _prometheus_settings(options, options.url)
     matchers = _pairs("--prometheus-matcher", options.matchers)
-    return connect_prometheus(where, limits=limits, extra_matchers=matchers)
+    return connect_prometheus(where, limits=limits, names=_names(options), extra_matchers=matchers)
+
+
+def _names(options: PrometheusOptions) -> "Names":
+    """Give the labels that tell one container from another, as they are called there."""
+    from equipoise.adapters.prometheus.settings import Names
+
+    labels = _pairs("--prometheus-label", options.labels)
+    if unknown := labels.keys() - {"namespace", "pod", "container"}:
+        raise BadInput(f"--prometheus-label: expected namespace, pod or container, got {min(unknown)!r}")
+    return Names(**labels)
 
 
 def _prometheus_settings(options: PrometheusOptions, url: str) -> "Settings":

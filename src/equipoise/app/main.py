@@ -23,6 +23,7 @@ from equipoise.app import (
     validate,
 )
 from equipoise.app import forecast as forecasting
+from equipoise.app.agent import command as agent
 from equipoise.app.operator import command as operator
 from equipoise.model.errors import EquipoiseError
 
@@ -47,6 +48,7 @@ app.command("validate")(validate.validate)
 app.command("schema")(schemas.schema)
 app.command("operator")(operator.operator)
 app.command("config")(operator.config)
+app.command("agent")(agent.agent)
 app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
 app.command("pause")(pause.pause)

@@ -63,6 +63,13 @@ PrometheusMatcher = Annotated[
     list[str] | None,
     typer.Option(metavar="LABEL=VALUE", help="Added to every query, such as cluster=eu-1."),
 ]
+PrometheusLabel = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="WHAT=LABEL",
+        help="How a label is called there: namespace, pod or container, such as pod=pod_name.",
+    ),
+]
 PrometheusTimeout = Annotated[
     str,
     typer.Option(

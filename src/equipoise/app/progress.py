@@ -2,8 +2,11 @@
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -41,3 +44,13 @@ def reading(what: str) -> Iterator[Callable[[int], None] | None]:
                 bar.update(task, completed=came)
 
         yield on_bytes
+
+
+def counting(items: Iterable[T], what: str, total: int) -> Iterable[T]:
+    """Show how many of them were done, one by one."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        return items
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(items, what, total=total, console=Console(stderr=True), transient=True)

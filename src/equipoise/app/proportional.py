@@ -71,7 +71,13 @@ def plan(
 ) -> None:
     """Say what containers would ask for, in a cluster or at a given size, and why. Changes nothing."""
     if policy is not None and (size or current or observations):
-        _plan_offline(policy, size, current, observations, output)
+        if policy == "-" and observations == "-":
+            raise BadInput("--observations: expected a file, since --policy is standard input")
+        from equipoise.app.files import read_yaml
+        from equipoise.proportional.written import read_policy_file
+
+        file = read_policy_file(read_yaml(policy), policy)
+        _plan_offline(file, size, current, observations, output)
         return
     if size or current or observations:
         raise BadInput("--policy: expected a file beside --input, --current and --observations")
@@ -79,8 +85,8 @@ def plan(
     from equipoise.app.proportional_output import print_live
 
     request = request_of(command.params)
-    if policy is not None and request.file is not None and not request.file.spec.inputs:
-        _plan_offline(policy, size, current, observations, output)
+    if request.file is not None and not request.file.spec.inputs:
+        _plan_offline(request.file, size, current, observations, output)
         return
     turns, records = plan_live(request)
     print_live(turns, output, is_done=False)
@@ -130,21 +136,16 @@ app.command()(simulate)
 
 
 def _plan_offline(
-    policy: str,
+    file: "PolicyFile",
     size: list[str] | None,
     current: list[str] | None,
     observations: str | None,
     output: Format,
 ) -> None:
     """Decide from files and options alone."""
-    from equipoise.app.files import read_yaml
     from equipoise.app.proportional_output import print_proportional
     from equipoise.proportional.decide import Asked
-    from equipoise.proportional.written import read_policy_file
 
-    if policy == "-" and observations == "-":
-        raise BadInput("--observations: expected a file, since --policy is standard input")
-    file = read_policy_file(read_yaml(policy), policy)
     asked = Asked.of(file.spec)
     sizes, in_force = _pairs("--input", size), _pairs("--current", current)
     if observations is None:

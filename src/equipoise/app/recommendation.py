@@ -53,6 +53,7 @@ def plan(
     prometheus_ca: options.PrometheusCa = None,
     prometheus_header: options.PrometheusHeader = None,
     prometheus_matcher: options.PrometheusMatcher = None,
+    prometheus_label: options.PrometheusLabel = None,
     prometheus_timeout: options.PrometheusTimeout = "30s",
 ) -> None:
     """Say how many replicas, at which target, a workload's HPA should have, and why. Changes nothing."""

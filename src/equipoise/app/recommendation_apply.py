@@ -42,6 +42,7 @@ def apply(
     prometheus_ca: options.PrometheusCa = None,
     prometheus_header: options.PrometheusHeader = None,
     prometheus_matcher: options.PrometheusMatcher = None,
+    prometheus_label: options.PrometheusLabel = None,
     prometheus_timeout: options.PrometheusTimeout = "30s",
 ) -> None:
     """Decide as plan does, and make the HPAs, or change those made before; others' are left alone."""

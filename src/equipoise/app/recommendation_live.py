@@ -17,7 +17,7 @@ from equipoise.adapters.prometheus.history import PrometheusHistory, Source
 from equipoise.adapters.prometheus.owners import PrometheusOwners
 from equipoise.app.live import Neighbours, prometheus_metrics
 from equipoise.app.output import warn
-from equipoise.app.progress import reading
+from equipoise.app.progress import counting, reading
 from equipoise.app.recommendation_options import SourceName
 from equipoise.model.cluster import HpaSpec, Workload
 from equipoise.model.decision import Decision, Outcome, Record
@@ -138,7 +138,7 @@ def apply_recommendation(
     asked, ids = request.asked, RecordIds(secrets.randbits(CHANCE_BITS))
     question = Question(asked.policy, asked.about, asked.algorithm)
     done = []
-    for one in found:
+    for one in counting(found, "applying", len(found)):
         each = adopting.adopt(one.decision)
         done.append(each)
         if diary is not None:

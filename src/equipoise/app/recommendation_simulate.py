@@ -1,7 +1,5 @@
 """`equipoise recommendation simulate`: the past week again, under today's settings and the advised ones."""
 
-import sys
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +11,7 @@ from equipoise.app.recommendation_input import FileOptions, read_settings, read_
 from equipoise.model.errors import BadInput
 
 if TYPE_CHECKING:
-    from equipoise.app.recommendation_replay import Hpa, Replayed
+    from equipoise.app.recommendation_replay import Hpa
 
 TODAY = "by default today's replicas stay"
 File = Annotated[
@@ -48,6 +46,7 @@ def simulate(
     """Replay the week by Kubernetes' HPA algorithm, as it is set today and as advised. Changes nothing."""
     today = _today(current_min, current_max, current_target)
     from equipoise.app.output import warn
+    from equipoise.app.progress import counting
     from equipoise.app.recommendation_replay import replayed
     from equipoise.app.recommendation_simulate_output import document, print_table
     from equipoise.recommendation.decide import decide
@@ -56,23 +55,13 @@ def simulate(
     policy = read_settings(setting or ())
     seen = read_usage(FileOptions(file, pod_usage, workloads or (), kind, request, replicas, available))
     decisions = decide(policy, seen, None if no_forecast else Algorithm(algorithm))
-    found = list(_told(replayed(seen, decisions, today), len(decisions)))
+    found = list(counting(replayed(seen, decisions, today), "replaying", len(decisions)))
     if not found:
         warn(f"no workload was found; {file} has none")
     if output is Format.TABLE:
         print_table(found)
     else:
         print_document(document(found, seen.interval_seconds), output)
-
-
-def _told(found: "Iterator[Replayed]", count: int) -> "Iterable[Replayed]":
-    """Show on standard error how far it is, where somebody watches."""
-    from rich.console import Console
-    from rich.progress import track
-
-    is_watched = sys.stderr is not None and sys.stderr.isatty()
-    console = Console(stderr=True)
-    return track(found, "replaying", total=count, console=console, transient=True, disable=not is_watched)
 
 
 def _today(low: int | None, high: int | None, target: int | None) -> "Hpa | None":

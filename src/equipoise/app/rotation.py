@@ -65,6 +65,7 @@ def plan(
     prometheus_ca: options.PrometheusCa = None,
     prometheus_header: options.PrometheusHeader = None,
     prometheus_matcher: options.PrometheusMatcher = None,
+    prometheus_label: options.PrometheusLabel = None,
     prometheus_timeout: options.PrometheusTimeout = "30s",
 ) -> None:
     """Say which pods would be rotated, in which order, and why. Changes nothing."""
@@ -106,6 +107,7 @@ def apply(
     prometheus_ca: options.PrometheusCa = None,
     prometheus_header: options.PrometheusHeader = None,
     prometheus_matcher: options.PrometheusMatcher = None,
+    prometheus_label: options.PrometheusLabel = None,
     prometheus_timeout: options.PrometheusTimeout = "30s",
 ) -> None:
     """Rotate in waves, verify each, and stop when no pod is hot any more."""

@@ -33,6 +33,7 @@ def json_schema(name: str) -> dict[str, Any]:
 
 
 TITLES = {
+    "analytics": "An Analytics manifest",
     "avoidanceaction": "An AvoidanceAction manifest",
     "crds-apply": "What `equipoise crds apply -o json` prints",
     "decision": "One decision of a plan",
@@ -53,6 +54,7 @@ TITLES = {
     "proportional-simulation": "What `equipoise proportional simulate -o json` prints",
     "qos-plan": "What `equipoise qos plan -o json` prints",
     "qos-plan-file": "What `equipoise qos plan --from FILE` reads",
+    "recommendation": "A Recommendation manifest",
     "recommendation-apply": "What `equipoise recommendation apply -o json` prints",
     "recommendation-plan": "What `equipoise recommendation plan -o json` prints",
     "recommendation-simulation": "What `equipoise recommendation simulate -o json` prints",

@@ -149,7 +149,9 @@ class PoolsLoop:
             if all(outcome.result in {*DONE, *LOST, PoolCode.FENCED} for outcome in came):
                 break
             seen = self.pools.snapshot()
-        if self.marks_busy and self.is_acting and self._held() is None and not _is_lost(outcomes):
+        numbers = decisions[-1].reason.numbers
+        is_wanted = self.marks_busy and self.is_acting and numbers["over"] and numbers["under"]
+        if is_wanted and self._held() is None and not _is_lost(outcomes):
             outcomes += mark(self.pools, self._epoch)
         return decisions, outcomes
 

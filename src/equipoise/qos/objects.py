@@ -31,10 +31,28 @@ def assemble(objects: Iterable[QosObject]) -> QosPolicy:
     """Put objects together, or refuse the first that does not fit, by its path."""
     all_ = list(objects)
     _refuse_twice(all_)
-    actions = {one.name: one.spec for one in all_ if isinstance(one.spec, AvoidanceActionSpec)}
+    actions = _actions(all_)
     for one in all_:
         if (found := problem(one, actions)) is not None:
             raise BadInput(f"{one.where}.spec.{found}")
+    return _together(all_)
+
+
+def assembled(objects: Iterable[QosObject]) -> tuple[QosPolicy, tuple[str, ...]]:
+    """Put together what fits, and say what is wrong with the objects that were left out."""
+    all_ = list(objects)
+    actions = _actions(all_)
+    wrong = {id(one): found for one in all_ if (found := problem(one, actions)) is not None}
+    said = tuple(f"{one.where}: spec.{wrong[id(one)]}" for one in all_ if id(one) in wrong)
+    return _together([one for one in all_ if id(one) not in wrong]), said
+
+
+def _actions(objects: Iterable[QosObject]) -> dict[str, AvoidanceActionSpec]:
+    return {one.name: one.spec for one in objects if isinstance(one.spec, AvoidanceActionSpec)}
+
+
+def _together(all_: list[QosObject]) -> QosPolicy:
+    actions = _actions(all_)
     pods = tuple(one.spec for one in all_ if isinstance(one.spec, PodQOSSpec))
     policies = tuple(_policy(one) for one in all_ if _rules(one.spec))
     return QosPolicy(policies=policies, actions=actions, pods=pods or None)

@@ -18,6 +18,11 @@ LEFT_OUT_MAX = 0.1
 A scrape that was missed leaves out less than this where a window holds twenty of them.
 """
 
+EARLY = 1.1
+"""How many usual times after the window's beginning a sample is looked for: less than what is merely late."""
+EARLY_SHARES = (1 / 12, 1 / 2)
+"""The least and the most of the window that is looked at for it."""
+
 Floats = NDArray[np.float64]
 
 
@@ -38,6 +43,12 @@ def is_covered(window_seconds: float, spans: Floats, counts: Floats, ages: Float
     return enough
 
 
+def early_seconds(window_seconds: float, counts: Floats) -> float:
+    """Say how far into the window one look finds most series begun, when they have so many samples in it."""
+    least, most = (share * window_seconds for share in EARLY_SHARES)
+    return float(np.clip(EARLY * window_seconds / np.median(counts), least, most))
+
+
 def _left_out(edge: Floats, usual: Floats) -> Floats:
-    """Say how many seconds between a sample and the window's edge a rate does not reach."""
-    return np.where(edge > REACH * usual, edge - usual / 2, 0.0)
+    """Say how many seconds between a sample and the window's edge a rate does not reach; NaN stays NaN."""
+    return np.where(edge <= REACH * usual, 0.0, edge - usual / 2)

@@ -49,6 +49,24 @@ SMALL = (
         ),
     ),
     World(
+        "suspend, a person's drain",
+        ONE_TIER,
+        (
+            Once("loop", ("drain", "a-0", "", "unready", "1"), ("undrain", "a-0", "", "unready", "1")),
+            Once("person", ("drain", "a-0", ""), ("undrain", "a-0", "")),
+            Caller("c1"),
+        ),
+    ),
+    World(
+        "suspend, move, shared",
+        ONE_SHARED,
+        (
+            Once("loop", ("drain", "a-0", "", "unready", "1"), ("undrain", "a-0", "", "unready", "1")),
+            Rebalancer("leader", "1", marks_busy=True),
+            Caller("c1"),
+        ),
+    ),
+    World(
         "move, config",
         TWO_EXCLUSIVE,
         (Rebalancer("leader", "1"), Configurer("config", gold=2, silver=0), Caller("c1", "gold")),

@@ -1,8 +1,8 @@
 """Weeks of usage of all containers, a lot at a time.
 
 A lot holds whole namespaces, or whole groups of pods of one that is too large, so that whoever gets it has
-all pods of their workloads, can reduce them, and let go of them before the next one comes. Ways of asking, the
-cheapest first: remote read in chunks, remote read in samples, PromQL. What a server offers is asked once.
+all pods of their workloads, can reduce them, and let go of them before the next one comes. Ways of asking,
+the cheapest first: remote read in chunks, remote read in samples, PromQL. What is offered is asked once.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ READS_MAX = 2
 """Prometheus lets ten remote reads in and queues the others silently; it has other work to do."""
 FILL = 0.8
 """How full lots are planned: a week has seen more pods than there are now."""
+TEXT_MAX_BYTES = 32 * 1024 * 1024
+"""An answer as JSON. Larger ones cost both sides a tenth more: their memory is fresh each time."""
 SAMPLE_BYTES = 20
 """A plain sample, unpacked."""
 INTERVAL_SECONDS = 60.0
@@ -164,7 +166,8 @@ class PrometheusHistory:
         planned = float(self.lots_max_bytes // self.reads_max // (8 * job.grid.count))
         offered = self.offered()
         if isinstance(offered, str):
-            planned = min(planned, self.client.limits.answer_max_bytes / (POINT_BYTES * job.grid.count))
+            text_max_bytes = min(TEXT_MAX_BYTES, self.client.limits.answer_max_bytes)
+            planned = min(planned, text_max_bytes / (POINT_BYTES * job.grid.count))
         elif offered is Form.SAMPLES:
             planned = min(planned, self.read_limits.block_max_bytes / (SAMPLE_BYTES * job.samples))
         return max(1, int(FILL * planned))

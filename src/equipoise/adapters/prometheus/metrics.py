@@ -22,14 +22,15 @@ from equipoise.adapters.prometheus.errors import (
     NotPrometheus,
     QueryFailed,
 )
-from equipoise.adapters.prometheus.promql import CpuQueries, Extent, Matcher
+from equipoise.adapters.prometheus.promql import CpuQueries, Extent, Matcher, Tally
 from equipoise.adapters.prometheus.settings import CADVISOR, Names, no_text
-from equipoise.adapters.prometheus.shards import EXACT_NAMES_MAX, Shard, plan
+from equipoise.adapters.prometheus.shards import EXACT_NAMES_MAX, Shard, named, plan
 from equipoise.ports import CpuUsage
-from equipoise.stats.coverage import is_covered
+from equipoise.stats.coverage import early_seconds, is_covered
 
 _Write = Callable[[Sequence[Matcher]], str]
 _Key = tuple[str, str, str]
+_Asked = Mapping[str, frozenset[str]]
 
 
 class BuildInfo(NamedTuple):
@@ -66,23 +67,56 @@ class PrometheusMetrics:
         negative rates are left out, and so are pods that nobody asked for. A rate over a window of which
         there are samples in a part only is marked as such.
         """
-        queries = self.queries
-        shards = self.shards(pods_by_namespace, at)
+        queries, shards = self.queries, self.shards(pods_by_namespace, at)
+        rates, times, tallies = self._ask(
+            shards,
+            at,
+            lambda matchers: queries.usage(matchers, window_seconds),
+            queries.sampled_at,
+            lambda matchers: queries.tally(matchers, window_seconds),
+        )
+        asked = {namespace: frozenset(pods) for namespace, pods in pods_by_namespace.items()}
+        usage = _join(rates, times, asked, window_seconds, self.client.address)
+        covered, warnings = self._covered(usage, tallies, shards, asked, at)
+        if shards and not any(len(vector) for vector in rates):
+            warnings = [
+                *warnings,
+                f"no container answered for {self.names.metric}: is it scraped, under this name?",
+            ]
+        return replace(usage, is_covered=covered, warnings=tidy((*usage.warnings, *warnings)))
 
-        def cores(matchers: Sequence[Matcher]) -> str:
-            return queries.usage(matchers, window_seconds)
+    def _covered(
+        self, usage: CpuUsage, tallies: Sequence[Vector], shards: Sequence[Shard], asked: _Asked, at: float
+    ) -> tuple[NDArray[np.bool_], list[str]]:
+        """Say whose samples cover the window, and what was warned of; who is in doubt is asked for closely.
 
-        def coverage(matchers: Sequence[Matcher]) -> str:
-            return queries.coverage(matchers, at, window_seconds)
+        The cheap look finds a sample near the window's beginning, perhaps not the first: who is covered by it
+        is covered. It tells about one series, and so only of containers that have no other.
+        """
+        window, ages = usage.window_seconds, at - usage.sampled_at
+        keys = list(zip(usage.namespaces, usage.pods, usage.containers, strict=True))
+        tally = Tally.unpack(_column(keys, _largest(tallies, asked)))
+        is_single, begun, extents = tally.series == 1, list[Vector](), list[Vector]()
+        covered: NDArray[np.bool_] = np.zeros(len(keys), dtype=np.bool_)
+        if is_single.any():
+            within = early_seconds(window, tally.counts[is_single])
+            (begun,) = self._ask(shards, at, lambda each: self.queries.begun(each, at, window, within))
+            spans = usage.sampled_at - _column(keys, _largest(begun, asked))
+            covered = is_single & is_covered(window, spans, tally.counts, ages)
+        doubtful = _pods(key for key, is_sure in zip(keys, covered.tolist(), strict=True) if not is_sure)
+        if doubtful:
+            few = named(doubtful, sum(map(len, asked.values())))
+            left = self.shards(doubtful, at) if few is None else few
+            (extents,) = self._ask(left, at, lambda each: self.queries.coverage(each, at, window))
+            extent = Extent.unpack(_column(keys, _largest(extents, asked)))
+            covered |= is_covered(window, extent.spans, extent.counts, ages)
+        return covered, [w for vector in (*tallies, *begun, *extents) for w in vector.warnings]
 
-        asks = [(write, shard) for shard in shards for write in (cores, queries.sampled_at, coverage)]
+    def _ask(self, shards: Sequence[Shard], at: float, *writes: _Write) -> list[list[Vector]]:
+        """Ask each of these about every shard; one list of answers for each."""
+        asks = [(write, shard) for shard in shards for write in writes]
         found = self.client.each(lambda ask: self._read(ask[0], ask[1], at), asks)
-        answers = _Answers(*([vector for part in found[i::3] for vector in part] for i in range(3)))
-        usage = _join(answers, pods_by_namespace, at, window_seconds, self.client.address)
-        if shards and not any(len(vector) for vector in answers.rates):
-            nothing = f"no container answered for {self.names.metric}: is it scraped, under this name?"
-            return replace(usage, warnings=tidy((*usage.warnings, nothing)))
-        return usage
+        return [[vector for part in found[i :: len(writes)] for vector in part] for i in range(len(writes))]
 
     @property
     def queries(self) -> CpuQueries:
@@ -181,32 +215,17 @@ def _build_info(build: _Build) -> BuildInfo:
     return BuildInfo("Thanos" if build.version.startswith("0.") else "Prometheus", build.version)
 
 
-class _Answers(NamedTuple):
-    """What the queries about usage gave, one vector or more for each shard."""
-
-    rates: Sequence[Vector]
-    times: Sequence[Vector]
-    extents: Sequence[Vector]
-
-
 def _join(
-    answers: _Answers,
-    pods_by_namespace: Mapping[str, Sequence[str]],
-    at: float,
-    window_seconds: float,
-    address: str,
+    rates: Sequence[Vector], times: Sequence[Vector], asked: _Asked, window_seconds: float, address: str
 ) -> CpuUsage:
-    asked = {namespace: frozenset(pods) for namespace, pods in pods_by_namespace.items()}
-    usage = _largest(answers.rates, asked)
+    usage = _largest(rates, asked)
     cores = np.fromiter(usage.values(), dtype=np.float64, count=len(usage))
-    stamps = _column(usage, _largest(answers.times, asked))
-    extent = Extent.unpack(_column(usage, _largest(answers.extents, asked)))
+    stamps = _column(usage, _largest(times, asked))
     is_number = np.isfinite(cores) & (cores >= 0)
     is_fresh = np.isfinite(stamps)
     kept = is_number & is_fresh
     keys = [key for key, is_kept in zip(usage, kept.tolist(), strict=True) if is_kept]
-    warnings = [w for part in answers for vector in part for w in vector.warnings]
-    warnings += _dropped(is_number, is_fresh)
+    warnings = [w for vector in (*rates, *times) for w in vector.warnings]
     return CpuUsage(
         namespaces=[key[0] for key in keys],
         pods=[key[1] for key in keys],
@@ -215,16 +234,23 @@ def _join(
         sampled_at=stamps[kept],
         window_seconds=window_seconds,
         source=address,
-        warnings=tidy(warnings),
-        is_covered=is_covered(window_seconds, extent.spans, extent.counts, at - stamps)[kept],
+        warnings=(*warnings, *_dropped(is_number, is_fresh)),
     )
+
+
+def _pods(keys: Iterable[_Key]) -> dict[str, list[str]]:
+    """Give the pods of these containers, each once, by namespace."""
+    found: dict[str, dict[str, None]] = {}
+    for namespace, pod, _ in keys:
+        found.setdefault(namespace, {})[pod] = None
+    return {namespace: list(pods) for namespace, pods in found.items()}
 
 
 def _column(keys: Iterable[_Key], found: Mapping[_Key, float]) -> NDArray[np.float64]:
     return np.array([found.get(key, math.nan) for key in keys], dtype=np.float64)
 
 
-def _largest(vectors: Iterable[Vector], asked: Mapping[str, frozenset[str]]) -> dict[_Key, float]:
+def _largest(vectors: Iterable[Vector], asked: _Asked) -> dict[_Key, float]:
     """Key the values by container; of several for one container the largest counts."""
     found: dict[_Key, float] = {}
     nothing: frozenset[str] = frozenset()

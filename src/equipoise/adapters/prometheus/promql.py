@@ -23,6 +23,8 @@ Each step costs the server about as much as asking for the present value.
 """
 COUNTS_PER_MILLISECOND = 2**20
 """Milliseconds before the point, samples behind it: both of one series, exact in a float."""
+SAMPLES_PER_SERIES = 2**20
+"""More than a window holds of one series: what is added for each series tells how many there are."""
 
 _META = frozenset("\\.+*?()|[]{}^$")
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -73,6 +75,19 @@ def rounded(expression: str, to: float) -> str:
     return f"round({expression}, {to:.12g})"
 
 
+class Tally(NamedTuple):
+    """How many samples a window holds, and of how many series they are."""
+
+    counts: NDArray[np.float64]
+    series: NDArray[np.float64]
+
+    @classmethod
+    def unpack(cls, values: NDArray[np.float64]) -> Tally:
+        """Take apart what `CpuQueries.tally` asked for; NaN stays NaN."""
+        series = np.floor(values / SAMPLES_PER_SERIES)
+        return cls(values - series * SAMPLES_PER_SERIES, series)
+
+
 class Extent(NamedTuple):
     """How long samples reach back, and how many they are."""
 
@@ -117,12 +132,30 @@ class CpuQueries:
         """
         return self._by_container(f"timestamp({self._select(matchers)})")
 
+    def tally(self, matchers: Iterable[Matcher], window_seconds: float) -> str:
+        """Ask how many samples of each container the window holds, and of how many series; `Tally` reads it.
+
+        Where it is one series, all that is asked about the container is about that one.
+        """
+        number = f"count_over_time({self._select(matchers)}[{print_seconds(window_seconds)}])"
+        return self._by_container(f"{number} + {SAMPLES_PER_SERIES}", "sum")
+
+    def begun(self, matchers: Iterable[Matcher], at: float, window_seconds: float, within: float) -> str:
+        """Ask when each container was scraped in the first seconds of the window: the last such time."""
+        then = (
+            f"timestamp({self._select(matchers)} offset {print_seconds(max(window_seconds - within, 0.0))})"
+        )
+        return self._by_container(f"{then} >= {at - window_seconds:.3f}")
+
     def coverage(self, matchers: Iterable[Matcher], at: float, window_seconds: float) -> str:
         """Ask how long the samples of each container reach back, and how many they are; `Extent` reads it.
 
         Not every server has a function for a series' first sample, so the first half of the window is looked
         at in steps: healthy samples begin there, however rare they are. Of several series the one that goes
         back furthest counts, with its own number; one that ended is not asked.
+
+        To match series with series costs the server much more than the rate does, so `tally` and `begun` tell
+        first who needs it.
         """
         select = self._select(matchers)
         half = print_seconds(max(window_seconds / 2, 0.001))
@@ -138,8 +171,8 @@ class CpuQueries:
         """Ask how many series each namespace has."""
         return f"count by ({self.names.namespace}) ({self._select(())})"
 
-    def _by_container(self, expression: str) -> str:
-        return f"max by ({', '.join(self.names.labels)}) ({expression})"
+    def _by_container(self, expression: str, of_several: str = "max") -> str:
+        return f"{of_several} by ({', '.join(self.names.labels)}) ({expression})"
 
     def _select(self, matchers: Iterable[Matcher]) -> str:
         container = self.names.container

@@ -35,6 +35,8 @@ from equipoise.model.history import Grouping, Reduction, UsageHistory
 OTHER_WAY_MAY_DO = (NotOffered, Malformed, Unavailable, QueryFailed, Unreachable, TimedOut)
 """Failures of remote read after which PromQL is asked."""
 NUMBER_BYTES = 8
+BEGUN_MAX = 64
+"""So many series may begin between counting and reading those of one part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +112,9 @@ class Reading:
         return parts(namespace, pods, self.grouping(namespace, list(pods)), self._rows_max(job))
 
     def _rows_max(self, job: Job) -> int:
-        """Give how many rows memory holds, or a part has."""
+        """Give how many rows memory holds, or a part has: what began since it was counted included."""
         held = max(1, self.bytes_max // (NUMBER_BYTES * job.grid.count))
-        return max(held, job.lot.series or 0) if job.lot.is_part else held
+        return max(held, (job.lot.series or 0) + BEGUN_MAX) if job.lot.is_part else held
 
     def _asked(self, job: Job) -> UsageHistory:
         if isinstance(self.offered, str):

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import groupby
+from operator import itemgetter
 
 from equipoise.adapters.prometheus.promql import Matcher, escape_regex, one_of
 from equipoise.adapters.prometheus.settings import Names
@@ -18,6 +20,10 @@ EXACT_NAMES_MAX = 256
 EXACT_NAMES_MAX_BYTES = 12 * 1024
 FILL = 0.8
 """How full shards are planned: a rate also sees the pods that ended within its window."""
+NAMED_SHARE_MAX = 0.25
+"""Up to this share of all that is asked for is named pod by pod, however many queries that takes."""
+NAMED_MAX = 128
+"""So many names are short enough to be looked up exactly."""
 OPEN_SHARE_MIN = 0.5
 """Ask without naming namespaces when at least this share of the answer is wanted."""
 
@@ -82,6 +88,20 @@ def cut(
             )
         )
     return tuple(shards)
+
+
+def named(pods_by_namespace: Mapping[str, Iterable[str]], total: int) -> list[Shard] | None:
+    """Name a few pods of many, each by its name; None where they are not few."""
+    pods = [(namespace, pod) for namespace, pods in sorted(pods_by_namespace.items()) for pod in sorted(pods)]
+    if len(pods) > max(NAMED_MAX, NAMED_SHARE_MAX * total):
+        return None
+    parts = [pods[first : first + NAMED_MAX] for first in range(0, len(pods), NAMED_MAX)]
+    return [
+        Shard(
+            tuple((ns, tuple(pod for _, pod in run)) for ns, run in groupby(part, itemgetter(0))), Reach.PODS
+        )
+        for part in parts
+    ]
 
 
 def prefix_regex(pods: Sequence[str], before: str, after: str) -> str:

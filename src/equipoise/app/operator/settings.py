@@ -221,7 +221,11 @@ class Intervals(Part):
 class Settings(Part):
     """Everything that can be set of `equipoise operator`."""
 
-    balancers: Annotated[tuple[Balancer, ...], BeforeValidator(_listed)] = ("rotation", "recommendation")
+    balancers: Annotated[tuple[Balancer, ...], BeforeValidator(_listed)] = (
+        "rotation",
+        "recommendation",
+        "proportional",
+    )
     namespaces: Names = ()
     """Where to look; none means everywhere."""
     kubernetes: Kubernetes = Kubernetes()

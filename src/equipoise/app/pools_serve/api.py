@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -14,6 +13,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.status import (
+    HTTP_200_OK,
+    HTTP_400_BAD_REQUEST,
+    HTTP_401_UNAUTHORIZED,
+    HTTP_408_REQUEST_TIMEOUT,
+    HTTP_413_CONTENT_TOO_LARGE,
+    HTTP_503_SERVICE_UNAVAILABLE,
+)
 
 from equipoise import __version__
 from equipoise.app.operator.http import Problems, make_app
@@ -40,6 +47,7 @@ ANSWER_SECONDS = 8.0
 WORKERS = 32
 WAITING_MAX = 512
 """How many requests may be under way; more would only wait."""
+RESULTS = {400: "BadRequest", 404: "NotFound", 405: "MethodNotAllowed", 408: "TooLate", 413: "TooLong"}
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _INDEX = f"""<!doctype html><title>Equipoise pools</title><h1>Equipoise pools {__version__}</h1>
 <ul><li><a href="/openapi.json">/openapi.json</a>: what can be asked
@@ -96,7 +104,7 @@ class Api:
             try:
                 asked = read_question(operation, await _body(request))
             except (msgspec.MsgspecError, ValueError, BadInput) as error:
-                return _no(HTTPStatus.BAD_REQUEST, "BadRequest", str(error))
+                return _no(HTTP_400_BAD_REQUEST, "BadRequest", str(error))
             return await self._asked(lambda: self._ask(operation, asked))
 
         return self._counted(operation.name, answer)
@@ -115,13 +123,13 @@ class Api:
 
     def _see(self) -> Response:
         seen = self._remote.ask(lambda pools: pools.snapshot())
-        return _json(status_document(read_policy(seen.config, self._key), seen), HTTPStatus.OK)
+        return _json(status_document(read_policy(seen.config, self._key), seen), HTTP_200_OK)
 
     async def _asked(self, question: Callable[[], Response]) -> Response:
         """Ask on a thread, in time; say whether something may have happened when there is no answer."""
         if self._waiting >= WAITING_MAX:
             said = "Too much is asked at once. Nothing was changed; ask again later"
-            return _no(HTTPStatus.SERVICE_UNAVAILABLE, "Overloaded", said)
+            return _no(HTTP_503_SERVICE_UNAVAILABLE, "Overloaded", said)
         self._waiting += 1
         try:
             asking = asyncio.get_running_loop().run_in_executor(self._workers, question)
@@ -132,7 +140,7 @@ class Api:
             return _unknown(str(error))
         except EquipoiseError as error:
             said = f"{error}. Nothing was changed; ask again later"
-            return _no(HTTPStatus.SERVICE_UNAVAILABLE, "Unavailable", said)
+            return _no(HTTP_503_SERVICE_UNAVAILABLE, "Unavailable", said)
         finally:
             self._waiting -= 1
 
@@ -145,7 +153,7 @@ class Api:
         async def counted(request: Request) -> Response:
             began = time.perf_counter()
             if self._tokens is not None and not self._tokens.admit(request.headers.get("authorization", "")):
-                response = _no(HTTPStatus.UNAUTHORIZED, "Unauthorized", "A bearer token is expected.")
+                response = _no(HTTP_401_UNAUTHORIZED, "Unauthorized", "A bearer token is expected.")
                 response.headers["WWW-Authenticate"] = "Bearer"
             else:
                 try:
@@ -168,22 +176,22 @@ async def _body(request: Request) -> bytes:
                 parts += part
                 if len(parts) > BODY_BYTES_MAX:
                     raise HTTPException(
-                        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"Expected at most {BODY_BYTES_MAX} bytes."
+                        HTTP_413_CONTENT_TOO_LARGE, f"Expected at most {BODY_BYTES_MAX} bytes."
                     )
     except TimeoutError as error:
-        raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, "The body did not come in time.") from error
+        raise HTTPException(HTTP_408_REQUEST_TIMEOUT, "The body did not come in time.") from error
     except ClientDisconnect as error:
-        raise HTTPException(HTTPStatus.BAD_REQUEST, "The body did not come whole.") from error
+        raise HTTPException(HTTP_400_BAD_REQUEST, "The body did not come whole.") from error
     return bytes(parts)
 
 
-def _json(document: Any, status: HTTPStatus, headers: dict[str, str] | None = None) -> Response:
+def _json(document: Any, status: int, headers: dict[str, str] | None = None) -> Response:
     return Response(msgspec.json.encode(document), status, headers, "application/json")
 
 
-def _no(status: HTTPStatus, result: str, sentence: str) -> Response:
+def _no(status: int, result: str, sentence: str) -> Response:
     """Say that nothing happened, and why."""
-    retry = {"Retry-After": "1"} if status is HTTPStatus.SERVICE_UNAVAILABLE else None
+    retry = {"Retry-After": "1"} if status == HTTP_503_SERVICE_UNAVAILABLE else None
     said = f"{sentence.removesuffix('.')}."
     return _json({"outcome": "no", "result": result, "sentence": said}, status, retry)
 
@@ -191,19 +199,19 @@ def _no(status: HTTPStatus, result: str, sentence: str) -> Response:
 def _unknown(why: str) -> Response:
     said = f"Nobody knows whether it happened: {why}. To ask for the same again is safe, and tells."
     document = {"outcome": "unknown", "result": "Unanswered", "sentence": said}
-    return _json(document, HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": "1"})
+    return _json(document, HTTP_503_SERVICE_UNAVAILABLE, {"Retry-After": "1"})
 
 
 async def _openapi(request: Request) -> Response:
     del request
-    return Response(_DOCUMENT, HTTPStatus.OK, None, "application/json")
+    return Response(_DOCUMENT, HTTP_200_OK, None, "application/json")
 
 
 async def _refused(request: Request, error: Exception) -> Response:
     """Say in our form that there is no such page, or that it can't be asked so."""
     del request
     assert isinstance(error, HTTPException), "only these are brought here"
-    status = HTTPStatus(error.status_code)
-    response = _no(status, status.phrase.replace(" ", ""), error.detail)
+    status = error.status_code
+    response = _no(status, RESULTS.get(status, "Refused"), error.detail)
     response.headers.update(error.headers or {})
     return response

@@ -53,12 +53,14 @@ def serve(
     from equipoise.app.pools_serve.run import Service
     from equipoise.app.pools_serve.run import serve as stand
     from equipoise.app.pools_serve.tokens import expect_safe
+    from equipoise.app.signals import end_on_signals
     from equipoise.model.validation import validated
 
     logs = validated(Logs, {"level": log_level, "format": log_format}, "--log")
     where = validated(Http, {"address": address}, "--address").address
     spans = _seconds("--lease", lease), _seconds("--record", record), _seconds("--linger", linger, 0)
     expect_safe(where, token_file)
+    end_on_signals()
     with _source(redis, redis_url_file) as url:
         stand(Service(url, prefix, where, token_file, *spans, logs))
 

@@ -2,10 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any
 
 import msgspec
+from starlette.status import (
+    HTTP_200_OK,
+    HTTP_400_BAD_REQUEST,
+    HTTP_404_NOT_FOUND,
+    HTTP_409_CONFLICT,
+    HTTP_503_SERVICE_UNAVAILABLE,
+)
 
 from equipoise.adapters.redis import RedisPools
 from equipoise.app.pools_live import call_id, pod_name
@@ -70,17 +76,17 @@ OPERATIONS = (
         lambda pools, asked: pools.undrain(asked.pod, asked.uid),
     ),
 )
-STATUS: dict[PoolCode, HTTPStatus] = {
-    PoolCode.NONE_FREE: HTTPStatus.CONFLICT,
-    PoolCode.CALL_TAKEN: HTTPStatus.CONFLICT,
-    PoolCode.NOT_OWNER: HTTPStatus.CONFLICT,
-    PoolCode.LEASE_LOST: HTTPStatus.CONFLICT,
-    PoolCode.OTHER_UID: HTTPStatus.CONFLICT,
-    PoolCode.MERCHANT: HTTPStatus.CONFLICT,
-    PoolCode.UNSOUND: HTTPStatus.CONFLICT,
-    PoolCode.NO_TIER: HTTPStatus.BAD_REQUEST,
-    PoolCode.NOT_THERE: HTTPStatus.NOT_FOUND,
-    PoolCode.CONFIG_CHANGED: HTTPStatus.SERVICE_UNAVAILABLE,
+STATUS: dict[PoolCode, int] = {
+    PoolCode.NONE_FREE: HTTP_409_CONFLICT,
+    PoolCode.CALL_TAKEN: HTTP_409_CONFLICT,
+    PoolCode.NOT_OWNER: HTTP_409_CONFLICT,
+    PoolCode.LEASE_LOST: HTTP_409_CONFLICT,
+    PoolCode.OTHER_UID: HTTP_409_CONFLICT,
+    PoolCode.MERCHANT: HTTP_409_CONFLICT,
+    PoolCode.UNSOUND: HTTP_409_CONFLICT,
+    PoolCode.NO_TIER: HTTP_400_BAD_REQUEST,
+    PoolCode.NOT_THERE: HTTP_404_NOT_FOUND,
+    PoolCode.CONFIG_CHANGED: HTTP_503_SERVICE_UNAVAILABLE,
 }
 """Answers that are a no; every other is a yes."""
 _QUESTIONS = msgspec.json.Decoder(Question)
@@ -105,17 +111,17 @@ def read_question(operation: Operation, body: bytes) -> Question:
     return asked
 
 
-def status_of(operation: Operation, code: PoolCode) -> HTTPStatus:
+def status_of(operation: Operation, code: PoolCode) -> int:
     """Give the HTTP status of an answer."""
     if operation.name == "heartbeat" and code is PoolCode.UNKNOWN_CALL:
-        return HTTPStatus.NOT_FOUND
-    return STATUS.get(code, HTTPStatus.OK)
+        return HTTP_404_NOT_FOUND
+    return STATUS.get(code, HTTP_200_OK)
 
 
-def answer_document(answer: PoolAnswer, status: HTTPStatus, sentence: str, call: str) -> dict[str, Any]:
+def answer_document(answer: PoolAnswer, status: int, sentence: str, call: str) -> dict[str, Any]:
     """Give an answer as it is sent."""
     return {
-        "outcome": "yes" if status is HTTPStatus.OK else "no",
+        "outcome": "yes" if status == HTTP_200_OK else "no",
         "result": answer.code.value,
         "call": call,
         "pod": answer.pod,

@@ -11,11 +11,11 @@ from equipoise import __version__
 from equipoise.app.operator.complaints import Complaints
 from equipoise.app.operator.http import Door
 from equipoise.app.operator.logs import make_log
-from equipoise.app.operator.run import on_signals
 from equipoise.app.operator.settings import Logs
 from equipoise.app.pools_remote import RemotePools
 from equipoise.app.pools_serve.api import Api
 from equipoise.app.pools_serve.tokens import Tokens
+from equipoise.app.signals import on_signals
 from equipoise.model.errors import EquipoiseError
 
 LOOK_SECONDS = 2.0

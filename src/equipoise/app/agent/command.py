@@ -1,0 +1,138 @@
+"""`equipoise agent`."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from equipoise.app import options
+from equipoise.model.crd.targets import Mode
+from equipoise.model.errors import BadInput
+
+
+class Crane(StrEnum):
+    """Whether kinds that Crane installed are served."""
+
+    AUTO = "auto"
+    ON = "on"
+
+
+class UsageOf(StrEnum):
+    """Whose CPU and memory is the node's usage."""
+
+    MACHINE = "machine"
+    PODS = "pods"
+
+
+class LogLevel(StrEnum):
+    """How much is said."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """How it is said."""
+
+    AUTO = "auto"
+    JSON = "json"
+    CONSOLE = "console"
+
+
+def agent(
+    node: Annotated[str, typer.Option(metavar="NAME", envvar="NODE_NAME", help="The node that it runs on.")],
+    interval: Annotated[
+        str, typer.Option(metavar="SPAN", help="How long between two looks, from 1s.")
+    ] = "10s",
+    mode: Annotated[
+        Mode,
+        typer.Option(envvar="EQUIPOISE_COMPAT_MODE", help="Preview says what it would do; Enforce does it."),
+    ] = Mode.PREVIEW,
+    crane: Annotated[
+        Crane,
+        typer.Option(envvar="EQUIPOISE_COMPAT_CRANE", help="on acts also where Crane's kinds are found."),
+    ] = Crane.AUTO,
+    state: Annotated[
+        str, typer.Option(metavar="FILE", help="Where on the host's disk it keeps what it has throttled.")
+    ] = "/var/lib/equipoise/agent/state.json",
+    cgroups: Annotated[
+        str, typer.Option(metavar="FOLDER", help="Where cgroups are mounted.")
+    ] = "/sys/fs/cgroup",
+    cgroup_parent: Annotated[
+        str, typer.Option(metavar="PATH", help="Below which cgroup kubepods is; found when not given.")
+    ] = "",
+    proc: Annotated[str, typer.Option(metavar="FOLDER", help="Where the host's /proc is.")] = "/proc",
+    usage_of: Annotated[
+        UsageOf,
+        typer.Option(help="Whose CPU and memory waterlines are about: all of the machine, or its pods."),
+    ] = UsageOf.MACHINE,
+    evictions_per_round: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="By default a tenth of the pods, at least one.")
+    ] = None,
+    excess: Annotated[
+        int, typer.Option(metavar="PERCENT", min=0, max=1000, help="Widen gaps by so much.")
+    ] = 0,
+    cleanup: Annotated[
+        bool, typer.Option("--cleanup", help="Give back what an agent has left throttled, and end.")
+    ] = False,
+    http_address: Annotated[
+        str, typer.Option(metavar="[HOST]:PORT", help="Where health and metrics answer.")
+    ] = ":8081",
+    operator_namespace: options.OperatorNamespace = "equipoise-system",
+    log_level: Annotated[LogLevel, typer.Option(help="How much is said.")] = LogLevel.INFO,
+    log_format: Annotated[LogFormat, typer.Option(help="How it is said.")] = LogFormat.AUTO,
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
+) -> None:
+    """Keep one node below its waterlines until SIGTERM, then give everything back."""
+    from equipoise.app.agent.run import AgentSettings, clean_up, run_agent
+    from equipoise.app.operator.settings import Logs
+
+    settings = AgentSettings(
+        node=node,
+        interval_seconds=_span(interval),
+        is_enforced=mode is Mode.ENFORCE,
+        takes_over=crane is Crane.ON,
+        state_file=state,
+        cgroups=cgroups,
+        cgroup_parent=cgroup_parent,
+        proc=proc,
+        is_of_pods=usage_of is UsageOf.PODS,
+        evictions_per_round=evictions_per_round,
+        excess_percent=excess,
+        http_address=_address(http_address),
+        home=operator_namespace,
+        kubeconfig=kubeconfig,
+        context=context,
+        logs=Logs(level=log_level.value, format=log_format.value),
+    )
+    if not cleanup:
+        run_agent(settings)
+        return
+    outcomes = clean_up(settings)
+    for outcome in outcomes:
+        print(
+            f"{outcome.action.pod or node}: {outcome.result}{f': {outcome.detail}' if outcome.detail else ''}"
+        )
+    print(f"{len(outcomes)} given back on {node}.")
+
+
+def _span(text: str) -> float:
+    from equipoise.model.duration import parse_seconds
+
+    try:
+        seconds = parse_seconds(text)
+    except ValueError as error:
+        raise BadInput(f"--interval: {error}") from error
+    if not 1 <= seconds <= 3600:  # noqa: PLR2004 - as it is said
+        raise BadInput(f"--interval: expected from 1s to 1h, got {text!r}")
+    return seconds
+
+
+def _address(text: str) -> str:
+    _, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:  # noqa: PLR2004 - the last port
+        raise BadInput(f"--http-address: expected [HOST]:PORT such as :8081, got {text!r}")
+    return text

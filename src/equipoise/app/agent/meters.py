@@ -1,0 +1,65 @@
+"""What Prometheus is told of a node: usage, gaps, what is throttled, what was done. No pod names."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from equipoise.qos.loop import Round
+
+
+class AgentMeters:
+    """The agent's series."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.rounds = Counter(
+            "equipoise_agent_rounds", "Rounds by what was decided.", ["reason"], registry=registry
+        )
+        self.failures = Counter(
+            "equipoise_agent_round_failures", "Rounds that could not be decided.", registry=registry
+        )
+        self.actions = Counter(
+            "equipoise_agent_actions", "Actions by what came of them.", ["kind", "result"], registry=registry
+        )
+        self.held = Counter(
+            "equipoise_agent_held",
+            "Actions that were held, by the guard.",
+            ["kind", "reason"],
+            registry=registry,
+        )
+        self.seconds = Gauge(
+            "equipoise_agent_round_cpu_seconds", "CPU time of the last round.", registry=registry
+        )
+        self.usage = Gauge(
+            "equipoise_agent_usage", "What the rules compared.", ["rule", "metric"], registry=registry
+        )
+        self.waterline = Gauge(
+            "equipoise_agent_waterline", "What they compared it with.", ["rule", "metric"], registry=registry
+        )
+        self.gap = Gauge(
+            "equipoise_agent_gap", "Gaps in millicores or bytes.", ["side", "metric"], registry=registry
+        )
+        self.throttled = Gauge(
+            "equipoise_agent_throttled_containers", "Containers whose quota is ours.", registry=registry
+        )
+        self.pods = Gauge("equipoise_agent_pods", "Running pods of the node.", registry=registry)
+
+    def tell(self, done: Round, throttled: int, cpu_seconds: float) -> None:
+        """Take in one round; series of rules that are gone are removed."""
+        decision = done.decision
+        numbers = decision.reason.numbers
+        self.rounds.labels(decision.reason.code.value).inc()
+        for outcome in done.outcomes:
+            self.actions.labels(type(outcome.action).__name__, outcome.result).inc()
+        for held in decision.held:
+            self.held.labels(type(held.action).__name__, held.reason.value).inc()
+        self.seconds.set(cpu_seconds)
+        self.throttled.set(throttled)
+        self.pods.set(numbers["pods"])
+        for gauge in (self.usage, self.waterline, self.gap):
+            gauge.clear()
+        for key, rule in numbers["rules"].items():
+            self.waterline.labels(key, rule["metric"]).set(rule["waterline"])
+            if rule["usage"] is not None:
+                self.usage.labels(key, rule["metric"]).set(rule["usage"])
+        for side, gaps in numbers["gaps"].items():
+            for metric, gap in gaps.items():
+                if gap is not None:
+                    self.gap.labels(side, metric).set(gap)

@@ -1,0 +1,150 @@
+"""What the API server tells of one node, kept up to date by watches: behind the loop's `Surroundings`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from equipoise.adapters.kubernetes import ApiError, Client, KubernetesActuator, Reflector, Unreachable
+from equipoise.adapters.kubernetes.node_pods import CRANE_AGENT, NODE, PODS_OF_NODE, TAINT
+from equipoise.adapters.kubernetes.policies import KubernetesPolicies
+from equipoise.model.crd.kind import Kind
+from equipoise.model.errors import WorldFailed
+from equipoise.model.validation import explain
+from equipoise.qos.kind import QOS_KINDS
+from equipoise.qos.objects import QosObject, assembled
+from equipoise.qos.pods import PodTold
+from equipoise.qos.policy import QosPolicy
+
+CONDITION = "EquipoiseWaterlineCrossed"
+SYNC_SECONDS = 60.0
+NOT_FOUND = 404
+
+
+class NodeSurroundings:
+    """The pods, the policies and the node itself. `start()` it, and `stop()` it in the end."""
+
+    def __init__(
+        self,
+        client: Client,
+        actuator: KubernetesActuator,
+        node: str,
+        *,
+        evictions_per_round: int | None = None,
+        excess_percent: int = 0,
+    ) -> None:
+        self.node = node
+        self.problems: tuple[str, ...] = ()
+        """What is wrong with policies, each by its path; such objects are left out."""
+        self._client = client
+        self._actuator = actuator
+        self._settings = {"evictions_per_round": evictions_per_round, "excess_percent": excess_percent}
+        self._pods = Reflector(client, PODS_OF_NODE, params={"fieldSelector": f"spec.nodeName={node}"})
+        self._nodes = Reflector(client, NODE, params={"fieldSelector": f"metadata.name={node}"})
+        self._policies = {kind.name: _policies(client, kind) for kind in QOS_KINDS}
+        self._known: tuple[tuple[tuple[str, str, str], ...], QosPolicy] = ((), QosPolicy(**self._settings))
+
+    def start(self) -> None:
+        """Begin to watch, and wait until the node and its pods were listed once."""
+        for reflector in self._reflectors():
+            reflector.start()
+        for reflector in (self._nodes, self._pods):
+            if not reflector.synced.wait(SYNC_SECONDS):
+                why = reflector.last_error or "no answer"
+                raise WorldFailed(
+                    f"{self._client.address}: the {reflector.kind.plural} of {self.node}: {why}"
+                )
+        if self._nodes.cache.get("", self.node) is None:
+            raise WorldFailed(f"node {self.node}: not found at {self._client.address}; --node names another")
+
+    def stop(self) -> None:
+        """End the watches."""
+        for reflector in self._reflectors():
+            reflector.stop(1.0)
+
+    def _reflectors(self) -> Iterator[Reflector[Any]]:
+        yield self._pods
+        yield self._nodes
+        for policies in self._policies.values():
+            yield policies.reflector
+
+    def pods(self) -> Sequence[PodTold]:
+        """Give the pods of this node."""
+        return self._pods.cache.records()
+
+    def crane_agent(self) -> str:
+        """Name a pod of Crane's own agent on this node, or give nothing: two hands on one quota."""
+        for pod in self.pods():
+            labels = dict(pod.labels)
+            if CRANE_AGENT in {labels.get("app"), labels.get("app.kubernetes.io/name")} or (
+                pod.owner == "DaemonSet" and pod.name.startswith(f"{CRANE_AGENT}-")
+            ):
+                return pod.key
+        return ""
+
+    def policy(self) -> QosPolicy:
+        """Give all that is asked for, as one; it is put together again only when an object has changed."""
+        objects = [one for name in self._policies for one in self._listed(name)]
+        versions = tuple(sorted((one.ref.kind, one.ref.name, one.version) for one in objects))
+        if versions != self._known[0]:
+            read: list[QosObject] = []
+            problems: list[str] = []
+            for one in objects:
+                spec = self._spec(one.ref.kind, one.spec)
+                where = f"{one.ref.kind} {one.ref.name}"
+                if isinstance(spec, str):
+                    problems.append(f"{where}: spec.{spec}")
+                else:
+                    read.append(QosObject(one.ref.kind, one.ref.name, spec, where))
+            policy, wrong = assembled(read)
+            self.problems = (*problems, *wrong)
+            self._known = (versions, policy.model_copy(update=self._settings))
+        return self._known[1]
+
+    def _listed(self, name: str) -> Sequence[Any]:
+        reflector = self._policies[name].reflector
+        try:
+            return self._policies[name].policies()
+        except Unreachable:
+            error = reflector.last_error
+            if isinstance(error, ApiError) and error.status == NOT_FOUND:
+                return ()  # the kind is not installed, so nobody asks for anything by it
+            raise
+
+    def _spec(self, kind: str, spec: Mapping[str, Any]) -> Any:
+        model = next(one.body["spec"] for one in QOS_KINDS if one.name == kind)
+        try:
+            return model.model_validate(dict(spec), by_alias=True, by_name=False)
+        except ValidationError as error:
+            return explain(error)
+
+    def uid(self) -> str:
+        """Give the node's UID, for events."""
+        node = self._nodes.cache.get("", self.node)
+        return "" if node is None else node.uid
+
+    def labels(self) -> Mapping[str, str]:
+        """Give the node's labels."""
+        node = self._nodes.cache.get("", self.node)
+        return {} if node is None else dict(node.labels)
+
+    def is_scheduling_disabled(self) -> bool:
+        """Tell whether our own taint is on the node."""
+        node = self._nodes.cache.get("", self.node)
+        return node is not None and node.is_disabled
+
+    def set_scheduling(self, *, is_disabled: bool, sentence: str) -> None:
+        """Put our taint and condition on the node, or take them off."""
+        marks = self._actuator.nodes
+        if is_disabled:
+            marks.add_taint(self.node, TAINT)
+        else:
+            marks.remove_taint(self.node, TAINT.key, TAINT.effect)
+        status, reason = ("True", "WaterlineCrossed") if is_disabled else ("False", "WaterlinesClear")
+        marks.set_condition(self.node, CONDITION, status, reason, sentence)
+
+
+def _policies(client: Client, kind: Kind) -> KubernetesPolicies:
+    return KubernetesPolicies(
+        client, group=kind.group, version=kind.version, name=kind.name, plural=kind.plural
+    )

@@ -1,0 +1,49 @@
+"""What cAdvisor's labels are called in a Prometheus is said on the command line."""
+
+from typing import Any
+
+import pytest
+
+from equipoise.app.live import PrometheusOptions, prometheus_metrics
+from equipoise.model.errors import BadInput
+from tests.cli.running import equipoise
+
+URL = "http://127.0.0.1:9"
+
+
+def _names(*labels: str) -> Any:
+    nobody: Any = None  # an address was given, so that no cluster is asked
+    return prometheus_metrics(nobody, PrometheusOptions(url=URL, labels=labels)).names
+
+
+def test_labels_keep_their_names_unless_others_are_given() -> None:
+    """One, or all of them."""
+    assert _names().labels == ("namespace", "pod", "container")
+    assert _names("pod=pod_name").labels == ("namespace", "pod_name", "container")
+    assert _names("container=c", "namespace=ns", "pod=p").labels == ("ns", "p", "c")
+
+
+@pytest.mark.parametrize(
+    ("label", "said"),
+    [
+        ("pod", "--prometheus-label: expected NAME=VALUE, got 'pod'"),
+        ("node=n", "--prometheus-label: expected namespace, pod or container, got 'node'"),
+        ("pod=a b", "'a b' is not a label name"),
+        ("pod=namespace", "three different names were expected"),
+    ],
+)
+def test_a_label_that_cannot_be_is_refused(label: str, said: str) -> None:
+    """Before anything is asked."""
+    with pytest.raises(BadInput, match=said.replace("(", r"\(")):
+        _names(label)
+
+
+def test_every_command_that_reads_usage_takes_it() -> None:
+    """The help of each names it."""
+    for command in (
+        ("rotation", "plan"),
+        ("recommendation", "plan"),
+        ("recommendation", "apply"),
+        ("doctor",),
+    ):
+        assert "--prometheus-label" in equipoise(*command, "--help").stdout

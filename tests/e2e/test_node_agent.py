@@ -1,0 +1,241 @@
+"""`equipoise agent` on a real kubelet and containerd: real pods throttled, evicted and given back."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+
+from tests.cli.running import equipoise
+from tests.qos.worlds import action, pod_qos, policy, rule
+from tests.testbed import free_port, wait_until
+from tests.testbed.node import RealNode
+from tests.testbed.processes import is_answering
+from tests.testbed.real_pods import BURN, ready_pods, real_deployment, real_pod, resize
+from tests.testbed.scenes import namespaced
+
+ENSURANCE = "/apis/ensurance.crane.io/v1alpha1"
+WATERLINE = 30
+"""Millicores, far below what one process that burns gets even on a busy machine."""
+HOME = "equipoise-agent-test"
+
+
+class Agent:
+    """`equipoise agent` as the node's own process runs it, looking every second."""
+
+    def __init__(self, node: RealNode, folder: Path) -> None:
+        self.node, self.folder = node, folder
+        self.state = folder / "state.json"
+        self.log = folder / "agent.log"
+        self.url = ""
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def words(self, *more: str) -> list[str]:
+        program = "from equipoise.app.main import main; main()"
+        kubeconfig = self.node.control_plane.kubeconfig
+        where = ("--cgroups", str(self.node.root / "sys/fs/cgroup"), "--state", str(self.state))
+        who = ("--node", self.node.name, "--kubeconfig", str(kubeconfig), "--operator-namespace", HOME)
+        return [sys.executable, "-c", program, "agent", *who, *where, "--usage-of", "pods", *more]
+
+    def start(self, *more: str) -> None:
+        self.url = f"http://127.0.0.1:{free_port()}"
+        how = ("--mode", "Enforce", "--interval", "1s", "--http-address", self.url.removeprefix("http://"))
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(self.words(*how, *more), stderr=log, stdout=log)
+        self.wait_for(lambda: is_answering(f"{self.url}/readyz"), "the agent to be ready")
+
+    def wait_for(self, condition: Callable[[], object], what: str, seconds: float = 60) -> None:
+        try:
+            wait_until(condition, what, seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.log.read_text()[-3000:]}") from error
+
+    def end(self, number: int = signal.SIGTERM) -> None:
+        if self.process is not None:
+            self.process.send_signal(number)
+            self.process.wait(30)
+            self.process = None
+
+    def metrics(self) -> str:
+        with urllib3.PoolManager(timeout=5.0, retries=False) as pool:
+            return pool.request("GET", f"{self.url}/metrics").data.decode()
+
+    def resident_mib(self) -> float:
+        assert self.process is not None
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kinds(real_node: RealNode) -> None:
+    done = equipoise("crds", "apply", "--kubeconfig", str(real_node.control_plane.kubeconfig))
+    assert done.returncode == 0, done.stderr
+    real_node.control_plane.apply(namespaced(HOME))
+
+
+@pytest.fixture
+def agent(real_node: RealNode, tmp_path: Path) -> Iterator[Agent]:
+    """An agent to start, and nothing of it left afterwards."""
+    made = Agent(real_node, tmp_path)
+    try:
+        yield made
+    finally:
+        made.end(signal.SIGKILL)
+        for plural in ("nodeqosensurancepolicies", "avoidanceactions", "podqoss"):
+            for one in real_node.control_plane.api.items(f"{ENSURANCE}/{plural}"):
+                real_node.control_plane.api.delete(f"{ENSURANCE}/{plural}/{one['metadata']['name']}")
+
+
+def _only(namespace: str, *actions: str) -> dict[str, Any]:
+    """Let only pods of this namespace be acted on."""
+    scope = {"scopeName": "Namespace", "operator": "In", "values": [namespace]}
+    return pod_qos("only", scopeSelector={"matchExpressions": [scope]}, allowedActions=list(actions))
+
+
+def _ask(node: RealNode, namespace: str, then: dict[str, Any]) -> None:
+    name = then["metadata"]["name"]
+    asked = policy(rule("cpu_total_usage", WATERLINE, name), name="busy")
+    node.control_plane.apply([then, _only(namespace, name), asked])
+
+
+def _quota(node: RealNode, namespace: str, pod: str) -> int:
+    return node.quota(node.container(namespace, pod))[0]
+
+
+def _events(node: RealNode, namespace: str, kind: str) -> set[str]:
+    found = node.control_plane.api.items(f"/api/v1/namespaces/{namespace}/events")
+    return {one["reason"] for one in found if one["involvedObject"]["kind"] == kind}
+
+
+def test_real_pods_are_throttled_and_given_back_whatever_becomes_of_the_agent(
+    real_node: RealNode, real_namespace: str, agent: Agent
+) -> None:
+    """By a policy that is applied; over a SIGKILL and a resize, until SIGTERM."""
+    api = real_node.control_plane.api
+    limited = {"requests": {"cpu": "10m"}, "limits": {"cpu": "400m"}}
+    real_node.control_plane.apply(
+        [
+            real_pod(real_namespace, "free", command=BURN),
+            real_pod(real_namespace, "limited", command=BURN, **limited),
+        ]
+    )
+    ready_pods(real_node, real_namespace, 2)
+    assert [_quota(real_node, real_namespace, name) for name in ("free", "limited")] == [-1, 40000]
+    agent.start()
+    step = action("step", coolDownSeconds=3600, throttle={"cpuThrottle": {"stepCPURatio": 60}})
+    _ask(real_node, real_namespace, step)
+    agent.wait_for(lambda: _quota(real_node, real_namespace, "free") != -1, "the free pod to be throttled")
+    agent.wait_for(lambda: "Throttle" in _events(real_node, real_namespace, "Pod"), "an event on the pod")
+    assert 'equipoise_agent_actions_total{kind="ThrottlePod",result="Done"}' in agent.metrics()
+    assert agent.resident_mib() < 80
+    agent.end(signal.SIGKILL)
+    assert _quota(real_node, real_namespace, "free") > 0
+    # A resize while nobody looks: what is given back is the limit of now.
+    resize(real_node, real_namespace, "limited", limits={"cpu": "500m"})
+    agent.start()
+    api.delete(f"{ENSURANCE}/nodeqosensurancepolicies/busy")
+    agent.wait_for(
+        lambda: [_quota(real_node, real_namespace, name) for name in ("free", "limited")] == [-1, 50000],
+        "everything to be given back",
+    )
+    _ask(real_node, real_namespace, step)
+    agent.wait_for(lambda: _quota(real_node, real_namespace, "free") != -1, "the free pod to be throttled")
+    agent.end(signal.SIGTERM)
+    assert [_quota(real_node, real_namespace, name) for name in ("free", "limited")] == [-1, 50000]
+
+
+def test_real_pods_are_evicted_budgets_respected_and_a_pause_obeyed(
+    real_node: RealNode, real_namespace: str, agent: Agent
+) -> None:
+    """A PodDisruptionBudget that allows none sends the walk on to the next pod."""
+    api = real_node.control_plane.api
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "kept", "namespace": real_namespace},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "kept"}}},
+    }
+    real_node.control_plane.apply(
+        [
+            budget,
+            real_deployment(real_namespace, "kept", replicas=1, command=BURN),
+            real_deployment(real_namespace, "spare", replicas=1, command=BURN),
+        ]
+    )
+    (kept,) = ready_pods(real_node, real_namespace, 1, app="kept")
+    (spare,) = ready_pods(real_node, real_namespace, 1, app="spare")
+    api.patch(
+        f"/api/v1/namespaces/{real_namespace}", {"metadata": {"annotations": {"equipoise.dev/paused": "me"}}}
+    )
+    agent.start()
+    _ask(
+        real_node,
+        real_namespace,
+        action("evict", eviction={"terminationGracePeriodSeconds": 0}, sortBy=["name"]),
+    )
+    agent.wait_for(lambda: 'reason="HeldByPause"' in agent.metrics(), "the pause to hold an eviction")
+    assert _names(real_node, real_namespace) == {kept, spare}
+    api.patch(
+        f"/api/v1/namespaces/{real_namespace}", {"metadata": {"annotations": {"equipoise.dev/paused": None}}}
+    )
+    agent.wait_for(lambda: spare not in _names(real_node, real_namespace), "the spare pod to be evicted")
+    assert kept in _names(real_node, real_namespace)
+    assert 'kind="EvictPod",result="Blocked"' in agent.metrics()
+
+
+def _names(node: RealNode, namespace: str) -> set[str]:
+    found = node.control_plane.api.items(f"/api/v1/namespaces/{namespace}/pods")
+    return {one["metadata"]["name"] for one in found}
+
+
+def test_a_taint_is_set_and_cleared_also_across_a_restart_and_by_cleanup(
+    real_node: RealNode, real_namespace: str, agent: Agent
+) -> None:
+    """With its condition; an agent that was killed leaves it, and its successor takes it off."""
+    api = real_node.control_plane.api
+
+    def is_tainted() -> bool:
+        taints = api.get(f"/api/v1/nodes/{real_node.name}")["spec"].get("taints") or []
+        return any(one["key"] == "ensurance.equipoise.dev/waterline" for one in taints)
+
+    real_node.control_plane.apply([real_pod(real_namespace, "free", command=BURN)])
+    ready_pods(real_node, real_namespace, 1)
+    agent.start()
+    _ask(real_node, real_namespace, action("close", coolDownSeconds=0))
+    agent.wait_for(is_tainted, "the taint to be set")
+    agent.end(signal.SIGKILL)
+    assert is_tainted()
+    api.delete(f"{ENSURANCE}/nodeqosensurancepolicies/busy")
+    agent.start()
+    agent.wait_for(lambda: not is_tainted(), "the taint to be cleared")
+    _ask(real_node, real_namespace, action("close", coolDownSeconds=0))
+    agent.wait_for(is_tainted, "the taint to be set again")
+    agent.end(signal.SIGKILL)
+    done = subprocess.run(agent.words("--cleanup"), capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, is_tainted()) == (0, False), done.stderr
+    assert "1 given back" in done.stdout
+    conditions = api.get(f"/api/v1/nodes/{real_node.name}")["status"]["conditions"]
+    (said,) = [one for one in conditions if one["type"] == "EquipoiseWaterlineCrossed"]
+    assert said["status"] == "False"
+
+
+def test_it_refuses_to_start_beside_cranes_own_agent(
+    real_node: RealNode, real_namespace: str, agent: Agent
+) -> None:
+    """Two hands on one quota: one line, and nothing is changed."""
+    real_node.control_plane.apply([real_pod(real_namespace, "crane-agent")])
+    ready_pods(real_node, real_namespace, 1)
+    done = subprocess.run(
+        agent.words("--http-address", f"127.0.0.1:{free_port()}"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "is Crane's own agent" in done.stderr.splitlines()[-1]

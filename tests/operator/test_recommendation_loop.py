@@ -1,0 +1,119 @@
+"""The recommendation's loop as it is wired: kinds may be missing, a week nowhere; batches go elsewhere."""
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from equipoise.app.operator.batches import Batches
+from equipoise.app.operator.layers import effective
+from equipoise.app.operator.recommendation_loop import SpecsOfNamespaces, _world
+from equipoise.app.operator.settings import Settings
+from equipoise.app.operator.wiring import make_shell
+from equipoise.model.cluster import HpaSpec
+from equipoise.ports import NoHistory
+from equipoise.recommendation.observation import Observation
+from equipoise.recommendation.policy import RecommendationPolicy
+from equipoise.recommendation.record import Question, examine_all
+from tests.kubernetes.server import Asked, Stage, playing
+from tests.operator.test_wiring import EmptyCluster
+from tests.operator.worlds import eventually, get, logged
+from tests.recommendation.clusters import ref
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: a
+users: [{name: a, user: {}}]
+contexts: [{name: a, context: {cluster: a, user: a}}]
+clusters: [{name: a, cluster: {server: "URL"}}]
+"""
+
+
+class WithoutKinds(EmptyCluster):
+    """A cluster that nobody has brought our kinds to."""
+
+    def __call__(self, asked: Asked, stage: Stage) -> None:
+        if "customresourcedefinitions" in asked.path:
+            stage.refuse(404, "NotFound", "not found")
+        else:
+            super().__call__(asked, stage)
+
+
+@pytest.mark.parametrize(
+    ("crane", "warnings"),
+    [("auto", ["Analytics and Recommendations are not installed"]), ("off", [])],
+)
+def test_an_operator_without_the_kinds_lives_and_says_it_once(
+    tmp_path: Path, crane: str, warnings: list[str]
+) -> None:
+    """It is ready and well; nothing of another balancer would wait for kinds that may never come."""
+    log, lines = logged("info")
+    with playing(WithoutKinds()) as player:
+        config = tmp_path / "config"
+        config.write_text(KUBECONFIG.replace("URL", player.url))
+        sets = [
+            f"kubernetes.kubeconfig={config}",
+            "http.address=127.0.0.1:0",
+            "lease.namespace=ops",
+            "balancers=recommendation",
+            "intervals.recommendation=1s",
+            f"compat.crane={crane}",
+        ]
+        shell = make_shell(effective(None, {}, {}, sets).settings, log, threading.Event())
+        shell.start()
+        try:
+            address = f"http://127.0.0.1:{shell.door.port}"
+            done = 'equipoise_cycles_total{balancer="recommendation",result="done"}'
+            eventually(lambda: any(line["message"].startswith("this process leads") for line in lines()))
+            eventually(lambda: f"{done} 4.0" in get(f"{address}/metrics")[1])
+            assert get(f"{address}/readyz") == (200, "ok\n")
+        finally:
+            assert shell.stop()
+    said = [line["message"] for line in lines() if line["level"] == "warning"]
+    assert [line.partition(",")[0] for line in said] == warnings
+
+
+def test_a_batch_is_decided_in_the_worker_as_it_is_here() -> None:
+    """The question, what was seen and the facts travel."""
+    chance = np.random.default_rng(5)
+    count = 20
+    seen = Observation(
+        subjects=[f"shop/web-{number}" for number in range(count)],
+        kinds=["Deployment"] * count,
+        replicas=np.full(count, 3),
+        pods=np.full(count, 3),
+        available=np.full(count, 3),
+        request_cores=np.full(count, 2.0),
+        history=chance.gamma(50, 0.3, (count, 1440)),
+        interval_seconds=60.0,
+        at=1_789_603_200.0,
+    )
+    batch = [(Question(RecommendationPolicy()), seen, [0] * count)]
+    batches = Batches()
+    try:
+        assert batches.submit(examine_all, batch) == examine_all(batch)
+    finally:
+        batches.stop()
+
+
+def test_hpas_are_listed_where_rights_allow() -> None:
+    """Everywhere at once, or in each namespace that is watched."""
+    asked: list[str | None] = []
+
+    class Specs:
+        def specs(self, namespace: str | None = None) -> list[HpaSpec]:
+            asked.append(namespace)
+            return [HpaSpec(f"of {namespace}", ref("web"))]
+
+    assert len(SpecsOfNamespaces(Specs(), ()).specs()) == 1
+    assert len(SpecsOfNamespaces(Specs(), ("shop", "mail", "shop")).specs()) == 2
+    assert asked == [None, "shop", "mail"]
+
+
+def test_metrics_server_has_no_history() -> None:
+    """Which is said, and is no failure of anybody."""
+    settings = Settings.model_validate({"metricsFrom": "metrics-server"})
+    with pytest.raises(NoHistory, match="the setting metricsFrom is metrics-server"):
+        _world(None, settings, examine_all)  # type: ignore[arg-type]
