@@ -137,7 +137,7 @@ def run(*, quick: bool) -> Section:
         f"ten times the workloads cost {large['cpu_seconds'] / small['cpu_seconds']:.1f} times the CPU time.",
         [
             "The time includes the transfer over loopback, but not the work of a real Prometheus.",
-            f"Two containers, six samples per pod; {large['answer_bytes'] / MEBIBYTE:.0f} MiB of answers.",
+            f"Per pod two containers of four numbers: {large['answer_bytes'] / MEBIBYTE:.0f} MiB of answers.",
             f"{large['rotations']:.0f} of {sizes[1]:,} workloads have pods that are worth rotating.",
             f"{large['rss_before_bytes'] / MEBIBYTE:.0f} MiB of the peak are Python and the cached records.",
             *_beyond_linear(large["cpu_seconds"] / small["cpu_seconds"] / (sizes[1] / sizes[0])),

@@ -18,7 +18,7 @@ from benchmarks.serving import Answer
 from equipoise.adapters.kubernetes.cache import Cache
 from equipoise.adapters.kubernetes.decode import Decoder
 from equipoise.adapters.kubernetes.kinds import DEPLOYMENTS, HPAS, PODS, STATEFULSETS, Kind
-from equipoise.adapters.prometheus.promql import COUNTS_PER_MILLISECOND
+from equipoise.adapters.prometheus.promql import SAMPLES_PER_SERIES
 from equipoise.model.cluster import Hpa, Node, Pdb, Pod, Workload
 from equipoise.model.references import WorkloadRef
 
@@ -36,7 +36,7 @@ def fleet(workloads: int) -> Fleet:
 
 def prometheus(workloads: int) -> Answer:
     """Prepare each pod's samples; a query's answer is joined once, and then given as it is."""
-    by_namespace: dict[str, list[tuple[str, str, str, str]]] = {}
+    by_namespace: dict[str, list[tuple[str, ...]]] = {}
     for workload in fleet(workloads).workloads:
         chance = random.Random(f"{workload.number}/usage")
         rows = by_namespace.setdefault(workload.namespace, [])
@@ -53,7 +53,8 @@ def prometheus(workloads: int) -> Answer:
             counts = (_sample({"namespace": ns}, str(2 * len(rows))) for ns, rows in by_namespace.items())
             return _vector(counts)
         wanted = {label: re.compile(value) for label, _, value in _MATCHER.findall(query)}
-        column = 3 if "count_over_time(" in query else 2 if "timestamp(" in query else 1
+        is_about = ("", "rate(", "(timestamp(", "count_over_time(", " offset ")
+        column = max(i for i, part in enumerate(is_about) if part in query)
         return _vector(
             row[column]
             for namespace, rows in by_namespace.items()
@@ -65,17 +66,13 @@ def prometheus(workloads: int) -> Answer:
     return lambda _path, fields: answer(fields["query"])
 
 
-def _samples(
-    namespace: str, pod: str, cores: Mapping[str, float], chance: random.Random
-) -> tuple[str, str, str]:
+def _samples(namespace: str, pod: str, cores: Mapping[str, float], chance: random.Random) -> tuple[str, ...]:
+    """Say what each query is told about a pod that is scraped every half minute: a rate is of ten samples."""
     keys = [{"container": container, "namespace": namespace, "pod": pod} for container in cores]
-    scraped_at = f"{AT - chance.uniform(0, 30):.3f}"
+    scraped_at = AT - chance.uniform(0, 30)
     rates = [_sample(key, repr(value)) for key, value in zip(keys, cores.values(), strict=True)]
-    every_half_minute = repr(270_000 + 10 / COUNTS_PER_MILLISECOND)
-    times, extents = (
-        ",".join(_sample(key, text) for key in keys) for text in (scraped_at, every_half_minute)
-    )
-    return ",".join(rates), times, extents
+    others = (f"{scraped_at:.3f}", str(10 + SAMPLES_PER_SERIES), f"{scraped_at - 270:.3f}")
+    return ",".join(rates), *(",".join(_sample(key, text) for key in keys) for text in others)
 
 
 def _sample(metric: Mapping[str, str], value: str) -> str:

@@ -85,7 +85,12 @@ BAD = {
         "error: -: node: expected a mapping, got 1 (and 2 more)",
     ),
     "no YAML": (["--from", "-"], "{", "error: -: expected one YAML document"),
-    "no file": ([], "", "error: Missing option '--from'"),
+    "no file": ([], "", "error: --from or --node: expected exactly one of them"),
+    "a file and a node": (
+        ["--from", "-", "--node", "n"],
+        "",
+        "error: --from or --node: expected exactly one",
+    ),
     "a bad percentage": (["--from", "-", "--excess", "-1"], "", "error: Invalid value for '--excess'"),
 }
 

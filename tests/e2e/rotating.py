@@ -1,16 +1,18 @@
 """An unbalanced Deployment with scraped load, and an eye on its pods while somebody rotates it."""
 
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, Self
 
 import pytest
 
-from tests.cli.running import equipoise
+from tests.cli.running import clean, command, equipoise
 from tests.testbed import ControlPlane, Kwok, Prometheus, wait_until
 from tests.testbed.scenes import SIX_LOADS, deployment, hpa, pdb, running_pods
 
@@ -119,14 +121,29 @@ class Scene:
         self, verb: str, *arguments: str, kubeconfig: str = "", settings: Mapping[str, str] = SETTINGS
     ) -> subprocess.CompletedProcess[str]:
         """Run `equipoise rotation VERB` for the workload, as a person does."""
+        words = self._words(verb, *arguments, kubeconfig=kubeconfig, settings=settings)
+        return equipoise(*words, environment={"COLUMNS": "160"}, seconds=COMMAND_SECONDS)
+
+    def stop(self, verb: str, *arguments: str, said: str, folder: Path) -> tuple[int, str]:
+        """Press Ctrl-C as soon as `equipoise rotation VERB` has said this; give how it ended, and its words."""
+        words, log = self._words(verb, *arguments), folder / "stopped.log"
+        with log.open("w") as file, subprocess.Popen(command(*words), stderr=file, env=clean()) as process:
+            try:
+                wait_until(lambda: said in log.read_text(), said, WAVES_SECONDS)
+                process.send_signal(signal.SIGINT)
+                return process.wait(COMMAND_SECONDS), log.read_text()
+            finally:
+                process.kill()
+
+    def _words(
+        self, verb: str, *arguments: str, kubeconfig: str = "", settings: Mapping[str, str] = SETTINGS
+    ) -> list[str]:
         config = kubeconfig or str(self.control_plane.kubeconfig)
-        return equipoise(
+        return [
             *("rotation", verb, self.name, "-n", self.namespace, "--prometheus-url", self.prometheus.url),
             *("--kubeconfig", config, *arguments),
             *(text for key, value in settings.items() for text in ("--set", f"{key}={value}")),
-            environment={"COLUMNS": "160"},
-            seconds=COMMAND_SECONDS,
-        )
+        ]
 
     def watched(self) -> "Watched":
         """Keep an eye on its pods."""

@@ -1,10 +1,13 @@
 """What proportional scaling does to a cluster, done once with its own adapters, as a release's account."""
 
+from typing import Any
+
 import pytest
 
 from equipoise.adapters.kubernetes import ApiError, KubernetesCluster
 from equipoise.adapters.kubernetes.kinds import WORKLOADS
 from equipoise.adapters.kubernetes.policies import KubernetesPolicies
+from equipoise.adapters.kubernetes.reflector import Reflector
 from equipoise.adapters.kubernetes.sizes import CachedSizes
 from equipoise.model.references import ObjectRef, WorkloadRef
 from equipoise.proportional.kind import SCALING_POLICY
@@ -32,6 +35,11 @@ def make_scaling_policy(plane: ControlPlane, name: str) -> None:
     )
 
 
+def is_scaled(release: Release, name: str) -> bool:
+    """Whether the policy was answered."""
+    return "conditions" in release.plane.api.get(f"{SCALING_POLICIES}/{name}").get("status", {})
+
+
 def scale(release: Release, namespace: str | None = None) -> None:
     """See policies, DaemonSets and VPAs, and answer a policy twice against the same version."""
     name, kind = f"{release.name}-scaling", SCALING_POLICY
@@ -41,7 +49,7 @@ def scale(release: Release, namespace: str | None = None) -> None:
     )
     places = [namespace] if namespace else []
     sizes = CachedSizes(release.client, KubernetesCluster(release.client), places)
-    reflectors = [policies.reflector, *sizes.reflectors.values()]
+    reflectors: list[Reflector[Any]] = [policies.reflector, *sizes.reflectors.values()]
     for reflector in reflectors:
         reflector.start()
     try:
@@ -63,6 +71,7 @@ def scale(release: Release, namespace: str | None = None) -> None:
 
 def resize(release: Release) -> None:
     """Change a pod in place that no node has yet, and every kind of template, of which one is there."""
+    scale(release)
     sizes = CachedSizes(release.client, KubernetesCluster(release.client))
     pod = release.pod()
     assert sizes.resize(pod, VALUES, is_dry_run=True).result is ResizeResult.ACCEPTED

@@ -178,7 +178,8 @@ def test_the_seeds_manifests_and_commands_work_word_for_word(scene: Scene, tmp_p
 def _check_facts(scene: Scene) -> None:
     """What the loop relies on is true of this server."""
     name, watched = "facts", list[Reflector[Any]]()
-    scene.plane.apply(AUTO | {"metadata": {"name": name, "namespace": scene.namespace}})
+    _, seeds = yaml.safe_load_all(EXAMPLE.read_text())
+    scene.plane.apply(seeds | {"metadata": {"name": name, "namespace": scene.namespace}})
     with closing(session_of(scene.plane)) as client:
         objects = KubernetesAnalyses(client, watched.append, namespaces=[scene.namespace])
         for reflector in watched:

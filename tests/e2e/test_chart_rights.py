@@ -36,7 +36,7 @@ from tests.e2e.deeds import (
     say,
     see,
 )
-from tests.e2e.scaling_deeds import SCALING_POLICIES, make_scaling_policy, resize, scale
+from tests.e2e.scaling_deeds import is_scaled, make_scaling_policy, resize, scale
 from tests.testbed import ControlPlane, StartPrometheus, free_port, wait_until
 from tests.testbed import api as testbed
 from tests.testbed.processes import is_answering
@@ -161,7 +161,6 @@ def test_no_right_is_given_that_is_not_used(full: Release, helm: Helm) -> None:
     with pytest.raises(NotFound, match="did not answer"):
         find(full.client)
     _adopt(full)
-    scale(full)
     resize(full)
     _read_a_week(full)
     given = rights_given(helm.template(full.namespace, FULL, release="full"), full.account)
@@ -238,7 +237,7 @@ def test_the_operator_itself_runs_under_the_charts_roles(
             wait_until(lambda: is_answering(f"http://{address}/readyz") or process.poll(), "readiness", 60)
             assert process.poll() is None, log.read_text()
             wait_until(lambda: "conditions" in _status(running, name), "the status of the policy", 30)
-            wait_until(lambda: _is_scaled(running, name), "the status of the scaling policy", 30)
+            wait_until(lambda: is_scaled(running, name), "the status of the scaling policy", 30)
             wait_until(lambda: _is_answered(running, name), "the answer to the Analytics", 30)
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 0, log.read_text()
@@ -249,10 +248,6 @@ def test_the_operator_itself_runs_under_the_charts_roles(
     assert used <= given
     assert ("list", "equipoise.dev", "ledgers") in used
     assert rights_used(running.audit, running.namespace, running.account, "forbid") == set(), log.read_text()
-
-
-def _is_scaled(release: Release, name: str) -> bool:
-    return "conditions" in release.plane.api.get(f"{SCALING_POLICIES}/{name}").get("status", {})
 
 
 def _is_answered(release: Release, name: str) -> bool:
@@ -288,7 +283,6 @@ REFUSED = {
     "scale a workload": ("PATCH", "/apis/apps/v1/namespaces/shop/deployments/web/scale"),
     "pause or resume an autoscaler": ("PATCH", "/apis/keda.sh/v1alpha1/namespaces/shop/scaledobjects/web"),
     "resize a pod": ("PATCH", "/api/v1/namespaces/shop/pods/{pod}/resize"),
-    "patch a DaemonSet": ("PATCH", "/apis/apps/v1/namespaces/shop/daemonsets/any"),
     "patch a node": ("PATCH", "/api/v1/nodes/any"),
     "mark a namespace": ("PATCH", "/api/v1/namespaces/shop"),
     "change what a user asked": ("PATCH", f"{POLICIES}/any"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import BaseModel
 
 from equipoise.app.kinds import KINDS
 from equipoise.proportional.kind import SCALING_POLICY
@@ -28,7 +29,7 @@ GOOD = (
     | {f"scaling: {name}": document for name, document in SCALING_GOOD.items()}
     | {f"advice: {name}": document for name, document in ANALYTICS_GOOD.items()}
 )
-SPECS = {
+SPECS: dict[str, type[BaseModel]] = {
     "RotationPolicy": RotationPolicySpec,
     "Analytics": AnalyticsSpec,
     "Recommendation": RecommendationSpec,

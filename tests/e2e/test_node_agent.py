@@ -1,5 +1,6 @@
 """`equipoise agent` on a real kubelet and containerd: real pods throttled, evicted and given back."""
 
+import json
 import os
 import signal
 import subprocess
@@ -112,6 +113,15 @@ def _events(node: RealNode, namespace: str, kind: str) -> set[str]:
     return {one["reason"] for one in found if one["involvedObject"]["kind"] == kind}
 
 
+def _planned(node: RealNode) -> set[str]:
+    """Ask from outside whom an agent would throttle, by what the kubelet measures."""
+    where = ("--node", node.name, "--kubeconfig", str(node.control_plane.kubeconfig), "-o", "json")
+    done = equipoise("qos", "plan", *where)
+    assert done.returncode == 0, done.stderr
+    (decision,) = json.loads(done.stdout)["decisions"]
+    return {one["pod"].partition("/")[2] for one in decision["actions"] if one["kind"] == "ThrottlePod"}
+
+
 def test_real_pods_are_throttled_and_given_back_whatever_becomes_of_the_agent(
     real_node: RealNode, real_namespace: str, agent: Agent
 ) -> None:
@@ -126,9 +136,10 @@ def test_real_pods_are_throttled_and_given_back_whatever_becomes_of_the_agent(
     )
     ready_pods(real_node, real_namespace, 2)
     assert [_quota(real_node, real_namespace, name) for name in ("free", "limited")] == [-1, 40000]
-    agent.start()
     step = action("step", coolDownSeconds=3600, throttle={"cpuThrottle": {"stepCPURatio": 60}})
     _ask(real_node, real_namespace, step)
+    wait_until(lambda: _planned(real_node) == {"free", "limited"}, "a live plan to throttle both", 60)
+    agent.start()
     agent.wait_for(lambda: _quota(real_node, real_namespace, "free") != -1, "the free pod to be throttled")
     agent.wait_for(lambda: "Throttle" in _events(real_node, real_namespace, "Pod"), "an event on the pod")
     assert 'equipoise_agent_actions_total{kind="ThrottlePod",result="Done"}' in agent.metrics()

@@ -111,6 +111,47 @@ def _ask(url: str, until: float, **limits: float) -> tuple[Matrix, int]:
     return Matrix(keys, matrix.timestamps, matrix.values[order], matrix.warnings), way.ranges
 
 
+SCRAPED = {
+    "whole": (True, [range(-300, 301, 15)]),
+    "rarely": (True, [range(-280, 301, 60)]),
+    "begun late": (False, [range(100, 301, 15)]),
+    "with a hole": (True, [range(-300, 101, 15), range(200, 301, 15)]),
+    "ended early": (False, [range(-300, 241, 15)]),
+    "by two jobs": (True, [range(-300, 301, 15), range(200, 301, 15)]),
+    "anew in the middle": (False, [range(-300, 151, 15), range(165, 301, 15)]),
+    "anew after a while": (False, [range(-300, 21, 15), range(200, 301, 15)]),
+}
+"""Seconds after a window of 300 s began: one series each, but for the hole. Does one of them cover it?"""
+
+
+def _scraped(until: float) -> str:
+    """Tell counters of one core."""
+    lines = ["# TYPE container_cpu_usage_seconds counter"]
+    for pod, (_, runs) in SCRAPED.items():
+        for number, run in enumerate(runs):
+            series = 0 if pod == "with a hole" else number
+            labels = f'namespace="shop",pod="{pod}",container="app",id="{series}"'
+            lines += [
+                f"container_cpu_usage_seconds_total{{{labels}}} {1000 + second} {until - 300 + second:.3f}"
+                for second in run
+            ]
+    return "\n".join([*lines, "# EOF", ""])
+
+
+def test_the_server_tells_whose_samples_cover_the_window(
+    start_prometheus: StartPrometheus, until: float
+) -> None:
+    """Of one series or of several: nobody is covered by the beginning of one and the end of another."""
+    server = start_prometheus(backfill=_scraped(until))
+    for pods in (list(SCRAPED), *([pod] for pod in SCRAPED)):
+        usage = _metrics(server.url).cpu_usage({"shop": pods}, until, 300.0)
+        assert usage.is_covered is not None
+        found = dict(zip(usage.pods, usage.is_covered.tolist(), strict=True))
+        assert found == {pod: SCRAPED[pod][0] for pod in pods}
+        for pod, cores in zip(usage.pods, usage.cores.tolist(), strict=True):
+            assert cores == pytest.approx(1, rel=0.1) or not found[pod]
+
+
 @pytest.mark.parametrize(
     ("limits", "requests_min"),
     [

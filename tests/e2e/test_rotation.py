@@ -103,19 +103,30 @@ def _assert_told(scene: Scene) -> None:
     assert "The rotation of 2 pods in 2 waves is over, since nothing is left to rotate" in described
 
 
-def test_apply_rotates_in_waves_and_says_each(scene: Scene) -> None:
-    """The same by a person's command, without an operator: a line per wave, and the verdict at the end."""
+def test_apply_rotates_in_waves_and_says_each(scene: Scene, tmp_path: Path) -> None:
+    """The same by a person's command, without an operator: a line per wave, and the verdict at the end.
+
+    Ctrl-C after the first wave says what was done, and another `apply` goes on with it.
+    """
     with scene.watched() as watched:
+        status, first = scene.stop("apply", "--interval", "1s", said=": wave 1: ", folder=tmp_path)
+        assert status == 130
         done = scene.run("apply", "--interval", "1s", "--timeout", "2m", "-o", "json")
     assert done.returncode == 0, done.stderr
     assert watched.letters == "AB"
     assert watched.ready_min == 5
+    stopped = (
+        f"stopped: {scene.namespace}/web: {scene.pods['A']} went, not verified yet; nothing more is evicted"
+    )
+    assert first.splitlines()[-1].startswith(stopped)
+    assert "Traceback" not in first
     (decision,) = json.loads(done.stdout)["decisions"]
-    assert [outcome["pod"] for outcome in decision["outcomes"]] == scene.names("AB")
-    assert {outcome["result"] for outcome in decision["outcomes"]} == {"Accepted"}
+    assert [(outcome["pod"], outcome["result"]) for outcome in decision["outcomes"]] == [
+        (scene.pods["B"], "Accepted")
+    ]
     assert decision["reason"] == "Rotate"
     assert decision["numbers"]["realised_improvement_percent"] == REALISED_PERCENT
-    said = re.sub(r"^\d\d:\d\d:\d\d ", "", done.stderr, flags=re.MULTILINE)
+    said = re.sub(r"^\d\d:\d\d:\d\d ", "", first + done.stderr, flags=re.MULTILINE)
     waves = [line for line in said.splitlines() if ": wave " in line]
     assert [line.partition(";")[0] for line in waves] == [
         f"{scene.namespace}/web: wave {number}: {scene.pods[letter]} Accepted"

@@ -114,7 +114,7 @@ def test_a_server_without_the_subresource_offers_no_resize() -> None:
 
 
 def _managed(*entries: tuple[str, str, str]) -> dict[str, Any]:
-    fields = {"f:resources": {"f:requests": {"f:cpu": {}}}}
+    fields: dict[str, Any] = {"f:resources": {"f:requests": {"f:cpu": {}}}}
     return {
         "metadata": {
             "managedFields": [

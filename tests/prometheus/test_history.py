@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
@@ -265,6 +266,21 @@ def test_a_namespace_that_is_too_large_is_cut_between_groups_of_pods(source: Sou
         assert sorted(one.pods) == sorted(pod for _, pod in BIG if pod.rpartition("-")[0] in some)
         np.testing.assert_allclose(one.values, 0.25)
         assert one.warnings == ()
+
+
+def test_a_large_namespace_is_held_a_part_at_a_time() -> None:
+    """The one that is looked at, and those that are read ahead."""
+    pods = [("big", f"{chr(97 + i)}-{j}") for i in range(20) for j in range(2)]
+    given: list[weakref.ref[Any]] = []
+    held = 0
+    with serving(_big(pods)) as server:
+        history = _history(server, lots_max_bytes=2 * 2 * 21 * 8)
+        for one in history.read((CPU,), START, END, STEP, grouping=_grouped):
+            given.append(weakref.ref(one.values))
+            held = max(held, sum(lot() is not None for lot in given))
+            del one
+        asked = sum(request.path == "/api/v1/read" for request in server.requests)
+    assert (len(given), asked, held) == (20, 21, 1)
 
 
 def test_a_group_that_is_larger_than_a_lot_is_read_whole() -> None:

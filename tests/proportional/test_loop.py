@@ -1,11 +1,13 @@
 """The loop at work in the simulator: it follows the cluster, keeps still, and stops where it must."""
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from equipoise.model.cluster import Container
 from equipoise.model.crd.targets import Mode
+from equipoise.ports import StoreConflict
 from equipoise.sim.faults import FaultKind
 from tests.proportional.running import CPU_PER_CORE, MEMORY, NAMESPACE, POD, POLICY, Run, spec
 
@@ -50,7 +52,7 @@ def test_a_pod_born_from_the_old_template_gets_the_value_without_a_restart() -> 
     run.cycle()
     run.world.scale(run.workload, 5)
     run.world.advance(30)
-    assert sorted(run.requests()) == [0.1, 0.1, 0.3, 0.3, 0.3]
+    assert sorted(map(str, run.requests())) == ["0.1", "0.1", "0.3", "0.3", "0.3"]
     decision = run.cycle()
     assert "2 of 5 pods get it" in decision.reason.sentence
     assert run.requests() == [0.3] * 5
@@ -311,18 +313,14 @@ def test_it_is_quiet_at_rest() -> None:
 def test_a_change_that_could_not_be_remembered_is_not_made() -> None:
     """The status comes first: when somebody else wrote it meanwhile, nothing is done this time."""
     run = Run()
-    real = run.world.policies.write_status
 
     def lose(*args: Any) -> None:
-        from equipoise.ports import StoreConflict
-
         raise StoreConflict(str(args))
 
-    run.world.policies.write_status = lose  # type: ignore[method-assign]
-    assert run.reason() == "Set"
+    with patch.object(run.world.policies, "write_status", lose):
+        assert run.reason() == "Set"
     assert run.outcomes == ["Fenced"]
     assert run.world.sizes.writes == []
-    run.world.policies.write_status = real  # type: ignore[method-assign]
     assert run.reason() == "Set"
     assert run.requests() == [0.3] * 3
 
@@ -344,10 +342,8 @@ def test_a_process_that_dies_after_the_intent_leaves_the_rest_to_the_next() -> N
         taken += 1
         return real(*args, **options)
 
-    run.world.sizes.resize = die  # type: ignore[method-assign]
-    with pytest.raises(Died):
+    with patch.object(run.world.sizes, "resize", die), pytest.raises(Died):
         run.cycle()
-    run.world.sizes.resize = real  # type: ignore[method-assign]
     run.lease.now = 9
     run.start()
     assert run.reason() == "Set"

@@ -9,7 +9,7 @@ from equipoise.ports import PolicyObject, StoreConflict
 from equipoise.recommendation.analytics import AdoptionType
 from equipoise.recommendation.desk import Analyses
 from equipoise.recommendation.policy import AdviceType
-from equipoise.recommendation.status import ANALYTICS_READY, answered, is_given_by, new_recommendation
+from equipoise.recommendation.status import ANALYTICS_READY, answered, asker_of, new_recommendation
 from tests.recommendation.desks import WEB
 
 Wait = Callable[[Callable[[], Any], str], Any]
@@ -22,7 +22,7 @@ def check(objects: Analyses, about: PolicyObject, wait: Wait) -> None:
     made = objects.create(manifest)
     assert made.ref.name.startswith(f"{about.ref.name}-hpa-")
     assert (made.spec["adoptionType"], made.status) == ("Status", {})
-    assert is_given_by(made, about)
+    assert asker_of(made) == about.ref.uid
 
     def listed() -> PolicyObject | None:
         found = (one for one in objects.recommendations() if one.ref.uid == made.ref.uid)

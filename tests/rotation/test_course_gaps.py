@@ -61,3 +61,15 @@ def test_a_pod_that_was_unknown_from_the_beginning_holds_no_verdict() -> None:
     ended = decide(POLICY, seen, _memory(evicted=4, unknown=1))
     assert ended.memory["last"]["ending"] == Ending.USED_UP
     assert decide(POLICY, seen, _memory(evicted=4)).memory == _memory(evicted=4)
+
+
+def test_who_became_known_since_the_beginning_is_no_excuse_for_another() -> None:
+    """One had restarted when it began; the one that is unknown now may be the hottest."""
+    whole = decide(POLICY, live(*TWENTY), _memory(unknown=1, wave_at=NOW - 60))
+    assert whole.memory == _memory(unknown=0, wave_at=NOW - 60)
+    unknown = live(pod("a-hot-one", None), *TWENTY)
+    assert decide(POLICY, unknown, _memory(evicted=4, unknown=1)).memory["last"]["ending"] == Ending.USED_UP
+    later = decide(POLICY, unknown, whole.memory | {"course": whole.memory["course"] | {"evicted": 4}})
+    assert "last" not in later.memory
+    away = live(*TWENTY[:-1], msgspec.structs.replace(TWENTY[-1], is_ready=False))
+    assert decide(POLICY, away, _memory(unknown=1)).memory == _memory(unknown=1)

@@ -17,21 +17,39 @@ app = typer.Typer(
 @app.command()
 def plan(
     file: Annotated[
-        str,
+        str | None,
         typer.Option("--from", metavar="FILE", help="A node, its pods and policies; - is standard input."),
-    ],
+    ] = None,
+    node: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="A live node, as its kubelet measures it; needs the right nodes/proxy."
+        ),
+    ] = None,
     excess: Annotated[
         int, typer.Option(metavar="PERCENT", min=0, max=1000, help="Widen gaps by so much.")
     ] = 0,
     output: options.Output = Format.TABLE,
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
 ) -> None:
     """Say which pods would be throttled, evicted or restored, in which order, and why. Changes nothing."""
     import time
 
-    from equipoise.app.files import read_yaml
-    from equipoise.app.qos_output import print_qos
-    from equipoise.qos.decide import decide
-    from equipoise.qos.plan_file import read_plan_file
+    from equipoise.model.errors import BadInput
 
-    planned = read_plan_file(read_yaml(file), file, time.time(), excess)
-    print_qos(decide(planned.policy, planned.seen, planned.memory), output)
+    if (file is None) == (node is None):
+        raise BadInput("--from or --node: expected exactly one of them")
+    from equipoise.app.qos_output import print_qos
+
+    if node is not None:
+        from equipoise.app.qos_live import plan_node
+
+        print_qos(plan_node(node, time.time(), kubeconfig, context, excess), output)
+    elif file is not None:
+        from equipoise.app.files import read_yaml
+        from equipoise.qos.decide import decide
+        from equipoise.qos.plan_file import read_plan_file
+
+        planned = read_plan_file(read_yaml(file), file, time.time(), excess)
+        print_qos(decide(planned.policy, planned.seen, planned.memory), output)

@@ -24,11 +24,15 @@ class EvictPod(msgspec.Struct, frozen=True, tag_field="kind", tag="EvictPod", om
 
 
 class ThrottlePod(msgspec.Struct, frozen=True, tag_field="kind", tag="ThrottlePod", omit_defaults=True):
-    """Lower what a pod may use: its containers' CPU quotas, or have the kernel reclaim its memory."""
+    """Lower what a pod may use: its containers' CPU quotas, or have the kernel reclaim its memory.
+
+    Actions on a node name a pod as NAMESPACE/NAME, so their `namespace` is empty.
+    """
 
     pod: str
     metric: str
     uid: str = ""
+    namespace: str = ""
     release: float | None = None
     gap_after: dict[str, float | None] | None = None
     quota: dict[str, int] | None = None
@@ -43,6 +47,7 @@ class RestorePod(msgspec.Struct, frozen=True, tag_field="kind", tag="RestorePod"
     pod: str
     metric: str = ""
     uid: str = ""
+    namespace: str = ""
     release: float | None = None
     gap_after: dict[str, float | None] | None = None
     quota: dict[str, int] | None = None
@@ -58,6 +63,7 @@ class DisableScheduling(
     pod: str = ""
     """Empty: it is about the node."""
     uid: str = ""
+    namespace: str = ""
 
 
 class EnableScheduling(
@@ -68,6 +74,7 @@ class EnableScheduling(
     node: str
     pod: str = ""
     uid: str = ""
+    namespace: str = ""
 
 
 class MovePod(

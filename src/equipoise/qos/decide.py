@@ -205,7 +205,14 @@ def _throttle(deed: Deed, gaps: Gaps) -> ThrottlePod:
 
 def _raise(one: Raise) -> RestorePod:
     release = explain.plain(one.change.release) if one.metric else None
-    return RestorePod(one.pod.key, one.metric, one.pod.uid, release, _plain(one.gaps), one.change.quota)
+    return RestorePod(
+        one.pod.key,
+        one.metric,
+        uid=one.pod.uid,
+        release=release,
+        gap_after=_plain(one.gaps),
+        quota=one.change.quota,
+    )
 
 
 def _plain(gaps: Gaps) -> dict[str, float | None]:

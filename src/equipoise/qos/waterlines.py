@@ -143,6 +143,14 @@ def remembered(lines: Iterable[Waterline], memory: QosMemory, at: float) -> QosM
     )
 
 
+def reached(policy: QosPolicy) -> QosMemory:
+    """Give a memory in which every rule has been crossed, and clear, for one round less than is needed."""
+    rules = [(f"{asked.name}/{rule.name}", rule) for asked in policy.policies for rule in asked.rules]
+    return QosMemory(
+        {key: rule.breaches_min - 1 for key, rule in rules}, {key: rule.clear_min - 1 for key, rule in rules}
+    )
+
+
 def lowest(lines: Iterable[Waterline]) -> dict[str, Waterline]:
     """Give the lowest waterline of each metric, in the order of acting."""
     found: dict[str, Waterline] = {}

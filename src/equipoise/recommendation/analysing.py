@@ -31,7 +31,7 @@ from equipoise.recommendation.loop import Advised, Job, World, advise_all
 from equipoise.recommendation.policy import AdviceType
 from equipoise.recommendation.record import BALANCER, Question
 from equipoise.recommendation.selection import READY, Selected, Verdict, condition_of, is_due, select
-from equipoise.recommendation.status import is_given_by, refused
+from equipoise.recommendation.status import asker_of, refused
 
 NOT_INSTALLED = (
     "Analytics and Recommendations are not installed, so nobody can ask for advice here: "
@@ -96,11 +96,11 @@ class AnalyticsLoop:
     def _answer(self, at: float, epoch: int) -> CycleReport:
         asked = self.objects.analytics()
         listed = self.cluster.workloads()
-        given = self._given(at)
+        given = _by_asker(self._given(at))
         unsaid: list[str] = []
         due, standing = [], []
         for about, found in _selected(asked, listed):
-            own = [one for one in given if is_given_by(one, about)]
+            own = given.get((about.ref.namespace, about.ref.uid), [])
             if isinstance(found, Verdict):
                 unsaid += self._refuse(about, found, at)
             elif is_due(found, own, at, self.interval_seconds / 2, self._is_retried(about)):
@@ -144,7 +144,7 @@ class AnalyticsLoop:
     ) -> list[str]:
         """Say why an Analytics is not followed, when that is news; give what could not be said."""
         status = refused(about, verdict, at, is_steady=is_steady)
-        if status is None:
+        if status is None or self.leadership.epoch() is None:
             return []
         try:
             self.objects.write_status(about, status)
@@ -172,7 +172,7 @@ class AnalyticsLoop:
         except WorldFailed as error:
             is_absent = isinstance(error, NoHistory)
             verdict = Verdict(
-                False, "NoHistory" if is_absent else "HistoryUnknown", f"{error}.".replace("..", ".")
+                False, "NoHistory" if is_absent else "HistoryUnknown", f"{str(error).rstrip('.')}."
             )
             for selected, _ in due:
                 warnings += self._refuse(selected.about, verdict, at, is_steady=False)
@@ -230,3 +230,11 @@ def _selected(
         by_namespace.setdefault(workload.ref.namespace, []).append(workload)
     for about in sorted(asked, key=lambda one: (one.ref.namespace, one.ref.name)):
         yield about, select(about, by_namespace.get(about.ref.namespace, ()))
+
+
+def _by_asker(given: Iterable[PolicyObject]) -> dict[tuple[str, str], list[PolicyObject]]:
+    """Sort Recommendations by the namespace and the UID of the Analytics that they were made for."""
+    found: dict[tuple[str, str], list[PolicyObject]] = {}
+    for one in given:
+        found.setdefault((one.ref.namespace, asker_of(one)), []).append(one)
+    return found

@@ -97,12 +97,9 @@ def new_recommendation(
     }
 
 
-def is_given_by(recommendation: PolicyObject, about: PolicyObject) -> bool:
-    """Whether a Recommendation was made for this Analytics."""
-    return (
-        recommendation.ref.namespace == about.ref.namespace
-        and recommendation.labels.get(f"{LABELS}uid") == about.ref.uid
-    )
+def asker_of(recommendation: PolicyObject) -> str:
+    """Give the UID of the Analytics that a Recommendation was made for."""
+    return recommendation.labels.get(f"{LABELS}uid", "")
 
 
 def ready_of(decision: Decision) -> Verdict:

@@ -58,7 +58,10 @@ def proceed(
     window = policy.metrics_window_seconds
     if waited > max(IDLE_MAX_SECONDS, 4 * window):
         return _ended(policy, seen, memory, course, Ending.LEFT_OPEN)
-    waiting = held_by_health(seen) or _measuring(policy, seen, course) or _blurred(seen, course)
+    unhealthy = held_by_health(seen)
+    if unhealthy is None:
+        memory, course = _clearer(memory, course, seen)
+    waiting = unhealthy or _measuring(policy, seen, course) or _blurred(seen, course)
     now = None if waiting is not None or not _is_measured(proposed) else hottest(seen.pods)
     if now is None:
         if waited > max(WHOLE_MAX_SECONDS, 2 * window):
@@ -85,12 +88,21 @@ def _measuring(policy: RotationPolicy, seen: Observation, course: Course) -> Rea
     )
 
 
+def _clearer(memory: RotationMemory, course: Course, seen: Observation) -> tuple[RotationMemory, Course]:
+    """Remember when fewer pods are unknown than before: who became known since is no excuse for another."""
+    unknown = _unknown(seen)
+    if unknown >= course.unknown:
+        return memory, course
+    course = msgspec.structs.replace(course, unknown=unknown)
+    return msgspec.structs.replace(memory, course=course), course
+
+
 def _blurred(seen: Observation, course: Course) -> Reason | None:
-    """Wait while more pods are unknown than at the beginning: the hottest may be among them."""
+    """Wait while more pods are unknown than when fewest were: the hottest may be among them."""
     unknown = _unknown(seen)
     if unknown <= course.unknown:
         return None
-    was = f", {course.unknown} when the rotation began" if course.unknown else ""
+    was = f", {course.unknown} before" if course.unknown else ""
     return Reason(
         Code.HELD_BY_COOLDOWN,
         f"Wave {course.waves} is whole again, but the usage of {_count(unknown, 'pod')} over the window is "

@@ -93,7 +93,9 @@ def _pod(decoder: Decoder, raw: RawPodOnNode) -> PodTold:
     meta, spec, status = raw.metadata, raw.spec, raw.status
     owner = next((one for one in meta.ownerReferences or () if one.controller), None)
     specs = {part.name: part for part in (*spec.containers, *(spec.initContainers or ()))}
-    extended = sum(_nanos(part.resources.limits, EXTENDED_CPU) for part in spec.containers if part.resources)
+    extended = sum(
+        nanos_of(part.resources.limits, EXTENDED_CPU) for part in spec.containers if part.resources
+    )
     return PodTold(
         namespace=meta.namespace,
         name=meta.name,
@@ -121,10 +123,10 @@ def _containers(status: PodStatusOnNode, specs: dict[str, RawContainer]) -> Iter
             continue
         spec = specs.get(part.name)
         has = part.resources or (spec.resources if spec is not None else None) or Resources()
-        yield ContainerTold(part.name, id_, _nanos(has.requests, "cpu"), _nanos(has.limits, "cpu"))
+        yield ContainerTold(part.name, id_, nanos_of(has.requests, "cpu"), nanos_of(has.limits, "cpu"))
 
 
-def _nanos(amounts: Quantities | None, name: str) -> int:
+def nanos_of(amounts: Quantities | None, name: str) -> int:
     """Read an amount; one that makes no sense is none, since the server has already refused such."""
     value = (amounts or {}).get(name)
     if value is None:

@@ -115,9 +115,7 @@ class PrometheusHistory:
             grouping=grouping,
             on_bytes=on_bytes,
         )
-        for found in reading.ahead([job.of(lot) for lot in lots for job in whole], self.reads_max):
-            while found:  # what was given is let go of before the next is waited for
-                yield found.pop(0)
+        yield from reading.ahead([job.of(lot) for lot in lots for job in whole], self.reads_max)
 
     def offered(self) -> Form | str:
         """Say which form of remote read this server offers, or why none; asked once."""

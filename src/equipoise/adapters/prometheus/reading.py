@@ -38,6 +38,8 @@ NUMBER_BYTES = 8
 BEGUN_MAX = 64
 """So many series may begin between counting and reading those of one part."""
 
+_Doing = Future["UsageHistory | list[Job]"]
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -58,36 +60,45 @@ class Reading:
     grouping: Grouping | None
     on_bytes: OnBytes | None
 
-    def ahead(self, jobs: Sequence[Job], at_once: int) -> Iterator[list[UsageHistory]]:
+    def ahead(self, jobs: Sequence[Job], at_once: int) -> Iterator[UsageHistory]:
         """Do the jobs in order, some at a time; a result that waits to be taken holds up the next job."""
-        if len(jobs) <= 1 or at_once <= 1:
-            for job in jobs:
-                yield self._done(job)
-            return
         pool = ThreadPoolExecutor(at_once)
-        running: deque[Future[list[UsageHistory]]] = deque()
+        turns: deque[Job | _Doing] = deque(jobs)
         try:
-            for job in jobs:
-                running.append(pool.submit(self._done, job))
-                if len(running) == at_once:
-                    yield running.popleft().result()
-            while running:
-                yield running.popleft().result()
+            while turns:
+                self._begin(turns, pool, at_once)
+                doing = turns.popleft()
+                assert isinstance(doing, Future), "the first is always under way"
+                done = doing.result()
+                del doing  # it holds the result
+                if isinstance(done, UsageHistory):
+                    yield done
+                else:
+                    turns.extendleft(reversed(done))
+                del done  # before the next one is waited for
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _done(self, job: Job) -> list[UsageHistory]:
-        """Ask for a lot; where it is too large, for parts of it."""
+    def _begin(self, turns: deque[Job | _Doing], pool: ThreadPoolExecutor, at_once: int) -> None:
+        """Begin jobs from the first on, as long as not too many are under way or wait to be taken."""
+        free = at_once - sum(isinstance(turn, Future) for turn in turns)
+        for place, turn in enumerate(turns):
+            if free and isinstance(turn, Job):
+                turns[place] = pool.submit(self._done, turn)
+                free -= 1
+
+    def _done(self, job: Job) -> UsageHistory | list[Job]:
+        """Ask for a lot; where it is too large, say what to ask for instead."""
         is_known_large = (job.lot.series or 0) > self._rows_max(job)
         smaller = self._smaller(job) if is_known_large else []
         if not smaller:
             try:
-                return [self._asked(job)]
+                return self._asked(job)
             except SPLITTABLE as error:
                 smaller = self._smaller(job)
                 if not smaller:
-                    return [self._otherwise(job, error)]
-        return [found for lot in smaller for found in self._done(job.of(lot))]
+                    return self._otherwise(job, error)
+        return [job.of(lot) for lot in smaller]
 
     def _smaller(self, job: Job) -> list[Lot]:
         if job.lot.is_part:

@@ -3,16 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pydantic import ValidationError
-
 from equipoise.adapters.kubernetes import ApiError, Client, KubernetesActuator, Reflector, Unreachable
 from equipoise.adapters.kubernetes.node_pods import CRANE_AGENT, NODE, PODS_OF_NODE, TAINT
 from equipoise.adapters.kubernetes.policies import KubernetesPolicies
+from equipoise.app.agent.objects import read_objects
 from equipoise.model.crd.kind import Kind
 from equipoise.model.errors import WorldFailed
-from equipoise.model.validation import explain
 from equipoise.qos.kind import QOS_KINDS
-from equipoise.qos.objects import QosObject, assembled
 from equipoise.qos.pods import PodTold
 from equipoise.qos.policy import QosPolicy
 
@@ -87,17 +84,7 @@ class NodeSurroundings:
         objects = [one for name in self._policies for one in self._listed(name)]
         versions = tuple(sorted((one.ref.kind, one.ref.name, one.version) for one in objects))
         if versions != self._known[0]:
-            read: list[QosObject] = []
-            problems: list[str] = []
-            for one in objects:
-                spec = self._spec(one.ref.kind, one.spec)
-                where = f"{one.ref.kind} {one.ref.name}"
-                if isinstance(spec, str):
-                    problems.append(f"{where}: spec.{spec}")
-                else:
-                    read.append(QosObject(one.ref.kind, one.ref.name, spec, where))
-            policy, wrong = assembled(read)
-            self.problems = (*problems, *wrong)
+            policy, self.problems = read_objects(objects)
             self._known = (versions, policy.model_copy(update=self._settings))
         return self._known[1]
 
@@ -110,13 +97,6 @@ class NodeSurroundings:
             if isinstance(error, ApiError) and error.status == NOT_FOUND:
                 return ()  # the kind is not installed, so nobody asks for anything by it
             raise
-
-    def _spec(self, kind: str, spec: Mapping[str, Any]) -> Any:
-        model = next(one.body["spec"] for one in QOS_KINDS if one.name == kind)
-        try:
-            return model.model_validate(dict(spec), by_alias=True, by_name=False)
-        except ValidationError as error:
-            return explain(error)
 
     def uid(self) -> str:
         """Give the node's UID, for events."""

@@ -1,0 +1,35 @@
+"""Objects of the cluster read as policies; what does not fit is left out, and said."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from equipoise.model.validation import explain
+from equipoise.ports import PolicyObject
+from equipoise.qos.kind import QOS_KINDS
+from equipoise.qos.objects import QosObject, assembled
+from equipoise.qos.policy import QosPolicy
+
+
+def read_objects(objects: Iterable[PolicyObject]) -> tuple[QosPolicy, tuple[str, ...]]:
+    """Give all that is asked for as one, and what is wrong with the rest."""
+    read: list[QosObject] = []
+    problems: list[str] = []
+    for one in objects:
+        where = f"{one.ref.kind} {one.ref.name}"
+        spec = _spec(one.ref.kind, one.spec)
+        if isinstance(spec, str):
+            problems.append(f"{where}: spec.{spec}")
+        else:
+            read.append(QosObject(one.ref.kind, one.ref.name, spec, where))
+    policy, wrong = assembled(read)
+    return policy, (*problems, *wrong)
+
+
+def _spec(kind: str, spec: Mapping[str, Any]) -> BaseModel | str:
+    model = next(one.body["spec"] for one in QOS_KINDS if one.name == kind)
+    try:
+        return model.model_validate(dict(spec), by_alias=True, by_name=False)
+    except ValidationError as error:
+        return explain(error)

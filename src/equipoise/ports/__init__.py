@@ -1,0 +1,67 @@
+"""What we need of the world. Adapters and the simulator stand behind these."""
+
+from equipoise.ports.acting import (
+    Actuator,
+    Applier,
+    ApplyAnswer,
+    ApplyResult,
+    EvictionAnswer,
+    EvictionResult,
+)
+from equipoise.ports.keeping import (
+    CycleReport,
+    Journal,
+    Leadership,
+    NotInstalled,
+    Pauses,
+    Policies,
+    PolicyObject,
+    Store,
+    StoreConflict,
+    Stored,
+)
+from equipoise.ports.seeing import (
+    Autoscalers,
+    Clock,
+    Cluster,
+    CpuUsage,
+    History,
+    Metrics,
+    NoHistory,
+    Owners,
+)
+from equipoise.ports.tiers import (
+    Pools,
+    PoolsUpkeep,
+    Unanswered,
+)
+
+__all__ = [
+    "Actuator",
+    "Applier",
+    "ApplyAnswer",
+    "ApplyResult",
+    "Autoscalers",
+    "Clock",
+    "Cluster",
+    "CpuUsage",
+    "CycleReport",
+    "EvictionAnswer",
+    "EvictionResult",
+    "History",
+    "Journal",
+    "Leadership",
+    "Metrics",
+    "NoHistory",
+    "NotInstalled",
+    "Owners",
+    "Pauses",
+    "Policies",
+    "PolicyObject",
+    "Pools",
+    "PoolsUpkeep",
+    "Store",
+    "StoreConflict",
+    "Stored",
+    "Unanswered",
+]
