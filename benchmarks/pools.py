@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import statistics
@@ -25,6 +26,7 @@ from equipoise.pools.rebalance import rebalance
 from equipoise.pools.scripts import source
 from tests.pools.servers import server
 from tests.pools.worlds import write
+from tests.testbed import Unavailable, binary
 
 SIZES = (1000, 10_000)
 BATCH = 50
@@ -125,7 +127,9 @@ def run(*, quick: bool) -> Section:
     cycles, repeats = (2000, 1) if quick else (4000, 15)
     table = Table(("pods, script", "cycles per CPU second", "cycles per second", "p99 ms", "share"))
     shares = []
-    with server() as url, Redis.from_url(url, decode_responses=True) as client:
+    # A machine that is busy with other things answers late.
+    options: dict[str, Any] = {"decode_responses": True, "socket_timeout": 60}
+    with server() as url, Redis.from_url(url, **options) as client:
         for pods in SIZES:
             bench = Bench(client, pods)
             ways = (partial(bench.measured, way, cycles) for way in (bench.ours, bench.bares))
@@ -133,7 +137,9 @@ def run(*, quick: bool) -> Section:
             shares.append(ours["per_cpu_second"] / bare["per_cpu_second"])
             table.add(f"{pods:,}, allocate and release", *_cells(ours), f"{shares[-1]:.0%}")
             table.add(f"{pods:,}, the same commands bare", *_cells(bare), "100%")
-        moved, taken, trips = _rebalanced(client, 2000 if quick else 10_000)
+        moved = 2000 if quick else 10_000
+        # The best of three: whatever else the machine does can only add to it.
+        taken, trips = min(_rebalanced(client, moved) for _ in range(1 if quick else 3))
         remarks = _beside(url)
     met = "meets" if min(shares) >= SHARE_MIN else "misses"
     quickly = "meets" if taken <= REBALANCE_SECONDS_MAX else "misses"
@@ -151,7 +157,7 @@ def _cells(figures: Figures) -> tuple[str, str, str]:
     return f"{figures['per_cpu_second']:,.0f}", f"{figures['per_second']:,.0f}", f"{figures['p99_ms']:.2f}"
 
 
-def _rebalanced(client: Any, pods: int) -> tuple[int, float, int]:
+def _rebalanced(client: Any, pods: int) -> tuple[float, int]:
     """Move every pod from one tier to another; a pipeline is one round trip."""
     client.flushall()
     names = [f"a-{number}" for number in range(pods)]
@@ -165,7 +171,7 @@ def _rebalanced(client: Any, pods: int) -> tuple[int, float, int]:
         done = rebalance(RedisPools(client, "voice"))
     taken = time.perf_counter() - began
     assert len(done.decision.actions) == pods
-    return pods, taken, len(trips)
+    return taken, len(trips)
 
 
 def _counted(call: Callable[..., Any], trips: list[int]) -> Callable[..., Any]:
@@ -177,9 +183,10 @@ def _counted(call: Callable[..., Any], trips: list[int]) -> Callable[..., Any]:
 
 
 def _beside(url: str) -> list[str]:
-    program = shutil.which("redis-benchmark")
-    if program is None:
+    found = _benchmark()
+    if found is None:
         return ["There was no redis-benchmark on this machine to put beside it."]
+    program, libraries = found
     words = [
         program,
         "-s",
@@ -192,10 +199,26 @@ def _beside(url: str) -> list[str]:
         "-t",
         "set,get",
     ]
-    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout.replace("\r", "\n")
+    environment = os.environ | ({"LD_LIBRARY_PATH": libraries} if libraries else {})
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
+    said = done.stdout.replace("\r", "\n")
     figures = re.findall(r"(SET|GET): ([\d.]+) requests per second", said)
     rates = ", ".join(f"{name} {float(rate):,.0f}" for name, rate in dict(figures).items())
     return [f"redis-benchmark on the same server, {BATCH} at once, per second: {rates}."]
+
+
+def _benchmark() -> tuple[str, str] | None:
+    """Find Redis' own benchmark: the machine's, or the one beside the testbed's server and its libraries."""
+    installed = shutil.which("redis-benchmark")
+    if installed is not None:
+        return installed, ""
+    try:
+        folder = Path(binary("redis-server")).parent
+    except Unavailable:
+        return None
+    program = folder / "usr" / "bin" / "redis-benchmark"
+    libraries = next(folder.glob("usr/lib/*-linux-gnu"), folder)
+    return (str(program), str(libraries)) if program.exists() else None
 
 
 if __name__ == "__main__":

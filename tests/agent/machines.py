@@ -45,6 +45,9 @@ class Machine:
     memory: dict[str, int] = field(default_factory=dict)
     quotas: dict[str, int] = field(default_factory=dict)
     counted: dict[str, int] = field(default_factory=dict)
+    reclaimable: dict[str, int] = field(default_factory=dict)
+    yields: float = 1.0
+    """How much of what is to be reclaimed the kernel gets."""
     boot: str = "boot-1"
     at: float = 0.0
     is_readable: bool = True
@@ -81,9 +84,7 @@ class Machine:
 
     def read(self, containers: Sequence[ContainerRef], *, is_deep: bool) -> Mapping[str, Counters]:
         return {
-            one.id: Counters(self.counted[one.id], self.at, self.memory[one.id], 0, self.quotas[one.id])
-            if is_deep
-            else Counters(self.counted[one.id], self.at)
+            one.id: self._counters(one.id) if is_deep else Counters(self.counted[one.id], self.at)
             for one in containers
             if one.id in self.counted
         }
@@ -98,8 +99,13 @@ class Machine:
         return True
 
     def reclaim(self, container: ContainerRef, amount_bytes: int) -> int | None:
-        self.memory[container.id] -= amount_bytes
-        return amount_bytes
+        released = round(amount_bytes * self.yields)
+        self.memory[container.id] -= released
+        return released
+
+    def _counters(self, id_: str) -> Counters:
+        reclaimable = self.reclaimable.get(id_, 0)
+        return Counters(self.counted[id_], self.at, self.memory[id_], reclaimable, self.quotas[id_])
 
 
 @dataclass

@@ -176,6 +176,22 @@ def test_an_eviction_without_an_answer_counts_as_gone_for_a_while() -> None:
     assert scene.around.evictions == [("a", 30)]
 
 
+def test_memory_is_reclaimed_until_the_measured_gap_is_closed() -> None:
+    """Where less was released than foreseen, the next pod gives the rest, in the same round."""
+    scene = Scene()
+    scene.around.asked = policies(policy(rule("memory_total_usage", 100, "reclaim")))
+    for name, memory in (("a", 60), ("b", 50), ("c", 40)):
+        scene.add(told(name), 0, memory)
+        scene.machine.reclaimable[f"{name}00000000"] = 40
+    scene.machine.yields = 0.5  # the kernel gets half of what was asked for
+    (done,) = scene.rounds(1)
+    assert [outcome.action.pod for outcome in done.outcomes] == ["d/a", "d/b", "d/c"]
+    assert [outcome.detail for outcome in done.outcomes] == ["20 bytes were released"] * 3
+    assert done.decision.reason.code == "Throttle"
+    assert sum(scene.machine.memory.values()) == 90
+    assert scene.rounds(1)[0].outcomes == []
+
+
 def test_a_pause_and_a_preview_change_nothing() -> None:
     """Stop means stop; a preview says what it would do."""
     paused = _busy(DOWN)

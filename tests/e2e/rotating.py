@@ -125,7 +125,7 @@ class Scene:
         return equipoise(*words, environment={"COLUMNS": "160"}, seconds=COMMAND_SECONDS)
 
     def stop(self, verb: str, *arguments: str, said: str, folder: Path) -> tuple[int, str]:
-        """Press Ctrl-C as soon as `equipoise rotation VERB` has said this; give how it ended, and its words."""
+        """Press Ctrl-C as soon as `equipoise rotation VERB` has said this; give its status and words."""
         words, log = self._words(verb, *arguments), folder / "stopped.log"
         with log.open("w") as file, subprocess.Popen(command(*words), stderr=file, env=clean()) as process:
             try:

@@ -48,7 +48,7 @@ class Agent:
         how = ("--mode", "Enforce", "--interval", "1s", "--http-address", self.url.removeprefix("http://"))
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(self.words(*how, *more), stderr=log, stdout=log)
-        self.wait_for(lambda: is_answering(f"{self.url}/readyz"), "the agent to be ready")
+        self.wait_for(lambda: is_answering(f"{self.url}/readyz"), "the agent to be ready", 120)
 
     def wait_for(self, condition: Callable[[], object], what: str, seconds: float = 60) -> None:
         try:
@@ -196,7 +196,8 @@ def test_real_pods_are_evicted_budgets_respected_and_a_pause_obeyed(
     )
     agent.wait_for(lambda: spare not in _names(real_node, real_namespace), "the spare pod to be evicted")
     assert kept in _names(real_node, real_namespace)
-    assert 'kind="EvictPod",result="Blocked"' in agent.metrics()
+    blocked = 'kind="EvictPod",result="Blocked"'
+    agent.wait_for(lambda: blocked in agent.metrics(), "the refusal to be counted")
 
 
 def _names(node: RealNode, namespace: str) -> set[str]:

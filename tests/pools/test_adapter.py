@@ -121,6 +121,8 @@ def test_silence_after_the_deed_is_unknown_and_asking_again_is_safe(
 ) -> None:
     """Neither yes nor no; the same call then learns which pod it has."""
     write(client, {"gold": ["a-0", "a-1"]})
+    pools.allocate("c0")  # from here on the server knows the script
+    pools.release("c0")
     with _silent(url) as silent:
         deaf = RedisPools(connect(silent, "voice", timeout_seconds=0.3), "voice", silent)
         with pytest.raises(Unanswered, match="may have happened or not"):

@@ -155,8 +155,6 @@ class Model:
 
     series: Sequence[tuple[Mapping[str, str], float]]
     sampled_at: float = 995.0
-    at: float = 1000.0
-    """When it is asked about samples."""
     reach: tuple[int, int] = (285, 20)
     """Seconds from the first to the last sample in the window, and how many they are."""
     value: Callable[[Mapping[str, str], float, float], float | None] = lambda _labels, value, _at: value
@@ -201,16 +199,16 @@ class Model:
         if "count_over_time(" in query:
             return span * 1000 + count / 2**20
         if " offset " in query:
-            return self._begun(query, span)
+            return self._begun(query, span, at)
         return self.sampled_at if "timestamp(" in query else self.value(labels, value, at)
 
-    def _begun(self, query: str, span: int) -> float | None:
+    def _begun(self, query: str, span: int, at: float) -> float | None:
         """The first sample, where the time that is asked for is not before it."""
         offset = re.search(r" offset (?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?\)", query)
         assert offset, query
         minutes, seconds, milliseconds = (float(part or 0) for part in offset.groups())
         first = self.sampled_at - span
-        asked = self.at - minutes * 60 - seconds - milliseconds / 1000
+        asked = at - minutes * 60 - seconds - milliseconds / 1000
         return first if float(query.rsplit(">= ", 1)[1].rstrip(")")) <= first <= asked else None
 
     def _rows(self, query: str, at: float) -> Rows:

@@ -130,7 +130,7 @@ class Run:
         """What the pods ask for, in cores."""
         return [
             each.cpu_request_cores
-            for pod in self.world.cluster.pods(NAMESPACE)
+            for pod in self.workload.pods.values()
             for each in pod.containers
             if each.name == container
         ]

@@ -1,5 +1,6 @@
 """The loop at work in the simulator: it follows the cluster, keeps still, and stops where it must."""
 
+from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
 
@@ -7,8 +8,7 @@ import pytest
 
 from equipoise.model.cluster import Container
 from equipoise.model.crd.targets import Mode
-from equipoise.ports import StoreConflict
-from equipoise.sim.faults import FaultKind
+from equipoise.proportional.sizes import ResizeAnswer, ResizeResult
 from tests.proportional.running import CPU_PER_CORE, MEMORY, NAMESPACE, POD, POLICY, Run, spec
 
 PERCENTILE = {"percentile": {"target": 0.8, "lowThreshold": 0.6, "highThreshold": 0.95}}
@@ -151,6 +151,45 @@ def test_in_place_only_is_refused_where_it_would_need_a_rollout() -> None:
     assert run.conditions["Applied"] == "Refused"
 
 
+@pytest.mark.parametrize(
+    ("answer", "reason"), [(ResizeResult.REFUSED, "Refused"), (ResizeResult.FORBIDDEN, "OptedOut")]
+)
+def test_what_the_server_refuses_is_not_in_force_and_is_asked_for_again_ever_later(
+    answer: ResizeResult, reason: str
+) -> None:
+    """Nothing is remembered as changed; after five minutes it is tried once more."""
+    run = Run(replicas=1)
+    asked: list[float] = []
+
+    def refuse(*args: Any, **options: Any) -> ResizeAnswer:
+        asked.append(run.world.now)
+        return ResizeAnswer(answer, "exceeded quota: small")
+
+    with patch.object(run.world.sizes, "resize", refuse):
+        for _ in range(100):
+            run.cycle()
+        assert run.reason() == reason
+    assert [round(b - a) for a, b in pairwise(asked)] == [300, 600]
+    (resource,) = run.status["resources"]
+    assert (resource["current"], "lastChange" in resource) == ("100m", False)
+    assert "exceeded quota: small" in run.status["lastDecision"]["sentence"]
+    assert len(run.world.actuator.events) <= 2 * len(asked)
+    assert run.reason(3600.0) == "Set"
+    assert run.requests() == [0.3]
+    run.check_replay()
+
+
+def test_a_node_that_cannot_change_pods_in_place_gets_new_ones() -> None:
+    """In mode Auto: asked once, then the template."""
+    run = Run(rollout_seconds=0.0)
+    refused = ResizeAnswer(ResizeResult.UNSUPPORTED, "node without support for resize")
+    with patch.object(run.world.sizes, "resize", return_value=refused) as resize:
+        assert [run.reason() for _ in range(2)] == ["Set", "Set"]
+        assert resize.call_count == 1
+    assert "a node can't change pods in place; every pod is replaced" in run.status["message"]
+    assert run.template() == 0.3
+
+
 def test_a_request_above_its_limit_is_refused_before_anybody_is_asked() -> None:
     """With both numbers."""
     run = Run(containers=(Container("dns", 0.1, MEMORY, 0.2, MEMORY * 2),))
@@ -280,85 +319,6 @@ def test_a_utilization_hpa_is_warned_about() -> None:
     run.world.add_hpa(run.workload, replicas_min=1, replicas_max=9)
     run.cycle()
     assert run.conditions["UtilizationChanges"] == "UtilizationHpa"
-
-
-def test_the_window_survives_a_restart_and_an_edit_empties_it() -> None:
-    """A new process goes on where the last checkpoint was."""
-    run = Run(policy=spec(smoothing=PERCENTILE))
-    for _ in range(31):
-        run.cycle()
-    assert run.status["window"]["observations"] >= 15
-    run.start()
-    run.lease.now = 9
-    decision = run.cycle()
-    assert decision.reason.code.value == "Unchanged"
-    assert decision.reason.numbers["window"] >= 15
-    run.world.policies.add(NAMESPACE, POLICY, spec(smoothing={"percentile": {"windowSeconds": 200}}))
-    assert run.cycle().reason.numbers["window"] == 1
-
-
-def test_it_is_quiet_at_rest() -> None:
-    """An hour of the same: no write without a window, and with one at most one checkpoint a minute."""
-    for smoothing, most in (({}, 0), (PERCENTILE, 25)):
-        run = Run(policy=spec(smoothing=smoothing))
-        for _ in range(6):
-            run.cycle()
-        writes, events = run.world.policies.writes, len(run.world.actuator.events)
-        for _ in range(360):
-            run.cycle()
-        assert run.world.policies.writes - writes <= most
-        assert len(run.world.actuator.events) == events
-
-
-def test_a_change_that_could_not_be_remembered_is_not_made() -> None:
-    """The status comes first: when somebody else wrote it meanwhile, nothing is done this time."""
-    run = Run()
-
-    def lose(*args: Any) -> None:
-        raise StoreConflict(str(args))
-
-    with patch.object(run.world.policies, "write_status", lose):
-        assert run.reason() == "Set"
-    assert run.outcomes == ["Fenced"]
-    assert run.world.sizes.writes == []
-    assert run.reason() == "Set"
-    assert run.requests() == [0.3] * 3
-
-
-def test_a_process_that_dies_after_the_intent_leaves_the_rest_to_the_next() -> None:
-    """It knows what was to be in force, and brings it to the pods that lack it."""
-    run = Run()
-
-    class Died(BaseException):
-        """The process ends here."""
-
-    real = run.world.sizes.resize
-    taken = 0
-
-    def die(*args: Any, **options: Any) -> Any:
-        nonlocal taken
-        if taken == 1:
-            raise Died
-        taken += 1
-        return real(*args, **options)
-
-    with patch.object(run.world.sizes, "resize", die), pytest.raises(Died):
-        run.cycle()
-    run.lease.now = 9
-    run.start()
-    assert run.reason() == "Set"
-    assert run.requests() == [0.3] * 3
-    assert run.reason() == "Unchanged"
-
-
-def test_an_api_that_does_not_answer_changes_nothing() -> None:
-    """The cycle fails, and the next one goes on."""
-    run = Run()
-    run.world.faults.add(FaultKind.API_UNAVAILABLE, seconds=15)
-    with pytest.raises(Exception, match="does not answer"):
-        run.cycle()
-    run.world.advance(20)
-    assert run.reason() == "Set"
 
 
 def test_several_slots_of_several_containers_are_set_at_once() -> None:

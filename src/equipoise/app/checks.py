@@ -264,10 +264,10 @@ def _freshness(name: str, metrics: Metrics, client: Client, namespace: str | Non
     rows = zip(usage.namespaces, usage.pods, usage.sampled_at.tolist(), strict=True)
     known = {(place, pod): at for place, pod, at in rows if (place, pod) in wanted}
     fresh = sum(at >= now - SAMPLE_AGE_MAX_SECONDS for at in known.values())
-    oldest = max((now - at for at in known.values()), default=0.0)
+    oldest, are = max((now - at for at in known.values()), default=0.0), "is" if young == 1 else "are"
     sentence = (
         f"{fresh} of {len(pods)} running pods have a fresh CPU sample (the oldest is {oldest:.0f} s old)"
-        f"{f'; {young} more are too young' if young else ''}."
+        f"{f'; {young} more {are} too young' if young else ''}."
     )
     if fresh < 0.9 * len(pods):
         remedy = "Scrape every kubelet (cAdvisor or /metrics/resource) at least once a minute."

@@ -22,9 +22,7 @@ def plan(
     ] = None,
     node: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help="A live node, as its kubelet measures it; needs the right nodes/proxy."
-        ),
+        typer.Option(metavar="NAME", help="A live node, as its kubelet measures it (nodes/proxy)."),
     ] = None,
     excess: Annotated[
         int, typer.Option(metavar="PERCENT", min=0, max=1000, help="Widen gaps by so much.")

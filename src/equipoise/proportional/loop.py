@@ -59,6 +59,10 @@ NEWS = frozenset({Code.FOUGHT_BY, Code.REFUSED, Code.INFEASIBLE, Code.DEFERRED})
 """Reasons that a person should hear of where they look: told at the workload when they begin."""
 
 
+UNDONE = frozenset({"Fenced", "Outdated", "Gone", "Refused", "Forbidden", "Unsupported"})
+"""Results after which it is certain that nothing was changed."""
+
+
 class Turned(NamedTuple):
     """What came of one policy's turn."""
 
@@ -181,6 +185,7 @@ class ProportionalLoop:
         warning = utilization_warning(seen.hpas.get(item.ref, ()), slots) if change is not None else ""
         outcomes: list[Outcome] = []
         is_doing = self._is_real(item) and bool(decision.actions)
+        stands = deeds
         if is_doing and change is not None:
             deeds = intended(deeds, change, at_ms, self.leadership.epoch() or 0)
         mind.memory = remembered(kept_memory(before, decision, is_done=is_doing), deeds)
@@ -193,6 +198,8 @@ class ProportionalLoop:
         is_said, unsaid = self._say(item, told, mind, seen.at)
         if is_doing and change is not None:
             outcomes = self._act(item, decision, change, mind, seen.at, is_said=is_said)
+            if outcomes and all(outcome.result in UNDONE for outcome in outcomes):
+                mind.memory = remembered(kept_memory(before, decision, is_done=False), stands)
         self._tell(item, told, outcomes)
         document, name = item.prepared.document, self.new_id(seen.at)
         self.journal.append(record(document, observation, before, decision, name, tuple(outcomes)))

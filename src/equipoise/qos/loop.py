@@ -227,29 +227,28 @@ class QosLoop:
     def _act(
         self, policy: QosPolicy, pods: list[PodTold], after: Look, at: float
     ) -> tuple[Decision, list[Outcome]]:
-        """Act in order; after an eviction that was refused, decide the rest anew without that pod."""
+        """Act in order, and decide the rest anew where an action did not release what was foreseen.
+
+        That is an eviction that was refused, and a reclaim: what it released is what is measured then. A pod
+        is acted on once.
+        """
         outcomes: list[Outcome] = []
-        budget = policy.evictions_per_round
+        decision = self._decide(policy, pods, after, at, is_fresh=True)
+        budget = decision.reason.numbers["budget"]
+        left = decision
         while True:
-            left = None if budget is None else max(0, budget - _accepted(outcomes))
-            asked = policy.model_copy(update={"evictions_per_round": left})
-            acted = {one.action.uid for one in outcomes if isinstance(one.action, ThrottlePod)}
-            decision = self._decide(
-                asked, [pod for pod in pods if pod.uid not in acted], after, at, is_fresh=True
-            )
-            if budget is None:
-                budget = decision.reason.numbers["budget"]
-                continue
-            before = len(outcomes)
-            for action in decision.actions:
+            for action in left.actions:
                 outcomes.append(self._deed(action, pods, decision.reason.sentence, at))
                 self.on_progress()
-                if isinstance(action, EvictPod) and outcomes[-1].result != EvictionResult.ACCEPTED:
+                if _is_unforeseen(outcomes[-1]):
                     break
             else:
                 return decision, outcomes
-            if len(outcomes) == before or len(outcomes) > len(pods) * 2:
-                return decision, outcomes
+            acted = {one.action.uid for one in outcomes if not isinstance(one.action, EvictPod)}
+            others = [pod for pod in pods if pod.uid not in acted]
+            rest = max(0, budget - _accepted(outcomes))
+            asked = policy.model_copy(update={"evictions_per_round": rest})
+            left = self._decide(asked, others, after, at, is_fresh=True)
 
     def _deed(self, action: Action, pods: list[PodTold], sentence: str, at: float) -> Outcome:
         if isinstance(action, DisableScheduling | EnableScheduling):
@@ -342,6 +341,13 @@ class QosLoop:
 
 def _quota(limit_nanos: int) -> float:
     return float("inf") if limit_nanos <= 0 else limit_nanos * 100_000 / 10**9
+
+
+def _is_unforeseen(outcome: Outcome) -> bool:
+    """Tell whether the rest of the plan was made from what did not come true, or from a guess."""
+    if isinstance(outcome.action, EvictPod):
+        return outcome.result != EvictionResult.ACCEPTED.value
+    return isinstance(outcome.action, ThrottlePod) and outcome.action.reclaim is not None
 
 
 def _accepted(outcomes: Sequence[Outcome]) -> int:

@@ -18,7 +18,7 @@ local function is_fit(tier, pod)
   return redis.call('SISMEMBER', tier.assigned, pod) == 1
     and (not named or named == tier.name)
     and redis.call('EXISTS', draining_key(pod)) == 0
-    and (tier.shared or (redis.call('EXISTS', lease_key(pod)) == 0 and #calls_of(pod) == 0))
+    and (tier.shared or (redis.call('EXISTS', lease_key(pod)) == 0 and not has_calls(pod)))
 end
 
 local function first_fit(tier, pods)

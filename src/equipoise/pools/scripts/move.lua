@@ -20,7 +20,7 @@ if redis.call('SCARD', to.assigned) >= to.target then return {'DestinationFull'}
 
 local pending = redis.call('HGET', PENDING, pod)
 local is_leased = redis.call('EXISTS', lease_key(pod)) == 1
-if is_leased or free_calls(from, pod) ~= 0 or #calls_of(pod) > 0 then
+if is_leased or free_calls(from, pod) ~= 0 or has_calls(pod) then
   if not mark then return {is_leased and 'Leased' or 'Busy'} end
   if pending ~= to.name then redis.call('HSET', PENDING, pod, to.name) end
   raise_epoch(epoch)

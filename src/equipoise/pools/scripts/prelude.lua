@@ -77,6 +77,14 @@ local function calls_of(pod)
   return alive, dead
 end
 
+-- Whether a call of ours is alive there.
+local function has_calls(pod)
+  for _, call in ipairs(redis.call('SMEMBERS', calls_key(pod))) do
+    if redis.call('EXISTS', call_key(call)) == 1 then return true end
+  end
+  return false
+end
+
 -- The tiers whose `assigned` has the pod.
 local function assigned_to(pod)
   local found = {}

@@ -1,0 +1,159 @@
+"""What the doctor says of ledgers and of samples, on a cluster and a Prometheus that play a part."""
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from equipoise.app.checks import Check, examine
+from equipoise.app.live import Neighbours, PrometheusOptions
+from tests.kubernetes.server import Asked, Player, Stage, playing
+from tests.prometheus.server import Model, Request, Response, ok, serving
+from tests.prometheus.test_metrics import container
+
+FRESH = "10 of 10 running pods have a fresh CPU sample (the oldest is N s old)"
+WHOLE, HALF = (285, 20), (150, 11)
+"""Samples that cover the window of five minutes, and samples of a half."""
+OLD, YOUNG = 3600.0, 60.0
+
+
+def _pod(name: str, age_seconds: float) -> dict[str, Any]:
+    began = datetime.fromtimestamp(time.time() - age_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "metadata": {"name": name, "namespace": "shop", "uid": name, "creationTimestamp": began},
+        "spec": {"containers": [{"name": "app"}]},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+@contextmanager
+def _cluster(
+    pods: Sequence[dict[str, Any]], kinds: Sequence[str] = (), forbidden: Sequence[str] = ()
+) -> Iterator[Player]:
+    """An API server with these pods and kinds of ours, where some verbs on ledgers are forbidden."""
+
+    def play(asked: Asked, stage: Stage) -> None:
+        if asked.path.endswith("/selfsubjectaccessreviews"):
+            wanted = json.loads(asked.body)["spec"]["resourceAttributes"]
+            is_forbidden = wanted["resource"] == "ledgers" and wanted["verb"] in forbidden
+            stage.answer({"status": {"allowed": not is_forbidden}})
+        elif asked.path == "/version":
+            stage.answer({"gitVersion": "v1.35.0"})
+        elif asked.path.endswith("/pods"):
+            stage.answer({"metadata": {}, "items": pods})
+        elif asked.path == "/apis/equipoise.dev/v1alpha1" and kinds:
+            stage.answer({"resources": [{"name": kind} for kind in kinds]})
+        elif asked.path == "/apis":
+            stage.answer({"groups": []})
+        else:
+            stage.refuse(404, "NotFound")
+
+    with playing(play) as player:
+        yield player
+
+
+def _prometheus(model: Model) -> Callable[[Request], Response]:
+    def answer(request: Request) -> Response:
+        if request.path.endswith("/buildinfo"):
+            return ok({"version": "2.42.0", "revision": "abc"})
+        if request.fields.get("query") == "time()":
+            return ok({"resultType": "scalar", "result": [time.time(), str(time.time())]})
+        return model(request)
+
+    return answer
+
+
+def _examined(player: Player, url: str, folder: Path) -> dict[str, Check]:
+    config = folder / "config"
+    cluster = {"name": "c", "cluster": {"server": player.url}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    users = [{"name": "u", "user": {}}]
+    config.write_text(
+        json.dumps({"current-context": "c", "contexts": [context], "clusters": [cluster], "users": users})
+    )
+    checks = examine(Neighbours(str(config), prometheus=PrometheusOptions(url=url)), "shop")
+    return {check.name: check for check in checks}
+
+
+def _told(check: Check) -> str:
+    """Its sentence, however long the test took."""
+    return re.sub(r"is \d+ s old", "is N s old", check.sentence)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "forbidden", "status", "sentence", "remedy"),
+    [
+        (["ledgers"], [], "ok", "What is done can be remembered in namespace shop.", ""),
+        (
+            ["rotationpolicies"],
+            [],
+            "warn",
+            "The kind Ledger is not installed, so `apply` holds everything; a plan does not need it.",
+            "To act: equipoise crds apply.",
+        ),
+        (
+            ["ledgers"],
+            ["create", "update"],
+            "warn",
+            "May not create, update ledgers.equipoise.dev in namespace shop; a plan does not need it.",
+            'To act: apiGroups: ["equipoise.dev"], resources: ["ledgers"], verbs: ["create", "update"].',
+        ),
+    ],
+    ids=["all there", "no kind", "no right"],
+)
+def test_the_doctor_says_whether_apply_can_remember(
+    kinds: list[str], forbidden: list[str], status: str, sentence: str, remedy: str, tmp_path: Path
+) -> None:
+    """Without a ledger `apply` holds everything, and the remedy is one line."""
+    with _cluster([], kinds, forbidden) as player, serving(_prometheus(Model([]))) as server:
+        found = _examined(player, server.url, tmp_path)["ledger"]
+    assert (found.status, found.sentence, found.remedy) == (status, sentence, remedy)
+
+
+@pytest.mark.parametrize(
+    ("reach", "age_seconds", "status", "says"),
+    [
+        (WHOLE, OLD, "ok", f"{FRESH}."),
+        (
+            HALF,
+            OLD,
+            "warn",
+            f"{FRESH}, but 10 of 10 have no samples over the whole window of 300 s.",
+        ),
+        (HALF, 200.0, "ok", f"{FRESH}."),
+        (HALF, YOUNG, "warn", "10 pods run, for less than two minutes: too young to be measured."),
+    ],
+    ids=["whole", "a part", "younger than the window", "young"],
+)
+def test_the_doctor_tells_a_gap_from_pods_that_are_young(
+    reach: tuple[int, int], age_seconds: float, status: str, says: str, tmp_path: Path
+) -> None:
+    """A window that is not covered is a line of its own; who can't have more samples yet has no fault."""
+    names = [f"web-{i}" for i in range(10)]
+    model = Model([(container("shop", name), 0.5) for name in names], time.time() - 5, reach)
+    pods = [_pod(name, age_seconds) for name in names]
+    with _cluster(pods) as player, serving(_prometheus(model)) as server:
+        found = _examined(player, server.url, tmp_path)
+    assert (found["prometheus"].status, _told(found["prometheus"])) == (status, says)
+    assert bool(found["prometheus"].remedy) == (status != "ok")
+    assert ("usage" in found) == (reach == HALF and age_seconds == OLD)
+
+
+def test_the_doctor_counts_young_pods_beside_the_others(tmp_path: Path) -> None:
+    """They are not among those that should have samples."""
+    model = Model([(container("shop", "web-0"), 0.5)], time.time() - 5)
+    with (
+        _cluster([_pod("web-0", OLD), _pod("web-1", YOUNG)]) as player,
+        serving(_prometheus(model)) as server,
+    ):
+        found = _examined(player, server.url, tmp_path)["prometheus"]
+    assert (found.status, found.remedy) == ("ok", "")
+    assert _told(found) == (
+        "1 of 1 running pods have a fresh CPU sample (the oldest is N s old); 1 more is too young."
+    )

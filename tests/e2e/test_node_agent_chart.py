@@ -1,0 +1,76 @@
+"""The chart's DaemonSet on a real kubelet: root without privileges or capabilities is enough to throttle."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.running import equipoise
+from tests.e2e.charts import Helm
+from tests.qos.worlds import action, pod_qos, policy, rule
+from tests.testbed import wait_until
+from tests.testbed.guest import requirements
+from tests.testbed.node import RealNode
+from tests.testbed.real_pods import BURN, ready_pods, real_pod
+
+PRODUCT = Path(__file__).parents[2] / "src" / "equipoise"
+IMAGE = "equipoise.test/equipoise:agent"
+PROGRAM = "from equipoise.app.main import main; main()"
+ENSURANCE = "/apis/ensurance.crane.io/v1alpha1"
+
+
+def _objects(folder: Path, namespace: str) -> list[dict[str, Any]]:
+    """Render the agent's part of the chart; the image has no `equipoise` on its PATH, but a Python."""
+    values = {
+        "image": {"repository": "equipoise.test/equipoise", "tag": "agent", "pullPolicy": "Never"},
+        "agent": {
+            "enabled": True,
+            "mode": "Enforce",
+            "interval": "1s",
+            "stateFolder": str(folder / "state"),
+            "extraArgs": ["--usage-of=pods"],
+        },
+    }
+    rendered = Helm(folder).template(namespace, values)
+    found = [
+        one
+        for one in rendered
+        if one["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "agent"
+    ]
+    (daemons,) = [one for one in found if one["kind"] == "DaemonSet"]
+    daemons["spec"]["template"]["spec"]["containers"][0]["command"] = ["python3", "-c", PROGRAM, "agent"]
+    return found
+
+
+def test_the_daemon_set_throttles_and_gives_back_when_it_goes(
+    real_node: RealNode, real_namespace: str, tmp_path: Path
+) -> None:
+    """With the chart's own rights, security settings and mounts."""
+    plane = real_node.control_plane
+    done = equipoise("crds", "apply", "--kubeconfig", str(plane.kubeconfig))
+    assert done.returncode == 0, done.stderr
+    real_node.add_python_image(IMAGE, packages=requirements("equipoise"), code=[PRODUCT])
+    step = action("step", throttle={"cpuThrottle": {"stepCPURatio": 60}})
+    only = pod_qos("only", labelSelector={"matchLabels": {"app": "free"}}, allowedActions=["step"])
+    asked = policy(rule("cpu_total_usage", 20, "step"), name="busy")
+    try:
+        plane.apply([real_pod(real_namespace, "free", command=BURN)])
+        ready_pods(real_node, real_namespace, 1, app="free")
+        container = real_node.container(real_namespace, "free")
+        plane.apply([step, only, asked, *_objects(tmp_path, real_namespace)])
+        try:
+            wait_until(lambda: real_node.quota(container)[0] != -1, "the pod to be throttled", 120)
+        except AssertionError as error:
+            said = plane.kubectl("describe", "-n", real_namespace, "daemonset,pods")
+            pytest.fail(f"{error}: {said[-4000:]}")
+        plane.api.delete(f"/apis/apps/v1/namespaces/{real_namespace}/daemonsets/equipoise-agent")
+        wait_until(lambda: real_node.quota(container)[0] == -1, "the pod to be given back", 60)
+    finally:
+        for plural, name in (
+            ("nodeqosensurancepolicies", "busy"),
+            ("avoidanceactions", "step"),
+            ("podqoss", "only"),
+        ):
+            plane.api.delete(f"{ENSURANCE}/{plural}/{name}")
+        for plural in ("clusterrolebindings", "clusterroles"):
+            plane.api.delete(f"/apis/rbac.authorization.k8s.io/v1/{plural}/equipoise-agent")
