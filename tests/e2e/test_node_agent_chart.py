@@ -59,10 +59,10 @@ def test_the_daemon_set_throttles_and_gives_back_when_it_goes(
         container = real_node.container(real_namespace, "free")
         plane.apply([step, only, asked, *_objects(tmp_path, real_namespace)])
         try:
-            wait_until(lambda: real_node.quota(container)[0] != -1, "the pod to be throttled", 120)
+            wait_until(lambda: real_node.quota(container)[0] != -1, "the pod to be throttled", 60)
         except AssertionError as error:
-            said = plane.kubectl("describe", "-n", real_namespace, "daemonset,pods")
-            pytest.fail(f"{error}: {said[-4000:]}")
+            chosen = ("-n", real_namespace, "-l", "app.kubernetes.io/component=agent")
+            pytest.fail(f"{error}: {plane.kubectl('describe', 'pods', *chosen)[-2500:]}")
         plane.api.delete(f"/apis/apps/v1/namespaces/{real_namespace}/daemonsets/equipoise-agent")
         wait_until(lambda: real_node.quota(container)[0] == -1, "the pod to be given back", 60)
     finally:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from equipoise.guard.fence import Fence
-from equipoise.model.decision import EvictPod
+from equipoise.model.decision import Action, EvictPod
 from equipoise.model.errors import WorldFailed
 from equipoise.model.ledger import AGE_MAX_SECONDS, ENTRIES_MAX, Entry, EntryState, Fenced, Ledger
 from equipoise.model.references import ObjectRef, PodRef, StoreKey, WorkloadRef
@@ -70,7 +70,7 @@ class Cluster:
         raise AssertionError((about, reason, sentence, is_warning))
 
 
-def _harmless(action: EvictPod) -> str | None:
+def _harmless(action: Action) -> str | None:
     """Nothing has changed since the pod was chosen."""
     del action
     return None

@@ -57,4 +57,4 @@ class UsageHistory:
     source: str
     warnings: tuple[str, ...] = ()
     groups: frozenset[object] | None = None
-    """Of a namespace that was too large to be read at once, the groups that are whole in here; None are all."""
+    """Of a namespace too large to be read at once, the groups that are whole in here; None means all."""

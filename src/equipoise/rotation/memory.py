@@ -47,7 +47,7 @@ class Course(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """The hottest pod when it began."""
     evicted: int = 0
     unknown: int = 0
-    """How many ready pods had no usage when it began."""
+    """How many ready pods had no usage over the window when it began, or whenever fewest had none since."""
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):

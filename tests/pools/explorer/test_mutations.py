@@ -13,7 +13,7 @@ WORLDS = {world.name: world for world in SMALL}
 MUTANTS = {
     "a move that does not ask whether the pod is held": (
         "move",
-        "if is_leased or free_calls(from, pod) ~= 0 or #calls_of(pod) > 0 then",
+        "if is_leased or free_calls(from, pod) ~= 0 or has_calls(pod) then",
         "if false then",
         "move, allocate",
     ),

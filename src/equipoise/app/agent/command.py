@@ -1,13 +1,16 @@
 """`equipoise agent`."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from equipoise.app import options
 from equipoise.model.crd.targets import Mode
 from equipoise.model.errors import BadInput
+
+if TYPE_CHECKING:
+    from equipoise.app.agent.run import AgentSettings
 
 
 class Crane(StrEnum):
@@ -41,45 +44,51 @@ class LogFormat(StrEnum):
     CONSOLE = "console"
 
 
+Node = Annotated[str, typer.Option(metavar="NAME", envvar="NODE_NAME", help="The node that it runs on.")]
+Interval = Annotated[str, typer.Option(metavar="SPAN", help="How long between two looks, from 1s.")]
+ActingMode = Annotated[
+    Mode, typer.Option(envvar="EQUIPOISE_COMPAT_MODE", help="Preview says what it would do; Enforce does it.")
+]
+OfCrane = Annotated[
+    Crane, typer.Option(envvar="EQUIPOISE_COMPAT_CRANE", help="on acts also where Crane's kinds are found.")
+]
+StateFile = Annotated[
+    str, typer.Option(metavar="FILE", help="Where on the host's disk it keeps what it has throttled.")
+]
+Cgroups = Annotated[str, typer.Option(metavar="FOLDER", help="Where cgroups are mounted.")]
+CgroupParent = Annotated[
+    str, typer.Option(metavar="PATH", help="Below which cgroup kubepods is; found when not given.")
+]
+Proc = Annotated[str, typer.Option(metavar="FOLDER", help="Where the host's /proc is.")]
+Whose = Annotated[
+    UsageOf,
+    typer.Option(help="Whose CPU and memory waterlines are about: all of the machine, or its pods."),
+]
+EvictionsPerRound = Annotated[
+    int | None, typer.Option(metavar="N", min=0, help="By default a tenth of the pods, at least one.")
+]
+Excess = Annotated[int, typer.Option(metavar="PERCENT", min=0, max=1000, help="Widen gaps by so much.")]
+Cleanup = Annotated[
+    bool, typer.Option("--cleanup", help="Give back what an agent has left throttled, and end.")
+]
+HttpAddress = Annotated[str, typer.Option(metavar="[HOST]:PORT", help="Where health and metrics answer.")]
+
+
 def agent(
-    node: Annotated[str, typer.Option(metavar="NAME", envvar="NODE_NAME", help="The node that it runs on.")],
-    interval: Annotated[
-        str, typer.Option(metavar="SPAN", help="How long between two looks, from 1s.")
-    ] = "10s",
-    mode: Annotated[
-        Mode,
-        typer.Option(envvar="EQUIPOISE_COMPAT_MODE", help="Preview says what it would do; Enforce does it."),
-    ] = Mode.PREVIEW,
-    crane: Annotated[
-        Crane,
-        typer.Option(envvar="EQUIPOISE_COMPAT_CRANE", help="on acts also where Crane's kinds are found."),
-    ] = Crane.AUTO,
-    state: Annotated[
-        str, typer.Option(metavar="FILE", help="Where on the host's disk it keeps what it has throttled.")
-    ] = "/var/lib/equipoise/agent/state.json",
-    cgroups: Annotated[
-        str, typer.Option(metavar="FOLDER", help="Where cgroups are mounted.")
-    ] = "/sys/fs/cgroup",
-    cgroup_parent: Annotated[
-        str, typer.Option(metavar="PATH", help="Below which cgroup kubepods is; found when not given.")
-    ] = "",
-    proc: Annotated[str, typer.Option(metavar="FOLDER", help="Where the host's /proc is.")] = "/proc",
-    usage_of: Annotated[
-        UsageOf,
-        typer.Option(help="Whose CPU and memory waterlines are about: all of the machine, or its pods."),
-    ] = UsageOf.MACHINE,
-    evictions_per_round: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="By default a tenth of the pods, at least one.")
-    ] = None,
-    excess: Annotated[
-        int, typer.Option(metavar="PERCENT", min=0, max=1000, help="Widen gaps by so much.")
-    ] = 0,
-    cleanup: Annotated[
-        bool, typer.Option("--cleanup", help="Give back what an agent has left throttled, and end.")
-    ] = False,
-    http_address: Annotated[
-        str, typer.Option(metavar="[HOST]:PORT", help="Where health and metrics answer.")
-    ] = ":8081",
+    command: typer.Context,
+    node: Node,
+    interval: Interval = "10s",
+    mode: ActingMode = Mode.PREVIEW,
+    crane: OfCrane = Crane.AUTO,
+    state: StateFile = "/var/lib/equipoise/agent/state.json",
+    cgroups: Cgroups = "/sys/fs/cgroup",
+    cgroup_parent: CgroupParent = "",
+    proc: Proc = "/proc",
+    usage_of: Whose = UsageOf.MACHINE,
+    evictions_per_round: EvictionsPerRound = None,
+    excess: Excess = 0,
+    cleanup: Cleanup = False,
+    http_address: HttpAddress = ":8081",
     operator_namespace: options.OperatorNamespace = "equipoise-system",
     log_level: Annotated[LogLevel, typer.Option(help="How much is said.")] = LogLevel.INFO,
     log_format: Annotated[LogFormat, typer.Option(help="How it is said.")] = LogFormat.AUTO,
@@ -87,27 +96,9 @@ def agent(
     context: options.Context = None,
 ) -> None:
     """Keep one node below its waterlines until SIGTERM, then give everything back."""
-    from equipoise.app.agent.run import AgentSettings, clean_up, run_agent
-    from equipoise.app.operator.settings import Logs
+    from equipoise.app.agent.run import clean_up, run_agent
 
-    settings = AgentSettings(
-        node=node,
-        interval_seconds=_span(interval),
-        is_enforced=mode is Mode.ENFORCE,
-        takes_over=crane is Crane.ON,
-        state_file=state,
-        cgroups=cgroups,
-        cgroup_parent=cgroup_parent,
-        proc=proc,
-        is_of_pods=usage_of is UsageOf.PODS,
-        evictions_per_round=evictions_per_round,
-        excess_percent=excess,
-        http_address=_address(http_address),
-        home=operator_namespace,
-        kubeconfig=kubeconfig,
-        context=context,
-        logs=Logs(level=log_level.value, format=log_format.value),
-    )
+    settings = _settings(command.params)
     if not cleanup:
         run_agent(settings)
         return
@@ -117,6 +108,30 @@ def agent(
             f"{outcome.action.pod or node}: {outcome.result}{f': {outcome.detail}' if outcome.detail else ''}"
         )
     print(f"{len(outcomes)} given back on {node}.")
+
+
+def _settings(said: dict[str, Any]) -> "AgentSettings":
+    from equipoise.app.agent.run import AgentSettings
+    from equipoise.app.operator.settings import Logs
+
+    return AgentSettings(
+        node=said["node"],
+        interval_seconds=_span(said["interval"]),
+        is_enforced=Mode(said["mode"]) is Mode.ENFORCE,
+        takes_over=Crane(said["crane"]) is Crane.ON,
+        state_file=said["state"],
+        cgroups=said["cgroups"],
+        cgroup_parent=said["cgroup_parent"],
+        proc=said["proc"],
+        is_of_pods=UsageOf(said["usage_of"]) is UsageOf.PODS,
+        evictions_per_round=said["evictions_per_round"],
+        excess_percent=said["excess"],
+        http_address=_address(said["http_address"]),
+        home=said["operator_namespace"],
+        kubeconfig=said["kubeconfig"],
+        context=said["context"],
+        logs=Logs(level=LogLevel(said["log_level"]).value, format=LogFormat(said["log_format"]).value),
+    )
 
 
 def _span(text: str) -> float:
