@@ -160,7 +160,7 @@ def test_a_changed_rule_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("made", "trouble"),
     [
-        (msgspec.structs.replace(hot(), balancer="pools"), "this version has no balancer 'pools'"),
+        (msgspec.structs.replace(hot(), balancer="tides"), "this version has no balancer 'tides'"),
         (msgspec.structs.replace(hot(), policy=hot().policy | {"topK": 3}), "the hash differs"),
         (
             msgspec.structs.replace(hot(), policy={"topk": 3}, inputs_hash=""),

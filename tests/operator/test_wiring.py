@@ -64,7 +64,7 @@ def cluster() -> Iterator[tuple[EmptyCluster, Player]]:
         yield script, player
 
 
-def _settings(folder: Path, url: str) -> Settings:
+def _settings(folder: Path, url: str, balancers: str = "rotation") -> Settings:
     kubeconfig = folder / "config"
     kubeconfig.write_text(
         "{apiVersion: v1, kind: Config, current-context: a, users: [{name: a, user: {}}],"
@@ -76,7 +76,7 @@ def _settings(folder: Path, url: str) -> Settings:
         "http.address=127.0.0.1:0",
         f"journal.path={folder / 'j.db'}",
     ]
-    return effective(None, {}, {}, [*given, "lease.namespace=ops", "balancers=rotation"]).settings
+    return effective(None, {}, {}, [*given, "lease.namespace=ops", f"balancers={balancers}"]).settings
 
 
 def test_a_shell_leads_sees_and_lets_go(tmp_path: Path, cluster: tuple[EmptyCluster, Player]) -> None:
@@ -122,6 +122,36 @@ def test_a_shell_leads_sees_and_lets_go(tmp_path: Path, cluster: tuple[EmptyClus
     assert {pods for pods, _ in seen} == {0}
     assert messages[-1] == "stopped"
     assert [line for line in lines() if line["level"] != "info"] == []
+
+
+class WithoutScalingPolicies(EmptyCluster):
+    """A cluster on which one kind has not been installed."""
+
+    def __call__(self, asked: Asked, stage: Stage) -> None:
+        if "/scalingpolicies" in asked.path:
+            stage.refuse(404, "NotFound", "the server could not find the requested resource")
+        else:
+            super().__call__(asked, stage)
+
+
+def test_a_kind_that_is_not_installed_stops_only_the_loop_that_works_with_it(tmp_path: Path) -> None:
+    """The others take their turns, and readiness says what is missing."""
+    with playing(WithoutScalingPolicies()) as player:
+        settings = _settings(tmp_path, player.url, "rotation,proportional")
+        log, _ = logged("info")
+        shell = make_shell(settings, log, threading.Event())
+        shell.start()
+        try:
+            address = f"http://127.0.0.1:{shell.door.port}"
+            cycle = 'equipoise_cycles_total{balancer="rotation",result="done"}'
+            eventually(lambda: cycle in get(f"{address}/metrics")[1])
+            status, said = get(f"{address}/readyz")
+            metrics = get(f"{address}/metrics")[1]
+        finally:
+            shell.stop()
+    assert status == 503
+    assert "the scalingpolicies have not been listed yet" in said
+    assert 'equipoise_cycles_total{balancer="proportional"' not in metrics
 
 
 def test_a_kubeconfig_that_is_missing_is_refused_at_the_start() -> None:

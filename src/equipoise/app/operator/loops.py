@@ -95,10 +95,12 @@ LOOPS: dict[str, Factory] = {
 """The balancers that exist, by name."""
 
 
-def make_loops(wiring: Wiring, settings: Settings, table: Mapping[str, Factory] = LOOPS) -> list[Loop]:
-    """Make the loops that the settings ask for."""
+def make_loops(
+    wiring: Callable[[str], Wiring], settings: Settings, table: Mapping[str, Factory] = LOOPS
+) -> list[Loop]:
+    """Make the loops that the settings ask for, each with what is wired for it."""
     missing = [name for name in settings.balancers if name not in table]
     if missing:
         has = ", ".join(table) or "none"
         raise BadInput(f"balancers: {', '.join(missing)} has no loop in this version, which has {has}")
-    return [table[name](wiring, settings) for name in dict.fromkeys(settings.balancers)]
+    return [table[name](wiring(name), settings) for name in dict.fromkeys(settings.balancers)]

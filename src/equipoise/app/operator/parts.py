@@ -57,6 +57,8 @@ class Caches:
     ) -> None:
         self._reflectors: list[Reflector[Any]] = [r for cluster in clusters for r in cluster.reflectors]
         self._reflectors.append(pauses.reflector)
+        self._loops: dict[int, str] = {}
+        """For whom a reflector was made, by its position."""
         self._monotonic = monotonic
         self._is_started = False
 
@@ -65,8 +67,9 @@ class Caches:
         """All of them."""
         return tuple(self._reflectors)
 
-    def watch(self, reflector: Reflector[Any]) -> None:
-        """Take one more, and start it when the others run."""
+    def watch(self, loop: str, reflector: Reflector[Any]) -> None:
+        """Take one more that only this loop asks, and start it when the others run."""
+        self._loops[len(self._reflectors)] = loop
         self._reflectors.append(reflector)
         if self._is_started:
             reflector.start()
@@ -91,11 +94,14 @@ class Caches:
 
     def unready(self) -> list[str]:
         """Say what has not been listed yet, and why."""
+        return [_unlisted(each) for each in self.reflectors if not each.synced.is_set()]
+
+    def awaited_by(self, loop: str) -> list[str]:
+        """Say what of that this loop needs: a kind that is not installed stops only who works with it."""
         return [
-            f"the {reflector.kind.plural} have not been listed yet" + (f": {error}" if error else "")
-            for reflector in self.reflectors
-            if not reflector.synced.is_set()
-            for error in (reflector.last_error,)
+            _unlisted(each)
+            for position, each in enumerate(self.reflectors)
+            if self._loops.get(position, loop) == loop and not each.synced.is_set()
         ]
 
     def complaints(self) -> Mapping[str, str]:
@@ -151,6 +157,11 @@ class NoJournal:
 
     def append(self, *records: object, is_whole: bool = False) -> None:
         """Forget them."""
+
+
+def _unlisted(reflector: Reflector[Any]) -> str:
+    error = reflector.last_error
+    return f"the {reflector.kind.plural} have not been listed yet" + (f": {error}" if error else "")
 
 
 def _size(path: Path) -> int:

@@ -4,6 +4,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from equipoise.app.operator.batches import Batches
@@ -74,10 +75,14 @@ class Shell:
         stop_seconds: float,
         stopping: threading.Event,
         log: Log,
+        awaited_by: Callable[[str], list[str]] | None = None,
         chance: Callable[[], float] = random.random,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`parts` are started in this order and stopped in the reverse; the lease is the last and first."""
+        """`parts` are started in this order and stopped in the reverse; the lease is the last and first.
+
+        `awaited_by` says what the first cycle of a loop has to wait for: by default, for every part.
+        """
         self.stopping = stopping
         self._turns = [
             Turns(
@@ -87,7 +92,7 @@ class Shell:
                 meters=meters,
                 log=log,
                 stopping=stopping,
-                unready=self._parts_unready,
+                unready=partial(awaited_by, loop.name) if awaited_by else self._parts_unready,
                 chance=chance,
                 monotonic=monotonic,
             )

@@ -6,7 +6,7 @@ import secrets
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from equipoise.adapters.journal import RecordIds, SqliteJournal
@@ -75,12 +75,15 @@ def make_shell(
         record_ids=RecordIds(secrets.randbits(CHANCE_BITS)),
         clock=clock,
         batches=batches,
-        watch=caches.watch,
+        watch=partial(caches.watch, ""),
         beat=hearts.beat,
         operator_namespace=namespace,
     )
     return Shell(
-        loops=make_loops(wiring, settings, table),
+        loops=make_loops(
+            lambda name: replace(wiring, watch=partial(caches.watch, name)), settings, table
+        ),
+        awaited_by=caches.awaited_by,
         lease=LeasePart(election),
         parts=[*journal_parts, caches],
         batches=batches,
