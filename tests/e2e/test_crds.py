@@ -169,7 +169,7 @@ def test_kubectl_shows_the_columns_by_the_short_name(served: ControlPlane, names
     assert written["metadata"]["generation"] == made["metadata"]["generation"]
     heading, row = served.kubectl("get", "rotpol", "-n", namespace).splitlines()
     assert heading.split() == ["NAME", "MODE", "READY", "REASON", "WORKLOADS", "IMPROVEMENT", "AGE"]
-    assert row.split()[:5] == ["web", "Preview", "Rotate", "3", "21.5"]
+    assert row.split()[:6] == ["web", "Preview", "True", "Rotate", "3", "21.5"]
     assert "rotationpolicy.equipoise.dev/web" in served.kubectl(
         "get", "equipoise", "-n", namespace, "-o", "name"
     )
