@@ -153,9 +153,7 @@ def test_the_operator_takes_the_settings_that_the_chart_writes(
     assert (settings.lease.namespace, settings.lease.name) == ("balance", "blue-equipoise")
     assert settings.http.address == f":{values.get('port', 8080)}"
     wanted = ("rotation", "recommendation", "proportional")
-    assert settings.balancers == tuple(
-        name for name in wanted if values.get(name, {}).get("enabled", True)
-    )
+    assert settings.balancers == tuple(name for name in wanted if values.get(name, {}).get("enabled", True))
     assert (settings.journal.path is not None) == values.get("journal", {}).get("enabled", True)
     given = copy.deepcopy(dict(values.get("config", {})))
     if "stopSeconds" in given:

@@ -80,9 +80,7 @@ def make_shell(
         operator_namespace=namespace,
     )
     return Shell(
-        loops=make_loops(
-            lambda name: replace(wiring, watch=partial(caches.watch, name)), settings, table
-        ),
+        loops=make_loops(lambda name: replace(wiring, watch=partial(caches.watch, name)), settings, table),
         awaited_by=caches.awaited_by,
         lease=LeasePart(election),
         parts=[*journal_parts, caches],
