@@ -172,7 +172,9 @@ def test_a_balancer_without_a_loop_is_refused() -> None:
 def test_prometheus_is_reached_as_the_one_shot_commands_reach_it() -> None:
     """The same options, from the settings."""
     sets = ["prometheus.url=http://p:9", "prometheus.headers=A=1,B=2", "prometheus.timeout=90"]
+    sets.append("prometheus.labels=pod=pod_name")
     options = prometheus_options(effective(None, {}, {}, sets).settings.prometheus)
     assert options.url == "http://p:9"
     assert options.headers == ("A=1", "B=2")
     assert options.timeout == "1m30s"
+    assert options.labels == ("pod=pod_name",)

@@ -144,6 +144,8 @@ class Prometheus(Part):
     ca_file: str | None = None
     headers: Annotated[Pairs, PlainSerializer(_hidden_values)] = {}
     matchers: Pairs = {}
+    labels: Annotated[dict[Literal["namespace", "pod", "container"], str], BeforeValidator(_paired)] = {}
+    """How they are called there, where not so."""
     timeout_seconds: Seconds = Field(30.0, alias="timeout", gt=0, le=3600)
 
 

@@ -123,6 +123,7 @@ def prometheus_options(settings: Prometheus) -> PrometheusOptions:
         ca_file=settings.ca_file,
         headers=tuple(f"{name}={value}" for name, value in settings.headers.items()),
         matchers=tuple(f"{name}={value}" for name, value in settings.matchers.items()),
+        labels=tuple(f"{name}={value}" for name, value in settings.labels.items()),
         timeout=print_seconds(settings.timeout_seconds),
     )
 
