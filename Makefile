@@ -29,11 +29,11 @@ demo: setup ## watch every balancer decide, without a cluster
 	$(BIN)/equipoise demo --once
 
 test: setup ## the fast tests: Python and PyPI only
-	$(BIN)/python -m pytest tests --ignore tests/e2e -n $(PYTEST_WORKERS)
+	$(BIN)/python -m pytest tests --ignore tests/e2e -n $(PYTEST_WORKERS) --durations 15
 
 e2e: setup ## build and start the real neighbours, and test against them
 	$(BIN)/python -m tests.testbed build
-	$(BIN)/python -m pytest tests/e2e -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest tests/e2e -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder --durations 25
 
 soak: setup ## long runs against the real neighbours; figures into docs/soak.md
 	$(BIN)/python -m tests.testbed build

@@ -51,6 +51,8 @@ class Machine:
     boot: str = "boot-1"
     at: float = 0.0
     is_readable: bool = True
+    past_nanos: int = 0
+    """What containers used that have ended: the machine's own counter keeps it."""
     crashes_in: int = -1
     """After so many quotas the agent dies; -1 never."""
 
@@ -61,6 +63,7 @@ class Machine:
             self.quotas[part.id] = limit // 10**4 if limit else -1
 
     def end(self, id_: str) -> None:
+        self.past_nanos += self.counted.get(id_, 0)
         for kept in (self.wanted, self.memory, self.counted, self.quotas):
             kept.pop(id_, None)
 
@@ -80,7 +83,8 @@ class Machine:
         if not self.is_readable:
             raise WorldFailed("/proc/stat: gone")
         total, used = 64 * 2**30, sum(self.memory.values())
-        return NodeCounters(sum(self.counted.values()), self.at, 16, total, used, {"cpu_load_1_min": "1"})
+        busy = self.past_nanos + sum(self.counted.values())
+        return NodeCounters(busy, self.at, 16, total, used, {"cpu_load_1_min": "1"})
 
     def read(self, containers: Sequence[ContainerRef], *, is_deep: bool) -> Mapping[str, Counters]:
         return {

@@ -38,10 +38,14 @@ class Tree:
         for controller in CONTROLLERS:
             self.folder(controller, uid, container, word).mkdir(parents=True, exist_ok=True)
         for _ in range(burners):
-            self.burners.append(burner := subprocess.Popen([sys.executable, "-S", "-c", BURN]))
-            for controller in CONTROLLERS:
-                (self.folder(controller, uid, container, word) / "cgroup.procs").write_text(str(burner.pid))
+            self.burners.append(subprocess.Popen([*self._within(uid, container, word), BURN]))
         return self.folder("cpu", uid, container, word)
+
+    def _within(self, uid: str, container: str, word: str) -> list[str]:
+        """Give a command that joins before it begins, so that the kernel counts its memory there too."""
+        lists = [str(self.folder(each, uid, container, word) / "cgroup.procs") for each in CONTROLLERS]
+        joining = "".join(f"echo $$ > '{path}'; " for path in lists)
+        return ["sh", "-c", f'{joining} exec "$0" -S -c "$1"', sys.executable]
 
     def end_burners(self) -> None:
         for burner in self.burners:

@@ -38,6 +38,14 @@ def test_a_label_that_cannot_be_is_refused(label: str, said: str) -> None:
         _names(label)
 
 
+def test_a_header_that_cannot_be_is_refused_without_its_secret() -> None:
+    """Whoever writes a colon, as HTTP does, has a token in it."""
+    nobody: Any = None
+    with pytest.raises(BadInput) as caught:
+        prometheus_metrics(nobody, PrometheusOptions(url=URL, headers=("Authorization: Bearer hush",)))
+    assert str(caught.value) == "--prometheus-header: expected NAME=VALUE, got something else"
+
+
 def test_every_command_that_reads_usage_takes_it() -> None:
     """The help of each names it."""
     for command in (

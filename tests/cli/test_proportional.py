@@ -136,6 +136,7 @@ def test_bad_observations_are_named_by_line(
         (["apply", "-n", "shop", "-A"], "-n and -A: expected one of them, not both"),
         (["apply", "--interval", "0s"], "--interval: expected at least 1s"),
         (["apply", "--kubeconfig", "/nonexistent/config"], "/nonexistent/config"),
+        (["apply", "--policy", "-", "--kubeconfig", "none"], "error: --kubeconfig none: no such file"),
     ],
 )
 def test_what_needs_a_cluster_says_so(arguments: list[str], message: str) -> None:
@@ -165,6 +166,8 @@ def test_a_policy_that_follows_nothing_needs_neither_size_nor_cluster() -> None:
         (["--input", "cores=1", "--input", "Cores=2"], "expected Cores once"),
         (["--input", "cores=1", "--current", "a=1"], f"--current a: expected one of {CPU}"),
         (["--input", "cores=1", "--current", f"{CPU}=1x"], f"--current {CPU}: expected a number"),
+        (["dns", "--input", "cores=1"], "--policy: expected it alone, without the names"),
+        (["--input", "cores=1", "--journal", "diary"], "--journal: expected a look at a cluster"),
         (["--observations", "-"], "--observations: expected a file"),
         (["--observations", "no/such.csv"], "no/such.csv: No such file"),
     ],

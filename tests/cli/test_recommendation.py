@@ -272,6 +272,10 @@ def test_what_is_not_predictable_still_gets_values() -> None:
             "--available: expected at most --replicas (12), got 13",
         ),
         (
+            ["recommendation", "plan", "--from", EXAMPLE, "--available", "2"],
+            "--available: expected at most the replicas (1), got 2",
+        ),
+        (
             ["recommendation", "plan", *USUAL, "--pod-usage", EXAMPLE],
             "expected the columns timestamp,pod,value",
         ),

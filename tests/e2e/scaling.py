@@ -79,6 +79,15 @@ class Scaled:
         self.plane.apply(deployment(self.namespace, name, replicas=replicas, request="100m"))
         return running_pods(self.plane, self.namespace, name, replicas)
 
+    def add_set(self, kind: str, name: str) -> None:
+        """Make a StatefulSet, or a ReplicaSet of nobody's, of one pod."""
+        more = {"serviceName": name} if kind == "StatefulSet" else {}
+        item = deployment(self.namespace, name, replicas=1, request="100m") | {"kind": kind}
+        kept = {
+            key: part for key, part in item["spec"].items() if key in {"replicas", "selector", "template"}
+        }
+        self.plane.apply(item | {"spec": kept | more})
+
     def add_daemon_set(self, name: str) -> None:
         """Make a DaemonSet on the nodes of the test."""
         item = deployment(self.namespace, name, replicas=1, request="100m")
@@ -92,25 +101,24 @@ class Scaled:
 
     def add_policy(self, name: str, kind: str = "Deployment", target: str = "", **more: Any) -> None:
         """Let a workload follow the nodes: 100m and 10m per core."""
-        function = {"input": "cores", "base": "100m", "slope": "10m"}
         self.plane.apply(
             {
                 "apiVersion": f"{GROUP}/v1alpha1",
                 "kind": "ScalingPolicy",
                 "metadata": {"name": name, "namespace": self.namespace},
-                "spec": {
-                    "scaleTargetRef": {"kind": kind, "name": target or name},
-                    "nodeSelector": {"matchLabels": {"scaled": self.namespace}},
-                    "containers": [
-                        {
-                            "name": "app",
-                            "resources": {"requests": [{"resource": "cpu", "function": function}]},
-                        }
-                    ],
-                }
-                | more,
+                "spec": self.spec(target or name, kind) | more,
             }
         )
+
+    def spec(self, target: str, kind: str = "Deployment") -> dict[str, Any]:
+        """Say it as a policy's spec."""
+        function = {"input": "cores", "base": "100m", "slope": "10m"}
+        resources = {"requests": [{"resource": "cpu", "function": function}]}
+        return {
+            "scaleTargetRef": {"kind": kind, "name": target},
+            "nodeSelector": {"matchLabels": {"scaled": self.namespace}},
+            "containers": [{"name": "app", "resources": resources}],
+        }
 
     def pods(self, app: str) -> list[dict[str, Any]]:
         """The pods of an app that are not on their way out."""

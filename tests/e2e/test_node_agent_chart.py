@@ -1,5 +1,7 @@
 """The chart's DaemonSet on a real kubelet: root without privileges or capabilities is enough to throttle."""
 
+import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import pytest
 from tests.cli.running import equipoise
 from tests.e2e.charts import Helm
 from tests.qos.worlds import action, pod_qos, policy, rule
-from tests.testbed import wait_until
+from tests.testbed import binary, wait_until
 from tests.testbed.guest import requirements
 from tests.testbed.node import RealNode
 from tests.testbed.real_pods import BURN, ready_pods, real_pod
@@ -27,6 +29,7 @@ def _objects(folder: Path, namespace: str) -> list[dict[str, Any]]:
             "enabled": True,
             "mode": "Enforce",
             "interval": "1s",
+            "taint": True,
             "stateFolder": str(folder / "state"),
             "extraArgs": ["--usage-of=pods"],
         },
@@ -40,6 +43,41 @@ def _objects(folder: Path, namespace: str) -> list[dict[str, Any]]:
     (daemons,) = [one for one in found if one["kind"] == "DaemonSet"]
     daemons["spec"]["template"]["spec"]["containers"][0]["command"] = ["python3", "-c", PROGRAM, "agent"]
     return found
+
+
+def _may_patch_only_its_own_node(node: RealNode, namespace: str) -> None:
+    """With the token of the agent's own pod: the node that it runs on, no other, and no cordon."""
+    plane = node.control_plane
+    chosen = {"labelSelector": "app.kubernetes.io/component=agent"}
+    (pod,) = plane.api.items(f"/api/v1/namespaces/{namespace}/pods", **chosen)
+    token = plane.kubectl(
+        "create", "token", "equipoise-agent", "-n", namespace, "--bound-object-kind=Pod",
+        f"--bound-object-name={pod['metadata']['name']}",
+    ).strip()  # fmt: skip
+    plane.apply([{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "another"}}])
+
+    def patch(name: str, spec: dict[str, Any]) -> str:
+        words = [
+            str(binary("kubectl")),
+            f"--server={plane.server}",
+            "--kubeconfig=/dev/null",
+            f"--token={token}",
+            "patch",
+            "node",
+            name,
+        ]
+        how = ["--insecure-skip-tls-verify", "--dry-run=server", f"--patch={json.dumps({'spec': spec})}"]
+        done = subprocess.run([*words, *how], capture_output=True, text=True, timeout=60, check=False)
+        return "" if done.returncode == 0 else done.stderr
+
+    taint = {"taints": [{"key": "ensurance.equipoise.dev/waterline", "effect": "NoSchedule"}]}
+    try:
+        # The API server takes a moment until a new admission policy holds.
+        wait_until(lambda: "only the node that it runs on" in patch("another", taint), "a refusal", 30)
+        assert patch(node.name, taint) == ""
+        assert "not cordon it" in patch(node.name, {"unschedulable": True})
+    finally:
+        plane.api.delete("/api/v1/nodes/another")
 
 
 def test_the_daemon_set_throttles_and_gives_back_when_it_goes(
@@ -63,6 +101,7 @@ def test_the_daemon_set_throttles_and_gives_back_when_it_goes(
         except AssertionError as error:
             chosen = ("-n", real_namespace, "-l", "app.kubernetes.io/component=agent")
             pytest.fail(f"{error}: {plane.kubectl('describe', 'pods', *chosen)[-2500:]}")
+        _may_patch_only_its_own_node(real_node, real_namespace)
         plane.api.delete(f"/apis/apps/v1/namespaces/{real_namespace}/daemonsets/equipoise-agent")
         wait_until(lambda: real_node.quota(container)[0] == -1, "the pod to be given back", 60)
     finally:
@@ -72,5 +111,7 @@ def test_the_daemon_set_throttles_and_gives_back_when_it_goes(
             ("podqoss", "only"),
         ):
             plane.api.delete(f"{ENSURANCE}/{plural}/{name}")
+        for plural in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
+            plane.api.delete(f"/apis/admissionregistration.k8s.io/v1/{plural}/equipoise-agent-own-node")
         for plural in ("clusterrolebindings", "clusterroles"):
             plane.api.delete(f"/apis/rbac.authorization.k8s.io/v1/{plural}/equipoise-agent")

@@ -80,20 +80,23 @@ def operator(operators: Operators) -> Operator:
     return operators.now
 
 
-def test_a_deployment_and_a_daemon_set_follow_the_nodes_without_a_restart(
-    scaled: Scaled, operator: Operator
-) -> None:
+def test_all_kinds_of_targets_follow_the_nodes_without_a_restart(scaled: Scaled, operator: Operator) -> None:
     """Nodes come and go, pods come by scaling and by new nodes; every one has its value, none restarts."""
     scaled.add_deployment("dns", 2)
     scaled.add_daemon_set("log")
     scaled.add_policy("dns")
     scaled.add_policy("log", "DaemonSet")
+    for kind, name in (("StatefulSet", "db"), ("ReplicaSet", "bare")):
+        scaled.add_set(kind, name)
+        scaled.add_policy(name, kind)
     operator.wait_for(scaled.have("dns", "300m", 2), "300m for 20 cores")
     operator.wait_for(scaled.have("log", "300m", 5), "the same on every node")
     pods = scaled.uids("dns")
     added = scaled.add_node()
     operator.wait_for(scaled.have("dns", "340m", 2), "340m for 24 cores")
     operator.wait_for(scaled.have("log", "340m", 6), "the same for the pod of the new node")
+    for name in ("db", "bare"):
+        operator.wait_for(scaled.have(name, "340m", 1), f"the same for {name}")
     scaled.take_node(added)
     operator.wait_for(scaled.have("dns", "300m", 2), "300m again")
     where = f"/apis/apps/v1/namespaces/{scaled.namespace}/deployments/dns"
@@ -152,7 +155,9 @@ def test_an_update_of_all_nodes_changes_nothing_where_it_is_smoothed(
     assert replayed.returncode == 0, replayed.stdout + replayed.stderr
 
 
-def test_who_fights_and_who_was_there_first_are_named(scaled: Scaled, operator: Operator) -> None:
+def test_who_fights_and_who_was_there_first_are_named(
+    scaled: Scaled, operator: Operator, tmp_path: Path
+) -> None:
     """Two writes against another manager, then a condition; what a VPA or two policies want is left."""
     (pod,) = scaled.add_deployment("fought", 1)
     for name in ("advised", "shared"):
@@ -174,6 +179,15 @@ def test_who_fights_and_who_was_there_first_are_named(scaled: Scaled, operator: 
     for name in ("advised", "one", "two"):
         assert scaled.condition(name, "Ready") == "Conflict"
     assert "VerticalPodAutoscaler" in scaled.status("advised")["conditions"][0]["message"]
+    where = ("-n", scaled.namespace, "--kubeconfig", str(scaled.plane.kubeconfig))
+    refused = equipoise("proportional", "plan", "one", *where)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "Conflict: spec.scaleTargetRef: " in refused.stderr
+    policy = tmp_path / "third.json"
+    policy.write_text(json.dumps(scaled.spec("shared")))
+    refused = equipoise("proportional", "apply", "--policy", str(policy), *where)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "is also the target of one, two" in refused.stderr
     assert scaled.writes("advised") == scaled.writes("shared") == 0
 
 
@@ -207,6 +221,10 @@ def test_a_rollout_says_so_before_and_apply_does_it_once(
     done = equipoise("proportional", "apply", "--policy", str(policy), *where)
     assert done.returncode == 0, done.stderr
     jsonschema.validate(json.loads(done.stdout), plan())
+    before, _, after = done.stderr.partition("\n")
+    assert "every pod is replaced" in before
+    assert "Accepted" not in before
+    assert "Accepted" in after
     (decision,) = json.loads(done.stdout)["decisions"]
     assert [outcome["result"] for outcome in decision["outcomes"]] == ["Accepted"]
     assert scaled.template("deployments", "rolled") == "300m"

@@ -1,13 +1,15 @@
 """The pools' loop on a real server, with Kubernetes' list as a test says it."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from equipoise.adapters.redis import RedisPools
 from equipoise.app.replay import replay
-from equipoise.model.decision import Record
+from equipoise.model.cluster import Pod
+from equipoise.model.decision import Record, RegisterPod
 from equipoise.model.errors import WorldFailed
 from equipoise.model.pools import PoolAnswer
 from equipoise.pools.fsck import violations
@@ -185,6 +187,25 @@ def test_a_lost_pod_is_put_back_by_two_sweeps_a_lease_apart(client: Any, world: 
     assert client.blpop("nothing", 0.25) is None
     assert results(loop.cycle(2.0)) == ["Recovered"]
     assert client.smembers("voice:pool:gold:available") == {"agent-0"}
+
+
+def test_whose_turn_ended_in_the_cycle_marks_nobody(client: Any, pools: RedisPools, world: World) -> None:
+    """Also when it begins to lead anew meanwhile: what it saw is of another turn."""
+    write(client, {"gold": ["agent-0"], "silver": []}, {"gold": 0, "silver": 1})
+    world.listed = [pod("agent-0")]
+    pools.attend([RegisterPod("agent-0", "uid-0")], 5)
+    pools.allocate("c1")
+    for before, after in ((5, 7), (None, 7)):
+        world.lead = before
+        loop = make_loop(world, pools, pods=partial(_listed_in_turn, world, after))
+        state = dump(client)
+        loop.cycle(0.0)
+        assert dump(client) == state
+
+
+def _listed_in_turn(world: World, epoch: int) -> list[Pod]:
+    world.lead = epoch
+    return world.listed
 
 
 def test_a_busy_pod_is_marked_and_its_release_delivers_it(

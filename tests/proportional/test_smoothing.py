@@ -10,6 +10,7 @@ from equipoise.model.reason import Code
 from equipoise.proportional.damping import Percentile
 from equipoise.proportional.decide import Asked, step
 from equipoise.proportional.memory import ProportionalMemory
+from equipoise.proportional.policy import UpdateMode
 from equipoise.proportional.smoothing import Shown, by_percentile, value_at
 from tests.proportional.policies import CPU, applied, policy, run
 
@@ -160,14 +161,14 @@ def test_a_rolling_update_of_all_nodes_changes_nothing() -> None:
 
 
 def test_a_policy_edit_empties_the_window_and_keeps_the_last_change() -> None:
-    """Old targets say nothing about a new rule; a mode that changes no target is no edit."""
+    """Old targets say nothing about a new rule; any edit is one."""
     before = run(policy(TEN, smoothing={"percentile": {}}), [100] * 5)[-1].memory
     edited = Asked.of(policy(TEN | {"base": "5m"}, smoothing={"percentile": {}}))
     taken = step(edited, 60_000, {"cores": 10**11}, {CPU: 1000}, before)
     assert (taken.code, len(taken.memory.windows[CPU])) == (Code.WARMING_UP, 1)
     assert taken.memory.changes == before.changes
-    rolled = policy(TEN, smoothing={"percentile": {}}).model_copy(update={"update_mode": "Rollout"})
-    assert len(step(Asked.of(rolled), 60_000, {"cores": 10**11}, {}, before).memory.windows[CPU]) == 6
+    rolled = policy(TEN, smoothing={"percentile": {}}).model_copy(update={"update_mode": UpdateMode.ROLLOUT})
+    assert len(step(Asked.of(rolled), 60_000, {"cores": 10**11}, {}, before).memory.windows[CPU]) == 1
 
 
 def test_memory_survives_json() -> None:

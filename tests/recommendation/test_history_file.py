@@ -192,6 +192,36 @@ def test_jitter_does_not_matter() -> None:
     assert set(observed.history[0, 1:].tolist()) == {3.0}
 
 
+@pytest.mark.parametrize("late", [15, 28, 30, 32, 45])
+def test_pods_that_are_asked_one_after_the_other_are_added_up(late: float) -> None:
+    """Wherever in the minute each has its turn, jitter makes no hole."""
+    random = np.random.default_rng(2)
+    rows = [
+        (60.0 * t + (0, late, 5)[p] + random.uniform(-5, 5), "a", "web", f"web-{p}", 1.0)
+        for t in range(200)
+        for p in range(3)
+    ]
+    observed = observe(many(rows), Said("file"), "")
+    assert set(observed.history[0, 1:-1].tolist()) == {3.0}
+
+
+def test_a_time_that_comes_twice_counts_once() -> None:
+    """The file's last word on it; what is no usage is no word."""
+    once = one(daily(2))
+    first = Samples(once.times, once.values * 3, {}, {})
+    bad = Samples(once.times[:5], np.full(5, np.nan), {}, {})
+    parts = (first, once, bad)
+    times, values = (np.concatenate([getattr(part, name) for part in parts]) for name in ("times", "values"))
+    alone, doubled = (
+        decide(OPEN, observe(samples, Said("file", request_cores=1.0), "web"), None)[0]
+        for samples in (once, Samples(times, values, {}, {}))
+    )
+    assert doubled.reason.numbers["coverage"] == pytest.approx(2 / 7)
+    assert doubled == alone
+    pods = Samples(np.full(3, START), np.array([1.0, 5.0, 2.0]), {"pod": np.zeros(3, np.intp)}, {"pod": "a"})
+    assert observe(once, Said("file"), "web", pods).pod_p99_cores == [2.0]
+
+
 def test_some_workloads_can_be_picked() -> None:
     """By name, or with the namespace; one that is not there is an error."""
     rows = [(0.0, space, "web", f"{space}-0", 1.0) for space in ("a", "b")] + [
@@ -314,6 +344,11 @@ FILES = {
         "line 2: timestamp: expected seconds or ISO 8601",
     ),
     "NaN as time": ("timestamp,value\nNaN,2\n", "timestamp: expected a time in every row"),
+    "milliseconds": (
+        "timestamp,value\n1700006400000,2\n",
+        "timestamp: expected seconds since 1970 or ISO 8601, got 1700006400000; are these milliseconds?",
+    ),
+    "no year": ("timestamp,value\n1e300,2\n", "timestamp: expected seconds since 1970 or ISO 8601"),
     "no pod": ("timestamp,workload,value\n1,web,2\n", "expected a column pod"),
     "no text": ("\x00\x01\x02", "file.csv: line 1: expected a header"),
 }
@@ -346,6 +381,10 @@ def test_parquet_gives_what_csv_gives(tmp_path: Path) -> None:
         assert samples.times[0] == 1700006400.0
         assert samples.values.tolist() == [1.5, 2.0]
         assert list(samples.names["pod"]) == ["a", "b"]
+    parquet.write_table(
+        pa.table({"ts": pa.array([1, None], pa.timestamp("s")), "value": [1.5, 2.0]}), tmp_path / "hole"
+    )
+    assert np.isnan(read_samples(str(tmp_path / "hole")).times).tolist() == [False, True]
     path = tmp_path / "usage.parquet"
     parquet.write_table(pa.table({"time": times, "value": [1, 2]}), path)
     with pytest.raises(BadInput, match="'time'"):

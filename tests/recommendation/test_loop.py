@@ -250,6 +250,10 @@ def test_names_kinds_and_namespaces_pick_workloads() -> None:
         assert asked[4] == spaces, names
     with pytest.raises(WorldFailed, match="workload api: not found in namespace shop"):
         _plan(Clustered(listed), Histories({}), names=["api"], namespace="shop")
+    for name, hint in (("mall/api", "; -n mall or -A look there"), ("deploy/api", ""), ("shop/api", "")):
+        with pytest.raises(WorldFailed) as caught:
+            _plan(Clustered(listed), Histories({}), names=[name], namespace="shop")
+        assert str(caught.value) == f"workload {name}: not found in namespace shop{hint}"
     with pytest.raises(BadInput, match="expected NAME"):
         _plan(Clustered(listed), Histories({}), names=["a/b/c"])
 

@@ -132,6 +132,16 @@ def test_an_outlier_does_not_become_the_forecast() -> None:
     assert made.values.max() < 20
 
 
+@BOTH
+def test_absurd_numbers_are_forecast_without_complaint(algorithm: Algorithm) -> None:
+    """What single precision cannot add up becomes the most that it can."""
+    absurd = daily(5).astype(np.float64)[None] * 1e300
+    with np.errstate(over="raise", invalid="raise"):
+        made = predict(absurd, 60.0, DAY, algorithm=algorithm, has_band=True)
+    assert np.isfinite(made.values).all()
+    assert np.isfinite(made.upper).all()
+
+
 def test_a_first_day_that_is_nearly_whole_counts() -> None:
     """A file of seven days that lacks its first minutes still has seven days."""
     days = np.full((1, 3, 10), 1.0)

@@ -132,7 +132,9 @@ def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator or not name:
-            raise BadInput(f"{option}: expected NAME=VALUE, got {text!r}")
+            # A header may be a token: what was typed is not repeated.
+            got = "something else" if option == "--prometheus-header" else repr(text)
+            raise BadInput(f"{option}: expected NAME=VALUE, got {got}")
         pairs[name] = value
     return pairs
 

@@ -71,6 +71,10 @@ def plan(
 ) -> None:
     """Say what containers would ask for, in a cluster or at a given size, and why. Changes nothing."""
     if policy is not None and (size or current or observations):
+        if policies:
+            raise BadInput("--policy: expected it alone, without the names of policies in the cluster")
+        if journal is not None:
+            raise BadInput("--journal: expected a look at a cluster, without --input and --observations")
         if policy == "-" and observations == "-":
             raise BadInput("--observations: expected a file, since --policy is standard input")
         from equipoise.app.files import read_yaml

@@ -31,6 +31,8 @@ from equipoise.proportional.kind import SCALING_POLICY
 from equipoise.proportional.loop import ProportionalLoop, Turned
 from equipoise.proportional.written import PolicyFile, read_policy_file
 
+PASSING = frozenset({"Gone", "Outdated"})
+"""What single pods may say while others are changed: they went, or somebody else changed them."""
 FILE = "a file"
 """The UID of a policy that is in no cluster."""
 
@@ -46,6 +48,8 @@ class Request:
     namespace: str | None
     is_everywhere: bool
     operator_namespace: str
+    takes_sizes: bool = False
+    """Whether the command could do without a cluster, by `--input`."""
 
 
 def request_of(said: Mapping[str, Any]) -> Request:
@@ -63,6 +67,7 @@ def request_of(said: Mapping[str, Any]) -> Request:
         namespace=said["namespace"],
         is_everywhere=said["all_namespaces"],
         operator_namespace=said["operator_namespace"],
+        takes_sizes="size" in said,
     )
 
 
@@ -152,32 +157,40 @@ class _Site:
             new_id=RecordIds(secrets.randbits(CHANCE_BITS)).next,
             mode=Mode.ENFORCE,
             is_acting=self.is_acting,
+            announce=_say,
             now=time.time,
         )
 
-    def turn(self, names: Sequence[str]) -> list[Turned]:
+    def turn(self, names: Sequence[str], *, is_first: bool = True) -> list[Turned]:
         """Look once, at the policies of these names or at all."""
         self.guest.look()
         assigned, refused = self._assigned(names)
-        for policy, refusal in refused:
-            warn(f"{policy.namespace}/{policy.name}: {refusal.code}: {refusal.sentence}")
         turns = self.loop.by_hand(assigned, time.time(), self.where)
+        refused += [(turn.item.policy.ref, turn.refusal) for turn in turns if turn.refusal is not None]
+        decided = [turn for turn in turns if turn.decision is not None]
+        is_asked_for = bool(names) or self.request.file is not None
+        if refused and not decided and is_asked_for and is_first:
+            raise _failure_of(*refused[0])
+        for policy, refusal in refused:
+            warn(_refused_words(policy, refusal))
         for turn in turns:
-            if turn.refusal is not None:
-                name = turn.item.policy.ref
-                warn(f"{name.namespace}/{name.name}: {turn.refusal.code}: {turn.refusal.sentence}")
             for words in (turn.warning, turn.unsaid):
                 if words:
                     warn(f"{turn.item.ref.subject}: {words}")
-        return [turn for turn in turns if turn.decision is not None]
+        return decided
 
     def _assigned(self, names: Sequence[str]) -> tuple[list[Assigned], list[tuple[ObjectRef, Refusal]]]:
         file = self.request.file
         if file is not None:
             namespace = self.where or file.namespace or self.client.namespace
             ref = ObjectRef("", "ScalingPolicy", namespace, file.name or file.spec.target_ref.name, FILE)
-            policies: Sequence[PolicyObject] = [PolicyObject(ref, 1, "", {}, {})]
-            readings: dict[ObjectRef, Prepared | Refusal] = {ref: Prepared.of(file.spec)}
+            others = [
+                policy
+                for policy in self.policies.listed_if_installed(namespace)
+                if policy.ref.name != file.name
+            ]
+            policies: Sequence[PolicyObject] = [PolicyObject(ref, 1, "", {}, {}), *others]
+            readings = Readings().read(others) | {ref: Prepared.of(file.spec)}
         else:
             policies = self.policies.listed(self.where)
             readings = Readings().read(policies)
@@ -185,17 +198,31 @@ class _Site:
             if missing := [name for name in names if name not in known]:
                 raise BadInput(f"{missing[0]}: expected a ScalingPolicy in {self.where or 'the cluster'}")
         assigned, refused = assign(policies, readings, self.loop.sizes, Mode.ENFORCE)
+        if file is not None:  # the others are only in its way
+            assigned = [item for item in assigned if item.policy.ref.uid == FILE]
+            refused = {ref: why for ref, why in refused.items() if ref.uid == FILE}
         return (
             [item for item in assigned if not names or item.policy.ref.name in names],
             [(ref, why) for ref, why in refused.items() if not names or ref.name in names],
         )
 
 
+def _refused_words(policy: ObjectRef, refusal: Refusal) -> str:
+    return f"{policy.namespace}/{policy.name}: {refusal.code}: {refusal.sentence}"
+
+
+def _failure_of(policy: ObjectRef, refusal: Refusal) -> Exception:
+    """Say it as an error, where it is all that was asked for."""
+    words = _refused_words(policy, refusal)
+    return WorldFailed(words) if refusal.code in {"NoNodes", "InputUnknown"} else BadInput(words)
+
+
 def _client(request: Request) -> Client:
     try:
         return connect(request.kubeconfig, request.context)
     except BadInput as error:
-        needed = sorted(request.file.spec.inputs) if request.file is not None else []
+        file = request.file if request.takes_sizes else None
+        needed = sorted(file.spec.inputs) if file is not None else []
         if not needed:
             raise
         raise BadInput(
@@ -220,7 +247,7 @@ def apply_live(
     done: dict[str, Turned] = {}
     failure = ""
     while True:
-        turns = site.turn(names)
+        turns = site.turn(names, is_first=not done)
         for turn in turns:
             _tell(turn)
             _add(done, turn)
@@ -257,11 +284,15 @@ def _add(done: dict[str, Turned], turn: Turned) -> None:
 
 
 def _failure(turn: Turned) -> str:
-    """Say why nothing could be done although something should have been, or nothing."""
+    """Say why not all could be done that should have been, or nothing."""
     bad = [each for each in turn.outcomes if each.result != "Accepted"]
-    if not bad or len(bad) < len(turn.outcomes):
+    if not bad:
         return ""
-    return f"{turn.item.ref.subject}: nothing was set: {bad[-1].result}, {bad[-1].detail}"
+    is_nothing = len(bad) == len(turn.outcomes)
+    if not is_nothing and all(each.result in PASSING for each in bad):
+        return ""
+    what = "nothing was set" if is_nothing else "not all was set"
+    return f"{turn.item.ref.subject}: {what}: {bad[-1].result}, {bad[-1].detail}"
 
 
 def _with_message(turn: Turned) -> Turned:
@@ -275,8 +306,11 @@ def _with_message(turn: Turned) -> Turned:
 def _tell(turn: Turned) -> None:
     if turn.outcomes:
         line = "; ".join(_came(each) for each in turn.outcomes)
-        words = f"{time.strftime('%H:%M:%S')} {turn.item.ref.subject}: {turn.cost} {line}"
-        print(" ".join(words.split()), file=sys.stderr, flush=True)
+        _say(f"{turn.item.ref.subject}: {turn.cost} {line}")
+
+
+def _say(words: str) -> None:
+    print(" ".join(f"{time.strftime('%H:%M:%S')} {words}".split()), file=sys.stderr, flush=True)
 
 
 def _came(outcome: Outcome) -> str:

@@ -43,7 +43,9 @@ def read_usage(said: FileOptions) -> "Observation":
 
     if said.available is not None and said.replicas is not None and said.available > said.replicas:
         raise BadInput(f"--available: expected at most --replicas ({said.replicas}), got {said.available}")
-    told = Said(said.file, said.kind, _cores(said.request), said.replicas, said.available)
+    told = Said(
+        said.file, said.kind, _cores(said.request), said.replicas, said.available, said.pod_usage or ""
+    )
     samples = read_samples(said.file)
     if samples.is_of_many:
         samples = of_workloads(samples, said.workloads, said.file)
@@ -54,10 +56,13 @@ def read_usage(said: FileOptions) -> "Observation":
     pods = None if said.pod_usage is None else read_samples(said.pod_usage)
     if pods is not None and "pod" not in pods.labels:
         raise BadInput(f"{said.pod_usage}: line 1: expected the columns timestamp,pod,value, without pod")
+    seen = observe(samples, told, named_subject(said.workloads, said.file), pods)
+    if (seen.available > seen.pods).any():
+        raise BadInput(f"--available: expected at most the replicas ({seen.pods[0]}), got {said.available}")
     if said.replicas is None and not samples.is_of_many:
         count = "the pods of --pod-usage" if pods is not None else "1"
         warn(f"--replicas was not given; {count} is taken")
-    return observe(samples, told, named_subject(said.workloads, said.file), pods)
+    return seen
 
 
 def _cores(request: str | None) -> float | None:

@@ -36,11 +36,18 @@ def _proportional() -> Redecide:
     return redecide
 
 
+def _qos() -> Redecide:
+    from equipoise.qos.record import redecide
+
+    return redecide
+
+
 BALANCERS: dict[str, Callable[[], Redecide]] = {
     "proportional": _proportional,
     "rotation": _rotation,
     "recommendation": _recommendation,
     "pools": _pools,
+    "qos": _qos,
 }
 """How each balancer decides a record again."""
 

@@ -151,7 +151,8 @@ class PoolsLoop:
             seen = self.pools.snapshot()
         numbers = decisions[-1].reason.numbers
         is_wanted = self.marks_busy and self.is_acting and numbers["over"] and numbers["under"]
-        if is_wanted and self._held() is None and not _is_lost(outcomes):
+        is_our_turn = self._held() is None and self.leadership.epoch() == self._epoch
+        if is_wanted and is_our_turn and not _is_lost(outcomes):
             outcomes += mark(self.pools, self._epoch)
         return decisions, outcomes
 

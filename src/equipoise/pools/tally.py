@@ -1,5 +1,6 @@
 """How many pods and calls each tier has, counted from one look; pure."""
 
+import math
 from typing import Any
 
 from equipoise.model.pools import PodSeen, PoolSeen, PoolsSeen
@@ -13,7 +14,8 @@ def state_of(pod: str, pool: PoolSeen, keys: PodSeen) -> tuple[str, int]:
     free = pool.available.get(pod)
     is_held = keys.lease is not None or bool(keys.calls)
     state = "draining" if keys.is_draining else "idle" if free == 0 and not is_held else "busy"
-    return state, int(free) if free else len(keys.calls) or (1 if is_held else 0)
+    counted = len(keys.calls) or (1 if is_held else 0)
+    return state, int(free) if free and math.isfinite(free) else counted
 
 
 def tally(policy: TierPolicy, seen: PoolsSeen) -> dict[str, dict[str, Any]]:

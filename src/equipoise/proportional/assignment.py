@@ -140,7 +140,12 @@ def _refusal(
         return Refusal("Conflict", sentence)
     if workload is None:
         sentence = f"spec.scaleTargetRef: expected a workload in this namespace, found no {ref}"
-        return Refusal("NoWorkload", sentence)
+        hint = " (one that a Deployment made is scaled by naming the Deployment)"
+        return Refusal("NoWorkload", f"{sentence}{hint if ref.kind == 'ReplicaSet' else ''}")
+    if ref.kind == "ReplicaSet" and workload.owner is not None:
+        maker = f"{workload.owner.kind} {workload.owner.name}"
+        sentence = f"expected a workload of its own, but {maker} made {ref}: name {maker} instead"
+        return Refusal("NoWorkload", f"spec.scaleTargetRef: {sentence}")
     known = [container.name for container in workload.containers]
     for number, container in enumerate(spec.containers):
         if container.name not in known:

@@ -1,7 +1,9 @@
 """The change itself: pods in place one after the other, or the template through the fence."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from equipoise.guard.fence import Deed, Fence
 from equipoise.guard.pause import held_by_pause
@@ -14,15 +16,25 @@ from equipoise.ports import Actuator, Leadership, Pauses, Store
 from equipoise.proportional.assignment import Assigned
 from equipoise.proportional.fit import sidecars_of
 from equipoise.proportional.functions import Slot
-from equipoise.proportional.guards import Change, held_by_annotation
-from equipoise.proportional.mind import IN_VAIN
+from equipoise.proportional.guards import PODS_PER_CYCLE_MAX, Change, held_by_annotation
 from equipoise.proportional.policy import UpdateMode
 from equipoise.proportional.record import BALANCER
 from equipoise.proportional.sizes import ResizeAnswer, ResizeResult, Sizes, Values
 
-PODS_PER_CYCLE_MAX = 100
-"""Of one workload; the others follow in the next cycles."""
+USELESS = frozenset({ResizeResult.FORBIDDEN, ResizeResult.UNSUPPORTED})
+"""Answers that hold for all pods."""
+REFUSALS_MAX = 3
+"""After so many and no success it is the change that is refused, and not a pod."""
 NAMED_MAX = 5
+
+
+class Done(NamedTuple):
+    """What came of a change, and the UIDs that the server took it for or refused it for."""
+
+    outcomes: list[Outcome]
+    accepted: AbstractSet[str] = frozenset()
+    refused: AbstractSet[str] = frozenset()
+    """Empty where nothing says that it would be another answer for another pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +52,8 @@ class Hands:
     beat: Callable[[], object]
     passed: Callable[[str], object]
 
-    def act(
-        self, item: Assigned, decision: Decision, change: Change, at: float
-    ) -> tuple[list[Outcome], set[str]]:
-        """Set the values; give what came of it, and the UIDs that the server took them for."""
+    def act(self, item: Assigned, decision: Decision, change: Change, at: float) -> Done:
+        """Set the values, and give what came of it."""
         (action,) = decision.actions
         assert isinstance(action, SetResources), "scaling only sets resources"
         if change.way.mode is UpdateMode.ROLLOUT:
@@ -52,12 +62,14 @@ class Hands:
             return self._restart(item, action, change, at)
         return self._in_place(item, action, change)
 
-    def _in_place(
-        self, item: Assigned, action: SetResources, change: Change
-    ) -> tuple[list[Outcome], set[str]]:
-        """Change pod after pod; whether it is still our turn is asked before each."""
+    def _in_place(self, item: Assigned, action: SetResources, change: Change) -> Done:
+        """Change pod after pod; whether it is still our turn is asked before each.
+
+        A pod may be refused for its node's sake, which is no reason to keep the value from the others.
+        """
         answers: list[tuple[str, ResizeAnswer | WorldFailed]] = []
         accepted: set[str] = set()
+        refused: set[str] = set()
         for pod in change.late[:PODS_PER_CYCLE_MAX]:
             self.beat()
             if self._is_over(item):
@@ -70,9 +82,12 @@ class Hands:
             answers.append((pod.name, answer))
             if answer.result is ResizeResult.ACCEPTED:
                 accepted.add(pod.uid)
-            elif answer.result.value in IN_VAIN:
+            elif answer.result is ResizeResult.REFUSED:
+                refused.add(pod.uid)
+            if answer.result in USELESS or (not accepted and len(refused) >= REFUSALS_MAX):
+                refused.clear()
                 break
-        return list(summed_up(action, answers)), accepted
+        return Done(list(summed_up(action, answers)), accepted, refused)
 
     def _is_over(self, item: Assigned) -> bool:
         is_ours = self.epoch is not None and self.leadership.epoch() == self.epoch
@@ -84,19 +99,15 @@ class Hands:
         ref = PodRef(pod.namespace, pod.name, pod.uid)
         return self.sizes.resize(ref, values, sidecars=sidecars)
 
-    def _restart(
-        self, item: Assigned, action: SetResources, change: Change, at: float
-    ) -> tuple[list[Outcome], set[str]]:
+    def _restart(self, item: Assigned, action: SetResources, change: Change, at: float) -> Done:
         """Change one pod whose container restarts; the next waits until all are ready again."""
         if not change.late:
-            return [], set()
+            return Done([])
         pod = change.late[0]
         one = SetResources(action.workload, action.containers, item.ref.namespace, pod.name, pod.uid)
         return self._fenced(item, one, pod.uid, lambda: self._resize(item, change, pod), at)
 
-    def _roll_out(
-        self, item: Assigned, action: SetResources, change: Change, at: float
-    ) -> tuple[list[Outcome], set[str]]:
+    def _roll_out(self, item: Assigned, action: SetResources, change: Change, at: float) -> Done:
         workload = item.workload
         values = values_by_container(item.prepared.asked.slots, change.values)
         sidecars = sidecars_of(workload.containers, values)
@@ -108,10 +119,10 @@ class Hands:
 
     def _fenced(
         self, item: Assigned, action: SetResources, uid: str, deed: Callable[[], ResizeAnswer], at: float
-    ) -> tuple[list[Outcome], set[str]]:
+    ) -> Done:
         """Write the intent into the workload's ledger, look once more, and do it."""
         if self.epoch is None:
-            return [], set()
+            return Done([])
         key, name = StoreKey("ledger", item.ref), self.new_id(at)
         entry = Entry(
             id=name,
@@ -135,7 +146,8 @@ class Hands:
             outcome = fence.through(action, done, key, entry, self.store.read(key)).outcome
         except WorldFailed as error:
             outcome = Outcome(action, "Unknown", str(error))
-        return [outcome], ({uid} if outcome.result == "Accepted" else set())
+        result, own = outcome.result, {uid}
+        return Done([outcome], own if result == "Accepted" else set(), own if result == "Refused" else set())
 
     def _recheck(self, item: Assigned) -> str | None:
         """Ask once more whether somebody said stop, and whether the workload is still the one."""

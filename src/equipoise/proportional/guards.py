@@ -21,7 +21,11 @@ from equipoise.proportional.standing import Deeds, Way, is_fought
 
 SCALE = "equipoise.dev/scale"
 """`false` on a workload leaves its resources alone."""
+PODS_PER_CYCLE_MAX = 100
+"""Of one workload; the others follow in the next cycles."""
 LOOK_MAX_SECONDS = 120.0
+UNDER_WAY = frozenset({"InProgress", "Deferred"})
+"""A pod whose node says so may restart at any moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,11 @@ class Change:
     """Containers that a change in place restarts."""
     is_new: bool
     """Whether the values are new, and not only brought to pods that lack them."""
+
+    @property
+    def left(self) -> int:
+        """How many pods wait for another turn: those beyond one turn's share."""
+        return max(0, len(self.late) - (1 if self.restarts else PODS_PER_CYCLE_MAX))
 
     @property
     def is_disruptive(self) -> bool:
@@ -80,7 +89,7 @@ class Guards:
             or held_by_annotation(workload)
             or held_by_fight(deeds)
             or held_by_fit(item, change)
-            or mind.held((change.way.mode.value, change.values), self.looked_at)
+            or mind.held((change.way.mode.value, change.values), self.looked_at, change.late)
             or self._held_by_rate(change, deeds)
             or (self._held_by_disruption(workload, change, ledger) if change.is_disruptive else None)
         )
@@ -107,8 +116,10 @@ class Guards:
     def _held_by_disruption(
         self, workload: Workload, change: Change, ledger: Callable[[], Ledger]
     ) -> Reason | None:
+        is_rollout = change.way.mode is UpdateMode.ROLLOUT
+        next_ = change.pods if is_rollout and workload.replaces_pods else change.late[:1]
         said = opted_out_by(workload.annotations) or next(
-            (found for pod in change.late[:1] if (found := opted_out_by(pod.annotations))), ""
+            (found for pod in next_ if (found := opted_out_by(pod.annotations))), ""
         )
         if said:
             return Reason(Code.OPTED_OUT, f"It would restart, and {said} asks to leave it alone.")
@@ -123,7 +134,11 @@ class Guards:
             return Reason(
                 Code.HELD_BY_HEALTH, f"{len(unready)} pods are not ready, such as {unready[0]}; it restarts."
             )
-        pause = self.rollout_seconds if change.way.mode is UpdateMode.ROLLOUT else 0.0
+        busy = [pod.name for pod in change.pods if pod.resize is not None and pod.resize.state in UNDER_WAY]
+        if busy and not is_rollout:
+            sentence = f"The change of {busy[0]} is not carried out yet; the next pod restarts after it."
+            return Reason(Code.HELD_BY_HEALTH, sentence)
+        pause = self.rollout_seconds if is_rollout else 0.0
         try:
             return held_by_cooldown(ledger(), BALANCER, pause, self.looked_at)
         except WorldFailed as error:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from equipoise.model.cluster import Pod
 from equipoise.model.crd.targets import Mode
 from equipoise.model.decision import Decision, Outcome
 from equipoise.model.errors import WorldFailed
@@ -38,7 +39,7 @@ from equipoise.proportional.mind import Mind
 from equipoise.proportional.observation import Observation, moment_of, read_current
 from equipoise.proportional.policy import UpdateMode
 from equipoise.proportional.record import BALANCER, record
-from equipoise.proportional.see import Seen, look, stuck, utilization_warning
+from equipoise.proportional.see import Seen, look, pods_by_workload, stuck, utilization_warning
 from equipoise.proportional.sizes import Sizes
 from equipoise.proportional.standing import (
     Deeds,
@@ -105,6 +106,8 @@ class ProportionalLoop:
     """Whether `Enforce` means it. Without, nothing is written at all."""
     beat: Callable[[], object] = field(default=str)
     passed: Callable[[str], object] = field(default=str)
+    announce: Callable[[str], object] = field(default=str)
+    """Told what is about to restart, before it does."""
     now: Callable[[], float] | None = None
     """The time, to know how old a look is; without, that of the cycle."""
     name: str = BALANCER
@@ -174,15 +177,15 @@ class ProportionalLoop:
         slots = item.prepared.asked.slots
         deeds = recalled(mind.memory, item.workload, item.policy.generation)
         if self._is_real(item):
-            deeds = self._named(item, noticed(deeds, slots, item.workload, pods, mind.accepted, at_ms))
+            deeds = self._named(item, self._noticed(item, deeds, pods, mind, at_ms), pods)
         observation = observe(item, seen, deeds)
         before = mind.decided
         decision = decide_asked(item.prepared.asked, observation, before)
-        change = self._change(item, decision, pods, mind)
+        change = self._change(item, decision, pods, mind, seen.at)
         if change is not None:
             reason = guards.ask(item, change, deeds, mind, lambda: self._ledger(item))
             decision = decision if reason is None else decision.hold(reason)
-        warning = utilization_warning(seen.hpas.get(item.ref, ()), slots) if change is not None else ""
+        warning = utilization_warning(seen.hpas.get(item.ref, ()), slots)
         outcomes: list[Outcome] = []
         is_doing = self._is_real(item) and bool(decision.actions)
         stands = deeds
@@ -203,10 +206,13 @@ class ProportionalLoop:
         self._tell(item, told, outcomes)
         document, name = item.prepared.document, self.new_id(seen.at)
         self.journal.append(record(document, observation, before, decision, name, tuple(outcomes)))
-        left = max(0, len(change.late) - len(mind.accepted)) if change is not None and outcomes else 0
-        return Turned(item, decision, outcomes, None, told.cost, warning, unsaid, left)
+        left = change.left if change is not None and any(o.result == "Accepted" for o in outcomes) else 0
+        said = warning if change is not None else ""
+        return Turned(item, decision, outcomes, None, told.cost, said, unsaid, left)
 
-    def _change(self, item: Assigned, decision: Decision, pods: Sequence[Any], mind: Mind) -> Change | None:
+    def _change(
+        self, item: Assigned, decision: Decision, pods: Sequence[Pod], mind: Mind, at: float
+    ) -> Change | None:
         """Say what an action comes to: which values, by which way, at what cost."""
         if not decision.actions:
             return None
@@ -217,20 +223,33 @@ class ProportionalLoop:
         else:
             offers = spec.update_mode is UpdateMode.ROLLOUT or self.sizes.offers_resize()
             way = choose_way(spec.update_mode, slots, values, item.workload, pods, offers_resize=offers)
-        late = behind(pods, slots, values) if way.mode is UpdateMode.IN_PLACE else []
+        found = behind(pods, slots, values) if way.mode is UpdateMode.IN_PLACE else []
+        late = mind.open(found, (way.mode.value, values), at)
         restarts = dict.fromkeys(name for pod in late for name in restarted(pod.containers, slots, values))
         is_new = Code.SET.value in decision.reason.numbers["reasons"].values()
         return Change(values, way, pods, late, tuple(restarts), is_new)
 
-    def _named(self, item: Assigned, deeds: Deeds) -> Deeds:
+    def _noticed(self, item: Assigned, deeds: Deeds, pods: Sequence[Pod], mind: Mind, at_ms: int) -> Deeds:
+        """Count what somebody put back; pods are looked at anew, since a late view still shows the old."""
+        slots, workload = item.prepared.asked.slots, item.workload
+        found, lost = noticed(deeds, slots, workload, pods, mind.accepted, at_ms)
+        if lost and deeds.way != UpdateMode.ROLLOUT:
+            try:
+                fresh = pods_by_workload([workload], self.cluster.pods_now(workload))[item.ref]
+                found, lost = noticed(deeds, slots, workload, living(fresh), mind.accepted, at_ms)
+            except WorldFailed as error:
+                del error  # what was seen counts: better stop too early than write too often
+        mind.accepted -= lost
+        return found
+
+    def _named(self, item: Assigned, deeds: Deeds, pods: Sequence[Pod]) -> Deeds:
         """Find out who puts other values back, once it has happened too often."""
         if deeds.fought_by or not is_fought(deeds):
             return deeds
         target = about(item.workload)
         if deeds.way != UpdateMode.ROLLOUT:
-            late = behind(self.cluster.pods_now(item.workload), item.prepared.asked.slots, deeds.written)
-            if late:
-                target = ObjectRef("v1", "Pod", late[0].namespace, late[0].name, late[0].uid)
+            for pod in behind(pods, item.prepared.asked.slots, deeds.written)[:1]:
+                target = ObjectRef("v1", "Pod", pod.namespace, pod.name, pod.uid)
         names = []
         for slot in item.prepared.asked.slots:
             try:
@@ -256,14 +275,15 @@ class ProportionalLoop:
             return [Outcome(decision.actions[0], "Fenced", "what is to be remembered could not be written")]
         if change.is_disruptive:
             sentence = f"{decision.reason.sentence} {change.cost(item.workload)}"
+            self.announce(f"{item.ref.subject}: {sentence}")
             self.actuator.record_event(about(item.workload), decision.reason.code.value, sentence)
         hands = Hands(
             *(self.sizes, self.pauses, self.leadership, self.store, self.actuator),
             *(self.new_id, self._epoch, self.beat, self.passed),
         )
-        outcomes, accepted = hands.act(item, decision, change, at)
-        mind.accepted = accepted if change.is_new else mind.accepted | accepted
-        mind.take(outcomes, (change.way.mode.value, dict(change.values)), at)
+        outcomes, accepted, refused = hands.act(item, decision, change, at)
+        mind.accepted = set(accepted) if change.is_new else mind.accepted | accepted
+        mind.take(outcomes, (change.way.mode.value, dict(change.values)), at, refused)
         return outcomes
 
     def _say(self, item: Assigned, told: Told, mind: Mind, at: float) -> tuple[bool, str]:
@@ -368,5 +388,5 @@ def intended(deeds: Deeds, change: Change, at_ms: int, epoch: int) -> Deeds:
     )
 
 
-def _at_target(decision: Decision, pods: Sequence[Any], item: Assigned) -> int:
+def _at_target(decision: Decision, pods: Sequence[Pod], item: Assigned) -> int:
     return at_target(pods, item.prepared.asked.slots, applied_values(item, decision))

@@ -55,10 +55,8 @@ class ProportionalMemory(msgspec.Struct, frozen=True, omit_defaults=True, rename
 
 
 def fingerprint(policy: ScalingPolicySpec) -> str:
-    """Tell policies apart by what their targets and windows depend on."""
-    parts = policy.model_dump(
-        mode="json", by_alias=True, include={"containers", "smoothing", "node_selector"}
-    )
+    """Tell a policy from the same one after any edit."""
+    parts = policy.model_dump(mode="json", by_alias=True)
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:16]
 
 

@@ -1,11 +1,12 @@
 """What a process carries from cycle to cycle for one policy, beyond what the status keeps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from equipoise.model.cluster import Pod
 from equipoise.model.decision import Outcome
 from equipoise.model.reason import Code, Reason
 from equipoise.ports import PolicyObject
@@ -26,6 +27,17 @@ Asked = tuple[str, Mapping[str, int]]
 """By which way, and which values."""
 
 
+class _Refusal(NamedTuple):
+    """Until when it is not asked for again, how often it was in vain, why, what, and for which pods."""
+
+    until: float
+    times: int
+    reason: Reason
+    asked: Asked
+    uids: frozenset[str]
+    """Empty where it is for all."""
+
+
 @dataclass(slots=True)
 class Mind:
     """One policy's memory as of the last cycle, and what was said to our deeds since this process leads."""
@@ -38,7 +50,7 @@ class Mind:
     """UIDs of what the server has taken the present values for."""
     needs_rollout: str = ""
     """Why the server refused the change in place."""
-    _refusal: tuple[float, int, Reason, Asked] | None = None
+    _refusal: "_Refusal | None" = None
 
     @classmethod
     def of(cls, policy: PolicyObject) -> "Mind":
@@ -56,24 +68,40 @@ class Mind:
         """What deciding remembers."""
         return {name: part for name, part in self.memory.items() if name != KEY}
 
-    def take(self, outcomes: Sequence[Outcome], asked: Asked, at: float) -> None:
-        """Learn from what came of a deed: what is refused for good is not asked for again soon."""
-        times = self._refusal[1] if self._refusal is not None and self._refusal[3] == asked else 0
-        self._refusal = None
+    def take(
+        self, outcomes: Sequence[Outcome], asked: Asked, at: float, refused: Collection[str] = ()
+    ) -> None:
+        """Learn from what came of a deed: what is refused for good is not asked for again soon.
+
+        `refused` are the UIDs that were, where other pods may get another answer.
+        """
+        known = self._refusal if self._refusal is not None and self._refusal.asked == asked else None
+        times = 0 if known is None else known.times
+        self._refusal = known if known is not None and known.uids and at < known.until else None
+        earlier: frozenset[str] = frozenset() if self._refusal is None else self._refusal.uids
+        uids = earlier.union(refused) if refused else frozenset()
         for outcome in outcomes:
             if outcome.result in IN_VAIN:
                 code, why = IN_VAIN[outcome.result]
                 wait = min(REFUSED_FIRST_SECONDS * 2.0 ** min(times, 10), REFUSED_MAX_SECONDS)
                 reason = Reason(code, f"{why} ({outcome.detail}).")
-                self._refusal = (at + wait, times + 1, reason, asked)
+                self._refusal = _Refusal(at + wait, times + 1, reason, asked, uids)
             if outcome.result == "Refused" and "QOS" in outcome.detail.upper():
                 self.needs_rollout = "the QoS class would change"
             if outcome.result == "Unsupported":
                 self.needs_rollout = "a node can't change pods in place"
 
-    def held(self, asked: Asked, at: float) -> Reason | None:
-        """Hold the same values by the same way until it is time to ask again."""
-        if self._refusal is None:
+    def held(self, asked: Asked, at: float, pods: Sequence[Pod] = ()) -> Reason | None:
+        """Hold the same values by the same way until it is time to ask again; other pods may be asked."""
+        said = self._refusal
+        if said is None or at >= said.until or said.asked != asked:
             return None
-        until, _, reason, refused = self._refusal
-        return reason if at < until and refused == asked else None
+        is_for_all = not said.uids or all(pod.uid in said.uids for pod in pods)
+        return said.reason if is_for_all else None
+
+    def open(self, pods: Sequence[Pod], asked: Asked, at: float) -> Sequence[Pod]:
+        """Leave out the pods that were refused, unless there is no other."""
+        said = self._refusal
+        if said is None or at >= said.until or said.asked != asked:
+            return pods
+        return [pod for pod in pods if pod.uid not in said.uids] or pods

@@ -12,6 +12,7 @@ from equipoise.proportional.counting import Size, count, pods_by_node
 from equipoise.proportional.decide import STUCK
 from equipoise.proportional.functions import Slot
 
+HASH_LABEL = "pod-template-hash"
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -77,7 +78,7 @@ def pods_by_workload(
         pair = _exact(selector)
         near = by_namespace[ref.namespace] if pair is None else by_label[ref.namespace, pair]
         matching = [pod for pod in near if selector.requirements and selector.matches(dict(pod.labels))]
-        found[ref] = [pod for pod in matching if _is_kin(pod, ref.kind)]
+        found[ref] = [pod for pod in matching if _is_kin(pod, workload)]
     return found
 
 
@@ -86,9 +87,19 @@ def _exact(selector: Selector) -> tuple[str, str] | None:
     return (terms[-1].key, terms[-1].values[0]) if terms else None
 
 
-def _is_kin(pod: Pod, kind: str) -> bool:
-    """Whether a controller of this kind made it: a label alone anybody can write on a bare pod."""
-    return pod.owner is not None and pod.owner.kind == ("ReplicaSet" if kind == "Deployment" else kind)
+def _is_kin(pod: Pod, workload: Workload) -> bool:
+    """Whether it is of this very workload: selectors of two may overlap, and labels anybody can write.
+
+    A Deployment's ReplicaSets have its name and the hash of their template, which is a label of their pods.
+    """
+    ref, owner = workload.ref, pod.owner
+    if owner is None:
+        return False
+    if ref.kind != "Deployment":
+        return (owner.kind, owner.uid) == (ref.kind, workload.uid)
+    name, _, ending = owner.name.rpartition("-")
+    hashed = dict(pod.labels).get(HASH_LABEL, ending)
+    return owner.kind == "ReplicaSet" and (name, ending) == (ref.name, hashed)
 
 
 def stuck(pods: Iterable[Pod]) -> dict[str, str]:

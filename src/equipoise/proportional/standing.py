@@ -34,7 +34,7 @@ class Deeds(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     at: int = 0
     """When it was last set to something else, in milliseconds."""
     is_confirmed: bool = False
-    """Whether the server has taken it."""
+    """Whether it was seen where it was set: in the template, or in all pods at once."""
     reverts: tuple[int, ...] = ()
     """When somebody put another value back."""
     fought_by: str = ""
@@ -123,10 +123,12 @@ def choose_way(
         return Way(mode)
     if not offers_resize:
         return Way(UpdateMode.ROLLOUT, "this API server can't change pods in place")
-    kinds = [("", workload.containers), *((pod.qos_class, pod.containers) for pod in pods)]
+    # Pods may have more than their template says (a LimitRange's defaults), and it is they who are changed.
+    kinds = [(pod.qos_class, pod.containers) for pod in pods] or [("", workload.containers)]
     for known, containers in dict.fromkeys((known, tuple(containers)) for known, containers in kinds):
-        before, after = known or qos_class(containers), qos_class(with_values(containers, slots, values))
-        if containers and before != after:
+        before, after = qos_class(containers), qos_class(with_values(containers, slots, values))
+        is_decisive = known in {"", before}  # else init containers, which we do not see, settle the class
+        if containers and before != after and is_decisive:
             return Way(UpdateMode.ROLLOUT, f"the QoS class would change from {before} to {after}")
     return Way(UpdateMode.IN_PLACE)
 
@@ -138,24 +140,33 @@ def noticed(
     pods: Sequence[Pod],
     accepted: Collection[str],
     at_ms: int,
-) -> Deeds:
+) -> tuple[Deeds, frozenset[str]]:
     """Count it when somebody has put another value back; `accepted` are the UIDs that the server took.
 
-    A pod that was born since has the template's value, and is nobody's revert.
+    A pod that was born since has the template's value, and is nobody's revert. Gives the UIDs that lost the
+    value too: until they are set again they can't lose it once more.
     """
     if not deeds.written or deeds.fought_by:
-        return deeds
+        return deeds, frozenset()
     if deeds.way == UpdateMode.ROLLOUT:
         has_it = not differs(workload.containers, slots, deeds.written)
         is_taken = deeds.is_confirmed or workload.uid in accepted
-        is_reverted = is_taken and not has_it
-        deeds = msgspec.structs.replace(deeds, is_confirmed=has_it)
+        lost = frozenset({workload.uid} if is_taken and not has_it else ())
     else:
-        is_reverted = any(pod.uid in accepted for pod in behind(pods, slots, deeds.written))
-    if not is_reverted:
-        return deeds
+        has_it = bool(pods) and not any(differs(pod.containers, slots, deeds.written) for pod in pods)
+        late = behind(pods, slots, deeds.written)
+        lost = frozenset(pod.uid for pod in late if pod.uid in accepted or _had_it(deeds, pod))
+        has_it = has_it or (deeds.is_confirmed and not lost)
+    deeds = msgspec.structs.replace(deeds, is_confirmed=has_it)
+    if not lost:
+        return deeds, lost
     recent = tuple(at for at in deeds.reverts if at_ms - at < REVERT_MEMORY_MS)
-    return msgspec.structs.replace(deeds, reverts=(*recent, at_ms))
+    return msgspec.structs.replace(deeds, reverts=(*recent, at_ms)), lost
+
+
+def _had_it(deeds: Deeds, pod: Pod) -> bool:
+    """Whether an earlier process saw the value in this pod: it was there when all of them had it."""
+    return deeds.is_confirmed and pod.created_at * 1000 < deeds.at
 
 
 def is_fought(deeds: Deeds) -> bool:

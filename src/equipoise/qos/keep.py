@@ -4,11 +4,13 @@ A quota that is neither what we wrote nor what we were about to write is somebod
 base: the container is ours no more.
 """
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import msgspec
 
 from equipoise.qos.node import Counters
+from equipoise.qos.observation import UNLIMITED, quota_of
 from equipoise.qos.pods import PodTold
 
 
@@ -36,6 +38,8 @@ class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     """By container id."""
     memory: dict[str, Any] = {}
     """When actions were last wanted, and the counts of rounds."""
+    changed_at: float | None = None
+    """When something was last done to a pod: seconds since the boot."""
 
     def intending(self, pod: PodTold, ids: dict[str, str], quotas: dict[str, int]) -> "AgentState":
         """Add what is about to be written; `ids` gives the id of each container by its name."""
@@ -52,18 +56,35 @@ class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
         kept = {id_: part for id_, part in self.throttled.items() if id_ not in ids}
         return msgspec.structs.replace(self, throttled=kept)
 
-    def gone_or_foreign(self, counters: dict[str, Counters]) -> set[str]:
-        """Give the containers that have vanished, or whose quota is not what we wrote."""
+    def settled(self, counters: Mapping[str, Counters]) -> "AgentState":
+        """Take a quota of ours that was never written for never meant: the one that is there is the last."""
+        found = {
+            id_: msgspec.structs.replace(part, intended_us=part.written_us)
+            for id_, part in self.throttled.items()
+            if id_ in counters and counters[id_].quota_us == part.written_us != part.intended_us
+        }
+        return msgspec.structs.replace(self, throttled=self.throttled | found) if found else self
+
+    def over(self, counters: Mapping[str, Counters], limits: Mapping[str, int]) -> set[str]:
+        """Give the containers that have vanished, whose quota is not ours, or which have all again."""
         return {
             id_
             for id_, part in self.throttled.items()
-            if id_ not in counters or not _is_ours(part, counters[id_].quota_us)
+            if id_ not in counters
+            or not _is_ours(part, counters[id_].quota_us)
+            or _is_whole(counters[id_], limits.get(id_, 0))
         }
 
 
 def _is_ours(part: ThrottledContainer, quota_us: int | None) -> bool:
     """Take a quota that can't be read for ours: nobody is known to have changed it."""
     return quota_us is None or part.is_ours(quota_us)
+
+
+def _is_whole(now: Counters, limit_nanos: int) -> bool:
+    if now.quota_us is None or limit_nanos <= 0:
+        return now.quota_us == UNLIMITED
+    return now.quota_us < 0 or now.quota_us >= quota_of(limit_nanos, now.period_us)
 
 
 class Keep(Protocol):

@@ -5,9 +5,9 @@ releases nothing, so the rest is decided anew without that pod. After a quota ha
 there: a metric is judged only on an interval that lies wholly after it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -18,20 +18,20 @@ from equipoise.model.decision import (
     DisableScheduling,
     EnableScheduling,
     EvictPod,
-    Held,
     Outcome,
     RestorePod,
     ThrottlePod,
 )
 from equipoise.model.errors import WorldFailed
-from equipoise.model.reason import Reason
 from equipoise.model.references import PodRef
 from equipoise.ports import Actuator, Clock, EvictionResult, Pauses
 from equipoise.qos.decide import decide
+from equipoise.qos.guarding import guarded, previewed
 from equipoise.qos.keep import AgentState, Keep
 from equipoise.qos.memory import QosMemory
-from equipoise.qos.node import ContainerRef, Node, NodeCounters
-from equipoise.qos.observation import UNLIMITED, Observation
+from equipoise.qos.node import ContainerRef, Counters, Node, NodeCounters
+from equipoise.qos.observation import Observation, quota_of
+from equipoise.qos.outcomes import accepted, is_felt, is_unforeseen, throttled_nanos
 from equipoise.qos.pods import PodTold
 from equipoise.qos.policy import QosPolicy
 from equipoise.qos.see import Look, Marks, refs_of, see, usage_between
@@ -72,7 +72,11 @@ class Round(NamedTuple):
 
     decision: Decision
     outcomes: Sequence[Outcome]
-    warnings: Sequence[str] = ()
+    warnings: Sequence[str]
+    policy: QosPolicy
+    seen: Observation
+    memory: Mapping[str, Any]
+    """What it was decided from, so that it can be decided again."""
 
 
 @dataclass(slots=True)
@@ -97,12 +101,19 @@ class QosLoop:
     _evicted: dict[str, float] = field(default_factory=dict)
     _refused: dict[str, tuple[float, str]] = field(default_factory=dict)
     _warnings: list[str] = field(default_factory=list)
+    _seen: Observation | None = None
+    _rates: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     @property
     def state(self) -> AgentState:
-        """What is throttled now; read once, when the agent begins."""
+        """What is throttled now; read once, when the agent begins.
+
+        Rounds are counted anew: nobody knows what was in between, so they are not in a row.
+        """
         if self._state is None:
-            self._state = self.keep.load()
+            left = self.keep.load()
+            kept = {name: part for name, part in left.memory.items() if name == "lastTrigger"}
+            self._state = msgspec.structs.replace(left, memory=kept)
         return self._state
 
     def round(self) -> Round:
@@ -113,35 +124,63 @@ class QosLoop:
         policy = self.around.policy()
         self._tidy(pods, at)
         after = self._look(policy, pods)
-        self._forget(after)
+        self._forget(after.containers, pods)
+        memory = self.state.memory
         decision = self._decide(policy, pods, after, at, is_fresh=False)
-        outcomes: list[Outcome] = []
+        seen, outcomes = self._last_seen(), list[Outcome]()
         if decision.actions and self.is_enforced:
-            decision, outcomes = self._act(policy, pods, after, at)
+            decision, seen, outcomes = self._act(policy, pods, after, at)
         elif decision.actions:
-            decision = _previewed(decision)
+            decision = previewed(decision)
+        self._rates = self._rates_of(seen)
+        self._before = after
+        if any(is_felt(one) for one in outcomes):
+            self._look_again(policy, pods, outcomes)
         self._remember(decision, at, is_news=bool(outcomes))
-        has_changed = any(isinstance(one.action, ThrottlePod | RestorePod) for one in outcomes)
-        self._before = self._look(policy, pods) if has_changed else after
-        return Round(decision, outcomes, tuple(self._warnings))
+        return Round(decision, outcomes, tuple(self._warnings), policy, seen, memory)
+
+    def _look_again(self, policy: QosPolicy, pods: Sequence[PodTold], outcomes: Sequence[Outcome]) -> None:
+        """Count from here: what was done is not judged by the time before it."""
+        assert self._before is not None, "a round has looked"
+        changed_at = self._before.node.read_at
+        if any(not isinstance(one.action, EvictPod) for one in outcomes):
+            try:
+                self._before = self._look(policy, pods)
+                changed_at = self._before.node.read_at
+            except WorldFailed as error:
+                self._warnings.append(str(error))
+                self._before = None
+        self._state = msgspec.structs.replace(self.state, changed_at=changed_at)
+
+    def _last_seen(self) -> Observation:
+        assert self._seen is not None, "a decision has been made"
+        return self._seen
+
+    def _rates_of(self, seen: Observation) -> dict[str, tuple[str, int]]:
+        found = {}
+        for pod in seen.pods:
+            for part in pod.containers:
+                nanos = part.cpu_nanos
+                if nanos is None:
+                    _, nanos = self._rates.get(part.id, ("", 0))
+                found[part.id] = (pod.uid, nanos)
+        return found
 
     def restore_all(self) -> list[Outcome]:
         """Give every pod what it may use now, at once: the way out, and `--cleanup`."""
-        pods = {pod.uid: pod for pod in self.around.pods()}
-        counters = self.node.read(
-            [
-                ContainerRef(part.pod_uid, id_, pods[part.pod_uid].qos_class)
-                for id_, part in self.state.throttled.items()
-                if part.pod_uid in pods
-            ],
-            is_deep=True,
-        )
-        self._put(self.state.without(self.state.gone_or_foreign(dict(counters))))
+        pods = self.around.pods()
+        counters = self.node.read(self._refs([]), is_deep=True)
+        self._forget(counters, pods)
+        told = {part.id: (pod, part) for pod in pods for part in pod.containers}
         outcomes = []
         for id_, part in list(self.state.throttled.items()):
-            pod = pods[part.pod_uid]
-            limit = next((one.cpu_limit_nanos for one in pod.containers if one.id == id_), 0)
-            quota = UNLIMITED if limit <= 0 else -(-limit * counters[id_].period_us // 10**9)
+            if id_ not in told:
+                unknown = RestorePod(f"{part.namespace}/{part.pod}", uid=part.pod_uid)
+                why = f"nobody tells what {part.container} may use now"
+                outcomes.append(Outcome(unknown, "Unknown", why))
+                continue
+            pod, now = told[id_]
+            quota = quota_of(now.cpu_limit_nanos, counters[id_].period_us)
             action = RestorePod(pod.key, uid=pod.uid, quota={part.container: quota})
             outcomes.append(self._raise(action, pod, {part.container: id_}))
         if self.around.is_scheduling_disabled():
@@ -153,13 +192,23 @@ class QosLoop:
         node = self.node.read_node()
         self.on_progress()
         is_deep = bool(self.state.throttled) or self._is_crossed(policy, node)
-        return Look(node, self.node.read(refs_of(pods), is_deep=is_deep))
+        return Look(node, self.node.read(self._refs(pods), is_deep=is_deep))
+
+    def _refs(self, pods: Sequence[PodTold]) -> list[ContainerRef]:
+        """Name the containers of these pods, and those that we throttled whatever is told of them."""
+        found = {ref.id: ref for ref in refs_of(pods)}
+        for id_, part in self.state.throttled.items():
+            found.setdefault(id_, ContainerRef(part.pod_uid, id_))
+        return list(found.values())
 
     def _is_crossed(self, policy: QosPolicy, node: NodeCounters) -> bool:
         before = self._before.node if self._before is not None else None
         size = (node.cpus * 10**9, node.memory_total_bytes or 0)
-        seen = Observation(self.name, 0.0, *size, usage_between(before, node), labels=self.around.labels())
+        seen = Observation(self.name, 0.0, *size, self._usage(before, node), labels=self.around.labels())
         return any(line.state is State.CROSSED for line in judge(policy, seen, QosMemory()))
+
+    def _usage(self, before: NodeCounters | None, now: NodeCounters) -> dict[str, str]:
+        return usage_between(before, now, self.state.changed_at)
 
     def _tidy(self, pods: Sequence[PodTold], at: float) -> None:
         """Forget what has come to pass."""
@@ -167,20 +216,36 @@ class QosLoop:
         self._evicted = {uid: until for uid, until in self._evicted.items() if uid in known and at < until}
         self._refused = {uid: said for uid, said in self._refused.items() if at < said[0] and uid in known}
 
-    def _forget(self, after: Look) -> None:
-        gone = self.state.gone_or_foreign(dict(after.containers))
-        if gone:
-            self._put(self.state.without(gone))
+    def _forget(
+        self, counters: Mapping[str, Counters], pods: Sequence[PodTold], among: Collection[str] | None = None
+    ) -> None:
+        """Give up what is not ours any more, of these containers or of all, and see what was written."""
+        limits = {part.id: part.cpu_limit_nanos for pod in pods for part in pod.containers}
+        over = self.state.over(counters, limits)
+        over = over if among is None else over & set(among)
+        if over:
+            self._put(self.state.without(over))
+        self._state = self.state.settled(counters)
 
-    def _marks(self) -> Marks:
+    def _marks(self, released_cpu_nanos: int) -> Marks:
         return Marks(
             frozenset(self.state.throttled),
             frozenset(self._evicted),
             {uid: why for uid, (_, why) in self._refused.items()},
+            self._rates,
+            self.state.changed_at,
+            released_cpu_nanos,
         )
 
     def _decide(
-        self, policy: QosPolicy, pods: Sequence[PodTold], after: Look, at: float, *, is_fresh: bool
+        self,
+        policy: QosPolicy,
+        pods: Sequence[PodTold],
+        after: Look,
+        at: float,
+        *,
+        is_fresh: bool,
+        released_cpu_nanos: int = 0,
     ) -> Decision:
         fresh: NodeCounters | bool | None = False
         if is_fresh:
@@ -189,66 +254,47 @@ class QosLoop:
             except WorldFailed as error:
                 self._warnings.append(str(error))
                 fresh = None
-        seen = see(
+        self._seen = see(
             self.name,
             at,
             (self._before, after),
             pods,
-            self._marks(),
+            self._marks(released_cpu_nanos),
             labels=self.around.labels(),
             is_scheduling_disabled=self.around.is_scheduling_disabled(),
             fresh=fresh,
         )
-        return self._guarded(decide(policy, seen, self.state.memory))
-
-    def _guarded(self, decision: Decision) -> Decision:
-        """Hold what somebody has paused, giving back included: stop means stop."""
-        kept: list[Action] = []
-        held: list[Held] = []
-        reasons: dict[str, Reason | None] = {}
-        for action in decision.actions:
-            namespace = action.pod.partition("/")[0] or self.home
-            if namespace not in reasons:
-                reasons[namespace] = held_by_pause(self.pauses, namespace)
-            reason = reasons[namespace]
-            if reason is None:
-                kept.append(action)
-            else:
-                held.append(Held(action, reason.code, reason.sentence))
-        if not held:
-            return decision
-        why = decision.reason
-        if not kept:
-            why = Reason(held[0].reason, held[0].sentence, decision.reason.numbers)
-        return msgspec.structs.replace(
-            decision, reason=why, actions=tuple(kept), held=(*held, *decision.held)
-        )
+        decision = decide(policy, self._seen, self.state.memory)
+        return guarded(decision, lambda namespace: held_by_pause(self.pauses, namespace or self.home))
 
     def _act(
         self, policy: QosPolicy, pods: list[PodTold], after: Look, at: float
-    ) -> tuple[Decision, list[Outcome]]:
+    ) -> tuple[Decision, Observation, list[Outcome]]:
         """Act in order, and decide the rest anew where an action did not release what was foreseen.
 
-        That is an eviction that was refused, and a reclaim: what it released is what is measured then. A pod
-        is acted on once.
+        That is whatever was refused or failed, and a reclaim: what it released is what is measured then. A
+        pod is acted on once; what quotas were lowered by is not in any reading yet, and counts as released.
         """
         outcomes: list[Outcome] = []
         decision = self._decide(policy, pods, after, at, is_fresh=True)
+        seen = self._last_seen()
         budget = decision.reason.numbers["budget"]
         left = decision
         while True:
             for action in left.actions:
                 outcomes.append(self._deed(action, pods, decision.reason.sentence, at))
                 self.on_progress()
-                if _is_unforeseen(outcomes[-1]):
+                if is_unforeseen(outcomes[-1]):
                     break
             else:
-                return decision, outcomes
+                return decision, seen, outcomes
             acted = {one.action.uid for one in outcomes if not isinstance(one.action, EvictPod)}
             others = [pod for pod in pods if pod.uid not in acted]
-            rest = max(0, budget - _accepted(outcomes))
+            rest = max(0, budget - accepted(outcomes))
             asked = policy.model_copy(update={"evictions_per_round": rest})
-            left = self._decide(asked, others, after, at, is_fresh=True)
+            left = self._decide(
+                asked, others, after, at, is_fresh=True, released_cpu_nanos=throttled_nanos(outcomes)
+            )
 
     def _deed(self, action: Action, pods: list[PodTold], sentence: str, at: float) -> Outcome:
         if isinstance(action, DisableScheduling | EnableScheduling):
@@ -290,10 +336,11 @@ class QosLoop:
         quotas = action.quota or {}
         self._put(self.state.intending(pod, ids, quotas))
         outcome = self._write(action, pod, ids, quotas)
-        limits = {part.name: part.cpu_limit_nanos for part in pod.containers}
-        whole = {ids[name] for name, quota in quotas.items() if quota < 0 or quota >= _quota(limits[name])}
-        if outcome.result == "Done" and whole:
-            self._put(self.state.without(whole))
+        refs = [ContainerRef(pod.uid, ids[name], pod.qos_class) for name in quotas]
+        try:
+            self._forget(self.node.read(refs, is_deep=True), [pod], {ref.id for ref in refs})
+        except WorldFailed as error:
+            self._warnings.append(str(error))  # the next round sees it
         return outcome
 
     def _write(
@@ -337,29 +384,3 @@ class QosLoop:
     def _put(self, state: AgentState) -> None:
         self.keep.save(state)
         self._state = state
-
-
-def _quota(limit_nanos: int) -> float:
-    return float("inf") if limit_nanos <= 0 else limit_nanos * 100_000 / 10**9
-
-
-def _is_unforeseen(outcome: Outcome) -> bool:
-    """Tell whether the rest of the plan was made from what did not come true, or from a guess."""
-    if isinstance(outcome.action, EvictPod):
-        return outcome.result != EvictionResult.ACCEPTED.value
-    return isinstance(outcome.action, ThrottlePod) and outcome.action.reclaim is not None
-
-
-def _accepted(outcomes: Sequence[Outcome]) -> int:
-    return sum(
-        isinstance(one.action, EvictPod) and one.result in {EvictionResult.ACCEPTED.value, "Unknown"}
-        for one in outcomes
-    )
-
-
-def _previewed(decision: Decision) -> Decision:
-    """Say what would be done, and do nothing."""
-    return msgspec.structs.replace(
-        decision,
-        reason=Reason(decision.reason.code, f"Preview: {decision.reason.sentence}", decision.reason.numbers),
-    )

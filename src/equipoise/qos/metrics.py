@@ -37,6 +37,8 @@ class Metric(NamedTuple):
     """What evicting a pod releases, or None where that is unknown."""
     is_share: bool = False
     """Whether it is in percent of the node's size."""
+    window_seconds: int = 0
+    """Over how long the kernel takes its mean; 0 where it is of now, or of the interval between two looks."""
 
     @property
     def is_quantifiable(self) -> bool:
@@ -74,11 +76,16 @@ def bytes_of(pod: PodSeen) -> Fraction | None:
     return None if used is None else Fraction(used)
 
 
-PRESSURES = tuple(
-    f"pressure{detail}"
-    for detail in ("", *(f"_{who}_avg{n}" for who in ("some", "full") for n in (10, 60, 300)))
-)
-"""As the kernel tells them; without more it is `some avg10`."""
+PRESSURES = {
+    "pressure": 10,
+    **{f"pressure_{who}_avg{n}": n for who in ("some", "full") for n in (10, 60, 300)},
+}
+"""As the kernel tells them, and over how many seconds; without more it is `some avg10`."""
+
+
+def _pressures(of: str, resource: Resource) -> list[Metric]:
+    return [Metric(f"{of}_{name}", resource, window_seconds=span) for name, span in PRESSURES.items()]
+
 
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
@@ -87,10 +94,10 @@ METRICS: Mapping[str, Metric] = {
         Metric("memory_total_utilization", Resource.MEMORY, "memoryUsage", bytes_of, is_share=True),
         Metric("cpu_total_usage", Resource.CPU, "cpuUsage", millicores_of),
         Metric("cpu_total_utilization", Resource.CPU, "cpuUsage", millicores_of, is_share=True),
-        *(Metric(f"memory_{pressure}", Resource.MEMORY) for pressure in PRESSURES),
-        *(Metric(f"cpu_load_{minutes}_min", Resource.CPU) for minutes in (1, 5, 15)),
-        *(Metric(f"cpu_{pressure}", Resource.CPU) for pressure in PRESSURES),
-        *(Metric(f"io_{pressure}", Resource.CPU) for pressure in PRESSURES),
+        *_pressures("memory", Resource.MEMORY),
+        *(Metric(f"cpu_load_{n}_min", Resource.CPU, window_seconds=60 * n) for n in (1, 5, 15)),
+        *_pressures("cpu", Resource.CPU),
+        *_pressures("io", Resource.CPU),
     )
 }
 ORDER: Mapping[str, int] = {name: place for place, name in enumerate(METRICS)}

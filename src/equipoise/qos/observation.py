@@ -12,6 +12,11 @@ PERIOD_US = 100_000
 UNLIMITED = -1
 
 
+def quota_of(limit_nanos: int, period_us: int) -> int:
+    """Give the quota that a limit means, rounded up; unlimited without one."""
+    return UNLIMITED if limit_nanos <= 0 else -(-limit_nanos * period_us // 10**9)
+
+
 class ContainerSeen(msgspec.Struct, frozen=True, omit_defaults=True):
     """One container; what is None is unknown, never zero."""
 
@@ -31,10 +36,8 @@ class ContainerSeen(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def limit_us(self) -> int:
-        """The quota that its limit means, rounded up; unlimited without one."""
-        if self.cpu_limit_nanos <= 0:
-            return UNLIMITED
-        return -(-self.cpu_limit_nanos * self.period_us // 10**9)
+        """The quota that its limit means."""
+        return quota_of(self.cpu_limit_nanos, self.period_us)
 
 
 class PodSeen(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -56,6 +59,8 @@ class PodSeen(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of a DaemonSet, which would start it on the same node again."""
     is_terminating: bool = False
     """On its way out: what it uses counts as released."""
+    refusal: str = ""
+    """Why it can't be evicted for now; it may be throttled all the same."""
 
     @property
     def key(self) -> str:
@@ -71,6 +76,11 @@ class PodSeen(msgspec.Struct, frozen=True, omit_defaults=True):
     def memory_bytes(self) -> int | None:
         """What it uses, or None where a container is unknown."""
         return _sum([container.memory_bytes for container in self.containers])
+
+    @property
+    def is_evictable(self) -> bool:
+        """Whether sending it away can be asked for, and would be of use."""
+        return not self.is_daemon and not self.refusal
 
     @property
     def is_throttled(self) -> bool:
@@ -99,3 +109,5 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     labels: Mapping[str, str] = {}
     is_scheduling_disabled: bool = False
     """Whether we let no new pod come to it."""
+    released_cpu_nanos: int = 0
+    """CPU that is in the usage and yet gone: of pods that ended meanwhile, of quotas lowered since."""

@@ -1,9 +1,11 @@
 """Two looks at a machine and the pods on it become one observation. Pure."""
 
+import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
+from equipoise.qos.metrics import METRICS
 from equipoise.qos.node import ContainerRef, Counters, NodeCounters
 from equipoise.qos.observation import UNLIMITED, ContainerSeen, Observation, PodSeen
 from equipoise.qos.pods import ContainerTold, PodTold
@@ -30,6 +32,12 @@ class Marks(NamedTuple):
     """UIDs of pods that we evicted, and that nobody has told us to be terminating yet."""
     refused: Mapping[str, str] = {}
     """Why a pod can't be evicted now, by UID."""
+    rates: Mapping[str, tuple[str, int]] = {}
+    """The pod's UID and the nanocores of each container, by id, when last seen."""
+    changed_at: float | None = None
+    """When something was last done to a pod, in monotonic seconds."""
+    released_cpu_nanos: int = 0
+    """What was throttled since the look."""
 
 
 def refs_of(pods: Sequence[PodTold]) -> list[ContainerRef]:
@@ -42,9 +50,15 @@ def refs_of(pods: Sequence[PodTold]) -> list[ContainerRef]:
     ]
 
 
-def usage_between(before: NodeCounters | None, after: NodeCounters) -> dict[str, str]:
-    """Give the machine's usage by metric; CPU only over an interval that is long enough."""
-    usage = dict(after.gauges)
+def usage_between(
+    before: NodeCounters | None, after: NodeCounters, changed_at: float | None = None
+) -> dict[str, str]:
+    """Give the machine's usage by metric; CPU only over an interval that is long enough.
+
+    A mean that reaches back to before something was done says nothing about what came of it.
+    """
+    passed = math.inf if changed_at is None else after.read_at - changed_at
+    usage = {name: text for name, text in after.gauges.items() if METRICS[name].window_seconds <= passed}
     if after.memory_used_bytes is not None:
         usage["memory_total_usage"] = str(after.memory_used_bytes)
     if before is not None and after.cpu_nanos is not None and before.cpu_nanos is not None:
@@ -70,12 +84,12 @@ def see(
     """Join what was told with what was counted; `fresh` is a further look, None one that failed."""
     before, after = looks
     first = before.node if before is not None else None
-    usage = usage_between(first, after.node)
+    usage = usage_between(first, after.node, marks.changed_at)
     again: dict[str, str | None] | None = None
     if fresh is None:
         again = dict.fromkeys(usage)
     elif isinstance(fresh, NodeCounters):
-        again = {**dict.fromkeys(usage), **usage_between(first, fresh)}
+        again = {**dict.fromkeys(usage), **usage_between(first, fresh, marks.changed_at)}
     return Observation(
         node=name,
         at=at,
@@ -86,12 +100,28 @@ def see(
         pods=tuple(_pod(pod, at, before, after, marks) for pod in pods if pod.phase == "Running"),
         labels=labels,
         is_scheduling_disabled=is_scheduling_disabled,
+        released_cpu_nanos=marks.released_cpu_nanos + _ended(pods, at, looks, marks),
     )
+
+
+def _ended(pods: Sequence[PodTold], at: float, looks: tuple[Look | None, Look], marks: Marks) -> int:
+    """Give what pods that ended between two looks used when last seen: the interval still has it."""
+    before, after = looks
+    if before is None:
+        return 0
+    alive = {pod.uid for pod in pods if pod.phase == "Running" and not _is_leaving(pod, at, marks)}
+    gone = (before.containers.keys() & marks.rates.keys()) - after.containers.keys()
+    rates = (marks.rates[id_] for id_ in gone)
+    return sum(nanos for uid, nanos in rates if uid not in alive)
+
+
+def _is_leaving(pod: PodTold, at: float, marks: Marks) -> bool:
+    return pod.is_leaving(at) or (pod.deletion_at is None and pod.uid in marks.leaving)
 
 
 def _pod(pod: PodTold, at: float, before: Look | None, after: Look, marks: Marks) -> PodSeen:
     protection = protection_of(pod.owner, pod.priority, pod.priority_class, is_mirror=pod.is_mirror)
-    is_leaving = pod.is_leaving(at) or (pod.deletion_at is None and pod.uid in marks.leaving)
+    is_leaving = _is_leaving(pod, at, marks)
     if pod.deletion_at is not None and not is_leaving:
         protection = protection or "it should have gone already"
     return PodSeen(
@@ -104,9 +134,10 @@ def _pod(pod: PodTold, at: float, before: Look | None, after: Look, marks: Marks
         uid=pod.uid,
         labels=dict(pod.labels),
         ext_cpu_limit_nanos=pod.ext_cpu_limit_nanos,
-        protection=protection or marks.refused.get(pod.uid, ""),
+        protection=protection,
         is_daemon=pod.owner == "DaemonSet",
         is_terminating=is_leaving,
+        refusal=marks.refused.get(pod.uid, ""),
     )
 
 

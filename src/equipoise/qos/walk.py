@@ -51,7 +51,7 @@ def _all_evictions(evict: Side, throttle: Side) -> list[Deed]:
     return [
         _eviction(evict, pod, evict.unknown)
         for pod in evict.sorted_pods()
-        if pod.key not in spared and not pod.is_daemon
+        if pod.key not in spared and pod.is_evictable
     ]
 
 
@@ -62,7 +62,7 @@ def _precise_evictions(evict: Side, throttle: Side) -> list[Deed]:
         candidates = [
             _eviction(evict, pod, name)
             for pod in evict.sorted_pods(name)
-            if pod.key not in found and not pod.is_daemon and _is_known(METRICS[name], pod)
+            if pod.key not in found and pod.is_evictable and _is_known(METRICS[name], pod)
         ]
         for deed in candidates[: _fewest(name, candidates, gaps, throttle, beside, found)]:
             found[deed.pod.key] = deed

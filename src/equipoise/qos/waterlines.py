@@ -5,15 +5,18 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import NamedTuple
 
+import msgspec
+
 from equipoise.model.quantity import NANO
 from equipoise.qos.memory import QosMemory
-from equipoise.qos.metrics import METRICS, ORDER, Metric, Resource, with_shares
+from equipoise.qos.metrics import METRICS, NANOS_PER_MILLI, ORDER, Metric, Resource, with_shares
 from equipoise.qos.observation import Observation
 from equipoise.qos.policy import AvoidanceActionSpec, QosPolicy, Strategy
 
 COUNT_MAX = 10**6
 """Nobody waits for more rounds; the counts of a day would only grow."""
 
+ZERO = Fraction(0)
 Usage = Mapping[str, Fraction | None]
 
 
@@ -69,11 +72,20 @@ def usage_of(texts: Mapping[str, str | None], seen: Observation) -> dict[str, Fr
 
 
 def released_of(metric: Metric, seen: Observation) -> Fraction:
-    """Give what the terminating pods still use of it, in the unit of gaps."""
+    """Give what is in the usage and on its way out: of terminating pods, of what ended or was throttled.
+
+    Container by container: of a pod that ends, one is gone before the other, and what is left still counts.
+    """
     if metric.releases is None:
-        return Fraction(0)
-    amounts = [metric.releases(pod) for pod in seen.pods if pod.is_terminating]
-    return sum((amount for amount in amounts if amount is not None), Fraction(0))
+        return ZERO
+    amounts = [
+        metric.releases(msgspec.structs.replace(pod, containers=(part,)))
+        for pod in seen.pods
+        if pod.is_terminating
+        for part in pod.containers
+    ]
+    ended = Fraction(seen.released_cpu_nanos, NANOS_PER_MILLI) if metric.resource is Resource.CPU else ZERO
+    return sum((amount for amount in amounts if amount is not None), ended)
 
 
 def judge(policy: QosPolicy, seen: Observation, memory: QosMemory) -> list[Waterline]:

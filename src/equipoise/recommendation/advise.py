@@ -20,6 +20,8 @@ SLACK = 1e-7
 """0.3 / 0.2 is not below 1.5, although floats say so; single precision has twice that noise."""
 REPLICAS_MAX = 2**31 - 1
 CORES_SLACK = 1e-12
+NEXT_TO_NOTHING = 1e-290
+"""What is less is this: it has no six digits."""
 
 
 class Advice(NamedTuple):
@@ -86,6 +88,7 @@ def fluctuations(numbers: Statistics) -> Floats:
 
 def rounded_up(values: Floats) -> Floats:
     """Round to six significant digits, then up: 0.69 x 100 is 69."""
+    values = np.where(values > 0, np.maximum(values, NEXT_TO_NOTHING), values)
     with np.errstate(divide="ignore", invalid="ignore"):
         digits = 5 - np.floor(np.log10(np.abs(values)))
     digits = np.where(np.isfinite(digits), digits, 0.0)

@@ -27,9 +27,20 @@ def choose(listed: Sequence[Workload], namespace: str | None, names: Collection[
         found = [workload for workload in listed if _is_named(workload.ref, name)]
         if not found:
             where = f"namespace {namespace}" if namespace else "any namespace"
-            raise WorldFailed(f"workload {name}: not found in {where}")
+            raise WorldFailed(f"workload {name}: not found in {where}{_elsewhere(namespace, name)}")
         chosen |= {workload.ref: workload for workload in found}
     return sorted(chosen.values(), key=lambda workload: (workload.ref.subject, workload.ref.kind))
+
+
+def _elsewhere(namespace: str | None, text: str) -> str:
+    """Say where to look for a workload whose name may begin with another namespace."""
+    before = text.rpartition("/")[0]
+    kinds = {
+        word for kind, short in SHORT_NAMES.items() for word in (kind.lower(), f"{kind.lower()}s", short)
+    }
+    if namespace in {None, before} or not before or before.partition(".")[0].lower() in kinds:
+        return ""
+    return f"; -n {before} or -A look there"
 
 
 def _is_named(ref: WorkloadRef, text: str) -> bool:

@@ -12,7 +12,7 @@ from equipoise.recommendation.samples import Samples
 from equipoise.recommendation.totals import totals
 from equipoise.stats.arrays import Claims, Floats, Whole, cleaned
 from equipoise.stats.forecast import DAYS_USED_MAX
-from equipoise.stats.grid import on_grid, slots, usual_interval
+from equipoise.stats.grid import distinct, on_grid, phases, slots, usual_interval
 from equipoise.stats.pooled import pooled_percentiles
 from equipoise.stats.profile import DAY_SECONDS
 from equipoise.stats.ranks import percentiles
@@ -20,6 +20,8 @@ from equipoise.stats.ranks import percentiles
 TABLE_CELLS_MAX = 400_000_000
 INTERVAL_SECONDS_DEFAULT = 60.0
 P99 = 0.99
+TIME_MAX = 253_402_300_799.0
+"""The end of the year 9999, in seconds since 1970."""
 CONTAINER = "*"
 """A file has pods, not containers: the advice is for the pod as a whole."""
 
@@ -33,12 +35,14 @@ class Said:
     request_cores: float | None = None
     replicas: int | None = None
     available: int | None = None
+    pods_source: str = ""
 
 
 def observe(samples: Samples, said: Said, subject: str, pods: Samples | None = None) -> Observation:
     """Turn a file's samples into an observation of one workload, or of many."""
-    if not np.isfinite(samples.times).all():
-        raise BadInput(f"{said.source}: timestamp: expected a time in every row")
+    _check_times(samples, said.source)
+    if pods is not None:
+        _check_times(pods, said.pods_source)
     if samples.is_of_many:
         if pods is not None:
             raise BadInput(
@@ -46,6 +50,15 @@ def observe(samples: Samples, said: Said, subject: str, pods: Samples | None = N
             )
         return _many(samples, said)
     return _one(samples, said, subject, pods)
+
+
+def _check_times(samples: Samples, source: str) -> None:
+    if not np.isfinite(samples.times).all():
+        raise BadInput(f"{source}: timestamp: expected a time in every row")
+    if len(samples.times) and np.abs(samples.times).max() > TIME_MAX:
+        odd = samples.times[int(np.abs(samples.times).argmax())]
+        hint = "; are these milliseconds?" if abs(odd) / 1000 <= TIME_MAX else ""
+        raise BadInput(f"{source}: timestamp: expected seconds since 1970 or ISO 8601, got {odd:.17g}{hint}")
 
 
 def named_subject(workloads: Sequence[str], file: str) -> str:
@@ -78,14 +91,13 @@ def of_workloads(samples: Samples, workloads: Sequence[str], source: str) -> Sam
 
 
 def _one(samples: Samples, said: Said, subject: str, pods: Samples | None) -> Observation:
-    order = np.argsort(samples.times, kind="stable")
-    times, values = samples.times[order], cleaned(samples.values[order])
-    at = float(times[-1]) if len(times) else 0.0
-    nobody = np.zeros(len(times), np.intp)
-    interval = usual_interval(times, nobody) or INTERVAL_SECONDS_DEFAULT
-    columns = _columns(said.source, times, at, interval, 1)
+    at = float(samples.times.max()) if len(samples.times) else 0.0
+    nobody = np.zeros(len(samples.times), np.intp)
+    interval = usual_interval(samples.times, nobody) or INTERVAL_SECONDS_DEFAULT
+    columns = _columns(said.source, samples.times, at, interval, 1)
+    times, values, nobody = _known(samples, nobody)
     history = on_grid(values, nobody, slots(times, at, interval, columns), (1, columns))
-    is_counted = ~np.isnan(values) & (times > at - WEEK_SECONDS + interval / 1000)
+    is_counted = times > at - WEEK_SECONDS + min(interval, WEEK_SECONDS) / 1000
     seen = None if pods is None else _pods_seen(pods)
     replicas = said.replicas if said.replicas is not None else seen or 1
     week = values[is_counted][None]
@@ -107,17 +119,25 @@ def _one(samples: Samples, said: Said, subject: str, pods: Samples | None) -> Ob
     )
 
 
+def _known(samples: Samples, rows: Whole) -> tuple[Floats, Floats, Whole]:
+    """Give what is known, in the order of rows and times; each sample counts once, the file's last word."""
+    values = cleaned(samples.values)
+    is_known = ~np.isnan(values)
+    times, values, rows = samples.times[is_known], values[is_known], rows[is_known]
+    places = distinct(times, rows)
+    return times[places], values[places], rows[places]
+
+
 def _pods_seen(pods: Samples) -> int:
     return len(pods.names.get("pod", ()))
 
 
 def _pods_p99(pods: Samples) -> Floats:
     """Give the P99 over all samples of all pods in the file's last seven days."""
-    values = cleaned(pods.values)
-    is_counted = ~np.isnan(values)
-    if len(pods.times):
-        is_counted &= pods.times > pods.times.max() - WEEK_SECONDS
-    return percentiles(values[is_counted][None], (P99,))[:, 0]
+    times, values, _ = _known(pods, pods.labels["pod"])
+    if len(times):
+        values = values[times > pods.times.max() - WEEK_SECONDS]
+    return percentiles(values[None], (P99,))[:, 0]
 
 
 def _columns(source: str, times: Floats, at: float, interval: float, rows: int) -> int:
@@ -139,7 +159,8 @@ def _many(samples: Samples, said: Said) -> Observation:
     at = float(samples.times.max()) if len(samples.times) else 0.0
     interval = usual_interval(samples.times, pod) or INTERVAL_SECONDS_DEFAULT
     columns = _columns(said.source, samples.times, at, interval, max(1, len(pod_owner)))
-    column = slots(samples.times, at, interval, columns)
+    phase = phases(samples.times, pod, len(pod_owner), at, interval)
+    column = np.minimum(slots(samples.times - phase[pod], at, interval, columns), columns - 1)
     table = on_grid(cleaned(samples.values), pod, column, (len(pod_owner), columns))
     is_alive = _lives(pod, column, table.shape)
     counts = np.bincount(pod_owner, minlength=len(subjects))

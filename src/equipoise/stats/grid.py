@@ -7,6 +7,10 @@ from equipoise.stats.ranks import row_medians
 
 NEARLY_WHOLE = 0.02
 SAMPLES_ENOUGH = 500_000
+STEADY_MIN = 0.5
+"""How much of a row's samples must point to the same moment of the step for that to be its phase."""
+LATE_MAX = 0.25
+"""From this part of a step on, a sample belongs to the next moment, and is early."""
 
 
 def usual_interval(times: Floats, rows: Whole) -> float:
@@ -25,14 +29,35 @@ def usual_interval(times: Floats, rows: Whole) -> float:
     return whole if abs(whole - usual) <= NEARLY_WHOLE * usual else usual
 
 
+def phases(times: Floats, rows: Whole, count: int, at: float, interval_seconds: float) -> Floats:
+    """Give by how much the samples of each row come after the moments of a grid that ends at `at`.
+
+    Whoever asks many for their usage asks one after the other. A row that keeps no step has the phase 0.
+    """
+    turns = (times - at) % interval_seconds * (2 * np.pi / interval_seconds)
+    east = np.bincount(rows, np.cos(turns), minlength=count)
+    north = np.bincount(rows, np.sin(turns), minlength=count)
+    is_steady = np.hypot(east, north) >= STEADY_MIN * np.bincount(rows, minlength=count)
+    found = np.where(is_steady, np.arctan2(north, east) / (2 * np.pi), 0.0)
+    return np.where(found > LATE_MAX, found - 1, found) * interval_seconds
+
+
 def slots(times: Floats, at: float, interval_seconds: float, columns: int) -> Whole:
     """Give each sample's column; the last one is of `at`, and what is older than the first is negative."""
     return np.asarray(np.rint((times - at) / interval_seconds) + columns - 1, np.intp)
 
 
+def distinct(times: Floats, rows: Whole) -> Whole:
+    """Give the places of the samples by row and time, the last in the file where a row has a time twice."""
+    order = np.lexsort((times, rows))
+    is_last = np.ones(len(order), np.bool_)
+    is_last[:-1] = (np.diff(times[order]) != 0) | (np.diff(rows[order]) != 0)
+    return np.asarray(order[is_last])
+
+
 def on_grid(values: Floats, rows: Whole, columns: Whole, shape: tuple[int, int]) -> Floats:
-    """Lay samples out as a table, NaN where there is none; the later row of a file wins a place."""
+    """Lay what is known out as a table, NaN where there is none; the later row of a file wins a place."""
     table = np.full(shape, np.nan)
-    is_inside = (columns >= 0) & (columns < shape[1])
+    is_inside = (columns >= 0) & (columns < shape[1]) & ~np.isnan(values)
     table[rows[is_inside], columns[is_inside]] = values[is_inside]
     return table

@@ -15,6 +15,8 @@ from equipoise.stats.profile import DAY_SECONDS, WEEK
 from equipoise.stats.ranks import percentiles
 
 STEP_SECONDS_MIN = 15
+CORES_MAX = 1e12
+"""So many can still be squared and added up in single precision; no cluster has them."""
 DAY_SAMPLES_MIN = 8
 """With fewer samples a day, a day has no course."""
 
@@ -37,7 +39,8 @@ def predict(
     """Forecast rows of evenly spaced samples, NaN where unknown; the last column is now."""
     model_step = model_step_seconds(step_seconds)
     day_samples = max(1, round(DAY_SECONDS / model_step))
-    history = _regridded(values, step_seconds, model_step).astype(np.float32, copy=False)
+    history = np.minimum(_regridded(values, step_seconds, model_step), CORES_MAX)
+    history = history.astype(np.float32, copy=False)
     table = _whole_days(history, day_samples)
     days = table.shape[1]
     count = np.zeros(len(values), np.intp)

@@ -1,6 +1,7 @@
 """What the agent has throttled, on the host's disk: written before the deed, whole or not at all."""
 
 import contextlib
+import fcntl
 import os
 import tempfile
 from pathlib import Path
@@ -19,6 +20,19 @@ class StateFile:
     def __init__(self, path: str | Path, boot_id: str) -> None:
         self.path = Path(path)
         self.boot_id = boot_id
+        self._lock: int | None = None
+
+    def hold(self) -> None:
+        """Be the only agent that keeps this file, until the process ends: two hands are too many."""
+        path = self.path.with_suffix(".lock")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise WorldFailed(f"{path}: another agent of this node is running; stop it first") from error
+        except OSError as error:
+            raise WorldFailed(f"{path}: {error.strerror or error}") from error
 
     def load(self) -> AgentState:
         """Read what was left; a damaged file is put aside, and says so by raising."""

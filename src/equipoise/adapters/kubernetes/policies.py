@@ -17,6 +17,7 @@ from equipoise.adapters.kubernetes.objects import write_status
 from equipoise.adapters.kubernetes.paths import path_of
 from equipoise.adapters.kubernetes.reflector import Reflector, Timings
 from equipoise.adapters.kubernetes.structs import Meta
+from equipoise.model.errors import WorldFailed
 from equipoise.model.references import ObjectRef
 from equipoise.ports import PolicyObject, StoreConflict
 
@@ -83,6 +84,15 @@ class KubernetesPolicies:
         """List them anew, without the reflector: for a command that looks once."""
         return list_kind(self._client, self._kind, namespace).records
 
+    def listed_if_installed(self, namespace: str | None = None) -> Sequence[PolicyObject]:
+        """List them anew; there are none where the kind is not installed."""
+        try:
+            return self.listed(namespace)
+        except ApiError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return ()
+            raise
+
     def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> None:
         """Replace a policy's status, unless the policy has changed since it was read or has gone."""
         group, version, plural = self._place
@@ -90,6 +100,18 @@ class KubernetesPolicies:
         try:
             write_status(self._client, path, status, policy.version)
         except ApiError as error:
+            if error.status == HTTPStatus.NOT_FOUND and self._is_there(path):
+                raise WorldFailed(f"the definition of {plural}.{group} has no status subresource") from error
             if error.status in {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}:
                 raise StoreConflict(str(error)) from error
             raise
+
+    def _is_there(self, path: str) -> bool:
+        """Tell an object that has gone from a kind without a status: the server says the same to both."""
+        try:
+            self._client.get_as(RawPolicy, path)
+        except ApiError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return False
+            raise
+        return True

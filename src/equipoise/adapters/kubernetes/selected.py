@@ -62,7 +62,8 @@ class SelectedPods:
     def has_changed(self) -> bool:
         """Tell whether somebody came, went, or became or ceased to be ready since this was last asked."""
         is_set = self._changed.is_set()
-        self._changed.clear()
+        if is_set:  # else a change of this very moment would be forgotten
+            self._changed.clear()
         return is_set
 
     def _note(self, change: ChangeType, old: Pod | None, new: Pod | None) -> None:

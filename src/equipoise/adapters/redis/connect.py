@@ -2,7 +2,7 @@
 
 import re
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from redis import Redis, RedisCluster
 from redis import exceptions as redis_errors
@@ -13,6 +13,8 @@ from equipoise.adapters.redis.errors import explained
 from equipoise.model.errors import BadInput, WorldFailed
 
 SCHEMES = ("redis", "rediss", "unix")
+FORM = "expected redis://HOST:PORT, rediss://HOST:PORT or unix://PATH"
+DATABASE = re.compile(r"/?[0-9]{0,9}")
 PREFIX = re.compile(r"[A-Za-z0-9_.:{}-]{1,200}")
 VERSION_MIN = (6, 2)
 TIMEOUT_SECONDS = 5.0
@@ -36,8 +38,10 @@ def connect(url: str, prefix: str, *, timeout_seconds: float = TIMEOUT_SECONDS) 
         del options["socket_connect_timeout"]
     try:
         client = Redis.from_url(url, **options)
-    except ValueError as error:
-        raise BadInput(f"--redis: {error}") from error
+        client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)  # sends nothing
+    except (TypeError, ValueError) as error:
+        asked = ", ".join(parse_qs(urlsplit(url).query))
+        raise BadInput(f"--redis: expected options of redis-py after the ?, got {asked}") from error
     with explained(address):
         about: dict[str, Any] = client.info("server")
         _expect_version(str(about.get("redis_version", "")), address)
@@ -57,16 +61,22 @@ def connect(url: str, prefix: str, *, timeout_seconds: float = TIMEOUT_SECONDS) 
 
 
 def address_of(url: str) -> str:
-    """Give the address without the password, for people to read."""
-    parts = urlsplit(url)
-    if parts.scheme not in SCHEMES:
-        raise BadInput(f"--redis: expected redis://HOST:PORT, rediss://HOST:PORT or unix://PATH, got {url!r}")
+    """Give the address without the password, for people to read; a refusal shows nothing of it either."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "localhost", parts.port or 6379
+    except ValueError as error:
+        # It would quote what stands where the port should: a part of the password, more often than not.
+        raise BadInput(
+            f"--redis: {FORM}; in a password, / ? # @ : [ and ] are written as %2F and so on"
+        ) from error
+    if parts.scheme not in SCHEMES or not url.startswith(f"{parts.scheme}://"):
+        raise BadInput(f"--redis: {FORM}")
     if parts.scheme == "unix":
         return f"unix://{parts.path}"
-    try:
-        return f"{parts.scheme}://{parts.hostname or 'localhost'}:{parts.port or 6379}"
-    except ValueError as error:
-        raise BadInput(f"--redis: {error}") from error
+    if not DATABASE.fullmatch(parts.path):
+        raise BadInput("--redis: expected the number of a database after the /, or nothing")
+    return f"{parts.scheme}://{host}:{port}"
 
 
 def has_hash_tag(prefix: str) -> bool:

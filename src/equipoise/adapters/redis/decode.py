@@ -1,9 +1,13 @@
 """Turns the snapshot's answer into plain, frozen data."""
 
 import hashlib
+import re
 from typing import Any
 
 from equipoise.model.pools import PodSeen, PoolSeen, PoolsSeen
+
+EPOCH = re.compile(r"[0-9]{1,18}")
+"""What else stands there is nobody's."""
 
 
 def decode_snapshot(prefix: str, answer: list[Any]) -> PoolsSeen:
@@ -13,7 +17,7 @@ def decode_snapshot(prefix: str, answer: list[Any]) -> PoolsSeen:
         prefix=prefix,
         config=config,
         version="" if not config else hashlib.sha1(config.encode(), usedforsecurity=False).hexdigest(),
-        epoch=int(epoch) if isinstance(epoch, str) and epoch.isdecimal() else None,
+        epoch=int(epoch) if isinstance(epoch, str) and EPOCH.fullmatch(epoch) else None,
         pools=tuple(_pool(*row) for row in pools),
         pods={row[0]: _pod(*row[1:]) for row in pods},
         metadata=_pairs(metadata),

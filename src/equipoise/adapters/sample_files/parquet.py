@@ -44,7 +44,8 @@ def _array(path: str, column: str, data: Any, names: dict[str, Names]) -> Any:
         return named(names[column], encoded.indices.fill_null(0).to_numpy(), words or [""])
     values = data.to_numpy()
     if np.issubdtype(values.dtype, np.datetime64):
-        return values.astype("datetime64[us]").astype(np.int64) / 1e6
+        seconds = values.astype("datetime64[us]").astype(np.int64) / 1e6
+        return np.where(np.isnat(values), np.nan, seconds)
     try:
         if column == "timestamp" and values.dtype == object:
             return np.array([read_moment(row, str(word)) for row, word in enumerate(values)])

@@ -68,6 +68,10 @@ EvictionsPerRound = Annotated[
     int | None, typer.Option(metavar="N", min=0, help="By default a tenth of the pods, at least one.")
 ]
 Excess = Annotated[int, typer.Option(metavar="PERCENT", min=0, max=1000, help="Widen gaps by so much.")]
+Journal = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Where decisions are kept; by default beside the state, '' nowhere."),
+]
 Cleanup = Annotated[
     bool, typer.Option("--cleanup", help="Give back what an agent has left throttled, and end.")
 ]
@@ -87,6 +91,7 @@ def agent(
     usage_of: Whose = UsageOf.MACHINE,
     evictions_per_round: EvictionsPerRound = None,
     excess: Excess = 0,
+    journal: Journal = None,
     cleanup: Cleanup = False,
     http_address: HttpAddress = ":8081",
     operator_namespace: options.OperatorNamespace = "equipoise-system",
@@ -130,8 +135,15 @@ def _settings(said: dict[str, Any]) -> "AgentSettings":
         home=said["operator_namespace"],
         kubeconfig=said["kubeconfig"],
         context=said["context"],
+        journal=_journal(said["journal"], said["state"]),
         logs=Logs(level=LogLevel(said["log_level"]).value, format=LogFormat(said["log_format"]).value),
     )
+
+
+def _journal(said: str | None, state: str) -> str:
+    from pathlib import Path
+
+    return str(Path(state).with_name("journal.db")) if said is None else said
 
 
 def _span(text: str) -> float:

@@ -7,16 +7,17 @@ from pydantic import BaseModel, ValidationError
 
 from equipoise.model.validation import explain
 from equipoise.ports import PolicyObject
-from equipoise.qos.kind import QOS_KINDS
+from equipoise.qos.kind import POD_QOS, QOS_KINDS
 from equipoise.qos.objects import QosObject, assembled
 from equipoise.qos.policy import QosPolicy
 
 
 def read_objects(objects: Iterable[PolicyObject]) -> tuple[QosPolicy, tuple[str, ...]]:
     """Give all that is asked for as one, and what is wrong with the rest."""
+    seen = list(objects)
     read: list[QosObject] = []
     problems: list[str] = []
-    for one in objects:
+    for one in seen:
         where = f"{one.ref.kind} {one.ref.name}"
         spec = _spec(one.ref.kind, one.spec)
         if isinstance(spec, str):
@@ -24,6 +25,9 @@ def read_objects(objects: Iterable[PolicyObject]) -> tuple[QosPolicy, tuple[str,
         else:
             read.append(QosObject(one.ref.kind, one.ref.name, spec, where))
     policy, wrong = assembled(read)
+    if policy.pods is None and any(one.ref.kind == POD_QOS.name for one in seen):
+        # Somebody said who may be acted on, and nobody understands it: so nobody may be.
+        policy = policy.model_copy(update={"pods": ()})
     return policy, (*problems, *wrong)
 
 

@@ -10,6 +10,7 @@ from equipoise.adapters.cgroups import connect_host
 from equipoise.adapters.cgroups.state import StateFile
 from equipoise.adapters.kubernetes import Client, KubernetesActuator, NamespacePauses, connect
 from equipoise.adapters.kubernetes.definitions import look_at
+from equipoise.app.agent.diary import Diary, SystemClock
 from equipoise.app.agent.meters import AgentMeters
 from equipoise.app.agent.surroundings import NodeSurroundings
 from equipoise.app.operator.hearts import Heart
@@ -47,15 +48,9 @@ class AgentSettings:
     home: str = "equipoise-system"
     kubeconfig: str | None = None
     context: str | None = None
+    journal: str = ""
+    """Where decisions are kept; nowhere when empty."""
     logs: Logs = field(default_factory=Logs)
-
-
-class SystemClock:
-    """The time."""
-
-    def now(self) -> float:
-        """Give the Unix time in seconds."""
-        return time.time()
 
 
 class Agent:
@@ -81,18 +76,20 @@ class Agent:
         host = connect_host(
             settings.cgroups, settings.proc, settings.cgroup_parent, is_of_pods=settings.is_of_pods
         )
+        self.file = StateFile(settings.state_file, host.boot_id())
         self.loop = QosLoop(
             name=settings.node,
             node=host,
             around=self.around,
             actuator=self.actuator,
             pauses=self.pauses,
-            keep=StateFile(settings.state_file, host.boot_id()),
+            keep=self.file,
             clock=SystemClock(),
             is_enforced=settings.is_enforced and self._is_ours_to_act(client),
             home=settings.home,
             on_progress=self.heart.beat,
         )
+        self._diary = Diary(settings.journal)
         self._failures = 0
         self._rounds = 0
         self._last: tuple[str, tuple[str, ...]] = ("", ())
@@ -109,7 +106,8 @@ class Agent:
         return True
 
     def start(self) -> None:
-        """Begin to watch; refuse to start beside Crane's own agent."""
+        """Begin to watch; refuse to start beside Crane's own agent, or another of ours."""
+        self.file.hold()
         self.around.start()
         beside = self.around.crane_agent()
         if beside:
@@ -137,6 +135,7 @@ class Agent:
         self.give_back("the agent ends")
         door.stop(2.0)
         self.stop()
+        self._diary.close()
 
     def stop(self) -> None:
         """End the watches."""
@@ -171,6 +170,10 @@ class Agent:
             self.log.warning("a round failed", error=str(error))
             return
         self._failures, self._rounds = 0, self._rounds + 1
+        was = self._diary.trouble
+        self._diary.keep(done)
+        if self._diary.trouble not in {"", was}:
+            self.log.warning("decisions are not kept", error=self._diary.trouble)
         self.meters.tell(done, len(self.loop.state.throttled), time.thread_time() - spent)
         self._tell(done)
 
@@ -221,6 +224,7 @@ def run_agent(settings: AgentSettings) -> None:
 def clean_up(settings: AgentSettings) -> list[Outcome]:
     """Give everything back that an agent has left, and end."""
     agent = Agent(settings, make_log(settings.logs))
+    agent.file.hold()
     agent.around.start()
     try:
         return agent.loop.restore_all()

@@ -116,12 +116,13 @@ class NodeSurroundings:
     def set_scheduling(self, *, is_disabled: bool, sentence: str) -> None:
         """Put our taint and condition on the node, or take them off."""
         marks = self._actuator.nodes
+        # The taint is what a successor looks at, so it is the first to come and the last to go.
         if is_disabled:
             marks.add_taint(self.node, TAINT)
+            marks.set_condition(self.node, CONDITION, "True", "WaterlineCrossed", sentence)
         else:
+            marks.set_condition(self.node, CONDITION, "False", "WaterlinesClear", sentence)
             marks.remove_taint(self.node, TAINT.key, TAINT.effect)
-        status, reason = ("True", "WaterlineCrossed") if is_disabled else ("False", "WaterlinesClear")
-        marks.set_condition(self.node, CONDITION, status, reason, sentence)
 
 
 def _policies(client: Client, kind: Kind) -> KubernetesPolicies:

@@ -18,6 +18,7 @@ WRITERS = (
     "undrain",
     "unregister",
 )
+_NAMES_A_KEY = re.compile(r"(^local function (\w+_key)\((\w+)\) return (.+) end\n\n)", re.MULTILINE)
 _DEFINES = re.compile(r"^local (?:function )?([\w, ]+?)(?: =|\()", re.MULTILINE)
 
 
@@ -30,6 +31,16 @@ def source(writer: str) -> str:
         names = "|".join(found[1].split(", ")) if found else ""
         if re.search(rf"\b({names})\b", text):
             text = f"{part}\n\n{text}"
+    return _written_out(text)
+
+
+def _written_out(text: str) -> str:
+    """Put what names a key where it is used: a function costs time at every call of the script."""
+    for whole, name, argument, value in _NAMES_A_KEY.findall(text):
+        text = text.replace(whole, "")
+        for used in set(re.findall(rf"\b{name}\((\w+)\)", text)):
+            said = value.replace(f".. {argument}", f".. {used}")
+            text = text.replace(f"{name}({used})", f"({said})")
     return text
 
 

@@ -5,6 +5,7 @@ local pod, uid, cause, epoch = ARGV[3], ARGV[4], ARGV[5] or '', ARGV[6] or ''
 if config_changed() then return {'ConfigChanged'} end
 if fenced(epoch) then return {'Fenced'} end
 if is_merchants(pod) then return {'Merchant'} end
+if is_misnamed(pod) then return {'Unsound'} end
 local there = assigned_to(pod)
 if #there == 0 then return {'NotThere'} end
 if is_other_uid(pod, uid) then return {'OtherUid'} end
@@ -25,7 +26,9 @@ if cause ~= '' and draining and #free == 0 then return {'Drained', there[1].name
 if is_dry then return {'Drained', there[1].name, tostring(math.max(calls, #alive))} end
 
 -- A shared pod's count would be lost with its place in the pool: the mark keeps it.
-if not draining or #free > 0 then
+if cause ~= '' and draining then
+  redis.call('SET', draining_key(pod), math.max(calls, #alive), 'KEEPTTL')
+elseif not draining or #free > 0 then
   redis.call('SET', draining_key(pod), math.max(calls, #alive))
 else
   redis.call('PERSIST', draining_key(pod))

@@ -8,11 +8,12 @@ if fenced(epoch) then return {'Fenced'} end
 if not from or not to or from == to or not from.in_chain or not to.in_chain then return {'NoTier'} end
 
 local tier = redis.call('GET', tier_key(pod))
-local is_there = redis.call('SISMEMBER', to.assigned, pod) == 1
-if redis.call('SISMEMBER', from.assigned, pod) == 0 then
-  return {is_there and tier == to.name and 'AlreadyThere' or 'NotThere'}
+local there = assigned_to(pod)
+if #there == 1 and there[1] ~= from then
+  return {there[1] == to and tier == to.name and 'AlreadyThere' or 'NotThere'}
 end
-if is_there or free_calls(to, pod) or (tier and tier ~= from.name) then return {'Unsound'} end
+if #there == 0 then return {'NotThere'} end
+if #there > 1 or free_calls(to, pod) or (tier and tier ~= from.name) then return {'Unsound'} end
 if is_other_uid(pod, uid) then return {'OtherUid'} end
 if redis.call('EXISTS', draining_key(pod)) == 1 then return {'Draining'} end
 if redis.call('SCARD', from.assigned) <= from.target then return {'SourceNotOver'} end

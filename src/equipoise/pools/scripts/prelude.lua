@@ -2,7 +2,8 @@
 -- so that with a hash tag in the prefix they share its slot. ARGV[1] is the config's text as the caller
 -- knows it, ARGV[2] its tiers, read: "NAME TYPE TARGET MAX IN_CHAIN;" for each, the chain first.
 -- With "dry" at the end of ARGV[2], a script answers what it would do, and does not.
--- A script is sent with only those of these functions that it uses, since each costs time at every call.
+-- A script is sent with only those of these functions that it uses, and those that name a key are written
+-- out where they are used, since each costs time at every call.
 -- Every script reads and checks all before its first write: an error half-way would keep what was written.
 -- A key of a wrong type therefore fails at its read, with WRONGTYPE, while nothing is changed.
 
@@ -38,6 +39,9 @@ local function lease_key(pod) return prefix .. ':lease:' .. pod end
 local function pod_key(pod) return prefix .. ':pod:' .. pod end
 
 local function calls_key(pod) return prefix .. ':pod:' .. pod .. ':calls' end
+
+-- The key of a pod of this name would be that of everybody's metadata.
+local function is_misnamed(pod) return pod_key(pod) == METADATA end
 
 local function call_key(call) return prefix .. ':call:' .. call end
 

@@ -40,6 +40,6 @@ if seen ~= signature then
 end
 if now - tonumber(since) < lease_ms then return {'Waiting', tier.name} end
 publish(tier, pod, calls and math.max(calls - #dead, #alive) or 0)
-if #dead > 0 then redis.call('SREM', calls_key(pod), unpack(dead)) end
+for _, call in ipairs(dead) do redis.call('SREM', calls_key(pod), call) end
 redis.call('HDEL', SUSPECTS, pod)
 return {'Recovered', tier.name}

@@ -5,6 +5,7 @@ local pod, uid, epoch, metadata_new = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 if config_changed() then return {'ConfigChanged'} end
 if fenced(epoch) then return {'Fenced'} end
 if is_merchants(pod) then return {'Merchant'} end
+if is_misnamed(pod) then return {'Unsound'} end
 local there = assigned_to(pod)
 if #there > 1 then return {'Unsound'} end
 

@@ -10,12 +10,16 @@ if #there > 1 then return {'Unsound'} end
 if is_other_uid(pod, uid) then return {'OtherUid'} end
 local tier = there[1]
 local draining = redis.call('GET', draining_key(pod))
-if not draining then return {'NotDraining', tier.name} end
+local was_cause = redis.call('HGET', pod_key(pod), 'suspended')
+-- A mark that ends by time, or has no count, is another program's: it took the place of ours.
+local is_foreign = draining and (redis.call('PTTL', draining_key(pod)) > 0 or not tonumber(draining))
+if not draining or (cause ~= '' and (is_foreign or not was_cause)) then
+  if was_cause and not is_dry then redis.call('HDEL', pod_key(pod), 'suspended') end
+  return {draining and 'Draining' or 'NotDraining', tier.name}
+end
 local calls = free_calls(tier, pod)
 local alive = calls_of(pod)
 local is_leased = redis.call('GET', lease_key(pod)) ~= false
-local was_cause = redis.call('HGET', pod_key(pod), 'suspended')
-if cause ~= '' and not was_cause then return {'Draining', tier.name} end
 if is_dry then return {'Undrained', tier.name} end
 
 raise_epoch(epoch)

@@ -5,12 +5,15 @@ local pod, uid, epoch = ARGV[3], ARGV[4], ARGV[5]
 if config_changed() then return {'ConfigChanged'} end
 if fenced(epoch) then return {'Fenced'} end
 if is_merchants(pod) then return {'Merchant'} end
+if is_misnamed(pod) then return {'Unsound'} end
 if is_other_uid(pod, uid) then return {'OtherUid'} end
 
-local is_known = redis.call('EXISTS', tier_key(pod), pod_key(pod)) > 0 or redis.call('HEXISTS', METADATA, pod) == 1
+-- Each is read, whatever the one before said: a key of a wrong type must fail here.
+local has_metadata = redis.call('HEXISTS', METADATA, pod) == 1
+local is_known = redis.call('EXISTS', tier_key(pod), pod_key(pod)) > 0 or has_metadata
 for _, tier in ipairs(tiers) do
-  local is_assigned = redis.call('SISMEMBER', tier.assigned, pod) == 1
-  is_known = is_known or is_assigned or free_calls(tier, pod) ~= nil
+  local is_assigned, calls = redis.call('SISMEMBER', tier.assigned, pod) == 1, free_calls(tier, pod)
+  is_known = is_known or is_assigned or calls ~= nil
 end
 local alive, dead = calls_of(pod)
 redis.call('HEXISTS', SUSPECTS, pod)

@@ -1,0 +1,44 @@
+"""What came of a round's actions: what is counted, felt, or has to be decided anew. Pure."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from equipoise.model.decision import EvictPod, Outcome, RestorePod, ThrottlePod
+from equipoise.ports import EvictionResult
+from equipoise.qos.metrics import NANOS_PER_MILLI
+
+
+def is_unforeseen(outcome: Outcome) -> bool:
+    """Tell whether the rest of the plan was made from what did not come true, or from a guess."""
+    if isinstance(outcome.action, EvictPod):
+        return outcome.result != EvictionResult.ACCEPTED.value
+    if isinstance(outcome.action, ThrottlePod):
+        return outcome.result != "Done" or outcome.action.reclaim is not None
+    return False
+
+
+def is_felt(outcome: Outcome) -> bool:
+    """Tell whether something was done to a pod, or may have been."""
+    if isinstance(outcome.action, EvictPod):
+        return outcome.result in {EvictionResult.ACCEPTED.value, "Unknown"}
+    return isinstance(outcome.action, ThrottlePod | RestorePod)
+
+
+def throttled_nanos(outcomes: Sequence[Outcome]) -> int:
+    """Give what the quotas that were lowered just now release."""
+    return sum(
+        int(Fraction(one.action.release) * NANOS_PER_MILLI)
+        for one in outcomes
+        if isinstance(one.action, ThrottlePod)
+        and one.result == "Done"
+        and one.action.quota is not None
+        and one.action.release is not None
+    )
+
+
+def accepted(outcomes: Sequence[Outcome]) -> int:
+    """Count the evictions that were accepted, or may have been."""
+    return sum(
+        isinstance(one.action, EvictPod) and one.result in {EvictionResult.ACCEPTED.value, "Unknown"}
+        for one in outcomes
+    )

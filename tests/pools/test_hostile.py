@@ -1,0 +1,171 @@
+"""What others left in the keys: wrong types, marks, numbers and names that make no sense."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from equipoise.adapters.redis import RedisPools, connect
+from equipoise.model.decision import MovePod, ResumePod, SuspendPod
+from equipoise.model.errors import BadInput, WorldFailed
+from equipoise.model.pools import PoolAnswer
+from equipoise.pools.policy import read_policy
+from equipoise.pools.scripts import WRITERS as WRITERS_SENT
+from equipoise.pools.scripts import source
+from equipoise.pools.tally import tally
+from tests.pools.worlds import dump, write
+
+Writer = Callable[[RedisPools], PoolAnswer]
+KEYS = (
+    *("pool:gold:assigned", "pool:gold:available", "pool:basic:assigned", "pool:basic:available"),
+    *("pod:tier:a-0", "pod:draining:a-0", "lease:a-0", "pod:metadata", "call:c1", "pod:a-0:calls"),
+    *("pod:a-0", "epoch", "pending", "suspects"),
+)
+WRITERS: dict[str, Writer] = {
+    "allocate": lambda pools: pools.allocate("c1"),
+    "allocate shared": lambda pools: pools.allocate("c1", "basic"),
+    "release": lambda pools: pools.release("c0"),
+    "heartbeat": lambda pools: pools.heartbeat("c0"),
+    "drain": lambda pools: pools.drain("a-0"),
+    "undrain": lambda pools: pools.undrain("a-0"),
+    "register": lambda pools: pools.register("a-0", "u2", 9),
+    "register new": lambda pools: pools.register("a-9", "u9", 9),
+    "unregister": lambda pools: pools.unregister("a-0", "", 9),
+    "suspend": lambda pools: pools.attend([SuspendPod("a-0", "u1")], 9)[0],
+    "resume": lambda pools: pools.attend([ResumePod("a-0", "u1")], 9)[0],
+    "recover": lambda pools: pools.recover(["a-0"], 9)[0],
+    "move": lambda pools: pools.move([MovePod("a-0", "gold", "basic")], pools.snapshot().version, 9)[0],
+    "mend": lambda pools: pools.mend("a-0", 9),
+}
+REFUSALS = {"WrongType", "Failed"}
+
+
+def _world(client: Any) -> None:
+    client.flushall()
+    write(client, {"gold": ["a-0", "a-1"], "basic": ["a-2"]}, {"gold": 1, "basic": 2})
+    client.hset("voice:pod:a-0", "uid", "u1")
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_writer_that_meets_a_wrong_type_has_changed_nothing(
+    client: Any, pools: RedisPools, name: str
+) -> None:
+    """Whichever key it is, and whichever tier it is of: it is read before the first write."""
+    refused = 0
+    for key in KEYS:
+        _world(client)
+        if name in {"release", "heartbeat"}:
+            pools.allocate("c0", "gold")
+        client.delete(f"voice:{key}")
+        client.rpush(f"voice:{key}", "x")
+        before = dump(client)
+        try:
+            is_refused = WRITERS[name](pools).code in REFUSALS
+        except WorldFailed:
+            is_refused = True
+        refused += is_refused
+        assert not is_refused or dump(client) == before, key
+    assert refused > 1, "the wrong types were met"
+
+
+def test_a_resumed_pod_keeps_the_drain_of_another_program(client: Any, pools: RedisPools) -> None:
+    """It took the place of ours while the pod was unready: by its time, or by what it says."""
+    suspend, resume = SuspendPod("a-0", "u1"), ResumePod("a-0", "u1")
+    for words in (("3", "EX", "360"), ("draining",)):
+        _world(client)
+        assert pools.attend([suspend], 1)[0].code == "Drained"
+        client.execute_command("SET", "voice:pod:draining:a-0", *words)
+        assert pools.attend([resume], 1)[0].code == "Draining"
+        assert client.exists("voice:pod:draining:a-0")
+        assert not client.hexists("voice:pod:a-0", "suspended"), "it is not ours any more"
+        assert client.smembers("voice:pool:gold:available") == {"a-1"}
+
+
+def test_a_suspension_whose_mark_has_gone_is_forgotten(client: Any, pools: RedisPools) -> None:
+    """Else the pod would be resumed in every cycle."""
+    _world(client)
+    pools.attend([SuspendPod("a-0", "u1")], 1)
+    client.delete("voice:pod:draining:a-0")
+    assert pools.attend([ResumePod("a-0", "u1")], 1)[0].code == "NotDraining"
+    assert pools.snapshot().pods["a-0"].suspended == ""
+
+
+def test_to_suspend_does_not_lengthen_another_programs_drain(client: Any, pools: RedisPools) -> None:
+    """A draining pod that is available loses its place, and the mark keeps its time."""
+    _world(client)
+    client.set("voice:pod:draining:a-0", "x", ex=360)
+    pools.attend([SuspendPod("a-0", "u1")], 1)
+    assert client.smembers("voice:pool:gold:available") == {"a-1"}
+    assert 0 < client.ttl("voice:pod:draining:a-0") <= 360
+
+
+def test_a_pod_whose_key_would_be_everybodys_is_not_taken_in(client: Any, pools: RedisPools) -> None:
+    """`PREFIX:pod:metadata` is the hash of all pods."""
+    _world(client)
+    client.sadd("voice:pool:gold:assigned", "metadata")
+    before = dump(client)
+    assert pools.register("metadata", "u", 1).code == "Unsound"
+    assert pools.unregister("metadata", "", 1).code == "Unsound"
+    assert pools.drain("metadata").code == "Unsound"
+    assert dump(client) == before
+
+
+def test_a_pod_of_a_third_tier_too_does_not_move(client: Any, pools: RedisPools) -> None:
+    """It must be in the source's `assigned`, and in no other."""
+    write(
+        client, {"gold": ["a-0", "a-1"], "silver": ["a-2"], "basic": []}, {"gold": 1, "silver": 1, "basic": 1}
+    )
+    client.sadd("voice:pool:silver:assigned", "a-0")
+    before = dump(client)
+    moves = [MovePod("a-0", "gold", "basic")]
+    assert pools.move(moves, pools.snapshot().version, None)[0].code == "Unsound"
+    assert dump(client) == before
+
+
+def test_ten_thousand_dead_calls_are_forgotten_at_once(client: Any) -> None:
+    """More than Lua can pass to one command."""
+    pools = RedisPools(client, "voice", lease_seconds=0.001)
+    write(client, {"basic": ["a-0"]}, calls={"a-0": 10_000})
+    client.sadd("voice:pod:a-0:calls", *(f"c{number}" for number in range(10_000)))
+    codes = [pools.recover(["a-0"], None)[0].code]
+    client.hset("voice:suspects", "a-0", "1 " + client.hget("voice:suspects", "a-0").split()[1])
+    codes.append(pools.recover(["a-0"], None)[0].code)
+    assert codes == ["Suspected", "Recovered"]
+    assert client.zscore("voice:pool:basic:available", "a-0") == 0
+    assert not client.exists("voice:pod:a-0:calls")
+
+
+def test_numbers_without_end_are_counted_as_what_is_known(client: Any, pools: RedisPools) -> None:
+    """A count of calls that is infinite, an epoch that nobody can read."""
+    write(client, {"basic": ["a-0", "a-1"]})
+    client.zadd("voice:pool:basic:available", {"a-0": float("inf"), "a-1": float("-inf")})
+    client.set("voice:epoch", "9" * 5000)
+    seen = pools.snapshot()
+    assert seen.epoch is None
+    assert tally(read_policy(seen.config, "config"), seen)["basic"]["calls"] == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://:s3cret@host", "expected redis://HOST:PORT"),
+        ("s3cret", "expected redis://HOST:PORT"),
+        ("redis://:s3cret#x@host", "%2F"),
+        ("redis://me:s3cret/x@host", "%2F"),
+        ("redis://[s3cret@host", "%2F"),
+        ("redis://:s3cret@host/db", "the number of a database"),
+        ("redis://:s3cret@host?colour=s3cret", "after the [?], got colour"),
+        ("redis://:s3cret@host?socket_timeout=s3cret", "after the [?], got socket_timeout"),
+    ],
+)
+def test_a_refused_url_shows_nothing_of_the_password(url: str, words: str) -> None:
+    """Wherever in the URL a careless hand has put it."""
+    with pytest.raises(BadInput, match=words) as refused:
+        connect(url, "voice")
+    assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("writer", WRITERS_SENT)
+def test_a_script_is_sent_with_its_keys_written_out(writer: str) -> None:
+    """No function is left that only names a key: each would cost time at every call."""
+    assert "_key(" not in source(writer)
