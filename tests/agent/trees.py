@@ -53,6 +53,11 @@ class Tree:
             burner.wait()
         self.burners.clear()
 
+    def forget(self, uid: str, container: str, word: str = "besteffort") -> None:
+        """Remove the cgroups of a container that has ended."""
+        for controller in CONTROLLERS:
+            _remove(self.folder(controller, uid, container, word))
+
     def remove(self) -> None:
         self.end_burners()
         for controller in CONTROLLERS:
