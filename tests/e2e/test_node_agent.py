@@ -17,12 +17,12 @@ from tests.qos.worlds import action, pod_qos, policy, rule
 from tests.testbed import free_port, wait_until
 from tests.testbed.node import RealNode
 from tests.testbed.processes import is_answering
-from tests.testbed.real_pods import BURN, ready_pods, real_deployment, real_pod, resize
+from tests.testbed.real_pods import BURN, PACED, ready_pods, real_deployment, real_pod, resize
 from tests.testbed.scenes import namespaced
 
 ENSURANCE = "/apis/ensurance.crane.io/v1alpha1"
 WATERLINE = 30
-"""Millicores, far below what one process that burns gets even on a busy machine."""
+"""Millicores, far below what one paced process gets even on a busy machine."""
 HOME = "equipoise-agent-test"
 
 
@@ -130,7 +130,7 @@ def test_real_pods_are_throttled_and_given_back_whatever_becomes_of_the_agent(
     limited = {"requests": {"cpu": "10m"}, "limits": {"cpu": "400m"}}
     real_node.control_plane.apply(
         [
-            real_pod(real_namespace, "free", command=BURN),
+            real_pod(real_namespace, "free", command=PACED),
             real_pod(real_namespace, "limited", command=BURN, **limited),
         ]
     )
@@ -174,8 +174,8 @@ def test_real_pods_are_evicted_budgets_respected_and_a_pause_obeyed(
     real_node.control_plane.apply(
         [
             budget,
-            real_deployment(real_namespace, "kept", replicas=1, command=BURN),
-            real_deployment(real_namespace, "spare", replicas=1, command=BURN),
+            real_deployment(real_namespace, "kept", replicas=1, command=PACED),
+            real_deployment(real_namespace, "spare", replicas=1, command=PACED),
         ]
     )
     (kept,) = ready_pods(real_node, real_namespace, 1, app="kept")
@@ -215,7 +215,7 @@ def test_a_taint_is_set_and_cleared_also_across_a_restart_and_by_cleanup(
         taints = api.get(f"/api/v1/nodes/{real_node.name}")["spec"].get("taints") or []
         return any(one["key"] == "ensurance.equipoise.dev/waterline" for one in taints)
 
-    real_node.control_plane.apply([real_pod(real_namespace, "free", command=BURN)])
+    real_node.control_plane.apply([real_pod(real_namespace, "free", command=PACED)])
     ready_pods(real_node, real_namespace, 1)
     agent.start()
     _ask(real_node, real_namespace, action("close", coolDownSeconds=0))

@@ -13,7 +13,7 @@ from tests.qos.worlds import action, pod_qos, policy, rule
 from tests.testbed import binary, wait_until
 from tests.testbed.guest import requirements
 from tests.testbed.node import RealNode
-from tests.testbed.real_pods import BURN, ready_pods, real_pod
+from tests.testbed.real_pods import PACED, ready_pods, real_pod
 
 PRODUCT = Path(__file__).parents[2] / "src" / "equipoise"
 IMAGE = "equipoise.test/equipoise:agent"
@@ -92,7 +92,7 @@ def test_the_daemon_set_throttles_and_gives_back_when_it_goes(
     only = pod_qos("only", labelSelector={"matchLabels": {"app": "free"}}, allowedActions=["step"])
     asked = policy(rule("cpu_total_usage", 20, "step"), name="busy")
     try:
-        plane.apply([real_pod(real_namespace, "free", command=BURN)])
+        plane.apply([real_pod(real_namespace, "free", command=PACED)])
         ready_pods(real_node, real_namespace, 1, app="free")
         container = real_node.container(real_namespace, "free")
         plane.apply([step, only, asked, *_objects(tmp_path, real_namespace)])

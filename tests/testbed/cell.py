@@ -26,9 +26,9 @@ _PREFIX = "eqn-"
 _TETHER = Path(__file__).with_name("tether.py")
 _END_SECONDS = 15.0
 _CGROUPS = Path("/sys/fs/cgroup")
-# On a busy machine a pod must still get what its limit lets it have, or its usage says nothing; and pods that
-# burn without a limit must leave enough to the tests beside them.
-_WEIGHTS = {"cpu.shares": "2048", "cpu.weight": "200"}
+# On a busy machine a pod must still get what its limit lets it have, or its usage says nothing. So one without
+# a limit is not to burn all the time (`PACED`), or the tests beside it get nothing.
+_WEIGHTS = {"cpu.shares": "20480", "cpu.weight": "2000"}
 _ENDINGS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
 
 # The first process of the cell. Whoever is orphaned in there becomes its child, and since it ignores how

@@ -8,7 +8,9 @@ from tests.testbed.node import RealNode
 from tests.testbed.processes import wait_until
 
 BURN = ("sh", "-c", "while :; do :; done")
-"""Uses one core, or as much as its limit lets it."""
+"""Uses one core, or as much as its limit lets it: always give it one."""
+PACED = ("sh", "-c", "while :; do i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done; sleep 0.05; done")
+"""Uses some of a core, and leaves the rest to others; for pods without a limit."""
 REST = ("sleep", "2147483647")
 """Uses nothing."""
 
