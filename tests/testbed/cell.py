@@ -26,8 +26,8 @@ _PREFIX = "eqn-"
 _TETHER = Path(__file__).with_name("tether.py")
 _END_SECONDS = 15.0
 _CGROUPS = Path("/sys/fs/cgroup")
-# On a busy machine a pod must still get what its limit lets it have, or its usage says nothing. So one without
-# a limit is not to burn all the time (`PACED`), or the tests beside it get nothing.
+# On a busy machine a pod must still get what its limit lets it have, or its usage says nothing. So one
+# without a limit is not to burn all the time (`PACED`), or the tests beside it get nothing.
 _WEIGHTS = {"cpu.shares": "20480", "cpu.weight": "2000"}
 _ENDINGS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
 
