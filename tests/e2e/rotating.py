@@ -126,8 +126,10 @@ class Scene:
 
     def stop(self, verb: str, *arguments: str, said: str, folder: Path) -> tuple[int, str]:
         """Press Ctrl-C as soon as `equipoise rotation VERB` has said this; give its status and words."""
-        words, log = self._words(verb, *arguments), folder / "stopped.log"
-        with log.open("w") as file, subprocess.Popen(command(*words), stderr=file, env=clean()) as process:
+        # Whoever starts the tests in the background has them, and what they start, ignore Ctrl-C.
+        words = ["env", "--default-signal=INT", *command(*self._words(verb, *arguments))]
+        log = folder / "stopped.log"
+        with log.open("w") as file, subprocess.Popen(words, stderr=file, env=clean()) as process:
             try:
                 wait_until(lambda: said in log.read_text(), said, WAVES_SECONDS)
                 process.send_signal(signal.SIGINT)
