@@ -42,7 +42,7 @@ def install_kinds(control_plane: ControlPlane) -> None:
         control_plane.api.request(
             "PATCH", path, definition(kind), query=query, content_type="application/apply-patch+yaml"
         )
-        served = f"/apis/{kind.group}/{kind.version}/namespaces/default/{kind.plural}"
+        served = f"/apis/{kind.group}/{kind.version}/{kind.plural}"
         wait_until(lambda at=served: control_plane.api.answers(at), f"{kind.plural} served", _UNTIL_SECONDS)  # type: ignore[misc]
 
 
