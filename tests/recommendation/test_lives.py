@@ -46,7 +46,7 @@ def _lived(usage: dict[str, Any], *running: Any, kind: str = "StatefulSet", inte
     owner = workload("db", kind)
     values = np.array(list(usage.values()))
     columns = values.shape[1]
-    times = END + interval * np.arange(columns)
+    times = np.asarray(END + interval * np.arange(columns), np.float64)
     nobody = [""] * len(usage)
     lot = UsageHistory("cpu", None, ["shop"] * len(usage), list(usage), nobody, times, values, 150.0, "")
     reader = LotReader(lot, Belonging([owner], running), [owner.ref])
@@ -228,7 +228,7 @@ def _weeks(draw: st.DrawFn) -> tuple[dict[str, Any], Any, bool]:
 @settings(max_examples=150)
 @given(_weeks())
 def test_a_total_is_the_truth_or_unknown(week: tuple[dict[str, Any], Any, bool]) -> None:
-    """However it was scaled and whatever was not measured; and if all was measured, all is known."""
+    """However it was scaled, with outages and holes of any other form; if all was measured, all is known."""
     usage, truth, is_whole = week
     live, filed = _lived(usage), _filed(usage).history[0]
     np.testing.assert_array_equal(live, filed)
