@@ -30,6 +30,7 @@ from equipoise.recommendation.giving import Giving, Lost
 from equipoise.recommendation.loop import Advised, Job, World, advise_all
 from equipoise.recommendation.policy import AdviceType
 from equipoise.recommendation.record import BALANCER, Question
+from equipoise.recommendation.retries import Retries
 from equipoise.recommendation.selection import READY, Selected, Verdict, condition_of, is_due, select
 from equipoise.recommendation.status import asker_of, refused
 
@@ -70,12 +71,18 @@ class AnalyticsLoop:
     """What was decided last, by the UID of the Analytics."""
     _made: dict[str, tuple[float, PolicyObject]] = field(default_factory=dict)
     """Recommendations that the watch may not have told of yet, by UID, and when they were made."""
+    _retries: Retries = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Try again in the next cycle first."""
+        self._retries = Retries(self.interval_seconds)
 
     def cycle(self, at: float) -> CycleReport:
         """Do one turn. Whoever does not lead does nothing, not even looks."""
         epoch = self.leadership.epoch()
         if epoch is None:
             self._last.clear()
+            self._retries.keep(())
             return CycleReport((), ())
         standing, note = self.objects.standing()
         if standing is Standing.ABSENT:
@@ -95,6 +102,7 @@ class AnalyticsLoop:
 
     def _answer(self, at: float, epoch: int) -> CycleReport:
         asked = self.objects.analytics()
+        self._retries.keep({about.ref.uid for about in asked})
         listed = self.cluster.workloads()
         given = _by_asker(self._given(at))
         unsaid: list[str] = []
@@ -103,6 +111,9 @@ class AnalyticsLoop:
             own = given.get((about.ref.namespace, about.ref.uid), [])
             if isinstance(found, Verdict):
                 unsaid += self._refuse(about, found, at)
+            elif self._retries.waits(about, at):
+                unsaid += self._retries.warnings(about)
+                standing.append(about.ref.uid)
             elif is_due(found, own, at, self.interval_seconds / 2, self._is_retried(about)):
                 due.append((found, own))
             else:
@@ -187,7 +198,12 @@ class AnalyticsLoop:
                 *(self.objects, self.applier, self.actuator, self.pauses, self.leadership, self.journal),
                 *(self.new_id, self.mode, self.beat, epoch, at),
             )
-            warnings += giving.give(selected, own, found)
+            wrong = giving.give(selected, own, found)
+            warnings += wrong
+            if giving.is_answered:
+                self._retries.succeeded(selected.about)
+            else:
+                self._retries.failed(selected.about, at, wrong)
             self._made |= {one.ref.uid: (at, one) for one in giving.made}
             self._last[selected.about.ref.uid] = giving.decisions
             decisions += giving.decisions

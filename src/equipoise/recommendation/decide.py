@@ -11,7 +11,7 @@ from equipoise.recommendation.advise import Advice, advise, rounded_up
 from equipoise.recommendation.explain import Row, sentence
 from equipoise.recommendation.observation import Inherited, Observation, Statistics
 from equipoise.recommendation.policy import AdviceType, RecommendationPolicy
-from equipoise.recommendation.summarise import summarise
+from equipoise.recommendation.summarise import Shared, share_key, summarise
 from equipoise.stats.predict import Algorithm
 
 BATCH = 256
@@ -39,14 +39,24 @@ def decide(
 
 
 def summarised(
-    policy: RecommendationPolicy, seen: Observation, algorithm: Algorithm | None, about: AdviceType
+    policy: RecommendationPolicy,
+    seen: Observation,
+    algorithm: Algorithm | None,
+    about: AdviceType,
+    shared: Shared | None = None,
 ) -> Iterator[tuple[Observation, Statistics, Requests | None]]:
-    """Take the statistics of an observation, a part of it at a time, so that memory holds one forecast."""
+    """Take the statistics of an observation, a part of it at a time, so that memory holds one forecast.
+
+    Those that are `shared` already are not taken again.
+    """
     requests = container_requests(seen) if about is AdviceType.RESOURCE else None
+    key, taken = share_key(policy, seen, algorithm), {} if shared is None else shared
     for start in range(0, len(seen.subjects), BATCH):
         part = seen.rows(slice(start, start + BATCH))
         containers = None if requests is None else requests[start : start + BATCH]
-        yield part, summarise(policy, part, algorithm), containers
+        if (start, *key) not in taken:
+            taken[start, *key] = summarise(policy, part, algorithm)
+        yield part, taken[start, *key], containers
 
 
 def decide_from(

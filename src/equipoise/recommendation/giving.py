@@ -66,6 +66,8 @@ class Giving:
     decisions: list[Decision] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     made: list[PolicyObject] = field(default_factory=list)
+    is_answered: bool = False
+    """Whether all was given, and the Analytics says so."""
 
     def give(
         self, selected: Selected, given: Sequence[PolicyObject], advised: Sequence[Advised]
@@ -85,6 +87,7 @@ class Giving:
                 self.objects.delete(left)
             self._go_on()
             self.objects.write_status(about, answered(about, missions, self.at))
+            self.is_answered = True
         except (StoreConflict, Lost):
             return []  # whoever leads tries again
         except WorldFailed as error:

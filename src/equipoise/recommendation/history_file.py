@@ -1,12 +1,13 @@
 """Workloads described by samples in a file: what `recommendation plan --from FILE` reads."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
 import numpy as np
 
 from equipoise.model.errors import BadInput
+from equipoise.recommendation.lives import by_ordinal, lives
 from equipoise.recommendation.observation import WEEK_SECONDS, Containers, Observation
 from equipoise.recommendation.samples import Samples
 from equipoise.recommendation.totals import totals
@@ -155,15 +156,15 @@ def _columns(source: str, times: Floats, at: float, interval: float, rows: int) 
 def _many(samples: Samples, said: Said) -> Observation:
     if "pod" not in samples.labels:
         raise BadInput(f"{said.source}: line 1: expected a column pod beside workload")
-    subjects, pod_owner, pod = _owners(samples)
+    subjects, pod_owner, pod, pod_names = _owners(samples)
     at = float(samples.times.max()) if len(samples.times) else 0.0
     interval = usual_interval(samples.times, pod) or INTERVAL_SECONDS_DEFAULT
     columns = _columns(said.source, samples.times, at, interval, max(1, len(pod_owner)))
     phase = phases(samples.times, pod, len(pod_owner), at, interval)
     column = np.minimum(slots(samples.times - phase[pod], at, interval, columns), columns - 1)
     table = on_grid(cleaned(samples.values), pod, column, (len(pod_owner), columns))
-    is_alive = _lives(pod, column, table.shape)
     counts = np.bincount(pod_owner, minlength=len(subjects))
+    is_alive = _lives(pod, column, table.shape, _sets(pod_names, counts), interval)
     history = totals(table, is_alive, counts)
     week = round(WEEK_SECONDS / interval)
     is_recent = is_alive[:, -week:].any(axis=1)
@@ -189,8 +190,8 @@ def _many(samples: Samples, said: Said) -> Observation:
     )
 
 
-def _owners(samples: Samples) -> tuple[list[str], Whole, Whole]:
-    """Give the workloads by name, the workload of each pod, and the pod of each row; pods are in order."""
+def _owners(samples: Samples) -> tuple[list[str], Whole, Whole, list[str]]:
+    """Give the workloads by name, the workload of each pod, the pod of each row; and the pods' names."""
     namespaces = samples.labels.get("namespace", np.zeros(len(samples.times), np.intp))
     spaces, works, names = (
         samples.names.get("namespace", [""]),
@@ -210,16 +211,27 @@ def _owners(samples: Samples) -> tuple[list[str], Whole, Whole]:
     number_of = {subject: number for number, subject in enumerate(subjects)}
     owner = np.array([number_of[who[number][:2]] for number in order], np.intp)
     texts = [f"{space}/{work}" if space else work for space, work in subjects]
-    return texts, owner, rank[place] if len(place) else place
+    return texts, owner, rank[place] if len(place) else place, [who[number][2] for number in order]
 
 
-def _lives(pod: Whole, column: Whole, shape: tuple[int, ...]) -> Claims:
-    """Tell when each pod was there: from its first to its last row in the file."""
+def _sets(pods: Sequence[str], counts: Whole) -> Iterator[list[Whole]]:
+    """Give the workloads whose pods are counted, as a StatefulSet's are: the row of each pod, by ordinal."""
+    ends = np.cumsum(counts).tolist()
+    for start, end in zip([0, *ends], ends, strict=False):
+        if order := by_ordinal(pods[start:end]):
+            yield [np.array([start + place], np.intp) for place in order]
+
+
+def _lives(
+    pod: Whole, column: Whole, shape: tuple[int, ...], sets: Iterator[list[Whole]], interval_seconds: float
+) -> Claims:
+    """Tell when each pod was there, by its rows in the file; one without a number says that it was, too."""
     first, last = np.full(shape[0], shape[1]), np.full(shape[0], -1)
     np.minimum.at(first, pod, np.maximum(column, 0))
     np.maximum.at(last, pod, column)
-    columns = np.arange(shape[1])
-    return np.asarray((columns >= first[:, None]) & (columns <= last[:, None]))
+    is_seen = np.zeros(shape, np.bool_)
+    is_seen[pod[column >= 0], column[column >= 0]] = True
+    return lives(first, last, is_seen, sets, interval_seconds)
 
 
 def _requests(samples: Samples, owner: Whole, count: int, said: Said) -> Floats:

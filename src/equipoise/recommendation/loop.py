@@ -244,10 +244,13 @@ class _Looking:
         for batch in reader.batches():
             used = reader.usage(batch, by_container=by_container)
             asked, whose = [], []
+            parts = {tuple(range(len(batch))): used}
             for number, job in enumerate(self.jobs):
                 rows = [row for row, ref in enumerate(batch) if ref in wanted[number]]
                 if rows:
-                    part = used if len(rows) == len(batch) else used.rows(rows)
+                    if tuple(rows) not in parts:  # the same arrays for the same workloads are summarised once
+                        parts[tuple(rows)] = used.rows(rows)
+                    part = parts[tuple(rows)]
                     workloads = [self.chosen[batch[row]] for row in rows]
                     seen = self._observation(job.question, workloads, part, peaks)
                     asked.append((job.question, seen, part.pods_unknown.tolist()))

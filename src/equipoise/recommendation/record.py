@@ -24,6 +24,7 @@ from equipoise.recommendation.observation import (
     Statistics,
 )
 from equipoise.recommendation.policy import AdviceType, RecommendationPolicy
+from equipoise.recommendation.summarise import Shared
 from equipoise.stats.predict import Algorithm
 
 BALANCER = "recommendation"
@@ -78,16 +79,22 @@ Batch = Sequence[tuple[Question, Observation, Sequence[int]]]
 
 
 def examine_all(batch: Batch) -> list[list[Decided]]:
-    """Decide, and keep what decided. Pure, and light on the way back: it may be done in another process."""
-    return [examine(question, seen, unknown) for question, seen, unknown in batch]
+    """Decide, and keep what decided. Pure, and light on the way back: it may be done in another process.
+
+    Questions about the same histories share their statistics.
+    """
+    shared: Shared = {}
+    return [examine(question, seen, unknown, shared) for question, seen, unknown in batch]
 
 
-def examine(question: Question, seen: Observation, unknown: Sequence[int]) -> list[Decided]:
+def examine(
+    question: Question, seen: Observation, unknown: Sequence[int], shared: Shared | None = None
+) -> list[Decided]:
     """Decide for every workload of an observation, and give the facts beside each decision."""
     found: list[Decided] = []
     containers = _containers(seen)
     policy, about = question.policy, question.about
-    for part, numbers, requests in summarised(policy, seen, question.algorithm, about):
+    for part, numbers, requests in summarised(policy, seen, question.algorithm, about, shared):
         decisions = decide_from(policy, part, numbers, about, requests)
         for row, decision in enumerate(decisions):
             place = len(found)

@@ -14,6 +14,8 @@ from equipoise.stats.predict import Algorithm, predict
 from equipoise.stats.profile import DAY_SECONDS
 from equipoise.stats.ranks import HOUR_SECONDS, hour_medians, hours_of_day, percentiles
 
+Shared = dict[tuple[object, ...], Statistics]
+"""Statistics by all that they depend on; it holds for as long as their arrays are held."""
 P95, P99, PEAK = 0.95, 0.99, 1.0
 NO_PREDICTION: Mapping[str, Any] = {
     "predictable": False,
@@ -49,6 +51,16 @@ def summarise(policy: RecommendationPolicy, seen: Observation, algorithm: Algori
         expected_samples=seen.week_samples,
         predictions=predictions,
     )
+
+
+def share_key(
+    policy: RecommendationPolicy, seen: Observation, algorithm: Algorithm | None
+) -> tuple[object, ...]:
+    """Name all that the statistics depend on; arrays are the same only where they are one object."""
+    arrays = (seen.history, seen.pod_p99_cores, seen.samples, seen.sample_times)
+    replicas = seen.replicas if seen.pod_p99_cores is None else None
+    same = (id(array) for array in (*arrays, replicas))
+    return (*same, seen.interval_seconds, seen.at, policy.time_zone, algorithm)
 
 
 def offsets(times: Floats, zone: str) -> Floats:

@@ -1,7 +1,8 @@
 """A lot of histories, reduced to what advice needs of each workload.
 
 A container lives from its first sample to its last; one of a pod that runs now lives from when that was made,
-and until now. While one that lives has no sample, its pod is unknown, and so is the total.
+and until now. While one that lives has no sample, its pod is unknown, and so is the total. A pod of a
+StatefulSet does not live while it is scaled away.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from equipoise.model.cluster import Pod
 from equipoise.model.history import UsageHistory
 from equipoise.model.references import WorkloadRef
 from equipoise.recommendation.belonging import Belonging
+from equipoise.recommendation.lives import by_ordinal, lives
 from equipoise.recommendation.totals import any_alive, totals
 from equipoise.stats.arrays import Claims, Floats, Whole
 from equipoise.stats.pooled import pooled_percentiles
@@ -105,7 +107,7 @@ class LotReader:
         containers: Mapping[tuple[int, str], float] = {}
         if parts:
             table = self._table(parts)
-            is_alive = self._lives(table, parts, running)
+            is_alive = self._lives(table, parts, running, batch)
             sizes = _sizes([part[:2] for part in parts])
             pods, are_alive = table, is_alive
             if len(sizes) < len(parts):  # else every pod has one container
@@ -130,18 +132,29 @@ class LotReader:
         table[rows < 0] = np.nan
         return table
 
-    def _lives(self, table: Floats, parts: Sequence[_Part], running: Sequence[Mapping[str, Pod]]) -> Claims:
-        is_known = ~np.isnan(table)
+    def _lives(
+        self,
+        table: Floats,
+        parts: Sequence[_Part],
+        running: Sequence[Mapping[str, Pod]],
+        batch: Sequence[WorkloadRef],
+    ) -> Claims:
+        is_seen = ~np.isnan(table)
         end = table.shape[1]
-        first = np.where(is_known.any(axis=1), is_known.argmax(axis=1), end)
-        last = end - 1 - is_known[:, ::-1].argmax(axis=1)
+        first = np.where(is_seen.any(axis=1), is_seen.argmax(axis=1), end)
+        last = end - 1 - is_seen[:, ::-1].argmax(axis=1)
         for number, part in enumerate(parts):
             pod = running[part.workload].get(part.pod)
             if pod is not None:
-                first[number] = min(first[number], self._expected(pod))
+                expected = self._expected(pod)
+                first[number] = min(first[number], expected)
                 last[number] = end - 1
-        columns = np.arange(end)
-        return np.asarray((columns >= first[:, None]) & (columns <= last[:, None]))
+                is_seen[number, expected:] = True  # by the API server: since then it was never away
+        return lives(first, last, is_seen, _sets(parts, batch), self._interval_seconds())
+
+    def _interval_seconds(self) -> float:
+        times = self._lot.timestamps
+        return float(times[1] - times[0]) if len(times) > 1 else self._lot.window_seconds
 
     def _expected(self, pod: Pod) -> int:
         """Give the first column that must have a rate, which takes two samples."""
@@ -155,6 +168,18 @@ def _missing(place: int, there: Sequence[_Part], running: Mapping[str, Pod]) -> 
         for container in pod.containers:
             if (pod.name, container.name) not in known:
                 yield _Part(place, pod.name, container.name, -1)
+
+
+def _sets(parts: Sequence[_Part], batch: Sequence[WorkloadRef]) -> Iterator[list[Whole]]:
+    """Give the StatefulSets of a batch: of each of their pods, by ordinal, the rows."""
+    rows_of: dict[int, dict[str, list[int]]] = {}
+    for number, part in enumerate(parts):
+        if batch[part.workload].kind == "StatefulSet":
+            rows_of.setdefault(part.workload, {}).setdefault(part.pod, []).append(number)
+    for pods in rows_of.values():
+        names, rows = list(pods), list(pods.values())
+        if order := by_ordinal(names):
+            yield [np.array(rows[place], np.intp) for place in order]
 
 
 def _sizes(keys: Sequence[object]) -> Whole:

@@ -1,0 +1,73 @@
+"""Analytics that cannot be answered: each look reads a week, so they are tried ever more rarely."""
+
+from typing import Any
+
+from equipoise.model.errors import WorldFailed
+from equipoise.ports import StoreConflict
+from tests.recommendation.desks import PERIOD, SPEC, Desk
+
+
+def test_who_cannot_be_answered_is_tried_ever_more_rarely() -> None:
+    """Each try reads the week; what went wrong is said all the while, and a change is looked at at once."""
+    desk = Desk()
+    desk.ask()
+    write = desk.objects.write_status
+
+    def fail(about: Any, status: Any) -> None:
+        if about.ref.kind == "Analytics":
+            raise WorldFailed("no room left")
+        write(about, status)
+
+    desk.objects.write_status = fail  # type: ignore[method-assign]
+    wrong = ["Analytics shop/web-hpa was not answered in full: no room left"]
+    tries, waited = [], 0
+    for _ in range(200):
+        before = desk.past.reads
+        report = desk.cycle(after=30)
+        assert report.warnings == wrong
+        assert len([*report.decisions, *report.carried]) == 1
+        waited += 30
+        if desk.past.reads > before:
+            tries.append(waited)
+            waited = 0
+    assert tries == [30, 30, 60, 120, 240, 480] + [600] * 8
+    desk.ask(config={**SPEC["config"], "ehpa.default-min-replicas": "9"})
+    desk.cycle(after=30)
+    assert desk.past.reads == len(tries) + 1
+    desk.objects.write_status = write  # type: ignore[method-assign]
+    assert desk.cycle(after=30).warnings == []
+    assert desk.ready() == ("True", "AnalyticsReady")
+    assert len(desk.objects.recommendations()) == 1
+    assert desk.cycle(after=30).warnings == []
+    assert desk.past.reads == len(tries) + 2
+
+
+def test_an_answer_or_another_leader_ends_the_wait() -> None:
+    """A conflict is no more than a try in the next cycle, however often it happened before."""
+    desk = Desk()
+    desk.ask()
+    write = desk.objects.write_status
+
+    def conflict(about: Any, status: Any) -> None:
+        desk.objects.write_status = write  # type: ignore[method-assign]
+        raise StoreConflict(f"{about.ref.name} {status}")
+
+    for read in (1, 3, 5):
+        desk.objects.write_status = conflict  # type: ignore[method-assign]
+        desk.cycle(after=PERIOD)
+        assert desk.past.reads == read
+        desk.cycle(after=30)
+        assert (desk.past.reads, desk.ready()) == (read + 1, ("True", "AnalyticsReady"))
+
+    def fail(about: Any, status: Any) -> None:
+        raise WorldFailed(f"{about.ref.name} {status}")
+
+    desk.objects.write_status = fail  # type: ignore[method-assign]
+    desk.cycle(after=PERIOD)
+    desk.cycle(after=30)
+    desk.cycle(after=30)
+    assert desk.past.reads == 8
+    for is_leading in (False, True):
+        desk.leadership.is_leading = is_leading
+        desk.cycle()
+    assert desk.past.reads == 9
