@@ -1,0 +1,1 @@
+"""The dashboard: what the journal says, as pages. It only reads."""
