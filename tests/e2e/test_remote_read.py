@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import urllib3
 
+from equipoise.adapters.prometheus import lots
 from equipoise.adapters.prometheus.client import Client
 from equipoise.adapters.prometheus.errors import TooHeavy
 from equipoise.adapters.prometheus.history import PrometheusHistory, Source
@@ -224,8 +225,12 @@ def containers(until: int) -> str:
     return "\n".join([*lines, "# EOF", ""])
 
 
-def test_every_way_gives_the_same_history(start_prometheus: StartPrometheus) -> None:
-    """Chunks that we reduce and PromQL that the server reduces, number for number."""
+@pytest.mark.parametrize("samples_per_time_max", [1.25, 0], ids=["raw samples", "reduced by the server"])
+def test_every_way_gives_the_same_history(
+    start_prometheus: StartPrometheus, monkeypatch: pytest.MonkeyPatch, samples_per_time_max: float
+) -> None:
+    """Chunks and raw samples that we reduce, and PromQL that the server reduces, number for number."""
+    monkeypatch.setattr(lots, "SAMPLES_PER_TIME_MAX", samples_per_time_max)
     server = start_prometheus(backfill=containers(END))
     found: dict[tuple[str, str], dict[Any, Any]] = {}
     with closing(Client(Direct(Settings(server.url)))) as client:
@@ -256,9 +261,9 @@ def _compare_in_parts(client: Client, whole: dict[Any, Any]) -> None:
     """Read namespaces that are too large for the memory there is, pod by pod."""
     for source in (Source.REMOTE_READ, Source.PROMQL):
         history = PrometheusHistory(client, source=source, lots_max_bytes=2 * 1333 * 8)
-        lots = list(history.read((CPU,), END - 80_000, END - 60, 60, grouping=lambda _, pods: list(pods)))
-        assert [lot.groups for lot in lots] == [frozenset({pod}) for ns in range(3) for pod in _pods(ns)]
-        for lot in lots:
+        parts = list(history.read((CPU,), END - 80_000, END - 60, 60, grouping=lambda _, pods: list(pods)))
+        assert [lot.groups for lot in parts] == [frozenset({pod}) for ns in range(3) for pod in _pods(ns)]
+        for lot in parts:
             (key,) = zip(lot.namespaces, lot.pods, lot.containers, strict=True)
             np.testing.assert_array_equal(lot.values[0].round(9), whole[key].round(9))
 

@@ -53,10 +53,15 @@ class Client:
         """How messages name the server."""
         return self.transport.address
 
-    def instant(self, query: str, at: float | None = None) -> Answer:
+    def instant(
+        self, query: str, at: float | None = None, on_bytes: Callable[[int], None] | None = None
+    ) -> Answer:
         """Ask for a query's value at one time; without a time, the server's now."""
         fields = {"query": query} if at is None else {"query": query, "time": f"{at:.3f}"}
-        return open_answer(self.call("/api/v1/query", fields), self.address)
+        body = self.call("/api/v1/query", fields)
+        if on_bytes:
+            on_bytes(len(body))
+        return open_answer(body, self.address)
 
     def vector(self, query: str, at: float | None, labels: Sequence[str]) -> Vector:
         """Ask for an instant vector, as columns of these labels."""

@@ -39,6 +39,8 @@ from equipoise.model.history import Grouping, Measure, Reduction, UsageHistory
 
 READS_MAX = 2
 """Prometheus lets ten remote reads in and queues the others silently; it has other work to do."""
+QUERIES_MAX = 3
+"""While we read one answer, the server makes two."""
 FILL = 0.8
 """How full lots are planned: a week has seen more pods than there are now."""
 TEXT_MAX_BYTES = 32 * 1024 * 1024
@@ -109,13 +111,21 @@ class PrometheusHistory:
             offered=offered,
             must_offer=self.source is Source.REMOTE_READ,
             read_limits=self.read_limits,
-            is_closed=isinstance(offered, str) or self._closed(),
-            bytes_max=self.lots_max_bytes // self.reads_max,
+            is_closed=self._closed(),
+            bytes_max=self._bytes_max,
             known=known,
             grouping=grouping,
             on_bytes=on_bytes,
         )
-        yield from reading.ahead([job.of(lot) for lot in lots for job in whole], self.reads_max)
+        yield from reading.ahead([job.of(lot) for lot in lots for job in whole], self._at_once)
+
+    @property
+    def _at_once(self) -> int:
+        return QUERIES_MAX if isinstance(self.offered(), str) else self.reads_max
+
+    @property
+    def _bytes_max(self) -> int:
+        return self.lots_max_bytes // self._at_once
 
     def offered(self) -> Form | str:
         """Say which form of remote read this server offers, or why none; asked once."""
@@ -161,7 +171,7 @@ class PrometheusHistory:
 
     def _series_planned(self, job: Job) -> int:
         """Give how many series a lot is planned with: numbers, and the text or samples that they come as."""
-        planned = float(self.lots_max_bytes // self.reads_max // (8 * job.grid.count))
+        planned = float(self._bytes_max // (8 * job.grid.count))
         offered = self.offered()
         if isinstance(offered, str):
             text_max_bytes = min(TEXT_MAX_BYTES, self.client.limits.answer_max_bytes)

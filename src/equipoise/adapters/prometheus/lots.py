@@ -11,6 +11,8 @@ from equipoise.adapters.prometheus.settings import Names
 from equipoise.adapters.prometheus.shards import EXACT_NAMES_MAX, EXACT_NAMES_MAX_BYTES
 from equipoise.model.history import Measure
 
+SAMPLES_PER_TIME_MAX = 1.25
+
 
 @dataclass(frozen=True, slots=True)
 class Lot:
@@ -76,6 +78,11 @@ class Job:
     def samples(self) -> float:
         """How many samples a series has, about."""
         return (self.grid.end_ms - self.grid.start_ms + self.window_ms) / self.interval_ms
+
+    @property
+    def has_few_samples(self) -> bool:
+        """Whether samples are hardly more than times: then they cost the server less than a rate at each."""
+        return self.samples <= SAMPLES_PER_TIME_MAX * self.grid.count
 
 
 def _runs(pods: Sequence[str]) -> Iterable[tuple[str, ...]]:

@@ -38,7 +38,7 @@ Key = tuple[str, ...]
 SHORT_BYTES = 1024
 """Below this a series is quicker pair by pair."""
 _COMMA, _QUOTE, _OPEN, _CLOSE = b',"[]'
-_SECONDS_MAX = 1e11
+SECONDS_MAX = 1e11
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def decode_matrix(
     refused. Series that are the same in these labels are refused, or the larger value wins.
     """
     expect(answer, "matrix")
-    series = decode_json(answer.result, _series_list(tuple(labels)), answer.address)
+    series = decode_json(answer.result, series_list(tuple(labels)), answer.address)
     check_series(len(series), series_max, answer.address)
     found = [s for s in series if s.values]
     if any(not s.values and not s.histograms for s in series):
@@ -114,7 +114,7 @@ def decode_matrix(
     values = np.full((len(found), grid.count), np.nan, dtype=dtype)
     parser, every = simdjson.Parser(), grid.timestamps
     for row, one in enumerate(found):
-        times, samples = _points(bytes(one.values), parser, answer.address)
+        times, samples = points(bytes(one.values), parser, answer.address)
         if np.array_equal(times, every):
             values[row] = samples
         else:
@@ -127,7 +127,8 @@ def decode_matrix(
     return Matrix(keys, grid.timestamps, values, warnings, answer.infos)
 
 
-def _points(raw: bytes, parser: Any, address: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def points(raw: bytes, parser: Any, address: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Read the times and the values of one series."""
     if len(raw) >= SHORT_BYTES and b"N" not in raw and b"I" not in raw:
         flat = _flat(raw, parser)
         if flat is not None:
@@ -169,7 +170,7 @@ def _flat(raw: bytes, parser: Any) -> NDArray[np.float64] | None:
 def _place(
     times: NDArray[np.float64], samples: NDArray[np.float64], grid: Grid, row: Floats, address: str
 ) -> None:
-    if len(times) and float(np.abs(times).max()) > _SECONDS_MAX:
+    if len(times) and float(np.abs(times).max()) > SECONDS_MAX:
         raise Malformed(f"{address} answered a timestamp that is no time")
     index, between = np.divmod(np.rint(times * 1000).astype(np.int64) - grid.start_ms, grid.step_ms)
     if between.any():
@@ -223,7 +224,8 @@ def concatenate(
 
 
 @functools.lru_cache(maxsize=64)
-def _series_list(labels: tuple[str, ...]) -> Any:
+def series_list(labels: tuple[str, ...]) -> Any:
+    """Give the type of all series, of whose labels only these are read."""
     series = msgspec.defstruct(
         "Series",
         [

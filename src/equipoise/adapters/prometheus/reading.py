@@ -29,11 +29,11 @@ from equipoise.adapters.prometheus.matrix import Key
 from equipoise.adapters.prometheus.promql import selector
 from equipoise.adapters.prometheus.remote_read.read import Form, ReadLimits, RemoteRead
 from equipoise.adapters.prometheus.settings import Names
-from equipoise.adapters.prometheus.ways import Found, OnBytes, by_promql, by_remote_read
+from equipoise.adapters.prometheus.ways import Found, OnBytes, by_promql, by_remote_read, by_samples
 from equipoise.model.history import Grouping, Reduction, UsageHistory
 
 OTHER_WAY_MAY_DO = (NotOffered, Malformed, Unavailable, QueryFailed, Unreachable, TimedOut)
-"""Failures of remote read after which PromQL is asked."""
+"""Failures of a way after which the next one is tried."""
 NUMBER_BYTES = 8
 BEGUN_MAX = 64
 """So many series may begin between counting and reading those of one part."""
@@ -150,6 +150,16 @@ class Reading:
         return self._history(job, warned, "PromQL")
 
     def _by_promql(self, job: Job) -> Found:
+        if job.has_few_samples and job.measure.reduction is not Reduction.HIGHEST:
+            with suppress(*OTHER_WAY_MAY_DO):
+                return by_samples(
+                    self.client,
+                    self.names,
+                    job,
+                    rows_max=self._rows_max(job),
+                    is_closed=self.is_closed,
+                    on_bytes=self.on_bytes,
+                )
         return by_promql(self.client, self.names, job, rows_max=self._rows_max(job), on_bytes=self.on_bytes)
 
     def _by_remote_read(self, job: Job) -> Found:

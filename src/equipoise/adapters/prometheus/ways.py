@@ -1,4 +1,4 @@
-"""Two ways to the same numbers: raw samples that we reduce, and PromQL that the server reduces."""
+"""Ways to the same numbers: samples that we reduce, by remote read or as JSON; or what the server reduces."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from equipoise.adapters.prometheus.matrix import Key
 from equipoise.adapters.prometheus.measures import expression, reduce
 from equipoise.adapters.prometheus.promql import selector
 from equipoise.adapters.prometheus.range import RangeQuery, query_range
+from equipoise.adapters.prometheus.raw import decode_raw
 from equipoise.adapters.prometheus.remote_read.rates import Samples, Steps
 from equipoise.adapters.prometheus.remote_read.read import RemoteRead
 from equipoise.adapters.prometheus.remote_read.request import by_name
@@ -62,6 +63,36 @@ def by_remote_read(
             histograms += batch.histograms
     warnings = (HISTOGRAMS_LEFT_OUT,) if histograms else ()
     return _unique(keys, values[: len(keys)], warnings)
+
+
+def by_samples(
+    client: Client,
+    names: Names,
+    job: Job,
+    *,
+    rows_max: int,
+    is_closed: bool,
+    on_bytes: OnBytes | None = None,
+) -> Found:
+    """Let PromQL give raw samples, which we reduce."""
+    grid = job.grid
+    steps = Steps(grid.start_ms, grid.step_ms, grid.count, job.window_ms, is_closed)
+    span_ms = grid.end_ms - grid.start_ms + job.window_ms
+    keys: list[Key] = []
+    values: list[NDArray[np.float64]] = []
+    warnings: list[str] = []
+    for matchers in job.lot.matchers(names):
+        asked = f"{selector(job.measure.metric, (*job.fixed, *matchers))}[{span_ms}ms]"
+        answer = client.instant(asked, grid.end_ms / 1000, on_bytes)
+        raw = decode_raw(answer, names.labels, client.limits.series_max)
+        keys += raw.keys
+        if len(keys) > rows_max:
+            raise _too_many(client.address, rows_max)
+        values.append(np.empty((len(raw.keys), grid.count)))
+        reduce(job.measure, raw.samples, steps, values[-1])
+        _drop_nonsense(values[-1])
+        warnings += raw.warnings
+    return _unique(keys, np.concatenate(values), tuple(warnings))
 
 
 def by_promql(

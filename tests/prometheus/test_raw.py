@@ -1,0 +1,168 @@
+"""Where there is no remote read, raw samples come as JSON and are reduced as remote reads are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from equipoise.adapters.prometheus.decode import open_answer
+from equipoise.adapters.prometheus.errors import Malformed, TooManySeries
+from equipoise.adapters.prometheus.history import Source
+from equipoise.adapters.prometheus.measures import CPU, MEMORY
+from equipoise.adapters.prometheus.raw import Raw, decode_raw
+from tests.prometheus.histories import (
+    END,
+    MODEL,
+    PODS,
+    REFUSED,
+    START,
+    STREAMED,
+    answering,
+    frames_of,
+    history_of,
+    keys_of,
+    labels_of,
+    probed,
+    read_all,
+    samples_of,
+)
+from tests.prometheus.remote_read.encoding import value_of
+from tests.prometheus.server import Request, Response, failed, ok, serving, vector
+
+LABELS = ("namespace", "pod", "container")
+
+
+def _is_raw(request: Request) -> bool:
+    return request.fields.get("query", "").endswith("ms]")
+
+
+def _series(pod: tuple[str, str], cores: float = 0.25) -> dict[str, Any]:
+    values = [[at / 1000, repr(value_of(bits))] for at, bits in samples_of(cores)]
+    return {"metric": labels_of(*pod), "values": values}
+
+
+def _with_samples(request: Request) -> Response:
+    if _is_raw(request):
+        return ok({"resultType": "matrix", "result": [_series(pod) for pod in PODS]})
+    return MODEL(request)
+
+
+def _decoded(result: list[Any]) -> Raw:
+    return decode_raw(open_answer(ok({"resultType": "matrix", "result": result}).body, "it"), LABELS, 10)
+
+
+def test_raw_samples_give_what_a_remote_read_gives() -> None:
+    """To the last bit, in one request; the time is the grid's end, the range its length and a window."""
+    with serving(answering(lambda _: REFUSED, _with_samples)) as server:
+        (found,) = read_all(history_of(server))
+        asked = [request.fields for request in server.requests if _is_raw(request)]
+        assert not [request for request in server.requests if "range" in request.path]
+    with serving(answering(probed(Response(200, frames_of(), STREAMED)))) as server:
+        (read,) = read_all(history_of(server, Source.REMOTE_READ))
+    (fields,) = asked
+    assert fields["query"].endswith(f"[{(END - START) * 1000 + 150_000}ms]")
+    assert float(fields["time"]) == END
+    assert keys_of(found) == keys_of(read)
+    np.testing.assert_array_equal(found.values, read.values)
+    assert found.source.startswith("PromQL of ")
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        failed(422, "execution", "unknown response type"),
+        failed(503, "timeout", "query timed out"),
+        vector([]),
+        ok({"resultType": "matrix", "result": [{**_series(PODS[0]), "values": [[2, "1"], [1, "2"]]}]}),
+    ],
+    ids=["refused", "too slow", "no samples", "not in order"],
+)
+def test_where_raw_samples_are_not_to_be_had_the_server_reduces(refused: Response) -> None:
+    """With the numbers of its own rate."""
+
+    def model(request: Request) -> Response:
+        return refused if _is_raw(request) else MODEL(request)
+
+    with serving(answering(lambda _: REFUSED, model)) as server:
+        (found,) = read_all(history_of(server))
+        assert [request for request in server.requests if "range" in request.path]
+    assert sorted(keys_of(found)) == sorted((*pod, "app") for pod in PODS)
+    np.testing.assert_allclose(found.values, 0.25)
+
+
+def test_many_samples_and_single_numbers_are_reduced_by_the_server() -> None:
+    """Scraped every 15 seconds there are four samples for each minute; a highest value is one for all."""
+
+    def model(request: Request) -> Response:
+        if request.fields.get("query", "").startswith("quantile"):
+            return vector([({}, 240.0)])
+        return _with_samples(request)
+
+    with serving(answering(lambda _: REFUSED, model)) as server:
+        read_all(history_of(server), CPU, MEMORY)
+        assert not [request for request in server.requests if _is_raw(request)]
+
+
+def test_a_container_that_is_scraped_twice_is_one_row_with_the_larger_usage() -> None:
+    """As by every other way."""
+
+    def model(request: Request) -> Response:
+        if _is_raw(request):
+            return ok({"resultType": "matrix", "result": [_series(PODS[0]), _series(PODS[0], 0.5)]})
+        return MODEL(request)
+
+    with serving(answering(lambda _: REFUSED, model)) as server:
+        (found,) = read_all(history_of(server))
+    assert keys_of(found) == [(*PODS[0], "app")]
+    np.testing.assert_allclose(found.values, 0.5)
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(
+                st.integers(0, 4_000_000_000_000),
+                st.floats(allow_nan=True, allow_infinity=True),
+            ),
+            unique_by=lambda pair: pair[0],
+        ).map(sorted),
+        max_size=5,
+    )
+)
+def test_times_and_values_come_as_they_were_written(series: list[list[tuple[int, float]]]) -> None:
+    """Milliseconds and all bits, odd numbers too; a series without samples is left out."""
+    text = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
+    result = [
+        {
+            "metric": {"pod": str(number)},
+            "values": [[at / 1000, text.get(repr(value), repr(value))] for at, value in pairs],
+        }
+        for number, pairs in enumerate(series)
+        if pairs
+    ]
+    raw = _decoded(result)
+    pairs = [pair for one in series for pair in one]
+    assert [key[1] for key in raw.keys] == [str(number) for number, one in enumerate(series) if one]
+    np.testing.assert_array_equal(raw.samples.times_ms, [at for at, _ in pairs])
+    np.testing.assert_array_equal(raw.samples.values, [value for _, value in pairs])
+    np.testing.assert_array_equal(np.diff(raw.samples.offsets), [len(one) for one in series if one])
+
+
+def test_what_is_no_time_or_too_many_series_is_refused() -> None:
+    """Each with one sentence."""
+    for values, said in (([[1e300, "1"]], "no time"), ([[1, "1"], [1, "1"]], "not in the order of time")):
+        with pytest.raises(Malformed, match=said):
+            _decoded([{"metric": {}, "values": values}])
+    with pytest.raises(TooManySeries):
+        _decoded([{"metric": {"pod": str(number)}, "values": [[1, "1"]]} for number in range(11)])
+
+
+def test_histograms_are_left_out_and_told() -> None:
+    """Their samples are no usage."""
+    raw = _decoded([{"metric": {"pod": "a"}, "histograms": [[1, {"count": "3"}]]}, _series(PODS[0])])
+    assert len(raw.keys) == 1
+    assert len(raw.warnings) == 1
