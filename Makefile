@@ -25,8 +25,8 @@ $(READY): pyproject.toml requirements/bootstrap.txt requirements/dev.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: setup ## watch every balancer decide, without a cluster
-	$(BIN)/equipoise demo --once
+demo: setup ## watch every balancer at work, without a cluster; ARGS=--once ends by itself
+	$(BIN)/equipoise demo $(ARGS)
 
 test: setup ## the fast tests: Python and PyPI only
 	$(BIN)/python -m pytest tests --ignore tests/e2e -n $(PYTEST_WORKERS) --durations 15
@@ -38,6 +38,7 @@ e2e: setup ## build and start the real neighbours, and test against them
 soak: setup ## long runs against the real neighbours; figures into docs/soak.md
 	$(BIN)/python -m tests.testbed build
 	$(BIN)/python -m tests.soak.rest
+	$(BIN)/python -m tests.soak.batch
 	$(BIN)/python -m tests.soak.pools
 	$(BIN)/python -m tests.soak.pools_faults
 	$(BIN)/python -m tests.soak
@@ -62,6 +63,7 @@ format: setup ## mend what the linter can mend
 lock: setup ## pin the dependencies anew
 	$(COMPILE) requirements/bootstrap.in -o requirements/bootstrap.txt
 	$(COMPILE) pyproject.toml -o requirements/run.txt
+	$(COMPILE) requirements/build.in -o requirements/build.txt
 	$(COMPILE) pyproject.toml requirements/dev.in -o requirements/dev.txt
 	$(COMPILE) requirements/bench.in -c requirements/dev.txt -o requirements/bench.txt
 

@@ -3,11 +3,13 @@
 import re
 from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
-from equipoise.app import demo
+from equipoise.app.demo.scene import show, summary
+from equipoise.app.demo.theatre import opened
 
 THEME = TerminalTheme(
     (22, 27, 34),
@@ -35,14 +37,32 @@ THEME = TerminalTheme(
 )
 
 
+SEED = 7
+STARTED_AT = 1_800_000_000.0
+SHOWN = ("rotation", "qos")
+"""A picture of all five would be too long to look at; the table at its end has them all."""
+
+
 def main() -> None:
-    """Record the demo at 92 columns, and leave out the web font that rich would link to."""
+    """Record a day of the demo at 100 columns, and leave out the web font that rich would link to."""
     console = Console(
-        record=True, width=92, file=StringIO(), force_terminal=True, color_system="truecolor", highlight=False
+        record=True,
+        width=100,
+        file=StringIO(),
+        force_terminal=True,
+        color_system="truecolor",
+        highlight=False,
     )
-    for scene in demo.SCENES:
-        scene(console)
-    svg = console.export_svg(title="equipoise demo", theme=THEME)
+    with TemporaryDirectory() as folder:
+        place = Path(folder)
+        with opened(SEED, STARTED_AT, place / "journal.db", place / "redis") as theatre:
+            theatre.play()
+            for scene in theatre.scenes:
+                if scene.name in SHOWN:
+                    show(console, scene, theatre.stage)
+            console.print()
+            console.print(summary(theatre.stage, theatre.scenes))
+    svg = console.export_svg(title="equipoise demo --once", theme=THEME)
     svg = re.sub(r"<!--.*?-->\s*", "", svg, flags=re.DOTALL)
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL).replace("Fira Code", "monospace")
     Path(__file__).with_name("demo.svg").write_text(svg)

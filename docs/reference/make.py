@@ -9,6 +9,7 @@ from typing import Any
 
 from equipoise.app.crds import as_yaml
 from equipoise.app.kinds import KINDS
+from equipoise.app.metric_table import metric_table
 from equipoise.model.crd.definition import definition, schema_of
 from equipoise.model.crd.kind import Kind
 from equipoise.proportional.kind import SCALING_POLICY
@@ -30,6 +31,7 @@ REFERENCES = {
     ROOT / "docs" / "reference" / "rotationpolicy.md": ROTATION_POLICY,
     ROOT / "docs" / "reference" / "scalingpolicy.md": SCALING_POLICY,
 }
+METRICS = ROOT / "docs" / "reference" / "metrics.md"
 
 
 def outputs() -> dict[Path, str]:
@@ -38,13 +40,28 @@ def outputs() -> dict[Path, str]:
         ROOT / "charts" / "equipoise" / "crds" / f"{kind.definition_name}.yaml": as_yaml([definition(kind)])
         for kind in KINDS
     }
-    return charts | {path: _reference(path.read_text(), kind) for path, kind in REFERENCES.items()}
+    references = {path: _page(path.read_text(), _tables(kind)) for path, kind in REFERENCES.items()}
+    return charts | references | {METRICS: _page(METRICS.read_text(), _metrics())}
 
 
-def _reference(text: str, kind: Kind) -> str:
+def _page(text: str, generated: str) -> str:
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}{_tables(kind)}{END}{after}"
+    return f"{before}{BEGIN}{generated}{END}{after}"
+
+
+def _metrics() -> str:
+    """Give a table for each process."""
+    parts, process = [], ""
+    for shown in metric_table():
+        if shown.process != process:
+            process = shown.process
+            parts.append(
+                f"\n### equipoise {process}\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n"
+            )
+        labels = ", ".join(shown.labels)
+        parts.append(f"| `{shown.name}` | {shown.type} | {labels} | {shown.meaning} |\n")
+    return "".join(parts) + "\n"
 
 
 def _tables(kind: Kind) -> str:

@@ -62,7 +62,7 @@ def test_what_others_wrote_on_the_lease_stays_there() -> None:
         api.put(PATH, {"metadata": {"name": "operator", "labels": labels}, "spec": spec})
         a = world.join("a")
         world.pass_seconds(5)
-        assert a.epoch() == 1
+        assert a.epoch() == FIRST - 1
         assert api.objects[PATH]["metadata"]["labels"] == labels
         assert api.objects[PATH]["spec"]["strategy"] == "OldestEmulationVersion"
 
@@ -113,7 +113,7 @@ def test_the_wall_clock_of_the_holder_does_not_matter() -> None:
             world.pass_seconds(29)
             assert a.epoch() is None
             world.pass_seconds(4)
-            assert a.epoch() == 8
+            assert a.epoch() == FIRST - 1
 
 
 def test_a_deleted_lease_is_no_free_seat() -> None:
@@ -153,6 +153,20 @@ def test_epochs_go_on_after_a_lease_was_deleted_and_nobody_remembers_it() -> Non
         assert epochs[0] is not None
         assert epochs[1] is not None
         assert epochs[1] > epochs[0]
+
+
+def test_a_lease_of_another_name_goes_on_above_and_back_again() -> None:
+    """One Lease for all balancers, one for each, and back: no ledger and no tier fences the newcomer off."""
+    with small_api() as (_, client):
+        now, epochs = [1_700_000_000.0], []
+        for name in ("equipoise", "equipoise-rotation", "equipoise"):
+            election = LeaseElection(client, "equipoise-system", name, "new", clock=lambda: now[0])
+            election.step()
+            epochs.append(election.epoch() or 0)
+            election.release()
+            election.stop(0)
+            now[0] += 60
+        assert epochs == sorted(set(epochs)), epochs
 
 
 def test_a_twin_with_our_name_is_somebody_else() -> None:

@@ -52,14 +52,6 @@ def test_wrong_words_get_one_error_line_and_exit_status_2(arguments: list[str], 
     assert message in done.stderr
 
 
-def test_the_demo_shows_every_balancer_there_is() -> None:
-    """It ends by itself, with what was decided."""
-    done = equipoise("demo", "--once")
-    assert done.returncode == 0
-    for word in ("rotation", "hot, rotate 1", "34.8 %", "MetricsIncomplete", "TooFewReplicas", "NoHotPods"):
-        assert word in done.stdout
-
-
 @pytest.mark.parametrize("columns", [40, 80, 120])
 def test_the_demo_fits_the_terminal(columns: int) -> None:
     """No line is wider than the screen."""

@@ -128,6 +128,31 @@ def test_a_pod_is_registered_and_forgotten(client: Any, url: str, pools: Pools) 
     assert _json(pools, url, "pools-answer", "unregister", "agent-9", "--dry-run")["dryRun"]
     assert _json(pools, url, "pools-answer", "unregister", "agent-9")["result"] == "Unregistered"
     assert not client.exists("voice:pod:tier:agent-9")
+    assert _json(pools, url, "pools-answer", "unregister", "agent-9")["result"] == "NotThere"
+    again = pools("unregister", "agent-9", "--redis", url)
+    assert (again.returncode, again.stdout) == (0, "agent-9 is in no tier.\n")
+
+
+def test_an_epoch_that_is_none_is_named_and_forgotten_when_asked(client: Any, url: str, pools: Pools) -> None:
+    """A one-shot rebalance takes the current epoch, so it refuses too; looking goes on."""
+    client.set("voice:epoch", "inf")
+    done = pools("rebalance", "--redis", url)
+    assert done.returncode == 1
+    assert re.fullmatch(r"error: voice:epoch: expected a whole number [^\n]+ got 'inf'[^\n]+\n", done.stderr)
+    assert "`equipoise pools fsck --repair` forgets it" in done.stderr
+    assert not client.sismember("voice:pool:gold:assigned", "agent-2")
+    assert _json(pools, url, "plan", "plan")["decisions"][0]["actions"] == [MOVE]
+    found = _json(pools, url, "pools-fsck", "fsck", status=1)["violations"]
+    assert [(each["invariant"], each["key"]) for each in found] == [("EpochReadable", "voice:epoch")]
+    mended = pools("fsck", "--repair", "--redis", url)
+    assert mended.stdout.startswith("epoch: Mended: the epoch is forgotten")
+    assert mended.returncode == 0
+    assert pools("rebalance", "--redis", url).returncode == 0
+
+
+def test_a_heartbeat_of_no_call_is_an_error(client: Any, url: str, pools: Pools) -> None:
+    """Its caller has lost its pod, and must know."""
+    assert _json(pools, url, "pools-answer", "heartbeat", "c9", status=1)["result"] == "UnknownCall"
 
 
 def test_fsck_exits_with_1_and_says_what_is_broken(client: Any, url: str, pools: Pools) -> None:
@@ -155,6 +180,15 @@ def test_fsck_exits_with_1_and_says_what_is_broken(client: Any, url: str, pools:
     client.rpush("voice:tier:config", "x")
     odd = _json(pools, url, "pools-fsck", "fsck", "--repair", status=1)
     assert [each["key"] for each in odd["violations"]] == ["voice:tier:config"]
+
+
+def test_a_status_of_broken_pools_says_so(client: Any, url: str, pools: Pools) -> None:
+    """A key of a wrong type is not read, and a tier without pods would look as if they were gone."""
+    assert _json(pools, url, "pools-status", "status")["warnings"] == []
+    client.delete("voice:pool:gold:assigned")
+    client.set("voice:pool:gold:assigned", "x")
+    said = "\n".join(_json(pools, url, "pools-status", "status")["warnings"])
+    assert re.search(r"[0-9]+ broken; `equipoise pools fsck` lists them", said)
 
 
 def test_targets_are_set_and_what_is_wrong_is_refused(client: Any, url: str, pools: Pools) -> None:
@@ -201,6 +235,22 @@ def test_watching_shows_the_tiers(client: Any, url: str, pools: Pools) -> None:
     assert done.stdout.count("standard") == 1
 
 
+def test_a_watch_goes_on_when_the_config_goes_away(
+    client: Any, url: str, pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so, once; Ctrl-C ends it with 0, whatever it was doing."""
+    looks = iter([lambda: client.delete("voice:tier:config"), lambda: None, _interrupted])
+    monkeypatch.setattr("equipoise.app.pools_watch.time.sleep", lambda _: next(looks)())
+    done = pools("watch", "--redis", url)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("standard") == 1
+    assert done.stdout.count("voice:tier:config: missing") == 1
+
+
+def _interrupted() -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
@@ -213,6 +263,8 @@ def test_watching_shows_the_tiers(client: Any, url: str, pools: Pools) -> None:
         (["allocate", "no good"], 2, "CALL: expected"),
         (["allocate", "--tier", "silver"], 2, "--tier: expected a tier of the config, got 'silver'"),
         (["watch", "--interval", "soon"], 2, "--interval"),
+        (["watch", "--interval", "0"], 2, "--interval: expected 100ms to 1d, got 0"),
+        (["watch", "--interval", "1e300"], 2, "--interval: expected 100ms to 1d"),
     ],
 )
 def test_what_fails_is_one_line(

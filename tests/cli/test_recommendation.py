@@ -265,7 +265,17 @@ def test_what_is_not_predictable_still_gets_values() -> None:
             "--set: topK: expected a key that starts with ehpa.",
         ),
         (["recommendation", "plan", *USUAL, "--set", "ehpa.x"], "--set ehpa.x: expected ehpa.KEY=VALUE"),
-        (["recommendation", "plan", *USUAL, "--request", "1x"], "--request: expected a quantity"),
+        (["recommendation", "plan", *USUAL, "--request", "1x"], "--request: expected cores such as 1000m"),
+        (["recommendation", "plan", *USUAL, "--replicas", "9" * 20], "--replicas"),
+        (["recommendation", "plan", *USUAL, "--kind", "statefulset"], "--kind: expected a kind such as"),
+        (
+            ["recommendation", "plan", *USUAL, "--request", "1Gi"],
+            "--request: expected cores such as 1000m or 1.5, got '1Gi', which is an amount of memory",
+        ),
+        (
+            ["recommendation", "simulate", *USUAL, "--request", "2e9"],
+            "--request: expected at most 1,000,000 cores for a pod, got '2e9'",
+        ),
         (["recommendation", "plan", *USUAL, "--replicas", "-1"], "--replicas"),
         (
             ["recommendation", "plan", *USUAL, "--available", "13"],
@@ -301,6 +311,10 @@ def test_what_is_not_predictable_still_gets_values() -> None:
         (["forecast", "--from", EXAMPLE, "--horizon", "0"], "--horizon: expected a span above 0"),
         (["forecast", "--from", EXAMPLE, "--horizon", "soon"], "--horizon: expected seconds or a span"),
         (["forecast", "--from", EXAMPLE, "--backtest", "8d"], "expected samples before the held-out"),
+        (
+            ["forecast", "--from", EXAMPLE, "--backtest", "1s"],
+            "--backtest: expected at least one interval, which",
+        ),
     ],
 )
 def test_wrong_words_get_one_error_line(arguments: list[str], message: str) -> None:
@@ -310,6 +324,16 @@ def test_wrong_words_get_one_error_line(arguments: list[str], message: str) -> N
     assert done.stdout == ""
     assert re.fullmatch(r"error: [^\n]+\n", done.stderr)
     assert message in done.stderr
+
+
+def test_more_values_than_anybody_reads_are_refused() -> None:
+    """Four weeks of tenths of a second would fill memory."""
+    text = "timestamp,value\n" + "".join(f"{n / 10},{n % 7}\n" for n in range(100))
+    done = equipoise("forecast", "--from", "-", "--horizon", "28d", stdin=text)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "error: -: expected at most 2,500,000 values ahead, got 24,192,000, one every 0.1 s\n"
+    )
 
 
 def test_parquet_says_which_extra_it_needs(tmp_path: Path) -> None:

@@ -61,11 +61,13 @@ def test_a_plan_is_drawn(tmp_path: Path, suffix: str, begins: bytes) -> None:
 
 
 def test_a_forecast_is_drawn(tmp_path: Path) -> None:
-    """With what came of it, where the end was held out."""
-    path = tmp_path / "forecast.svg"
-    done = equipoise("forecast", "--from", EXAMPLE, "--backtest", "1d", "--plot", str(path), "-o", "json")
+    """With what came of it, where the end was held out; and a name is not taken for a formula."""
+    path, name = tmp_path / "forecast.svg", r"a$\frac$b"
+    options = ("--backtest", "1d", "--plot", str(path), "-o", "json")
+    done = equipoise("forecast", name, "--from", EXAMPLE, *options)
     assert (done.returncode, done.stderr) == (0, "")
     assert "<!-- held out -->" in path.read_text()
+    assert f"<!-- {name} -->" in path.read_text()
     assert json.loads(done.stdout)["predictable"] is True
 
 

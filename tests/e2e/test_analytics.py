@@ -56,6 +56,23 @@ AUTO = {
 }
 
 
+YOUNGER = {
+    "apiVersion": f"{GROUP}/v1alpha1",
+    "kind": "Analytics",
+    "spec": {
+        "type": "HPA",
+        "completionStrategy": {"completionStrategyType": "Once"},
+        "resourceSelectors": [{"kind": "Deployment", "name": "nginx-deployment"}],
+        "config": {
+            "ehpa.min-cpu-usage-threshold": "0",
+            "ehpa.fluctuation-threshold": "0",
+            "ehpa.default-min-replicas": "9",
+        },
+    },
+}
+"""Another opinion about the seed's workload."""
+
+
 @dataclass
 class Scene:
     """A namespace with workloads that have a past, and where that is remembered."""
@@ -151,6 +168,7 @@ def scene(
 def test_the_seeds_manifests_and_commands_work_word_for_word(scene: Scene, tmp_path: Path) -> None:
     """In Preview: advice in the seed's shape, an annotation, inheritance; then Enforce, Auto, and rest."""
     _check_facts(scene)
+    scene.plane.apply(YOUNGER | {"metadata": {"name": "a-younger", "namespace": scene.namespace}})
     with Operator(scene.plane, scene.prometheus.url, scene.namespace, tmp_path, _settings()) as operator:
         scene.plane.apply(AUTO | {"metadata": {"name": "auto", "namespace": scene.namespace}})
         operator.wait_for(lambda: scene.is_advised("nginx-hpa", "nginx-deployment"), "advice for nginx", 90)
@@ -158,6 +176,9 @@ def test_the_seeds_manifests_and_commands_work_word_for_word(scene: Scene, tmp_p
             lambda: len(scene.advice("auto")) == 3 and scene.is_advised("auto", "free"), "advice"
         )
         operator.wait_for(lambda: scene.ready("nginx-hpa") == ("True", "AnalyticsReady"), "the answer")
+        operator.wait_for(lambda: scene.is_advised("a-younger", "nginx-deployment"), "advice of the younger")
+        younger = scene.advice("a-younger")["nginx-deployment"]
+        assert scene.condition(younger, "Adopted") == ("False", "OlderAnalytics")
         heading, row = scene.kubectl("get", "analytics", "nginx-hpa").splitlines()
         name = _check_shapes(scene)
         # Shown with `pytest -s`.

@@ -10,7 +10,7 @@ import yaml
 
 from equipoise.app.operator.layers import effective
 from tests.cli.running import equipoise
-from tests.e2e.charts import CHART, Helm, Values
+from tests.e2e.charts import CHART, MONITORING, Helm, Values, rights_given
 from tests.e2e.conftest import Offered
 from tests.testbed import ControlPlane, wait_until
 from tests.testbed.parts import KUBERNETES
@@ -78,7 +78,41 @@ BARE: Values = {
     "service": {"enabled": False},
     "podDisruptionBudget": {"enabled": False},
 }
-CASES = {"default": DEFAULT, "all-on": ALL_ON, "narrow": NARROW, "bare": BARE}
+POOLS: Values = {
+    "enabled": True,
+    "selector": "app=voice-agent",
+    "redis": {"secret": "redis"},
+    "serve": {"tokenSecret": "callers"},
+}
+WATCHED: Values = {
+    "config": {"prometheus": {"url": "https://prometheus.monitoring"}},
+    "networkPolicy": {
+        "enabled": True,
+        "apiServer": {"cidrs": ["10.0.0.1/32"], "ports": [6443]},
+        "prometheus": {"to": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]},
+        "metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
+        "callersFrom": [{"podSelector": {"matchLabels": {"app": "caller"}}}],
+        "extraEgress": [{"to": [{"ipBlock": {"cidr": "10.9.0.0/16"}}]}],
+    },
+    "serviceMonitor": {"enabled": True, "interval": "15s", "labels": {"release": "prometheus"}},
+    "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
+    "grafanaDashboard": {"enabled": True, "annotations": {"grafana_folder": "Equipoise"}},
+    "pools": POOLS,
+    "agent": {"enabled": True, "evict": True, "taint": True},
+}
+SPLIT: Values = {**WATCHED, "split": True, "rotation": {"evict": True}, "proportional": {"rollout": True}}
+SPLIT_NARROW: Values = {
+    "split": True,
+    "config": {"namespaces": ["default"]},
+    "networkPolicy": {"enabled": True},
+    "recommendation": {"enabled": False},
+    "pools": POOLS,
+    "replicaCount": 1,
+    "serviceAccount": {"name": "balance"},
+}
+ONE = {"default": DEFAULT, "all-on": ALL_ON, "narrow": NARROW, "bare": BARE}
+CASES = {**ONE, "watched": WATCHED, "split": SPLIT, "split-narrow": SPLIT_NARROW}
+PARTS = ("rotation", "recommendation", "proportional", "pools")
 TYPOS = {
     "replicas": ({"replicas": 3}, "replicas"),
     "nested": ({"rotation": {"evicts": True}}, "evicts"),
@@ -89,6 +123,12 @@ TYPOS = {
     "password": ({"config": {"prometheus": {"url": "http://me:secret@prometheus"}}}, "url"),
     "no source": ({"config": {"metricsFrom": "prometheus"}}, "prometheus.discover"),
     "no account": ({"serviceAccount": {"create": False}}, "serviceAccount.name"),
+    "no accounts": (
+        {"split": True, "serviceAccount": {"create": False, "name": "a"}},
+        "serviceAccount.create",
+    ),
+    "network": ({"networkPolicy": {"enable": True}}, "enable"),
+    "monitor": ({"serviceMonitor": {"interval": "often"}}, "interval"),
 }
 
 
@@ -101,9 +141,10 @@ def helm(offered: Offered, tmp_path_factory: pytest.TempPathFactory) -> Helm:
 
 @pytest.fixture(scope="module")
 def defined(control_plane: ControlPlane) -> ControlPlane:
-    """The shared control plane, with our definitions."""
+    """The shared control plane, with our definitions and those of Prometheus' own operator."""
     done = equipoise("crds", "apply", "--kubeconfig", str(control_plane.kubeconfig))
     assert done.returncode == 0, done.stderr
+    control_plane.apply(MONITORING)
     return control_plane
 
 
@@ -141,7 +182,7 @@ def test_a_mistake_in_the_values_is_refused_by_name(helm: Helm, values: Values, 
     assert named in done.stderr
 
 
-@pytest.mark.parametrize("values", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("values", ONE.values(), ids=ONE)
 def test_the_operator_takes_the_settings_that_the_chart_writes(
     helm: Helm, tmp_path: Path, values: Values
 ) -> None:
@@ -160,6 +201,62 @@ def test_the_operator_takes_the_settings_that_the_chart_writes(
         assert settings.stop_seconds == given["stopSeconds"]
     deployment = _only(objects, "Deployment")["spec"]["template"]["spec"]
     assert deployment["terminationGracePeriodSeconds"] >= settings.stop_seconds + 10
+
+
+def test_each_operator_of_a_split_release_has_its_own_of_everything(helm: Helm, tmp_path: Path) -> None:
+    """Deployment, account, Lease, settings, Service and budget; and no two may do the same."""
+    objects = helm.template("balance", SPLIT, release="blue")
+    leases = set()
+    for balancer in ("rotation", "recommendation", "proportional", "pools"):
+        name = f"blue-equipoise-{balancer}-operator"
+        own = {one["kind"]: one for one in objects if one["metadata"]["name"] == name}
+        kinds = {"Deployment", "ServiceAccount", "ConfigMap", "Service", "PodDisruptionBudget", "ClusterRole"}
+        assert kinds | {"NetworkPolicy", "ServiceMonitor"} <= set(own)
+        file = tmp_path / f"{balancer}.yaml"
+        file.write_text(own["ConfigMap"]["data"]["config.yaml"])
+        settings = effective(str(file), {}, {}).settings
+        assert settings.balancers == (balancer,)
+        leases.add(settings.lease.name)
+        (lease,) = [one for one in objects if one["metadata"]["name"] == f"{name}-lease"][:1]
+        assert lease["rules"][0]["resourceNames"] == [settings.lease.name]
+        pod = own["Deployment"]["spec"]["template"]
+        assert pod["spec"]["serviceAccountName"] == name
+        for kind in ("Service", "PodDisruptionBudget", "Deployment"):
+            chosen = own[kind]["spec"]["selector"]
+            assert (chosen if kind == "Service" else chosen["matchLabels"]).items() <= (
+                pod["metadata"]["labels"].items()
+            )
+        secrets = [one for one in pod["spec"]["volumes"] if "secret" in one]
+        assert bool(secrets) == (balancer == "pools")
+    assert len(leases) == 4
+    given = {name: rights_given(objects, f"blue-equipoise-{name}-operator") for name in PARTS}
+    assert {group for _, group, _ in given["pools"]} == {"", "coordination.k8s.io"}
+    assert ("create", "", "pods/eviction") in given["rotation"]
+    assert [name for name in PARTS if ("create", "", "pods/eviction") in given[name]] == ["rotation"]
+    assert [name for name in PARTS if ("patch", "apps", "deployments") in given[name]] == ["proportional"]
+    for name, group in (("recommendation", "analysis.crane.io"), ("proportional", "scalingpolicy.kope.io")):
+        assert [one for one in PARTS if group in {right[1] for right in given[one]}] == [name]
+
+
+def test_the_pods_run_without_root_and_what_they_need_is_named(helm: Helm) -> None:
+    """Operators and `pools serve`: no root, no capability, nothing writable. The agent is root, no more."""
+    for values in (WATCHED, SPLIT):
+        for one in helm.template("balance", values):
+            if one["kind"] not in {"Deployment", "DaemonSet"}:
+                continue
+            pod = one["spec"]["template"]["spec"]
+            (container, *_) = pod["containers"]
+            allowed = container["securityContext"]
+            assert allowed["readOnlyRootFilesystem"]
+            assert not allowed["allowPrivilegeEscalation"]
+            assert allowed["capabilities"] == {"drop": ["ALL"]}
+            assert "privileged" not in allowed
+            assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
+            seccomp = (pod.get("securityContext", {}) | allowed)["seccompProfile"]
+            assert seccomp == {"type": "RuntimeDefault"}
+            if one["kind"] == "Deployment":
+                assert pod["securityContext"]["runAsNonRoot"]
+                assert not any("hostPath" in volume for volume in pod["volumes"])
 
 
 def test_usage_is_read_from_where_rights_allow(helm: Helm, tmp_path: Path) -> None:
@@ -244,6 +341,13 @@ def test_a_release_is_installed_upgraded_and_removed_in_a_restricted_namespace(
     wait_until(lambda: len(defined.api.items(pods)) == 2, "both pods of the operator", 30)
     said = helm.install(defined, release, restricted, {"rotation": {"evict": True}, "replicaCount": 1})
     assert "may evict" in said
+    path = f"/apis/apps/v1/namespaces/{restricted}/deployments"
+    for values, parts in (({"split": True}, PARTS[:3]), (DEFAULT, ("",))):  # on, and back again
+        helm.install(defined, release, restricted, values)
+        wanted = {
+            f"{release}-equipoise-{part}-operator" if part else f"{release}-equipoise" for part in parts
+        }
+        assert {one["metadata"]["name"] for one in defined.api.items(path)} == wanted
     helm.uninstall(defined, release, restricted)
     label = f"app.kubernetes.io/instance={release}"
     for kind in ("clusterroles", "clusterrolebindings"):

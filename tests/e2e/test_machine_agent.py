@@ -50,7 +50,7 @@ import json, os, signal, subprocess, time
 from pathlib import Path
 
 UID, ID = "0d4a2e6c-93b1-4b6c-9c1a-1f3f5b0a7e11", "ab" * 32
-STATE = "/root/state.json"
+STATE = "/tmp/agent/state.json"
 
 def until(holds, seconds=60):
     end = time.monotonic() + seconds
@@ -107,12 +107,12 @@ if child == 0:
         done = mine.round()
         rule = done.decision.reason.numbers["rules"]["p/cpu"]
         quotas = [outcome.action.quota["c"] for outcome in done.outcomes]
-        with open("/root/rounds", "a") as file:
+        with open("/tmp/agent-rounds", "a") as file:
             file.write(json.dumps({"used": rule["usage"], "quotas": quotas}) + "\\n")
         time.sleep(0.7)
 
 def rounds():
-    file = Path("/root/rounds")
+    file = Path("/tmp/agent-rounds")
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 def first():

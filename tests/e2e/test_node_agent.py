@@ -200,6 +200,10 @@ def test_real_pods_are_evicted_budgets_respected_and_a_pause_obeyed(
     agent.wait_for(lambda: blocked in agent.metrics(), "the refusal to be counted")
 
 
+def _described(node: RealNode) -> str:
+    return node.control_plane.kubectl("describe", "node", node.name)
+
+
 def _names(node: RealNode, namespace: str) -> set[str]:
     found = node.control_plane.api.items(f"/api/v1/namespaces/{namespace}/pods")
     return {one["metadata"]["name"] for one in found}
@@ -220,6 +224,16 @@ def test_a_taint_is_set_and_cleared_also_across_a_restart_and_by_cleanup(
     agent.start()
     _ask(real_node, real_namespace, action("close", coolDownSeconds=0))
     agent.wait_for(is_tainted, "the taint to be set")
+    # Agents write no status: what a person looks at is the node.
+    real_node.control_plane.apply([policy(rule("cpu_total_usage", 1, "none"), name="odd")])
+    words = (
+        "EquipoiseWaterlineCrossed",
+        "DisableScheduling",
+        "PolicyLeftOut",
+        "NodeQOSEnsurancePolicy odd: spec.",
+    )
+    agent.wait_for(lambda: all(map(_described(real_node).__contains__, words)), "the node to tell of it")
+    assert "equipoise_agent_policies_left_out 1.0" in agent.metrics()
     agent.end(signal.SIGKILL)
     assert is_tainted()
     api.delete(f"{ENSURANCE}/nodeqosensurancepolicies/busy")

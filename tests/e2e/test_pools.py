@@ -14,7 +14,7 @@ from tests.pools.explorer.scenes import FOREIGN, LARGE, SMALL
 from tests.pools.servers import server
 from tests.testbed import binary
 
-BESIDE_SECONDS = 30
+BESIDE_SECONDS = 60
 
 
 @pytest.fixture(scope="module")

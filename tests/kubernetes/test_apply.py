@@ -17,6 +17,7 @@ WEB = WorkloadRef("apps/v1", "Deployment", "shop", "web")
 HPAS = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers"
 SCALED = "/apis/keda.sh/v1alpha1/namespaces/shop/scaledobjects"
 DEPLOYMENT = "/apis/apps/v1/namespaces/shop/deployments/web"
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 KINDS = {
     "/apis/autoscaling/v2": [{"name": "horizontalpodautoscalers", "kind": "HorizontalPodAutoscaler"}],
     "/apis/apps/v1": [{"name": "deployments", "kind": "Deployment"}],
@@ -40,6 +41,7 @@ class Scripted:
         self.answers: dict[tuple[str, str], Any] = {
             ("GET", HPAS): page([]),
             ("PATCH", f"{HPAS}/web"): there(LABELLED, [OURS]),
+            ("POST", REVIEWS): {"status": {"allowed": True}},
         }
         self.answers |= {tuple(key.split(" ")): value for key, value in answers.items()}  # type: ignore[misc]
         self.asked: list[Asked] = []
@@ -71,7 +73,7 @@ class Scripted:
 
     @property
     def written(self) -> list[Asked]:
-        return [asked for asked in self.asked if asked.method != "GET"]
+        return [asked for asked in self.asked if asked.method != "GET" and asked.path != REVIEWS]
 
 
 def test_it_is_written_once_as_ours_and_never_forced() -> None:
@@ -257,3 +259,28 @@ def test_an_annotation_that_somebody_else_set_stays_theirs() -> None:
     )
     assert server.written == []
     assert server.annotate(other="c").result is ApplyResult.CHANGED
+
+
+def test_who_may_not_annotate_does_not_try() -> None:
+    """It is asked once for many workloads; and a webhook's no is not taken for a right that is missing."""
+    server = Scripted(**{f"POST {REVIEWS}": {"status": {"allowed": False}}})
+    with playing(server.script) as player, session(player.url) as client:
+        applier = KubernetesApplier(client)
+        answers = [applier.annotate(WEB._replace(name=name), {"note": "a"}) for name in ("web", "api")]
+    detail = "the right to patch Deployments in namespace shop is missing"
+    assert answers == [ApplyAnswer(ApplyResult.FORBIDDEN, detail)] * 2
+    assert [asked.path for asked in server.asked if asked.path not in KINDS] == [REVIEWS]
+    assert b'"verb":"patch"' in server.asked[-1].body
+    assert b'"resource":"deployments"' in server.asked[-1].body
+    no = (403, "Forbidden", 'admission webhook "w" denied the request: no')
+    server = Scripted(**{f"GET {DEPLOYMENT}": workload(), f"PATCH {DEPLOYMENT}": no})
+    assert server.annotate(note="a") == ApplyAnswer(ApplyResult.REFUSED, no[2])
+
+
+def test_where_nobody_tells_of_rights_the_request_itself_does() -> None:
+    """A review that is refused is no answer."""
+    closed = (403, "Forbidden", "no reviews")
+    server = Scripted(
+        **{f"POST {REVIEWS}": closed, f"GET {DEPLOYMENT}": workload(), f"PATCH {DEPLOYMENT}": workload()}
+    )
+    assert server.annotate(note="a").result is ApplyResult.CHANGED

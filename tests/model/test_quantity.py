@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.model.quantity import BINARY_MAX, NANO, Format, Quantity, parse_bytes, parse_cores
+from equipoise.model.quantity import (
+    BINARY_MAX,
+    NANO,
+    Format,
+    Quantity,
+    parse_bytes,
+    parse_cores,
+    parse_typed_cores,
+)
 
 GOLDEN = Path(__file__).parent / "golden" / "quantities.csv"
 """What Kubernetes' own parser (apimachinery 0.35.8) said of each text."""
@@ -92,3 +100,18 @@ def test_a_number_is_cores_or_bytes() -> None:
     """Numbers need no suffix."""
     assert parse_cores(1.5) == 1.5
     assert parse_bytes(1024) == 1024.0
+
+
+@pytest.mark.parametrize("text", ["1Gi", "512Mi", "1Ki", "512M", "2G", "1.5T", "1.Ei", "1E"])
+def test_memory_is_not_taken_for_cores_that_somebody_typed(text: str) -> None:
+    """The API server takes it, and so do we where it comes from there."""
+    assert parse_cores(text) >= 1024
+    with pytest.raises(ValueError, match=r"expected cores such as 1000m or 1\.5, got .* amount of memory"):
+        parse_typed_cores(text)
+
+
+@pytest.mark.parametrize("text", ["250m", "1.5", "1E3", "1e3", "1k", "100u", "0", "7"])
+def test_cores_that_somebody_typed_are_a_quantity(text: str) -> None:
+    """As everywhere."""
+    assert parse_typed_cores(text) == parse_cores(text)
+    assert parse_typed_cores(float(parse_cores(text))) == parse_cores(text)

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from equipoise.app.operator.complaints import Complaints
-from equipoise.app.operator.logs import DecisionLines, log_failure, make_log
+from equipoise.app.operator.logs import LISTED_MAX, DecisionLines, log_failure, make_log
 from equipoise.app.operator.settings import Logs
 from equipoise.model.errors import WorldFailed
 from equipoise.model.reason import Code
@@ -51,6 +51,19 @@ def test_a_line_is_info_only_when_something_was_done_or_the_reason_changed() -> 
     told.tell(report(decision("shop/web", Code.ROTATE, "a"), done="Blocked"))
     told.tell(report(decision("shop/web", Code.ROTATE, "a")))
     assert [line["level"] for line in lines()] == ["info", "debug", "info", "info", "info", "debug"]
+
+
+def test_a_line_lists_the_first_of_many_and_how_many_there_are() -> None:
+    """Ten thousand pods that are registered at once must not make a line of megabytes."""
+    log, lines = logged("info")
+    names = [f"agent-{number}" for number in range(10_000)]
+    made = decision("voice/pods", Code.RECONCILE, *names)
+    DecisionLines(log, "pools").tell(report(made, done="Registered"))
+    (line,) = lines()
+    assert (len(line["actions"]), line["actions_total"]) == (LISTED_MAX, 10_000)
+    assert (len(line["outcomes"]), line["outcomes_total"]) == (LISTED_MAX, 10_000)
+    assert line["results"] == {"Registered": 10_000}
+    assert len(json.dumps(line)) < 10_000
 
 
 def test_a_subject_that_came_back_is_news() -> None:

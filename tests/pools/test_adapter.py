@@ -12,6 +12,7 @@ from redis import Redis
 from equipoise.adapters.redis import RedisPools, connect
 from equipoise.adapters.redis.connect import address_of, has_hash_tag
 from equipoise.adapters.redis.pools import wire
+from equipoise.app.pools_remote import RemotePools
 from equipoise.model.decision import MovePod
 from equipoise.model.errors import BadInput, WorldFailed
 from equipoise.pools.policy import policy_from
@@ -19,6 +20,7 @@ from equipoise.pools.scripts import WRITERS, source
 from equipoise.ports import Unanswered
 from tests.pools.clusters import cluster
 from tests.pools.worlds import WALK_THROUGH, config, dump, write
+from tests.testbed import wait_until
 
 
 def test_scripts_that_the_server_forgot_are_sent_again(client: Any, pools: RedisPools) -> None:
@@ -51,6 +53,44 @@ def test_a_lost_answer_to_our_own_write_of_the_config_is_recognised(client: Any,
     assert pools.set_config('{"gold": 1}', version).code == "Stored"
     assert pools.set_config('{"gold": 1}', version).code == "Stored"
     assert pools.set_config('{"gold": 2}', version).code == "ConfigChanged"
+
+
+def test_the_connection_of_another_url_is_closed_once_nobody_asks_there(client: Any, url: str) -> None:
+    """A password that changes would leave one more behind each time; whoever asks is not cut off."""
+    client.set("voice:tier:config", '{"gold": 1}')
+    where = [f"{url}?client_name=first"]
+    remote = RemotePools(lambda: where[0], "voice")
+    amid, go_on = threading.Event(), threading.Event()
+
+    def ask_slowly(pools: RedisPools) -> str | None:
+        amid.set()
+        assert go_on.wait(20)
+        return pools.snapshot().config
+
+    answers: list[str | None] = []
+    asking = threading.Thread(target=lambda: answers.append(remote.ask(ask_slowly)))
+    asking.start()
+    assert amid.wait(20)
+    remote.ask(lambda pools: pools.snapshot())
+    where[0] = f"{url}?client_name=second"
+    with pytest.raises(WorldFailed, match="in doubt"):
+        remote.ask(_failing)
+    remote.ask(lambda pools: pools.snapshot())
+    assert {"first", "second"} <= _names(client)
+    go_on.set()
+    asking.join(20)
+    assert answers == ['{"gold": 1}']
+    wait_until(lambda: "first" not in _names(client), "the first to be closed", 20)
+    remote.close()
+    wait_until(lambda: "second" not in _names(client), "the second to be closed", 20)
+
+
+def _failing(pools: RedisPools) -> None:
+    raise WorldFailed("in doubt")
+
+
+def _names(client: Any) -> set[str]:
+    return {each["name"] for each in client.client_list()}
 
 
 def test_a_key_of_a_wrong_type_changes_nothing(client: Any, pools: RedisPools) -> None:

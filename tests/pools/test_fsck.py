@@ -63,6 +63,11 @@ BROKEN: dict[str, tuple[list[tuple[str, ...]], set[str], bool]] = {
         {"KeyType"},
         False,
     ),
+    "our own hints of a wrong type": (
+        [("SET", "voice:pending", "x"), ("SET", "voice:suspects", "x")],
+        {"KeyType"},
+        False,
+    ),
     "busy in another shared tier": (
         [("ZADD", "voice:pool:basic:available", "2", "agent-0")],
         {"AvailableWithinAssigned"},

@@ -1,6 +1,7 @@
 """What others left in the keys: wrong types, marks, numbers and names that make no sense."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from equipoise.adapters.redis import RedisPools, connect
 from equipoise.model.decision import MovePod, ResumePod, SuspendPod
 from equipoise.model.errors import BadInput, WorldFailed
 from equipoise.model.pools import PoolAnswer
+from equipoise.pools.fsck import violations
 from equipoise.pools.policy import read_policy
 from equipoise.pools.scripts import WRITERS as WRITERS_SENT
 from equipoise.pools.scripts import source
@@ -38,6 +40,7 @@ WRITERS: dict[str, Writer] = {
     "mend": lambda pools: pools.mend("a-0", 9),
 }
 REFUSALS = {"WrongType", "Failed"}
+MANUAL = Path(__file__).parents[2] / "docs" / "reference" / "pools.md"
 
 
 def _world(client: Any) -> None:
@@ -66,6 +69,28 @@ def test_a_writer_that_meets_a_wrong_type_has_changed_nothing(
         refused += is_refused
         assert not is_refused or dump(client) == before, key
     assert refused > 1, "the wrong types were met"
+
+
+RIGHTS = "~voice:* +@read +@write +@scripting +@connection +info +time"
+
+
+def test_a_user_with_the_rights_of_the_manual_can_do_everything(client: Any, url: str) -> None:
+    """With less, a script would stop half-way; with these, it never does."""
+    assert RIGHTS.replace("voice", "PREFIX") in MANUAL.read_text()
+    client.execute_command("ACL", "SETUSER", "pools", "reset", "on", ">s3cret", *RIGHTS.split())
+    try:
+        own = connect(url.replace("unix://", "unix://pools:s3cret@"), "voice")
+        with own:
+            pools = RedisPools(own, "voice", url)
+            for name, writer in WRITERS.items():
+                _world(client)
+                if name in {"release", "heartbeat"}:
+                    pools.allocate("c0", "gold")
+                assert writer(pools).code not in REFUSALS, name
+            assert pools.set_config("{}", pools.snapshot().version).code == "Stored"
+            assert pools.snapshot(is_thorough=True).pods
+    finally:
+        client.execute_command("ACL", "DELUSER", "pools")
 
 
 def test_a_resumed_pod_keeps_the_drain_of_another_program(client: Any, pools: RedisPools) -> None:
@@ -143,6 +168,55 @@ def test_numbers_without_end_are_counted_as_what_is_known(client: Any, pools: Re
     seen = pools.snapshot()
     assert seen.epoch is None
     assert tally(read_policy(seen.config, "config"), seen)["basic"]["calls"] == 0
+
+
+ODD_EPOCHS = ["inf", "nan", "-1", "1e300", "0x7f", "2147483648", "9" * 5000, "", " 7", "seven"]
+
+
+@pytest.mark.parametrize("epoch", ODD_EPOCHS)
+def test_an_epoch_that_no_leader_can_have_refuses_them_until_it_is_forgotten(
+    client: Any, pools: RedisPools, epoch: str
+) -> None:
+    """Infinity would fence off every leader for ever, and no number none; callers go on meanwhile."""
+    _world(client)
+    client.set("voice:epoch", epoch)
+    before = dump(client)
+    for writer in ("register", "unregister", "suspend", "resume", "recover", "move", "mend"):
+        assert WRITERS[writer](pools).code == "EpochUnreadable", writer
+    assert dump(client) == before
+    seen = pools.snapshot()
+    found = violations(read_policy(seen.config, "config"), seen)
+    assert [(each.invariant, each.key) for each in found] == [("EpochReadable", "voice:epoch")]
+    assert "expected a whole number up to 2147483647" in found[0].detail
+    assert len(found[0].detail) < 200
+    assert pools.allocate("c1").code == "Allocated"
+    assert pools.drain("a-1").code == "Drained"
+    assert pools.forget_odd_epoch().code == "Mended"
+    assert pools.forget_odd_epoch().code == "Sound"
+    assert WRITERS["recover"](pools).code == "Healthy"
+    assert client.get("voice:epoch") == "9"
+
+
+def test_a_sound_epoch_is_not_forgotten(client: Any, pools: RedisPools) -> None:
+    """However high it is: only a person can know that no leader is of it."""
+    _world(client)
+    client.set("voice:epoch", "2147483647")
+    assert pools.forget_odd_epoch().code == "Sound"
+    assert WRITERS["recover"](pools).code == "Fenced"
+    seen = pools.snapshot()
+    assert (seen.epoch, seen.odd_epoch) == (2147483647, None)
+
+
+def test_a_count_of_calls_that_was_lowered_too_often_comes_right(client: Any, pools: RedisPools) -> None:
+    """Below 0 its pod would never get a call again, nor move."""
+    for score in (-1.0, -7.0, float("-inf")):
+        client.flushall()
+        write(client, {"basic": ["a-0"]}, calls={"a-0": 0})
+        client.zadd("voice:pool:basic:available", {"a-0": score})
+        assert pools.allocate("c1").pod == "a-0"
+        assert client.zscore("voice:pool:basic:available", "a-0") == 1
+        assert pools.release("c1").code == "Released"
+        assert client.zscore("voice:pool:basic:available", "a-0") == 0
 
 
 @pytest.mark.parametrize(

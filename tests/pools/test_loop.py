@@ -175,6 +175,25 @@ def test_an_older_leader_is_refused_by_the_server(client: Any, pools: RedisPools
     assert dump(client) == before
 
 
+def test_a_refused_leader_says_why_and_what_to_do(client: Any, pools: RedisPools, world: World) -> None:
+    """An epoch that is none, and one that is above its own; neither is passed over in silence."""
+    write(client, {"gold": ["agent-0", "agent-1"], "silver": []}, {"gold": 1, "silver": 1})
+    world.listed = [pod("agent-0"), pod("agent-1")]
+    for epoch, result, words in (
+        ("inf", "EpochUnreadable", ("got 'inf'", "`equipoise pools fsck --repair` forgets it")),
+        ("99", "Fenced", ("it is 99 and ours is 5", "has to be deleted")),
+    ):
+        client.set("voice:epoch", epoch)
+        before = dump(client)
+        report = make_loop(world, pools).cycle(0.0)
+        assert set(results(report)) == {result}
+        assert dump(client) == before
+        assert all(each in "\n".join(report.warnings) for each in words)
+    client.delete("voice:epoch")
+    report = make_loop(world, pools).cycle(60.0)
+    assert (set(results(report)), report.warnings) == ({"Known", "Moved"}, [])
+
+
 def test_a_lost_pod_is_put_back_by_two_sweeps_a_lease_apart(client: Any, world: World, url: str) -> None:
     """A foreign allocator died between taking it and leasing it."""
     pools = RedisPools(client, "voice", url, lease_seconds=0.2)

@@ -8,11 +8,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import jsonschema
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -26,67 +24,11 @@ from equipoise.app.pools_serve.tokens import LOOK_SECONDS, Tokens
 from equipoise.model.errors import BadInput
 from tests.cli.running import equipoise
 from tests.pools.servers import server
+from tests.pools.serving import Answer, Caller, service
 from tests.pools.worlds import write
 
 TOKEN = "a-token-of-this-test"
 TIERS = {"gold": ["a-0"], "basic": ["a-1"]}
-
-
-class Answer(NamedTuple):
-    """What came back."""
-
-    status: int
-    document: Any
-    headers: dict[str, str]
-
-
-class Caller:
-    """A client of the service that holds every answer against the published document."""
-
-    def __init__(self, port: int) -> None:
-        self.port = port
-
-    def raw(
-        self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
-    ) -> tuple[int, bytes, dict[str, str]]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
-        try:
-            connection.request(method, path, body or None, headers or {})
-            response = connection.getresponse()
-            return response.status, response.read(), {k.lower(): v for k, v in response.getheaders()}
-        finally:
-            connection.close()
-
-    def ask(self, operation: str, token: str = "", **fields: str) -> Answer:
-        method, path = ("GET", "/v1/status") if operation == "status" else ("POST", f"/v1/{operation}")
-        body = b"" if operation == "status" else json.dumps(fields).encode()
-        status, text, headers = self.raw(
-            method, path, body, {"Authorization": f"Bearer {token}"} if token else {}
-        )
-        document = json.loads(text)
-        published = openapi()["paths"][path][method.lower()]["responses"][str(status)]
-        schema = published["content"]["application/json"]["schema"]
-        jsonschema.validate(document, {"components": openapi()["components"], **schema})
-        return Answer(status, document, headers)
-
-
-@contextmanager
-def service(
-    url: str, tokens: Tokens | None = None, timeout_seconds: float = 2.0
-) -> Iterator[tuple[Caller, Readiness]]:
-    """Serve in this process."""
-    registry = CollectorRegistry()
-    remote = RemotePools(lambda: url, "voice", timeout_seconds=timeout_seconds)
-    api = Api(remote, "voice", tokens, registry)
-    readiness = Readiness(remote, tokens)
-    door = Door("127.0.0.1:0", api.app(list, readiness.unready, registry))
-    door.start()
-    try:
-        yield Caller(door.port), readiness
-    finally:
-        assert door.stop(10)
-        api.close()
-        remote.close()
 
 
 @pytest.fixture
@@ -174,6 +116,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(caller: Caller, monkeypatch
     monkeypatch.setattr(serving, "BODY_SECONDS", 0.1)
     connection = http.client.HTTPConnection("127.0.0.1", caller.port, timeout=20)
     connection.putrequest("POST", "/v1/allocate")
+    connection.putheader("Content-Type", "application/json")
     connection.putheader("Content-Length", "10")
     connection.endheaders(b"{")
     assert connection.getresponse().status == 408
@@ -279,7 +222,9 @@ def test_a_file_without_a_decent_token_is_refused(tmp_path: Path, text: str) -> 
         (["--address", "0.0.0.0:0"], "expected --token-file"),
         (["--address", "[::]:0"], "expected --token-file"),
         (["--address", "8081"], "--address: address: expected HOST:PORT"),
-        (["--lease", "0"], "--lease: expected at least 1s"),
+        (["--lease", "0"], "--lease: expected 1s to 7d, got 0"),
+        (["--lease", "99999999999w"], "--lease: expected 1s to 7d"),
+        (["--record", "99w"], "--record: expected 1s to 7d"),
         (["--redis", "http://x"], "--redis: expected redis://"),
         (["--redis", "redis://x", "--redis-url-file", "f"], "--redis-url-file: expected this, or"),
         (["--redis", "redis://x", "--token-file", "/no/such"], "--token-file /no/such: No such file"),

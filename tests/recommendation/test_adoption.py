@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -11,6 +12,8 @@ from equipoise.app.replay import compare
 from equipoise.model.cluster import HpaSpec
 from equipoise.model.crd.targets import Mode
 from equipoise.model.decision import Record
+from equipoise.ports import Applier, ApplyAnswer, ApplyResult
+from equipoise.recommendation.selection import condition_of
 from tests.recommendation.desks import ALL, ANNOTATION, PERIOD, WEB, Desk
 
 
@@ -28,6 +31,61 @@ def test_status_alone_touches_nothing_else() -> None:
     desk.objects.want(desk.given().ref.name, "StatusAndAnnotation")
     desk.cycle(after=30)
     assert desk.adopted() == ("True", "Annotated")
+    assert ANNOTATION in desk.annotations()
+
+
+class Forbidding:
+    """An applier that may make HPAs, and not annotate."""
+
+    def __init__(self, inner: Applier) -> None:
+        self.inner, self.is_forbidden = inner, True
+
+    def apply_hpa(self, manifest: Any, *, is_dry_run: bool = False) -> ApplyAnswer:
+        return self.inner.apply_hpa(manifest, is_dry_run=is_dry_run)
+
+    def annotate(self, workload: Any, annotations: Any, *, is_dry_run: bool = False) -> ApplyAnswer:
+        if self.is_forbidden:
+            return ApplyAnswer(ApplyResult.FORBIDDEN, "the right to patch Deployments is missing")
+        return self.inner.annotate(workload, annotations, is_dry_run=is_dry_run)
+
+
+def test_without_the_right_to_annotate_advice_is_in_status_and_nobody_complains() -> None:
+    """As the chart installs it: no warning, no event, quiet at rest; a right that is given later is used."""
+    desk = Desk()
+    desk.loop.applier = applier = Forbidding(desk.sim.applier)
+    desk.ask()
+    reports = [desk.cycle()]
+    assert desk.adopted() == ("False", "StatusOnly")
+    assert desk.ready() == ("True", "AnalyticsReady")
+    assert "recommendation.annotate" in condition_of(desk.given().status, "Adopted")["message"]
+    assert "recommendedValue" in desk.given().status
+    given = desk.given()
+    reports += [desk.cycle(after=PERIOD) for _ in range(2)]
+    assert desk.given() == given
+    assert [(report.failure, report.warnings) for report in reports] == [("", [])] * 3
+    assert desk.sim.actuator.events == []
+    assert desk.analytics().status["recommendations"][0]["message"] == "Success"
+    applier.is_forbidden = False
+    desk.cycle(after=PERIOD)
+    assert desk.adopted() == ("True", "Annotated")
+    assert ANNOTATION in desk.annotations()
+
+
+def test_an_hpa_is_applied_without_the_right_to_annotate() -> None:
+    """What was asked for most is done, and what is missing is said; the annotation follows with the right."""
+    desk = Desk(mode=Mode.ENFORCE)
+    desk.loop.applier = applier = Forbidding(desk.sim.applier)
+    desk.ask(adoptionType="Auto")
+    desk.cycle()
+    assert desk.adopted() == ("True", "AppliedOnly")
+    message = condition_of(desk.given().status, "Adopted")["message"]
+    assert message == (
+        "HorizontalPodAutoscaler web is as advised; the workload is not annotated (StatusOnly)"
+    )
+    assert len(desk.sim.cluster.hpas()) == 1
+    applier.is_forbidden = False
+    desk.cycle(after=PERIOD)
+    assert desk.adopted() == ("True", "Applied")
     assert ANNOTATION in desk.annotations()
 
 

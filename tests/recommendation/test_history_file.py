@@ -1,14 +1,10 @@
 """From samples in a file to an observation, and to advice with a future."""
 
-import re
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from equipoise.adapters.sample_files import read_samples
-from equipoise.adapters.sample_files.csv import read_csv
 from equipoise.model.errors import BadInput
 from equipoise.model.reason import Code
 from equipoise.recommendation.decide import decide
@@ -267,128 +263,3 @@ def test_a_batch_gives_what_each_workload_gets_alone() -> None:
     for row in (0, 255, 256, 299):
         (alone,) = decide(OPEN, batch.rows(slice(row, row + 1)))
         assert alone == together[row]
-
-
-CSV = {
-    "seconds": "timestamp,value\n1700006400,1.5\n1700006460,2\n",
-    "ts": "ts,value\n1700006400.0,1.5\n1700006460,2e0\n",
-    "iso": "timestamp,value\n2023-11-15T00:00:00Z,1.5\n2023-11-15T00:01:00Z,2.0\n",
-    "offset": "timestamp,value\n2023-11-15T01:00:00+01:00,1500m\n2023-11-15T01:01:00.000+01:00,2\n",
-    "no zone, spaces": "timestamp, value\n2023-11-15 00:00:00, 1.5\n2023-11-15 00:01:00, 2 \n",
-    "carriage returns": "timestamp,value\r\n1700006400,1.5\r\n1700006460,2\r\n",
-    "no end, blank lines": "timestamp,value\n\n1700006400,1.5\n\n1700006460,2",
-    "quotes": '"timestamp","value"\n"1700006400","1.5"\n"1700006460","2"\n',
-    "other order": "value,timestamp\n1.5,1700006400\n2,1700006460\n",
-    "mark": "\ufefftimestamp,value\n1700006400,1.5\n1700006460,2\n",
-}
-
-
-@pytest.mark.parametrize("text", CSV.values(), ids=CSV.keys())
-def test_csv_is_read_in_every_usual_form(text: str, tmp_path: Path) -> None:
-    """The same two samples."""
-    path = tmp_path / "usage.csv"
-    path.write_text(text, encoding="utf-8")
-    samples = read_samples(str(path))
-    assert samples.times.tolist() == [1700006400.0, 1700006460.0]
-    assert samples.values.tolist() == [1.5, 2.0]
-
-
-def test_odd_numbers_are_read_as_what_they_are(tmp_path: Path) -> None:
-    """Exactly as Python would, digit by digit."""
-    words = [
-        "NaN",
-        "nan",
-        "+Inf",
-        "-Inf",
-        "-1",
-        "",
-        "1e-7",
-        "0.1",
-        "123456789.123456789",
-        "0.30000000000000004",
-        ".5",
-        "7.",
-    ]
-    path = tmp_path / "usage.csv"
-    path.write_text("timestamp,value\n" + "".join(f"{n},{word}\n" for n, word in enumerate(words)))
-    expected = [float(word) if word else np.nan for word in words]
-    np.testing.assert_allclose(read_csv(str(path)).values, expected, rtol=2e-16)
-
-
-def test_names_are_kept_apart_over_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file is read in blocks, and a name has one number in all of them."""
-    monkeypatch.setattr("equipoise.adapters.sample_files.csv.BLOCK_BYTES", 64)
-    path = tmp_path / "usage.csv"
-    rows = [f"{60 * t},ns-{p % 2},web,web-{p},{p}.25,{p + 1}00m" for t in range(20) for p in range(5)]
-    path.write_text("timestamp,namespace,workload,pod,value,request\n" + "\n".join(rows) + "\n")
-    samples = read_csv(str(path))
-    words = [samples.names["pod"][code] for code in samples.labels["pod"]]
-    assert words == [f"web-{p}" for _ in range(20) for p in range(5)]
-    assert samples.values.tolist() == [p + 0.25 for _ in range(20) for p in range(5)]
-    observed = observe(samples, Said("f"), "")
-    assert observed.subjects == ["ns-0/web", "ns-1/web"]
-    assert observed.request_cores.tolist() == [0.5, 0.4]
-
-
-FILES = {
-    "no such file": (None, "file.csv: No such file or directory"),
-    "empty": ("", "file.csv: line 1: expected a header such as timestamp,value"),
-    "unknown column": ("time,value\n", "got the column 'time'"),
-    "no value": ("timestamp\n1\n", "without value"),
-    "twice": ("ts,timestamp,value\n", "got timestamp twice"),
-    "too many columns": ("timestamp,value\n1,2\n3,4,5\n", "file.csv: line 3: expected 2 columns, got 3"),
-    "no number": ("timestamp,value\n1,2\n\n3,x\n", "file.csv: line 4: value: expected a number, got 'x'"),
-    "no time": ("timestamp,value\nyesterday,2\n", "line 2: timestamp: expected seconds or ISO 8601"),
-    "no such day": (
-        "timestamp,value\n2026-02-30T00:00:00Z,2\n",
-        "line 2: timestamp: expected seconds or ISO 8601",
-    ),
-    "NaN as time": ("timestamp,value\nNaN,2\n", "timestamp: expected a time in every row"),
-    "milliseconds": (
-        "timestamp,value\n1700006400000,2\n",
-        "timestamp: expected seconds since 1970 or ISO 8601, got 1700006400000; are these milliseconds?",
-    ),
-    "no year": ("timestamp,value\n1e300,2\n", "timestamp: expected seconds since 1970 or ISO 8601"),
-    "no pod": ("timestamp,workload,value\n1,web,2\n", "expected a column pod"),
-    "no text": ("\x00\x01\x02", "file.csv: line 1: expected a header"),
-}
-
-
-@pytest.mark.parametrize(("text", "message"), FILES.values(), ids=FILES.keys())
-def test_a_bad_file_is_named_with_its_line(text: str | None, message: str, tmp_path: Path) -> None:
-    """With its path, the line, and what was expected."""
-    path = tmp_path / "file.csv"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(BadInput, match=re.escape(message)) as caught:
-        observe(read_samples(str(path)), Said(str(path)), "")
-    assert str(caught.value).startswith(str(path))
-
-
-def test_parquet_gives_what_csv_gives(tmp_path: Path) -> None:
-    """With times as seconds, as moments and as text."""
-    pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    times = [1700006400, 1700006460]
-    for kind in (
-        times,
-        pa.array([t * 1000 for t in times], pa.timestamp("ms", "UTC")),
-        ["2023-11-15T00:00:00Z"] * 2,
-    ):
-        path = tmp_path / "usage"
-        parquet.write_table(pa.table({"ts": kind, "pod": ["a", "b"], "value": [1.5, 2.0]}), path)
-        samples = read_samples(str(path))
-        assert samples.times[0] == 1700006400.0
-        assert samples.values.tolist() == [1.5, 2.0]
-        assert list(samples.names["pod"]) == ["a", "b"]
-    parquet.write_table(
-        pa.table({"ts": pa.array([1, None], pa.timestamp("s")), "value": [1.5, 2.0]}), tmp_path / "hole"
-    )
-    assert np.isnan(read_samples(str(tmp_path / "hole")).times).tolist() == [False, True]
-    path = tmp_path / "usage.parquet"
-    parquet.write_table(pa.table({"time": times, "value": [1, 2]}), path)
-    with pytest.raises(BadInput, match="'time'"):
-        read_samples(str(path))
-    path.write_text("no parquet")
-    with pytest.raises(BadInput, match="expected a Parquet file"):
-        read_samples(str(path))

@@ -245,7 +245,8 @@ def test_the_defaults_are_the_seeds() -> None:
         ({"ehpa.pod-available-ratio": "2"}, "ehpa.pod-available-ratio: "),
         ({"ehpa.max-replicas-factor": "0"}, "ehpa.max-replicas-factor: "),
         ({"ehpa.max-replicas-factor": "nan"}, "ehpa.max-replicas-factor: "),
-        ({"ehpa.min-cpu-usage-threshold": "5 cores"}, "ehpa.min-cpu-usage-threshold: expected a quantity"),
+        ({"ehpa.min-cpu-usage-threshold": "5 cores"}, "ehpa.min-cpu-usage-threshold: expected cores such as"),
+        ({"ehpa.min-cpu-usage-threshold": "1Gi"}, "got '1Gi', which is an amount of memory"),
         (
             {"ehpa.max-cpu-target-utilization": "20"},
             "expected ehpa.min-cpu-target-utilization (30) at or below",

@@ -3,7 +3,8 @@
 from typing import Any
 
 from equipoise.model.errors import WorldFailed
-from equipoise.ports import StoreConflict
+from equipoise.ports import NoHistory, StoreConflict
+from equipoise.recommendation.selection import condition_of
 from tests.recommendation.desks import PERIOD, SPEC, Desk
 
 
@@ -71,3 +72,43 @@ def test_an_answer_or_another_leader_ends_the_wait() -> None:
         desk.leadership.is_leading = is_leading
         desk.cycle()
     assert desk.past.reads == 9
+
+
+def test_a_past_that_cannot_be_read_is_tried_ever_more_rarely() -> None:
+    """It is said all the while, with the next try; status says so once; and a bound holds."""
+    desk = Desk()
+    desk.ask()
+    desk.past.error = WorldFailed("503")
+    tries, waited = [], 0
+    for _ in range(200):
+        before = desk.past.reads
+        report = desk.cycle(after=30)
+        assert report.failure.startswith("no advice can be given: 503; the next try is at 2")
+        assert (report.warnings, report.decisions) == ([], ())
+        waited += 30
+        if desk.past.reads > before:
+            tries.append(waited)
+            waited = 0
+    assert tries == [30, 30, 60, 120, 240, 480] + [600] * 8
+    assert desk.objects.writes == 1
+    condition = condition_of(desk.analytics().status, "Ready")
+    assert condition["reason"] == "HistoryUnknown"
+    assert condition["message"] == "503. It is tried again ever more rarely, but at least every ten minutes."
+    desk.past.error = None
+    reads = desk.past.reads
+    desk.ask("another")
+    assert desk.cycle(after=30).failure == ""
+    assert (desk.past.reads, desk.ready("another")) == (reads + 1, ("True", "AnalyticsReady"))
+    desk.cycle(after=30)
+    assert desk.ready() == ("True", "AnalyticsReady"), "who waited need not, once somebody could read"
+
+
+def test_a_prometheus_that_is_not_there_is_looked_for_in_every_cycle() -> None:
+    """That is one question, and no week of data."""
+    desk = Desk()
+    desk.ask()
+    desk.past.error = NoHistory("no Prometheus was found")
+    for _ in range(10):
+        report = desk.cycle(after=30)
+        assert (report.failure, report.warnings) == ("", ["no advice can be given: no Prometheus was found"])
+    assert desk.past.reads == 10

@@ -28,9 +28,9 @@ def summaries(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Tell how many workloads were summarised, each time."""
     found: list[int] = []
 
-    def counting(policy_: Any, seen: Observation, algorithm: Any) -> Any:
+    def counting(policy_: Any, seen: Observation, algorithm: Any, **how: bool) -> Any:
         found.append(len(seen.subjects))
-        return summarise(policy_, seen, algorithm)
+        return summarise(policy_, seen, algorithm, **how)
 
     monkeypatch.setattr(decide, "summarise", counting)
     return found

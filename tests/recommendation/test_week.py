@@ -110,14 +110,14 @@ def test_what_is_no_usage_lowers_the_coverage_and_nothing_else(bad: float) -> No
     numbers = _numbers(_decided(values))
     assert numbers["coverage"] == pytest.approx(6 / 7)
     assert (numbers["p95_cores"], numbers["lowest_median_cores"]) == (23.0, 1.0)
-    assert "85 % of the past seven days is known" in _decided(values).reason.sentence
+    assert "85.7 % of the past seven days is known" in _decided(values).reason.sentence
 
 
 def test_a_single_missing_sample_is_never_the_whole_week() -> None:
     """Rounding does not make it whole."""
     values = WEEK.copy()
     values[77] = np.nan
-    assert "99 % of the past seven days is known" in _decided(values).reason.sentence
+    assert "99.9 % of the past seven days is known" in _decided(values).reason.sentence
 
 
 def test_a_week_that_repeats_itself_has_the_same_p95_with_its_future() -> None:

@@ -105,6 +105,9 @@ def test_the_interval_is_the_usual_one_despite_jitter_and_gaps() -> None:
     both = np.concatenate([times, times + 13])
     assert usual_interval(both, np.concatenate([rows, rows + 1])) == 60
     assert usual_interval(np.array([5.0]), np.zeros(1, np.intp)) == 0
+    twice = np.sort(np.concatenate([np.arange(500) * 60.0, np.arange(500) * 60.0 + 0.004]))
+    assert usual_interval(twice, np.zeros(1000, np.intp)) == 60, "two that ask are no short interval"
+    assert usual_interval(np.arange(500) * 0.1, np.zeros(500, np.intp)) == pytest.approx(0.1)
 
 
 def test_samples_go_to_the_nearest_column() -> None:

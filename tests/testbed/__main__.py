@@ -1,4 +1,7 @@
-"""`python -m tests.testbed up` leaves the neighbours running, `node` a real node; `build` builds them."""
+"""`python -m tests.testbed up` leaves the neighbours running, `node` a real node; `build` builds them.
+
+`image` writes the product's own image, as containerd and Docker read it.
+"""
 
 import argparse
 import shutil
@@ -22,6 +25,8 @@ from tests.testbed import (
 from tests.testbed.cache import folder, is_promised, say
 from tests.testbed.images import BUSYBOX
 from tests.testbed.parts import PARTS
+from tests.testbed.product import NAME as IMAGE
+from tests.testbed.product import write_product_image
 from tests.testbed.scenes import SIX_LOADS, history, six_pods
 
 
@@ -32,12 +37,16 @@ def main() -> int:
     commands.add_parser("node", help="start a real node with kubelet and containerd, until Ctrl-C")
     build = commands.add_parser("build", help="build what is not built yet")
     build.add_argument("names", nargs="*", metavar="NAME", help=f"any of: {', '.join(PARTS)}; by default all")
+    image = commands.add_parser("image", help="write the product's image as an archive, without an engine")
+    image.add_argument("file", nargs="?", default="equipoise.tar", type=Path, help="by default %(default)s")
     args = parser.parse_args()
     try:
         if args.command == "build":
             build_all(args.names)
         elif args.command == "node":
             node_up()
+        elif args.command == "image":
+            write_image(args.file)
         else:
             up()
     except KeyboardInterrupt:
@@ -69,6 +78,16 @@ def build_all(names: list[str]) -> None:
             found = f"not here: {missing}"
         print(f"{name:<26} {time.monotonic() - before:6.1f} s  {found}", flush=True)
     print(f"{'all':<26} {time.monotonic() - began:6.1f} s  {folder()}")
+
+
+def write_image(file: Path) -> None:
+    """Write the image of the tree, and say how large it is and how long that took."""
+    began = time.monotonic()
+    try:
+        size = write_product_image(file).stat().st_size
+    except OSError as error:
+        raise Unavailable(f"{file}: {error.strerror}") from error
+    print(f"{IMAGE}  {size / 2**20:.0f} MiB  {time.monotonic() - began:.1f} s  {file}")
 
 
 def up() -> None:

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.testbed.cache import Unavailable, folder, put, say, scratch
@@ -87,10 +88,18 @@ def _launcher(part: DebianPart) -> str:
 
 
 def _write_launcher(part: DebianPart, root: Path) -> None:
-    libraries = ":".join(f"$here/{name}" for name in _LIBRARIES if (root / name).is_dir())
+    libraries = ":".join(f"$here/{name.relative_to(root)}" for name in _library_folders(root))
     file = root / _launcher(part)
     file.write_text(_LAUNCHER.format(libraries=libraries, path=part.path))
     file.chmod(0o755)
+
+
+def _library_folders(root: Path) -> Iterator[Path]:
+    """Give where libraries are: some packages keep what only they need one folder deeper."""
+    for name in _LIBRARIES:
+        yield from sorted(folder for folder in (root / name).glob("*/") if any(folder.glob("lib*.so*")))
+        if (root / name).is_dir():
+            yield root / name
 
 
 def _said(work: Path, *command: str) -> str | None:

@@ -96,13 +96,14 @@ def system_disk(packages: Sequence[str], *, is_systemd: bool = False) -> Path:
     def make(work: Path) -> None:
         root = work / "root"
         _add_busybox(root)
-        _add_python(root, packages)
+        add_python(root, packages)
         if is_systemd:
             _add_systemd(root)
-        _translate(root)
+        translate(root)
         _write_disk(root, work / "made")
 
-    return _kept(f"machine-{kind}", ".ext4", [binary("systemd")] if is_systemd else [], packages, make)
+    parts = [binary("systemd")] if is_systemd else []
+    return kept(f"machine-{kind}", ".ext4", _things(parts, packages), make)
 
 
 def python_layer(packages: Sequence[str]) -> Path:
@@ -110,20 +111,25 @@ def python_layer(packages: Sequence[str]) -> Path:
 
     def make(work: Path) -> None:
         root = work / "root"
-        _add_python(root, packages)
-        _translate(root)
-        _write_tar(root, work / "made")
+        add_python(root, packages)
+        translate(root)
+        write_tar(root, work / "made")
 
-    return _kept("layer", ".tar", [], packages, make)
+    return kept("layer", ".tar", _things([], packages), make)
 
 
-def _kept(
-    kind: str, suffix: str, parts: Sequence[Path], packages: Sequence[str], make: Callable[[Path], None]
-) -> Path:
-    """Give what `make` makes, from the cache if it was made of the same things before."""
+def _things(parts: Sequence[Path], packages: Sequence[str]) -> list[str]:
     versions = [f"{name}-{importlib.metadata.version(name)}" for name in packages]
-    things = [_LAYOUT, sys.version, sys.base_prefix, *map(str, [binary("busybox-static"), *parts]), *versions]
-    key = hashlib.sha256("\n".join(things).encode()).hexdigest()[:12]
+    return [*map(str, [binary("busybox-static"), *parts]), *versions]
+
+
+def kept(kind: str, suffix: str, things: Sequence[str], make: Callable[[Path], None]) -> Path:
+    """Give what `make` makes for this Python, from the cache if it was made of the same things before.
+
+    It is to leave a file `made` in the folder that it is given.
+    """
+    text = "\n".join([_LAYOUT, sys.version, sys.base_prefix, *things])
+    key = hashlib.sha256(text.encode()).hexdigest()[:12]
     version = ".".join(map(str, sys.version_info[:3]))
     target = folder() / "share" / f"{kind}-python-{version}-{key}{suffix}"
     with lock(f"{kind}-python"):
@@ -140,16 +146,17 @@ def code_disk(target: Path, code: Sequence[Path], files: Mapping[str, bytes]) ->
     with scratch() as work:
         for source in code:
             shutil.copytree(source, work / CODE / source.name, ignore=shutil.ignore_patterns("__pycache__"))
-        _translate(work)
+        translate(work)
         for name, content in files.items():
             path = work / name.lstrip("/")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        _write_tar(work, target)
+        write_tar(work, target)
     return target
 
 
-def _write_tar(root: Path, target: Path) -> None:
+def write_tar(root: Path, target: Path) -> None:
+    """Write what is below a folder into an archive, as root's."""
     with tarfile.open(target, "w") as archive:
         for path in sorted(root.iterdir()):
             archive.add(path, path.name, filter=_as_root)
@@ -178,7 +185,7 @@ def _add_busybox(root: Path) -> None:
     (root / "init").chmod(0o755)
 
 
-def _add_python(root: Path, packages: Sequence[str]) -> None:
+def add_python(root: Path, packages: Sequence[str]) -> None:
     """Add the Python that runs us, moved to a place of its own, with the libraries that all of it loads."""
     interpreter = Path(sys.executable).resolve()
     home = root / PYTHON
@@ -205,7 +212,8 @@ def add_libraries(root: Path, programs: Iterable[Path], environment: Mapping[str
         ["ldd", *map(str, programs)], capture_output=True, text=True, timeout=60, check=False, env=environment
     )
     for name in re.findall(r"=> (/\S+) \(0x", listed.stdout):
-        if not Path(name).is_relative_to(sysconfig.get_path("platlib")):  # those are found beside their users
+        own = (sysconfig.get_path("platlib"), str(root))  # what is there is found beside its users
+        if not name.startswith(own):
             shutil.copy(name, place / Path(name).name)
     for name in set(re.findall(r"^\s+(/\S+) \(0x", listed.stdout, flags=re.MULTILINE)):
         (root / name[1:]).parent.mkdir(parents=True, exist_ok=True)
@@ -248,7 +256,7 @@ def _distributed(package: str) -> Iterator[tuple[Path, str]]:
             yield path, str(file)
 
 
-def _translate(root: Path) -> None:
+def translate(root: Path) -> None:
     """Translate all Python code, to be taken without a look at it: the machine is slow at that."""
     compileall.compile_dir(
         str(root),

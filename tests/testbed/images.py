@@ -7,6 +7,7 @@ import subprocess
 import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.testbed.build import binary
 
@@ -23,15 +24,21 @@ def write_image(
     layers: Sequence[Path] = (),
     command: Sequence[str] = ("/bin/sh",),
     environment: Mapping[str, str] | None = None,
+    has_busybox: bool = True,
+    settings: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write a docker archive with busybox and, above it, layers, which are tar archives."""
-    contents = [_busybox_layer(), *(layer.read_bytes() for layer in layers)]
+    """Write a docker archive with busybox and, above it, layers, which are tar archives.
+
+    `settings` are more of an image's own, such as its `User` and `Entrypoint`.
+    """
+    contents = [*([_busybox_layer()] if has_busybox else []), *(layer.read_bytes() for layer in layers)]
     variables = {"PATH": "/usr/local/bin:/usr/bin:/bin", **(environment or {})}
+    own = {"Cmd": list(command), "Env": [f"{key}={value}" for key, value in variables.items()]}
     digests = [f"sha256:{hashlib.sha256(content).hexdigest()}" for content in contents]
     config = {
         "architecture": "amd64",
         "os": "linux",
-        "config": {"Cmd": list(command), "Env": [f"{key}={value}" for key, value in variables.items()]},
+        "config": own | dict(settings or {}),
         "rootfs": {"type": "layers", "diff_ids": digests},
     }
     names = [f"layer-{number}.tar" for number in range(len(contents))]

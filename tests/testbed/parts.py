@@ -166,5 +166,12 @@ PARTS: Final[dict[str, GoPart | DebianPart]] = {
             is_named_by_dependency=True,
         ),
         DebianPart(name="systemd", package="systemd", path="lib/systemd/systemd", has_libraries=True),
+        DebianPart(
+            name="chromium",
+            package="chromium",
+            path="usr/lib/chromium/chromium",
+            acceptable=r"Chromium 1\d\d\.",
+            has_libraries=True,
+        ),
     )
 }

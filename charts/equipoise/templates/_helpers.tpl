@@ -27,11 +27,63 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- end -}}
 
-{{- define "equipoise.serviceAccountName" -}}
-{{- if .Values.serviceAccount.create -}}
-{{- default (include "equipoise.fullname" .) .Values.serviceAccount.name -}}
+{{/*
+The operators of the release, as a list: one that runs all balancers, whose name is "", or with `split` one for each
+balancer, by its name. What follows takes root, and the operator as part.
+*/}}
+{{- define "equipoise.operators" -}}
+{{- if .Values.split -}}
+{{- include "equipoise.balancers" . -}}
 {{- else -}}
-{{- required "serviceAccount.name: expected a name when serviceAccount.create is false" .Values.serviceAccount.name -}}
+[""]
+{{- end -}}
+{{- end -}}
+
+{{/* The balancers that are enabled and run in an operator, as a list. */}}
+{{- define "equipoise.balancers" -}}
+{{- $balancers := list -}}
+{{- range $name := list "rotation" "recommendation" "proportional" "pools" -}}
+{{- if (get $.Values $name).enabled -}}
+{{- $balancers = append $balancers $name -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $balancers -}}
+{{- end -}}
+
+{{/* Of its Deployment, Lease, Service, PodDisruptionBudget and ConfigMap. */}}
+{{- define "equipoise.operatorName" -}}
+{{- $full := include "equipoise.fullname" .root -}}
+{{- if .part -}}
+{{- printf "%s-%s-operator" ($full | trunc 39 | trimSuffix "-") .part -}}
+{{- else -}}
+{{- $full -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "equipoise.operatorSelectorLabels" -}}
+{{ include "equipoise.selectorLabels" .root }}
+{{- if .part }}
+equipoise.dev/balancer: {{ .part }}
+{{- end }}
+{{- end -}}
+
+{{- define "equipoise.operatorLabels" -}}
+{{ include "equipoise.labels" .root }}
+{{- if .part }}
+equipoise.dev/balancer: {{ .part }}
+{{- end }}
+{{- end -}}
+
+{{- define "equipoise.serviceAccountName" -}}
+{{- $given := .root.Values.serviceAccount -}}
+{{- if and .part (not $given.create) -}}
+{{- fail "serviceAccount.create: expected true with split, since each operator has an account of its own" -}}
+{{- else if not $given.create -}}
+{{- required "serviceAccount.name: expected a name when serviceAccount.create is false" $given.name -}}
+{{- else if and .part $given.name -}}
+{{- printf "%s-%s" $given.name .part -}}
+{{- else -}}
+{{- default (include "equipoise.operatorName" .) $given.name -}}
 {{- end -}}
 {{- end -}}
 
@@ -79,22 +131,20 @@ yes
 
 {{/* The settings of the operator: the user's, and what only the chart can know. */}}
 {{- define "equipoise.config" -}}
-{{- $config := deepCopy .Values.config -}}
-{{- $balancers := list -}}
-{{- range $name := list "rotation" "recommendation" "proportional" "pools" -}}
-{{- if (get $.Values $name).enabled -}}
-{{- $balancers = append $balancers $name -}}
-{{- end -}}
-{{- end -}}
+{{- $root := .root -}}
+{{- $config := deepCopy $root.Values.config -}}
+{{- $balancers := ternary (list .part) (include "equipoise.balancers" $root | fromJsonArray) (not (empty .part)) -}}
 {{- $_ := set $config "balancers" $balancers -}}
-{{- if .Values.pools.enabled -}}
-{{- $_ := set $config "pools" (merge (fromYaml (include "equipoise.pools" .)) (default (dict) $config.pools)) -}}
+{{- if has "pools" $balancers -}}
+{{- $_ := set $config "pools" (merge (fromYaml (include "equipoise.pools" $root)) (default (dict) $config.pools)) -}}
+{{- else -}}
+{{- $_ := unset $config "pools" -}}
 {{- end -}}
-{{- $_ := set $config "metricsFrom" (include "equipoise.metricsFrom" .) -}}
-{{- $_ := set $config "http" (dict "address" (printf ":%d" (int .Values.port))) -}}
+{{- $_ := set $config "metricsFrom" (include "equipoise.metricsFrom" $root) -}}
+{{- $_ := set $config "http" (dict "address" (printf ":%d" (int $root.Values.port))) -}}
 {{- $lease := default (dict) $config.lease -}}
-{{- $_ := set $config "lease" (merge (dict "name" (include "equipoise.fullname" .) "namespace" .Release.Namespace) $lease) -}}
-{{- if .Values.journal.enabled -}}
+{{- $_ := set $config "lease" (merge (dict "name" (include "equipoise.operatorName" .) "namespace" $root.Release.Namespace) $lease) -}}
+{{- if $root.Values.journal.enabled -}}
 {{- $_ := set $config "journal" (merge (dict "path" "/var/lib/equipoise/journal.db") (default (dict) $config.journal)) -}}
 {{- else -}}
 {{- $_ := unset $config "journal" -}}
@@ -151,4 +201,19 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: equipoise
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end -}}
+
+{{/* Our own taint must not keep away whoever takes it off again. */}}
+{{- define "equipoise.ownTaint" -}}
+- key: ensurance.equipoise.dev/waterline
+  operator: Exists
+  effect: NoSchedule
+{{- end -}}
+
+{{- define "equipoise.retireLabels" -}}
+app.kubernetes.io/name: {{ include "equipoise.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: agent-retire
+app.kubernetes.io/part-of: equipoise
+app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}

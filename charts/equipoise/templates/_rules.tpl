@@ -5,15 +5,33 @@ Secret, or a right to change rights; templates/*-rbac.yaml gives them out.
 "namespaced" rules hold in every namespace, or only in config.namespaces where that is set.
 */}}
 
-{{- define "equipoise.rules.runtime.cluster" -}}
+{{/* What every operator needs. */}}
+{{- define "equipoise.rules.pauses.cluster" -}}
 # Annotations on namespaces say stop; a stop has to arrive from anywhere.
 - apiGroups: [""]
   resources: ["namespaces"]
   verbs: ["list", "watch"]
+{{- end -}}
+
+{{- define "equipoise.rules.pauses.namespaced" -}}
+{{- end -}}
+
+{{/* What every balancer needs that is about workloads. */}}
+{{- define "equipoise.rules.runtime.cluster" -}}
+{{ include "equipoise.rules.pauses.cluster" . }}
+{{ include "equipoise.rules.cache.cluster" . }}
+{{ include "equipoise.rules.measuring.cluster" . }}
+{{- end -}}
+
+{{- define "equipoise.rules.cache.cluster" -}}
 # Where pods run.
 - apiGroups: [""]
   resources: ["nodes"]
   verbs: ["list", "watch"]
+{{- end -}}
+
+{{/* What is needed to know usage. */}}
+{{- define "equipoise.rules.measuring.cluster" -}}
 {{- if include "equipoise.isDiscovering" . }}
 # To find a Prometheus: the operator's objects first, then Services with well-known names.
 - apiGroups: ["monitoring.coreos.com"]
@@ -33,6 +51,17 @@ Secret, or a right to change rights; templates/*-rbac.yaml gives them out.
 {{- end -}}
 
 {{- define "equipoise.rules.runtime.namespaced" -}}
+{{ include "equipoise.rules.cache.namespaced" . }}
+{{ include "equipoise.rules.measuring.namespaced" . }}
+{{- end -}}
+
+{{- define "equipoise.rules.measuring.namespaced" -}}
+{{- if eq (include "equipoise.usageReach" .) "namespaced" }}
+{{ include "equipoise.rules.usage" . }}
+{{- end }}
+{{- end -}}
+
+{{- define "equipoise.rules.cache.namespaced" -}}
 # What is there: read once, then watched.
 - apiGroups: [""]
   resources: ["pods"]
@@ -53,9 +82,6 @@ Secret, or a right to change rights; templates/*-rbac.yaml gives them out.
 - apiGroups: [{{ .apiGroup | quote }}]
   resources: [{{ .resource | quote }}, {{ printf "%s/scale" .resource | quote }}]
   verbs: ["get"]
-{{- end }}
-{{- if eq (include "equipoise.usageReach" .) "namespaced" }}
-{{ include "equipoise.rules.usage" . }}
 {{- end }}
 {{- end -}}
 
@@ -209,13 +235,21 @@ Secret, or a right to change rights; templates/*-rbac.yaml gives them out.
 
 {{/*
 A role and its binding for everywhere, and, where config.namespaces is set, one more of each in those namespaces.
-Takes root, and the part whose rules they are.
+Takes root, the operator as part, what the roles are called after, and the names of the rules that they have.
 */}}
 {{- define "equipoise.roles" -}}
 {{- $root := .root -}}
-{{- $name := printf "%s-%s" (include "equipoise.fullname" $root) .part -}}
+{{- $name := printf "%s-%s" (include "equipoise.fullname" $root) .called -}}
 {{- $namespaces := dig "namespaces" (list) $root.Values.config -}}
-{{- $rules := include (printf "equipoise.rules.%s.namespaced" .part) $root -}}
+{{- $everywhere := list -}}
+{{- $namespaced := list -}}
+{{- range .rules -}}
+{{- $everywhere = append $everywhere (include (printf "equipoise.rules.%s.cluster" .) $root | trim) -}}
+{{- $namespaced = append $namespaced (include (printf "equipoise.rules.%s.namespaced" .) $root | trim) -}}
+{{- end -}}
+{{- $rules := compact $namespaced | join "\n" -}}
+{{- $subjects := include "equipoise.subjects" (dict "root" $root "part" .part) }}
+---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata:
@@ -223,8 +257,8 @@ metadata:
   labels:
     {{- include "equipoise.labels" $root | nindent 4 }}
 rules:
-  {{- include (printf "equipoise.rules.%s.cluster" .part) $root | nindent 2 }}
-  {{- if not $namespaces }}
+  {{- compact $everywhere | join "\n" | nindent 2 }}
+  {{- if and $rules (not $namespaces) }}
   {{- $rules | nindent 2 }}
   {{- end }}
 ---
@@ -239,8 +273,8 @@ roleRef:
   kind: ClusterRole
   name: {{ $name }}
 subjects:
-  {{- include "equipoise.subjects" $root | nindent 2 }}
-{{- range uniq $namespaces }}
+  {{- $subjects | nindent 2 }}
+{{- range ternary (uniq $namespaces) (list) (not (empty $rules)) }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -264,14 +298,14 @@ roleRef:
   kind: Role
   name: {{ $name }}
 subjects:
-  {{- include "equipoise.subjects" $root | nindent 2 }}
+  {{- $subjects | nindent 2 }}
 {{- end }}
 {{- end -}}
 
 {{- define "equipoise.subjects" -}}
 - kind: ServiceAccount
   name: {{ include "equipoise.serviceAccountName" . }}
-  namespace: {{ .Release.Namespace }}
+  namespace: {{ .root.Release.Namespace }}
 {{- end -}}
 
 {{- define "equipoise.rules.agent" -}}
@@ -303,6 +337,14 @@ subjects:
 - apiGroups: [""]
   resources: ["pods/eviction"]
   verbs: ["create"]
+# Whose the pod is, and whether the workload is whole.
+- apiGroups: ["apps"]
+  resources: ["deployments", "statefulsets", "replicasets"]
+  verbs: ["get"]
+# An eviction is written down first, so that nobody else takes pods of the same workload at the same time.
+- apiGroups: ["equipoise.dev"]
+  resources: ["ledgers"]
+  verbs: ["get", "create", "update"]
 {{- end }}
 {{- if .Values.agent.taint }}
 - apiGroups: [""]

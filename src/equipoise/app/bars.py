@@ -21,16 +21,17 @@ def usage_bars(pods: Sequence[PodLoad], decision: Decision, width: int) -> Any:
     table = Table.grid(padding=(0, 2, 0, 0))
     for pod in sorted(pods, key=lambda pod: (-(pod.cpu_cores or 0.0), pod.name)):
         colour = "red" if pod.name in hot else "blue" if pod.name in turns else "bright_black"
-        bar = _bar(pod.cpu_cores, threshold, largest, width, colour)
+        drawn = bar(pod.cpu_cores, threshold, largest, width, colour)
         cores = "unknown" if pod.cpu_cores is None else f"{pod.cpu_cores:.2f}"
         note = (
             f"{'hot' if pod.name in hot else 'cold'}, rotate {turns[pod.name]}." if pod.name in turns else ""
         )
-        table.add_row(Text(pod.name), bar, Text(cores, justify="right"), Text(note, style=colour))
+        table.add_row(Text(pod.name), drawn, Text(cores, justify="right"), Text(note, style=colour))
     return table
 
 
-def _bar(cores: float | None, threshold: float | None, largest: float, width: int, colour: str) -> Any:
+def bar(cores: float | None, threshold: float | None, largest: float, width: int, colour: str) -> Any:
+    """Draw one bar, with the line of the threshold."""
     from rich.text import Text
 
     eighths = round((cores or 0.0) / largest * width * 8)

@@ -10,7 +10,6 @@ import typer
 from equipoise import __version__
 from equipoise.app import (
     crds,
-    demo,
     doctor,
     journal,
     pause,
@@ -24,7 +23,10 @@ from equipoise.app import (
 )
 from equipoise.app import forecast as forecasting
 from equipoise.app.agent import command as agent
+from equipoise.app.agent import retire as retiring
+from equipoise.app.demo import command as demo
 from equipoise.app.operator import command as operator
+from equipoise.app.web import command as web
 from equipoise.model.errors import EquipoiseError
 
 app = typer.Typer(
@@ -49,8 +51,10 @@ app.command("schema")(schemas.schema)
 app.command("operator")(operator.operator)
 app.command("config")(operator.config)
 app.command("agent")(agent.agent)
+app.command("retire")(retiring.retire)
 app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
+app.command("dashboard")(web.dashboard)
 app.command("pause")(pause.pause)
 app.command("resume")(pause.resume)
 
@@ -70,27 +74,30 @@ def _root(
     del version
 
 
-def main() -> None:
-    """Run the command line; every failure is one line and one of two exit statuses."""
+def main(called: str = "equipoise") -> None:
+    """Run the command line; every failure is one line and one of two exit statuses.
+
+    `called` is how a person calls it, and how what they read calls it too.
+    """
     arguments = sys.argv[1:]
     is_debug = "--debug" in arguments
     if is_debug:
         arguments.remove("--debug")
     try:
-        status = app(args=arguments, prog_name="equipoise", standalone_mode=False)
+        status = app(args=arguments, prog_name=called, standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()
     except Exception as error:  # noqa: BLE001 - every failure becomes one line
         if is_debug:
             traceback.print_exception(error)
-        status = _explain(error)
+        status = _explain(error, called)
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _explain(error: Exception) -> int:
+def _explain(error: Exception, called: str) -> int:
     match error:
         case EquipoiseError():
-            _say(str(error))
+            _say(str(error).replace("`equipoise ", f"`{called} "))
             return error.exit_status
         case typer.TyperException():
             if type(error).__name__ == "NoArgsIsHelpError":

@@ -16,6 +16,7 @@ app = typer.Typer(help="Pods in tiers, kept in Redis.", no_args_is_help=True, ri
 app.add_typer(pools_config.app, name="config")
 app.command("serve")(serving.serve)
 
+INTERVAL_MIN_SECONDS, INTERVAL_MAX_SECONDS = 0.1, 86400.0
 Call = Annotated[str, typer.Argument(metavar="CALL", help="The name of the call.")]
 Pod = Annotated[str, typer.Argument(metavar="POD", help="The name of the pod.")]
 
@@ -138,8 +139,9 @@ def release(
     from equipoise.app.pools_live import call_id, opened
     from equipoise.app.pools_output import tell
 
+    name = call_id(call)
     with opened(redis, prefix, is_dry=is_dry_run) as pools:
-        answer = pools.release(call_id(call), pod)
+        answer = pools.release(name, pod)
     tell(answer, output, call=call, is_dry=is_dry_run)
 
 
@@ -149,11 +151,13 @@ def heartbeat(
 ) -> None:
     """Say that a call goes on, so that its lease does not end."""
     from equipoise.app.pools_live import call_id, opened
-    from equipoise.app.pools_output import tell
+    from equipoise.app.pools_output import REFUSED, tell
+    from equipoise.model.pools import PoolCode
 
+    name = call_id(call)
     with opened(redis, prefix) as pools:
-        answer = pools.heartbeat(call_id(call))
-    tell(answer, output, call=call)
+        answer = pools.heartbeat(name)
+    tell(answer, output, call=call, refused=REFUSED | {PoolCode.UNKNOWN_CALL})
 
 
 @app.command()
@@ -168,8 +172,9 @@ def drain(
     from equipoise.app.pools_live import opened, pod_name
     from equipoise.app.pools_output import tell
 
+    name = pod_name(pod)
     with opened(redis, prefix, is_dry=is_dry_run) as pools:
-        answer = pools.drain(pod_name(pod))
+        answer = pools.drain(name)
     tell(answer, output, is_dry=is_dry_run)
 
 
@@ -185,8 +190,9 @@ def undrain(
     from equipoise.app.pools_live import opened, pod_name
     from equipoise.app.pools_output import tell
 
+    name = pod_name(pod)
     with opened(redis, prefix, is_dry=is_dry_run) as pools:
-        answer = pools.undrain(pod_name(pod))
+        answer = pools.undrain(name)
     tell(answer, output, is_dry=is_dry_run)
 
 
@@ -203,8 +209,9 @@ def register(
     from equipoise.app.pools_live import opened, pod_name
     from equipoise.app.pools_output import tell
 
+    name = pod_name(pod)
     with opened(redis, prefix, is_dry=is_dry_run) as pools:
-        answer = pools.register(pod_name(pod), uid, None)
+        answer = pools.register(name, uid, None)
     tell(answer, output, is_dry=is_dry_run)
 
 
@@ -217,13 +224,15 @@ def unregister(
     is_dry_run: DryRun = False,
     output: options.Output = Format.TABLE,
 ) -> None:
-    """Forget a pod that is gone, its calls with it."""
+    """Forget a pod that is gone, its calls with it. One that is in no tier any more is no error."""
     from equipoise.app.pools_live import opened, pod_name
-    from equipoise.app.pools_output import tell
+    from equipoise.app.pools_output import REFUSED, tell
+    from equipoise.model.pools import PoolCode
 
+    name = pod_name(pod)
     with opened(redis, prefix, is_dry=is_dry_run) as pools:
-        answer = pools.unregister(pod_name(pod), uid, None)
-    tell(answer, output, is_dry=is_dry_run)
+        answer = pools.unregister(name, uid, None)
+    tell(answer, output, is_dry=is_dry_run, refused=REFUSED - {PoolCode.NOT_THERE})
 
 
 @app.command()
@@ -246,7 +255,8 @@ def fsck(
         found = violations(policy, seen)
         mended = []
         if repairs and found and policy is not None:
-            mended = [pools.mend(pod, seen.epoch) for pod in dict.fromkeys(v.pod for v in found if v.pod)]
+            mended = [pools.forget_odd_epoch()] if seen.odd_epoch is not None else []
+            mended += [pools.mend(pod, seen.epoch) for pod in dict.fromkeys(v.pod for v in found if v.pod)]
             seen = pools.snapshot(is_thorough=True)
             found = violations(policy, seen)
     print_fsck(found, notes(policy, seen), mended, output)
@@ -275,6 +285,8 @@ def watch(
         seconds = parse_seconds(interval)
     except ValueError as error:
         raise BadInput(f"--interval: {error}") from error
+    if not INTERVAL_MIN_SECONDS <= seconds <= INTERVAL_MAX_SECONDS:
+        raise BadInput(f"--interval: expected 100ms to 1d, got {interval}")
     watch_pools(redis, prefix, seconds, times)
 
 

@@ -1,13 +1,13 @@
 """The pools for people and for scripts."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from equipoise.app.output import Format, print_document, warn
 from equipoise.model.errors import BadInput, WorldFailed
 from equipoise.model.pools import PodSeen, PoolAnswer, PoolCode, PoolSeen, PoolsSeen
-from equipoise.pools.fsck import Violation
+from equipoise.pools.fsck import Violation, violations
 from equipoise.pools.policy import TierPolicy, unfilled
 from equipoise.pools.tally import state_of
 
@@ -20,14 +20,14 @@ SENTENCES = {
     PoolCode.NO_TIER: "--tier: expected a tier of the config",
     PoolCode.CALL_TAKEN: "the call {call} is another allocator's",
     PoolCode.RELEASED: "{pod} is released{tier_said}.",
-    PoolCode.UNKNOWN_CALL: "There is no call {call}; nothing to release.",
+    PoolCode.UNKNOWN_CALL: "There is no call {call}, or it has ended.",
     PoolCode.NOT_OWNER: "the call {call} is served by {pod}",
     PoolCode.RENEWED: "{pod} goes on with the call {call}.",
     PoolCode.LEASE_LOST: "{pod} no longer belongs to the call {call}",
     PoolCode.DRAINED: "{pod} of {tier} gets no more calls; it has {detail}.",
     PoolCode.UNDRAINED: "{pod} of {tier} gets calls again.",
     PoolCode.NOT_DRAINING: "{pod} of {tier} is not draining; nothing to do.",
-    PoolCode.NOT_THERE: "{pod} is in no tier",
+    PoolCode.NOT_THERE: "{pod} is in no tier.",
     PoolCode.REGISTERED: "{pod} is in {tier} now.",
     PoolCode.REPLACED: "{pod} is another pod now; the calls of the old one ended. It is in {tier}.",
     PoolCode.KNOWN: "{pod} is in {tier} already; nothing to do.",
@@ -47,6 +47,7 @@ REFUSED = {
     PoolCode.OTHER_UID,
     PoolCode.CONFIG_CHANGED,
 }
+"""Answers that are an error, whatever was asked."""
 
 
 def sentence_of(answer: PoolAnswer, *, call: str = "", tier: str = "") -> str:
@@ -61,13 +62,21 @@ def sentence_of(answer: PoolAnswer, *, call: str = "", tier: str = "") -> str:
     )
 
 
-def tell(answer: PoolAnswer, form: Format, *, call: str = "", tier: str = "", is_dry: bool = False) -> None:
+def tell(
+    answer: PoolAnswer,
+    form: Format,
+    *,
+    call: str = "",
+    tier: str = "",
+    is_dry: bool = False,
+    refused: Collection[PoolCode] = REFUSED,
+) -> None:
     """Print the answer of one writer; a refusal is an error too."""
     in_tier = answer.tier or tier
     sentence = sentence_of(answer, call=call, tier=tier)
     if answer.code is PoolCode.NO_TIER:
         raise BadInput(f"{sentence}, got {tier!r}")
-    is_refused = answer.code in REFUSED
+    is_refused = answer.code in refused
     if form is not Format.TABLE:
         document = {"result": answer.code.value, "pod": answer.pod, "tier": in_tier}
         document |= {"call": call} if call else {}
@@ -76,7 +85,7 @@ def tell(answer: PoolAnswer, form: Format, *, call: str = "", tier: str = "", is
     elif not is_refused:
         print(f"{sentence} Nothing was changed." if is_dry else sentence)
     if is_refused:
-        raise WorldFailed(sentence)
+        raise WorldFailed(sentence.removesuffix("."))
 
 
 def status_document(policy: TierPolicy, seen: PoolsSeen) -> dict[str, Any]:
@@ -86,12 +95,17 @@ def status_document(policy: TierPolicy, seen: PoolsSeen) -> dict[str, Any]:
     names = [*chain, *sorted(set(policy.tiers) - set(chain))]
     tiers = [_tier(name, policy, pools.get(name) or PoolSeen(name, "none", "none"), seen) for name in names]
     pods = sum(tier["assigned"] for tier in tiers if tier["inChain"])
+    broken = len(violations(policy, seen))
+    warnings = [
+        unfilled(policy, pods),
+        f"{broken} broken; `equipoise pools fsck` lists them" if broken else "",
+    ]
     return {
         "prefix": seen.prefix,
         "configVersion": seen.version,
         "epoch": seen.epoch,
         "tiers": tiers,
-        "warnings": [said] if (said := unfilled(policy, pods)) else [],
+        "warnings": [said for said in warnings if said],
     }
 
 
@@ -168,7 +182,7 @@ def print_fsck(
         )
         return
     for repair in mended:
-        print(f"{repair.pod}: {repair.code.value}: {repair.detail or repair.tier}")
+        print(f"{repair.pod or 'epoch'}: {repair.code.value}: {repair.detail or repair.tier}")
     for each in found:
         print(f"{each.invariant.value}  {each.key}: {each.detail}")
     for note in notes:

@@ -16,10 +16,21 @@ REST_SECONDS = 1.0
 """After a connection that failed, the next is not tried sooner: many callers would all wait for it."""
 
 
+class _Connected:
+    """Pools on one connection, and how many ask there now: whoever asks is not cut off."""
+
+    def __init__(self, pools: RedisPools, url: str) -> None:
+        self.pools = pools
+        self.url = url
+        self.asking = 0
+        self.is_retired = False
+
+
 class RemotePools:
     """Connects when it is first asked; after a failure the URL is read anew, since passwords change.
 
-    It may be asked from any thread. The client behind it finds a server again by itself.
+    It may be asked from any thread. The client behind it finds a server again by itself; one of another URL
+    is let go of as soon as nobody asks it any more.
     """
 
     def __init__(
@@ -38,53 +49,86 @@ class RemotePools:
         self._record_seconds = record_seconds
         self._timeout_seconds = timeout_seconds
         self._monotonic = monotonic
-        self._lock = threading.Lock()
-        self._pools: RedisPools | None = None
-        self._connected_to = ""
+        self._connecting = threading.Lock()
+        self._counting = threading.Lock()
+        """Never held while a server is waited for."""
+        self._current: _Connected | None = None
         self._is_doubtful = True
         self._failed: tuple[float, EquipoiseError] | None = None
 
     def ask(self, question: Callable[[RedisPools], T]) -> T:
         """Ask the pools something."""
-        pools = self._pools if not self._is_doubtful else None
-        if pools is None:
-            with self._lock:
-                pools = self._connected()
+        connected = self._taken()
+        if connected is None:
+            with self._connecting:
+                connected = self._taken() or self._connect()
         try:
-            return question(pools)
+            return question(connected.pools)
         except WorldFailed:
             self._is_doubtful = True
             raise
+        finally:
+            self._give_back(connected)
 
     def close(self) -> None:
         """Let go of the connections."""
-        with self._lock:
-            if self._pools is not None:
-                self._pools.close()
-            self._pools, self._is_doubtful = None, True
+        with self._connecting:
+            self._use(None)
 
-    def _connected(self) -> RedisPools:
-        """Give the pools, connected to where the URL says now."""
-        now = self._monotonic()
-        if self._failed is not None and now - self._failed[0] < REST_SECONDS:
+    def _taken(self) -> _Connected | None:
+        """Take the pools to ask them, unless they are in doubt."""
+        with self._counting:
+            found = None if self._is_doubtful else self._current
+            if found is not None:
+                found.asking += 1
+            return found
+
+    def _give_back(self, connected: _Connected) -> None:
+        with self._counting:
+            connected.asking -= 1
+            is_left = connected.is_retired and not connected.asking
+        if is_left:
+            connected.pools.close()
+
+    def _use(self, connected: _Connected | None) -> None:
+        """Take these, now and from now on, or none; those before are closed by whoever asks them last."""
+        with self._counting:
+            before, self._current = self._current, connected
+            self._is_doubtful = connected is None
+            if connected is not None:
+                connected.asking += 1
+            if before is None or before is connected:
+                return
+            before.is_retired = True
+            before.asking += 1
+        self._give_back(before)
+
+    def _connect(self) -> _Connected:
+        """Take the pools where the URL says now, connected anew if they were elsewhere."""
+        if self._failed is not None and self._monotonic() - self._failed[0] < REST_SECONDS:
             raise self._failed[1]
         try:
             url = self._url()
-            if self._pools is None or url != self._connected_to:
-                client = connect(url, self._prefix, timeout_seconds=self._timeout_seconds)
-                self._pools = RedisPools(
-                    client,
-                    self._prefix,
-                    address_of(url),
-                    lease_seconds=self._lease_seconds,
-                    record_seconds=self._record_seconds,
-                )
-                self._connected_to = url
+            current = self._current
+            if current is None or url != current.url:
+                current = self._connected_to(url)
         except EquipoiseError as error:
             self._failed = (self._monotonic(), error)
             raise
-        self._failed, self._is_doubtful = None, False
-        return self._pools
+        self._failed = None
+        self._use(current)
+        return current
+
+    def _connected_to(self, url: str) -> _Connected:
+        client = connect(url, self._prefix, timeout_seconds=self._timeout_seconds)
+        pools = RedisPools(
+            client,
+            self._prefix,
+            address_of(url),
+            lease_seconds=self._lease_seconds,
+            record_seconds=self._record_seconds,
+        )
+        return _Connected(pools, url)
 
 
 def read_url(name: str, file: str) -> str:

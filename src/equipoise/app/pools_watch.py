@@ -1,36 +1,47 @@
 """`equipoise pools watch`: the tiers, again whenever they change."""
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from equipoise.app.pools_live import opened
 from equipoise.app.pools_output import status_document, status_table
-from equipoise.model.errors import WorldFailed
+from equipoise.model.errors import EquipoiseError
 from equipoise.pools.policy import read_policy
+
+if TYPE_CHECKING:
+    from equipoise.adapters.redis import RedisPools
 
 
 def watch_pools(redis: str | None, prefix: str, seconds: float, times: int) -> None:
-    """Look again and again. A server that is away for a while is said, and waited for."""
+    """Look again and again, until so many looks or Ctrl-C."""
+    with opened(redis, prefix) as pools:
+        try:
+            _watch(pools, prefix, seconds, times)
+        except KeyboardInterrupt:
+            return
+
+
+def _watch(pools: "RedisPools", prefix: str, seconds: float, times: int) -> None:
+    """Show what has changed. A server or a config that goes away later is said, and waited for."""
     console = Console(highlight=False)
     before: Any = None
     looks = 0
-    with opened(redis, prefix) as pools:
-        while True:
-            try:
-                seen = pools.snapshot()
-                now: Any = status_document(read_policy(seen.config, f"{prefix}:tier:config"), seen)["tiers"]
-            except WorldFailed as error:
-                now = str(error)
-            if now != before:
-                console.print(time.strftime("%H:%M:%S"), style="dim")
-                console.print(now if isinstance(now, str) else status_table(now))
-                before = now
-            looks += 1
-            if looks == times:
-                return
-            try:
-                time.sleep(seconds)
-            except KeyboardInterrupt:
-                return
+    while True:
+        try:
+            seen = pools.snapshot()
+            now: Any = status_document(read_policy(seen.config, f"{prefix}:tier:config"), seen)["tiers"]
+        except EquipoiseError as error:
+            if before is None:
+                raise
+            now = str(error)
+        if now != before:
+            console.print(time.strftime("%H:%M:%S"), style="dim")
+            console.print(now if isinstance(now, str) else status_table(now), markup=False)
+            console.file.flush()
+            before = now
+        looks += 1
+        if looks == times:
+            return
+        time.sleep(seconds)

@@ -1,5 +1,6 @@
 """What the commands about advice read: settings, and usage from files."""
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -9,6 +10,9 @@ from equipoise.model.errors import BadInput
 if TYPE_CHECKING:
     from equipoise.recommendation.observation import Observation
     from equipoise.recommendation.policy import RecommendationPolicy
+
+
+KIND_FORM = r"[A-Z][A-Za-z0-9]{0,62}"
 
 
 class FileOptions(NamedTuple):
@@ -41,6 +45,8 @@ def read_usage(said: FileOptions) -> "Observation":
     from equipoise.adapters.sample_files import read_samples
     from equipoise.recommendation.history_file import Said, named_subject, observe, of_workloads
 
+    if not re.fullmatch(KIND_FORM, said.kind):
+        raise BadInput(f"--kind: expected a kind such as Deployment or StatefulSet, got {said.kind!r}")
     if said.available is not None and said.replicas is not None and said.available > said.replicas:
         raise BadInput(f"--available: expected at most --replicas ({said.replicas}), got {said.available}")
     told = Said(
@@ -66,9 +72,15 @@ def read_usage(said: FileOptions) -> "Observation":
 
 
 def _cores(request: str | None) -> float | None:
-    from equipoise.model.quantity import parse_cores
+    from equipoise.model.quantity import parse_typed_cores
+    from equipoise.recommendation.history_file import REQUEST_CORES_MAX
 
+    if request is None:
+        return None
     try:
-        return None if request is None else parse_cores(request)
+        cores = parse_typed_cores(request)
     except ValueError as error:
         raise BadInput(f"--request: {error}") from error
+    if cores > REQUEST_CORES_MAX:
+        raise BadInput(f"--request: expected at most {REQUEST_CORES_MAX:,} cores for a pod, got {request!r}")
+    return cores

@@ -5,6 +5,9 @@ from typing import Annotated
 
 import typer
 
+REPLICAS_MAX = 2**31 - 1
+"""What the API server takes."""
+
 
 class AdviceFormat(StrEnum):
     """How advice is printed."""
@@ -69,11 +72,17 @@ Request = Annotated[
     typer.Option(metavar="CORES", help="Of a file: the CPU request of a pod, such as 1000m."),
 ]
 Replicas = Annotated[
-    int | None, typer.Option(min=0, metavar="N", help="Of a file: how many replicas run now.")
+    int | None,
+    typer.Option(min=0, max=REPLICAS_MAX, metavar="N", help="Of a file: how many replicas run now."),
 ]
 Available = Annotated[
     int | None,
-    typer.Option(min=0, metavar="N", help="Of a file: how many of them are available; by default all."),
+    typer.Option(
+        min=0,
+        max=REPLICAS_MAX,
+        metavar="N",
+        help="Of a file: how many of them are available; by default all.",
+    ),
 ]
 PodUsage = Annotated[
     str | None,

@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
 WORKLOADS_MAX = 4
 NOW: dict[str, Any] = {"textcoords": "offset points", "va": "top", "color": FAINT, "fontsize": 7}
+TITLE: dict[str, Any] = {
+    "loc": "left",
+    "fontsize": 10,
+    "fontweight": "bold",
+    "pad": 7,
+    "parse_math": False,  # a name with two dollars is a name
+}
 
 
 class Ahead(NamedTuple):
@@ -76,7 +83,7 @@ def draw_forecast(series: Series, document: dict[str, Any], path: str) -> None:
         axis = made.subplots()
         word = "held out" if now < series.at else "now"
         draw_usage(axis, (times[is_shown], series.values[is_shown]), ahead, now, word)
-        axis.set_title(series.subject, loc="left", fontsize=10, fontweight="bold", pad=7)
+        axis.set_title(series.subject, **TITLE)
         mark_days([axis])
         return made
 
@@ -106,7 +113,7 @@ def _figure(
         one, upper, lower = rows[row], grid[2 * row], grid[2 * row + 1]
         draw_usage(upper, _past(one), ahead[row], one.at)
         _draw_replicas(lower, one, decision, ahead[row])
-        upper.set_title(decision.subject, loc="left", fontsize=10, fontweight="bold", pad=7)
+        upper.set_title(decision.subject, **TITLE)
         lower.tick_params(axis="x", labelbottom=True, which="both")
     mark_days(grid, zone)
     figure.align_ylabels()

@@ -28,10 +28,14 @@ def simulate(
     available: said.Available = None,
     pod_usage: said.PodUsage = None,
     current_min: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="minReplicas of today's HPA; by default 1.")
+        int | None,
+        typer.Option(
+            metavar="N", min=1, max=said.REPLICAS_MAX, help="minReplicas of today's HPA; by default 1."
+        ),
     ] = None,
     current_max: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help=f"maxReplicas of today's HPA; {TODAY}.")
+        int | None,
+        typer.Option(metavar="N", min=1, max=said.REPLICAS_MAX, help=f"maxReplicas of today's HPA; {TODAY}."),
     ] = None,
     current_target: Annotated[
         int | None,

@@ -66,6 +66,7 @@ def plan() -> Shape:
             "eligible": COUNT,
             "unknown": COUNT,
             "terminating": COUNT,
+            "refused": COUNT,
             "rules": {"type": "object", "additionalProperties": rule},
         }
     )

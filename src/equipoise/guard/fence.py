@@ -17,13 +17,14 @@ from equipoise.ports import Actuator, EvictionResult, Leadership, Store, StoreCo
 SETTLE_TRIES = 5
 """How often an outcome is written again when somebody else wrote in between."""
 
-_STATES = {
+STATES = {
     EvictionResult.ACCEPTED: EntryState.DONE,
     EvictionResult.BLOCKED: EntryState.FAILED,
     EvictionResult.GONE: EntryState.FAILED,
     EvictionResult.REFUSED: EntryState.FAILED,
     EvictionResult.FORBIDDEN: EntryState.FAILED,
 }
+"""What each answer to an eviction means for its intent."""
 
 
 def _nothing(step: str) -> None:
@@ -73,7 +74,7 @@ class Fence:
 
         def deed() -> Deed:
             answer = self.actuator.evict(PodRef(action.namespace, action.pod, action.uid))
-            return Deed(answer.result.value, answer.detail, _STATES[answer.result])
+            return Deed(answer.result.value, answer.detail, STATES[answer.result])
 
         return self.through(action, deed, key, entry, based_on, memory)
 

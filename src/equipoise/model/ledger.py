@@ -17,7 +17,7 @@ ENTRIES_MAX = 200
 BYTES_MAX = 64 * 1024
 """How much one workload's entry may be, as a store writes it."""
 GUEST_EPOCH = 0
-"""Of entries that were written without a Lease. Lease transitions begin far above it."""
+"""Of entries that were written without a Lease. Lease transitions are far above it."""
 FAILED_MAX = 20
 """How many entries of what did not happen are kept, for whoever wonders."""
 AGE_MAX_SECONDS = 86_400.0
@@ -55,7 +55,7 @@ class Fenced(Exception):  # noqa: N818 - reads as a fact
 
 
 class Ledger(msgspec.Struct, frozen=True):
-    """The entries of one workload, oldest first, and the newest leader that wrote."""
+    """The entries of one workload, oldest first, and the newest epoch of all who wrote."""
 
     epoch: int = 0
     entries: tuple[Entry, ...] = ()
@@ -63,6 +63,8 @@ class Ledger(msgspec.Struct, frozen=True):
     """How many there have ever been."""
     memory: dict[str, Any] = {}
     """What the balancers carry over, by balancer; kept as it is found."""
+    epochs: dict[str, int] = {}
+    """The newest epoch of each balancer: each may have a Lease of its own."""
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> "Ledger":
@@ -86,14 +88,17 @@ class Ledger(msgspec.Struct, frozen=True):
     def with_intent(self, entry: Entry, memory: Mapping[str, Any] | None = None) -> "Ledger":
         """Add an intent, and what its balancer remembers from now on; refuse when a newer leader was here.
 
-        Whoever needs no Lease (epoch 0: a person's command) is kept apart by the compare-and-swap alone.
+        Each balancer may have a Lease of its own, so only its own epochs say who came later. Whoever needs no
+        Lease (epoch 0: a person's command, an agent) is kept apart by the compare-and-swap alone.
         """
-        if entry.epoch != GUEST_EPOCH and entry.epoch < self.epoch:
-            raise Fenced(f"the ledger was written in epoch {self.epoch}, and we are of epoch {entry.epoch}")
+        newest = self.epoch_of(entry.balancer)
+        if entry.epoch != GUEST_EPOCH and entry.epoch < newest:
+            raise Fenced(f"{entry.balancer} wrote in epoch {newest}, and we are of epoch {entry.epoch}")
         kept = _bounded([old for old in self.entries if old.at > entry.at - AGE_MAX_SECONDS])
         return msgspec.structs.replace(
             self,
             epoch=max(self.epoch, entry.epoch),
+            epochs=self.epochs | {entry.balancer: max(newest, entry.epoch)},
             entries=(*kept, entry),
             entries_total=self.entries_total + 1,
             memory=self.memory if memory is None else self.memory | {entry.balancer: dict(memory)},
@@ -119,6 +124,10 @@ class Ledger(msgspec.Struct, frozen=True):
         """
         entries = tuple(_reconciled(entry, alive, at) for entry in self.entries)
         return self if entries == self.entries else msgspec.structs.replace(self, entries=entries)
+
+    def epoch_of(self, balancer: str) -> int:
+        """Give the newest epoch in which this balancer wrote; an old ledger does not say whose its epoch is."""
+        return self.epochs.get(balancer, GUEST_EPOCH) if self.epochs else self.epoch
 
     def sent(self) -> frozenset[str]:
         """Give the UIDs of pods that were sent away, or may have been: one still seen is about to go."""

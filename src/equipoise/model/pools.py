@@ -4,6 +4,9 @@ from enum import StrEnum
 
 import msgspec
 
+EPOCH_MAX = 2**31 - 1
+"""How far a Lease can count."""
+
 
 class PoolSeen(msgspec.Struct, frozen=True):
     """The two keys of one tier."""
@@ -49,6 +52,8 @@ class PoolsSeen(msgspec.Struct, frozen=True):
     """Busy pods that move to another tier once they are released."""
     wrong: dict[str, str] = {}
     """Other keys of a wrong type, with that type."""
+    odd_epoch: str | None = None
+    """What stands in `PREFIX:epoch` when it is no number that a Lease can count to."""
 
 
 class PoolCode(StrEnum):
@@ -70,6 +75,8 @@ class PoolCode(StrEnum):
     """The name belongs to another incarnation of the pod now."""
     FENCED = "Fenced"
     """A newer leader has written."""
+    EPOCH_UNREADABLE = "EpochUnreadable"
+    """What stands for the newest leader's epoch is none; `fsck` tells, and forgets it when asked."""
     CONFIG_CHANGED = "ConfigChanged"
     NO_TIER = "NoTier"
     WRONG_TYPE = "WrongType"

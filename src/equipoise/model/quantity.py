@@ -24,6 +24,7 @@ _DECIMAL_SUFFIX = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 _FORM = re.compile(
     r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?(?P<suffix>[KMGTPE]i|[numkMGTPE]?|[eE][+-]?[0-9]+)"
 )
+_OF_MEMORY = re.compile(r"[0-9.]([KMGTPE]i|[MGTPE])$")
 
 
 class Format(StrEnum):
@@ -55,6 +56,17 @@ class Quantity(NamedTuple):
 def parse_cores(value: str | float) -> float:
     """Read CPU: a number is cores, a text is a quantity."""
     return _parse_number(value)
+
+
+def parse_typed_cores(value: str | float) -> float:
+    """Read CPU as a person writes it: a suffix of memory is a slip, and would be billions of cores."""
+    wanted = f"expected cores such as 1000m or 1.5, got {value!r}"
+    if isinstance(value, str) and _OF_MEMORY.search(value):
+        raise ValueError(f"{wanted}, which is an amount of memory")
+    try:
+        return parse_cores(value)
+    except ValueError as error:
+        raise ValueError(wanted) from error
 
 
 def parse_bytes(value: str | float) -> float:

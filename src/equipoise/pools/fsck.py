@@ -1,6 +1,7 @@
 """What must be true of the pools at every moment, asked of a snapshot; pure."""
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 from enum import StrEnum
@@ -8,10 +9,12 @@ from enum import StrEnum
 import msgspec
 
 from equipoise.model.names import by_ordinal
-from equipoise.model.pools import PodSeen, PoolSeen, PoolsSeen
+from equipoise.model.pools import EPOCH_MAX, PodSeen, PoolsSeen
 from equipoise.pools.policy import TierPolicy
 
 MERCHANT = "merchant:"
+SHOWN_MAX = 40
+"""How many characters of a strange value are shown."""
 
 
 class Invariant(StrEnum):
@@ -22,6 +25,7 @@ class Invariant(StrEnum):
     TIER_KEY_AGREES = "TierKeyAgrees"
     DRAINING_NOT_AVAILABLE = "DrainingNotAvailable"
     KEY_TYPE = "KeyType"
+    EPOCH_READABLE = "EpochReadable"
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -39,6 +43,8 @@ def violations(policy: TierPolicy | None, seen: PoolsSeen) -> list[Violation]:
     Without a policy (the config's own key has a wrong type), a tier may be of either type.
     """
     found = [*_wrong_types(policy, seen)]
+    if seen.odd_epoch is not None:
+        found.append(Violation(Invariant.EPOCH_READABLE, f"{seen.prefix}:epoch", odd_epoch(seen.odd_epoch)))
     homes: dict[str, list[str]] = defaultdict(list)
     for pool in seen.pools:
         for pod in pool.assigned:
@@ -46,6 +52,12 @@ def violations(policy: TierPolicy | None, seen: PoolsSeen) -> list[Violation]:
     for pod in sorted(seen.pods, key=by_ordinal):
         found += _of_pod(pod, homes.get(pod, []), seen)
     return found
+
+
+def odd_epoch(text: str) -> str:
+    """Say what is wrong with an epoch that no leader can have."""
+    shown = repr(text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}...")
+    return f"expected a whole number up to {EPOCH_MAX}, got {shown}; every leader is refused until it is gone"
 
 
 def _wrong_types(policy: TierPolicy | None, seen: PoolsSeen) -> Iterator[Violation]:
@@ -75,7 +87,7 @@ def _of_pod(pod: str, homes: list[str], seen: PoolsSeen) -> Iterator[Violation]:
         yield Violation(Invariant.ONE_ASSIGNED, key, detail, pod)
     for pool in seen.pools:
         if pod in pool.available:
-            yield from _of_free_pod(pod, keys, pool, seen.prefix)
+            yield from _of_free_pod(pod, keys, pool.tier, seen.prefix, is_home=pool.tier in homes)
     tier_key = f"{seen.prefix}:pod:tier:{pod}"
     if len(homes) == 1 and keys.tier != homes[0] and tier_key not in keys.wrong:
         said = "is missing" if keys.tier is None else f"says {keys.tier}"
@@ -83,13 +95,13 @@ def _of_pod(pod: str, homes: list[str], seen: PoolsSeen) -> Iterator[Violation]:
         yield Violation(Invariant.TIER_KEY_AGREES, tier_key, detail, pod)
 
 
-def _of_free_pod(pod: str, keys: PodSeen, pool: PoolSeen, prefix: str) -> Iterator[Violation]:
-    key = f"{prefix}:pool:{pool.tier}:available"
-    if pod not in pool.assigned:
-        detail = f"{pod} is available in {pool.tier}, and not assigned to it"
+def _of_free_pod(pod: str, keys: PodSeen, tier: str, prefix: str, *, is_home: bool) -> Iterator[Violation]:
+    key = f"{prefix}:pool:{tier}:available"
+    if not is_home:
+        detail = f"{pod} is available in {tier}, and not assigned to it"
         yield Violation(Invariant.AVAILABLE_WITHIN_ASSIGNED, key, detail, pod)
     if keys.is_draining:
-        detail = f"{pod} is draining, and available in {pool.tier}"
+        detail = f"{pod} is draining, and available in {tier}"
         yield Violation(Invariant.DRAINING_NOT_AVAILABLE, key, detail, pod)
 
 
@@ -110,7 +122,7 @@ def _notes_on_pools(policy: TierPolicy, seen: PoolsSeen) -> Iterator[str]:
         for pod in sorted(pool.assigned, key=by_ordinal):
             keys = seen.pods[pod]
             calls = pool.available.get(pod)
-            if calls is not None and calls < 0:
+            if calls is not None and not 0 <= calls < math.inf:
                 yield f"{pod}: its count of calls in {pool.tier} is {calls:g}"
             if calls is not None and not tier.is_shared and keys.lease is not None:
                 yield f"{pod}: it is available in {pool.tier}, and has a lease"

@@ -20,7 +20,7 @@ from equipoise.model.errors import WorldFailed
 from equipoise.model.pools import PoolAnswer, PoolCode, PoolsSeen
 from equipoise.model.reason import Reason
 from equipoise.pools.decide import decide
-from equipoise.pools.fsck import violations
+from equipoise.pools.fsck import odd_epoch, violations
 from equipoise.pools.observation import observe
 from equipoise.pools.policy import TierPolicy, read_policy
 from equipoise.pools.rebalance import DONE, LOST, ROUNDS, SAID, mark, move, moves_of, stuck_in, without
@@ -35,6 +35,8 @@ CHUNK = 500
 CONFIRMED_MAX = 50
 """How many pods are asked for by name in one cycle."""
 ENDED = {"Succeeded", "Failed"}
+REFUSED = {PoolCode.FENCED, PoolCode.EPOCH_UNREADABLE}
+"""As long as this holds, no other plan does better."""
 
 
 def _nothing() -> None:
@@ -87,7 +89,7 @@ class PoolsLoop:
         planned, moved = self._rebalance(seen, at)
         outcomes = [*came, *swept, *moved]
         failure = next((outcome.detail for outcome in outcomes if outcome.result in LOST), "")
-        return CycleReport([attended, *planned], outcomes, _warnings(seen), failure)
+        return CycleReport([attended, *planned], outcomes, _warnings(seen, self._epoch), failure)
 
     def _attend(self, roster: Roster, at: float) -> tuple[Decision, list[Outcome]]:
         """Register, forget, suspend and resume."""
@@ -145,8 +147,9 @@ class PoolsLoop:
             name = self.new_id(at)
             self.journal.append(record(policy, observation, {}, decision, at, name, tuple(came)))
             counted = {"tiers": tally(policy, seen), "pending": len(seen.pending), "epoch": seen.epoch}
+            counted["broken"] = len(violations(policy, seen))
             decisions.append(msgspec.structs.replace(decision, extra=counted))
-            if all(outcome.result in {*DONE, *LOST, PoolCode.FENCED} for outcome in came):
+            if all(outcome.result in {*DONE, *LOST, *REFUSED} for outcome in came):
                 break
             seen = self.pools.snapshot()
         numbers = decisions[-1].reason.numbers
@@ -219,7 +222,17 @@ def _policy(seen: PoolsSeen) -> TierPolicy:
     return read_policy(seen.config, f"{seen.prefix}:tier:config")
 
 
-def _warnings(seen: PoolsSeen) -> list[str]:
-    """Say how many things are broken; `fsck` says what."""
+def _warnings(seen: PoolsSeen, epoch: int | None) -> list[str]:
+    """Say how many things are broken (`fsck` says what), and why a leader is refused."""
     broken = len(violations(_policy(seen), seen))
-    return [f"{seen.prefix}: {broken} broken; `equipoise pools fsck` lists them"] if broken else []
+    said = [f"{seen.prefix}: {broken} broken; `equipoise pools fsck` lists them"] if broken else []
+    if seen.odd_epoch is not None:
+        said.append(
+            f"{seen.prefix}:epoch: {odd_epoch(seen.odd_epoch)}; `equipoise pools fsck --repair` forgets it"
+        )
+    if epoch is not None and seen.epoch is not None and seen.epoch > epoch:
+        said.append(
+            f"{seen.prefix}:epoch: it is {seen.epoch} and ours is {epoch}, so whatever we write is refused: "
+            "another leader writes to these keys, or a foreign hand wrote it, and then it has to be deleted"
+        )
+    return said

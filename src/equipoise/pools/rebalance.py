@@ -9,6 +9,7 @@ from equipoise.model.errors import WorldFailed
 from equipoise.model.pools import PoolCode, PoolsSeen
 from equipoise.model.reason import Code, Reason
 from equipoise.pools.decide import busy_excess, decide
+from equipoise.pools.fsck import odd_epoch
 from equipoise.pools.observation import Observation, Stay, TierSeen, observe
 from equipoise.pools.policy import read_policy
 from equipoise.ports import PoolsUpkeep
@@ -16,16 +17,21 @@ from equipoise.ports import PoolsUpkeep
 ROUNDS = 5
 """How often what became busy, or changed, is planned anew in one cycle; the next cycle goes on."""
 DONE = {PoolCode.MOVED, PoolCode.ALREADY_THERE}
-RETRIED = {PoolCode.FENCED, PoolCode.CONFIG_CHANGED, PoolCode.SOURCE_NOT_OVER, PoolCode.DESTINATION_FULL}
+RETRIED = {
+    *(PoolCode.FENCED, PoolCode.EPOCH_UNREADABLE, PoolCode.CONFIG_CHANGED),
+    *(PoolCode.SOURCE_NOT_OVER, PoolCode.DESTINATION_FULL),
+}
 """The plan was old, and the pod is not to blame."""
 LOST = {PoolCode.FAILED, PoolCode.UNANSWERED}
 """The server did not answer, so there is no use in asking for more."""
 SAID: dict[str, str] = {
     PoolCode.FAILED: "It was not moved, since the server failed.",
     PoolCode.UNANSWERED: "Nobody knows whether it was moved; the next look will tell.",
+    PoolCode.EPOCH_UNREADABLE: "The epoch in Redis is none; `equipoise pools fsck` tells.",
 }
 HELD: dict[str, Code] = {
     PoolCode.FENCED: Code.HELD_BY_LEADER,
+    PoolCode.EPOCH_UNREADABLE: Code.HELD_BY_LEADER,
     PoolCode.BUSY: Code.ALL_BUSY,
     PoolCode.LEASED: Code.ALL_BUSY,
     PoolCode.DRAINING: Code.ALL_BUSY,
@@ -134,6 +140,10 @@ def move(
     marks_busy: bool = False,
 ) -> list[Outcome]:
     """Move these pods, planned from what was seen; each answers for itself."""
+    if epoch is None and seen.odd_epoch is not None:
+        raise WorldFailed(
+            f"{seen.prefix}:epoch: {odd_epoch(seen.odd_epoch)}; `equipoise pools fsck --repair` forgets it"
+        )
     chosen = seen.epoch if epoch is None else epoch
     answers = pools.move(moves, seen.version, chosen, marks_busy=marks_busy)
     return [

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from equipoise.guard.fence import Deed, Fence
+from equipoise.guard.others import held_by_others
 from equipoise.guard.pause import held_by_pause
 from equipoise.model.cluster import Pod, Workload
 from equipoise.model.decision import Action, Decision, Outcome, SetResources
 from equipoise.model.errors import WorldFailed
-from equipoise.model.ledger import Entry, EntryState
+from equipoise.model.ledger import Entry, EntryState, Ledger
 from equipoise.model.references import ObjectRef, PodRef, StoreKey
 from equipoise.ports import Actuator, Leadership, Pauses, Store
 from equipoise.proportional.assignment import Assigned
@@ -143,7 +144,11 @@ class Hands:
 
         fence = Fence(self.store, self.leadership, self.actuator, lambda _: self._recheck(item), self.passed)
         try:
-            outcome = fence.through(action, done, key, entry, self.store.read(key)).outcome
+            stored = self.store.read(key)
+            others = held_by_others(Ledger.from_data(stored.data), BALANCER, at)
+            if others is not None:
+                return Done([Outcome(action, "Fenced", others.sentence)])
+            outcome = fence.through(action, done, key, entry, stored).outcome
         except WorldFailed as error:
             outcome = Outcome(action, "Unknown", str(error))
         result, own = outcome.result, {uid}

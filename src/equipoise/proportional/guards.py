@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from equipoise.guard.cooldown import held_by_cooldown
 from equipoise.guard.leader import held_by_leader
+from equipoise.guard.others import held_by_others
 from equipoise.guard.pause import held_by_pause
 from equipoise.guard.protection import opted_out_by
 from equipoise.model.cluster import Pod, Workload
@@ -140,7 +141,9 @@ class Guards:
             return Reason(Code.HELD_BY_HEALTH, sentence)
         pause = self.rollout_seconds if is_rollout else 0.0
         try:
-            return held_by_cooldown(ledger(), BALANCER, pause, self.looked_at)
+            known = ledger()
+            others = held_by_others(known, BALANCER, self.looked_at)
+            return others or held_by_cooldown(known, BALANCER, pause, self.looked_at)
         except WorldFailed as error:
             sentence = f"What was done to this workload before is unknown: {error}."
             return Reason(Code.HELD_BY_BUDGET, sentence)

@@ -254,5 +254,6 @@ def _numbers(planned: Round, left: tuple[Gaps, Gaps]) -> dict[str, Any]:
         "eligible": len(eligible),
         "unknown": sum(pod.cpu_nanos is None or pod.memory_bytes is None for pod in seen.pods),
         "terminating": sum(pod.is_terminating for pod in seen.pods),
+        "refused": sum(bool(pod.refusal) for pod in seen.pods),
         "rules": {line.key: explain.rule(line) for line in planned.lines},
     }

@@ -64,10 +64,13 @@ def cut(budget: int) -> str:
 
 
 def cooling(lines: Iterable[Waterline], memory: QosMemory, at: float) -> str:
-    """Say until when nothing is restored, or nothing."""
+    """Say until when nothing is restored, or nothing; a clock that was set back holds for no longer."""
     left, name = max(
         (
-            (memory.last_trigger[line.action_name] + line.action.cooldown_seconds - at, line.action_name)
+            (
+                min(memory.last_trigger[line.action_name] - at, 0) + line.action.cooldown_seconds,
+                line.action_name,
+            )
             for line in lines
             if line.action_name in memory.last_trigger
         ),
@@ -149,7 +152,17 @@ def _doing(planned: "Round") -> str:
         for name, gap in gaps.items()
         if gap is not None and gap > 0
     ]
-    return "; ".join(parts) + (f"; {_listed(sorted(set(left)))} is left over" if left else "")
+    rest = f"; {_listed(sorted(set(left)))} is left over{_stays(planned)}" if left else ""
+    return "; ".join(parts) + rest
+
+
+def _stays(planned: "Round") -> str:
+    """Say of one pod why it can't be evicted for now, and of how many others that is true."""
+    refused = [pod for pod in planned.evict.sorted_pods() if pod.refusal] if planned.evict.lines else []
+    if not refused:
+        return ""
+    others = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+    return f"; {refused[0].key}{others} stays, since {refused[0].refusal}"
 
 
 def _releases(deeds: Sequence[Any], gaps: dict[str, Fraction | None]) -> str:
@@ -211,6 +224,7 @@ def _nobody(planned: "Round") -> str:
         return f"none of the node's {count} {_pods(count)} may be acted on"
     return (
         f"acting on the {len(eligible)} eligible {_pods(len(eligible))} would release nothing that is known"
+        f"{_stays(planned)}"
     )
 
 

@@ -12,6 +12,7 @@ import msgspec
 from equipoise.qos.node import Counters
 from equipoise.qos.observation import UNLIMITED, quota_of
 from equipoise.qos.pods import PodTold
+from equipoise.qos.refusals import Refusal
 
 
 class ThrottledContainer(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -40,6 +41,8 @@ class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     """When actions were last wanted, and the counts of rounds."""
     changed_at: float | None = None
     """When something was last done to a pod: seconds since the boot."""
+    refused: dict[str, Refusal] = {}
+    """Evictions that were refused, by the UID of the pod."""
 
     def intending(self, pod: PodTold, ids: dict[str, str], quotas: dict[str, int]) -> "AgentState":
         """Add what is about to be written; `ids` gives the id of each container by its name."""

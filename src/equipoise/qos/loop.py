@@ -7,7 +7,7 @@ there: a metric is judged only on an interval that lies wholly after it.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -23,48 +23,30 @@ from equipoise.model.decision import (
     ThrottlePod,
 )
 from equipoise.model.errors import WorldFailed
-from equipoise.model.references import PodRef
 from equipoise.ports import Actuator, Clock, EvictionResult, Pauses
 from equipoise.qos.decide import decide
+from equipoise.qos.evicting import Direct, Evictor
 from equipoise.qos.guarding import guarded, previewed
 from equipoise.qos.keep import AgentState, Keep
 from equipoise.qos.memory import QosMemory
 from equipoise.qos.node import ContainerRef, Counters, Node, NodeCounters
 from equipoise.qos.observation import Observation, quota_of
-from equipoise.qos.outcomes import accepted, is_felt, is_unforeseen, throttled_nanos
+from equipoise.qos.outcomes import accepted, failed, is_felt, is_unforeseen, refused, throttled_nanos
 from equipoise.qos.pods import PodTold
 from equipoise.qos.policy import QosPolicy
+from equipoise.qos.refusals import in_force, refused_again, still_known
 from equipoise.qos.see import Look, Marks, refs_of, see, usage_between
+from equipoise.qos.surroundings import Surroundings
 from equipoise.qos.waterlines import State, judge
 
-REFUSED_SECONDS = 30.0
-"""How long an eviction that was refused is not asked for again."""
+ANSWERED_SECONDS = 30.0
+"""How long a pod counts as leaving after its eviction was accepted, or had no answer."""
+REFUSALS_MAX = 10
+"""After so many refusals in one round nobody else is asked for: the next round goes on from there."""
+FAILURES_MAX = 10
+"""After so many quotas that could not be written, the rest of a round is left: nor could they be."""
 NEWS_SECONDS = 60.0
 """How seldom counts alone are written to the disk."""
-
-
-class Surroundings(Protocol):
-    """What the API server tells of this node."""
-
-    def pods(self) -> Sequence[PodTold]:
-        """Give the pods of this node; raise where they were never listed."""
-        ...
-
-    def policy(self) -> QosPolicy:
-        """Give all that is asked for, as one."""
-        ...
-
-    def labels(self) -> Mapping[str, str]:
-        """Give the node's labels."""
-        ...
-
-    def is_scheduling_disabled(self) -> bool:
-        """Tell whether our own taint is on the node."""
-        ...
-
-    def set_scheduling(self, *, is_disabled: bool, sentence: str) -> None:
-        """Put our taint and condition on the node, or take them off."""
-        ...
 
 
 class Round(NamedTuple):
@@ -95,11 +77,12 @@ class QosLoop:
     home: str = "equipoise-system"
     """The namespace whose pause stops what is done to the node itself."""
     on_progress: Callable[[], object] = lambda: None
+    evictor: Evictor | None = None
+    """How pods are sent away; by default the server is asked, and nobody else."""
     _state: AgentState | None = None
     _saved_at: float = float("-inf")
     _before: Look | None = None
     _evicted: dict[str, float] = field(default_factory=dict)
-    _refused: dict[str, tuple[float, str]] = field(default_factory=dict)
     _warnings: list[str] = field(default_factory=list)
     _seen: Observation | None = None
     _rates: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -115,6 +98,11 @@ class QosLoop:
             kept = {name: part for name, part in left.memory.items() if name == "lastTrigger"}
             self._state = msgspec.structs.replace(left, memory=kept)
         return self._state
+
+    @property
+    def has_taken(self) -> bool:
+        """Whether anything is left to give back."""
+        return bool(self.state.throttled) or self.around.is_scheduling_disabled()
 
     def round(self) -> Round:
         """Do one round."""
@@ -214,7 +202,7 @@ class QosLoop:
         """Forget what has come to pass."""
         known = {pod.uid for pod in pods if pod.deletion_at is None}
         self._evicted = {uid: until for uid, until in self._evicted.items() if uid in known and at < until}
-        self._refused = {uid: said for uid, said in self._refused.items() if at < said[0] and uid in known}
+        self._state = msgspec.structs.replace(self.state, refused=still_known(self.state.refused, known, at))
 
     def _forget(
         self, counters: Mapping[str, Counters], pods: Sequence[PodTold], among: Collection[str] | None = None
@@ -227,11 +215,11 @@ class QosLoop:
             self._put(self.state.without(over))
         self._state = self.state.settled(counters)
 
-    def _marks(self, released_cpu_nanos: int) -> Marks:
+    def _marks(self, at: float, released_cpu_nanos: int) -> Marks:
         return Marks(
             frozenset(self.state.throttled),
             frozenset(self._evicted),
-            {uid: why for uid, (_, why) in self._refused.items()},
+            in_force(self.state.refused, at),
             self._rates,
             self.state.changed_at,
             released_cpu_nanos,
@@ -259,7 +247,7 @@ class QosLoop:
             at,
             (self._before, after),
             pods,
-            self._marks(released_cpu_nanos),
+            self._marks(at, released_cpu_nanos),
             labels=self.around.labels(),
             is_scheduling_disabled=self.around.is_scheduling_disabled(),
             fresh=fresh,
@@ -288,9 +276,11 @@ class QosLoop:
                     break
             else:
                 return decision, seen, outcomes
+            if failed(outcomes) >= FAILURES_MAX:
+                return decision, seen, outcomes
             acted = {one.action.uid for one in outcomes if not isinstance(one.action, EvictPod)}
             others = [pod for pod in pods if pod.uid not in acted]
-            rest = max(0, budget - accepted(outcomes))
+            rest = max(0, budget - accepted(outcomes)) if refused(outcomes) < REFUSALS_MAX else 0
             asked = policy.model_copy(update={"evictions_per_round": rest})
             left = self._decide(
                 asked, others, after, at, is_fresh=True, released_cpu_nanos=throttled_nanos(outcomes)
@@ -314,18 +304,19 @@ class QosLoop:
 
     def _evict(self, action: EvictPod, pod: PodTold, at: float) -> Outcome:
         try:
-            answer = self.actuator.evict(
-                PodRef(pod.namespace, pod.name, pod.uid), grace_seconds=action.grace_seconds
-            )
+            outcome = (self.evictor or Direct(self.actuator)).evict(action, pod, at)
         except WorldFailed as error:
             # Nobody knows whether it goes: it counts as going, so that nobody else goes for it.
-            self._evicted[pod.uid] = at + REFUSED_SECONDS
+            self._evicted[pod.uid] = at + ANSWERED_SECONDS
             return Outcome(action, "Unknown", str(error))
-        if answer.result in {EvictionResult.ACCEPTED, EvictionResult.GONE}:
-            self._evicted[pod.uid] = at + REFUSED_SECONDS
+        known = dict(self.state.refused)
+        before = known.pop(pod.uid, None)
+        if outcome.result in {EvictionResult.ACCEPTED.value, EvictionResult.GONE.value}:
+            self._evicted[pod.uid] = at + ANSWERED_SECONDS
         else:
-            self._refused[pod.uid] = (at + REFUSED_SECONDS, f"its eviction was refused: {answer.detail}")
-        return Outcome(action, answer.result.value, answer.detail)
+            known[pod.uid] = refused_again(before, at, outcome.detail or outcome.result)
+        self._state = msgspec.structs.replace(self.state, refused=known)
+        return outcome
 
     def _lower(self, action: ThrottlePod, pod: PodTold, ids: dict[str, str]) -> Outcome:
         quotas = action.quota or {}

@@ -42,3 +42,14 @@ def accepted(outcomes: Sequence[Outcome]) -> int:
         isinstance(one.action, EvictPod) and one.result in {EvictionResult.ACCEPTED.value, "Unknown"}
         for one in outcomes
     )
+
+
+def failed(outcomes: Sequence[Outcome]) -> int:
+    """Count the throttles that could not be written."""
+    return sum(isinstance(one.action, ThrottlePod) and one.result == "Failed" for one in outcomes)
+
+
+def refused(outcomes: Sequence[Outcome]) -> int:
+    """Count the evictions that somebody said no to: the server, or another balancer's deed."""
+    going = {EvictionResult.ACCEPTED.value, EvictionResult.GONE.value, "Unknown"}
+    return sum(isinstance(one.action, EvictPod) and one.result not in going for one in outcomes)

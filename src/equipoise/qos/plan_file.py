@@ -4,7 +4,15 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+)
 
 from equipoise.model.crd.amounts import Amount
 from equipoise.model.crd.fields import Moment, Name
@@ -22,6 +30,8 @@ from equipoise.qos.observation import PERIOD_US, UNLIMITED, ContainerSeen, Obser
 from equipoise.qos.policy import QosPolicy
 from equipoise.qos.protection import protection_of
 
+QUOTA_MAX = 10**12
+"""Ten million cores."""
 AGO_SECONDS_MAX = 10**8
 """A smaller number is a span that has passed, a larger one a Unix time."""
 
@@ -42,8 +52,17 @@ Usage = Annotated[dict[str, Amount], BeforeValidator(_usage)]
 MaybeUsage = Annotated[dict[str, Amount | None], BeforeValidator(_usage)]
 
 
+def _printable(text: str) -> str:
+    if not text.isprintable() or "/" in text or not text:
+        raise ValueError(f"expected a name without slashes and control characters, got {text!r}")
+    return text
+
+
+Printable = Annotated[str, AfterValidator(_printable)]
+
+
 class _Node(_Part):
-    name: str = Field("node", min_length=1)
+    name: Printable = "node"
     cpu_cores: Amount
     memory: Amount
     usage: MaybeUsage
@@ -63,7 +82,7 @@ class _Amounts(_Part):
 
 
 class _Container(_Part):
-    name: str = Field(min_length=1)
+    name: Printable
     cpu: Amount | None = None
     memory: Amount | None = None
     reclaimable: Amount = Quantity(0)
@@ -74,7 +93,8 @@ class _Container(_Part):
     @field_validator("quota", mode="before")
     @classmethod
     def _a_quota(cls, value: object) -> object:
-        if isinstance(value, bool) or not isinstance(value, int) or (value != UNLIMITED and value < 1):
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        if not is_whole or (value != UNLIMITED and not 1 <= value <= QUOTA_MAX):
             raise ValueError(
                 f"expected microseconds per period of {PERIOD_US}, or -1 for unlimited, got {value!r}"
             )
@@ -82,10 +102,10 @@ class _Container(_Part):
 
 
 class _Pod(_Part):
-    name: str = Field(min_length=1)
-    namespace: str = Field("default", min_length=1)
+    name: Printable
+    namespace: Printable = "default"
     qosClass: str = "BestEffort"  # noqa: N815 - the file's spelling
-    priority: int = 0
+    priority: Annotated[int, Field(strict=True, ge=-(2**31), lt=2**31)] = 0
     priorityClassName: str = ""  # noqa: N815
     startTime: Moment | None = None  # noqa: N815
     extendedCpuLimit: Amount = Quantity(0)  # noqa: N815

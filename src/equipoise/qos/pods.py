@@ -2,6 +2,8 @@
 
 import msgspec
 
+from equipoise.model.cluster import Owner
+
 TOO_LATE_SECONDS = 30.0
 """How long after its grace period a terminating pod still counts as released."""
 
@@ -34,6 +36,8 @@ class PodTold(msgspec.Struct, frozen=True, gc=False):
     labels: tuple[tuple[str, str], ...] = ()
     containers: tuple[ContainerTold, ...] = ()
     ext_cpu_limit_nanos: int = 0
+    controller: Owner | None = None
+    """Who made it, and makes another when it goes."""
 
     @property
     def key(self) -> str:

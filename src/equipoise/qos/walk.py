@@ -78,21 +78,48 @@ def _fewest(
     beside: Gaps,
     gone: Mapping[str, Deed],
 ) -> int:
-    """Count how many must go so that, with throttling the others, the gap of this metric is closed."""
+    """Count how many must go so that, with throttling the others, the gap of this metric is closed.
+
+    Where even all that throttling could release is too little, it is not tried: a walk for each candidate
+    would cost the square of the pods.
+    """
     resource = METRICS[name].resource
     helps = any(line.throttles(resource) for line in throttle.lines)
-    left = gaps[name] or ZERO
+    able = _able(throttle, resource, gone) if helps else {}
+    left, most, one_most = gaps[name] or ZERO, sum(able.values(), ZERO), max(able.values(), default=ZERO)
     for count, deed in enumerate(candidates):
         if left <= 0:
             return count
-        if helps:
+        if helps and left <= min(most, _open(beside, resource, most) + one_most):
             excluded = {*gone, *(one.pod.key for one in candidates[:count])}
             others = throttles(throttle, beside, excluded)
             if left <= sum((one.released.get(resource, ZERO) for one in others), ZERO):
                 return count
         left -= deed.released.get(resource, ZERO)
+        most -= able.get(deed.pod.key, ZERO)
         beside = reduced(beside, deed.released)
     return len(candidates)
+
+
+def _able(throttle: Side, resource: Resource, gone: Mapping[str, Deed]) -> dict[str, Fraction]:
+    """Give the most that throttling could release of each pod, whichever rule asks for it."""
+    found: dict[str, Fraction] = {}
+    for pod in throttle.pods:
+        deeds = [_throttle(throttle.lines_for(pod, name), pod, METRICS[name]) for name in throttle.gaps]
+        amounts = [deed.released.get(resource, ZERO) for deed in deeds if deed is not None]
+        if amounts and pod.key not in gone:
+            found[pod.key] = max(amounts)
+    return found
+
+
+def _open(gaps: Gaps, resource: Resource, otherwise: Fraction) -> Fraction:
+    """Give the widest gap of a resource: a walk goes one pod beyond it at most, unless all are acted on."""
+    known = [gap for gap in gaps.values() if gap is not None]
+    if len(known) < len(gaps):
+        return otherwise
+    return max(
+        (gap for name, gap in gaps.items() if gap and METRICS[name].resource is resource), default=ZERO
+    )
 
 
 def _is_known(metric: Metric, pod: PodSeen) -> bool:

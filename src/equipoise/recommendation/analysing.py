@@ -5,7 +5,7 @@ says. Advice is written whatever the mode; an HPA is applied in Enforce only, an
 annotations.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from equipoise.model.cluster import Workload
@@ -29,6 +29,7 @@ from equipoise.recommendation.desk import Analyses
 from equipoise.recommendation.giving import Giving, Lost
 from equipoise.recommendation.loop import Advised, Job, World, advise_all
 from equipoise.recommendation.policy import AdviceType
+from equipoise.recommendation.precedence import OLDER, Asking, Precedence, precedence
 from equipoise.recommendation.record import BALANCER, Question
 from equipoise.recommendation.retries import Retries
 from equipoise.recommendation.selection import READY, Selected, Verdict, condition_of, is_due, select
@@ -43,6 +44,8 @@ LEFT_ALONE = (
     "compat.crane: on takes over"
 )
 FOREIGN = Verdict(False, "ForeignController", LEFT_ALONE[0].upper() + LEFT_ALONE[1:] + ".")
+UNKNOWN = "HistoryUnknown"
+RARELY = "It is tried again ever more rarely, but at least every ten minutes."
 FOREIGN_AGE_SECONDS = 15.0
 """How long the owner of a definition is given to answer an Analytics before we say that we do not."""
 
@@ -104,31 +107,35 @@ class AnalyticsLoop:
         asked = self.objects.analytics()
         self._retries.keep({about.ref.uid for about in asked})
         listed = self.cluster.workloads()
-        given = _by_asker(self._given(at))
+        asking = list(_asking(asked, listed, _by_asker(self._given(at))))
+        first = precedence(asking)
         unsaid: list[str] = []
+        unread = ""
         due, standing = [], []
-        for about, found in _selected(asked, listed):
-            own = given.get((about.ref.namespace, about.ref.uid), [])
+        for about, found, own in asking:
             if isinstance(found, Verdict):
                 unsaid += self._refuse(about, found, at)
             elif self._retries.waits(about, at):
                 unsaid += self._retries.warnings(about)
+                unread = unread or self._retries.unread(about)
                 standing.append(about.ref.uid)
-            elif is_due(found, own, at, self.interval_seconds / 2, self._is_retried(about)):
+            elif is_due(found, own, at, self.interval_seconds / 2, self._is_retried(about, first)):
                 due.append((found, own))
             else:
                 standing.append(about.ref.uid)
         self._last = {uid: self._last[uid] for uid in standing if uid in self._last}
         carried = [decision for decisions in self._last.values() for decision in decisions]
-        report = self._look(due, listed, at, epoch) if due else CycleReport((), ())
+        report = self._look(due, first, listed, at, epoch) if due else CycleReport((), (), failure=unread)
         return replace(report, carried=carried, warnings=[*unsaid, *report.warnings])
 
-    def _is_retried(self, about: PolicyObject) -> Callable[[str], bool]:
+    def _is_retried(self, about: PolicyObject, first: Precedence) -> Callable[[PolicyObject, str], bool]:
         """Tell whether what kept advice from being adopted has passed, without a look at the past."""
 
-        def is_over(reason: str) -> bool:
+        def is_over(recommendation: PolicyObject, reason: str) -> bool:
             if reason == "HeldByPause":
                 return not self._is_paused(about.ref.namespace)
+            if reason == OLDER:
+                return first.is_first(recommendation)
             return reason == "Preview" and self.mode is Mode.ENFORCE
 
         return is_over
@@ -171,6 +178,7 @@ class AnalyticsLoop:
     def _look(
         self,
         due: Sequence[tuple[Selected, Sequence[PolicyObject]]],
+        first: Precedence,
         listed: Sequence[Workload],
         at: float,
         epoch: int,
@@ -181,22 +189,14 @@ class AnalyticsLoop:
         except Lost:
             return CycleReport((), ())
         except WorldFailed as error:
-            is_absent = isinstance(error, NoHistory)
-            verdict = Verdict(
-                False, "NoHistory" if is_absent else "HistoryUnknown", f"{str(error).rstrip('.')}."
-            )
-            for selected, _ in due:
-                warnings += self._refuse(selected.about, verdict, at, is_steady=False)
-            told = f"no advice can be given: {error}"
-            return CycleReport(
-                (), (), [*warnings, told] if is_absent else warnings, "" if is_absent else told
-            )
+            return self._unread([selected.about for selected, _ in due], error, at, warnings)
+        self._retries.read()
         decisions: list[Decision] = []
         outcomes: list[Outcome] = []
         for (selected, own), found in zip(due, advised, strict=True):
             giving = Giving(
                 *(self.objects, self.applier, self.actuator, self.pauses, self.leadership, self.journal),
-                *(self.new_id, self.mode, self.beat, epoch, at),
+                *(self.new_id, self.mode, first, self.beat, epoch, at),
             )
             wrong = giving.give(selected, own, found)
             warnings += wrong
@@ -209,6 +209,22 @@ class AnalyticsLoop:
             decisions += giving.decisions
             outcomes += giving.outcomes
         return CycleReport(decisions, outcomes, warnings)
+
+    def _unread(
+        self, due: Sequence[PolicyObject], error: WorldFailed, at: float, warnings: Sequence[str]
+    ) -> CycleReport:
+        """Say that there is no past to advise from; what failed is tried ever more rarely."""
+        is_absent = isinstance(error, NoHistory)
+        said, told = f"{str(error).rstrip('.')}.", f"no advice can be given: {error}"
+        verdict = (
+            Verdict(False, "NoHistory", said) if is_absent else Verdict(False, UNKNOWN, f"{said} {RARELY}")
+        )
+        unsaid = [one for about in due for one in self._refuse(about, verdict, at, is_steady=False)]
+        if is_absent:
+            return CycleReport((), (), [*warnings, *unsaid, told])
+        for about in due:
+            self._retries.failed(about, at, unread=told)
+        return CycleReport((), (), [*warnings, *unsaid], self._retries.unread(due[0]))
 
     def _advised(
         self,
@@ -238,14 +254,17 @@ class AnalyticsLoop:
         return found
 
 
-def _selected(
-    asked: Sequence[PolicyObject], listed: Sequence[Workload]
-) -> Iterable[tuple[PolicyObject, Selected | Verdict]]:
+def _asking(
+    asked: Sequence[PolicyObject],
+    listed: Sequence[Workload],
+    given: Mapping[tuple[str, str], Sequence[PolicyObject]],
+) -> Iterable[Asking]:
     by_namespace: dict[str, list[Workload]] = {}
     for workload in listed:
         by_namespace.setdefault(workload.ref.namespace, []).append(workload)
     for about in sorted(asked, key=lambda one: (one.ref.namespace, one.ref.name)):
-        yield about, select(about, by_namespace.get(about.ref.namespace, ()))
+        own = given.get((about.ref.namespace, about.ref.uid), ())
+        yield Asking(about, select(about, by_namespace.get(about.ref.namespace, ())), own)
 
 
 def _by_asker(given: Iterable[PolicyObject]) -> dict[tuple[str, str], list[PolicyObject]]:

@@ -44,6 +44,8 @@ def summarised(
     algorithm: Algorithm | None,
     about: AdviceType,
     shared: Shared | None = None,
+    *,
+    is_drawn: bool = False,
 ) -> Iterator[tuple[Observation, Statistics, Requests | None]]:
     """Take the statistics of an observation, a part of it at a time, so that memory holds one forecast.
 
@@ -55,7 +57,7 @@ def summarised(
         part = seen.rows(slice(start, start + BATCH))
         containers = None if requests is None else requests[start : start + BATCH]
         if (start, *key) not in taken:
-            taken[start, *key] = summarise(policy, part, algorithm)
+            taken[start, *key] = summarise(policy, part, algorithm, is_drawn=is_drawn)
         yield part, taken[start, *key], containers
 
 

@@ -98,8 +98,16 @@ def _advice(row: Row, recommended: Mapping[str, Any]) -> str:
 
 
 def percent_known(coverage: float) -> str:
-    """Print a coverage in whole percent: never 100 while something is missing."""
-    return f"{math.floor(round(coverage * 100, 6))} %"
+    """Print a coverage in percent."""
+    return f"{known_percent(coverage):g} %"
+
+
+def known_percent(coverage: float) -> float:
+    """Give a coverage to a tenth of a percent; never 100 while some is missing, nor 0 while some is known."""
+    nearest = round(coverage * 100, 1)
+    if coverage < 1:
+        nearest = min(nearest, 99.9)
+    return max(nearest, 0.1) if coverage > 0 else 0.0
 
 
 def _below(value: float, limit: float, digits: int = 4) -> str:

@@ -15,6 +15,8 @@ from equipoise.stats.predict import Algorithm, predict
 from equipoise.stats.profile import DAY_SECONDS
 
 WEEK_SECONDS = 7 * DAY_SECONDS
+VALUES_MAX = 2_500_000
+"""So many values, which is four weeks of seconds, are forecast and no more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +59,12 @@ def series_of(samples: Samples, workload: str, source: str) -> Series:
 
 def forecast_document(series: Series, horizon_seconds: float, algorithm: Algorithm) -> dict[str, Any]:
     """Give the coming values, one per interval, starting one interval after the last sample."""
+    count = round(horizon_seconds / series.interval_seconds)
+    if count > VALUES_MAX:
+        step = f"one every {series.interval_seconds:g} s"
+        raise BadInput(
+            f"{series.source}: expected at most {VALUES_MAX:,} values ahead, got {count:,}, {step}"
+        )
     made = predict(
         series.values[None], series.interval_seconds, horizon_seconds, algorithm=algorithm, has_band=True
     )
@@ -79,6 +87,9 @@ def forecast_document(series: Series, horizon_seconds: float, algorithm: Algorit
 
 def backtested(series: Series, held_out_seconds: float, algorithm: Algorithm) -> dict[str, Any]:
     """Hold the end out, forecast it from the rest, and compare; beside a flat line and repeats."""
+    if round(held_out_seconds / series.interval_seconds) < 1:
+        step = f"at least one interval, which is {series.interval_seconds:g} seconds"
+        raise BadInput(f"{series.source}: --backtest: expected {step}, got {held_out_seconds:g}")
     seen = series.before(held_out_seconds)
     if np.isnan(seen.values).all():
         raise BadInput(

@@ -25,6 +25,7 @@ from equipoise.recommendation.analytics import GROUP, AdoptionType
 from equipoise.recommendation.desk import Analyses
 from equipoise.recommendation.loop import STEP_SECONDS, Advised
 from equipoise.recommendation.policy import AdviceType
+from equipoise.recommendation.precedence import OLDER, Precedence, adoption_of, target_of
 from equipoise.recommendation.record import Question, record, told_for
 from equipoise.recommendation.selection import ADOPTED, READY, Selected, Verdict, condition_of
 from equipoise.recommendation.status import (
@@ -38,7 +39,18 @@ from equipoise.recommendation.status import (
 
 ANNOTATED = Verdict(True, "Annotated", "The workload carries the advice as an annotation")
 PREVIEWED = Verdict(False, "Preview", "compat.mode is Preview: the HPA would be applied where it is Enforce.")
-
+STATUS_ONLY = Verdict(
+    False,
+    "StatusOnly",
+    "The advice is told here only: the operator has no right to annotate workloads of this namespace, which "
+    "the chart gives with recommendation.annotate.",
+)
+ALONE = "AppliedOnly"
+"""There is an HPA, and no annotation."""
+CARRIED = frozenset({"Annotated", "Applied"})
+"""Reasons that say that the workload has the annotation."""
+EXPECTED = frozenset({PREVIEWED.reason, STATUS_ONLY.reason})
+"""What a setting of the operator keeps from being done, which is no failure."""
 
 DEEDS = frozenset({ApplyResult.CREATED.value, ApplyResult.CHANGED.value, UNKNOWN})
 """Outcomes after which something is different, or may be."""
@@ -60,6 +72,7 @@ class Giving:
     journal: Journal
     new_id: Callable[[float], str]
     mode: Mode
+    precedence: Precedence
     beat: Callable[[], object]
     epoch: int
     at: float
@@ -109,7 +122,7 @@ class Giving:
         said = recommendation.spec.get("adoptionType")
         if spec.adoption is not None and said != spec.adoption.value:
             recommendation = self.objects.set_adoption(recommendation, spec.adoption.value)
-        adoption = spec.adoption or _adoption(said)
+        adoption = spec.adoption or adoption_of(recommendation)
         value = advice_text(one.decision, STEP_SECONDS)
         verdict, adopted = self._adopt(recommendation, workload, one, value, adoption)
         status = next_recommendation(recommendation, one.decision, value, verdict, self.at)
@@ -156,6 +169,9 @@ class Giving:
         annotated = self._annotate(recommendation, workload, one, value)
         if adoption is not AdoptionType.AUTO or proposed(one.decision) is one.decision:
             return annotated, Adopted(one.decision)
+        older = self.precedence.applies_before(recommendation)
+        if older is not None:
+            return _left_to(older, "HPA"), Adopted(one.decision)
         if self.mode is not Mode.ENFORCE:
             return PREVIEWED, Adopted(proposed(one.decision))
         self._go_on()
@@ -164,15 +180,17 @@ class Giving:
         reason, outcome = adopted.decision.reason, adopted.outcome
         if outcome is None or outcome.result not in DONE:
             return Verdict(False, reason.code.value, reason.sentence), adopted
-        name = workload.ref.name
-        applied = Verdict(True, "Applied", f"HorizontalPodAutoscaler {name} is as advised")
-        return (applied if annotated.is_true else annotated), adopted
+        return _applied(workload.ref.name, annotated), adopted
 
     def _annotate(
         self, recommendation: PolicyObject, workload: Workload, one: Advised, value: str
     ) -> Verdict:
-        """Write the advice to the workload, unless it is there or somebody said stop."""
-        is_there = condition_of(recommendation.status, ADOPTED).get("status") == "True"
+        """Write the advice to the workload, unless it is there, another's is, or somebody said stop."""
+        older = self.precedence.annotates_before(recommendation)
+        if older is not None:
+            return _left_to(older, "annotation")
+        was = condition_of(recommendation.status, ADOPTED)
+        is_there = was.get("status") == "True" and was.get("reason") in CARRIED
         if is_there and recommendation.status.get("recommendedValue") == value:
             return ANNOTATED
         held = held_by_pause(self.pauses, workload.ref.namespace)
@@ -188,6 +206,8 @@ class Giving:
             )
         if answer.result in DONE:
             return ANNOTATED
+        if answer.result is ApplyResult.FORBIDDEN:
+            return STATUS_ONLY
         code = Code.NOT_OURS if answer.result is ApplyResult.NOT_OURS else Code.NOT_APPLIED
         return Verdict(
             False, code.value, f"The workload was not annotated ({answer.result}): {answer.detail}"
@@ -207,7 +227,7 @@ class Giving:
         if old and old.get("reason") != ready.reason:
             reason = decision.reason
             self.actuator.record_event(_about(workload), reason.code.value, reason.sentence)
-        if adopted is not None and not adopted.is_true and adopted != PREVIEWED:
+        if adopted is not None and not adopted.is_true and adopted.reason not in EXPECTED:
             was = condition_of(before.status, ADOPTED)
             if was.get("reason") != adopted.reason:
                 self.actuator.record_event(_about(workload), adopted.reason, adopted.message, is_warning=True)
@@ -220,9 +240,7 @@ def _by_target(
     found: dict[WorkloadRef, PolicyObject] = {}
     spare = []
     for one in sorted(given, key=lambda each: (each.created_at, each.ref.name)):
-        target = one.spec.get("targetRef") or {}
-        words = (target.get(key, "") for key in ("apiVersion", "kind", "namespace", "name"))
-        ref = WorkloadRef(*map(str, words)).canonical
+        ref = target_of(one)
         if ref in found:
             spare.append(one)
         else:
@@ -230,11 +248,23 @@ def _by_target(
     return found, spare
 
 
-def _adoption(said: object) -> AdoptionType:
-    try:
-        return AdoptionType(str(said))
-    except ValueError:
-        return AdoptionType.STATUS_AND_ANNOTATION
+def _left_to(older: PolicyObject, what: str) -> Verdict:
+    """Say that somebody else's advice is followed."""
+    return Verdict(
+        False,
+        OLDER,
+        f"The workload's {what} is left to Analytics {older.ref.name}: it is older and asks for it.",
+    )
+
+
+def _applied(name: str, annotated: Verdict) -> Verdict:
+    """Say that there is an HPA, and what there is not; an annotation that failed is the worse news."""
+    done = f"HorizontalPodAutoscaler {name} is as advised"
+    if annotated.is_true:
+        return Verdict(True, "Applied", done)
+    if annotated.reason in {OLDER, STATUS_ONLY.reason}:
+        return Verdict(True, ALONE, f"{done}; the workload is not annotated ({annotated.reason})")
+    return annotated
 
 
 def _about(workload: Workload) -> ObjectRef:

@@ -23,6 +23,8 @@ INTERVAL_SECONDS_DEFAULT = 60.0
 P99 = 0.99
 TIME_MAX = 253_402_300_799.0
 """The end of the year 9999, in seconds since 1970."""
+REQUEST_CORES_MAX = 1_000_000
+"""No pod asks for more: whoever writes it means memory, or millicores."""
 CONTAINER = "*"
 """A file has pods, not containers: the advice is for the pod as a whole."""
 
@@ -50,6 +52,10 @@ def observe(samples: Samples, said: Said, subject: str, pods: Samples | None = N
                 "--pod-usage: expected a file of one workload beside it; this one has pods of its own"
             )
         return _many(samples, said)
+    for label in samples.labels:
+        # Rows of several pods would pass for one total, of which the last counts.
+        hint = ", or the file as --pod-usage" if label == "pod" else ""
+        raise BadInput(f"{said.source}: line 1: expected a column workload beside {label}{hint}")
     return _one(samples, said, subject, pods)
 
 
@@ -58,7 +64,10 @@ def _check_times(samples: Samples, source: str) -> None:
         raise BadInput(f"{source}: timestamp: expected a time in every row")
     if len(samples.times) and np.abs(samples.times).max() > TIME_MAX:
         odd = samples.times[int(np.abs(samples.times).argmax())]
-        hint = "; are these milliseconds?" if abs(odd) / 1000 <= TIME_MAX else ""
+        units = ("milliseconds", "microseconds", "nanoseconds")
+        meant = (unit for power, unit in enumerate(units, 1) if abs(odd) / 1000.0**power <= TIME_MAX)
+        unit = next(meant, None)
+        hint = f"; are these {unit}?" if unit else ""
         raise BadInput(f"{source}: timestamp: expected seconds since 1970 or ISO 8601, got {odd:.17g}{hint}")
 
 
@@ -109,7 +118,7 @@ def _one(samples: Samples, said: Said, subject: str, pods: Samples | None) -> Ob
         replicas=np.array([replicas]),
         pods=np.array([replicas]),
         available=np.array([replicas if said.available is None else said.available]),
-        request_cores=np.array([np.nan if said.request_cores is None else said.request_cores]),
+        request_cores=_requests(samples, np.zeros(len(samples.times), np.intp), 1, said),
         history=history,
         interval_seconds=interval,
         at=at,
@@ -238,6 +247,10 @@ def _requests(samples: Samples, owner: Whole, count: int, said: Said) -> Floats:
     """Give each workload's request: the latest in the file, else what the command line says."""
     found = np.full(count, np.nan if said.request_cores is None else said.request_cores)
     if samples.requests is not None:
+        largest = np.fmax.reduce(samples.requests, initial=0.0)
+        if largest > REQUEST_CORES_MAX:
+            wanted = f"expected at most {REQUEST_CORES_MAX:,} cores for a pod"
+            raise BadInput(f"{said.source}: request: {wanted}, got {largest:g}")
         order = np.argsort(samples.times, kind="stable")
         order = order[samples.requests[order] > 0]
         found[owner[order]] = samples.requests[order]

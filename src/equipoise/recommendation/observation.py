@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from equipoise.recommendation.picture import Sketch
 from equipoise.stats.arrays import Floats, Whole
 
 WEEK_SECONDS = 7 * 86400
@@ -102,6 +103,8 @@ class Statistics:
     known_samples: Whole
     expected_samples: int
     predictions: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    sketch: Sketch | None = None
+    """Usage and forecast for people's eyes, where somebody asked for it."""
 
     @property
     def coverage(self) -> Floats:

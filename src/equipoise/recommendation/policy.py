@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from equipoise.model.crd.fields import Number, Part, Whole
 from equipoise.model.errors import BadInput
-from equipoise.model.quantity import parse_cores
+from equipoise.model.quantity import parse_typed_cores
 from equipoise.model.validation import validated
 
 PREFIX = "ehpa."
@@ -55,7 +55,7 @@ class RecommendationPolicy(Part):
         le=1e6,
         description="How far maxReplicas is above the P95's need.",
     )
-    peak_cores_min: Annotated[float, BeforeValidator(parse_cores), Field(le=CORES_MAX)] = Field(
+    peak_cores_min: Annotated[float, BeforeValidator(parse_typed_cores), Field(le=CORES_MAX)] = Field(
         10,
         alias="min-cpu-usage-threshold",
         description="Workloads that never used so many cores get no advice.",

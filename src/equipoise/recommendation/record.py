@@ -13,7 +13,7 @@ import numpy as np
 
 from equipoise import __version__
 from equipoise.model.decision import Decision, Outcome, Record, hash_inputs
-from equipoise.model.reason import Reason
+from equipoise.model.reason import Code, Reason
 from equipoise.recommendation.adopt import proposed
 from equipoise.recommendation.decide import container_requests, decide_from, summarised
 from equipoise.recommendation.observation import (
@@ -23,6 +23,7 @@ from equipoise.recommendation.observation import (
     Observation,
     Statistics,
 )
+from equipoise.recommendation.picture import Picture
 from equipoise.recommendation.policy import AdviceType, RecommendationPolicy
 from equipoise.recommendation.summarise import Shared
 from equipoise.stats.predict import Algorithm
@@ -62,6 +63,8 @@ class Facts(msgspec.Struct, frozen=True):
     metrics: list[dict[str, Any]] = []
     behavior: dict[str, Any] | None = None
     containers: list[ContainerFacts] = []
+    picture: Picture | None = None
+    """For people's eyes, where there is advice: nothing is decided from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +97,14 @@ def examine(
     found: list[Decided] = []
     containers = _containers(seen)
     policy, about = question.policy, question.about
-    for part, numbers, requests in summarised(policy, seen, question.algorithm, about, shared):
+    parts = summarised(policy, seen, question.algorithm, about, shared, is_drawn=True)
+    for part, numbers, requests in parts:
         decisions = decide_from(policy, part, numbers, about, requests)
         for row, decision in enumerate(decisions):
             place = len(found)
             facts = _facts(part, numbers, row, unknown[place], containers[place])
+            if decision.reason.code is Code.RECOMMEND and numbers.sketch is not None:
+                facts = msgspec.structs.replace(facts, picture=numbers.sketch.of(row))
             found.append((_counted(decision, facts), facts))
     return found
 

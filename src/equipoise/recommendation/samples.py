@@ -14,6 +14,20 @@ Part = Mapping[str, npt.NDArray[np.float64] | Whole]
 LABELS = ("namespace", "workload", "pod")
 COLUMNS = {name: name for name in ("timestamp", "value", *LABELS, "request")} | {"ts": "timestamp"}
 """How a column may be called in a file, and what it is."""
+NEEDED = "workload"
+"""The only label that no row may lack, where there is such a column."""
+EXPECTED = {
+    "timestamp": "seconds or ISO 8601",
+    "value": "a number",
+    "request": "a number",
+    **dict.fromkeys(LABELS, "a name"),
+}
+"""What a column holds, for whoever finds something else there."""
+
+
+def is_name(word: str, *, is_needed: bool) -> bool:
+    """Whether it can be shown: what would move a terminal's cursor is no name."""
+    return word.isprintable() and (bool(word) or not is_needed)
 
 
 @dataclass(slots=True)

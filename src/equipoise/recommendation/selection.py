@@ -81,11 +81,12 @@ def is_due(
     given: Sequence[PolicyObject],
     at: float,
     slack_seconds: float,
-    is_retried: Callable[[str], bool],
+    is_retried: Callable[[PolicyObject, str], bool],
 ) -> bool:
     """Whether it is time to look: new, changed, not well, period over, settling, or advice to be adopted.
 
-    `is_retried` tells of the reason for which advice was not adopted whether that has passed.
+    `is_retried` tells of a Recommendation and the reason for which its advice was not adopted whether that
+    has passed.
     """
     status = selected.about.status
     if status.get("observedGeneration") != selected.about.generation:
@@ -103,12 +104,12 @@ def is_due(
     )
 
 
-def _wants_adoption(recommendation: PolicyObject, is_retried: Callable[[str], bool]) -> bool:
+def _wants_adoption(recommendation: PolicyObject, is_retried: Callable[[PolicyObject, str], bool]) -> bool:
     status = recommendation.status
     if status and status.get("observedGeneration") != recommendation.generation:
         return True
     adopted = condition_of(status, ADOPTED)
-    return adopted.get("status") == "False" and is_retried(str(adopted.get("reason")))
+    return adopted.get("status") == "False" and is_retried(recommendation, str(adopted.get("reason")))
 
 
 def _moment(text: object) -> float | None:

@@ -12,6 +12,7 @@ from equipoise.model.reason import Code
 from equipoise.model.references import WorkloadRef
 from equipoise.ports import PolicyObject
 from equipoise.recommendation.analytics import GROUP, VERSION, AdoptionType
+from equipoise.recommendation.explain import known_percent
 from equipoise.recommendation.manifests import ehpa_manifest
 from equipoise.recommendation.policy import AdviceType
 from equipoise.recommendation.selection import ADOPTED, READY, Verdict, condition_of
@@ -138,7 +139,7 @@ def next_recommendation(
         "reason": decision.reason.code.value,
         "description": decision.reason.sentence,
         "confidence": confidence,
-        "coveragePercent": round(numbers.get("coverage", 0.0) * 100, 1),
+        "coveragePercent": known_percent(numbers.get("coverage", 0.0)),
     }
     return status | ({"recommendedValue": value} if value else {})
 

@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from equipoise.recommendation.observation import WEEK_SECONDS, Observation, Statistics
+from equipoise.recommendation.picture import sketch
 from equipoise.recommendation.policy import RecommendationPolicy
 from equipoise.stats.arrays import Floats
 from equipoise.stats.forecast import Forecast, Model
@@ -26,8 +27,17 @@ NO_PREDICTION: Mapping[str, Any] = {
 }
 
 
-def summarise(policy: RecommendationPolicy, seen: Observation, algorithm: Algorithm | None) -> Statistics:
-    """Take the statistics of a batch; without an algorithm there is no look into the future."""
+def summarise(
+    policy: RecommendationPolicy,
+    seen: Observation,
+    algorithm: Algorithm | None,
+    *,
+    is_drawn: bool = False,
+) -> Statistics:
+    """Take the statistics of a batch; without an algorithm there is no look into the future.
+
+    Only what `is_drawn` has a sketch, whose band costs as much as a part of the forecast.
+    """
     week, times = seen.week()
     tops = percentiles(week, (P95, P99, PEAK)).astype(np.float64)
     hourly = hour_medians(week, hours_of_day(times, offsets(times, policy.time_zone)))
@@ -36,8 +46,11 @@ def summarise(policy: RecommendationPolicy, seen: Observation, algorithm: Algori
     if pod_p99 is None:
         pod_p99 = tops[:, 1] / np.maximum(seen.replicas, 1)
     p95, predictions = tops[:, 0], [NO_PREDICTION] * len(week)
+    future: Forecast | None = None
     if algorithm is not None:
-        future = predict(seen.history, seen.interval_seconds, WEEK_SECONDS, algorithm=algorithm)
+        future = predict(
+            seen.history, seen.interval_seconds, WEEK_SECONDS, algorithm=algorithm, has_band=is_drawn
+        )
         p95 = np.where(future.is_predictable, _with_future(week, future), p95)
         predictions = _predictions(future)
     return Statistics(
@@ -50,6 +63,7 @@ def summarise(policy: RecommendationPolicy, seen: Observation, algorithm: Algori
         known_samples=np.count_nonzero(~np.isnan(week), axis=1),
         expected_samples=seen.week_samples,
         predictions=predictions,
+        sketch=sketch(seen.history, seen.interval_seconds, seen.at, future) if is_drawn else None,
     )
 
 

@@ -9,6 +9,7 @@ from equipoise.guard.cooldown import held_by_cooldown
 from equipoise.guard.debounce import hold_spikes
 from equipoise.guard.lag import held_by_lag
 from equipoise.guard.leader import held_by_leader
+from equipoise.guard.others import held_by_others
 from equipoise.guard.pause import held_by_pause
 from equipoise.guard.window import held_by_window
 from equipoise.model.cluster import Pdb, Pod
@@ -83,6 +84,7 @@ class Guards:
             held_by_pause(self.pauses, item.workload.ref.namespace),
             held_by_leader(self.leadership) or held_by_age(self.now() - at),
             held_by_window(policy.windows, at),
+            held_by_others(ledger, BALANCER, at),
         ]
         if not is_under_way:  # the waves of one rotation follow each other as soon as each is measured
             reasons.append(held_by_cooldown(ledger, BALANCER, policy.cooldown_seconds, at))

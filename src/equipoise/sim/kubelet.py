@@ -72,6 +72,7 @@ class Kubelet:
     def _restart(self, pod: PodState) -> None:
         assert pod.counter is not None, "only running pods restart"
         pod.restarted_at = self._state.now
+        pod.quotas.clear()  # new containers, new cgroups
         pod.counter.reset(self._state.now)
         self._state.pod_changed(pod)
         self._later(pod, pod.template.start_up.draw(pod.workload.chance), self._become_ready)

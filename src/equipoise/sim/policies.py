@@ -17,8 +17,9 @@ API_VERSION, KIND = "equipoise.dev/v1alpha1", "RotationPolicy"
 class SimPolicies:
     """What people asked for, and what was answered."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, api_version: str = API_VERSION, kind: str = KIND) -> None:
         self._state = state
+        self._kind = (api_version, kind)
         self._objects: dict[tuple[str, str], PolicyObject] = {}
         self.writes = 0
         """How often a status was written."""
@@ -28,7 +29,7 @@ class SimPolicies:
         before = self._objects.get((namespace, name))
         version = self._state.next_version()
         if before is None:
-            ref = ObjectRef(API_VERSION, KIND, namespace, name, f"policy-{version}")
+            ref = ObjectRef(*self._kind, namespace, name, f"policy-{version}")
             made = PolicyObject(ref, 1, str(version), copy.deepcopy(spec), {})
         else:
             made = replace(

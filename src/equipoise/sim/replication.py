@@ -5,7 +5,7 @@ from collections import Counter
 from equipoise.sim import names, portion
 from equipoise.sim.kubelet import Kubelet
 from equipoise.sim.scheduler import Scheduler
-from equipoise.sim.state import PodState, State, WorkloadState
+from equipoise.sim.state import STATEFUL_SET, PodState, State, WorkloadState
 
 
 class Replication:
@@ -41,9 +41,9 @@ class Replication:
             self._kubelet.end(pod, why="Replaced")
 
     def _create(self, workload: WorkloadState) -> None:
-        name = f"{workload.ref.name}-{workload.revision}-{names.suffix(workload.chance)}"
-        while (workload.ref.namespace, name) in self._state.pods:
-            name = f"{workload.ref.name}-{workload.revision}-{names.suffix(workload.chance)}"
+        name = self._new_name(workload)
+        if name is None:
+            return
         pod = PodState(
             name=name,
             uid=names.uid(workload.chance),
@@ -60,6 +60,17 @@ class Replication:
         self._state.log("Created", pod.ref, pod.uid)
         self._state.pod_changed(pod)
         self._scheduler.take(pod)
+
+    def _new_name(self, workload: WorkloadState) -> str | None:
+        """Name a pod; the next of a StatefulSet waits until the one of its ordinal is gone."""
+        taken, namespace = self._state.pods, workload.ref.namespace
+        if workload.ref.kind == STATEFUL_SET:
+            counted = (f"{workload.ref.name}-{ordinal}" for ordinal in range(workload.replicas))
+            return next((name for name in counted if (namespace, name) not in taken), None)
+        while True:
+            name = f"{workload.ref.name}-{workload.revision}-{names.suffix(workload.chance)}"
+            if (namespace, name) not in taken:
+                return name
 
 
 def room_for(workload: WorkloadState) -> int:
@@ -93,7 +104,12 @@ def _replaceable(workload: WorkloadState, new: list[PodState], old: list[PodStat
 
 
 def _ranked(pods: list[PodState]) -> list[PodState]:
-    """Order pods as a ReplicaSet ends them: unplaced, unready, crowded on a node, youngest, restarted."""
+    """Order pods as a ReplicaSet ends them: unplaced, unready, crowded on a node, youngest, restarted.
+
+    Of a StatefulSet the last goes first.
+    """
+    if pods and pods[0].workload.ref.kind == STATEFUL_SET:
+        return sorted(pods, key=lambda pod: -int(pod.name.rpartition("-")[2]))
     crowds = Counter(pod.node.name for pod in pods if pod.node is not None and pod.is_ready)
 
     def rank(pod: PodState) -> tuple[bool, bool, int, float, int, float, str]:

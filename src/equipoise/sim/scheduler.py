@@ -40,10 +40,12 @@ class Scheduler:
 
     def _choose(self, pod: PodState) -> NodeState | None:
         cpu_cores, memory_bytes = pod.template.cpu_request_cores, pod.template.memory_request_bytes
+        wanted = frozenset(pod.template.node_labels)
         fitting = [
             node
             for node in self._state.nodes.values()
             if _fits(node, cpu_cores - _SLACK, memory_bytes - _SLACK)
+            and (not wanted or wanted.issubset(node.labels))
         ]
         ref = pod.workload.ref
         return min(
@@ -57,6 +59,7 @@ def _fits(node: NodeState, cpu_cores: float, memory_bytes: float) -> bool:
     return (
         node.is_ready
         and not node.is_cordoned
+        and not node.is_closed
         and len(node.pods) < node.pods_max
         and node.cpu_taken_cores + cpu_cores <= node.cpu_cores
         and node.memory_taken_bytes + memory_bytes <= node.memory_bytes

@@ -2,6 +2,8 @@
 
 from equipoise.sim.state import PodState, State, WorkloadState
 
+PERIOD_US = 100_000
+
 
 class Serving:
     """Splits each workload's demand as its sharing says, whenever somebody comes or goes, and in steps."""
@@ -35,11 +37,11 @@ class Serving:
         for pod in workload.pods.values():
             pod.work_cores = demand * shares.get(pod.uid, 0.0)
             if pod.counter is not None:
-                pod.counter.set_rate(now, _usage_cores(pod))
+                pod.counter.set_rate(now, usage_cores(pod))
 
 
-def _usage_cores(pod: PodState) -> float:
-    """Give what a pod uses: its work at its node's price, within its limit."""
+def usage_cores(pod: PodState) -> float:
+    """Give what a pod uses: its work at its node's price, within its limit and the quotas of its cgroups."""
     if pod.node is None or not pod.node.is_alive:
         return 0.0
     template = pod.template
@@ -49,4 +51,14 @@ def _usage_cores(pod: PodState) -> float:
         wanted = template.start_cores
     else:
         wanted = template.idle_cores
-    return min(wanted, pod.limit_cores)
+    used = min(wanted, pod.limit_cores)
+    return _throttled(pod, used) if pod.quotas else used
+
+
+def _throttled(pod: PodState, used_cores: float) -> float:
+    """Slow a whole pod by the container that is at its quota: they work together."""
+    for name, part in pod.template.parts:
+        quota_us = pod.quotas.get(name, -1)
+        if quota_us >= 0 and part > 0:
+            used_cores = min(used_cores, quota_us / PERIOD_US / part)
+    return used_cores

@@ -127,6 +127,71 @@ class Partitions:
         return found
 
 
+class Leases:
+    """Partitions that pods hold by leases: nobody gives one away, and a newcomer takes only a few.
+
+    What a pod held goes, when it ends, to those that hold fewest. All hold the same until the first `upset`,
+    which deals them out anew and unevenly, as when everybody restarts and the first take what they can.
+    """
+
+    UNEVEN = (25, 24, 12, 10, 8, 7, 5, 5)
+    """How many of 96 each of eight pods gets; other numbers of pods get the like."""
+
+    def __init__(self, *, taken_max: int = 5, taken_every_seconds: float = 30.0) -> None:
+        self._held: dict[str, int] = {}
+        self._takes: dict[str, int] = {}
+        """How many a newcomer may still take."""
+        self._is_even = True
+        self._taken_max = taken_max
+        self._taken_every_seconds = taken_every_seconds
+        self._due = 0.0
+        self._chance = Random(0)  # noqa: S311 - replaced by `begin`
+
+    def begin(self, chance: Random) -> None:
+        """Take the chance to draw from."""
+        self._chance = chance
+
+    def upset(self) -> None:
+        """Deal the partitions out unevenly among those who serve now."""
+        self._is_even = False
+        members = self._chance.sample(list(self._held), len(self._held))
+        if not members:
+            return
+        total = sum(self.UNEVEN)
+        weights = [self.UNEVEN[place * len(self.UNEVEN) // len(members)] for place in range(len(members))]
+        counts = [total * weight // sum(weights) for weight in weights]
+        counts[0] += total - sum(counts)
+        self._held, self._takes = dict(zip(members, counts, strict=True)), {}
+
+    def settle(self, members: Sequence[str], wanted: int) -> None:
+        """Hear who serves now; leases of those who left go to who holds fewest."""
+        del wanted
+        known = {} if self._is_even else self._held
+        if known:
+            self._takes |= {member: self._taken_max for member in members if member not in known}
+        self._held = {member: known.get(member, 0) for member in members}
+        self._takes = {member: left for member, left in self._takes.items() if member in self._held}
+        for _ in range(sum(self.UNEVEN) - sum(self._held.values()) if members else 0):
+            self._held[min(self._held, key=lambda member: self._held[member])] += 1
+
+    def drift(self, seconds: float) -> bool:
+        """Let newcomers take from who holds most."""
+        takers = [member for member, left in self._takes.items() if left]
+        self._due = self._due + seconds / self._taken_every_seconds if takers else 0.0
+        count, self._due = int(self._due), self._due % 1.0
+        for member in takers * count:
+            richest = max(self._held, key=lambda other: self._held[other])
+            if self._takes[member] and self._held[richest] > self._held[member] + 1:
+                self._held[richest] -= 1
+                self._held[member] += 1
+                self._takes[member] -= 1
+        return count > 0
+
+    def shares(self) -> Mapping[str, float]:
+        """Give each member the share of partitions that it holds."""
+        return {member: held / sum(self.UNEVEN) for member, held in self._held.items()}
+
+
 class Connections:
     """Long-lived connections: they stay where they are until their pod ends or they are renewed."""
 

@@ -157,6 +157,8 @@ class SimSizes:
             node.cpu_taken_cores += more[0]
             node.memory_taken_bytes += more[1]
         restarts = _restarts(pod.template.containers, wanted)
+        if template.cpu_limit_cores != pod.template.cpu_limit_cores:
+            pod.quotas.clear()  # the kubelet writes the new limit
         pod.template, pod.desired, pod.limit_cores = template, None, template.cpu_limit_cores
         self._state.log("Resized", pod.ref)
         self._state.pod_changed(pod)

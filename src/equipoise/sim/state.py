@@ -22,6 +22,8 @@ from equipoise.sim.template import Template
 from equipoise.sim.timeline import Timeline
 from equipoise.sim.usage import CpuCounter
 
+STATEFUL_SET = "StatefulSet"
+
 
 @dataclass(slots=True, eq=False)
 class NodeState:
@@ -38,6 +40,8 @@ class NodeState:
     is_alive: bool = True
     is_ready: bool = True
     is_cordoned: bool = False
+    is_closed: bool = False
+    """Tainted by an agent of its own: no new pod comes, as if it were cordoned."""
     died_at: float = 0.0
     pods: dict[str, "PodState"] = field(default_factory=dict)
     crowd: Counter[WorkloadRef] = field(default_factory=Counter)
@@ -70,6 +74,8 @@ class PodState:
     counter: CpuCounter | None = None
     """None until its containers run."""
     limit_cores: float = math.inf
+    quotas: dict[str, int] = field(default_factory=dict)
+    """What somebody wrote to the cgroups of its containers, by name: microseconds per period, -1 for none."""
     scrape_phase: float = 0.0
     """Where in the scrape interval it is scraped, from 0 to 1."""
     work_cores: float = 0.0
@@ -105,7 +111,7 @@ class PodState:
 
 @dataclass(slots=True, eq=False)
 class WorkloadState:
-    """A Deployment."""
+    """A Deployment or a StatefulSet."""
 
     ref: WorkloadRef
     uid: str

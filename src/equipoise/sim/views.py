@@ -5,7 +5,15 @@ from dataclasses import dataclass
 from equipoise.model.cluster import TOLERANCE, Hpa, Node, Owner, Pdb, Pod, Workload
 from equipoise.model.references import WorkloadRef
 from equipoise.sim.hpa_behavior import ScalingRules
-from equipoise.sim.state import HpaState, NodeState, PdbState, PodState, State, WorkloadState
+from equipoise.sim.state import (
+    STATEFUL_SET,
+    HpaState,
+    NodeState,
+    PdbState,
+    PodState,
+    State,
+    WorkloadState,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +92,8 @@ def _pod(pod: PodState) -> Pod:
         ready_since=pod.ready_changed_at if pod.is_ready else None,
         created_at=pod.created_at,
         deletion_at=pod.deletion_at,
-        owner=Owner(
-            "apps/v1",
-            "ReplicaSet",
-            f"{workload.ref.name}-{pod.revision}",
-            workload.owner_uids[pod.revision],
-        ),
-        labels=tuple(sorted((*workload.labels, ("pod-template-hash", pod.revision)))),
+        owner=_owner(pod),
+        labels=tuple(sorted((*workload.labels, (_hash_label(workload), pod.revision)))),
         annotations=template.annotations,
         containers=pod.containers,
         restarts=pod.restarts,
@@ -103,6 +106,17 @@ def _pod(pod: PodState) -> Pod:
         is_disruption_target=pod.is_disruption_target,
         resize=pod.resize,
     )
+
+
+def _owner(pod: PodState) -> Owner:
+    ref = pod.workload.ref
+    if ref.kind == STATEFUL_SET:
+        return Owner("apps/v1", STATEFUL_SET, ref.name, pod.workload.uid)
+    return Owner("apps/v1", "ReplicaSet", f"{ref.name}-{pod.revision}", pod.workload.owner_uids[pod.revision])
+
+
+def _hash_label(workload: WorkloadState) -> str:
+    return "controller-revision-hash" if workload.ref.kind == STATEFUL_SET else "pod-template-hash"
 
 
 def node_view(node: NodeState) -> Node:

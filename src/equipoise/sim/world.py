@@ -138,6 +138,7 @@ class World:
         name: str,
         *,
         replicas: int,
+        kind: str = "Deployment",
         template: Template | None = None,
         shape: Shape | None = None,
         sharing: Sharing | None = None,
@@ -146,11 +147,11 @@ class World:
         max_unavailable: Portion = "25%",
         annotations: tuple[tuple[str, str], ...] = (),
     ) -> WorkloadState:
-        """Add a Deployment; its pods come as time passes."""
+        """Add a Deployment, or a StatefulSet, whose pods are counted; they come as time passes."""
         template = template or Template()
         labels = labels or (("app", name),)
         workload = WorkloadState(
-            ref=WorkloadRef("apps/v1", "Deployment", namespace, name),
+            ref=WorkloadRef("apps/v1", kind, namespace, name),
             uid=names.uid(self.state.chance),
             template=template,
             revision=names.template_hash(template, 1),
@@ -240,6 +241,14 @@ class World:
 
     def _begin_revision(self, workload: WorkloadState) -> None:
         workload.owner_uids.setdefault(workload.revision, names.uid(workload.chance))
+
+    def remove_node(self, node: NodeState) -> None:
+        """Take an empty node out of the cluster, as an autoscaler does after it has drained it."""
+        if node.pods:
+            raise ValueError(f"node {node.name} still has {len(node.pods)} pods")
+        del self.state.nodes[node.name]
+        self.state.next_version()
+        self.state.log("NodeRemoved", node.name)
 
     def pods_of(self, workload: WorkloadState) -> list[PodState]:
         """Give the pods of a workload, oldest first, terminating ones included."""

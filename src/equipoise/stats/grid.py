@@ -7,6 +7,9 @@ from equipoise.stats.ranks import row_medians
 
 NEARLY_WHOLE = 0.02
 SAMPLES_ENOUGH = 500_000
+STEP_SECONDS_MIN = 1.0
+"""Usage is no rate over less: whoever has two samples closer than this was asked by two."""
+PAIRS_MIN = 0.1
 STEADY_MIN = 0.5
 """How much of a row's samples must point to the same moment of the step for that to be its phase."""
 LATE_MAX = 0.25
@@ -22,9 +25,11 @@ def usual_interval(times: Floats, rows: Whole) -> float:
     order = np.lexsort((times, rows))
     steps = np.diff(times[order])
     is_within = (np.diff(rows[order]) == 0) & (steps > 0)
-    if not is_within.any():
+    steps = steps[is_within]
+    if not len(steps):
         return 0.0
-    usual = float(row_medians(steps[is_within]))
+    is_long = steps >= STEP_SECONDS_MIN
+    usual = float(row_medians(steps[is_long] if is_long.mean() >= PAIRS_MIN else steps))
     whole = float(round(usual))
     return whole if abs(whole - usual) <= NEARLY_WHOLE * usual else usual
 

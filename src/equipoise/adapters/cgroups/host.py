@@ -1,6 +1,7 @@
 """This machine behind the port `Node`."""
 
 import errno
+import fcntl
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,13 +30,29 @@ class HostNode:
     is_of_pods: bool = False
     """Whether the machine's CPU and memory are taken as what all pods use together."""
     _places: dict[str, str] = field(default_factory=dict)
+    _lock: int | None = None
     _ticks: int = field(default_factory=lambda: os.sysconf("SC_CLK_TCK"))
+
+    def hold(self) -> None:
+        """Be the only agent that writes these cgroups, whatever file it keeps, until the process ends."""
+        folder = self.layout.cpu
+        try:
+            self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise WorldFailed(f"{folder}: another agent of this node is running; stop it first") from error
+        except OSError as error:
+            raise WorldFailed(f"{folder}: {error.strerror or error}") from error
 
     def boot_id(self) -> str:
         """Tell this boot from the one before."""
-        found = (files.read(self.proc / "sys" / "kernel" / "random" / "boot_id") or b"").strip()
+        path = self.proc / "sys" / "kernel" / "random" / "boot_id"
+        try:
+            found = (files.read(path) or b"").strip()
+        except OSError as error:
+            raise WorldFailed(f"{path}: {error.strerror or error}") from error
         if not found:
-            raise WorldFailed(f"{self.proc}/sys/kernel/random/boot_id: expected an id")
+            raise WorldFailed(f"{path}: expected an id")
         return found.decode("ascii", "replace")
 
     def read_node(self) -> NodeCounters:
@@ -116,11 +133,12 @@ class HostNode:
 
     def set_quota(self, container: ContainerRef, quota_us: int) -> bool:
         """Write a quota, -1 for none; False where the container has vanished."""
-        place = self._place(container)
-        if place is None:
-            return False
-        folder = f"{self.layout.cpu}/{place}"
+        folder = str(self.layout.cpu)
         try:
+            place = self._place(container)
+            if place is None:
+                return False
+            folder = f"{folder}/{place}"
             if not self.layout.is_v2:
                 return files.write(f"{folder}/cpu.cfs_quota_us", str(quota_us))
             _, period = self.quota(place)
@@ -131,21 +149,27 @@ class HostNode:
 
     def reclaim(self, container: ContainerRef, amount_bytes: int) -> int | None:
         """Have the kernel take memory back, and give what was measured to be released."""
-        place = self._place(container)
-        before = None if place is None else self._memory(place)[0]
-        if place is None or before is None:
-            return None
-        folder = f"{self.layout.memory}/{place}"
         try:
-            if self.layout.is_v2:
-                files.write(f"{folder}/memory.reclaim", str(amount_bytes))
-            else:
-                files.write(f"{folder}/memory.force_empty", "0")
+            place = self._place(container)
+            before = None if place is None else self._memory(place)[0]
+            if place is None or before is None:
+                return None
+            self._take_back(f"{self.layout.memory}/{place}", amount_bytes)
+            after = self._memory(place)[0]
+        except OSError as error:
+            where = error.filename or f"{self.layout.memory}: {container.id}"
+            raise WorldFailed(f"{where}: reclaim: {error.strerror or error}") from error
+        return None if after is None else max(0, before - after)
+
+    def _take_back(self, folder: str, amount_bytes: int) -> None:
+        name, text = (
+            ("memory.reclaim", str(amount_bytes)) if self.layout.is_v2 else ("memory.force_empty", "0")
+        )
+        try:
+            files.write(f"{folder}/{name}", text)
         except OSError as error:
             if error.errno not in PARTLY:
-                raise WorldFailed(f"{folder}: reclaim: {error.strerror or error}") from error
-        after = self._memory(place)[0]
-        return None if after is None else max(0, before - after)
+                raise
 
 
 def connect_host(

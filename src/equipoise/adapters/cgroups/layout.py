@@ -67,6 +67,13 @@ class Layout:
 
 def find_layout(root: Path, parent: str = "") -> Layout:
     """Find how containers are kept below a mount of cgroups; `parent` is where to look for `kubepods`."""
+    try:
+        return _found(root, parent)
+    except OSError as error:
+        raise WorldFailed(f"{error.filename or root}: {error.strerror or error}") from error
+
+
+def _found(root: Path, parent: str) -> Layout:
     is_v2 = (root / "cgroup.controllers").is_file()
     cpu = root if is_v2 else _controller(root, "cpu")
     for place in (parent,) if parent else PARENTS:

@@ -10,6 +10,7 @@ import msgspec
 
 from equipoise.model.errors import WorldFailed
 from equipoise.qos.keep import AgentState
+from equipoise.qos.memory import QosMemory
 
 SIZE_MAX = 16 * 1024 * 1024
 
@@ -40,6 +41,7 @@ class StateFile:
             with self.path.open("rb") as file:
                 content = file.read(SIZE_MAX)
             state = msgspec.json.decode(content, type=AgentState)
+            QosMemory.from_data(state.memory)  # as the first round reads it
         except FileNotFoundError:
             return AgentState(self.boot_id)
         except OSError as error:

@@ -2,8 +2,17 @@
 
 from equipoise.adapters.journal.ids import RecordIds, record_id
 from equipoise.adapters.journal.jsonlines import JsonLines
-from equipoise.adapters.journal.query import Query, Reader
+from equipoise.adapters.journal.query import Query, Reader, exactly
 from equipoise.adapters.journal.reading import open_reader
 from equipoise.adapters.journal.sqlite import SqliteJournal
 
-__all__ = ["JsonLines", "Query", "Reader", "RecordIds", "SqliteJournal", "open_reader", "record_id"]
+__all__ = [
+    "JsonLines",
+    "Query",
+    "Reader",
+    "RecordIds",
+    "SqliteJournal",
+    "exactly",
+    "open_reader",
+    "record_id",
+]

@@ -142,8 +142,16 @@ class JsonLinesReader:
 
     def records(self, query: Query, *, is_whole: bool = False) -> Iterator[Record]:
         """Give the records, the newest first."""
-        wanted = islice(filter(query.matches, self._newest_first), query.limit)
+        source = self._newest_first
+        if query.before:
+            source = sorted(source, key=lambda record: record.id, reverse=True)
+        wanted = islice(filter(query.matches, source), query.limit)
         return wanted if is_whole else (record.without_inputs() for record in wanted)
+
+    def subjects(self, balancer: str, limit: int) -> Sequence[str]:
+        """Give what a balancer decided about, the newest first."""
+        found = (record.decision.subject for record in self._newest_first if record.balancer == balancer)
+        return list(islice(dict.fromkeys(found), limit))
 
     def starting(self, prefix: str) -> Sequence[Record]:
         """Give the records whose id starts like this."""

@@ -17,6 +17,8 @@ class Query:
     reason: str = ""
     since: float | None = None
     limit: int | None = None
+    before: str = ""
+    """Only ids before this one, and then in the order of ids: a page begins where the last one ended."""
 
     def matches(self, record: Record) -> bool:
         """Whether a record is wanted."""
@@ -25,6 +27,7 @@ class Query:
             and (not self.subject or fnmatchcase(record.decision.subject, self.subject))
             and self.reason in {"", record.decision.reason.code.value}
             and (self.since is None or record.until >= self.since)
+            and (not self.before or record.id < self.before)
         )
 
 
@@ -39,6 +42,15 @@ class Reader(Protocol):
         """Give the records whose id starts like this, whole, at most ten; an exact match comes alone."""
         ...
 
+    def subjects(self, balancer: str, limit: int) -> Sequence[str]:
+        """Give what a balancer decided about, the newest first."""
+        ...
+
     def close(self) -> None:
         """Let go of the file."""
         ...
+
+
+def exactly(subject: str) -> str:
+    """Give the pattern that only this subject matches."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in subject)

@@ -19,6 +19,9 @@ PAGE_ROWS = 200
 FOUND_MAX = 10
 
 _COLUMNS = "SELECT seq, brief, streak FROM records"
+_SUBJECTS = """
+SELECT subject FROM records WHERE balancer = ? GROUP BY subject ORDER BY max(seq) DESC LIMIT ?
+"""
 
 
 def open_reader(path: Path | str) -> Reader:
@@ -49,16 +52,26 @@ class SqliteReader:
     def records(self, query: Query, *, is_whole: bool = False) -> Iterator[Record]:
         """Give the records, the newest first."""
         where, parameters = _where(query)
-        below, left = 2**63 - 1, query.limit
+        order = "id" if query.before else "seq"
+        below: int | str = query.before or 2**63 - 1
+        left = query.limit
         while left is None or left > 0:
             count = PAGE_ROWS if left is None else min(PAGE_ROWS, left)
-            page = f"{_COLUMNS} WHERE seq < ?{where} ORDER BY seq DESC LIMIT ?"
+            page = f"{_COLUMNS} WHERE {order} < ?{where} ORDER BY {order} DESC LIMIT ?"
             rows = self._rows(page, (below, *parameters, count), is_whole=is_whole)
             yield from (record for _, record in rows)
             if len(rows) < count:
                 return
-            below = rows[-1][0]
+            seq, record = rows[-1]
+            below = record.id if query.before else seq
             left = None if left is None else left - count
+
+    def subjects(self, balancer: str, limit: int) -> Sequence[str]:
+        """Give what a balancer decided about, the newest first."""
+        with self._explained():
+            if not schema.check(self._connection, self._path):
+                return []
+            return [name for (name,) in self._connection.execute(_SUBJECTS, (balancer, limit)).fetchall()]
 
     def starting(self, prefix: str) -> Sequence[Record]:
         """Give the records whose id starts like this."""

@@ -27,6 +27,8 @@ from equipoise.ports import ApplyAnswer, ApplyResult
 API_VERSION, KIND = "autoscaling/v2", "HorizontalPodAutoscaler"
 FRESH_SECONDS = 5.0
 """How long it is believed who else scales the workloads of a namespace; the HPA itself is read anew."""
+RIGHT_SECONDS = 60.0
+"""How long it is believed whether we may annotate."""
 _REFUSALS = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.UNPROCESSABLE_ENTITY}
 )
@@ -56,6 +58,8 @@ class KubernetesApplier:
         self._objects = Objects(client)
         self._scaled_objects = ScaledObjects(client, Discovery(client))
         self._scalers: dict[str, tuple[float, dict[WorkloadRef, dict[str, str]]]] = {}
+        self._patching: dict[tuple[str, str], tuple[float, bool]] = {}
+        """By kind and namespace, when it was asked whether we may annotate, and the answer."""
 
     def apply_hpa(self, manifest: Mapping[str, Any], *, is_dry_run: bool = False) -> ApplyAnswer:
         """Make this HPA, or bring the one that we made to it; one that somebody else made is left alone."""
@@ -79,9 +83,13 @@ class KubernetesApplier:
         """Set these annotations of a workload, and touch nothing else of it.
 
         Not by server-side apply: that would give up every other field that the same manager ever applied.
+        The right is asked for first: where it is not given, whoever reads the audit is not to find refusals.
         """
         about = ObjectRef(workload.api_version, workload.kind, workload.namespace, workload.name)
         try:
+            if not self._may_patch(about):
+                where = f"{about.kind}s in namespace {about.namespace}"
+                return ApplyAnswer(ApplyResult.FORBIDDEN, f"the right to patch {where} is missing")
             before = self._objects.read(about)
             if before is None:
                 return ApplyAnswer(ApplyResult.GONE, f"{workload} is not there")
@@ -100,8 +108,26 @@ class KubernetesApplier:
             change = {"metadata": {"annotations": news}}
             self._objects.patch(about._replace(uid=meta.uid), change, manager=MANAGER, is_dry_run=is_dry_run)
         except ApiError as error:
+            if error.status == HTTPStatus.FORBIDDEN:  # not for want of the right: a webhook says so, too
+                return ApplyAnswer(ApplyResult.REFUSED, error.message)
             return _judged(error, str(workload))
         return ApplyAnswer(ApplyResult.CHANGED)
+
+    def _may_patch(self, about: ObjectRef) -> bool:
+        """Ask whether we may, once a minute for a kind and a namespace."""
+        now, key = self._client.world.monotonic(), (about.kind, about.namespace)
+        asked_at, is_given = self._patching.get(key, (float("-inf"), True))
+        if now - asked_at >= RIGHT_SECONDS:
+            group = about.api_version.rpartition("/")[0]
+            plural = self._objects.resource_of(about.api_version, about.kind).plural
+            try:
+                is_given = self._client.can_i("patch", group, plural, about.namespace)
+            except ApiError as error:
+                if error.status not in {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}:
+                    raise
+                is_given = True  # the request itself will tell
+            self._patching[key] = (now, is_given)
+        return is_given
 
     def _in_the_way(
         self, about: ObjectRef, target: WorkloadRef, before: Document | None

@@ -9,9 +9,10 @@ another's can begin, whatever the wall clocks say.
 The clock is CLOCK_BOOTTIME: it goes on while the process is stopped (as CLOCK_MONOTONIC does) and while the
 machine sleeps (as that does not), so a leader that was away for longer than its belief wakes up without it.
 
-`leaseTransitions` is the epoch. It grows by one with every acquisition, our own after a lapse included, so
-what was begun in an earlier belief can be told from what belongs to the present one. A lease that is made
-anew begins above all that went before.
+`leaseTransitions` is the epoch. It grows with every acquisition, our own after a lapse included, so what was
+begun in an earlier belief can be told from what belongs to the present one. It is never below the time at
+which the process began: one that takes over under a lease of another name, or under one that was made anew,
+is above all that went before.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import NamedTuple
 
 from equipoise.adapters.http import NO_RETRIES
 from equipoise.adapters.kubernetes.client import Client, Limits
-from equipoise.adapters.kubernetes.lease_record import LeaseRecords, Moved, Record
+from equipoise.adapters.kubernetes.lease_record import LeaseRecords, Moved, Record, first_epoch
 
 
 def uptime_seconds() -> float:
@@ -100,6 +101,8 @@ class LeaseElection:
         self._seen: Record | None = None
         self._seen_at = -math.inf
         self._belief: _Belief | None = None
+        self._lowest = first_epoch(clock())
+        """A process that begins later, under whatever lease, leads in a higher epoch."""
         self._claimed = 0
         """The epoch that we hold, or have asked for without getting an answer."""
         self._told: int | None = None
@@ -198,7 +201,7 @@ class LeaseElection:
 
     def _acquire(self, seen: Record) -> None:
         self._belief = None
-        self._claimed = seen.transitions + 1
+        self._claimed = max(seen.transitions + 1, self._lowest)
         try:
             self._write(
                 seen.acquired_by(self.identity, self._claimed, self.times.lease_seconds, self._clock())

@@ -56,14 +56,8 @@ class Record:
 
     @classmethod
     def new(cls, now: float) -> Record:
-        """Begin a lease where there is none.
-
-        There may have been one: whoever deletes a lease, or installs anew, leaves ledgers behind that were
-        written in its epochs, and an epoch below those would be fenced off for ever. So counting begins at
-        the time of day, in steps that are shorter than a reign. A clock that is wrong costs patience, not
-        safety.
-        """
-        return cls(holder="", transitions=int(now // _FIRST_EPOCH_SECONDS), duration_seconds=0)
+        """Begin a lease where there is none."""
+        return cls(holder="", transitions=first_epoch(now), duration_seconds=0)
 
     def missing(self) -> Record:
         """Remember a lease whose object was deleted: its holder may not know yet, and its epochs go on."""
@@ -92,6 +86,17 @@ class Record:
             **times,
         }
         return replace(self, holder=holder, transitions=transitions, duration_seconds=seconds, spec=spec)
+
+
+def first_epoch(now: float) -> int:
+    """Give the lowest epoch that may be taken at a time of day.
+
+    There may have been another lease: whoever deletes one, installs anew, or lets each balancer run with a
+    lease of its own (and back) leaves ledgers and tiers behind that were written in its epochs, and an epoch
+    below those would be fenced off for ever. So epochs follow the time of day, in steps that are shorter than
+    a reign. A clock that is wrong costs patience, not safety.
+    """
+    return int(now // _FIRST_EPOCH_SECONDS)
 
 
 class LeaseRecords:

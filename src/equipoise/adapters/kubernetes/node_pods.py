@@ -12,6 +12,7 @@ from equipoise.adapters.kubernetes.decode import Decoder, parse_time
 from equipoise.adapters.kubernetes.kinds import Kind
 from equipoise.adapters.kubernetes.nodes import Taint
 from equipoise.adapters.kubernetes.structs import Meta, PodSpec, Quantities, RawContainer, Resources
+from equipoise.model.cluster import Owner
 from equipoise.model.quantity import NANO, Quantity
 from equipoise.qos.pods import ContainerTold, PodTold
 
@@ -112,6 +113,7 @@ def _pod(decoder: Decoder, raw: RawPodOnNode) -> PodTold:
         labels=tuple((meta.labels or {}).items()),
         containers=tuple(_containers(status, specs)),
         ext_cpu_limit_nanos=extended,
+        controller=None if owner is None else Owner(owner.apiVersion, owner.kind, owner.name, owner.uid),
     )
 
 

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Any
 
 from equipoise.adapters.kubernetes.client import Client
-from equipoise.adapters.kubernetes.discovery import Discovery
+from equipoise.adapters.kubernetes.discovery import Discovery, Resource
 from equipoise.adapters.kubernetes.errors import ApiError
 from equipoise.adapters.kubernetes.paths import path_of
 from equipoise.model.errors import BadInput, WorldFailed
@@ -97,10 +97,15 @@ class Objects:
         namespace = metadata.get("namespace", "")
         return self._path(manifest["apiVersion"], manifest["kind"], namespace, metadata["name"])
 
-    def _path(self, api_version: str, kind: str, namespace: str, *names: str) -> str:
+    def resource_of(self, api_version: str, kind: str) -> Resource:
+        """Find where a kind lives; one that the server does not have is an error."""
         resource = self._discovery.find(api_version, kind)
         if resource is None:
             raise WorldFailed(f"{self._client.address} has no kind {kind} in {api_version}")
+        return resource
+
+    def _path(self, api_version: str, kind: str, namespace: str, *names: str) -> str:
+        resource = self.resource_of(api_version, kind)
         if resource.is_namespaced and not namespace:
             raise BadInput(f"metadata.namespace: expected a namespace for {kind} {names[0]}, got none")
         group, _, version = api_version.rpartition("/")

@@ -42,11 +42,13 @@ def connect(url: str, prefix: str, *, timeout_seconds: float = TIMEOUT_SECONDS) 
     except (TypeError, ValueError) as error:
         asked = ", ".join(parse_qs(urlsplit(url).query))
         raise BadInput(f"--redis: expected options of redis-py after the ?, got {asked}") from error
-    with explained(address):
-        about: dict[str, Any] = client.info("server")
-        _expect_version(str(about.get("redis_version", "")), address)
-        if not client.info("cluster").get("cluster_enabled"):
-            return client
+    try:
+        is_cluster = _is_cluster(client, address)
+    except BaseException:
+        client.close()
+        raise
+    if not is_cluster:
+        return client
     client.close()
     if not has_hash_tag(prefix):
         raise BadInput(
@@ -84,6 +86,13 @@ def has_hash_tag(prefix: str) -> bool:
     _, brace, rest = prefix.partition("{")
     tag, end, _ = rest.partition("}")
     return bool(brace and end and tag)
+
+
+def _is_cluster(client: "Redis", address: str) -> bool:
+    with explained(address):
+        about: dict[str, Any] = client.info("server")
+        _expect_version(str(about.get("redis_version", "")), address)
+        return bool(client.info("cluster").get("cluster_enabled"))
 
 
 def _expect_version(text: str, address: str) -> None:

@@ -4,25 +4,27 @@ import hashlib
 import re
 from typing import Any
 
-from equipoise.model.pools import PodSeen, PoolSeen, PoolsSeen
+from equipoise.model.pools import EPOCH_MAX, PodSeen, PoolSeen, PoolsSeen
 
-EPOCH = re.compile(r"[0-9]{1,18}")
-"""What else stands there is nobody's."""
+EPOCH = re.compile(r"[0-9]{1,10}")
+"""As the scripts read it; what else stands there is nobody's."""
 
 
 def decode_snapshot(prefix: str, answer: list[Any]) -> PoolsSeen:
     """Read what the script `snapshot` gave."""
     config, epoch, pools, pods, metadata, pending, wrong = answer
+    is_epoch = isinstance(epoch, str) and EPOCH.fullmatch(epoch) is not None and int(epoch) <= EPOCH_MAX
     return PoolsSeen(
         prefix=prefix,
         config=config,
         version="" if not config else hashlib.sha1(config.encode(), usedforsecurity=False).hexdigest(),
-        epoch=int(epoch) if isinstance(epoch, str) and EPOCH.fullmatch(epoch) else None,
+        epoch=int(epoch) if is_epoch else None,
         pools=tuple(_pool(*row) for row in pools),
         pods={row[0]: _pod(*row[1:]) for row in pods},
         metadata=_pairs(metadata),
         pending=_pairs(pending),
         wrong=_pairs(wrong),
+        odd_epoch=None if is_epoch else epoch,
     )
 
 

@@ -151,6 +151,10 @@ class RedisPools:
         """Repair what the keys of a pod contradict."""
         return self._about_pod("fsck", pod, _epoch(epoch))
 
+    def forget_odd_epoch(self) -> PoolAnswer:
+        """Forget an epoch that no leader can have; a sound one stays."""
+        return self._about_pod("fsck", "", "")
+
     def set_config(self, text: str, version: str, emptied: Sequence[str] = ()) -> PoolAnswer:
         """Write the tiers over this version."""
         self._config = None

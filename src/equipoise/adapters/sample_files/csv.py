@@ -10,13 +10,23 @@ from typing import IO
 
 import numpy as np
 
-from equipoise.adapters.sample_files.numbers import Bytes, Field, NotANumber, Places, moments, numbers
+from equipoise.adapters.sample_files.numbers import Bytes, Field, Places, Unreadable, moments, numbers
 from equipoise.model.errors import BadInput
-from equipoise.recommendation.samples import COLUMNS, LABELS, Names, Samples, named
+from equipoise.recommendation.samples import (
+    COLUMNS,
+    EXPECTED,
+    LABELS,
+    NEEDED,
+    Names,
+    Samples,
+    is_name,
+    named,
+)
 
 BLOCK_BYTES = 16 * 1024 * 1024
 SIZE_MAX_BYTES = 8 * 1024**3
 HEADER_BYTES_MAX = 4096
+UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _COMMA, _NEWLINE, _RETURN = ord(","), ord("\n"), ord("\r")
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -46,12 +56,18 @@ def _read(path: str, file: IO[bytes]) -> Samples:
 
 
 def _columns(path: str, header: bytes) -> list[str]:
-    text = header.decode("utf-8-sig", "replace").strip()
-    columns = [COLUMNS.get(name.strip().strip('"').lower(), "") for name in text.split(",")]
     expected = "expected a header such as timestamp,value or timestamp,namespace,workload,pod,value"
+    if header.startswith(UTF16_MARKS):
+        raise BadInput(f"{path}: line 1: {expected} in UTF-8, got UTF-16")
+    text = header.decode("utf-8-sig", "replace").strip()
+    if not text:
+        raise BadInput(f"{path}: line 1: {expected}, got {'an empty line' if header else 'an empty file'}")
+    columns = [COLUMNS.get(name.strip().strip('"').lower(), "") for name in text.split(",")]
     for name, column in zip(text.split(","), columns, strict=True):
         if not column:
-            raise BadInput(f"{path}: line 1: {expected}, got the column {name.strip()!r}"[:300])
+            hint = "; columns are separated by commas" if {";", "\t"} & set(name) else ""
+            got = f"got the column {name.strip()[:60]!r}{hint}"
+            raise BadInput(f"{path}: line 1: {expected}, {got}")
         if columns.count(column) > 1:
             raise BadInput(f"{path}: line 1: {expected}, got {column} twice")
     for needed in ("timestamp", "value"):
@@ -121,20 +137,17 @@ def _parsed(
     for column, field in fields.items():
         try:
             if column in names:
-                parsed[column] = named(names[column], *_distinct(field))
+                parsed[column] = named(names[column], *_distinct(field, is_needed=column == NEEDED))
             else:
                 parsed[column] = moments(field) if column == "timestamp" else numbers(field)
-        except NotANumber as error:
-            wanted = "seconds or ISO 8601" if column == "timestamp" else "a number"
-            place = f"line {lines[error.row]}"
-            raise BadInput(
-                f"{path}: {place}: {column}: expected {wanted}, got {error.word[:60]!r}"
-            ) from error
+        except Unreadable as error:
+            place, got = f"line {lines[error.row]}", f"got {error.word[:60]!r}"
+            raise BadInput(f"{path}: {place}: {column}: expected {EXPECTED[column]}, {got}") from error
     return parsed
 
 
-def _distinct(field: Field) -> tuple[Places, list[str]]:
-    """Give each row's number among the distinct texts of a field, and those texts."""
+def _distinct(field: Field, *, is_needed: bool) -> tuple[Places, list[str]]:
+    """Give each row's number among the distinct texts of a field, and those texts, which must be names."""
     widths = field.end - field.start
     marks = widths.astype(np.uint64)
     last = len(field.text) - 1
@@ -143,4 +156,8 @@ def _distinct(field: Field) -> tuple[Places, list[str]]:
             letter = field.text[np.minimum(field.start + place, last)].astype(np.uint64) + np.uint64(1)
             marks = np.where(place < widths, (marks ^ letter) * _MIX ^ (marks >> np.uint64(29)), marks)
     _, first, inverse = np.unique(marks, return_index=True, return_inverse=True)
-    return inverse.astype(np.intp), [field.word(int(row)) for row in first]
+    words = [field.word(row) for row in first.tolist()]
+    for row, word in zip(first.tolist(), words, strict=True):
+        if not is_name(word, is_needed=is_needed):
+            raise Unreadable(row, word)
+    return inverse.astype(np.intp), words

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from equipoise.model.quantity import parse_cores
+from equipoise.model.quantity import parse_typed_cores
 
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.intp]
@@ -32,7 +32,7 @@ class Field(NamedTuple):
         return bytes(self.text[self.start[row] : self.end[row]]).decode("utf-8", "replace").strip()
 
 
-class NotANumber(ValueError):  # noqa: N818 - reads as a fact
+class Unreadable(ValueError):  # noqa: N818 - reads as a fact
     """A field that can't be read, and in which row of the block it is."""
 
     def __init__(self, row: int, word: str) -> None:
@@ -81,9 +81,9 @@ def read_number(row: int, word: str) -> float:
     except ValueError:
         pass
     try:
-        return parse_cores(word)
+        return parse_typed_cores(word)
     except ValueError:
-        raise NotANumber(row, word) from None
+        raise Unreadable(row, word) from None
 
 
 def moments(field: Field) -> Numbers:
@@ -136,5 +136,5 @@ def read_moment(row: int, word: str) -> float:
     try:
         moment = datetime.fromisoformat(word)
     except ValueError:
-        raise NotANumber(row, word) from None
+        raise Unreadable(row, word) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -1,5 +1,6 @@
 """`equipoise agent`."""
 
+import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -7,10 +8,15 @@ import typer
 
 from equipoise.app import options
 from equipoise.model.crd.targets import Mode
-from equipoise.model.errors import BadInput
+from equipoise.model.errors import BadInput, WorldFailed
 
 if TYPE_CHECKING:
     from equipoise.app.agent.run import AgentSettings
+
+
+GIVEN_BACK = frozenset({"Done", "Gone"})
+NODE_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+PORT = re.compile(r"[0-9]{1,5}")
 
 
 class Crane(StrEnum):
@@ -112,7 +118,10 @@ def agent(
         print(
             f"{outcome.action.pod or node}: {outcome.result}{f': {outcome.detail}' if outcome.detail else ''}"
         )
-    print(f"{len(outcomes)} given back on {node}.")
+    left = sum(outcome.result not in GIVEN_BACK for outcome in outcomes)
+    print(f"{len(outcomes) - left} given back on {node}.")
+    if left:
+        raise WorldFailed(f"node {node}: {left} could not be given back; --cleanup tries again")
 
 
 def _settings(said: dict[str, Any]) -> "AgentSettings":
@@ -120,11 +129,11 @@ def _settings(said: dict[str, Any]) -> "AgentSettings":
     from equipoise.app.operator.settings import Logs
 
     return AgentSettings(
-        node=said["node"],
+        node=_node(said["node"]),
         interval_seconds=_span(said["interval"]),
         is_enforced=Mode(said["mode"]) is Mode.ENFORCE,
         takes_over=Crane(said["crane"]) is Crane.ON,
-        state_file=said["state"],
+        state_file=_file(said["state"], "--state"),
         cgroups=said["cgroups"],
         cgroup_parent=said["cgroup_parent"],
         proc=said["proc"],
@@ -140,10 +149,30 @@ def _settings(said: dict[str, Any]) -> "AgentSettings":
     )
 
 
+def _node(name: str) -> str:
+    """Take a name only: it ends up in a selector, where an empty one would mean pods without a node."""
+    if not NODE_NAME.fullmatch(name):
+        raise BadInput(f"--node: expected the name of a node, got {name!r}")
+    return name
+
+
+def _file(path: str, flag: str) -> str:
+    import os
+    from pathlib import Path
+
+    if not Path(path).name or "\0" in path or os.path.isdir(path):  # noqa: PTH112 - never raises
+        raise BadInput(f"{flag}: expected a file, got {path!r}")
+    return path
+
+
 def _journal(said: str | None, state: str) -> str:
     from pathlib import Path
 
-    return str(Path(state).with_name("journal.db")) if said is None else said
+    if said is None:
+        return str(Path(state).with_name("journal.db"))
+    if said and Path(_file(said, "--journal")).absolute() == Path(state).absolute():
+        raise BadInput("--journal: expected another file than --state")
+    return said
 
 
 def _span(text: str) -> float:
@@ -160,6 +189,6 @@ def _span(text: str) -> float:
 
 def _address(text: str) -> str:
     _, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:  # noqa: PLR2004 - the last port
+    if not colon or not PORT.fullmatch(port) or int(port) > 65535:  # noqa: PLR2004 - the last port
         raise BadInput(f"--http-address: expected [HOST]:PORT such as :8081, got {text!r}")
     return text

@@ -40,6 +40,17 @@ class AgentMeters:
             "equipoise_agent_throttled_containers", "Containers whose quota is ours.", registry=registry
         )
         self.pods = Gauge("equipoise_agent_pods", "Running pods of the node.", registry=registry)
+        self.refused = Gauge(
+            "equipoise_agent_refused_pods",
+            "Pods whose eviction was refused, and is not asked for again yet.",
+            registry=registry,
+        )
+        self.left_out = Gauge(
+            "equipoise_agent_policies_left_out", "Policies that do not fit.", registry=registry
+        )
+        self.enforcing = Gauge(
+            "equipoise_agent_enforcing", "Whether anything may be changed now.", registry=registry
+        )
 
     def tell(self, done: Round, throttled: int, cpu_seconds: float) -> None:
         """Take in one round; series of rules that are gone are removed."""
@@ -53,6 +64,7 @@ class AgentMeters:
         self.seconds.set(cpu_seconds)
         self.throttled.set(throttled)
         self.pods.set(numbers["pods"])
+        self.refused.set(numbers["refused"])
         for gauge in (self.usage, self.waterline, self.gap):
             gauge.clear()
         for key, rule in numbers["rules"].items():

@@ -9,24 +9,27 @@ from prometheus_client import CollectorRegistry
 from equipoise.adapters.cgroups import connect_host
 from equipoise.adapters.cgroups.state import StateFile
 from equipoise.adapters.kubernetes import Client, KubernetesActuator, NamespacePauses, connect
-from equipoise.adapters.kubernetes.definitions import look_at
 from equipoise.app.agent.diary import Diary, SystemClock
+from equipoise.app.agent.evicting import ledgered
+from equipoise.app.agent.mandate import PREVIEW, Mandate
 from equipoise.app.agent.meters import AgentMeters
 from equipoise.app.agent.surroundings import NodeSurroundings
+from equipoise.app.agent.telling import Teller
 from equipoise.app.operator.hearts import Heart
 from equipoise.app.operator.http import Door, make_app
 from equipoise.app.operator.logs import Log, make_log
 from equipoise.app.operator.settings import Logs
 from equipoise.app.signals import on_signals
-from equipoise.model.crd.definition import Standing
-from equipoise.model.decision import DisableScheduling, EnableScheduling, Outcome
+from equipoise.model.decision import Outcome
 from equipoise.model.errors import EquipoiseError, WorldFailed
-from equipoise.model.references import ObjectRef
-from equipoise.qos.kind import GROUP, VERSION
-from equipoise.qos.loop import QosLoop, Round
+from equipoise.qos.loop import QosLoop
 
 FAILURES_MAX = 5
-"""So many rounds in a row that fail make the agent ill."""
+"""So many rounds in a row that fail make the agent unready."""
+PAUSES_SECONDS_MAX = 10.0
+"""How long the first list of namespaces is waited for; until it is there, everything is held anyway."""
+GIVE_BACK_SECONDS = 60.0
+"""How often it is tried again to give back what could not be, where nothing else may be done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,7 @@ class Agent:
         host = connect_host(
             settings.cgroups, settings.proc, settings.cgroup_parent, is_of_pods=settings.is_of_pods
         )
+        self.host = host
         self.file = StateFile(settings.state_file, host.boot_id())
         self.loop = QosLoop(
             name=settings.node,
@@ -85,30 +89,36 @@ class Agent:
             pauses=self.pauses,
             keep=self.file,
             clock=SystemClock(),
-            is_enforced=settings.is_enforced and self._is_ours_to_act(client),
+            is_enforced=False,  # until the mandate says otherwise, before each round
             home=settings.home,
             on_progress=self.heart.beat,
+            evictor=ledgered(client, self.actuator),
         )
+        self.mandate = Mandate(client, is_enforced=settings.is_enforced, takes_over=settings.takes_over)
+        self.teller = Teller(log, self.actuator, self.around)
         self._diary = Diary(settings.journal)
-        self._failures = 0
+        self._failures, self._why_failed = 0, ""
         self._rounds = 0
-        self._last: tuple[str, tuple[str, ...]] = ("", ())
+        self._objection: str | None = None
+        self._gave_back_at = float("-inf")
 
-    def _is_ours_to_act(self, client: Client) -> bool:
-        """Leave policies alone whose kind is somebody else's, unless told to take over."""
-        found = look_at(client, GROUP, VERSION, "nodeqosensurancepolicies")
-        if found.standing is Standing.FOREIGN and not self.settings.takes_over:
-            self.log.warning(
-                "ForeignController: the kinds of ensurance.crane.io are somebody else's; nothing is changed "
-                "until --crane on says to take over"
-            )
-            return False
-        return True
-
-    def start(self) -> None:
-        """Begin to watch; refuse to start beside Crane's own agent, or another of ours."""
+    def hold(self) -> None:
+        """Be the only agent of this machine and of this file, until the process ends."""
         self.file.hold()
-        self.around.start()
+        self.host.hold()
+
+    def start(self) -> bool:
+        """Begin to watch, live but not ready; False when told to stop meanwhile.
+
+        It refuses to start beside Crane's own agent. Each wait is bounded, and the heart beats once for each:
+        one that lasts longer than it may makes the agent ill.
+        """
+        try:
+            self.around.start(self._waited)
+        except WorldFailed:
+            if self.stopping.is_set():
+                return False
+            raise
         beside = self.around.crane_agent()
         if beside:
             raise WorldFailed(
@@ -116,16 +126,36 @@ class Agent:
                 "the same quotas; remove one of them"
             )
         self.pauses.start()
-        self.pauses.wait_until_synced(self.settings.interval_seconds)
+        self._waited(self.pauses.reflector.synced, PAUSES_SECONDS_MAX)
+        return not self.stopping.is_set()
+
+    def _waited(self, event: threading.Event, seconds: float) -> bool:
+        """Wait for something that a stop ends; tell whether it has come."""
+        self.heart.beat()
+        until = time.monotonic() + seconds
+        while not (self.stopping.is_set() or event.wait(0.1) or time.monotonic() > until):
+            continue
+        return event.is_set()
 
     def run(self) -> None:
-        """Do rounds until told to stop, then give everything back."""
-        door = Door(self.settings.http_address, make_app(self.illnesses, self.unready, self.registry))
-        self.start()
+        """Answer from the beginning, do rounds until told to stop, then give everything back."""
+        self.hold()
+        door = Door(
+            self.settings.http_address,
+            make_app(self.illnesses, self.unready, self.registry),
+            name="--http-address",
+        )
         door.start()
-        if not self.loop.is_enforced:
-            self.give_back("nothing is changed in Preview")
-        self.log.info("the agent begins", node=self.settings.node, enforced=self.loop.is_enforced)
+        try:
+            if self.start():
+                self._keep_watch()
+        finally:
+            door.stop(2.0)
+            self.stop()
+            self._diary.close()
+
+    def _keep_watch(self) -> None:
+        self.log.info("the agent begins", node=self.settings.node, enforced=self.settings.is_enforced)
         while not self.stopping.is_set():
             began_at = time.monotonic()
             self.one_round()
@@ -133,9 +163,6 @@ class Agent:
             rest = self.settings.interval_seconds - (time.monotonic() - began_at)
             self.stopping.wait(max(0.1, rest))
         self.give_back("the agent ends")
-        door.stop(2.0)
-        self.stop()
-        self._diary.close()
 
     def stop(self) -> None:
         """End the watches."""
@@ -163,9 +190,10 @@ class Agent:
         """Do one round; what fails is said, and the next one tries again."""
         spent = time.thread_time()
         try:
+            self._ask_leave()
             done = self.loop.round()
         except EquipoiseError as error:
-            self._failures += 1
+            self._failures, self._why_failed = self._failures + 1, str(error)
             self.meters.failures.inc()
             self.log.warning("a round failed", error=str(error))
             return
@@ -175,43 +203,41 @@ class Agent:
         if self._diary.trouble not in {"", was}:
             self.log.warning("decisions are not kept", error=self._diary.trouble)
         self.meters.tell(done, len(self.loop.state.throttled), time.thread_time() - spent)
-        self._tell(done)
+        self.meters.left_out.set(len(self.around.problems))
+        self.teller.tell(done)
 
-    def _tell(self, done: Round) -> None:
-        """Say what is news: in the log always, as events where something was done or the reason changed."""
-        decision = done.decision
-        code, sentence = decision.reason.code.value, decision.reason.sentence
-        is_news = (code, self.around.problems) != self._last or bool(done.outcomes)
-        self._last = (code, self.around.problems)
-        (self.log.info if is_news else self.log.debug)(sentence, reason=code, node=decision.subject)
-        for warning in done.warnings:
-            self.log.warning(warning)
-        if not is_news:
-            return
-        for problem in self.around.problems:
-            self.log.warning("a policy is left out", problem=problem)
-        node = ObjectRef("v1", "Node", "", self.settings.node, self.around.uid())
-        self.actuator.record_event(node, code, sentence)
-        for outcome in done.outcomes:
-            action = outcome.action
-            if isinstance(action, DisableScheduling | EnableScheduling):
-                continue
-            namespace, _, name = action.pod.partition("/")
-            detail = f" ({outcome.detail})" if outcome.detail else ""
-            pod = ObjectRef("v1", "Pod", namespace, name, action.uid)
-            said = f"{type(action).__name__}: {outcome.result}{detail}. {sentence}"
-            self.actuator.record_event(pod, code, said, is_warning=outcome.result not in {"Done", "Accepted"})
+    def _ask_leave(self) -> None:
+        """Look whether anything may be changed; where it may not any more, give back what was taken."""
+        objection = self.mandate.objection(
+            self.around.crane_agent(), lambda: bool(self.around.policy().policies)
+        )
+        self.loop.is_enforced = not objection
+        self.meters.enforcing.set(not objection)
+        is_news, self._objection = objection != self._objection, objection
+        if objection and not self.mandate.is_unknown and (is_news or self._has_waited()):
+            self.give_back(objection)
+            self._gave_back_at = time.monotonic()
+        if is_news and objection not in {"", PREVIEW}:
+            self.teller.warn("NothingIsChanged", objection)
+
+    def _has_waited(self) -> bool:
+        """Whether to try again to give back what could not be."""
+        return time.monotonic() - self._gave_back_at >= GIVE_BACK_SECONDS and self.loop.has_taken
 
     def illnesses(self) -> list[str]:
-        """Say what makes the agent ill: a loop that stalls, or rounds that only fail."""
-        found = [illness] if (illness := self.heart.illness()) else []
-        if self._failures >= FAILURES_MAX:
-            found.append(f"the last {self._failures} rounds failed")
-        return found
+        """Say what makes the agent ill: a loop that stalls.
+
+        Rounds that fail do not: a restart mends neither an API server nor a disk, and gives everything back.
+        """
+        return [illness] if (illness := self.heart.illness()) else []
 
     def unready(self) -> list[str]:
         """Say what is missing before it can be relied on."""
-        return [] if self._rounds else ["no round has been decided yet"]
+        if self._failures >= FAILURES_MAX:
+            return [f"the last {self._failures} rounds failed: {self._why_failed}"]
+        if self._rounds:
+            return []
+        return [self.around.waiting_for() or "no round has been decided yet"]
 
 
 def run_agent(settings: AgentSettings) -> None:
@@ -224,7 +250,7 @@ def run_agent(settings: AgentSettings) -> None:
 def clean_up(settings: AgentSettings) -> list[Outcome]:
     """Give everything back that an agent has left, and end."""
     agent = Agent(settings, make_log(settings.logs))
-    agent.file.hold()
+    agent.hold()
     agent.around.start()
     try:
         return agent.loop.restore_all()

@@ -1,6 +1,7 @@
 """What the API server tells of one node, kept up to date by watches: behind the loop's `Surroundings`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from threading import Event
 from typing import Any
 
 from equipoise.adapters.kubernetes import ApiError, Client, KubernetesActuator, Reflector, Unreachable
@@ -15,7 +16,11 @@ from equipoise.qos.policy import QosPolicy
 
 CONDITION = "EquipoiseWaterlineCrossed"
 SYNC_SECONDS = 60.0
+"""How long the first list of the node, and then that of its pods, is waited for."""
 NOT_FOUND = 404
+APP_LABELS = frozenset({"app", "app.kubernetes.io/name"})
+Wait = Callable[[Event, float], bool]
+"""Waits for something for so many seconds, and tells whether it has come."""
 
 
 class NodeSurroundings:
@@ -41,12 +46,12 @@ class NodeSurroundings:
         self._policies = {kind.name: _policies(client, kind) for kind in QOS_KINDS}
         self._known: tuple[tuple[tuple[str, str, str], ...], QosPolicy] = ((), QosPolicy(**self._settings))
 
-    def start(self) -> None:
+    def start(self, wait: Wait = Event.wait) -> None:
         """Begin to watch, and wait until the node and its pods were listed once."""
         for reflector in self._reflectors():
             reflector.start()
         for reflector in (self._nodes, self._pods):
-            if not reflector.synced.wait(SYNC_SECONDS):
+            if not wait(reflector.synced, SYNC_SECONDS):
                 why = reflector.last_error or "no answer"
                 raise WorldFailed(
                     f"{self._client.address}: the {reflector.kind.plural} of {self.node}: {why}"
@@ -58,6 +63,14 @@ class NodeSurroundings:
         """End the watches."""
         for reflector in self._reflectors():
             reflector.stop(1.0)
+
+    def waiting_for(self) -> str:
+        """Say what has not been listed yet, or nothing."""
+        waiting = [one for one in (self._nodes, self._pods) if not one.synced.is_set()]
+        if not waiting:
+            return ""
+        why = f": {waiting[0].last_error}" if waiting[0].last_error else ""
+        return f"the {waiting[0].kind.plural} of {self.node} have not been listed yet{why}"
 
     def _reflectors(self) -> Iterator[Reflector[Any]]:
         yield self._pods
@@ -72,8 +85,7 @@ class NodeSurroundings:
     def crane_agent(self) -> str:
         """Name a pod of Crane's own agent on this node, or give nothing: two hands on one quota."""
         for pod in self.pods():
-            labels = dict(pod.labels)
-            if CRANE_AGENT in {labels.get("app"), labels.get("app.kubernetes.io/name")} or (
+            if any(value == CRANE_AGENT and key in APP_LABELS for key, value in pod.labels) or (
                 pod.owner == "DaemonSet" and pod.name.startswith(f"{CRANE_AGENT}-")
             ):
                 return pod.key

@@ -1,12 +1,13 @@
 """`equipoise operator` and `equipoise config`."""
 
 import os
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from equipoise.app import options
 from equipoise.app.output import Format, warn
+from equipoise.model.errors import BadInput
 
 if TYPE_CHECKING:
     from equipoise.app.operator.layers import Effective
@@ -29,7 +30,13 @@ Set = Annotated[
     ),
 ]
 Balancers = Annotated[
-    list[str] | None, typer.Option("--balancer", metavar="NAME", help="Which loops to run.")
+    list[str] | None,
+    typer.Option(
+        "--balancers",
+        "--balancer",
+        metavar="LIST",
+        help="Which loops to run, such as rotation,proportional.",
+    ),
 ]
 Namespaces = Annotated[
     list[str] | None,
@@ -57,7 +64,7 @@ PrometheusTimeout = Annotated[str | None, typer.Option(metavar="SPAN", help="How
 ConfigOutput = Annotated[Format, typer.Option("-o", "--output", help="How to print the settings.")]
 
 FLAGS = {
-    "balancer": ("--balancer", ("balancers",)),
+    "balancer": ("--balancers", ("balancers",)),
     "namespace": ("--namespace", ("namespaces",)),
     "kubeconfig": ("--kubeconfig", ("kubernetes", "kubeconfig")),
     "context": ("--context", ("kubernetes", "context")),
@@ -141,6 +148,12 @@ def config(
 
 def _effective(parameters: dict[str, Any]) -> "Effective":
     from equipoise.app.operator.layers import effective
+    from equipoise.app.operator.settings import Balancer
 
+    if parameters["balancer"]:  # several flags, several names in each
+        names = ",".join(parameters["balancer"])
+        if not names.strip(", "):
+            raise BadInput(f"--balancers: expected one or more of {', '.join(get_args(Balancer))}")
+        parameters = parameters | {"balancer": names}
     flags = {FLAGS[name]: value for name, value in parameters.items() if name in FLAGS and value}
     return effective(parameters["config"], os.environ, flags, parameters["set_"] or ())

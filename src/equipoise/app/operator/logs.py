@@ -4,6 +4,7 @@ import logging
 import sys
 import threading
 import traceback
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, TextIO, cast
@@ -18,6 +19,8 @@ from equipoise.model.errors import EquipoiseError
 from equipoise.ports import CycleReport
 
 Log = FilteringBoundLogger
+LISTED_MAX = 20
+"""How many actions, held ones or outcomes a line lists; the journal has them all."""
 
 
 def make_log(settings: Logs, stream: TextIO | None = None) -> Log:
@@ -129,16 +132,25 @@ class DecisionLines:
             return
         fields: dict[str, Any] = {"subject": decision.subject, "reason": decision.reason.code.value}
         fields["numbers"] = decision.reason.numbers
-        if decision.actions:
-            fields["actions"] = msgspec.to_builtins(decision.actions)
-        if decision.held:
-            fields["held"] = msgspec.to_builtins(decision.held)
-        if done:
-            fields["outcomes"] = msgspec.to_builtins(done)
+        fields |= _listed("actions", decision.actions)
+        fields |= _listed("held", decision.held)
+        fields |= _listed("outcomes", done)
+        if len(done) > LISTED_MAX:
+            fields["results"] = dict(Counter(outcome.result for outcome in done))
         (self._log.info if is_news else self._log.debug)(decision.reason.sentence, **fields)
 
 
+def _listed(name: str, items: Sequence[Any]) -> dict[str, Any]:
+    """Give the first of many, and how many there are."""
+    if not items:
+        return {}
+    total = {f"{name}_total": len(items)} if len(items) > LISTED_MAX else {}
+    return {name: msgspec.to_builtins(items[:LISTED_MAX])} | total
+
+
 def _outcomes_of(decision: Decision, outcomes: Sequence[Outcome]) -> list[Outcome]:
-    if not decision.actions or not outcomes:
-        return []
-    return [outcome for outcome in outcomes if outcome.action in decision.actions]
+    """Find what came of a decision's actions. Not all of them can be hashed, so they are found by pod."""
+    by_pod: dict[str, list[Any]] = {}
+    for action in decision.actions:
+        by_pod.setdefault(action.pod, []).append(action)
+    return [outcome for outcome in outcomes if outcome.action in by_pod.get(outcome.action.pod, ())]

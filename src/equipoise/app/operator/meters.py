@@ -27,6 +27,13 @@ from equipoise.app.operator.rotation_meters import RotationMeters
 from equipoise.ports import CycleReport
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+READ_GAUGES = {
+    "batch_workers_lost": "Workers of batches that died or hung.",
+    "journal_bytes": "Size of the journal on disk.",
+    "journal_records_lost": "Records that could not be kept.",
+    "lease_failures": "Turns of the election that failed.",
+}
+"""What is read from the parts when somebody asks."""
 
 
 class Meters:
@@ -102,9 +109,9 @@ class Meters:
             self._epoch.set(epoch)
         self._transitions.labels("follower" if epoch is None else "leader").inc()
 
-    def read_gauge(self, name: str, what: str, read: Callable[[], float]) -> None:
+    def read_gauge(self, name: str, read: Callable[[], float]) -> None:
         """Show a number that is read when it is asked for."""
-        Gauge(f"equipoise_{name}", what, registry=self.registry).set_function(read)
+        Gauge(f"equipoise_{name}", READ_GAUGES[name], registry=self.registry).set_function(read)
 
     def add(self, collector: Collector) -> None:
         """Show what a collector reads when it is asked."""

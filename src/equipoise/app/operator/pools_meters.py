@@ -31,6 +31,12 @@ class PoolsMeters:
             ["prefix"],
             registry=registry,
         )
+        self._broken = Gauge(
+            "equipoise_pool_violations",
+            "What is broken in the tiers; `equipoise pools fsck` lists it.",
+            ["prefix"],
+            registry=registry,
+        )
         self._missing = Gauge(
             "equipoise_pool_missing_pods",
             "Pods that the tiers have and Kubernetes does not.",
@@ -69,6 +75,7 @@ class PoolsMeters:
             for state in STATES:
                 self._pods.labels(prefix, name, state).set(row[state])
         self._pending.labels(prefix).set(decision.extra["pending"])
+        self._broken.labels(prefix).set(decision.extra.get("broken", 0))
         now = {(prefix, name) for name in tiers}
         for gone in self._shown - now:
             self._target.remove(*gone)

@@ -53,12 +53,14 @@ def make_shell(
     log.info("the cluster answers", server=client.address, version=version, operator_namespace=namespace)
     meters, hearts, clock = Meters(), Hearts(), WallClock()
     batches = Batches(beat=hearts.beat)
-    meters.read_gauge("batch_workers_lost", "Workers of batches that died or hung.", lambda: batches.replaced)
+    meters.read_gauge("batch_workers_lost", lambda: batches.replaced)
     election = _election(settings, client, namespace, log, meters)
-    meters.read_gauge("lease_failures", "Turns of the election that failed.", lambda: election.failures)
+    meters.read_gauge("lease_failures", lambda: election.failures)
     cluster, clusters = cached_clusters(client, settings.namespaces)
     pauses = NamespacePauses(client, operator_namespace=namespace)
-    caches = Caches(clusters, pauses, client.world.monotonic)
+    # Pools look at their own pods only: an operator for them alone needs no right to see the rest.
+    looks_at_workloads = set(settings.balancers) != {"pools"}
+    caches = Caches(clusters if looks_at_workloads else (), pauses, client.world.monotonic)
     meters.add(ReflectorMeters(lambda: caches.reflectors, client.world.monotonic))
     journal, journal_parts = _journal(settings.journal, clock, meters)
     wiring = Wiring(
@@ -157,6 +159,6 @@ def _journal(settings: JournalSettings, clock: Clock, meters: Meters) -> tuple[J
         settings.path, age_max_seconds=settings.age_max_seconds, bytes_max=settings.bytes_max, clock=clock
     )
     part = JournalPart(journal)
-    meters.read_gauge("journal_bytes", "Size of the journal on disk.", part.size_bytes)
-    meters.read_gauge("journal_records_lost", "Records that could not be kept.", part.lost)
+    meters.read_gauge("journal_bytes", part.size_bytes)
+    meters.read_gauge("journal_records_lost", part.lost)
     return journal, [part]

@@ -26,6 +26,7 @@ from equipoise import __version__
 from equipoise.app.operator.http import Problems, make_app
 from equipoise.app.pools_output import sentence_of, status_document
 from equipoise.app.pools_remote import RemotePools
+from equipoise.app.pools_serve.browsers import refusal
 from equipoise.app.pools_serve.openapi import openapi
 from equipoise.app.pools_serve.operations import (
     OPERATIONS,
@@ -152,10 +153,8 @@ class Api:
 
         async def counted(request: Request) -> Response:
             began = time.perf_counter()
-            if self._tokens is not None and not self._tokens.admit(request.headers.get("authorization", "")):
-                response = _no(HTTP_401_UNAUTHORIZED, "Unauthorized", "A bearer token is expected.")
-                response.headers["WWW-Authenticate"] = "Bearer"
-            else:
+            response = self._barred(request)
+            if response is None:
                 try:
                     response = await page(request)
                 except HTTPException as error:
@@ -165,6 +164,17 @@ class Api:
             return response
 
         return counted
+
+    def _barred(self, request: Request) -> Response | None:
+        """Keep out who has no token; where there are none, who may be a web page."""
+        if self._tokens is None:
+            why = refusal(request.method, request.headers)
+            return None if why is None else _no(*why)
+        if self._tokens.admit(request.headers.get("authorization", "")):
+            return None
+        response = _no(HTTP_401_UNAUTHORIZED, "Unauthorized", "A bearer token is expected.")
+        response.headers["WWW-Authenticate"] = "Bearer"
+        return response
 
 
 async def _body(request: Request) -> bytes:

@@ -27,11 +27,12 @@ RedisUrlFile = Annotated[
     str | None, typer.Option(metavar="FILE", help="A file with the URL, such as one of a Secret.")
 ]
 Span = Annotated[str, typer.Option(metavar="SPAN", help="How long a call holds its pod without a heartbeat.")]
-RecordSpan = Annotated[str, typer.Option(metavar="SPAN", help="How long its record lasts without one.")]
+RecordSpan = Annotated[str, typer.Option(metavar="SPAN", help="How long its record lasts, at least as long.")]
 Linger = Annotated[
     str,
     typer.Option(metavar="SPAN", help="How long to serve on after SIGTERM, not ready."),
 ]
+SPAN_MAX_SECONDS = 7 * 86400.0
 LogLevel = Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")]
 LogFormat = Annotated[str, typer.Option(metavar="FORMAT", help="auto, json or console.")]
 
@@ -58,7 +59,8 @@ def serve(
 
     logs = validated(Logs, {"level": log_level, "format": log_format}, "--log")
     where = validated(Http, {"address": address}, "--address").address
-    spans = _seconds("--lease", lease), _seconds("--record", record), _seconds("--linger", linger, 0)
+    held, kept = _seconds("--lease", lease), _seconds("--record", record)
+    spans = held, max(held, kept), _seconds("--linger", linger, 0)
     expect_safe(where, token_file)
     end_on_signals()
     with _source(redis, redis_url_file) as url:
@@ -88,13 +90,15 @@ def _source(redis: str | None, file: str | None) -> "Iterator[Callable[[], str]]
 
 
 def _seconds(flag: str, text: str, least: float = 1) -> float:
-    from equipoise.model.duration import parse_seconds
+    """Read a span. One that Redis could not count would fail a script half-way."""
+    from equipoise.model.duration import parse_seconds, print_seconds
     from equipoise.model.errors import BadInput
 
     try:
         seconds = parse_seconds(text)
     except ValueError as error:
         raise BadInput(f"{flag}: {error}") from error
-    if seconds < least:
-        raise BadInput(f"{flag}: expected at least {least}s, got {text}")
+    if not least <= seconds <= SPAN_MAX_SECONDS:
+        expected = f"{print_seconds(least)} to {print_seconds(SPAN_MAX_SECONDS)}"
+        raise BadInput(f"{flag}: expected {expected}, got {text}")
     return seconds

@@ -22,10 +22,12 @@ FIELDS: dict[str, Shape] = {
 NO = {
     "400": "What was sent makes no sense; the sentence names the field. Nothing happened.",
     "401": "A bearer token is missing or wrong. Nothing happened.",
+    "403": "Without tokens: it may be the request of a web page of another origin. Nothing happened.",
     "404": "There is no such pod or call. Nothing happened.",
     "408": "The body did not come in time. Nothing happened.",
     "409": "It was refused as things stand: no pod is free, or it is somebody else's. Nothing happened.",
     "413": "The body is too long. Nothing happened.",
+    "415": "Without tokens: the body is not said to be JSON. Nothing happened.",
     "503": "With the outcome `no` nothing happened. With `unknown` nobody knows: ask for the same again, "
     "which is safe, and tells.",
 }
@@ -35,7 +37,10 @@ def openapi() -> Shape:
     """Give the document."""
     paths = {f"/v1/{operation.name}": {"post": _operation(operation)} for operation in OPERATIONS}
     status = {"operationId": "status", "summary": "Every tier: its target, its pods and their calls."}
-    answers = {"200": _response("The tiers.", "Status"), "401": _no("401"), "503": _no("503")}
+    answers = {
+        "200": _response("The tiers.", "Status"),
+        **{code: _no(code) for code in ("401", "403", "503")},
+    }
     return {
         "openapi": "3.1.0",
         "info": {

@@ -37,6 +37,12 @@ class Tokens:
         # Every token is compared, and each in constant time: how long it takes tells nothing.
         return sum(hmac.compare_digest(token, found) for token in self._tokens) > 0
 
+    def holds(self, given: str, derive: Callable[[bytes], str]) -> bool:
+        """Tell whether this was derived from one of the tokens."""
+        self._look()
+        found = given.encode()
+        return sum(hmac.compare_digest(derive(token).encode(), found) for token in self._tokens) > 0
+
     def _look(self) -> None:
         now = self._monotonic()
         if now - self._looked_at < LOOK_SECONDS:
@@ -64,14 +70,15 @@ class Tokens:
 def expect_safe(address: str, token_file: str | None) -> None:
     """Refuse to be asked from elsewhere by anybody who likes."""
     host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
-    if token_file is None and not _is_loopback(host):
+    if token_file is None and not is_loopback(host):
         raise BadInput(
             f"--address {address}: expected --token-file, since others than this machine can ask there; "
             "or a loopback address such as 127.0.0.1:8081"
         )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Tell whether a host is this machine, as nobody else can call it."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -13,6 +13,10 @@ from equipoise.model.ledger import EntryState
 Word = Annotated[str, Text(r"^[A-Za-z][A-Za-z0-9]*$", "one word of letters and digits", 63)]
 
 
+BALANCERS_MAX = 16
+"""More than there are, by far."""
+
+
 class Entry(Part):
     """One action on one incarnation of a pod, written before it is sent."""
 
@@ -31,7 +35,10 @@ class LedgerData(Part):
     """All that is remembered of one workload's disruptions; it is replaced by compare-and-swap."""
 
     workload: WorkloadTarget = Field(description="Whose ledger this is.")
-    epoch: Count = Field(0, description="The Lease transition of the last writer; it never falls.")
+    epoch: Count = Field(0, description="The highest Lease transition of all who wrote; it never falls.")
+    epochs: dict[str, Count] = Field(
+        {}, max_length=BALANCERS_MAX, description="The same by balancer, since each may have its own Lease."
+    )
     entries: Annotated[tuple[Entry, ...], UniqueBy("id")] = Field(
         (), max_length=ENTRIES_MAX, description="The newest actions, oldest first."
     )

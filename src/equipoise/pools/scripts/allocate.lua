@@ -28,13 +28,14 @@ local function first_fit(tier, pods)
   return nil
 end
 
--- The least loaded first; all of them are looked at only when the first few are unfit.
+-- The least loaded first, also one whose count somebody has lowered too often; all of them are looked at only
+-- when the first few are unfit.
 local function shared_pod(tier)
   local limit = '(' .. tier.most
-  local pods = redis.call('ZRANGEBYSCORE', tier.available, 0, limit, 'LIMIT', 0, TRIES)
+  local pods = redis.call('ZRANGEBYSCORE', tier.available, '-inf', limit, 'LIMIT', 0, TRIES)
   local pod = first_fit(tier, pods)
   if pod or #pods < TRIES then return pod end
-  return first_fit(tier, redis.call('ZRANGEBYSCORE', tier.available, 0, limit))
+  return first_fit(tier, redis.call('ZRANGEBYSCORE', tier.available, '-inf', limit))
 end
 
 local function exclusive_pod(tier)
@@ -62,7 +63,8 @@ local is_suspect = redis.call('HEXISTS', SUSPECTS, pod) == 1
 if is_dry then return {'Allocated', pod, tier.name} end
 
 if tier.shared then
-  redis.call('ZINCRBY', tier.available, 1, pod)
+  local calls_now = tonumber(redis.call('ZINCRBY', tier.available, 1, pod))
+  if calls_now < 1 then redis.call('ZADD', tier.available, 1, pod) end
 else
   redis.call('SREM', tier.available, pod)
 end

@@ -1,9 +1,15 @@
 -- Mends what the keys of one pod contradict, where only one end is right; else says why not.
--- pod, epoch
+-- pod (empty: the epoch), epoch
 local pod, epoch = ARGV[3], ARGV[4]
 
 if config_changed() then return {'ConfigChanged'} end
-if fenced(epoch) then return {'Fenced'} end
+if pod == '' then
+  if stored_epoch() then return {'Sound'} end
+  redis.call('DEL', EPOCH)
+  return {'Mended', '', 'the epoch is forgotten; the next leader writes its own'}
+end
+local refusal = fenced(epoch)
+if refusal then return refusal end
 local named = redis.call('GET', tier_key(pod))
 if is_merchants(pod) then return {'Unsafe', 'it belongs to a merchant'} end
 local there = assigned_to(pod)

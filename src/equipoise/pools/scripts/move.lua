@@ -4,7 +4,8 @@ local pod, epoch, uid, mark = ARGV[3], ARGV[6], ARGV[7], ARGV[8] == '1'
 local from, to = by_name[ARGV[4]], by_name[ARGV[5]]
 
 if config_changed() then return {'ConfigChanged'} end
-if fenced(epoch) then return {'Fenced'} end
+local refusal = fenced(epoch)
+if refusal then return refusal end
 if not from or not to or from == to or not from.in_chain or not to.in_chain then return {'NoTier'} end
 
 local tier = redis.call('GET', tier_key(pod))

@@ -47,16 +47,26 @@ local function call_key(call) return prefix .. ':call:' .. call end
 
 local function config_changed() return (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] end
 
--- An empty epoch is a caller without a leader; it is fenced by nobody and fences nobody.
+-- The newest leader's epoch; -1 when no leader has written yet. A Lease counts to 2^31 - 1: whatever else
+-- stands there is a foreign hand's, and is nil. It would fence off every leader for ever, or none.
+local function stored_epoch()
+  local text = redis.call('GET', EPOCH)
+  if not text then return -1 end
+  local count = string.match(text, '^%d+$') and #text <= 10 and tonumber(text)
+  return count and count <= 2147483647 and count or nil
+end
+
+-- Why a caller of this epoch may not write. An empty one is a caller without a leader; it is fenced by nobody
+-- and fences nobody.
 local function fenced(epoch)
-  local stored = tonumber(redis.call('GET', EPOCH) or '')
-  return epoch ~= '' and stored ~= nil and tonumber(epoch) < stored
+  local stored = stored_epoch()
+  if epoch == '' then return nil end
+  if not stored then return {'EpochUnreadable'} end
+  return tonumber(epoch) < stored and {'Fenced'} or nil
 end
 
 local function raise_epoch(epoch)
-  if epoch == '' then return end
-  local stored = tonumber(redis.call('GET', EPOCH) or '')
-  if stored == nil or tonumber(epoch) > stored then redis.call('SET', EPOCH, epoch) end
+  if epoch ~= '' and tonumber(epoch) > stored_epoch() then redis.call('SET', EPOCH, epoch) end
 end
 
 local function recorded_uid(pod) return redis.call('HGET', pod_key(pod), 'uid') or '' end

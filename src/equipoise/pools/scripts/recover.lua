@@ -4,7 +4,8 @@
 local pod, epoch, lease_ms = ARGV[3], ARGV[4], tonumber(ARGV[5])
 
 if config_changed() then return {'ConfigChanged'} end
-if fenced(epoch) then return {'Fenced'} end
+local refusal = fenced(epoch)
+if refusal then return refusal end
 local there = assigned_to(pod)
 if #there == 0 then return {'NotThere'} end
 if #there > 1 then return {'Unsound'} end

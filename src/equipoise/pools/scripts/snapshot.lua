@@ -52,6 +52,7 @@ end
 local metadata = read('HGETALL', 'hash', METADATA) or {}
 for at = 1, #metadata, 2 do note(metadata[at]) end
 local pending = read('HGETALL', 'hash', PENDING) or {}
+read('HLEN', 'hash', SUSPECTS)
 local config = read('GET', 'string', KEYS[1])
 local epoch = read('GET', 'string', EPOCH)
 local others = wrong

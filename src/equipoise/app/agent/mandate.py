@@ -1,0 +1,81 @@
+"""Whether the agent may change anything: Enforce, kinds that are ours, and no other hand on the quotas.
+
+Kinds change hands while an agent runs: somebody installs Crane, or removes it. So whose they are is looked at
+again every few minutes, and whenever the first policy appears.
+"""
+
+import time
+from collections.abc import Callable
+
+from equipoise.adapters.http import Backoff
+from equipoise.adapters.kubernetes import Client
+from equipoise.adapters.kubernetes.definitions import look_at
+from equipoise.model.crd.definition import Standing
+from equipoise.model.errors import WorldFailed
+from equipoise.qos.kind import GROUP, VERSION
+
+LOOK_SECONDS = 300.0
+"""How long what was seen of the definition counts."""
+RETRY_SECONDS = 10.0
+"""How long until a first look that failed is tried again; nothing is changed meanwhile."""
+PREVIEW = "nothing is changed in Preview"
+FOREIGN = (
+    "ForeignController: the kinds of ensurance.crane.io are somebody else's; nothing is changed until "
+    "--crane on says to take over"
+)
+
+
+class Mandate:
+    """Says before each round what forbids to change anything, or nothing."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        is_enforced: bool,
+        takes_over: bool,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._is_enforced = is_enforced
+        self._takes_over = takes_over
+        # One try: a round must not wait for an API server that does not answer.
+        self._client = client.twin(backoff=Backoff(attempts_max=1))
+        self._monotonic = monotonic
+        self._standing: Standing | None = None
+        self._had_policies = False
+        self._look_at = float("-inf")
+        self._why_unknown = ""
+        self.is_unknown = False
+        """Whether the last objection was only that nobody could be asked: no reason to give anything back."""
+
+    def objection(self, beside: str, has_policies: Callable[[], bool]) -> str:
+        """Say why nothing may be changed now; `beside` names a pod of Crane's own agent on this node."""
+        self.is_unknown = False
+        if not self._is_enforced:
+            return PREVIEW
+        if beside:
+            return (
+                f"pod {beside} is Crane's own agent, and both would write the same quotas; remove one of them"
+            )
+        if self._takes_over:
+            return ""
+        has_now = has_policies()
+        self._look(is_first=has_now and not self._had_policies)
+        self._had_policies = has_now
+        self.is_unknown = self._standing is None
+        if self.is_unknown:
+            return f"whose the kinds of {GROUP} are is not known: {self._why_unknown}"
+        return FOREIGN if self._standing is Standing.FOREIGN else ""
+
+    def _look(self, *, is_first: bool) -> None:
+        """Look again where it is time; a look that failed changes nothing, unless the first policy came."""
+        if is_first:
+            self._standing = None
+        now = self._monotonic()
+        if not is_first and now < self._look_at:
+            return
+        try:
+            self._standing = look_at(self._client, GROUP, VERSION, "nodeqosensurancepolicies").standing
+        except WorldFailed as error:
+            self._why_unknown = str(error)
+        self._look_at = now + (RETRY_SECONDS if self._standing is None else LOOK_SECONDS)

@@ -1,0 +1,97 @@
+"""What the agent says: in its log, and as events on its node and pods. Quiet where there is no news."""
+
+import time
+from collections.abc import Callable, Iterable
+
+from equipoise.adapters.kubernetes import KubernetesActuator
+from equipoise.app.agent.surroundings import NodeSurroundings
+from equipoise.app.operator.logs import Log
+from equipoise.model.decision import DisableScheduling, EnableScheduling, Outcome
+from equipoise.model.references import ObjectRef
+from equipoise.qos.loop import Round
+
+PROBLEMS_SAID_MAX = 5
+AGAIN_SECONDS = 600.0
+"""How long the same failure of the same action is not told again."""
+WELL = frozenset({"Done", "Accepted"})
+
+
+class Teller:
+    """Tells of rounds: when the reason changes, something was done, or fails that did not before."""
+
+    def __init__(
+        self,
+        log: Log,
+        actuator: KubernetesActuator,
+        around: NodeSurroundings,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = log
+        self._actuator = actuator
+        self._around = around
+        self._monotonic = monotonic
+        self._code = ""
+        self._problems: tuple[str, ...] = ()
+        self._failures: dict[tuple[object, ...], float] = {}
+
+    def tell(self, done: Round) -> None:
+        """Say what is news of one round."""
+        self._tell_problems()
+        decision = done.decision
+        code, sentence = decision.reason.code.value, decision.reason.sentence
+        news = self._news(done.outcomes)
+        is_news = code != self._code or bool(news)
+        self._code = code
+        (self._log.info if is_news else self._log.debug)(sentence, reason=code, node=decision.subject)
+        for warning in done.warnings:
+            self._log.warning(warning)
+        if is_news:
+            self._actuator.record_event(self._node(), code, sentence)
+        for outcome in news:
+            self._tell_pod(outcome, code, sentence)
+
+    def warn(self, reason: str, sentence: str) -> None:
+        """Say something that somebody has to look at, on the node too."""
+        self._log.warning(sentence)
+        self._actuator.record_event(self._node(), reason, sentence, is_warning=True)
+
+    def _tell_problems(self) -> None:
+        """Say which policies are left out, when that has changed; on the node, since no status is written."""
+        problems = self._around.problems
+        if problems == self._problems:
+            return
+        self._problems = problems
+        for place, problem in enumerate(problems):
+            sentence = f"a policy is left out: {problem}"
+            if place < PROBLEMS_SAID_MAX:
+                self.warn("PolicyLeftOut", sentence)
+            else:
+                self._log.warning(sentence)
+
+    def _news(self, outcomes: Iterable[Outcome]) -> list[Outcome]:
+        """Leave out failures that were told lately: one of every round is told every ten minutes."""
+        now = self._monotonic()
+        self._failures = {key: at for key, at in self._failures.items() if now - at < AGAIN_SECONDS}
+        found = []
+        for outcome in outcomes:
+            key = (type(outcome.action), outcome.action.pod, outcome.action.uid, outcome.result)
+            if outcome.result in WELL or key not in self._failures:
+                found.append(outcome)
+                if outcome.result not in WELL:
+                    self._failures[key] = now
+        return found
+
+    def _tell_pod(self, outcome: Outcome, code: str, sentence: str) -> None:
+        action = outcome.action
+        if isinstance(action, DisableScheduling | EnableScheduling):
+            if outcome.result not in WELL:
+                self.warn("NotScheduled", f"{type(action).__name__}: {outcome.result} ({outcome.detail})")
+            return
+        namespace, _, name = action.pod.partition("/")
+        detail = f" ({outcome.detail})" if outcome.detail else ""
+        pod = ObjectRef("v1", "Pod", namespace, name, action.uid)
+        said = f"{type(action).__name__}: {outcome.result}{detail}. {sentence}"
+        self._actuator.record_event(pod, code, said, is_warning=outcome.result not in WELL)
+
+    def _node(self) -> ObjectRef:
+        return ObjectRef("v1", "Node", "", self._around.node, self._around.uid())

@@ -1,0 +1,1 @@
+"""The demo: every balancer at work in one simulated cluster."""

@@ -1,0 +1,147 @@
+"""`equipoise demo`: every balancer at work before your eyes, without a cluster."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from equipoise.model.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from equipoise.app.demo.theatre import Theatre
+
+SEED = 7
+HOUR_SECONDS = 3600.0
+
+
+def demo(
+    once: Annotated[
+        bool, typer.Option("--once", help="Play one day to its end, print what came of it, and exit.")
+    ] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Go on with the dashboard, also where nobody watches.")
+    ] = False,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="The same seed, the same day.")] = SEED,
+    journal: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Keep the journal in this new file; by default it is removed."),
+    ] = None,
+    speed: Annotated[
+        float, typer.Option(metavar="N", min=1, max=600, help="How much faster simulated time runs.")
+    ] = 60,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The dashboard's; 0 takes any free one.")] = 0,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Don't open a browser.")] = False,
+) -> None:
+    """Watch all balancers at work in a simulated cluster, with the dashboard. Needs no cluster.
+
+    Without a terminal, or where CI is set, it runs as with --once; --live goes on all the same.
+    """
+    if once and live:
+        raise BadInput("--live: expected it without --once")
+    kept = _kept(journal)
+    is_once = once or not (live or _is_watched())
+    if is_once and not once:
+        print("Nobody watches, so this is one day, as with --once; --live goes on.", file=sys.stderr)
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="equipoise-demo-") as folder:
+        place = kept or Path(folder) / "journal.db"
+        if is_once:
+            _once(seed, place, Path(folder), is_kept=kept is not None)
+        else:
+            _live(seed, place, Path(folder), speed, port, is_opened=not no_open)
+
+
+def _kept(journal: str | None) -> Path | None:
+    """Give where the journal is kept; never among decisions about a real cluster."""
+    if journal is None:
+        return None
+    path = Path(journal)
+    if path.exists():
+        raise BadInput(f"--journal {journal}: expected a new file, since what happens here is made up")
+    if not path.absolute().parent.is_dir():
+        raise BadInput(f"--journal {journal}: expected a folder that exists")
+    return path
+
+
+def _is_watched() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("CI")
+
+
+def _started_at() -> float:
+    """Begin at the last full hour: the dashboard shows times of today, and every hour has the same demo."""
+    import time
+
+    return time.time() // HOUR_SECONDS * HOUR_SECONDS
+
+
+def _once(seed: int, journal: Path, folder: Path, *, is_kept: bool) -> None:
+    from rich.console import Console
+
+    from equipoise.app.demo.theatre import opened
+
+    console = Console(highlight=False)
+    with opened(seed, _started_at(), journal, folder / "redis") as theatre:
+        with _progress() as told:
+            theatre.play(told)
+        show_all(console, theatre)
+    if is_kept:
+        console.print(
+            f"\nThe journal is in {journal}: `equipoise journal list --file {journal}`,\n"
+            f"`equipoise dashboard --journal {journal}`.",
+            style="dim",
+            soft_wrap=True,
+        )
+
+
+def show_all(console: "Console", theatre: "Theatre") -> None:
+    """Print every scene of a day that was played, and all of them in one table."""
+    from equipoise.app.demo.scene import DAY_SECONDS, show, summary
+
+    stage = theatre.stage
+    minutes = round(DAY_SECONDS / 60)
+    console.print(
+        f"One simulated cluster, {minutes} minutes, seed {stage.world.state.seed}. The loops are those of "
+        "production, on simulated ports; the Redis is a real one. Times are minutes and seconds since the "
+        "start.",
+    )
+    for scene in theatre.scenes:
+        show(console, scene, stage)
+    console.print()
+    console.print(summary(stage, theatre.scenes))
+    if theatre.left_out:
+        console.print(theatre.left_out, style="yellow")
+
+
+def _live(seed: int, journal: Path, folder: Path, speed: float, port: int, *, is_opened: bool) -> None:
+    from rich.console import Console
+
+    from equipoise.app.demo.live import run
+    from equipoise.app.demo.scene import utc
+    from equipoise.app.demo.theatre import opened
+
+    console = Console(highlight=False)
+    started_at = _started_at()
+    with opened(seed, started_at, journal, folder / "redis") as theatre:
+        console.print(f"One simulated cluster, seed {seed}; its time begins at {utc(started_at)}.")
+        if theatre.left_out:
+            console.print(theatre.left_out, style="yellow")
+        run(theatre, console, journal, speed, port, is_opened=is_opened)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], object]]:
+    """Show on standard error how far the day is, where somebody watches."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("a day of the cluster")
+        yield lambda done, total: progress.update(task, completed=done, total=total)

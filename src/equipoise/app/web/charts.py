@@ -1,0 +1,173 @@
+"""The pictures' common parts, as ECharts options. What varies is passed in; every key is written here."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from equipoise.app.web.figures import drawn, milliseconds
+
+Options = dict[str, Any]
+Point = tuple[float, float | None]
+"""When, and how much; None leaves a hole."""
+
+AHEAD: Options = {"animation": False, "legend": {"type": "scroll", "top": 0}}
+GRID: Options = {"left": 8, "right": 16, "top": 40, "bottom": 8, "containLabel": True}
+LABEL: Options = {"interval": 0, "hideOverlap": True, "width": 90, "overflow": "truncate"}
+LABELLED_MAX = 12
+"""More names than these do not fit below an axis; pointing at a bar tells its name."""
+
+
+class Line(NamedTuple):
+    """One line over time."""
+
+    name: str
+    colour: str
+    points: Sequence[Point]
+    is_step: bool = False
+    """Whether a value stays until the next one."""
+    is_dashed: bool = False
+    is_filled: bool = False
+    on_right: bool = False
+    """Whether it is measured on the axis at the right."""
+
+
+class Bar(NamedTuple):
+    """One value of a row of bars."""
+
+    name: str
+    value: float | None
+    colour: str = ""
+    """Where it differs from its row's."""
+    label: str = ""
+    """What stands above it."""
+
+
+class Level(NamedTuple):
+    """A line across the picture at one value."""
+
+    name: str
+    value: float | None
+    colour: str
+
+
+def over_time(unit: str, lines: Sequence[Line], right: str = "", levels: Sequence[Level] = ()) -> Options:
+    """Draw lines over time; `unit` names the axis at the left, `right` the other one."""
+    axes: list[Options] = [{"type": "value", "name": unit, "scale": False}]
+    if right:
+        axes.append({"type": "value", "name": right, "splitLine": {"show": False}})
+    series = [_line(line) for line in lines]
+    if series and (marks := level_marks(levels)):
+        series[0]["markLine"] = marks
+    return {
+        **AHEAD,
+        "grid": GRID,
+        "tooltip": {"trigger": "axis"},
+        "xAxis": {"type": "time"},
+        "yAxis": axes,
+        "series": series,
+    }
+
+
+def _line(line: Line) -> Options:
+    data = [[at, drawn(value)] for moment, value in line.points if (at := milliseconds(moment)) is not None]
+    made: Options = {
+        "type": "line",
+        "name": line.name,
+        "data": data,
+        "showSymbol": len(data) == 1,
+        "lineStyle": {"color": line.colour, "type": "dashed" if line.is_dashed else "solid"},
+        "itemStyle": {"color": line.colour},
+        "yAxisIndex": 1 if line.on_right else 0,
+    }
+    if line.is_step:
+        made["step"] = "end"
+    if line.is_filled:
+        made["areaStyle"] = {"color": line.colour}
+    return made
+
+
+def bars(
+    name: str,
+    colour: str,
+    values: Sequence[Bar],
+    *,
+    stack: str = "",
+    levels: Sequence[Level] = (),
+) -> Options:
+    """Give one row of bars as a series."""
+    made: Options = {
+        "type": "bar",
+        "name": name,
+        "itemStyle": {"color": colour},
+        "data": [_bar(bar) for bar in values],
+        "barMaxWidth": 40,
+    }
+    if stack:
+        made["stack"] = stack
+    if marks := level_marks(levels):
+        made["markLine"] = marks
+    return made
+
+
+def _bar(bar: Bar) -> Options:
+    made: Options = {"name": bar.name, "value": drawn(bar.value)}
+    if bar.colour:
+        made["itemStyle"] = {"color": bar.colour}
+    if bar.label:
+        made["label"] = {"show": True, "position": "top", "formatter": bar.label}
+    return made
+
+
+def dots(name: str, colour: str, values: Sequence[Bar], *, symbol: str = "circle") -> Options:
+    """Give one row of dots over the bars as a series."""
+    return {
+        "type": "scatter",
+        "name": name,
+        "symbol": symbol,
+        "symbolSize": [26, 4] if symbol == "rect" else 9,
+        "itemStyle": {"color": colour},
+        "data": [_bar(bar) for bar in values],
+        "z": 4,
+    }
+
+
+def by_name(unit: str, names: Sequence[str], series: Sequence[Options], *, trigger: str = "item") -> Options:
+    """Draw rows of bars and dots over names; with many names, they are told when one is pointed at."""
+    shows = len(names) <= LABELLED_MAX
+    return {
+        **AHEAD,
+        "grid": GRID,
+        "tooltip": {"trigger": trigger},
+        "xAxis": {
+            "type": "category",
+            "data": list(names),
+            "axisLabel": {
+                "show": shows,
+                "interval": 0,
+                "hideOverlap": True,
+                "width": 90,
+                "overflow": "truncate",
+            },
+        },
+        "yAxis": [{"type": "value", "name": unit}],
+        "series": list(series),
+    }
+
+
+def level_marks(levels: Sequence[Level]) -> Options | None:
+    """Give lines across a picture; None where no level is known."""
+    known = [level for level in levels if level.value is not None]
+    if not known:
+        return None
+    return {
+        "symbol": "none",
+        "silent": True,
+        "data": [
+            {
+                "name": level.name,
+                "yAxis": drawn(level.value),
+                "lineStyle": {"color": level.colour, "type": "dashed"},
+                "label": {"show": True, "formatter": level.name, "position": "insideEndTop"},
+            }
+            for level in known
+        ],
+    }

@@ -1,0 +1,140 @@
+"""A node's pods in the order in which they are acted on, with what was done to them."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from equipoise.app.web.charts import Bar, bars, by_name
+from equipoise.app.web.figures import amount, counted, figure, items, mapping, mebibytes, moment, number, text
+from equipoise.app.web.page import Chart, Table
+from equipoise.model.decision import EvictPod, Record, RestorePod, ThrottlePod
+from equipoise.qos.comparators import COMPARATORS, sorted_by
+from equipoise.qos.eligible import allowed_actions
+from equipoise.qos.metrics import METRICS, ORDER, Metric, Resource
+from equipoise.qos.observation import Observation, PodSeen
+from equipoise.qos.policy import QosPolicy
+
+PODS_MAX = 60
+NANOS = 1e9
+WHAT: dict[type, str] = {EvictPod: "evicted", ThrottlePod: "throttled", RestorePod: "restored"}
+COLOURS = {"evicted": "bad", "throttled": "hot", "restored": "good", "held": "limit"}
+
+
+class Sorted(NamedTuple):
+    """The pods for one metric, the one to act on first at the front; those that must stay are last."""
+
+    metric: Metric
+    pods: Sequence[PodSeen]
+    deeds: Mapping[str, str]
+    """What was done, or would have been, by pod."""
+
+
+def in_order(record: Record) -> Chart | None:
+    """Draw what each pod uses, in the order of acting."""
+    found = _sorted(record)
+    if found is None or not found.pods:
+        return None
+    shown = found.pods[:PODS_MAX]
+    unit = "MiB" if found.metric.resource is Resource.MEMORY else "cores"
+    values = [
+        Bar(text(pod.key), _used(pod, found.metric), COLOURS.get(_what(pod, found), "")) for pod in shown
+    ]
+    names = [f"{turn}." for turn in range(1, len(shown) + 1)]
+    done = sum(_what(pod, found) in COLOURS for pod in found.pods)
+    more = f" The first {PODS_MAX} are drawn." if len(found.pods) > PODS_MAX else ""
+    first = shown[0]
+    words = (
+        f"{counted(len(found.pods), 'pod')} in the order of acting for {found.metric.name} at {moment(record.at)}; the first, "
+        f"{text(first.key)}, uses {amount(_used(first, found.metric), unit)}; {done} acted on or held.{more}"
+    )
+    options = by_name(unit, names, [bars("uses", "muted", values)])
+    return Chart("Pods in the order of acting", options, words)
+
+
+def pods_table(record: Record) -> Table | None:
+    """Tell the same as rows."""
+    found = _sorted(record)
+    if found is None or not found.pods:
+        return None
+    rows = tuple(
+        (
+            str(turn),
+            text(pod.key),
+            text(pod.qos_class),
+            figure(number(pod.priority)),
+            figure(_cores(pod), "cores"),
+            figure(mebibytes(number(pod.memory_bytes)), "MiB"),
+            _what(pod, found) or text(pod.protection, 200) or "-",
+        )
+        for turn, pod in enumerate(found.pods[:PODS_MAX], 1)
+    )
+    figures = ("Turn", "Priority", "CPU, cores", "Memory, MiB")
+    columns = ("Turn", "Pod", "Class", "Priority", "CPU, cores", "Memory, MiB", "What")
+    return Table("Pods in the order of acting", columns, rows, figures)
+
+
+def _sorted(record: Record) -> Sorted | None:
+    """Sort the pods as the decision did; None where what was seen can't be read."""
+    try:
+        seen = msgspec.convert(record.observation, Observation)
+    except (msgspec.ValidationError, ValueError, TypeError):
+        return None
+    metric, action = _metric(record)
+    spec = mapping(mapping(record.policy.get("actions")).get(action))
+    own = [name for name in items(spec.get("sortBy")) if isinstance(name, str) and name in COMPARATORS]
+    order = sorted_by(own or metric.chain, seen.pods)
+    may = _eligible(record, seen)
+    return Sorted(metric, sorted(order, key=lambda pod: not may[pod.key]), _deeds(record))
+
+
+def _eligible(record: Record, seen: Observation) -> dict[str, bool]:
+    """Say who may be acted on at all; of a policy that can't be read only protection is known."""
+    try:
+        policy = QosPolicy.model_validate(record.policy)
+    except ValueError:
+        return {pod.key: not pod.protection for pod in seen.pods}
+    found = {}
+    for pod in seen.pods:
+        allowed = allowed_actions(policy, pod)
+        found[pod.key] = allowed is None or bool(allowed)
+    return found
+
+
+def _metric(record: Record) -> tuple[Metric, str]:
+    """Give the metric that pods are sorted for, and its action: the one acted on, else the nearest."""
+    rules = [mapping(rule) for rule in mapping(record.decision.reason.numbers.get("rules")).values()]
+    known = [rule for rule in rules if text(rule.get("metric")) in METRICS]
+    acted = [getattr(action, "metric", "") for action in record.decision.actions]
+    asked = [text(rule.get("metric")) for rule in sorted(known, key=_urgency)]
+    name = next((one for one in (*acted, *asked) if one in METRICS), "cpu_total_usage")
+    action = next((text(rule.get("action")) for rule in known if rule.get("metric") == name), "")
+    return METRICS[name], action
+
+
+def _urgency(rule: Mapping[str, object]) -> tuple[bool, bool, int]:
+    is_triggered, is_crossed = rule.get("triggered") is True, rule.get("state") == "Crossed"
+    return not is_triggered, not is_crossed, ORDER[str(rule.get("metric"))]
+
+
+def _deeds(record: Record) -> dict[str, str]:
+    """Say what became of each pod; what a guard held counts as held."""
+    found = {text(held.action.pod): "held" for held in record.decision.held}
+    for action in record.decision.actions:
+        if type(action) in WHAT:
+            found[text(action.pod)] = WHAT[type(action)]
+    return found
+
+
+def _what(pod: PodSeen, found: Sorted) -> str:
+    return found.deeds.get(text(pod.key), "")
+
+
+def _cores(pod: PodSeen) -> float | None:
+    nanos = number(pod.cpu_nanos)
+    return None if nanos is None else nanos / NANOS
+
+
+def _used(pod: PodSeen, metric: Metric) -> float | None:
+    is_memory = metric.resource is Resource.MEMORY
+    return mebibytes(number(pod.memory_bytes)) if is_memory else _cores(pod)

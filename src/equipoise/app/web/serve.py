@@ -1,0 +1,138 @@
+"""Stands the dashboard up on one socket, until a signal says stop."""
+
+import asyncio
+import logging
+import os
+import sys
+import webbrowser
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from nicegui import app as nice
+from nicegui import ui
+
+from equipoise.app.pools_serve.tokens import Tokens
+from equipoise.app.web import frame
+from equipoise.app.web.gate import Gate
+from equipoise.app.web.journals import Journals
+from equipoise.app.web.live import Live
+from equipoise.app.web.routes import register
+from equipoise.app.web.theme import FAVICON
+from equipoise.model.errors import WorldFailed
+
+RECONNECT_SECONDS = 20.0
+"""How long what a browser saw is kept for it while it is away."""
+DRAIN_SECONDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """All that the command was told."""
+
+    journals: tuple[Path, ...]
+    host: str
+    port: int
+    tokens: Tokens | None
+    is_opened: bool
+
+
+def serve(service: Service) -> None:
+    """Answer until SIGTERM or SIGINT."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    live = Live(Journals(service.journals))
+    app = Gate(_app(live), service.tokens, frame.PAGES)
+    try:
+        asyncio.run(_run(service, app, live))
+    except OSError as error:
+        where = f"--host {service.host} --port {service.port}"
+        raise WorldFailed(f"{where}: {error.strerror or error} (--port 0 takes any free one)") from error
+
+
+def _app(live: Live) -> FastAPI:
+    register(live)
+    # One way in that can be guarded whole: no polling, which would need POST.
+    nice.config.socket_io_js_transports = ["websocket"]
+    outer = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    ui.run_with(
+        outer,
+        title="Equipoise",
+        favicon=FAVICON,
+        dark=False,
+        language="en-US",
+        tailwind=False,
+        reconnect_timeout=RECONNECT_SECONDS,
+        show_welcome_message=False,
+        binding_refresh_interval=None,
+    )
+    return outer
+
+
+async def _run(service: Service, app: Gate, live: Live) -> None:
+    # uvicorn ends the process when it can't bind; so it gets sockets that are bound already.
+    bound = await _bound(service)
+    sockets = [socket.dup() for socket in bound.sockets]
+    bound.close()
+    server = _Server(_config(app), _address(service.host, sockets[0].getsockname()[1]), service)
+    watching = asyncio.create_task(live.watch())
+    try:
+        await server.serve(sockets)
+    finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+
+
+async def _bound(service: Service) -> asyncio.Server:
+    loop = asyncio.get_running_loop()
+    host = service.host.removeprefix("[").removesuffix("]") or None
+    try:
+        return await loop.create_server(asyncio.Protocol, host, service.port, start_serving=False)
+    except OSError:
+        if host is not None:
+            raise
+        every = "0.0.0.0"  # noqa: S104 - every address was asked for; IPv6 is off
+        return await loop.create_server(asyncio.Protocol, every, service.port, start_serving=False)
+
+
+def _config(app: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        loop="asyncio",
+        http="h11",
+        ws="wsproto",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+    )
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, url: str, service: Service) -> None:
+        super().__init__(config)
+        self._url = url
+        self._service = service
+
+    async def startup(self, sockets: Any = None) -> None:
+        """Begin to answer, and say where."""
+        await super().startup(sockets)
+        print(f"dashboard {self._url}", flush=True)
+        if self._service.is_opened and _has_screen():
+            webbrowser.open(self._url)
+
+
+def _address(host: str, port: int) -> str:
+    plain = host.removeprefix("[").removesuffix("]") or "0.0.0.0"  # noqa: S104 - as a person reads it
+    return f"http://{f'[{plain}]' if ':' in plain else plain}:{port}/"
+
+
+def _has_screen(names: Iterable[str] = ("DISPLAY", "WAYLAND_DISPLAY")) -> bool:
+    """Tell whether a browser would open in a window; one in the terminal would take it over."""
+    return sys.platform == "darwin" or any(map(os.environ.get, names))

@@ -1,0 +1,121 @@
+"""Whether anything may be changed is asked again and again: kinds change hands while an agent runs."""
+
+import json
+from pathlib import Path
+
+from equipoise.adapters.cgroups.state import StateFile
+from equipoise.app.agent.mandate import FOREIGN, LOOK_SECONDS, RETRY_SECONDS, Mandate
+from equipoise.app.agent.run import Agent
+from equipoise.qos.keep import AgentState, ThrottledContainer
+from tests.agent.api import ID, PODS, UID, Api, agent_of, machine, running_pod
+from tests.kubernetes.server import Time, playing, session
+from tests.qos.worlds import EVICT, policy, rule
+from tests.testbed import wait_until
+
+ASKED = policy(rule("cpu_total_usage", 6000, "evict"))
+
+
+def _mandate(api: Api, url: str, time: Time, **how: bool) -> Mandate:
+    with session(url) as client:
+        return Mandate(client, **({"is_enforced": True, "takes_over": False} | how), monotonic=time.read)
+
+
+def test_whose_the_kinds_are_is_looked_at_again_after_a_while() -> None:
+    """Not in every round; and a look that fails changes nothing."""
+    api, time = Api(), Time()
+    with playing(api.script) as player:
+        mandate = _mandate(api, player.url, time)
+        assert [mandate.objection("", lambda: True) for _ in range(3)] == [""] * 3
+        assert api.looks == 1
+        api.owner = None
+        time.sleep(LOOK_SECONDS)
+        assert (mandate.objection("", lambda: True), api.looks) == ("", 2)
+        api.owner = "crane"
+        time.sleep(LOOK_SECONDS - 1)
+        assert (mandate.objection("", lambda: True), api.looks) == ("", 2)
+        time.sleep(1)
+        assert (mandate.objection("", lambda: True), mandate.is_unknown) == (FOREIGN, False)
+
+
+def test_the_first_policy_is_not_obeyed_before_its_kind_is_known_to_be_ours() -> None:
+    """Kinds that were absent a moment ago may be anybody's now."""
+    api, time = Api(), Time()
+    with playing(api.script) as player:
+        mandate = _mandate(api, player.url, time)
+        assert mandate.objection("", lambda: False) == ""
+        api.owner = "crane"
+        assert mandate.objection("", lambda: True) == FOREIGN
+        mandate.objection("", lambda: False)
+        api.owner = None
+        assert mandate.objection("", lambda: True).startswith("whose the kinds of ensurance.crane.io are")
+        assert mandate.is_unknown
+        time.sleep(RETRY_SECONDS)
+        api.owner = "equipoise"
+        assert mandate.objection("", lambda: True) == ""
+
+
+def test_a_preview_and_a_take_over_ask_nobody_and_another_hand_stops_both() -> None:
+    """Crane's own agent may come to the node at any time."""
+    api = Api(owner="crane")
+    with playing(api.script) as player:
+        assert _mandate(api, player.url, Time(), takes_over=True).objection("", lambda: True) == ""
+        assert "Preview" in _mandate(api, player.url, Time(), is_enforced=False).objection("", lambda: True)
+        for takes_over in (True, False):
+            mandate = _mandate(api, player.url, Time(), takes_over=takes_over)
+            assert "pod d/x is Crane's own agent" in mandate.objection("d/x", lambda: True)
+    assert api.looks == 0
+
+
+def _throttled(folder: Path, agent: Agent) -> Path:
+    """Leave a throttled container behind, as an agent that was killed does."""
+    quota = machine(folder / "cgroup")
+    quota.write_text("5000 100000")
+    part = ThrottledContainer(UID, "d", "a", "c", 5000)
+    StateFile(agent.settings.state_file, agent.file.boot_id).save(AgentState(agent.file.boot_id, {ID: part}))
+    return quota
+
+
+def test_an_agent_gives_back_when_the_kinds_are_somebody_elses(tmp_path: Path) -> None:
+    """And says so on the node; not before it knows, since not knowing is no reason to give back."""
+    api = Api(owner=None)
+    api.add(PODS, running_pod())
+    api.ask(EVICT)
+    api.ask(policy(rule("cpu_total_usage", 10**6, "evict")))
+    with agent_of(api, tmp_path, is_enforced=True) as agent:
+        quota = _throttled(tmp_path, agent)
+        assert agent.start()
+        wait_until(lambda: _is_listed(agent), "the policies to be listed", 10)
+        agent.one_round()
+        assert quota.read_text() == "5000 100000"
+        api.owner = "crane"
+        agent.mandate._look_at = 0.0
+        agent.one_round()
+        assert quota.read_text() == "max 100000"
+        assert json.loads((tmp_path / "state.json").read_text()).get("throttled", {}) == {}
+        assert "NothingIsChanged" in api.reasons("Node")
+        assert api.patches == 1  # the second time it is counted up
+        assert "equipoise_agent_enforcing 0.0" in _metrics(agent)
+
+
+def _is_listed(agent: Agent) -> bool:
+    return all(one.synced.is_set() for one in agent.around._reflectors())
+
+
+def _metrics(agent: Agent) -> str:
+    from prometheus_client import generate_latest
+
+    return generate_latest(agent.registry).decode()
+
+
+def test_a_policy_that_does_not_fit_is_said_on_the_node_once(tmp_path: Path) -> None:
+    """Nobody writes its status; the metric stays until it is mended."""
+    api = Api()
+    api.ask(policy(rule("cpu_total_usage", 6000, "none"), name="odd"))
+    with agent_of(api, tmp_path) as agent:
+        assert agent.start()
+        wait_until(lambda: _is_listed(agent), "the policies to be listed", 10)
+        for _ in range(3):
+            agent.one_round()
+        (said,) = [one for one in api.events if one["reason"] == "PolicyLeftOut"]
+        assert "NodeQOSEnsurancePolicy odd: spec.objectiveEnsurances[0].actionName" in said["message"]
+        assert "equipoise_agent_policies_left_out 1.0" in _metrics(agent)

@@ -1,0 +1,105 @@
+"""`equipoise retire`: the agents' DaemonSet goes, and the command ends when they have."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cli.running import equipoise
+from tests.kubernetes.server import Asked, Player, Stage, playing
+
+DAEMONS = "/apis/apps/v1/namespaces/equipoise-system/daemonsets/equipoise-agent"
+PODS = "/api/v1/namespaces/equipoise-system/pods"
+
+
+class Ending:
+    """An API server whose agents end after some looks."""
+
+    def __init__(self) -> None:
+        self.is_there = True
+        self.is_allowed = True
+        self.looks_left = 2
+
+    def script(self, asked: Asked, stage: Stage) -> None:
+        if asked.path == DAEMONS and not self.is_allowed:
+            stage.refuse(403, "Forbidden", "no right to delete")
+        elif asked.path == DAEMONS and self.is_there:
+            self.is_there = False
+            stage.answer({"status": "Success"})
+        elif asked.path == PODS:
+            self.looks_left -= 1
+            left = [_pod("agent-a", "DaemonSet", "equipoise-agent")] if self.looks_left >= 0 else []
+            others = [
+                _pod("agent-b", "DaemonSet", "other"),
+                _pod("operator", "ReplicaSet", "equipoise-agent"),
+            ]
+            stage.answer({"metadata": {}, "items": [*left, *others]})
+        else:
+            stage.refuse(404, "NotFound", "not found")
+
+
+def _pod(name: str, kind: str, owner: str) -> dict[str, object]:
+    made_by = {"apiVersion": "apps/v1", "kind": kind, "name": owner, "uid": "u", "controller": True}
+    return {"metadata": {"name": name, "ownerReferences": [made_by]}, "spec": {"nodeName": "node-1"}}
+
+
+@pytest.fixture
+def world() -> Ending:
+    return Ending()
+
+
+@pytest.fixture
+def player(world: Ending, tmp_path: Path) -> Iterator[Player]:
+    with playing(world.script) as found:
+        config = {
+            "clusters": [{"name": "c", "cluster": {"server": found.url}}],
+            "users": [{"name": "u", "user": {"token": "t"}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+        yield found
+
+
+def test_it_ends_when_the_last_agent_has(world: Ending, player: Player, tmp_path: Path) -> None:
+    """One request to delete, in which Kubernetes is told to end the pods; pods of others do not count."""
+    done = equipoise("retire", "--kubeconfig", str(tmp_path / "kubeconfig"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "DaemonSet equipoise-system/equipoise-agent is removed.",
+        "No agent is left: what they throttled is given back.",
+    ]
+    (deleted,) = [asked for asked in player.asked if asked.method == "DELETE"]
+    assert json.loads(deleted.body)["propagationPolicy"] == "Background"
+    assert [asked.path for asked in player.asked if asked.method == "GET"] == [PODS] * 3
+
+
+def test_agents_that_stay_are_named_with_their_nodes(world: Ending, player: Player, tmp_path: Path) -> None:
+    """Exit status 1; also when the DaemonSet itself has gone before."""
+    world.is_there, world.looks_left = False, 1000
+    done = equipoise("retire", "--timeout", "1s", "--kubeconfig", str(tmp_path / "kubeconfig"))
+    assert (done.returncode, done.stdout) == (1, "DaemonSet equipoise-system/equipoise-agent is not there.\n")
+    assert done.stderr == (
+        "error: namespace equipoise-system: after 1s some agents are still there, so that their nodes may be "
+        "throttled or tainted: agent-a on node-1\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        ((), 1, "no right to delete"),
+        (("--timeout", "soon"), 2, "--timeout: "),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    world: Ending, player: Player, tmp_path: Path, words: tuple[str, ...], status: int, said: str
+) -> None:
+    """A missing right is the world's, a bad span the user's; nothing is waited for."""
+    world.is_allowed = False
+    done = equipoise("retire", *words, "--kubeconfig", str(tmp_path / "kubeconfig"))
+    assert (done.returncode, done.stdout) == (status, "")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,129 @@
+"""`equipoise demo` that goes on: it ends cleanly at a signal, and refuses what makes no sense."""
+
+import os
+import signal
+import subprocess
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from rich.console import RenderableType
+
+from equipoise.adapters.journal import RecordIds, SqliteJournal
+from equipoise.app.demo.notes import Notes
+from equipoise.app.demo.scene import Stage
+from equipoise.app.demo.theatre import Theatre
+from equipoise.model.decision import Record
+from equipoise.model.errors import WorldFailed
+from equipoise.sim.world import World
+from tests.cli.running import clean, command, equipoise
+from tests.demo.processes import left_behind
+
+BOUND_SECONDS = 60.0
+
+
+def _until(process: "subprocess.Popen[str]", word: str) -> list[str]:
+    """Read lines until one has the word."""
+    assert process.stdout is not None
+    lines = []
+    end = time.monotonic() + BOUND_SECONDS
+    while time.monotonic() < end:
+        line = process.stdout.readline()
+        lines.append(line)
+        if word in line or not line:
+            return lines
+    raise AssertionError(f"no line with {word}: {lines}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_demo_its_dashboard_and_its_redis(tmp_path: Path, number: int) -> None:
+    """Within seconds, with exit status 0, and nothing is left."""
+    process = subprocess.Popen(
+        command("demo", "--live", "--no-open", "--speed", "600"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=clean({"TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}),
+    )
+    try:
+        lines = _until(process, "Reconcile")
+        if find_spec("nicegui") is not None:
+            assert any(line.startswith("dashboard http://127.0.0.1:") for line in lines)
+        assert left_behind(str(tmp_path)) != []
+        process.send_signal(number)
+        began = time.monotonic()
+        out, err = process.communicate(timeout=BOUND_SECONDS)
+        assert time.monotonic() - began < 15
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+    assert (process.returncode, err) == (0, "")
+    assert "The demo is over." in out
+    assert left_behind(str(tmp_path)) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--once", "--live"], "--live: expected it without --once"),
+        (["--once", "--journal", os.devnull], "expected a new file"),
+        (["--once", "--journal", "/nonexistent/journal.db"], "expected a folder that exists"),
+        (["--speed", "0"], "--speed"),
+    ],
+    ids=" ".join,
+)
+def test_what_makes_no_sense_is_refused_in_one_line(words: list[str], message: str) -> None:
+    """With exit status 2, before anything begins."""
+    done = equipoise("demo", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+class Broken:
+    """A scene that goes wrong."""
+
+    name, title = "rotation", ""
+
+    def __init__(self, *, never: str = "", end: str = "") -> None:
+        self._never, self._end = never, end
+        self.began = 0
+
+    def begin(self, at: float) -> None:
+        self.began += 1
+
+    def watch(self) -> str:
+        return self._never
+
+    def problem(self) -> str:
+        return self._end
+
+    def outcome(self) -> str:
+        return ""
+
+    def pictures(self, width: int) -> list[RenderableType]:
+        return []
+
+    def told(self) -> list[Record]:
+        return []
+
+
+def _theatre(scene: Broken, folder: Path) -> Theatre:
+    world = World(1)
+    journal = SqliteJournal(folder / "j.db", age_max_seconds=1e9, bytes_max=1 << 20, clock=world.clock)
+    return Theatre(Stage(world, Notes(journal), RecordIds(1)), [scene])
+
+
+def test_a_scene_that_does_not_come_to_its_end_fails_the_demo(tmp_path: Path) -> None:
+    """In words, whether something must never be or an end was not reached; the next day begins again."""
+    with pytest.raises(WorldFailed, match=r"^rotation: two pods are away$"):
+        _theatre(Broken(never="two pods are away"), tmp_path).play()
+    scene = Broken(end="nobody was rotated")
+    theatre = _theatre(scene, tmp_path)
+    with pytest.raises(WorldFailed, match=r"^rotation: nobody was rotated$"):
+        theatre.play()
+    theatre.tick()
+    assert scene.began == 2

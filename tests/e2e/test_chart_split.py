@@ -1,0 +1,87 @@
+"""A split release under exactly the chart's roles: each operator runs, with its own account and Lease."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.charts import Helm, Values, audit_arguments, rights_given, rights_used
+from tests.e2e.conftest import Offered
+from tests.testbed import ControlPlane, StartPrometheus, free_port, wait_until
+from tests.testbed.processes import is_answering
+from tests.testbed.scenes import namespaced
+
+SPLIT: Values = {
+    "split": True,
+    "rotation": {"evict": True},
+    "recommendation": {"annotate": True, "apply": True},
+    "proportional": {"resize": True, "rollout": True},
+}
+
+
+@pytest.fixture(scope="module")
+def helm(offered: Offered, tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    """The real command."""
+    with offered():
+        return Helm(tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(scope="module")
+def audited(offered: Offered, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A cluster of this file's own that writes down what service accounts do."""
+    folder = tmp_path_factory.mktemp("audited")
+    with ExitStack() as stack:
+        with offered():
+            plane = stack.enter_context(
+                ControlPlane(folder, scheduler=False, extra_apiserver_args=audit_arguments(folder))
+            )
+        yield plane
+
+
+def test_each_operator_of_a_split_release_runs_under_its_own_rights(
+    audited: ControlPlane, helm: Helm, start_prometheus: StartPrometheus, tmp_path: Path
+) -> None:
+    """Three processes, three accounts, three Leases: each gets ready, and is refused nothing."""
+    namespace, url = "apart-system", start_prometheus().url
+    audited.apply(namespaced(namespace))
+    helm.install(audited, "apart", namespace, SPLIT)
+    objects = helm.template(namespace, SPLIT, release="apart")
+    with ExitStack() as stack:
+        started = {}
+        for balancer in ("rotation", "recommendation", "proportional"):
+            account = f"apart-equipoise-{balancer}-operator"
+            (config,) = [
+                one["data"]["config.yaml"]
+                for one in objects
+                if (one["kind"], one["metadata"]["name"]) == ("ConfigMap", account)
+            ]
+            file = tmp_path / f"{balancer}.yaml"
+            file.write_text(config)
+            token = audited.token(namespace, account)
+            flags = {
+                "config": file,
+                "kubeconfig": audited.kubeconfig_for(account, {"token": token}),
+                "http-address": f"127.0.0.1:{free_port()}",
+                "metrics-from": "prometheus",
+                "prometheus-url": url,
+                "set": f"journal.path={tmp_path / balancer}.db",
+            }
+            words = [f"--{name}={value}" for name, value in flags.items()]
+            log = stack.enter_context((tmp_path / f"{balancer}.log").open("w"))
+            program = [sys.executable, "-c", "from equipoise.app.main import main; main()", "operator"]
+            process = subprocess.Popen([*program, *words], stdout=log, stderr=log)
+            stack.callback(process.wait, 30)
+            stack.callback(process.terminate)
+            started[account] = (flags["http-address"], log.name)
+        for account, (address, log_name) in started.items():
+            wait_until(lambda at=address: is_answering(f"http://{at}/readyz"), log_name, 60)
+            lease = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{account}"
+            wait_until(lambda path=lease: audited.api.answers(path), f"the Lease of {account}", 30)
+    for account, (_, log_name) in started.items():
+        used = rights_used(audited.folder, namespace, account)
+        assert used <= rights_given(objects, account)
+        assert ("update", "coordination.k8s.io", "leases") in used
+        assert rights_used(audited.folder, namespace, account, "forbid") == set(), Path(log_name).read_text()

@@ -1,0 +1,178 @@
+"""Two operators with two Leases, and an agent, on a real API server: one at a time takes pods."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from equipoise.adapters.kubernetes import KubernetesActuator, LedgerStore, connect
+from equipoise.app.agent.evicting import ledgered
+from equipoise.model.cluster import Owner
+from equipoise.model.decision import EvictPod, Outcome
+from equipoise.model.ledger import Ledger
+from equipoise.model.references import StoreKey, WorkloadRef
+from equipoise.qos.pods import PodTold
+from tests.cli.running import equipoise
+from tests.e2e.replicas import Operator
+from tests.e2e.rotating import AFTER_CORES, HPA_PERCENT, Scene, wait_for_loads
+from tests.testbed import ControlPlane, Kwok, Prometheus, wait_until
+from tests.testbed.scenes import SIX_LOADS, deployment, hpa, running_pods
+
+ALONE, RACED, TAKEN = "alone", "raced", "taken"
+"""Workloads: one that only rotation is asked for, one that all are, one that an agent was at before."""
+FAR_AHEAD = 4_000_000_000
+"""An epoch that no Lease of ours has for centuries."""
+CPU = {"resource": "cpu", "function": {"input": "nodes", "base": "1100m", "slope": "1m"}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def crds(control_plane: ControlPlane) -> None:
+    """Our kinds, installed by our own command."""
+    done = equipoise("crds", "apply", "--kubeconfig", str(control_plane.kubeconfig))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def scenes(
+    control_plane: ControlPlane, kwok: Kwok, prometheus: Prometheus, namespace: str
+) -> dict[str, Scene]:
+    """Three times six pods, two of them hot, whose container restarts when its CPU changes; no budgets."""
+    made = {}
+    for name in (ALONE, RACED, TAKEN):
+        wanted = deployment(namespace, name, replicas=len(SIX_LOADS), request="1")
+        template = wanted["spec"]["template"]
+        template["metadata"]["annotations"] = {"kwok.x-k8s.io/usage-cpu": f"{round(AFTER_CORES * 1000)}m"}
+        restart = {"resourceName": "cpu", "restartPolicy": "RestartContainer"}
+        template["spec"]["containers"][0]["resizePolicy"] = [restart]
+        control_plane.apply(wanted)
+        pods = running_pods(control_plane, namespace, name, len(SIX_LOADS))
+        for pod, load in zip(pods, SIX_LOADS, strict=True):
+            kwok.set_load(namespace, pod, cpu=f"{round(load * 1000)}m")
+        control_plane.apply(hpa(namespace, name, HPA_PERCENT, len(SIX_LOADS), 12))
+        letters = dict(zip("ABCDEF", pods, strict=True))
+        made[name] = Scene(control_plane, kwok, prometheus, namespace, name, letters)
+    for scene in made.values():
+        wait_for_loads(scene, dict(zip(scene.pods.values(), SIX_LOADS, strict=True)))
+    return made
+
+
+class Agent:
+    """The agent's way to evict, and what came of it."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.client = connect(str(plane.kubeconfig))
+        self._evictor = ledgered(self.client, KubernetesActuator(self.client))
+        self.outcomes: dict[str, list[Outcome]] = {ALONE: [], RACED: [], TAKEN: []}
+
+    def evict(self, scene: Scene) -> Outcome:
+        """Ask for the coldest pod that is there."""
+        known = [pod for pod in scene.list_pods() if "deletionTimestamp" not in pod["metadata"]]
+        pod = max(known, key=lambda one: str(one["metadata"]["name"]))["metadata"]
+        (maker,) = pod["ownerReferences"]
+        owner = Owner(maker["apiVersion"], maker["kind"], maker["name"], maker["uid"])
+        told = PodTold(scene.namespace, pod["name"], pod["uid"], controller=owner)
+        action = EvictPod(f"{scene.namespace}/{pod['name']}", uid=pod["uid"], grace_seconds=1)
+        self.outcomes[scene.name].append(self._evictor.evict(action, told, time.time()))
+        return self.outcomes[scene.name][-1]
+
+    def until_accepted(self, scene: Scene, stop: threading.Event) -> None:
+        """Ask again and again, as an agent whose node is above its waterline."""
+        while not stop.wait(0.05) and self.evict(scene).result != "Accepted":
+            continue
+
+
+@pytest.fixture
+def agent(control_plane: ControlPlane) -> Iterator[Agent]:
+    """An agent, with the rights of an administrator."""
+    made = Agent(control_plane)
+    with closing(made.client):
+        yield made
+
+
+def _ledger(scene: Scene, agent: Agent) -> Ledger:
+    ref = WorkloadRef("apps/v1", "Deployment", scene.namespace, scene.name)
+    return Ledger.from_data(LedgerStore(agent.client).read(StoreKey("ledger", ref)).data)
+
+
+def _balancers(scene: Scene, agent: Agent) -> set[str]:
+    return {entry.balancer for entry in _ledger(scene, agent).entries if entry.state.value != "Failed"}
+
+
+def _scaling(scene: Scene) -> dict[str, Any]:
+    target = {"kind": "Deployment", "name": scene.name}
+    containers = [{"name": "app", "resources": {"requests": [CPU]}}]
+    return {
+        "apiVersion": "scalingpolicy.kope.io/v1alpha1",
+        "kind": "ScalingPolicy",
+        "metadata": {"name": scene.name, "namespace": scene.namespace},
+        "spec": {"scaleTargetRef": target, "containers": containers},
+    }
+
+
+def _said(scene: Scene, kind: str) -> str:
+    path = {
+        "rotation": scene.policy_path,
+        "proportional": f"/apis/scalingpolicy.kope.io/v1alpha1/namespaces/{scene.namespace}"
+        f"/scalingpolicies/{scene.name}",
+    }[kind]
+    last = scene.control_plane.api.get(path).get("status", {}).get("lastDecision", {})
+    return f"{last.get('reason')}: {last.get('sentence')}"
+
+
+def _wait_until_said(scene: Scene, balancer: str, words: str) -> None:
+    wait_until(lambda: words in _said(scene, balancer), f"{balancer} held at {scene.name}", 60)
+
+
+def _start(stack: ExitStack, scene: Scene, balancer: str, folder: Path) -> Operator:
+    place = folder / balancer
+    place.mkdir()
+    settings = {
+        "balancers": [balancer],
+        "compat": {"mode": "Enforce"},
+        "intervals": {"rotation": "1s", "proportional": "1s"},
+        "proportional": {"change": "0s", "rollout": "0s"},
+    }
+    made = Operator(scene.control_plane, scene.prometheus.url, scene.namespace, place, settings)
+    return stack.enter_context(made)
+
+
+def test_two_operators_and_an_agent_never_take_pods_of_one_workload_at_once(
+    scenes: dict[str, Scene], agent: Agent, tmp_path: Path
+) -> None:
+    """Whoever comes second waits and says for whom; an epoch of one balancer's Lease fences no other."""
+    alone, raced, taken = scenes[ALONE], scenes[RACED], scenes[TAKEN]
+    key = StoreKey("ledger", WorkloadRef("apps/v1", "Deployment", alone.namespace, ALONE))
+    ahead = Ledger(epoch=FAR_AHEAD, epochs={"proportional": FAR_AHEAD})
+    LedgerStore(agent.client).write(key, ahead.to_data(), "")
+    plane, stop = alone.control_plane, threading.Event()
+    with ExitStack() as stack:
+        eyes = {name: stack.enter_context(scene.watched()) for name, scene in scenes.items()}
+        assert agent.evict(taken).result == "Accepted"
+        operators = [_start(stack, alone, name, tmp_path) for name in ("rotation", "proportional")]
+        hand = threading.Thread(target=agent.until_accepted, args=(raced, stop), daemon=True)
+        hand.start()
+        plane.apply([scene.policy() for scene in scenes.values()] + [_scaling(raced), _scaling(taken)])
+        try:
+            wait_until(lambda: _balancers(alone, agent) == {"rotation"}, "a rotation of the first", 60)
+            wait_until(lambda: _balancers(raced, agent), "somebody's deed at the second", 60)
+            for balancer in ("rotation", "proportional"):
+                _wait_until_said(taken, balancer, "HeldByBudget: qos acted on")
+            for balancer in {"rotation", "proportional"} - _balancers(raced, agent):
+                _wait_until_said(raced, balancer, "acted on")
+            if "qos" not in _balancers(raced, agent):
+                wait_until(lambda: "acted on" in agent.outcomes[RACED][-1].detail, "the agent held", 30)
+        finally:
+            stop.set()
+            hand.join(30)
+        assert len(operators) == 2
+    assert _balancers(taken, agent) == {"qos"}
+    assert len(_balancers(raced, agent)) == 1, _ledger(raced, agent)
+    epochs = _ledger(alone, agent).epochs
+    assert epochs["proportional"] == FAR_AHEAD
+    assert 0 < epochs["rotation"] < FAR_AHEAD
+    for name, seen in eyes.items():
+        assert seen.ready_min >= len(SIX_LOADS) - 1, (name, seen.evicted)

@@ -1,0 +1,75 @@
+"""The HTTP service in this process, and a client that holds it to what it publishes."""
+
+import http.client
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import jsonschema
+from prometheus_client import CollectorRegistry
+
+from equipoise.app.operator.http import Door
+from equipoise.app.pools_remote import RemotePools
+from equipoise.app.pools_serve.api import Api
+from equipoise.app.pools_serve.openapi import openapi
+from equipoise.app.pools_serve.run import Readiness
+from equipoise.app.pools_serve.tokens import Tokens
+
+
+class Answer(NamedTuple):
+    """What came back."""
+
+    status: int
+    document: Any
+    headers: dict[str, str]
+
+
+class Caller:
+    """A client of the service that holds every answer against the published document."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def raw(
+        self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
+    ) -> tuple[int, bytes, dict[str, str]]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            said = {"Content-Type": "application/json"} if method == "POST" else {}
+            connection.request(method, path, body or None, said | (headers or {}))
+            response = connection.getresponse()
+            return response.status, response.read(), {k.lower(): v for k, v in response.getheaders()}
+        finally:
+            connection.close()
+
+    def ask(self, operation: str, token: str = "", **fields: str) -> Answer:
+        method, path = ("GET", "/v1/status") if operation == "status" else ("POST", f"/v1/{operation}")
+        body = b"" if operation == "status" else json.dumps(fields).encode()
+        status, text, headers = self.raw(
+            method, path, body, {"Authorization": f"Bearer {token}"} if token else {}
+        )
+        document = json.loads(text)
+        published = openapi()["paths"][path][method.lower()]["responses"][str(status)]
+        schema = published["content"]["application/json"]["schema"]
+        jsonschema.validate(document, {"components": openapi()["components"], **schema})
+        return Answer(status, document, headers)
+
+
+@contextmanager
+def service(
+    url: str, tokens: Tokens | None = None, timeout_seconds: float = 2.0
+) -> Iterator[tuple[Caller, Readiness]]:
+    """Serve in this process."""
+    registry = CollectorRegistry()
+    remote = RemotePools(lambda: url, "voice", timeout_seconds=timeout_seconds)
+    api = Api(remote, "voice", tokens, registry)
+    readiness = Readiness(remote, tokens)
+    door = Door("127.0.0.1:0", api.app(list, readiness.unready, registry))
+    door.start()
+    try:
+        yield Caller(door.port), readiness
+    finally:
+        assert door.stop(10)
+        api.close()
+        remote.close()
