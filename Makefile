@@ -65,6 +65,7 @@ lock: setup ## pin the dependencies anew
 	$(COMPILE) pyproject.toml -o requirements/run.txt
 	$(COMPILE) requirements/build.in -o requirements/build.txt
 	$(COMPILE) pyproject.toml requirements/dev.in -o requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra dashboard -c requirements/dev.txt -o requirements/dashboard.txt
 	$(COMPILE) requirements/bench.in -c requirements/dev.txt -o requirements/bench.txt
 
 clean: ## remove what the other targets made in this folder

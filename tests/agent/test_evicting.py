@@ -83,7 +83,8 @@ def test_an_eviction_is_in_the_ledger_which_goes_with_its_workload() -> None:
             "Done",
         )
         kept = api.objects[f"/apis/equipoise.dev/v1alpha1/namespaces/shop/ledgers/{entry_name(WEB)}"]
-        assert [owner["uid"] for owner in kept["metadata"]["ownerReferences"]] == ["d1"]
+        made = api.objects[f"{APPS}/deployments/web"]["metadata"]["uid"]
+        assert [owner["uid"] for owner in kept["metadata"]["ownerReferences"]] == [made]
         late = other.evict(ACTION, OF_SET, NOW + 30)
         assert (late.result, "qos acted on web-1 of this workload 30 s ago" in late.detail) == (
             "Fenced",

@@ -33,7 +33,7 @@ SHAPE = {
     "proportional": [
         r"cores +[▁▂▃▄▅▆▇█]+ \d+ to \d+",
         r"target +[▁▂▃▄▅▆▇█]+ \d+m to \d+m",
-        r"applied +[▁▂▃▄▅▆▇█]+ in \d+ steps",
+        r"applied +[▁▂▃▄▅▆▇█]+ \d+ changes",
         r"\d\d:\d\d +Set +At ",
         r"→ CPU request \d+m → \d+m → \d+m",
     ],
@@ -75,7 +75,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
 
 def test_every_balancer_is_shown_with_its_picture_its_words_and_what_came_of_it(played: Played) -> None:
     """In the same order, and in one table at the end; nothing is left running or lying about."""
-    parts = re.split(rf"\n({'|'.join(BALANCERS)})  [^\n]*─\n", played.printed)
+    parts = re.split(rf"\n({'|'.join(BALANCERS)}): [^\n]*─\n", played.printed)
     assert tuple(parts[1::2]) == BALANCERS
     for name, part in zip(parts[1::2], parts[2::2], strict=True):
         at = 0
@@ -84,9 +84,11 @@ def test_every_balancer_is_shown_with_its_picture_its_words_and_what_came_of_it(
             found = re.search(pattern, flat[at:])
             assert found, f"{name}: {pattern} is not in\n{part}"
             at += found.start()
-    table = played.printed.rpartition("BALANCER")[2]
+    told, _, kept = played.printed.partition("\nThe journal is in ")
+    assert str(played.journal) in kept
+    table = told.rpartition("BALANCER")[2]
     assert re.findall(r"^(\w+) +\d+ +\d+ +\d+ ", table, re.MULTILINE) == list(BALANCERS)
-    assert max(map(len, played.printed.splitlines())) <= 100
+    assert max(map(len, told.splitlines())) <= 100
     assert left_behind(str(played.folder)) == []
     assert list(played.folder.iterdir()) == []
 

@@ -13,9 +13,7 @@ HOSTILE = "shop/<img src=x onerror=window.hit=1>"
 
 def diary(at: float) -> list[Record]:
     """Give the kept records of all balancers, the oldest first, and the hostile one as the newest."""
-    from tests.fixtures.kept import FOLDER
-
-    found = [record for balancer in BALANCERS if (FOLDER / f"{balancer}.jsonl").exists() for record in kept(balancer)]
+    found = [record for balancer in BALANCERS for record in kept(balancer)]
     return [*sorted(found, key=lambda record: record.at), renamed(hot(1, at), HOSTILE)]
 
 

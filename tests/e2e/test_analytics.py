@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 import yaml
 
-from equipoise.adapters.kubernetes import Reflector
+from equipoise.adapters.kubernetes import Reflector, connect
 from equipoise.adapters.kubernetes.analyses import KubernetesAnalyses
+from equipoise.adapters.kubernetes.apply import KubernetesApplier
 from equipoise.model.references import WorkloadRef
+from equipoise.ports import ApplyAnswer, ApplyResult
 from tests.cli.running import equipoise
 from tests.contracts.keda import install_scaled_objects, scaled_object
 from tests.contracts.real import session_of
@@ -168,6 +170,7 @@ def scene(
 def test_the_seeds_manifests_and_commands_work_word_for_word(scene: Scene, tmp_path: Path) -> None:
     """In Preview: advice in the seed's shape, an annotation, inheritance; then Enforce, Auto, and rest."""
     _check_facts(scene)
+    _check_rights(scene)
     scene.plane.apply(YOUNGER | {"metadata": {"name": "a-younger", "namespace": scene.namespace}})
     with Operator(scene.plane, scene.prometheus.url, scene.namespace, tmp_path, _settings()) as operator:
         scene.plane.apply(AUTO | {"metadata": {"name": "auto", "namespace": scene.namespace}})
@@ -212,6 +215,16 @@ def _check_facts(scene: Scene) -> None:
             for reflector in watched:
                 reflector.stop()
     scene.kubectl("delete", "analytics", name)
+
+
+def _check_rights(scene: Scene) -> None:
+    """Who may not annotate, as the chart installs it, learns that from the server without a try."""
+    token = scene.plane.token(scene.namespace, "default")
+    with closing(connect(str(scene.plane.kubeconfig_for("nobody", {"token": token})))) as client:
+        web = WorkloadRef("apps/v1", "Deployment", scene.namespace, "nginx-deployment")
+        answer = KubernetesApplier(client).annotate(web, {"example.com/note": "1"})
+    missing = f"the right to patch Deployments in namespace {scene.namespace} is missing"
+    assert answer == ApplyAnswer(ApplyResult.FORBIDDEN, missing)
 
 
 def _check_shapes(scene: Scene) -> str:

@@ -169,16 +169,6 @@ def test_no_right_is_given_that_is_not_used(full: Release, helm: Helm) -> None:
     assert used | {("create", "autoscaling", "horizontalpodautoscalers")} == given
 
 
-def test_advice_that_may_not_be_annotated_is_not_tried(plain: Release) -> None:
-    """As installed: the applier knows, and the workload stays as it is."""
-    web = WorkloadRef("apps/v1", "Deployment", SHOP, "web")
-    answer = KubernetesApplier(plain.client).annotate(web, {"example.com/plain": "1"})
-    assert (answer.result, answer.detail) == (
-        ApplyResult.FORBIDDEN,
-        "the right to patch Deployments in namespace shop is missing",
-    )
-
-
 def _adopt(release: Release) -> None:
     """Write advice to workloads of every kind, make an HPA, and bring it up to date."""
     applier = KubernetesApplier(release.client)

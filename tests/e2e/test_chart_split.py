@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -77,9 +78,9 @@ def test_each_operator_of_a_split_release_runs_under_its_own_rights(
             stack.callback(process.terminate)
             started[account] = (flags["http-address"], log.name)
         for account, (address, log_name) in started.items():
-            wait_until(lambda at=address: is_answering(f"http://{at}/readyz"), log_name, 60)
+            wait_until(partial(is_answering, f"http://{address}/readyz"), log_name, 60)
             lease = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{account}"
-            wait_until(lambda path=lease: audited.api.answers(path), f"the Lease of {account}", 30)
+            wait_until(partial(audited.api.answers, lease), f"the Lease of {account}", 30)
     for account, (_, log_name) in started.items():
         used = rights_used(audited.folder, namespace, account)
         assert used <= rights_given(objects, account)

@@ -121,7 +121,7 @@ def _confined(shop: Shop) -> None:
     for component, user in (("operator", USER), ("pools", USER), ("agent", 0)):
         for pod in shop.ours(component):
             name = pod["metadata"]["name"]
-            shop.wait_for(lambda pod=pod: _is_ready(shop, pod), f"{name} to be ready", 60)
+            _wait_until_ready(shop, pod)
             container = shop.node.container(shop.home, name)
             first = min(map(int, (shop.node.cgroup(container) / "cgroup.procs").read_text().split()))
             status = dict(
@@ -143,6 +143,10 @@ def _check_token(file: Path, pod: str, component: str) -> None:
         said = claims(file.read_text())
         assert said["kubernetes.io"]["pod"]["name"] == pod
         assert said["exp"] - said["iat"] < 3700
+
+
+def _wait_until_ready(shop: Shop, pod: dict[str, Any]) -> None:
+    shop.wait_for(lambda: _is_ready(shop, pod), f"{pod['metadata']['name']} to be ready", 60)
 
 
 def _is_ready(shop: Shop, pod: dict[str, Any]) -> bool:

@@ -20,6 +20,7 @@ from tests.cli.running import equipoise
 from tests.e2e.replicas import Operator
 from tests.e2e.rotating import AFTER_CORES, HPA_PERCENT, Scene, wait_for_loads
 from tests.testbed import ControlPlane, Kwok, Prometheus, wait_until
+from tests.testbed.processes import NotInTime
 from tests.testbed.scenes import SIX_LOADS, deployment, hpa, running_pods
 
 ALONE, RACED, TAKEN = "alone", "raced", "taken"
@@ -69,9 +70,8 @@ class Agent:
         self.outcomes: dict[str, list[Outcome]] = {ALONE: [], RACED: [], TAKEN: []}
 
     def evict(self, scene: Scene) -> Outcome:
-        """Ask for the coldest pod that is there."""
-        known = [pod for pod in scene.list_pods() if "deletionTimestamp" not in pod["metadata"]]
-        pod = max(known, key=lambda one: str(one["metadata"]["name"]))["metadata"]
+        """Ask for C, whose successor uses as much: the HPA stays content."""
+        (pod,) = [one["metadata"] for one in scene.list_pods() if one["metadata"]["name"] == scene.pods["C"]]
         (maker,) = pod["ownerReferences"]
         owner = Owner(maker["apiVersion"], maker["kind"], maker["name"], maker["uid"])
         told = PodTold(scene.namespace, pod["name"], pod["uid"], controller=owner)
@@ -124,7 +124,10 @@ def _said(scene: Scene, kind: str) -> str:
 
 
 def _wait_until_said(scene: Scene, balancer: str, words: str) -> None:
-    wait_until(lambda: words in _said(scene, balancer), f"{balancer} held at {scene.name}", 60)
+    try:
+        wait_until(lambda: words in _said(scene, balancer), f"{balancer} held at {scene.name}", 60)
+    except NotInTime as error:
+        raise AssertionError(f"{error}; it says: {_said(scene, balancer)}") from error
 
 
 def _start(stack: ExitStack, scene: Scene, balancer: str, folder: Path) -> Operator:

@@ -72,17 +72,19 @@ def test_the_wheel_gets_every_file_that_the_build_reads() -> None:
     assert named | packages <= set(_copied())
 
 
-@pytest.mark.parametrize("name", ["build", "run"])
+@pytest.mark.parametrize("name", ["build", "run", "dashboard"])
 def test_requirements_are_pinned_with_hashes_and_name_no_index(name: str) -> None:
-    """Every one has at least one hash; the engine is told to insist on them."""
-    text = (ROOT / "requirements" / f"{name}.txt").read_text()
+    """Every one has at least one hash; the engine gets the file, and is told to insist on them."""
+    text = _text(f"{name}.txt")
     blocks = re.split(r"^(?=[A-Za-z0-9])", text, flags=re.MULTILINE)[1:]
     assert len(blocks) == len(REQUIREMENT.findall(text)) > 3
     assert [block for block in blocks if SHA256 not in block] == []
     assert "://" not in text
+    assert f"requirements/{name}.txt" in _copied()
     runs = [one.text for one in _instructions() if one.name == "RUN"]
-    (said,) = [step for run in runs for step in run.split("&&") if f"-r requirements/{name}.txt" in step]
-    assert "--require-hashes" in said.split()
+    installs = [step.split() for run in runs for step in run.split("&&") if " -r " in step]
+    assert {words[-1] for words in installs} == {"requirements/build.txt", "requirements/${REQUIREMENTS}.txt"}
+    assert all("--require-hashes" in words for words in installs)
 
 
 def test_what_runs_is_what_the_project_needs_and_no_tool_of_ours() -> None:
@@ -90,6 +92,8 @@ def test_what_runs_is_what_the_project_needs_and_no_tool_of_ours() -> None:
     normal = {re.sub(r"[-_.]+", "-", name).lower() for name, _ in REQUIREMENT.findall(_text("run.txt"))}
     asked = {re.split(r"[<>=\[;]", line)[0] for line in PROJECT["project"]["dependencies"]}
     assert asked <= normal
+    more = {re.sub(r"[-_.]+", "-", name).lower() for name, _ in REQUIREMENT.findall(_text("dashboard.txt"))}
+    assert more > normal
     assert (
         normal & {"pytest", "mypy", "ruff", "hatchling", "hypothesis", "cryptography", "matplotlib"} == set()
     )
@@ -126,6 +130,6 @@ def test_bases_are_names_without_a_registry() -> None:
     """Whose registry it is, is the builder's affair; both stages have the same Python."""
     bases = {stage[0].text.split()[0] for stage in _stages()}
     assert bases == {"python:${PYTHON}-slim"}
-    (python,) = [one.text for one in _instructions() if one.name == "ARG"]
     minimum = PROJECT["project"]["requires-python"].removeprefix(">=")
-    assert python == f"PYTHON={minimum}"
+    asked = [one.text for one in _instructions() if one.name == "ARG"]
+    assert asked == [f"PYTHON={minimum}", "REQUIREMENTS=run"]

@@ -63,11 +63,8 @@ BROKEN: dict[str, tuple[list[tuple[str, ...]], set[str], bool]] = {
         {"KeyType"},
         False,
     ),
-    "our own hints of a wrong type": (
-        [("SET", "voice:pending", "x"), ("SET", "voice:suspects", "x")],
-        {"KeyType"},
-        False,
-    ),
+    "pending moves of a wrong type": ([("SET", "voice:pending", "x")], {"KeyType"}, False),
+    "suspects of a wrong type": ([("SET", "voice:suspects", "x")], {"KeyType"}, False),
     "busy in another shared tier": (
         [("ZADD", "voice:pool:basic:available", "2", "agent-0")],
         {"AvailableWithinAssigned"},
@@ -124,4 +121,5 @@ def test_pods_of_a_tier_that_the_config_forgot_are_noticed(client: Any, pools: R
     client.sadd("voice:pool:old:assigned", "agent-40")
     client.set("voice:pod:tier:agent-40", "old")
     assert _found(pools) == []
-    assert _notes(pools) == ["old: 1 pods are in a tier that the config does not have"]
+    back = "`equipoise pools config set old=exclusive:1` brings it back"
+    assert _notes(pools) == [f"old: 1 pod is in a tier that the config does not have; {back}"]

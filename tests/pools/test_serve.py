@@ -80,7 +80,7 @@ BAD = {
     "a number": (b'{"call": 1}', "Expected `str`"),
     "unknown": (b'{"call": "c", "teir": "gold"}', "teir"),
     "not its own": (b'{"call": "c", "uid": "u"}', "uid: allocate takes call, tier"),
-    "spaces": (b'{"call": "a b"}', "call: expected at most 256 characters without spaces"),
+    "spaces": (b'{"call": "a b"}', "call: expected 1 to 256 printable characters without spaces"),
     "line break": (b'{"call": "a\\nb"}', "call: expected"),
     "too long a name": (json.dumps({"call": "c" * 257}).encode(), "call: expected"),
     "a tier that is no name": (b'{"call": "c", "tier": "a:b"}', "tier: expected letters"),
@@ -153,7 +153,7 @@ def test_without_its_server_it_says_no_and_it_resumes_by_itself(tmp_path: Path) 
         readiness.look()
         away = caller.ask("allocate", call="c1")
         assert (away.status, away.document["outcome"]) == (503, "no")
-        assert "Nothing was changed" in away.document["sentence"]
+        assert "directory. Nothing was changed" in away.document["sentence"]
         assert caller.raw("GET", "/readyz")[0] == 503
         with server() as url:
             where[0] = url

@@ -112,7 +112,12 @@ def test_evicting_beside_throttling_does_not_walk_once_for_each_pod(
     """A node of many pods far above both waterlines: the square of the pods would stall the agent."""
     walks = []
     real = walk.throttles
-    monkeypatch.setattr(walk, "throttles", lambda *given: (walks.append(1), real(*given))[1])
+
+    def counted(*given: Any) -> Any:
+        walks.append(given)
+        return real(*given)
+
+    monkeypatch.setattr(walk, "throttles", counted)
     asked = policy(
         rule("cpu_total_usage", 5000, "evict"), rule("cpu_total_usage", waterline, "throttle", name="t")
     )

@@ -103,11 +103,10 @@ def test_a_pod_that_wants_a_label_waits_for_a_node_that_has_it() -> None:
     template = Template(node_labels=(("pool", "gpu"),))
     workload = world.add_workload("d", "app", replicas=1, template=template)
     world.advance(30)
-    (pod,) = workload.pods.values()
-    assert pod.node is None
+    assert [pod.node for pod in workload.pods.values()] == [None]
     node = world.add_node("right", labels=(("pool", "gpu"),))
     world.advance(30)
-    assert pod.node is node
+    assert [pod.node for pod in workload.pods.values()] == [node]
     with pytest.raises(ValueError, match="1 pods"):
         world.remove_node(node)
     world.remove_node(plain)

@@ -214,7 +214,8 @@ def main() -> int:
     options.add_argument("--operate", nargs=3, help=argparse.SUPPRESS)
     chosen = options.parse_args()
     if chosen.operate:
-        operate(*chosen.operate[:2], int(chosen.operate[2]))
+        kubeconfig, address, workloads = chosen.operate
+        operate(kubeconfig, address, int(workloads))
         return 0
     with tempfile.TemporaryDirectory(prefix="batch-") as folder, ExitStack() as stack:
         seen, mean, decided = _measure(Path(folder), stack, chosen.workloads, chosen.cycles)

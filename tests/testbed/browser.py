@@ -21,12 +21,11 @@ _FLAGS = (
     "--font-render-hinting=none",
 )
 _FONTS = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "urn:fontconfig:fonts.dtd">
-<fontconfig>{folders}<cachedir>{cache}</cachedir>
-<alias binding="same"><family>system-ui</family><prefer><family>DejaVu Sans</family></prefer></alias>
-<alias binding="same"><family>sans-serif</family><prefer><family>DejaVu Sans</family></prefer></alias>
-<alias binding="same"><family>monospace</family><prefer><family>DejaVu Sans Mono</family></prefer></alias>
-</fontconfig>
+<fontconfig>{folders}<cachedir>{cache}</cachedir>{rules}</fontconfig>
 """
+_RULE = """<match><test name="family"><string>{asked}</string></test>
+<edit name="family" mode="prepend" binding="strong"><string>{given}</string></edit></match>"""
+_GIVEN = {"system-ui": "DejaVu Sans", "sans-serif": "DejaVu Sans", "monospace": "DejaVu Sans Mono"}
 
 
 @dataclass
@@ -45,7 +44,10 @@ def chromium(work: Path) -> Iterator[Browser]:
     """Start the browser."""
     program = binary("chromium")
     work.mkdir(parents=True, exist_ok=True)
-    env = os.environ | {"HOME": str(work), "FONTCONFIG_FILE": str(_fonts(program, work))}
+    env: dict[str, str | float | bool] = {**os.environ} | {
+        "HOME": str(work),
+        "FONTCONFIG_FILE": str(_fonts(program, work)),
+    }
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=list(_FLAGS), env=env)
         try:
@@ -58,9 +60,9 @@ def _fonts(program: Path, work: Path) -> Path:
     """Name the fonts that were unpacked beside the browser, and the host's."""
     folders = [program.parent / "usr/share/fonts", Path("/usr/share/fonts")]
     file = work / "fonts.conf"
-    file.write_text(
-        _FONTS.format(folders="".join(f"<dir>{one}</dir>" for one in folders), cache=work / "fonts")
-    )
+    places = "".join(f"<dir>{one}</dir>" for one in folders)
+    rules = "".join(_RULE.format(asked=asked, given=given) for asked, given in _GIVEN.items())
+    file.write_text(_FONTS.format(folders=places, cache=work / "fonts", rules=rules))
     return file
 
 

@@ -106,16 +106,16 @@ def system_disk(packages: Sequence[str], *, is_systemd: bool = False) -> Path:
     return kept(f"machine-{kind}", ".ext4", _things(parts, packages), make)
 
 
-def python_layer(packages: Sequence[str]) -> Path:
-    """Give a layer for a container image with this Python and these distributions, made once and kept."""
+def python_layer() -> Path:
+    """Give a layer for a container image with this Python, made once and kept."""
 
     def make(work: Path) -> None:
         root = work / "root"
-        add_python(root, packages)
+        add_python(root, ())
         translate(root)
         write_tar(root, work / "made")
 
-    return kept("layer", ".tar", _things([], packages), make)
+    return kept("layer", ".tar", _things([], ()), make)
 
 
 def _things(parts: Sequence[Path], packages: Sequence[str]) -> list[str]:

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from tests.testbed.build import binary
 from tests.testbed.cache import Unavailable
 from tests.testbed.cache import folder as cache_folder
 from tests.testbed.control_plane import ControlPlane
-from tests.testbed.guest import ENVIRONMENT, code_disk, python_layer
+from tests.testbed.guest import ENVIRONMENT, python_layer
 from tests.testbed.images import BUSYBOX, PAUSE, write_image
 from tests.testbed.node_settings import containerd_settings, kubelet_settings, network_settings
 from tests.testbed.processes import Process
@@ -131,16 +130,9 @@ class RealNode:
         self.ctr("images", "import", write_image(file, name, **options), seconds=120)
         file.unlink()
 
-    def add_python_image(self, name: str, *, packages: Sequence[str] = (), code: Sequence[Path] = ()) -> None:
-        """Give the node an image with our Python, installed distributions and folders of code.
-
-        With `packages=requirements("equipoise")` and `code=[Path("src/equipoise")]` its pods can run the
-        product: `python3 -c "from equipoise.app.main import main; main()" …`.
-        """
-        own = code_disk(self.folder / "code.tar", code, {})
-        layers = [python_layer(packages), own]
-        self.add_image(name, layers=layers, environment=ENVIRONMENT, command=["python3"])
-        own.unlink()
+    def add_python_image(self, name: str) -> None:
+        """Give the node an image with our Python; `product.add_product_image` gives it the product itself."""
+        self.add_image(name, layers=[python_layer()], environment=ENVIRONMENT, command=["python3"])
 
     def container(self, namespace: str, pod: str, name: str | None = None) -> Container:
         """Give the running container of a pod, by its name if it has several."""

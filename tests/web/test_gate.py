@@ -52,7 +52,7 @@ def status(sent: list[dict[str, Any]]) -> int:
 
 
 def header(sent: list[dict[str, Any]], name: str) -> str:
-    return dict(sent[0]["headers"]).get(name.encode(), b"").decode()
+    return str(dict(sent[0]["headers"]).get(name.encode(), b""), "ascii")
 
 
 @pytest.fixture

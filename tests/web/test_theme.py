@@ -43,7 +43,7 @@ def test_every_word_for_a_colour_has_one() -> None:
     assert set(page.COLOURS) <= set(theme.COLOURS)
     assert set(theme.STANDING_COLOURS) == set(page.STANDINGS)
     assert set(theme.STANDING_COLOURS.values()) <= set(theme.COLOURS)
-    assert set(re.findall(r"var\(--([a-z-]+)\)", STYLE)) <= set(theme.COLOURS)
+    assert set(re.findall(r"var\(--([a-z-]+)\)", STYLE)) <= {*theme.COLOURS, "fonts"}
     for standing, colour in theme.STANDING_COLOURS.items():
         assert f".by-{standing}{{color:var(--{colour})}}" in STYLE
 

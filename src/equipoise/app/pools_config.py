@@ -121,4 +121,5 @@ def _print(policy: "TierPolicy", output: Format) -> None:
         tier = policy.tiers[name]
         calls = f", {tier.concurrent_max} calls a pod" if tier.is_shared else ""
         aside = "" if name in policy.chain else ", not in the chain"
-        print(f"{name}: {tier.target} pods, {tier.type.value}{calls}{aside}")
+        pods = "1 pod" if tier.target == 1 else f"{tier.target} pods"
+        print(f"{name}: {pods}, {tier.type.value}{calls}{aside}")

@@ -54,6 +54,6 @@ def call_id(text: str, field: str = "CALL") -> str:
     """Check the name of a call."""
     if not text or len(text) > CALL_LENGTH_MAX or not text.isprintable() or " " in text:
         raise BadInput(
-            f"{field}: expected at most {CALL_LENGTH_MAX} characters without spaces, got {text[:60]!r}"
+            f"{field}: expected 1 to {CALL_LENGTH_MAX} printable characters without spaces, got {text[:60]!r}"
         )
     return text

@@ -9,7 +9,7 @@ from enum import StrEnum
 import msgspec
 
 from equipoise.model.names import by_ordinal
-from equipoise.model.pools import EPOCH_MAX, PodSeen, PoolsSeen
+from equipoise.model.pools import EPOCH_MAX, PodSeen, PoolSeen, PoolsSeen
 from equipoise.pools.policy import TierPolicy
 
 MERCHANT = "merchant:"
@@ -117,7 +117,7 @@ def _notes_on_pools(policy: TierPolicy, seen: PoolsSeen) -> Iterator[str]:
         tier = policy.tiers.get(pool.tier)
         if tier is None:
             if pool.assigned or pool.available:
-                yield f"{pool.tier}: {len(pool.assigned)} pods are in a tier that the config does not have"
+                yield _left_behind(pool)
             continue
         for pod in sorted(pool.assigned, key=by_ordinal):
             keys = seen.pods[pod]
@@ -128,6 +128,14 @@ def _notes_on_pools(policy: TierPolicy, seen: PoolsSeen) -> Iterator[str]:
                 yield f"{pod}: it is available in {pool.tier}, and has a lease"
             if calls is None and not (keys.is_draining or keys.lease is not None or keys.calls):
                 yield f"{pod}: nobody holds it, and it is not available in {pool.tier}"
+
+
+def _left_behind(pool: PoolSeen) -> str:
+    count = len(pool.assigned)
+    pods = "1 pod is" if count == 1 else f"{count} pods are"
+    kind = "shared" if pool.available_type == "zset" else "exclusive"
+    back = f"`equipoise pools config set {pool.tier}={kind}:{count}`"
+    return f"{pool.tier}: {pods} in a tier that the config does not have; {back} brings it back"
 
 
 def _notes_on_metadata(seen: PoolsSeen) -> Iterator[str]:

@@ -32,6 +32,7 @@ from equipoise.qos.protection import protection_of
 
 QUOTA_MAX = 10**12
 """Ten million cores."""
+COUNT_MAX = 10**9
 AGO_SECONDS_MAX = 10**8
 """A smaller number is a span that has passed, a larger one a Unix time."""
 
@@ -93,8 +94,8 @@ class _Container(_Part):
     @field_validator("quota", mode="before")
     @classmethod
     def _a_quota(cls, value: object) -> object:
-        is_whole = isinstance(value, int) and not isinstance(value, bool)
-        if not is_whole or (value != UNLIMITED and not 1 <= value <= QUOTA_MAX):
+        is_right = isinstance(value, int) and (value == UNLIMITED or 1 <= value <= QUOTA_MAX)
+        if isinstance(value, bool) or not is_right:
             raise ValueError(
                 f"expected microseconds per period of {PERIOD_US}, or -1 for unlimited, got {value!r}"
             )
@@ -140,7 +141,7 @@ def _refuse_twice(names: list[str]) -> None:
         seen.add(name)
 
 
-Count = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=0, le=COUNT_MAX)]
 
 
 class _State(_Part):

@@ -52,7 +52,7 @@ class Sketch(NamedTuple):
 def sketch(history: Floats, interval_seconds: float, until: float, future: Forecast | None) -> Sketch:
     """Take the means of the past week's hours and of the coming day's."""
     count = max(1, round(HOUR_SECONDS / interval_seconds))
-    nothing = np.zeros((len(history), 0))
+    nothing: Floats = np.zeros((len(history), 0))
     used = _means(history[:, max(0, history.shape[1] - HOURS_PAST * count) :], count)
     ahead, upper = nothing, nothing
     if future is not None:

@@ -270,7 +270,9 @@ class RotationLoop:
             self._refusals.take(item.workload.ref, outcomes, seen.at)
         kept = tuple(outcomes)
         name = self.new_id(seen.at)
-        self.journal.append(record(item.policy, observation, known.memory, guarded, seen.at, name, kept))
+        # A verdict is kept with what it was measured from, also where the reason is the same as before.
+        written = record(item.policy, observation, known.memory, guarded, seen.at, name, kept)
+        self.journal.append(written, is_whole=is_real and has_ended)
         return Turned(item, guarded, outcomes, said, seen.at, known.trouble)
 
     def _tell_end(self, item: Assigned, guarded: Decision) -> Reason:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from equipoise.model.cluster import Container
 from equipoise.model.errors import WorldFailed
@@ -12,7 +13,7 @@ from equipoise.sim import names
 from equipoise.sim.faults import FaultKind
 from equipoise.sim.load import Shape
 from equipoise.sim.state import PodState, State, WorkloadState
-from equipoise.stats.arrays import Floats, Whole
+from equipoise.stats.arrays import Whole
 
 STEP_SECONDS = 60.0
 KEPT_SECONDS = 8 * 86400.0
@@ -93,13 +94,13 @@ class SimHistory:
                 namespaces=[key[0] for key in keys],
                 pods=[key[1] for key in keys],
                 containers=[key[2] for key in keys],
-                timestamps=places * STEP_SECONDS,
+                timestamps=(places * STEP_SECONDS).astype(np.float64),
                 values=table,
                 window_seconds=STEP_SECONDS,
                 source="simulator",
             )
 
-    def _table(self, measure: Measure, keys: Sequence[Key], places: Whole) -> Floats:
+    def _table(self, measure: Measure, keys: Sequence[Key], places: Whole) -> NDArray[np.float64]:
         if measure.reduction is Reduction.HIGHEST:
             highest = np.full((len(keys), len(places)), np.nan)
             highest[:, -1] = [self._memory[key] for key in keys]
@@ -146,7 +147,7 @@ def _memory(containers: Sequence[Container], name: str) -> float:
     return next(each.memory_request_bytes or 0.0 for each in containers if each.name == name)
 
 
-def _on(series: _Series, places: Whole) -> Floats:
+def _on(series: _Series, places: Whole) -> NDArray[np.float64]:
     """Lay a series on a part of the grid; NaN where it has nothing."""
     laid = np.full(len(places), np.nan)
     first = int(places[0])

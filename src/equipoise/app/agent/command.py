@@ -71,7 +71,8 @@ Whose = Annotated[
     typer.Option(help="Whose CPU and memory waterlines are about: all of the machine, or its pods."),
 ]
 EvictionsPerRound = Annotated[
-    int | None, typer.Option(metavar="N", min=0, help="By default a tenth of the pods, at least one.")
+    int | None,
+    typer.Option(metavar="N", min=0, max=10**6, help="By default a tenth of the pods, at least one."),
 ]
 Excess = Annotated[int, typer.Option(metavar="PERCENT", min=0, max=1000, help="Widen gaps by so much.")]
 Journal = Annotated[

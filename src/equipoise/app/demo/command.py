@@ -12,8 +12,11 @@ import typer
 from equipoise.model.errors import BadInput
 
 if TYPE_CHECKING:
+    import threading
+
     from rich.console import Console
 
+    from equipoise.app.demo.live import Pace
     from equipoise.app.demo.theatre import Theatre
 
 SEED = 7
@@ -49,13 +52,18 @@ def demo(
     if is_once and not once:
         print("Nobody watches, so this is one day, as with --once; --live goes on.", file=sys.stderr)
     import tempfile
+    import threading
 
+    stopping = threading.Event()
+    _end_on_signals(stopping)
     with tempfile.TemporaryDirectory(prefix="equipoise-demo-") as folder:
         place = kept or Path(folder) / "journal.db"
         if is_once:
-            _once(seed, place, Path(folder), is_kept=kept is not None)
+            _once(seed, place, Path(folder), stopping, is_kept=kept is not None)
         else:
-            _live(seed, place, Path(folder), speed, port, is_opened=not no_open)
+            from equipoise.app.demo.live import Pace
+
+            _live(seed, place, Path(folder), Pace(speed, port, not no_open, stopping))
 
 
 def _kept(journal: str | None) -> Path | None:
@@ -74,6 +82,16 @@ def _is_watched() -> bool:
     return sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("CI")
 
 
+def _end_on_signals(stopping: "threading.Event") -> None:
+    """Have signals ask for an end, however often they come: the Redis and the dashboard must not be left."""
+    import signal
+
+    from equipoise.app.signals import SIGNALS
+
+    for number in SIGNALS:
+        signal.signal(number, lambda *_: stopping.set())
+
+
 def _started_at() -> float:
     """Begin at the last full hour: the dashboard shows times of today, and every hour has the same demo."""
     import time
@@ -81,14 +99,14 @@ def _started_at() -> float:
     return time.time() // HOUR_SECONDS * HOUR_SECONDS
 
 
-def _once(seed: int, journal: Path, folder: Path, *, is_kept: bool) -> None:
+def _once(seed: int, journal: Path, folder: Path, stopping: "threading.Event", *, is_kept: bool) -> None:
     from rich.console import Console
 
     from equipoise.app.demo.theatre import opened
 
     console = Console(highlight=False)
     with opened(seed, _started_at(), journal, folder / "redis") as theatre:
-        with _progress() as told:
+        with _progress(stopping) as told:
             theatre.play(told)
         show_all(console, theatre)
     if is_kept:
@@ -119,7 +137,7 @@ def show_all(console: "Console", theatre: "Theatre") -> None:
         console.print(theatre.left_out, style="yellow")
 
 
-def _live(seed: int, journal: Path, folder: Path, speed: float, port: int, *, is_opened: bool) -> None:
+def _live(seed: int, journal: Path, folder: Path, pace: "Pace") -> None:
     from rich.console import Console
 
     from equipoise.app.demo.live import run
@@ -132,16 +150,22 @@ def _live(seed: int, journal: Path, folder: Path, speed: float, port: int, *, is
         console.print(f"One simulated cluster, seed {seed}; its time begins at {utc(started_at)}.")
         if theatre.left_out:
             console.print(theatre.left_out, style="yellow")
-        run(theatre, console, journal, speed, port, is_opened=is_opened)
+        run(theatre, console, journal, pace)
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[int, int], object]]:
-    """Show on standard error how far the day is, where somebody watches."""
+def _progress(stopping: "threading.Event") -> Iterator[Callable[[int, int], object]]:
+    """Show on standard error how far the day is, where somebody watches; end it when somebody says stop."""
     from rich.console import Console
     from rich.progress import Progress
 
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task("a day of the cluster")
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+        def told(done: int, total: int) -> None:
+            if stopping.is_set():
+                raise typer.Abort
+            progress.update(task, completed=done, total=total)
+
+        yield told

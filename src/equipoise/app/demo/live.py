@@ -1,25 +1,21 @@
 """The demo that goes on: time runs fast, decisions scroll by, and the dashboard shows the same journal."""
 
-import queue
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from rich.console import Console
 from rich.text import Text
 
 from equipoise.app.demo.scene import Stage
 from equipoise.app.demo.theatre import TICK_SECONDS, Theatre
-from equipoise.app.signals import on_signals
 from equipoise.model.decision import Record
 
-START_SECONDS = 30.0
-"""How long the dashboard may take to say where it is."""
 END_SECONDS = 5.0
 BEHIND_MAX_SECONDS = 600.0
 """After a longer stop of this machine the lost time is let go."""
@@ -36,22 +32,29 @@ COLOURS = {
 }
 
 
-def run(
-    theatre: Theatre, console: Console, journal: Path, speed: float, port: int, *, is_opened: bool
-) -> None:
-    """Go on until Ctrl-C."""
-    stopping = threading.Event()
-    on_signals(stopping)
-    with dashboard(journal, port, is_opened=is_opened) as said:
-        console.print(Text(said, style="bold" if said.startswith("dashboard") else "yellow"))
-        console.print(
-            f"Simulated time runs {speed:g} times as fast; all decisions go to {journal}. Ctrl-C ends it.\n",
-            style="dim",
-            soft_wrap=True,
-        )
-        theatre.stage.notes.on_news = lambda record: console.print(news(theatre.stage, record))
-        _pass_time(theatre, stopping, speed)
-    console.print("\nThe demo is over.", style="dim")
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast time runs, where the dashboard is, and what ends it all."""
+
+    speed: float
+    port: int
+    is_opened: bool
+    stopping: threading.Event
+
+
+def run(theatre: Theatre, console: Console, journal: Path, pace: Pace) -> None:
+    """Go on until somebody says stop."""
+    console.print(
+        f"Simulated time runs {pace.speed:g} times as fast; all decisions go to {journal}. Ctrl-C ends it.",
+        style="dim",
+        soft_wrap=True,
+    )
+    theatre.stage.notes.on_news = lambda record: console.print(
+        news(theatre.stage, record), no_wrap=True, overflow="ellipsis", crop=True
+    )
+    with dashboard(journal, pace, lambda said: console.print(said, style="bold")):
+        _pass_time(theatre, pace.stopping, pace.speed)
+    console.print("The demo is over.", style="dim")
 
 
 def _pass_time(theatre: Theatre, stopping: threading.Event, speed: float) -> None:
@@ -66,7 +69,7 @@ def _pass_time(theatre: Theatre, stopping: threading.Event, speed: float) -> Non
 
 
 def news(stage: Stage, record: Record) -> Text:
-    """Write one decision in one line, or a few where the terminal is narrow."""
+    """Write one decision in one line, which is cut where the terminal is narrow: the journal has it all."""
     decision = record.decision
     did = f" ({len(record.outcomes)} done)" if record.outcomes else ""
     return Text.assemble(
@@ -79,50 +82,43 @@ def news(stage: Stage, record: Record) -> Text:
 
 
 @contextmanager
-def dashboard(journal: Path, port: int, *, is_opened: bool) -> Iterator[str]:
-    """Run the dashboard in a process of its own; give its address, or why there is none."""
+def dashboard(journal: Path, pace: Pace, say: Callable[[str], object]) -> Iterator[None]:
+    """Run the dashboard in a process of its own; `say` is told where it is, or why there is none."""
     from importlib.util import find_spec
 
     if find_spec("nicegui") is None:
-        yield MISSING
+        say(MISSING)
+        yield
         return
-    words = ["dashboard", "--journal", str(journal), "--port", str(port)]
+    words = ["dashboard", "--journal", str(journal), "--port", str(pace.port)]
     process = subprocess.Popen(
-        [*COMMAND, *words, *([] if is_opened else ["--no-open"])],
+        [*COMMAND, *words, *([] if pace.is_opened else ["--no-open"])],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
+    is_over = threading.Event()
+    listener = threading.Thread(target=_listen, args=(process, say, is_over), daemon=True)
+    listener.start()
     try:
-        assert process.stdout is not None, "it was asked for"
-        yield _first_words(process.stdout)
+        yield
     finally:
+        is_over.set()
         _end(process)
+        listener.join(END_SECONDS)
 
 
-def _first_words(stream: IO[str]) -> str:
-    """Wait for the line that says where it is; whatever it says later is read, and not shown."""
-    lines: queue.Queue[str] = queue.Queue()
-
-    def read() -> None:
-        for line in stream:
-            lines.put(line.strip())
-        lines.put("")
-
-    threading.Thread(target=read, daemon=True).start()
-    said = ""
-    until = time.monotonic() + START_SECONDS
-    with suppress(queue.Empty):
-        while not said.startswith("dashboard"):
-            line = lines.get(timeout=max(0.0, until - time.monotonic()))
-            if not line:
-                break
-            said = line
-    if said.startswith("dashboard"):
-        return said
-    why = f": {said}" if said else ""
-    return f"The dashboard did not start{why}; the demo goes on in the terminal."
+def _listen(process: "subprocess.Popen[str]", say: Callable[[str], object], is_over: threading.Event) -> None:
+    """Tell the line that says where it is; what it says later is read, and told only if it ends by itself."""
+    assert process.stdout is not None, "it was asked for"
+    last = ""
+    for line in process.stdout:
+        last = line.strip() or last
+        if last.startswith("dashboard http"):
+            say(last)
+    if not is_over.is_set():
+        say(f"The dashboard ended ({last or 'it did not say why'}); the demo goes on in the terminal.")
 
 
 def _end(process: "subprocess.Popen[str]") -> None:
@@ -132,5 +128,3 @@ def _end(process: "subprocess.Popen[str]") -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    if process.stdout is not None:
-        process.stdout.close()

@@ -135,7 +135,8 @@ class RecommendationScene:
         end, ref = self._world.now // 60 * 60, self._search.ref
         (lot,) = self._history.read((CPU,), end - WEEK + 60, end, 60.0, namespaces=[ref.namespace])
         belonging = Belonging(self._world.cluster.workloads(), self._world.cluster.pods())
-        return LotReader(lot, belonging, [ref]).usage([ref]).cores[0]
+        week: Floats = LotReader(lot, belonging, [ref]).usage([ref]).cores[0]
+        return week
 
     def pictures(self, width: int) -> Sequence[RenderableType]:
         """Draw the past days and the coming one, and what is advised."""

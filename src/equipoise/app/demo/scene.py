@@ -73,7 +73,7 @@ class Scene(Protocol):
 def show(console: Console, scene: Scene, stage: Stage) -> None:
     """Print one scene: its picture, the decisions in their own words, and the outcome."""
     console.print()
-    console.rule(Text.assemble((scene.name, "bold"), f"  {scene.title}"), align="left", style="bright_black")
+    console.rule(Text.assemble((scene.name, "bold"), f": {scene.title}"), align="left", style="bright_black")
     for part in scene.pictures(console.width):
         console.print(part)
     console.print()

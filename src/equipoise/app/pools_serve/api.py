@@ -140,7 +140,7 @@ class Api:
         except Unanswered as error:
             return _unknown(str(error))
         except EquipoiseError as error:
-            said = f"{error}. Nothing was changed; ask again later"
+            said = f"{str(error).removesuffix('.')}. Nothing was changed; ask again later"
             return _no(HTTP_503_SERVICE_UNAVAILABLE, "Unavailable", said)
         finally:
             self._waiting -= 1
@@ -207,7 +207,8 @@ def _no(status: int, result: str, sentence: str) -> Response:
 
 
 def _unknown(why: str) -> Response:
-    said = f"Nobody knows whether it happened: {why}. To ask for the same again is safe, and tells."
+    because = why.removesuffix(".")
+    said = f"Nobody knows whether it happened: {because}. To ask for the same again is safe, and tells."
     document = {"outcome": "unknown", "result": "Unanswered", "sentence": said}
     return _json(document, HTTP_503_SERVICE_UNAVAILABLE, {"Retry-After": "1"})
 

@@ -11,6 +11,9 @@ Point = tuple[float, float | None]
 
 AHEAD: Options = {"animation": False, "legend": {"type": "scroll", "top": 0}}
 GRID: Options = {"left": 8, "right": 16, "top": 40, "bottom": 8, "containLabel": True}
+LEVEL_RIGHT = 72
+"""Room for the names of levels, which stand at the right of the picture."""
+TIMES: Options = {"hideOverlap": True, "alignMinLabel": "left", "alignMaxLabel": "right", "fontSize": 11}
 LABEL: Options = {"interval": 0, "hideOverlap": True, "width": 90, "overflow": "truncate"}
 LABELLED_MAX = 12
 """More names than these do not fit below an axis; pointing at a bar tells its name."""
@@ -53,15 +56,17 @@ def over_time(unit: str, lines: Sequence[Line], right: str = "", levels: Sequenc
     """Draw lines over time; `unit` names the axis at the left, `right` the other one."""
     axes: list[Options] = [{"type": "value", "name": unit, "scale": False}]
     if right:
-        axes.append({"type": "value", "name": right, "splitLine": {"show": False}})
+        name: Options = {"name": right, "nameTextStyle": {"align": "right"}}
+        axes.append({"type": "value", "splitLine": {"show": False}} | name)
     series = [_line(line) for line in lines]
-    if series and (marks := level_marks(levels)):
+    marks = level_marks(levels)
+    if series and marks:
         series[0]["markLine"] = marks
     return {
         **AHEAD,
-        "grid": GRID,
+        "grid": GRID | {"right": LEVEL_RIGHT} if marks else GRID,
         "tooltip": {"trigger": "axis"},
-        "xAxis": {"type": "time"},
+        "xAxis": {"type": "time", "axisLabel": TIMES},
         "yAxis": axes,
         "series": series,
     }
@@ -135,7 +140,7 @@ def by_name(unit: str, names: Sequence[str], series: Sequence[Options], *, trigg
     shows = len(names) <= LABELLED_MAX
     return {
         **AHEAD,
-        "grid": GRID,
+        "grid": GRID | {"right": LEVEL_RIGHT} if any("markLine" in one for one in series) else GRID,
         "tooltip": {"trigger": trigger},
         "xAxis": {
             "type": "category",
@@ -166,7 +171,7 @@ def level_marks(levels: Sequence[Level]) -> Options | None:
                 "name": level.name,
                 "yAxis": drawn(level.value),
                 "lineStyle": {"color": level.colour, "type": "dashed"},
-                "label": {"show": True, "formatter": level.name, "position": "insideEndTop"},
+                "label": {"show": True, "formatter": level.name, "position": "end"},
             }
             for level in known
         ],

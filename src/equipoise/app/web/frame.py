@@ -125,8 +125,9 @@ class SectionView:
 class Sections:
     """The sections of a page: patched while they keep their shape, drawn anew when they lose it."""
 
-    def __init__(self) -> None:
-        self._place = ui.element("div")
+    def __init__(self, *, is_glance: bool) -> None:
+        """Make room for them; at a glance they stand side by side."""
+        self._place = ui.element("div").classes("glance" if is_glance else "")
         self._shapes: list[tuple[object, ...]] | None = None
         self._views: list[SectionView] = []
 

@@ -44,18 +44,18 @@ class Gate:
     """Lets through what may pass, and answers the rest itself."""
 
     def __init__(self, app: App, tokens: Tokens | None, pages: Iterable[str]) -> None:
-        self._app = app
+        self.app = app  # under this name, NiceGUI finds itself behind it
         self._tokens = tokens
         self._pages = frozenset(pages)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or one attempt to open a socket."""
         if scope["type"] not in {"http", "websocket"}:
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         refusal = self._refusal(scope)
         if refusal is None:
-            await self._app(scope, receive, _guarded(send))
+            await self.app(scope, receive, _guarded(send))
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": refusal.text[:100]})
         else:

@@ -1,6 +1,7 @@
 """One look at the journals for all viewers, and one read for those who see the same."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ KEPT_MAX = 16
 """As many readings as are kept for the next viewer."""
 
 T = TypeVar("T")
+_LOG = logging.getLogger(__name__)
 
 
 class Live:
@@ -27,10 +29,14 @@ class Live:
         self._readings: dict[tuple[int, Hashable], asyncio.Task[Any]] = {}
 
     async def watch(self) -> None:
-        """Look for news until cancelled."""
+        """Look for news until cancelled; a look that fails is made again."""
         while True:
-            if await asyncio.to_thread(self.journals.has_news):
-                self.generation += 1
+            try:
+                has_news = await asyncio.to_thread(self.journals.has_news)
+            except Exception:  # noqa: BLE001 - whatever it is, the pages stay, and the next look may do better
+                _LOG.exception("a look at the journals failed")
+                has_news = True
+            self.generation += has_news
             await asyncio.sleep(max(LOOK_SECONDS, PATIENCE * self._read_seconds))
 
     async def read(self, wish: Hashable, how: Callable[[Journals], T]) -> T:

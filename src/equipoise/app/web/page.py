@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-COLOURS = ("hot", "cold", "target", "limit", "band", "actual", "muted", "good", "bad")
+COLOURS = ("hot", "cold", "target", "limit", "band", "actual", "muted", "good", "bad", "held")
 """What a colour means. `hot`, `bad` and `limit` warn, `band` is translucent, `muted` stays behind."""
 
 STANDINGS = ("trouble", "acted", "held", "preview", "quiet")

@@ -68,8 +68,8 @@ def _numbers(record: Record) -> Table:
     rows = [(_words(name), _value(first.get(name)), _value(last.get(name))) for name in names]
     if not last:
         rows_once = tuple(row[:2] for row in rows)
-        return Table("Numbers", ("Name", "Value"), rows_once, ("Value",))
-    return Table("Numbers", ("Name", "Value", "At last"), tuple(rows), ("Value", "At last"))
+        return Table("Numbers", ("Name", "Value"), rows_once)
+    return Table("Numbers", ("Name", "Value", "At last"), tuple(rows))
 
 
 def _bounded(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:
@@ -113,8 +113,7 @@ def _words(said: str) -> str:
 
 def _provenance(record: Record) -> str:
     by = f" by Equipoise {record.version}" if record.version else ""
-    inputs = "kept whole" if record.has_inputs else "not kept, or not read here"
-    said = f"Decided {moment(record.at)}{by}; inputs {inputs}, hash {record.inputs_hash[:16] or '-'}."
+    said = f"Decided {moment(record.at)}{by} from inputs whose hash begins {record.inputs_hash[:16] or '-'}."
     again = ""
     if record.streak is not None:
         times = counted(record.streak.times, "time")

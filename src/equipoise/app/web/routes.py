@@ -52,7 +52,7 @@ async def show(live: Live, path: str, wish: Hashable, draw: Callable[[Journals],
     frame.bar(path)
     with ui.element("div").classes("page"):
         head, form = frame.Block(NOTHING), frame.Block(NOTHING)
-        sections, records = frame.Sections(), frame.RecordList()
+        sections, records = frame.Sections(is_glance=path == "/"), frame.RecordList()
         tail = frame.Block(NOTHING)
     seen = -1
 

@@ -6,7 +6,6 @@ import os
 import sys
 import webbrowser
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,14 +76,8 @@ async def _run(service: Service, app: Gate, live: Live) -> None:
     bound = await _bound(service)
     sockets = [socket.dup() for socket in bound.sockets]
     bound.close()
-    server = _Server(_config(app), _address(service.host, sockets[0].getsockname()[1]), service)
-    watching = asyncio.create_task(live.watch())
-    try:
-        await server.serve(sockets)
-    finally:
-        watching.cancel()
-        with suppress(asyncio.CancelledError):
-            await watching
+    url = _address(service.host, sockets[0].getsockname()[1])
+    await _Server(_config(app), live, url, is_opened=service.is_opened).serve(sockets)
 
 
 async def _bound(service: Service) -> asyncio.Server:
@@ -115,17 +108,26 @@ def _config(app: Any) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, url: str, service: Service) -> None:
+    def __init__(self, config: uvicorn.Config, live: Live, url: str, *, is_opened: bool) -> None:
         super().__init__(config)
+        self._live = live
         self._url = url
-        self._service = service
+        self._is_opened = is_opened
 
     async def startup(self, sockets: Any = None) -> None:
-        """Begin to answer, and say where."""
+        """Begin to answer, say where, and watch the journals."""
         await super().startup(sockets)
+        # Not before: NiceGUI has looked through all objects of the process to find its server, and a thread
+        # that is just making a tuple would stumble over that.
+        self._watching = asyncio.create_task(self._live.watch())
         print(f"dashboard {self._url}", flush=True)
-        if self._service.is_opened and _has_screen():
+        if self._is_opened and _has_screen():
             webbrowser.open(self._url)
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        """Let go of everybody."""
+        self._watching.cancel()
+        await super().shutdown(sockets)
 
 
 def _address(host: str, port: int) -> str:

@@ -37,6 +37,22 @@ TROUBLE_RESULTS = frozenset(
 """Outcomes that nobody wanted, whichever balancer they came to."""
 SUBJECT_MAX = 600
 """A namespace, a name and who asks, each as long as Kubernetes allows."""
+NOT_DONE = frozenset(
+    {
+        "Blocked",
+        "Fenced",
+        "Outdated",
+        "Gone",
+        "Busy",
+        "Leased",
+        "Draining",
+        "SourceNotOver",
+        "DestinationFull",
+        "ConfigChanged",
+        "NotThere",
+    }
+)
+"""Outcomes after which everything is as before, and the next look decides anew."""
 HELD_CODES = frozenset({code for code in Code if code.value.startswith("HeldBy")} | {Code.PDB_BLOCKED})
 
 Charts = tuple[Chart | None, ...]
@@ -68,7 +84,7 @@ def standing_of(record: Record) -> str:
     if code in TROUBLE_CODES or any(one.result in TROUBLE_RESULTS for one in record.outcomes):
         return "trouble"
     if record.outcomes:
-        return "acted"
+        return "held" if all(one.result in NOT_DONE for one in record.outcomes) else "acted"
     if decision.actions or code is Code.RECOMMEND:
         return "preview"
     return "held" if decision.held or code in HELD_CODES else "quiet"

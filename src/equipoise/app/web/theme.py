@@ -31,6 +31,8 @@ COLOURS: dict[str, tuple[str, str]] = {
 }
 """Names and meanings; `band` is translucent, since lines go through it."""
 
+FONTS = 'system-ui,-apple-system,"Segoe UI","Noto Sans","DejaVu Sans",sans-serif'
+
 STANDING_COLOURS = {
     "trouble": "bad",
     "acted": "good",
@@ -58,7 +60,7 @@ def style_sheet() -> str:
     light = "".join(f"--{name}:{pair[0]};" for name, pair in COLOURS.items())
     dark = "".join(f"--{name}:{pair[1]};" for name, pair in COLOURS.items())
     return (
-        f":root{{color-scheme:light;{light}}}\n"
+        f":root{{--fonts:{FONTS};color-scheme:light;{light}}}\n"
         f"@media(prefers-color-scheme:dark){{:root:not([data-theme=light]){{color-scheme:dark;{dark}}}}}\n"
         f":root[data-theme=dark]{{color-scheme:dark;{dark}}}\n" + _STYLE.read_text()
     )
@@ -68,6 +70,10 @@ def chart_options(options: Any) -> dict[str, Any]:
     """Give a chart's options in the theme's colours, still and in UTC."""
     palette = {name: variable(name) for name in COLOURS}
     made: dict[str, Any] = painted(options, palette)
+    axes = made.get("yAxis")
+    if isinstance(axes, list) and len(axes) > 1:
+        # The name of an axis at the right ends there.
+        axes[1] = {"nameTextStyle": {"align": "right"}} | axes[1]
     return made | {"animation": False, "useUTC": True}
 
 
@@ -92,8 +98,9 @@ def _series() -> dict[str, Any]:
 CHART_THEME: dict[str, Any] = {
     "color": [variable(name) for name in ("actual", "cold", "hot", "limit", "target", "good", "bad")],
     "backgroundColor": "transparent",
-    "textStyle": {"fontFamily": "inherit", "color": variable("ink")},
+    "textStyle": {"fontFamily": FONTS, "color": variable("ink")},
     "legend": {
+        "left": "right",
         "textStyle": {"color": variable("ink-soft"), "fontSize": 11},
         "inactiveColor": variable("line"),
         "pageIconColor": variable("ink-soft"),

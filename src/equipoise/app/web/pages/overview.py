@@ -19,7 +19,8 @@ BALANCERS = {
 TROUBLES_MAX = 30
 LATEST_MAX = 5
 SPANS = 24
-COLOURS = {"trouble": "bad", "acted": "good", "held": "limit", "preview": "cold", "quiet": "muted"}
+DAY_SECONDS = 86400.0
+COLOURS = {"trouble": "bad", "acted": "good", "held": "held", "preview": "cold", "quiet": "muted"}
 
 
 def page(records: Sequence[Record]) -> Page:
@@ -114,7 +115,8 @@ def _course(own: Sequence[Record], everything: Sequence[Record]) -> Chart | None
             continue
         place = min(SPANS - 1, max(0, int((record.at - begin) / width)))
         counts[standing_of(record)][place] += 1
-    names = [moment(begin + place * width)[11:16] for place in range(SPANS)]
+    written = slice(11, 16) if width * SPANS <= DAY_SECONDS else slice(5, 16)
+    names = [moment(begin + place * width)[written] for place in range(SPANS)]
     series = [
         bars(
             standing,
@@ -125,6 +127,8 @@ def _course(own: Sequence[Record], everything: Sequence[Record]) -> Chart | None
         for standing, values in counts.items()
         if any(values)
     ]
+    if not series:
+        return None
     words = ", ".join(f"{sum(values)} {standing}" for standing, values in counts.items() if any(values))
     options = by_name("decisions", names, series, trigger="axis")
     options["xAxis"]["axisLabel"] = {"show": True, "hideOverlap": True}

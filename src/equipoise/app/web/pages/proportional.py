@@ -49,7 +49,7 @@ def _figures(records: Sequence[Record]) -> Figures:
     return Figures(
         facts=tuple(_facts(records[0])),
         charts=tuple(_chart(slot, _input_of(slot, records[0]), looks) for slot in slots[:SLOTS_MAX]),
-        tables=(_values(records[0], slots), _changes(records)),
+        tables=(_values(records[0], slots, looks), _changes(records)),
     )
 
 
@@ -70,7 +70,7 @@ def _facts(newest: Record) -> Iterator[Fact]:
 
 
 def _slots(record: Record) -> list[str]:
-    return [key for key in mapping(numbers_of(record).get("target")) if isinstance(key, str)]
+    return list(mapping(numbers_of(record).get("target")))
 
 
 def _is_memory(slot: str) -> bool:
@@ -142,23 +142,25 @@ def _chart(slot: str, follows: str, looks: Sequence[Look]) -> Chart | None:
         return None
     unit = _unit(slot)
     in_force = list(_in_force(slot, looks))
-    lines = [
-        Line("raw target", "target", targets, is_step=True),
-        Line("applied", "actual", in_force, is_step=True),
-    ]
-    for name, key in (("scales up below", "scale_up_below"), ("scales down above", "scale_down_above")):
-        bound = _points(slot, looks, key)
-        if any(value is not None for _, value in bound):
-            lines.append(Line(name, "limit", bound, is_step=True, is_dashed=True))
+    lines: list[Line] = []
     right = ""
     if follows:
-        right = _input_size(follows, 0.0)[1]
+        unit_right = _input_size(follows, None)[1]
+        right = f"cluster's {follows}" + (f", {unit_right}" if unit_right != follows else "")
         sizes = [
             (look.at, _input_size(follows, quantity(mapping(look.numbers.get("inputs")).get(follows)))[0])
             for look in looks
         ]
-        right = f"cluster's {follows}" + (f", {right}" if right != follows else "")
         lines.append(Line(f"input: {follows}", "muted", sizes, is_step=True, on_right=True))
+    for name, key in (("scales up below", "scale_up_below"), ("scales down above", "scale_down_above")):
+        bound = _points(slot, looks, key)
+        # Without smoothing both are the target itself, and no band.
+        if bound != targets and any(value is not None for _, value in bound):
+            lines.append(Line(name, "limit", bound, is_step=True, is_dashed=True))
+    lines += [
+        Line("applied", "actual", in_force, is_step=True),
+        Line("raw target", "target", targets, is_step=True, is_dashed=True),
+    ]
     wanted, has = _last(targets), _last(in_force)
     words = f"{text(slot)}: {amount(wanted, unit)} is asked for, {amount(has, unit)} is in force."
     return Chart(text(slot) or "(no name)", over_time(unit, lines, right), words)
@@ -180,14 +182,15 @@ def _last(points: Sequence[Point]) -> float | None:
     return next((value for _, value in reversed(points) if value is not None), None)
 
 
-def _values(newest: Record, slots: Sequence[str]) -> Table | None:
+def _values(newest: Record, slots: Sequence[str], looks: Sequence[Look]) -> Table | None:
     """Tell every slot, also those that are not drawn."""
     numbers = numbers_of(newest)
-    columns = ("current", "target", "scale_up_below", "scale_down_above")
+    columns = ("target", "scale_up_below", "scale_down_above")
     rows = tuple(
         (
             text(slot),
             _unit(slot),
+            figure(_last(list(_in_force(slot, looks[-1:]))), _unit(slot)),
             *(figure(_size(slot, mapping(numbers.get(key)).get(slot)), _unit(slot)) for key in columns),
             text(mapping(numbers.get("reasons")).get(slot)) or "-",
         )

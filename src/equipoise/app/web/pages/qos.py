@@ -16,7 +16,7 @@ from equipoise.app.web.figures import (
     text,
 )
 from equipoise.app.web.page import Chart, Fact, Page, Table
-from equipoise.app.web.pages.qos_pods import in_order, pods_table
+from equipoise.app.web.pages.qos_pods import DONE, in_order, pods_table
 from equipoise.app.web.standing import Figures, numbers_of, page_of
 from equipoise.model.decision import Action, EvictPod, Record, RestorePod, ThrottlePod
 from equipoise.qos.metrics import METRICS, Resource
@@ -144,8 +144,9 @@ def _gaps(records: Sequence[Record]) -> Iterator[Chart]:
     acted = next((record for record in records if any(map(_is_taking, record.decision.actions))), None)
     if acted is None:
         return
+    done = [one.action for one in acted.outcomes if one.result in DONE]
     numbers = mapping(mapping(acted.decision.reason.numbers).get("gaps"))
-    steps = [action for action in acted.decision.actions if type(action) in DEEDS][:STEPS_MAX]
+    steps = (done if acted.outcomes else acted.decision.actions)[:STEPS_MAX]
     for side, kind in (("evict", EvictPod), ("throttleDown", ThrottlePod)):
         for metric, start in list(mapping(numbers.get(side)).items())[:2]:
             own = [action for action in steps if isinstance(action, kind) and metric in _after(action)]
@@ -174,7 +175,7 @@ def _closing(metric: str, begin: float, steps: Sequence[Action]) -> Chart:
         f"The gap of {metric} goes from {amount(values[0].value, unit)} to "
         f"{amount(values[-1].value, unit)} in {counted(len(steps), 'step')}."
     )
-    options = by_name(unit, [name for name, _ in gaps], series)
+    options = by_name(unit, [name.rpartition(" ")[0] or name for name, _ in gaps], series)
     return Chart(f"Gap of {metric} after each step", options, words)
 
 

@@ -18,7 +18,9 @@ from equipoise.qos.policy import QosPolicy
 PODS_MAX = 60
 NANOS = 1e9
 WHAT: dict[type, str] = {EvictPod: "evicted", ThrottlePod: "throttled", RestorePod: "restored"}
-COLOURS = {"evicted": "bad", "throttled": "hot", "restored": "good", "held": "limit"}
+DONE = frozenset({"Accepted", "Done"})
+COLOURS = {"evicted": "bad", "throttled": "hot", "restored": "good"}
+"""Of pods that something was done to; those that something was wanted of are `held`."""
 
 
 class Sorted(NamedTuple):
@@ -27,7 +29,7 @@ class Sorted(NamedTuple):
     metric: Metric
     pods: Sequence[PodSeen]
     deeds: Mapping[str, str]
-    """What was done, or would have been, by pod."""
+    """What became of it, by pod: `evicted`, `held`, `planned`, or what the server said."""
 
 
 def in_order(record: Record) -> Chart | None:
@@ -37,16 +39,15 @@ def in_order(record: Record) -> Chart | None:
         return None
     shown = found.pods[:PODS_MAX]
     unit = "MiB" if found.metric.resource is Resource.MEMORY else "cores"
-    values = [
-        Bar(text(pod.key), _used(pod, found.metric), COLOURS.get(_what(pod, found), "")) for pod in shown
-    ]
+    values = [Bar(text(pod.key), _used(pod, found.metric), _colour(_what(pod, found))) for pod in shown]
     names = [f"{turn}." for turn in range(1, len(shown) + 1)]
     done = sum(_what(pod, found) in COLOURS for pod in found.pods)
     more = f" The first {PODS_MAX} are drawn." if len(found.pods) > PODS_MAX else ""
     first = shown[0]
     words = (
-        f"{counted(len(found.pods), 'pod')} in the order of acting for {found.metric.name} at {moment(record.at)}; the first, "
-        f"{text(first.key)}, uses {amount(_used(first, found.metric), unit)}; {done} acted on or held.{more}"
+        f"{counted(len(found.pods), 'pod')} in the order of acting for {found.metric.name} at "
+        f"{moment(record.at)}; the first, {text(first.key)}, uses "
+        f"{amount(_used(first, found.metric), unit)}; {done} acted on.{more}"
     )
     options = by_name(unit, names, [bars("uses", "muted", values)])
     return Chart("Pods in the order of acting", options, words)
@@ -118,12 +119,18 @@ def _urgency(rule: Mapping[str, object]) -> tuple[bool, bool, int]:
 
 
 def _deeds(record: Record) -> dict[str, str]:
-    """Say what became of each pod; what a guard held counts as held."""
+    """Say what became of each pod: what was done may differ from the plan, where a pod could not go."""
     found = {text(held.action.pod): "held" for held in record.decision.held}
-    for action in record.decision.actions:
-        if type(action) in WHAT:
-            found[text(action.pod)] = WHAT[type(action)]
+    found |= {text(action.pod): "planned" for action in record.decision.actions if type(action) in WHAT}
+    for one in record.outcomes:
+        if type(one.action) in WHAT:
+            is_done = one.result in DONE
+            found[text(one.action.pod)] = WHAT[type(one.action)] if is_done else text(one.result)
     return found
+
+
+def _colour(what: str) -> str:
+    return COLOURS.get(what, "held" if what else "")
 
 
 def _what(pod: PodSeen, found: Sorted) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from equipoise.app.web.charts import Bar, Level, bars, by_name, dots
+from equipoise.app.web.charts import Bar, Level, bars, by_name
 from equipoise.app.web.figures import (
     amount,
     count,
@@ -69,7 +69,8 @@ def _facts(records: Sequence[Record]) -> Iterator[Fact]:
     if last is not None:
         predicted = number(last.get("predictedPercent"))
         realised = number(last.get("realisedPercent"))
-        yield Fact("Last rotation", amount(realised, "%"), f"{amount(predicted, '%')} was predicted")
+        note = f"by which the hottest pod fell; {amount(predicted, '%')} was predicted"
+        yield Fact("Last rotation", amount(realised, "%"), note)
 
 
 def _pods(record: Record) -> list[Pod]:
@@ -109,7 +110,7 @@ def _looks(records: Sequence[Record]) -> tuple[Record | None, Record | None]:
 
 
 def _usage(records: Sequence[Record]) -> Chart | None:
-    """Draw each pod's CPU as a bar, the busiest first; after a rotation as dots over the same places."""
+    """Draw each pod's CPU as a bar, the busiest first; beside it, the pod of that rank after a rotation."""
     before, after = _looks(records)
     if before is None:
         return None
@@ -119,26 +120,36 @@ def _usage(records: Sequence[Record]) -> Chart | None:
     numbers = before.decision.reason.numbers
     target, threshold = number(numbers.get("target_cores")), number(numbers.get("threshold_cores"))
     levels = [Level("target", target, "target"), Level("tolerance", threshold, "limit")]
-    word = "before" if after is not None else "now"
-    series = [bars(word, "muted", list(_before(before, first[:PODS_MAX])), levels=levels)]
+    series = list(_before(before, first[:PODS_MAX], levels, "before" if second else "now"))
     if second:
-        series.append(dots("after", "actual", [Bar(pod.name, pod.cores) for pod in second[:PODS_MAX]]))
+        series.append(bars("after", "actual", [Bar(pod.name, pod.cores) for pod in second[:PODS_MAX]]))
     names = [f"{place}." for place in range(1, shown + 1)]
     title = "CPU per pod before and after the last rotation" if second else "CPU per pod"
     return Chart(title, by_name("cores", names, series), _told(first, second, threshold))
 
 
-def _before(record: Record, pods: Sequence[Pod]) -> Iterator[Bar]:
-    """Mark who is hot, who is cold, and who goes in which turn."""
+def _before(
+    record: Record, pods: Sequence[Pod], levels: Sequence[Level], word: str
+) -> Iterator[dict[str, Any]]:
+    """Give the bars by kind: who is hot, who is cold, and the rest; with the turn in which each goes."""
     decision = record.decision
     hot = {text(name) for name in items(decision.reason.numbers.get("hot"))}
     planned = [*decision.actions, *(held.action for held in decision.held)]
     turns = {text(action.pod): turn for turn, action in enumerate(planned, 1)}
     gone = {text(one.action.pod) for one in record.outcomes if one.result == "Accepted"}
-    for pod in pods:
-        colour = "hot" if pod.name in hot else "cold" if pod.name in turns else ""
-        turn = f"{turns[pod.name]}" if pod.name in turns else ""
-        yield Bar(pod.name, pod.cores, colour, f"{turn} ✓" if pod.name in gone else turn)
+
+    def kind(pod: Pod) -> str:
+        return "hot" if pod.name in hot else "cold" if pod.name in turns else "muted"
+
+    for colour, name in (("muted", word), ("hot", f"{word}, hot"), ("cold", f"{word}, cold")):
+        values = []
+        for pod in pods:
+            turn = str(turns.get(pod.name, ""))
+            label = f"{turn} ✓" if pod.name in gone else turn
+            is_own = kind(pod) == colour
+            values.append(Bar(pod.name, pod.cores if is_own else None, label=label if is_own else ""))
+        if colour == "muted" or any(bar.value is not None for bar in values):
+            yield bars(name, colour, values, stack="before", levels=levels if colour == "muted" else ())
 
 
 def _told(first: Sequence[Pod], second: Sequence[Pod], threshold: float | None) -> str:
@@ -154,7 +165,10 @@ def _told(first: Sequence[Pod], second: Sequence[Pod], threshold: float | None) 
 
 
 def _verdicts(records: Sequence[Record]) -> list[Mapping[str, Any]]:
-    """Give how rotations ended, the newest first; each ends once, and is remembered for long."""
+    """Give how rotations ended, the newest first; each ends once, and is remembered for long.
+
+    One that ended while the reason stayed the same is known from its streak's numbers only.
+    """
     found: dict[float, Mapping[str, Any]] = {}
     for record in records:
         for memory in (record.decision.memory, record.memory):
@@ -162,7 +176,22 @@ def _verdicts(records: Sequence[Record]) -> list[Mapping[str, Any]]:
             ended = number(last.get("endedAt"))
             if ended is not None:
                 found.setdefault(ended, last)
+    known = {_gain(one) for one in found.values()}
+    for record in records:
+        numbers = numbers_of(record)
+        gain = (
+            number(numbers.get("predicted_improvement_percent")),
+            number(numbers.get("realised_improvement_percent")),
+        )
+        if None not in gain and gain not in known:
+            known.add(gain)
+            at = record.until
+            found.setdefault(at, {"endedAt": at, "predictedPercent": gain[0], "realisedPercent": gain[1]})
     return [found[ended] for ended in sorted(found, reverse=True)[:ROTATIONS_MAX]]
+
+
+def _gain(verdict: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    return number(verdict.get("predictedPercent")), number(verdict.get("realisedPercent"))
 
 
 def _improvement(records: Sequence[Record]) -> Chart | None:
@@ -198,7 +227,7 @@ def _rotations(records: Sequence[Record]) -> Table | None:
             figure(number(one.get("evicted"))),
             figure(number(one.get("predictedPercent")), "%"),
             figure(number(one.get("realisedPercent")), "%"),
-            ENDINGS.get(text(one.get("ending")), text(one.get("ending"))),
+            ENDINGS.get(text(one.get("ending")), text(one.get("ending"))) or "-",
         )
         for one in _verdicts(records)
     )
