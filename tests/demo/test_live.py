@@ -67,6 +67,26 @@ def test_a_signal_ends_the_demo_its_dashboard_and_its_redis(tmp_path: Path, numb
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_day_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
+    """Also by the signal that ends a process without a word."""
+    process = subprocess.Popen(
+        command("demo", "--once"), stdout=subprocess.PIPE, text=True, env=clean({"TMPDIR": str(tmp_path)})
+    )
+    try:
+        end = time.monotonic() + BOUND_SECONDS
+        while not list(tmp_path.glob("*/redis/valkey.sock")) and time.monotonic() < end:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=BOUND_SECONDS)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+    assert (process.returncode, out) == (130, "")
+    assert left_behind(str(tmp_path)) == []
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -109,6 +109,7 @@ SPLIT_NARROW: Values = {
     "pools": POOLS,
     "replicaCount": 1,
     "serviceAccount": {"name": "balance"},
+    "dashboard": {"enabled": True, "tokenSecret": "viewers"},
 }
 ONE = {"default": DEFAULT, "all-on": ALL_ON, "narrow": NARROW, "bare": BARE}
 CASES = {**ONE, "watched": WATCHED, "split": SPLIT, "split-narrow": SPLIT_NARROW}
@@ -129,6 +130,8 @@ TYPOS = {
     ),
     "network": ({"networkPolicy": {"enable": True}}, "enable"),
     "monitor": ({"serviceMonitor": {"interval": "often"}}, "interval"),
+    "no viewers": ({"dashboard": {"enabled": True}}, "dashboard.tokenSecret"),
+    "nothing to view": ({"dashboard": {"enabled": True}, "journal": {"enabled": False}}, "journal.enabled"),
 }
 
 
@@ -240,11 +243,13 @@ def test_each_operator_of_a_split_release_has_its_own_of_everything(helm: Helm, 
 
 def test_the_pods_run_without_root_and_what_they_need_is_named(helm: Helm) -> None:
     """Operators and `pools serve`: no root, no capability, nothing writable. The agent is root, no more."""
-    for values in (WATCHED, SPLIT):
+    for values in (WATCHED, SPLIT, SPLIT_NARROW):
         for one in helm.template("balance", values):
             if one["kind"] not in {"Deployment", "DaemonSet"}:
                 continue
             pod = one["spec"]["template"]["spec"]
+            for container in pod["containers"]:
+                assert container["securityContext"] == pod["containers"][0]["securityContext"]
             (container, *_) = pod["containers"]
             allowed = container["securityContext"]
             assert allowed["readOnlyRootFilesystem"]

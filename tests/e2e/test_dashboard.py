@@ -17,8 +17,8 @@ from playwright.sync_api import Browser, Page, expect
 from equipoise.adapters.journal import SqliteJournal
 from tests.e2e.conftest import Offered
 from tests.e2e.diaries import HOSTILE, diary, later
-from tests.testbed.browser import Window, chromium, open_window
-from tests.testbed.processes import Process, wait_until
+from tests.testbed.browser import Island, Window, chromium, open_window
+from tests.testbed.processes import Process
 
 PAGES = ("/", "/rotation", "/recommendation", "/proportional", "/qos", "/pools", "/journal")
 TOKEN = "a-token-for-this-test"
@@ -49,11 +49,20 @@ Start = Callable[..., Dashboard]
 
 
 @pytest.fixture(scope="module")
-def browser(offered: Offered, bed: Path) -> Iterator[Browser]:
+def island(bed: Path) -> Iterator[Island]:
+    """Where browser and dashboards live."""
+    made = Island(bed / "logs")
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def browser(offered: Offered, bed: Path, island: Island) -> Iterator[Browser]:
     """One browser for all."""
     with ExitStack() as stack:
         with offered():
-            started = stack.enter_context(chromium(bed / "browser"))
+            started = stack.enter_context(chromium(bed / "browser", island))
         yield started
 
 
@@ -77,7 +86,7 @@ def new_page(browser: Browser) -> Iterator[NewPage]:
 
 
 @pytest.fixture(scope="module")
-def start(bed: Path) -> Iterator[Start]:
+def start(bed: Path, island: Island) -> Iterator[Start]:
     """Start dashboards on journals of their own."""
     with ExitStack() as stack:
 
@@ -87,8 +96,8 @@ def start(bed: Path) -> Iterator[Start]:
             stack.callback(journal.close)
             if is_filled:
                 journal.append(*diary(time.time() - 600), is_whole=True)
-            words = ("--journal", str(path), "--port", "0", "--no-open", *options)
-            process = Process(name, (_program(), "dashboard", *words), bed / "logs" / f"{name}.log")
+            words = ("dashboard", "--journal", str(path), "--port", "0", "--no-open", *options)
+            process = Process(name, island.command(_program(), *words), bed / "logs" / f"{name}.log")
             process.start()
             stack.callback(process.stop)
             return Dashboard(process, _address(process), path, journal)
@@ -114,6 +123,13 @@ def _address(process: Process) -> str:
 def shown(start: Start) -> Dashboard:
     """The dashboard that most tests look at."""
     return start("dashboard")
+
+
+def _ended(process: Process) -> int | None:
+    """End it politely; give its exit status."""
+    process._end(signal.SIGTERM, 20.0)
+    assert process._popen is not None
+    return process._popen.poll()
 
 
 def _overflow(page: Page) -> int:
@@ -219,7 +235,7 @@ def test_both_themes(shown: Dashboard, new_page: NewPage) -> None:
 
 
 def test_a_journal_may_come_late_break_and_come_back(start: Start, new_page: NewPage) -> None:
-    """One line says so, and the page mends itself."""
+    """One line says so, and the page mends itself; asked to end, it does so with status 0."""
     late = start("late", is_filled=False)
     late.journal.close()
     for suffix in ("", "-wal", "-shm"):
@@ -234,6 +250,8 @@ def test_a_journal_may_come_late_break_and_come_back(start: Start, new_page: New
         journal.append(later(time.time()), is_whole=True)
         expect(page.get_by_text("late/arrival").first).to_be_visible()
         expect(page.locator(".troubles")).to_have_count(0)
+    assert _ended(late.process) == 0, late.process.tail()
+    assert "Traceback" not in late.process.tail(100)
 
 
 def test_a_token_keeps_others_out(start: Start, new_page: NewPage, browser: Browser, bed: Path) -> None:
@@ -260,13 +278,3 @@ def test_a_token_keeps_others_out(start: Start, new_page: NewPage, browser: Brow
     guarded.journal.append(later(time.time()), is_whole=True)
     expect(page.get_by_text("late/arrival").first).to_be_visible()
     assert page.evaluate("document.cookie") == ""
-
-
-def test_it_ends_when_asked(start: Start) -> None:
-    """Within seconds of SIGTERM, with status 0."""
-    brief = start("brief")
-    brief.process._end(signal.SIGTERM, 10.0)
-    wait_until(lambda: not brief.process.alive, "the dashboard ends", 10.0)
-    assert brief.process._popen is not None
-    assert brief.process._popen.returncode == 0, brief.process.tail()
-    assert "Traceback" not in brief.process.tail(100)

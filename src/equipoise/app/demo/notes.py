@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from equipoise.adapters.journal import SqliteJournal
 from equipoise.model.decision import Record
 
+QUIET_SECONDS = 900.0
 KEPT_MAX = 2000
 """Records of each balancer that are kept to be drawn: more than a whole day of the demo has."""
 
@@ -16,9 +17,9 @@ class Notes:
     def __init__(self, journal: SqliteJournal) -> None:
         self.journal = journal
         self.on_news: Callable[[Record], object] = id
-        """Told of every record that says something else than the one before about its subject."""
+        """Told of every deed, and of every reason that has not been told of its subject for a while."""
         self._records: dict[str, deque[Record]] = defaultdict(lambda: deque(maxlen=KEPT_MAX))
-        self._last: dict[tuple[str, str], str] = {}
+        self._told_at: dict[tuple[str, str, str], float] = {}
         self.counts: dict[str, Counts] = defaultdict(Counts)
 
     def append(self, *records: Record, is_whole: bool = False) -> None:
@@ -27,10 +28,14 @@ class Notes:
         for record in records:
             self._records[record.balancer].append(record)
             self.counts[record.balancer].add(record)
-            key, code = (record.balancer, record.decision.subject), record.decision.reason.code.value
-            if record.outcomes or self._last.get(key) != code:
+            if self._is_news(record):
                 self.on_news(record)
-            self._last[key] = code
+
+    def _is_news(self, record: Record) -> bool:
+        """Tell deeds and new reasons apart from a reason that comes and goes."""
+        key = (record.balancer, record.decision.subject, record.decision.reason.code.value)
+        last, self._told_at[key] = self._told_at.get(key), record.at
+        return bool(record.outcomes) or last is None or record.at - last >= QUIET_SECONDS
 
     def of(self, balancer: str, subject: str = "") -> list[Record]:
         """Give the records of a balancer, oldest first."""

@@ -104,6 +104,8 @@ class PoolsScene:
         """Plan the fleet, the targets, one crash and the calls of the day."""
         self._began_at = at
         world = self._world
+        if not self._calls:
+            self.allocated = self.released = self.refused = 0
         world.at(at + FILLED * MINUTE, lambda: world.scale(self._agents, FLEET))
         world.at(at + RETARGETED * MINUTE, lambda: self._set_targets(OTHER))
         world.at(at + CRASHED * MINUTE, self._crash)

@@ -96,9 +96,7 @@ class QosScene:
         self._etl = self._add("etl", "batch", 3, Container("app", 0.25, 2.0**28))
         self._thumbs = self._add("thumbs", "batch", 3, Container("app"))
         self._set_load(QUIET)
-        spare = world.add_node(SPARE, cpu_cores=CORES, labels=labels)
-        world.kubelet.cordon(spare, is_cordoned=True)  # until everybody has a place
-        world.at(world.now + MINUTE, lambda: world.kubelet.cordon(spare, is_cordoned=False))
+        self._spare = world.add_node(SPARE, cpu_cores=CORES, labels=labels)
         policy, problems = read_objects(_objects())
         assert not problems, problems
         self._policy = policy
@@ -141,8 +139,13 @@ class QosScene:
         )
 
     def begin(self, at: float) -> None:
-        """Let there be too much to do for a while."""
+        """Bring everybody to one node, and let there be too much to do for a while."""
         self._began_at = at
+        kubelet, spare = self._world.kubelet, self._spare
+        kubelet.cordon(spare, is_cordoned=True)
+        for pod in list(spare.pods.values()):
+            kubelet.end(pod, why="Drained")
+        self._world.at(at + 2 * MINUTE, lambda: kubelet.cordon(spare, is_cordoned=False))
         self._world.at(at + CROWDED[0] * MINUTE, lambda: self._set_load(BUSY))
         self._world.at(at + CROWDED[1] * MINUTE, lambda: self._set_load(QUIET))
 

@@ -37,7 +37,11 @@ class Theatre:
         self._begin()
 
     def _begin(self) -> None:
-        self._day_at = self.stage.world.now
+        """Begin a day; what the world remembers for tests alone would only grow."""
+        world = self.stage.world
+        world.state.history.clear()
+        world.actuator.events.clear()
+        self._day_at = world.now
         for scene in self.scenes:
             scene.begin(self._day_at)
 

@@ -1,0 +1,1 @@
+"""What people read says what is so."""

@@ -1,0 +1,198 @@
+"""Links lead somewhere, commands and names exist, manifests are right: in every page of the repository."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from equipoise.app.kinds import KINDS
+from equipoise.app.main import app
+from equipoise.app.metric_table import metric_table
+from equipoise.app.operator.layers import FILE_VARIABLE, variables
+from equipoise.model.crd.manifest import problems
+from equipoise.model.reason import Code
+from tests.docs.pages import ROOT, Shown, anchors, blocks, commands, inline, links, name_of, pages, tables
+
+PAGES = pages()
+EXAMPLES = sorted((ROOT / "examples").iterdir())
+GUIDES = [page for page in PAGES if page.parent == ROOT / "docs" / "how-to" or page.parent == ROOT / "docs"]
+"""Pages for users: what they name in backticks is looked up."""
+FAMILIES = ("_bucket", "_count", "_sum")
+KUBERNETES_METRICS = ("container_", "kube_", "process_")
+PLACEHOLDER = re.compile(r"^[A-Z][A-Z0-9_.:/=-]*$")
+VARIABLE = re.compile(r"^[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+$")
+DOTTED = re.compile(r"^([a-zA-Z]+(?:\.[a-zA-Z]+)+)(?:=.*)?$")
+CODES = {code.value for code in Code}
+
+
+def _ids(page: Path) -> str:
+    return name_of(page)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_ids)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    """To a file or folder of the repository, and to a heading that is there."""
+    broken = []
+    for link in links(page):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+@cache
+def _root() -> Any:
+    return typer.main.get_command(app)
+
+
+def _mistake(words: tuple[str, ...]) -> str:
+    """Say what the command line would not understand, without running it."""
+    command, rest = _root(), list(words)
+    while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
+        if rest[0] not in command.commands:
+            return f"no command {rest[0]!r}"
+        command = command.commands[rest.pop(0)]
+    options = {
+        name: one for one in command.params for name in (*one.opts, *one.secondary_opts) if name[0] == "-"
+    }
+    places, given = [one for one in command.params if one.param_type_name == "argument"], 0
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("-") or word == "-":
+            given += 1
+            continue
+        name, has_value, value = word.partition("=")
+        if name in {"-h", "--help", "--debug"}:
+            continue
+        if name not in options:
+            return f"no option {name}"
+        if not options[name].is_flag and not has_value:
+            if not rest:
+                return f"{name} without a value"
+            value = rest.pop(0)
+        choices = getattr(options[name].type, "choices", ())
+        allowed = [getattr(choice, "value", choice) for choice in choices]
+        if allowed and value and not PLACEHOLDER.match(value) and value not in allowed:
+            return f"{name} {value}: expected one of {allowed}"
+    if given > len(places) and all(one.nargs != -1 for one in places):
+        return f"{given} words, and {len(places)} are expected"
+    return ""
+
+
+SHOWN = [shown for page in PAGES for shown in commands(page)]
+
+
+@pytest.mark.parametrize("page", sorted({shown.page for shown in SHOWN}))
+def test_every_command_line_is_understood(page: str) -> None:
+    """Commands, options, choices and how many words: against the real command line."""
+    shown: list[Shown] = [one for one in SHOWN if one.page == page]
+    assert {one.line: _mistake(one.words) for one in shown if _mistake(one.words)} == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "mistake"),
+    [
+        ("rotation plan -A --debug -o json", ""),
+        ("rotation plna", "no command 'plna'"),
+        ("rotation plan --form x", "no option --form"),
+        ("rotation plan -o xml", "-o xml: expected one of"),
+        ("agent --node", "--node without a value"),
+        ("schema one two", "2 words, and 1 are expected"),
+    ],
+)
+def test_a_wrong_command_line_is_found(line: str, mistake: str) -> None:
+    """The test above can fail."""
+    assert _mistake(tuple(line.split())).startswith(mistake or "nothing") or not mistake
+    assert bool(_mistake(tuple(line.split()))) is bool(mistake)
+
+
+def _documents(text: str) -> Iterator[dict[str, Any]]:
+    for document in yaml.load_all(text, Loader=yaml.BaseLoader):
+        if isinstance(document, dict) and "apiVersion" in document:
+            yield document
+
+
+def _wrong(text: str) -> list[str]:
+    of_ours = {(kind.api_version, kind.name): kind for kind in KINDS}
+    groups = {kind.api_version for kind in KINDS}
+    found = []
+    for document, typed in zip(yaml.safe_load_all(text), yaml.safe_load_all(text), strict=True):
+        if not isinstance(document, dict) or document.get("apiVersion") not in groups:
+            continue
+        kind = of_ours.get((document["apiVersion"], str(document.get("kind"))))
+        found += [str(one) for one in problems(kind, typed)] if kind else [f"no kind {document.get('kind')}"]
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_ids)
+def test_every_manifest_in_a_page_is_valid(page: Path) -> None:
+    """As `equipoise validate` judges it."""
+    shown = [block.text for block in blocks(page) if block.language in {"yaml", "yml"}]
+    assert [wrong for text in shown for wrong in _wrong(text)] == []
+
+
+@pytest.mark.parametrize("example", [one for one in EXAMPLES if one.suffix == ".yaml"], ids=lambda one: one.name)
+def test_every_example_is_valid_and_named_somewhere(example: Path) -> None:
+    """An example that no page names is one that nobody finds."""
+    assert _wrong(example.read_text()) == []
+    assert any(example.name in page.read_text() for page in PAGES)
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=_ids)
+def test_every_reason_metric_and_variable_exists(page: Path) -> None:
+    """What a guide names can be found in the product."""
+    shown = {one.name for one in metric_table()}
+    known = {*variables(), FILE_VARIABLE}
+    missing = []
+    for row in tables(page, "reason"):
+        missing += [word for word in re.findall(r"`([A-Z][A-Za-z]+)`", row[0]) if word not in CODES]
+    for word in inline(page):
+        bare = re.split(r"[{\[]", word)[0]
+        if re.match(r"^(equipoise|rebalancer)_[a-z_]+$", bare):
+            stem = next((bare.removesuffix(end) for end in FAMILIES if bare.endswith(end)), bare)
+            missing += [] if {bare, stem} & shown else [word]
+        elif VARIABLE.match(word):
+            missing += [] if word in known or word in _sources() else [word]
+    assert missing == []
+
+
+@cache
+def _sources() -> str:
+    return "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+
+
+@cache
+def _values() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((ROOT / "charts/equipoise/values.yaml").read_text())
+    return document
+
+
+def _is_value(path: tuple[str, ...]) -> bool:
+    if path[0] == "config":
+        return path[1:] in set(variables().values()) or len(path) == 1
+    here: Any = _values()
+    for key in path:
+        if not isinstance(here, dict) or (here and key not in here):
+            return False
+        here = here.get(key, {})
+    return True
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=_ids)
+def test_every_value_of_the_chart_exists(page: Path) -> None:
+    """In backticks, and after `--set` of Helm; a setting of the operator will do where no value is meant."""
+    settings = set(variables().values())
+    named = [found[1] for word in inline(page) if (found := DOTTED.match(word))]
+    sets = re.findall(r"--set(?:-string)? ([\w.]+)=", "\n".join(block.text for block in blocks(page)))
+    values = [tuple(word.split(".")) for word in named if word.split(".")[0] in {*_values(), "config"}]
+    helm = [tuple(word.split(".")) for word in sets if word.split(".")[0] in {*_values(), "config"}]
+    wrong = [path for path in values if not _is_value(path) and path not in settings]
+    assert [".".join(path) for path in (*wrong, *[path for path in helm if not _is_value(path)])] == []
