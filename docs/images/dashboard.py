@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from PIL import Image  # comes with matplotlib
+
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
@@ -52,7 +54,15 @@ def main(journal: str, folder: Path) -> None:
                         state="attached"
                     )
                 page.screenshot(path=folder / f"dashboard-{name}.png")
+                _shrink(folder / f"dashboard-{name}.png")
                 assert window.complaints == [], window.complaints
+
+
+def _shrink(file: Path) -> None:
+    """Keep as many colours as the eye needs."""
+    with Image.open(file) as picture:
+        small = picture.convert("RGB").quantize(256, kmeans=2, dither=Image.Dither.NONE)
+    small.save(file, optimize=True)
 
 
 @contextmanager

@@ -1,14 +1,18 @@
-"""Writes what is generated: the references of custom resources and the chart's definitions.
+"""Writes what is generated: references of custom resources, metrics and commands, and the chart's definitions.
 
 Run `.venv/bin/python docs/reference/make.py`; a test says when somebody forgot to.
 """
 
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+
+import typer
 
 from equipoise.app.crds import as_yaml
 from equipoise.app.kinds import KINDS
+from equipoise.app.main import app
 from equipoise.app.metric_table import metric_table
 from equipoise.model.crd.definition import definition, schema_of
 from equipoise.model.crd.kind import Kind
@@ -32,6 +36,7 @@ REFERENCES = {
     ROOT / "docs" / "reference" / "scalingpolicy.md": SCALING_POLICY,
 }
 METRICS = ROOT / "docs" / "reference" / "metrics.md"
+OPTIONS = ROOT / "docs" / "reference" / "options.md"
 
 
 def outputs() -> dict[Path, str]:
@@ -41,7 +46,9 @@ def outputs() -> dict[Path, str]:
         for kind in KINDS
     }
     references = {path: _page(path.read_text(), _tables(kind)) for path, kind in REFERENCES.items()}
-    return charts | references | {METRICS: _page(METRICS.read_text(), _metrics())}
+    commands = "".join(_commands(typer.main.get_command(app), "equipoise"))
+    others = {METRICS: _metrics(), OPTIONS: f"{commands}\n"}
+    return charts | references | {path: _page(path.read_text(), text) for path, text in others.items()}
 
 
 def _page(text: str, generated: str) -> str:
@@ -62,6 +69,36 @@ def _metrics() -> str:
         labels = ", ".join(shown.labels)
         parts.append(f"| `{shown.name}` | {shown.type} | {labels} | {shown.meaning} |\n")
     return "".join(parts) + "\n"
+
+
+def _commands(command: Any, called: str) -> Iterator[str]:
+    """Give a table for each command that can be run, with those below it."""
+    for name, inner in sorted(getattr(command, "commands", {}).items()):
+        yield from _commands(inner, f"{called} {name}")
+    if hasattr(command, "commands"):
+        return
+    yield f"\n## {called}\n\n{' '.join(command.help.split())}\n"
+    if command.params:
+        yield "\n| word or option | value | default | meaning |\n|---|---|---|---|\n"
+    for one in command.params:
+        names = ", ".join(f"`{name}`" for name in (*one.opts, *one.secondary_opts))
+        word = names if one.param_type_name == "option" else f"`{one.metavar or one.name.upper()}`"
+        cells = (word, *_meaning(one))
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
+
+
+def _meaning(one: Any) -> tuple[str, str, str]:
+    """Give the value that an option takes, its default, and what it means."""
+    annotation = one.type_descriptor.annotation
+    kinds = [kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type)]
+    choices = [f"`{choice.value}`" for kind in kinds if issubclass(kind, Enum) for choice in kind]
+    metavar = one.metavar if one.param_type_name == "option" else None
+    value = " or ".join(choices) or (f"`{metavar}`" if metavar else "")
+    default = one.default.value if isinstance(one.default, Enum) else one.default
+    is_said = default not in (None, False, "", (), []) and not callable(default)
+    variables = [one.envvar] if isinstance(one.envvar, str) else list(one.envvar or ())
+    also = f" Also by {' or '.join(f'`{name}`' for name in variables)}." if variables else ""
+    return value, f"`{default}`" if is_said else "", f"{one.help or ''}{also}"
 
 
 def _tables(kind: Kind) -> str:

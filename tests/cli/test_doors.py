@@ -52,13 +52,6 @@ def test_wrong_words_get_one_error_line_and_exit_status_2(arguments: list[str], 
     assert message in done.stderr
 
 
-@pytest.mark.parametrize("columns", [40, 80, 120])
-def test_the_demo_fits_the_terminal(columns: int) -> None:
-    """No line is wider than the screen."""
-    done = equipoise("demo", environment={"COLUMNS": str(columns)})
-    assert max(map(len, done.stdout.splitlines())) <= columns
-
-
 def test_debug_shows_the_traceback() -> None:
     """For whoever has to find out."""
     done = equipoise("rotation", "plan", "--from", "no/such.yaml", "--debug")

@@ -74,7 +74,7 @@ def test_a_day_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
     )
     try:
         end = time.monotonic() + BOUND_SECONDS
-        while not list(tmp_path.glob("*/redis/valkey.sock")) and time.monotonic() < end:
+        while not list(tmp_path.glob("*/redis/server.log")) and time.monotonic() < end:
             time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
         out, _ = process.communicate(timeout=BOUND_SECONDS)

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from equipoise.app.demo.command import show_all
 from equipoise.app.demo.scene import DAY_SECONDS
-from equipoise.app.demo.theatre import TICK_SECONDS, opened
+from equipoise.app.demo.theatre import TICK_SECONDS, Theatre, opened
 from tests.cli.running import equipoise
 from tests.demo.processes import left_behind
 
@@ -107,13 +107,20 @@ def test_the_journal_has_every_balancer_and_decides_the_same_again(played: Playe
 
 
 def test_the_same_seed_is_the_same_day_whenever_it_begins(played: Played, tmp_path: Path) -> None:
-    """To the letter, also at another hour of another day; and in as many ticks as a day has."""
+    """To the letter, also at another hour of another day; on any screen; in as many ticks as a day has."""
     with opened(7, 1_800_000_000.0, tmp_path / "journal.db", tmp_path / "redis") as theatre:
         theatre.play()
-        screen = StringIO()
-        show_all(Console(file=screen, width=100, highlight=False), theatre)
+        shown = {width: _shown(theatre, width) for width in (40, 80, 100, 120)}
         assert theatre.ticks == DAY_SECONDS / TICK_SECONDS == 480
         cycles = sum(counts.decisions for counts in theatre.stage.notes.counts.values())
     assert cycles < 2000
     told = played.printed.partition("\nThe journal is in ")[0].strip()
-    assert screen.getvalue().strip() == told
+    assert shown[100].strip() == told
+    for width, text in shown.items():
+        assert max(map(len, text.splitlines())) <= width
+
+
+def _shown(theatre: Theatre, width: int) -> str:
+    screen = StringIO()
+    show_all(Console(file=screen, width=width, highlight=False), theatre)
+    return screen.getvalue()

@@ -15,6 +15,7 @@ _INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _LINK = re.compile(r"\[(?:[^\[\]]|!\[[^\]]*\]\([^)]*\))*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
 _HEADING = re.compile(r"^#{1,6} +(.+?)(?: +#+)?$", re.MULTILINE)
 _ENDS = {"|", "||", "&&", ";", ">", ">>", "<", "2>"}
+_PATTERN = re.compile(r"[|\[…]|\.\.\.|COMMAND")
 _PROMPT = re.compile(r"^(?:\$ +)?(?:\S*/)?(?=equipoise |equipoise$|kubectl equipoise )")
 
 
@@ -88,7 +89,10 @@ def anchors(page: Path) -> frozenset[str]:
 
 
 def commands(page: Path) -> Iterator[Shown]:
-    """Give every command line of ours that a block shows."""
+    """Give every command line of ours that a block shows, or a sentence where it is not a pattern of many."""
+    for line in inline(page):
+        if _PROMPT.match(line) and not _PATTERN.search(line):
+            yield Shown(name_of(page), line, _words(line))
     for block in blocks(page):
         for line in block.text.replace("\\\n", " ").splitlines():
             bare = line.strip()

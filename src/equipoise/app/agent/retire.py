@@ -28,11 +28,11 @@ def retire(
     context: options.Context = None,
 ) -> None:
     """Remove the node agents, and wait until each has given back what it throttled and its taint."""
+    from equipoise.adapters.kubernetes import connect
     from equipoise.adapters.kubernetes.daemons import pods_of_daemon_set, remove_daemon_set
-    from equipoise.app.live import Neighbours
 
     until = time.monotonic() + _seconds(timeout)
-    client = Neighbours(kubeconfig, context).client()
+    client = connect(kubeconfig, context)
     was_there = remove_daemon_set(client, namespace, name)
     print(f"DaemonSet {namespace}/{name} {'is removed' if was_there else 'is not there'}.", flush=True)
     while left := pods_of_daemon_set(client, namespace, name):

@@ -34,7 +34,7 @@ COLOURS = {
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast time runs, where the dashboard is, and what ends it all."""
+    """How fast time runs, where the dashboard answers, and what ends it all."""
 
     speed: float
     port: int

@@ -52,12 +52,11 @@ class Level(NamedTuple):
     colour: str
 
 
-def over_time(unit: str, lines: Sequence[Line], right: str = "", levels: Sequence[Level] = ()) -> Options:
-    """Draw lines over time; `unit` names the axis at the left, `right` the other one."""
+def over_time(unit: str, lines: Sequence[Line], levels: Sequence[Level] = ()) -> Options:
+    """Draw lines over time; `unit` names the axis at the left, and a line at the right says so itself."""
     axes: list[Options] = [{"type": "value", "name": unit, "scale": False}]
-    if right:
-        name: Options = {"name": right, "nameTextStyle": {"align": "right"}}
-        axes.append({"type": "value", "splitLine": {"show": False}} | name)
+    if any(line.on_right for line in lines):
+        axes.append({"type": "value", "splitLine": {"show": False}})
     series = [_line(line) for line in lines]
     marks = level_marks(levels)
     if series and marks:
@@ -138,8 +137,10 @@ def dots(name: str, colour: str, values: Sequence[Bar], *, symbol: str = "circle
 def by_name(unit: str, names: Sequence[str], series: Sequence[Options], *, trigger: str = "item") -> Options:
     """Draw rows of bars and dots over names; with many names, they are told when one is pointed at."""
     shows = len(names) <= LABELLED_MAX
+    legend = AHEAD["legend"] if len(series) > 1 else {"show": False}
     return {
         **AHEAD,
+        "legend": legend,
         "grid": GRID | {"right": LEVEL_RIGHT} if any("markLine" in one for one in series) else GRID,
         "tooltip": {"trigger": trigger},
         "xAxis": {
@@ -153,7 +154,7 @@ def by_name(unit: str, names: Sequence[str], series: Sequence[Options], *, trigg
                 "overflow": "truncate",
             },
         },
-        "yAxis": [{"type": "value", "name": unit}],
+        "yAxis": [{"type": "value", "name": unit, "boundaryGap": [0, "8%"]}],
         "series": list(series),
     }
 

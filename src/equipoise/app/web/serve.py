@@ -49,7 +49,9 @@ def serve(service: Service) -> None:
         asyncio.run(_run(service, app, live))
     except OSError as error:
         where = f"--host {service.host} --port {service.port}"
-        raise WorldFailed(f"{where}: {error.strerror or error} (--port 0 takes any free one)") from error
+        # asyncio's own text names the address once more.
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
+        raise WorldFailed(f"{where}: {why} (--port 0 takes any free one)") from error
 
 
 def _app(live: Live) -> FastAPI:

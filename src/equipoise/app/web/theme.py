@@ -83,6 +83,7 @@ def _axis() -> dict[str, Any]:
         "axisTick": {"lineStyle": {"color": variable("line")}},
         "axisLabel": {"color": variable("ink-soft"), "fontSize": 11},
         "nameTextStyle": {"color": variable("ink-soft"), "fontSize": 11, "align": "left"},
+        "nameGap": 9,
         "splitLine": {"lineStyle": {"color": variable("line"), "width": 0.5}},
         "splitArea": {"show": False},
     }
@@ -101,6 +102,7 @@ CHART_THEME: dict[str, Any] = {
     "textStyle": {"fontFamily": FONTS, "color": variable("ink")},
     "legend": {
         "left": "right",
+        "padding": 0,
         "textStyle": {"color": variable("ink-soft"), "fontSize": 11},
         "inactiveColor": variable("line"),
         "pageIconColor": variable("ink-soft"),

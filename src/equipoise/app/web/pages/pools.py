@@ -107,7 +107,10 @@ def _over_time(records: Sequence[Record]) -> Chart | None:
     """Draw how many pods each tier had, look by look."""
     looks = []
     for record in reversed(records[:LOOKS_MAX]):
-        looks.append((record.at, _known(record.decision.reason.numbers, "assigned")))
+        assigned = _known(record.decision.reason.numbers, "assigned")
+        looks.append((record.at, assigned))
+        if moved := _moved(record, assigned):
+            looks.append((record.at, moved))
         if record.streak is not None:
             looks.append((record.streak.until, _known(record.streak.reason.numbers, "assigned")))
     names = list(_known(numbers_of(records[0]), "targets"))[:LINES_MAX]
@@ -120,6 +123,17 @@ def _over_time(records: Sequence[Record]) -> Chart | None:
     ]
     words = f"The pods of {counted(len(names), 'tier')} at {counted(len(looks), 'look')}."
     return Chart("Pods over time", over_time("pods", lines), words)
+
+
+def _moved(record: Record, assigned: Mapping[str, int]) -> dict[str, int]:
+    """Give how many pods each tier had after the moves of a record; nothing where none moved."""
+    moves = [one.action for one in record.outcomes if one.result == "Moved"]
+    after = Counter(assigned)
+    for action in moves:
+        if isinstance(action, MovePod) and action.source in assigned and action.destination in assigned:
+            after[action.source] -= 1
+            after[action.destination] += 1
+    return dict(after) if moves else {}
 
 
 def _counts(records: Sequence[Record]) -> Table | None:

@@ -143,15 +143,14 @@ def _chart(slot: str, follows: str, looks: Sequence[Look]) -> Chart | None:
     unit = _unit(slot)
     in_force = list(_in_force(slot, looks))
     lines: list[Line] = []
-    right = ""
     if follows:
         unit_right = _input_size(follows, None)[1]
-        right = f"cluster's {follows}" + (f", {unit_right}" if unit_right != follows else "")
         sizes = [
             (look.at, _input_size(follows, quantity(mapping(look.numbers.get("inputs")).get(follows)))[0])
             for look in looks
         ]
-        lines.append(Line(f"input: {follows}", "muted", sizes, is_step=True, on_right=True))
+        name = f"input: {follows}{'' if unit_right == follows else f' in {unit_right}'}, right"
+        lines.append(Line(name, "muted", sizes, is_step=True, on_right=True))
     for name, key in (("scales up below", "scale_up_below"), ("scales down above", "scale_down_above")):
         bound = _points(slot, looks, key)
         # Without smoothing both are the target itself, and no band.
@@ -163,7 +162,7 @@ def _chart(slot: str, follows: str, looks: Sequence[Look]) -> Chart | None:
     ]
     wanted, has = _last(targets), _last(in_force)
     words = f"{text(slot)}: {amount(wanted, unit)} is asked for, {amount(has, unit)} is in force."
-    return Chart(text(slot) or "(no name)", over_time(unit, lines, right), words)
+    return Chart(text(slot) or "(no name)", over_time(unit, lines), words)
 
 
 def _points(slot: str, looks: Sequence[Look], key: str) -> list[Point]:

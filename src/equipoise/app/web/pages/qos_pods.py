@@ -1,11 +1,11 @@
 """A node's pods in the order in which they are acted on, with what was done to them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from equipoise.app.web.charts import Bar, bars, by_name
+from equipoise.app.web.charts import Bar, Options, bars, by_name
 from equipoise.app.web.figures import amount, counted, figure, items, mapping, mebibytes, moment, number, text
 from equipoise.app.web.page import Chart, Table
 from equipoise.model.decision import EvictPod, Record, RestorePod, ThrottlePod
@@ -39,7 +39,6 @@ def in_order(record: Record) -> Chart | None:
         return None
     shown = found.pods[:PODS_MAX]
     unit = "MiB" if found.metric.resource is Resource.MEMORY else "cores"
-    values = [Bar(text(pod.key), _used(pod, found.metric), _colour(_what(pod, found))) for pod in shown]
     names = [f"{turn}." for turn in range(1, len(shown) + 1)]
     done = sum(_what(pod, found) in COLOURS for pod in found.pods)
     more = f" The first {PODS_MAX} are drawn." if len(found.pods) > PODS_MAX else ""
@@ -49,8 +48,22 @@ def in_order(record: Record) -> Chart | None:
         f"{moment(record.at)}; the first, {text(first.key)}, uses "
         f"{amount(_used(first, found.metric), unit)}; {done} acted on.{more}"
     )
-    options = by_name(unit, names, [bars("uses", "muted", values)])
-    return Chart("Pods in the order of acting", options, words)
+    return Chart("Pods in the order of acting", by_name(unit, names, list(_rows(found, shown))), words)
+
+
+def _rows(found: Sorted, pods: Sequence[PodSeen]) -> Iterator[Options]:
+    """Give the bars by what became of their pods, one row over the other at the same places."""
+    became = [_what(pod, found) for pod in pods]
+    kinds = [what if what in COLOURS else "waits" if what else "" for what in became]
+    rows = {"": ("left alone", "muted"), "waits": ("held, planned or refused", "held")}
+    rows |= {name: (name, colour) for name, colour in COLOURS.items()}
+    for kind, (name, colour) in rows.items():
+        if kind in kinds:
+            values = [
+                Bar(text(pod.key), _used(pod, found.metric) if own == kind else None)
+                for pod, own in zip(pods, kinds, strict=True)
+            ]
+            yield bars(name, colour, values, stack="pods")
 
 
 def pods_table(record: Record) -> Table | None:
@@ -127,10 +140,6 @@ def _deeds(record: Record) -> dict[str, str]:
             is_done = one.result in DONE
             found[text(one.action.pod)] = WHAT[type(one.action)] if is_done else text(one.result)
     return found
-
-
-def _colour(what: str) -> str:
-    return COLOURS.get(what, "held" if what else "")
 
 
 def _what(pod: PodSeen, found: Sorted) -> str:

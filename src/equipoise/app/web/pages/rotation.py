@@ -120,7 +120,10 @@ def _usage(records: Sequence[Record]) -> Chart | None:
     numbers = before.decision.reason.numbers
     target, threshold = number(numbers.get("target_cores")), number(numbers.get("threshold_cores"))
     levels = [Level("target", target, "target"), Level("tolerance", threshold, "limit")]
-    series = list(_before(before, first[:PODS_MAX], levels, "before" if second else "now"))
+    since = records if after is None else [one for one in records if before.at <= one.at <= after.at]
+    gone = {text(one.action.pod) for each in since for one in each.outcomes if one.result == "Accepted"}
+    word = "before" if second else "now"
+    series = list(_before(before, first[:PODS_MAX], gone if second else set(), levels, word))
     if second:
         series.append(bars("after", "actual", [Bar(pod.name, pod.cores) for pod in second[:PODS_MAX]]))
     names = [f"{place}." for place in range(1, shown + 1)]
@@ -129,14 +132,13 @@ def _usage(records: Sequence[Record]) -> Chart | None:
 
 
 def _before(
-    record: Record, pods: Sequence[Pod], levels: Sequence[Level], word: str
+    record: Record, pods: Sequence[Pod], gone: set[str], levels: Sequence[Level], word: str
 ) -> Iterator[dict[str, Any]]:
-    """Give the bars by kind: who is hot, who is cold, and the rest; with the turn in which each goes."""
+    """Give the bars by kind: hot, cold and the rest; with the turn in which each goes, and who has gone."""
     decision = record.decision
     hot = {text(name) for name in items(decision.reason.numbers.get("hot"))}
     planned = [*decision.actions, *(held.action for held in decision.held)]
     turns = {text(action.pod): turn for turn, action in enumerate(planned, 1)}
-    gone = {text(one.action.pod) for one in record.outcomes if one.result == "Accepted"}
 
     def kind(pod: Pod) -> str:
         return "hot" if pod.name in hot else "cold" if pod.name in turns else "muted"

@@ -1,0 +1,41 @@
+"""How the rotation's loop is wired: a heavy batch goes to the worker in parts, and comes back in order."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from equipoise.app.operator import rotation_loop as wired
+
+PODS = 700
+
+
+@pytest.mark.parametrize(("workloads", "parts"), [(0, 0), (1, 0), (14, 0), (15, 2), (40, 5)])
+def test_a_heavy_batch_goes_in_parts_and_comes_back_in_order(
+    monkeypatch: pytest.MonkeyPatch, workloads: int, parts: int
+) -> None:
+    """A light one is decided at once; none is lost, and no part is much larger than it may be."""
+    sent: list[list[Any]] = []
+
+    def submit(function: Any, part: list[Any]) -> list[Any]:
+        sent.append(part)
+        return list(function(part))
+
+    monkeypatch.setattr(wired, "decide_all", lambda batch: [number for number, _, _ in batch])
+    monkeypatch.setattr(wired, "KubernetesPolicies", lambda *_, **__: SimpleNamespace(reflector=None))
+    monkeypatch.setattr(wired, "RotationLoop", SimpleNamespace)
+    anything: Any = SimpleNamespace(
+        **dict.fromkeys(
+            ("client", "cluster", "metrics", "pauses", "leadership", "store", "actuator", "journal", "beat")
+        ),
+        batches=SimpleNamespace(submit=submit),
+        clock=SimpleNamespace(now=None),
+        record_ids=SimpleNamespace(next=None),
+        operator_namespace="ops",
+        watch=lambda reflector: None,
+    )
+    loop: Any = wired.rotation_loop(anything, wired.Settings())
+    batch = [(number, SimpleNamespace(pods=range(PODS)), {}) for number in range(workloads)]
+    assert loop.decide_batch(batch) == list(range(workloads))
+    assert len(sent) == parts
+    assert all(len(part) * PODS < wired.PART_PODS + PODS for part in sent)
