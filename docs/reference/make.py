@@ -1,4 +1,4 @@
-"""Writes what is generated: references of custom resources, metrics and commands, and the chart's definitions.
+"""Writes what is generated: references of kinds, metrics and commands, and the chart's definitions.
 
 Run `.venv/bin/python docs/reference/make.py`; a test says when somebody forgot to.
 """

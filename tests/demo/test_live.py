@@ -1,19 +1,22 @@
 """`equipoise demo` that goes on: it ends cleanly at a signal, and refuses what makes no sense."""
 
+import importlib.util
 import os
 import signal
 import subprocess
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Event
 
 import pytest
 from rich.console import RenderableType
 
 from equipoise.adapters.journal import RecordIds, SqliteJournal
+from equipoise.app.demo.live import MISSING, Pace, dashboard
 from equipoise.app.demo.notes import Notes
 from equipoise.app.demo.scene import Stage
-from equipoise.app.demo.theatre import Theatre
+from equipoise.app.demo.theatre import Theatre, opened
 from equipoise.model.decision import Record
 from equipoise.model.errors import WorldFailed
 from equipoise.sim.world import World
@@ -103,6 +106,25 @@ def test_what_makes_no_sense_is_refused_in_one_line(words: list[str], message: s
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_what_is_not_installed_is_said_in_one_line_and_the_rest_goes_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without the dashboard in the terminal, without the embedded server with four balancers."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    said: list[str] = []
+    with dashboard(tmp_path / "journal.db", Pace(60, 0, is_opened=False, stopping=Event()), said.append):
+        assert said == [MISSING]
+    with opened(7, 1_800_000_000.0, tmp_path / "journal.db", tmp_path / "redis") as theatre:
+        theatre.tick()
+        assert [scene.name for scene in theatre.scenes] == [
+            "rotation",
+            "recommendation",
+            "proportional",
+            "qos",
+        ]
+        assert "pip install 'equipoise[embedded]'" in theatre.left_out
 
 
 class Broken:

@@ -180,6 +180,7 @@ def _told(pod: PodState) -> PodTold:
         deletion_at=view.deletion_at,
         owner=view.owner.kind if view.owner is not None else "",
         labels=view.labels,
+        controller=view.owner,
         containers=tuple(
             ContainerTold(
                 each.name,

@@ -41,7 +41,7 @@ def demo(
     port: Annotated[int, typer.Option(min=0, max=65535, help="The dashboard's; 0 takes any free one.")] = 0,
     no_open: Annotated[bool, typer.Option("--no-open", help="Don't open a browser.")] = False,
 ) -> None:
-    """Watch all balancers at work in a simulated cluster, with the dashboard. Needs no cluster.
+    """Watch all five balancers at work in a simulated cluster, with the dashboard. Needs no cluster.
 
     Without a terminal, or where CI is set, it runs as with --once; --live goes on all the same.
     """

@@ -23,6 +23,8 @@ from equipoise.app.web.standing import Figures, numbers_of, page_of
 from equipoise.model.decision import Record
 
 BALANCER = "recommendation"
+WHOLE_LESS = 99.9
+"""As in the sentence: never 100 % while something is missing."""
 POINTS_MAX = 500
 CONTAINERS_MAX = 20
 ADVICE_MAX = 20
@@ -86,8 +88,9 @@ def _facts(newest: Record) -> Iterator[Fact]:
     coverage = number(numbers.get("coverage"))
     if coverage is not None:
         is_low = numbers.get("confidence") == "low"
+        percent = coverage * 100 if coverage >= 1 else min(coverage * 100, WHOLE_LESS)
         yield Fact(
-            "Coverage", amount(coverage * 100, "%"), "low confidence" if is_low else "of a week's samples"
+            "Coverage", amount(percent, "%"), "low confidence" if is_low else "of a week's samples"
         )
     prediction = mapping(mapping(newest.decision.extra).get("prediction"))
     if prediction:

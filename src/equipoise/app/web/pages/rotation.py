@@ -53,7 +53,8 @@ def _figures(records: Sequence[Record]) -> Figures:
 
 def _facts(records: Sequence[Record]) -> Iterator[Fact]:
     numbers = numbers_of(records[0])
-    pods = _pods(next((record for record in records if _pods(record)), records[0]))
+    looked = next((record for record in records if _pods(record)), records[0])
+    pods = _pods(looked)
     for name, key, note in (
         ("Target", "target_cores", "what a pod uses that is as busy as the HPA wants it"),
         ("Tolerance line", "threshold_cores", "a pod above it is hot"),
@@ -61,7 +62,8 @@ def _facts(records: Sequence[Record]) -> Iterator[Fact]:
         if (value := number(numbers.get(key))) is not None:
             yield Fact(name, amount(value, "cores"), note)
     if pods:
-        yield Fact("Hottest pod", amount(pods[0].cores, "cores"), pods[0].name)
+        note = pods[0].name if looked.streak is None else f"{pods[0].name}, {moment(looked.at)}"
+        yield Fact("Hottest pod", amount(pods[0].cores, "cores"), note)
     ready, unknown = count(numbers.get("pods_ready")), count(numbers.get("pods_unknown"))
     if ready is not None:
         yield Fact("Ready", counted(ready, "pod"), f"{unknown} of unknown usage" if unknown else "")
