@@ -70,7 +70,7 @@ def test_a_narrow_table_has_every_number(
     words = [line.split() for line in lines]
     assert words[2][1:] == ["12", "2-128", "at", "75", "%", "100", "%", "high", "Recommend"]
     young = next(line for line in words if line[:1] == ["shop/young"])
-    assert young[1:] == ["12", "2-128", "at", "75", "%", "9", "%", "low", "Recommend"]
+    assert young[1:] == ["12", "2-128", "at", "75", "%", "9.9", "%", "low", "Recommend"]
     assert ["shop/hurt", "12", "-", "100", "%", "high", "TooFewAvailablePods"] in words
     assert lines[-1] == "3 looked at, advice for 2. Nothing was changed."
     assert "shop/hurt: Because." in lines

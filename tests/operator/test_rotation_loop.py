@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from equipoise.app.operator import rotation_loop as wired
+from equipoise.app.operator.settings import Settings
 
 PODS = 700
 
@@ -34,8 +35,8 @@ def test_a_heavy_batch_goes_in_parts_and_comes_back_in_order(
         operator_namespace="ops",
         watch=lambda reflector: None,
     )
-    loop: Any = wired.rotation_loop(anything, wired.Settings())
-    batch = [(number, SimpleNamespace(pods=range(PODS)), {}) for number in range(workloads)]
+    loop: Any = wired.rotation_loop(anything, Settings())
+    batch: Any = [(number, SimpleNamespace(pods=range(PODS)), {}) for number in range(workloads)]
     assert loop.decide_batch(batch) == list(range(workloads))
     assert len(sent) == parts
     assert all(len(part) * PODS < wired.PART_PODS + PODS for part in sent)

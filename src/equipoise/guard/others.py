@@ -32,9 +32,7 @@ def held_by_anyone(ledger: Ledger, own: Collection[str], at: float, *, is_whole:
 
 
 def _held(entries: Collection[Entry], at: float, seconds: float) -> Reason | None:
-    recent = [
-        entry for entry in entries if entry.state is not EntryState.FAILED and at - entry.at < seconds
-    ]
+    recent = [entry for entry in entries if entry.state is not EntryState.FAILED and at - entry.at < seconds]
     if not recent:
         return None
     last = max(recent, key=lambda entry: entry.at)

@@ -126,7 +126,7 @@ class Ledger(msgspec.Struct, frozen=True):
         return self if entries == self.entries else msgspec.structs.replace(self, entries=entries)
 
     def epoch_of(self, balancer: str) -> int:
-        """Give the newest epoch in which this balancer wrote; an old ledger does not say whose its epoch is."""
+        """Give the newest epoch in which this balancer wrote; an old ledger does not tell whose its is."""
         return self.epochs.get(balancer, GUEST_EPOCH) if self.epochs else self.epoch
 
     def sent(self) -> frozenset[str]:

@@ -89,9 +89,7 @@ def _facts(newest: Record) -> Iterator[Fact]:
     if coverage is not None:
         is_low = numbers.get("confidence") == "low"
         percent = coverage * 100 if coverage >= 1 else min(coverage * 100, WHOLE_LESS)
-        yield Fact(
-            "Coverage", amount(percent, "%"), "low confidence" if is_low else "of a week's samples"
-        )
+        yield Fact("Coverage", amount(percent, "%"), "low confidence" if is_low else "of a week's samples")
     prediction = mapping(mapping(newest.decision.extra).get("prediction"))
     if prediction:
         yield Fact(
