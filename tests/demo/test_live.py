@@ -46,7 +46,7 @@ ADDRESS = "dashboard http://127.0.0.1:" if find_spec("nicegui") is not None else
 def test_a_signal_ends_the_demo_its_dashboard_and_its_redis(tmp_path: Path, number: int, word: str) -> None:
     """Within seconds, however often it comes, with exit status 0; and nothing is left."""
     process = subprocess.Popen(
-        command("demo", "--live", "--no-open", "--speed", "600"),
+        command("demo", "--no-open", "--speed", "600"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -93,12 +93,11 @@ def test_a_day_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--once", "--live"], "--live: expected it without --once"),
         (["--once", "--journal", os.devnull], "expected a new file"),
         (["--once", "--journal", "/no/such/journal.db"], "expected a folder that exists"),
         (["--speed", "0"], "--speed"),
     ],
-    ids=["both", "a file that is there", "a folder that is not", "a speed"],
+    ids=["a file that is there", "a folder that is not", "a speed"],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(words: list[str], message: str) -> None:
     """With exit status 2, before anything begins."""

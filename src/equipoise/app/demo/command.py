@@ -1,6 +1,5 @@
 """`equipoise demo`: every balancer at work before your eyes, without a cluster."""
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,9 +26,6 @@ def demo(
     once: Annotated[
         bool, typer.Option("--once", help="Play one day to its end, print what came of it, and exit.")
     ] = False,
-    live: Annotated[
-        bool, typer.Option("--live", help="Go on with the dashboard, also where nobody watches.")
-    ] = False,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="The same seed, the same day.")] = SEED,
     journal: Annotated[
         str | None,
@@ -43,14 +39,9 @@ def demo(
 ) -> None:
     """Watch all five balancers at work in a simulated cluster, with the dashboard. Needs no cluster.
 
-    Without a terminal, or where CI is set, it runs as with --once; --live goes on all the same.
+    It goes on until Ctrl-C.
     """
-    if once and live:
-        raise BadInput("--live: expected it without --once")
     kept = _kept(journal)
-    is_once = once or not (live or _is_watched())
-    if is_once and not once:
-        print("Nobody watches, so this is one day, as with --once; --live goes on.", file=sys.stderr)
     import tempfile
     import threading
 
@@ -58,7 +49,7 @@ def demo(
     _end_on_signals(stopping)
     with tempfile.TemporaryDirectory(prefix="equipoise-demo-") as folder:
         place = kept or Path(folder) / "journal.db"
-        if is_once:
+        if once:
             _once(seed, place, Path(folder), stopping, is_kept=kept is not None)
         else:
             from equipoise.app.demo.live import Pace
@@ -76,10 +67,6 @@ def _kept(journal: str | None) -> Path | None:
     if not path.absolute().parent.is_dir():
         raise BadInput(f"--journal {journal}: expected a folder that exists")
     return path
-
-
-def _is_watched() -> bool:
-    return sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("CI")
 
 
 def _end_on_signals(stopping: "threading.Event") -> None:
