@@ -10,11 +10,14 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 BOUND_SECONDS = 60
 ROOT = Path(__file__).parents[2]
+_FREE = threading.Lock()
+"""Taken while a call is under way: those of other threads begin anew."""
 
 
 def equipoise(
@@ -25,18 +28,32 @@ def equipoise(
 ) -> subprocess.CompletedProcess[str]:
     """Run `equipoise` and give back what it printed; no variable of ours leaks in from outside."""
     variables = clean(environment)
-    if any(name.startswith(("PYTHON", "LANG", "LC_")) for name in environment or ()):
-        # Python reads these as it begins.
-        return subprocess.run(
-            command(*arguments),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=seconds,
-            env=variables,
-        )
-    return _warm().call(arguments, stdin, variables, seconds)
+    # Python reads these as it begins.
+    is_odd = any(name.startswith(("PYTHON", "LANG", "LC_")) for name in environment or ())
+    if not is_odd and _FREE.acquire(blocking=False):
+        try:
+            return _warm().call(arguments, stdin, variables, seconds)
+        finally:
+            _FREE.release()
+    return equipoise_anew(*arguments, stdin=stdin, environment=environment, seconds=seconds)
+
+
+def equipoise_anew(
+    *arguments: str,
+    stdin: str = "",
+    environment: Mapping[str, str] | None = None,
+    seconds: float = BOUND_SECONDS,
+) -> subprocess.CompletedProcess[str]:
+    """Run it in a process that begins with Python itself."""
+    return subprocess.run(
+        command(*arguments),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=seconds,
+        env=clean(environment),
+    )
 
 
 class Warm:

@@ -12,7 +12,8 @@ from typing import Any, Self
 
 import pytest
 
-from tests.cli.running import clean, command, equipoise
+from tests.cli.running import clean, command
+from tests.cli.running import equipoise_anew as equipoise
 from tests.testbed import ControlPlane, Kwok, Prometheus, wait_until
 from tests.testbed.scenes import SIX_LOADS, deployment, hpa, pdb, running_pods
 

@@ -17,7 +17,7 @@ from equipoise.adapters.kubernetes.analyses import KubernetesAnalyses
 from equipoise.adapters.kubernetes.apply import KubernetesApplier
 from equipoise.model.references import WorkloadRef
 from equipoise.ports import ApplyAnswer, ApplyResult
-from tests.cli.running import equipoise
+from tests.cli.running import equipoise_anew as equipoise
 from tests.contracts.keda import install_scaled_objects, scaled_object
 from tests.contracts.real import session_of
 from tests.e2e.conftest import Offered, new_namespace

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.cli.running import equipoise
+from tests.cli.running import equipoise_anew as equipoise
 from tests.e2e.mishaps import CASES, Ground
 from tests.testbed import ControlPlane, Kwok, StartPrometheus
 from tests.testbed.scenes import deployment, history, namespaced, running_pods

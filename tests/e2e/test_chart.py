@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from equipoise.app.operator.layers import effective
-from tests.cli.running import equipoise
+from tests.cli.running import equipoise_anew as equipoise
 from tests.e2e.charts import CHART, MONITORING, Helm, Values, rights_given
 from tests.e2e.conftest import Offered
 from tests.testbed import ControlPlane, wait_until

@@ -13,7 +13,7 @@ from equipoise.proportional.kind import SCALING_POLICY
 from equipoise.proportional.written import read_spec
 from equipoise.recommendation.analytics import AnalyticsSpec, RecommendationSpec
 from equipoise.rotation.policy import RotationPolicySpec
-from tests.cli.running import equipoise
+from tests.cli.running import equipoise_anew as equipoise
 from tests.crd import manifests
 from tests.crd.analytics_manifests import ANALYTICS_BAD, ANALYTICS_GOOD
 from tests.crd.manifests import AT, TARGET, Bad, policy

@@ -16,7 +16,7 @@ from equipoise.app.checks import READS
 from equipoise.ports import CpuUsage
 from equipoise.rotation.once import plan
 from equipoise.rotation.policy import RotationPolicy
-from tests.cli.running import equipoise
+from tests.cli.running import equipoise_anew as equipoise
 from tests.e2e.accounts import account_with, credential, signed_token, write_plugin
 from tests.testbed import ControlPlane, Kwok, wait_until
 from tests.testbed.scenes import SIX_LOADS, six_pods

@@ -19,7 +19,7 @@ from equipoise.adapters.prometheus.discover import find
 from equipoise.adapters.prometheus.errors import Unavailable
 from equipoise.adapters.prometheus.metrics import PrometheusMetrics
 from equipoise.adapters.prometheus.settings import Limits
-from tests.cli.running import equipoise
+from tests.cli.running import equipoise_anew as equipoise
 from tests.e2e.accounts import account_with
 from tests.testbed import ApiError, ControlPlane, Kwok, Prometheus, StartPrometheus, wait_until
 from tests.testbed.scenes import SIX_LOADS, history, six_pods

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cli.running import equipoise
+from tests.cli.running import equipoise_anew as equipoise
 from tests.e2e.conftest import new_namespace
 from tests.testbed import (
     ApiError,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import urllib3
 
-from tests.cli.running import equipoise
+from tests.cli.running import equipoise_anew as equipoise
 from tests.qos.worlds import action, pod_qos, policy, rule
 from tests.testbed import free_port, wait_until
 from tests.testbed.node import RealNode

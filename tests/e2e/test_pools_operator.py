@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.redis import RedisPools, connect
-from tests.cli.running import equipoise
+from tests.cli.running import equipoise_anew as equipoise
 from tests.e2e.replicas import Replica
 from tests.pools.fleet import World, make_loop, pod
 from tests.pools.server_faults import failed_over_to_a_replica, killed_with_everything_written

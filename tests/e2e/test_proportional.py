@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from equipoise.app.shapes_proportional import plan
-from tests.cli.running import equipoise
+from tests.cli.running import equipoise_anew as equipoise
 from tests.e2e.conftest import new_namespace
 from tests.e2e.replicas import Operator
 from tests.e2e.scaling import SETTINGS, Scaled, install_vpas, vpa

@@ -28,7 +28,7 @@ from equipoise.model.references import WorkloadRef
 from equipoise.recommendation.adopt import Adopted
 from equipoise.recommendation.loop import Asked
 from equipoise.recommendation.policy import AdviceType, read_policy
-from tests.cli.running import equipoise
+from tests.cli.running import equipoise_anew as equipoise
 from tests.contracts.keda import install_scaled_objects, scaled_object
 from tests.e2e.accounts import account_with
 from tests.testbed import ControlPlane, Kwok, Prometheus, StartPrometheus

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import equipoise
+from tests.cli.running import equipoise_anew as equipoise
 from tests.e2e.replicas import Operator
 from tests.e2e.rotating import WAVES_SECONDS, WINDOW_SECONDS, make_scene, settle
 from tests.testbed import ControlPlane, Kwok, StartPrometheus

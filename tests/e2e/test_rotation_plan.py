@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.running import equipoise
+from tests.cli.running import equipoise_anew as equipoise
 from tests.testbed import ControlPlane, MetricsServer, Prometheus, wait_until
 from tests.testbed.scenes import SIX_LOADS
 

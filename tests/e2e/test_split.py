@@ -16,7 +16,7 @@ from equipoise.model.decision import EvictPod, Outcome
 from equipoise.model.ledger import Ledger
 from equipoise.model.references import StoreKey, WorkloadRef
 from equipoise.qos.pods import PodTold
-from tests.cli.running import equipoise
+from tests.cli.running import equipoise_anew as equipoise
 from tests.e2e.replicas import Operator
 from tests.e2e.rotating import AFTER_CORES, HPA_PERCENT, Scene, wait_for_loads
 from tests.testbed import ControlPlane, Kwok, Prometheus, wait_until

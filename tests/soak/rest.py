@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.cli.running import equipoise
+from tests.cli.running import equipoise_anew as equipoise
 from tests.e2e.charts import Helm, audit_arguments
 from tests.testbed import ControlPlane, Kwok, Prometheus, free_port, wait_until
 from tests.testbed.processes import is_answering
