@@ -193,14 +193,15 @@ def _meaning(found: dict[Part, Figures], workloads: int) -> str:
         wall = KRR_WALL_SECONDS * size / found[part]["wall_seconds"]
         cpu = KRR_CPU_SECONDS * size / _cpu(found[part])
         told.append(
-            f"{part.name}, goal 1/{goal}: {_judged(wall * pace, cpu * pace, goal)}; "
-            f"by its figures as they are, {_judged(wall, cpu, goal)}"
+            f"{part.name}, goal 1/{goal}: {_judged(wall, cpu, goal)}; "
+            f"at this run's pace {_judged(wall * pace, cpu * pace, goal)}"
         )
     pods = workloads * world.REPLICAS
     return (
         f"Replicas, targets and requests for {workloads} workloads from a week of {pods:,} pods, without the "
-        f"forecast, both sides' CPU together. Beside krr itself at this run's pace ({pace:.2f}, by what its "
-        f"questions cost the server here and there): {'. '.join(told)}. All ways advise the same."
+        f"forecast, both sides' CPU together. Beside krr's own figures: {'. '.join(told)}. All ways advise "
+        f"the same. The pace ({pace:.2f}) is what krr's questions cost the server in this run, as a multiple "
+        "of what they cost it when krr was measured; it is no part of the goal."
     )
 
 
@@ -223,7 +224,7 @@ def _remarks(found: dict[Part, Figures], workloads: int) -> list[str]:
     )
     itself = (
         f"krr 1.29 itself took {KRR_TOLD}, on such data without jitter, measured apart. The goals are shares "
-        "of that; a machine at another pace is made good by what the same questions cost the same server."
+        "of that."
     )
     shown = f"Timestamps are up to {world.JITTER_MS / 1000:g} s early or late, as cAdvisor's are"
     turns = f"The middle of {REPEATS} runs in turn (of wall times the shortest, of peaks the highest)"
