@@ -68,13 +68,15 @@ burn = ["sh", "-c", "while :; do :; done"]
 burner = subprocess.Popen(["systemd-run", "--scope", *place, "--property=CPUQuota=20%", *burn])
 pods = Path("/sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1234.slice")
 place = pods / "cri-containerd-abc.scope"
-end = time.monotonic() + 30
-while time.monotonic() < end and not (place / "cpu.max").exists():
+quota = place / "cpu.max"
+end = time.monotonic() + 60
+# systemd makes the group first and writes its quota a moment later.
+while time.monotonic() < end and (not quota.exists() or quota.read_text().startswith("max")):
     time.sleep(0.05)
 import equipoise
 print(json.dumps({
     "first": Path("/proc/1/comm").read_text().strip(),
-    "quota": (place / "cpu.max").read_text().split(),
+    "quota": quota.read_text().split(),
     "product": str(Path(equipoise.__file__).parent),
 }))
 """
