@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.adapters.prometheus import matrix
+from equipoise.adapters.prometheus import series as series_of_answers
 from equipoise.adapters.prometheus.decode import (
     HISTOGRAMS_LEFT_OUT,
     decode_number,
@@ -101,7 +101,7 @@ def test_long_series_take_the_fast_path_and_odd_ones_do_not() -> None:
     import simdjson
 
     long = b"[" + b",".join(b'[%d,"%d.5"]' % (1_700_000_000 + 30 * i, i) for i in range(60)) + b"]"
-    fast = matrix._flat(long, simdjson.Parser())
+    fast = series_of_answers._flat(long, simdjson.Parser())
     assert fast is not None
     assert fast[1::2].tolist() == [i + 0.5 for i in range(60)]
     for damaged in (
@@ -117,7 +117,7 @@ def test_long_series_take_the_fast_path_and_odd_ones_do_not() -> None:
         long[:-1],
         b'"' + long,
     ):
-        assert matrix._flat(damaged, simdjson.Parser()) is None
+        assert series_of_answers._flat(damaged, simdjson.Parser()) is None
 
 
 FUZZED = encode_matrix([[0.25 * i for i in range(60)], [math.nan, *[1e-3] * 59]], GRID)

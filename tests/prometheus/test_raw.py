@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from equipoise.adapters.prometheus.decode import open_answer
-from equipoise.adapters.prometheus.errors import Malformed, TooManySeries
+from equipoise.adapters.prometheus.errors import Malformed, PrometheusFailed, TooManySeries
 from equipoise.adapters.prometheus.history import Source
 from equipoise.adapters.prometheus.measures import CPU, MEMORY
 from equipoise.adapters.prometheus.raw import Raw, decode_raw
@@ -51,8 +52,20 @@ def _with_samples(request: Request) -> Response:
     return MODEL(request)
 
 
+def _parts(body: bytes) -> list[Raw]:
+    return list(decode_raw(open_answer(body, "it"), LABELS, 10))
+
+
 def _decoded(result: list[Any]) -> Raw:
-    return decode_raw(open_answer(ok({"resultType": "matrix", "result": result}).body, "it"), LABELS, 10)
+    """Decode what fits into one part."""
+    (raw,) = _parts(ok({"resultType": "matrix", "result": result}).body) or [Raw()]
+    return raw
+
+
+def _plain(result: list[Any], between: str = ",") -> bytes:
+    """Write an answer with nothing but series in it, as Prometheus does: without a blank."""
+    series = between.join(json.dumps(one, separators=(",", ":")) for one in result)
+    return f'{{"status":"success","data":{{"resultType":"matrix","result":[{series}]}}}}'.encode()
 
 
 def test_raw_samples_give_what_a_remote_read_gives() -> None:
@@ -165,4 +178,69 @@ def test_histograms_are_left_out_and_told() -> None:
     """Their samples are no usage."""
     raw = _decoded([{"metric": {"pod": "a"}, "histograms": [[1, {"count": "3"}]]}, _series(PODS[0])])
     assert len(raw.keys) == 1
-    assert len(raw.warnings) == 1
+    assert raw.has_histograms
+
+
+HOSTILE = (
+    '"',
+    "\\",
+    '},{"metric":',
+    '"values":[[1,"2"]]}',
+    "]]}",
+    "metric",
+    "values",
+)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.dictionaries(st.sampled_from(("namespace", "pod", *HOSTILE)), st.sampled_from(HOSTILE)),
+            st.integers(1, 80),
+            st.booleans(),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.sampled_from((",", ",\n", " , ")),
+)
+def test_an_answer_is_cut_between_its_series_and_nowhere_else(
+    series: list[tuple[dict[str, str], int, bool]], between: str
+) -> None:
+    """Whatever its labels say, and however it is written: the same as when all of it is read as JSON."""
+    result: list[Any] = []
+    for metric, count, has_histograms in series:
+        values = [[1000 * len(result) + place + 0.5, str(place)] for place in range(count)]
+        more = {"histograms": [[1, {"count": "3"}]]} if has_histograms else {}
+        result.append({"metric": metric, "values": values, **more})
+    (raw,) = _parts(_plain(result, between))
+    assert raw.keys == [tuple(one["metric"].get(label, "") for label in LABELS) for one in result]
+    pairs = [pair for one in result for pair in one["values"]]
+    np.testing.assert_array_equal(raw.samples.times_ms, [at * 1000 for at, _ in pairs])
+    np.testing.assert_array_equal(raw.samples.values, [float(value) for _, value in pairs])
+    assert raw.has_histograms == any(histograms for _, _, histograms in series)
+
+
+def test_a_long_answer_comes_in_parts() -> None:
+    """Each is reduced before the next is read; together they are all series, in order."""
+    result = [
+        {"metric": {"pod": str(number)}, "values": [[at, str(number + at)] for at in range(20_000)]}
+        for number in range(8)
+    ]
+    parts = _parts(_plain(result))
+    assert [len(part.keys) for part in parts] == [4, 4]
+    assert [key[1] for part in parts for key in part.keys] == [str(number) for number in range(8)]
+    values = np.concatenate([part.samples.values for part in parts])
+    np.testing.assert_array_equal(values, np.add.outer(np.arange(8), np.arange(20_000)).ravel())
+
+
+@pytest.mark.parametrize("cut", ['"values":[[1,"2"', '[1,"2"],[2', '"]]},{"metric":{"pod":"b"', "]]}]"])
+def test_a_plain_answer_that_is_damaged_is_refused(cut: str) -> None:
+    """A byte less anywhere between its ends: never other numbers."""
+    whole = _plain([{"metric": {"pod": name}, "values": [[1, "2"], [2, "3"]]} for name in "ab"])
+    at = whole.index(cut.encode())
+    for missing in range(at, at + len(cut)):
+        if chr(whole[missing]).isalnum():
+            continue  # another number or another name, which no reader can tell
+        with pytest.raises(PrometheusFailed):
+            _parts(whole[:missing] + whole[missing + 1 :])

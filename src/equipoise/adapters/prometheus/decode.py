@@ -62,6 +62,8 @@ class Answer:
     warnings: tuple[str, ...]
     infos: tuple[str, ...]
     address: str
+    text: bytes = b""
+    """All that came, where nothing but a matrix did."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +88,7 @@ def open_answer(body: bytes, address: str) -> Answer:
     if body.startswith(_PLAIN_BEGIN) and body.endswith(_PLAIN_ENDS):
         # Nothing but a result: what lies between is looked at once, when it is decoded as a list.
         result = memoryview(body)[len(_PLAIN_BEGIN) - 1 : body.rindex(b"}}")]
-        return Answer("matrix", msgspec.Raw(result), (), (), address)
+        return Answer("matrix", msgspec.Raw(result), (), (), address, body)
     envelope = _envelope(body, address)
     data = decode_json(envelope.data, _Data, address)
     return Answer(

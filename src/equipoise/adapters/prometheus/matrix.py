@@ -1,18 +1,11 @@
-"""Range answers onto a fixed time grid.
-
-A series travels as `[[1700000000,"0.25"],…]`. Stripped of brackets and quotes it is a flat list of
-numbers that simdjson turns into one float64 array, 6 times faster than making the pairs. What is
-stripped is first proven to be pairs; everything else (NaN, Inf, blanks) goes pair by pair.
-"""
+"""Range answers onto a fixed time grid."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-import msgspec
 import numpy as np
 import simdjson
 from numpy.typing import NDArray
@@ -20,25 +13,16 @@ from numpy.typing import NDArray
 from equipoise.adapters.prometheus.decode import (
     HISTOGRAMS_LEFT_OUT,
     Answer,
-    check_series,
-    decode_json,
     expect,
-    labels_struct,
-    numbers,
     tidy,
 )
 from equipoise.adapters.prometheus.errors import Malformed
+from equipoise.adapters.prometheus.series import SECONDS_MAX, Key, each_series, points
 from equipoise.model.errors import BadInput
 
 Duplicates = Literal["max", "error"]
 Float = np.float64 | np.float32
 Floats = NDArray[Float]
-Key = tuple[str, ...]
-
-SHORT_BYTES = 1024
-"""Below this a series is quicker pair by pair."""
-_COMMA, _QUOTE, _OPEN, _CLOSE = b',"[]'
-SECONDS_MAX = 1e11
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,66 +89,29 @@ def decode_matrix(
     refused. Series that are the same in these labels are refused, or the larger value wins.
     """
     expect(answer, "matrix")
-    series = decode_json(answer.result, series_list(tuple(labels)), answer.address)
-    check_series(len(series), series_max, answer.address)
-    found = [s for s in series if s.values]
-    if any(not s.values and not s.histograms for s in series):
-        raise Malformed(f"{answer.address} answered a series without values")
-    keys = [tuple(getattr(s.metric, f"label_{i}") for i in range(len(labels))) for s in found]
-    values = np.full((len(found), grid.count), np.nan, dtype=dtype)
+    series = each_series(answer, labels, series_max)
+    keys: list[Key] = []
+    has_histograms = False
+    values = np.full((len(series), grid.count), np.nan, dtype=dtype)
     parser, every = simdjson.Parser(), grid.timestamps
-    for row, one in enumerate(found):
-        times, samples = points(bytes(one.values), parser, answer.address)
+    for one in series:
+        has_histograms |= one.has_histograms
+        if not one.values:
+            if not one.has_histograms:
+                raise Malformed(f"{answer.address} answered a series without values")
+            continue
+        times, samples = points(one.values, parser, answer.address)
+        row = values[len(keys)]
         if np.array_equal(times, every):
-            values[row] = samples
+            row[:] = samples
         else:
-            _place(times, samples, grid, values[row], answer.address)
-    warnings = answer.warnings
-    if any(s.histograms for s in series):
-        warnings = tidy((*warnings, HISTOGRAMS_LEFT_OUT))
+            _place(times, samples, grid, row, answer.address)
+        keys.append(one.key)
+    values = values[: len(keys)]
+    warnings = tidy((*answer.warnings, HISTOGRAMS_LEFT_OUT)) if has_histograms else answer.warnings
     if len(set(keys)) != len(keys):
         keys, values = _without_duplicates(keys, values, duplicates, answer.address)
     return Matrix(keys, grid.timestamps, values, warnings, answer.infos)
-
-
-def points(raw: bytes, parser: Any, address: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Read the times and the values of one series."""
-    if len(raw) >= SHORT_BYTES and b"N" not in raw and b"I" not in raw:
-        flat = _flat(raw, parser)
-        if flat is not None:
-            return flat[0::2], flat[1::2]
-    pairs = decode_json(raw, list[tuple[float, str]], address)
-    times = np.fromiter((pair[0] for pair in pairs), dtype=np.float64, count=len(pairs))
-    return times, numbers([pair[1] for pair in pairs], address)
-
-
-def _flat(raw: bytes, parser: Any) -> NDArray[np.float64] | None:
-    """Read all numbers at once, or None when this is not exactly a list of `[number,"number"]`.
-
-    Each text must stand between `,` and `],[` (the last before `]]`); no more brackets and quotes may
-    exist than that takes, and no more numbers. Then no pair can have lost or gained a part.
-    """
-    octets = np.frombuffer(raw, dtype=np.uint8)
-    quotes = np.flatnonzero(octets == _QUOTE)
-    pairs, odd = divmod(len(quotes), 2)
-    if odd or not pairs or not raw.startswith(b"[[") or not raw.endswith(b'"]]'):
-        return None
-    opening, closing = quotes[0::2], quotes[1:-1:2]
-    is_paired = (
-        bool((octets[opening - 1] == _COMMA).all())
-        and bool((octets[closing + 1] == _CLOSE).all())
-        and bool((octets[closing + 2] == _COMMA).all())
-        and bool((octets[closing + 3] == _OPEN).all())
-    )
-    stripped = raw.translate(None, b'[]"')
-    if not is_paired or len(raw) - len(stripped) != 4 * pairs + 2:
-        return None
-    try:
-        # The parser's buffer is lent: copy before it is used again.
-        flat = np.array(np.frombuffer(parser.parse(b"[%b]" % stripped).as_buffer(of_type="d")))
-    except (ValueError, TypeError, RuntimeError):
-        return None
-    return flat if len(flat) == 2 * pairs else None
 
 
 def _place(
@@ -221,18 +168,3 @@ def concatenate(
     warnings = tidy(warning for _, part in held for warning in part.warnings)
     infos = tidy(info for _, part in held for info in part.infos)
     return Matrix(list(rows), grid.timestamps, values, warnings, infos)
-
-
-@functools.lru_cache(maxsize=64)
-def series_list(labels: tuple[str, ...]) -> Any:
-    """Give the type of all series, of whose labels only these are read."""
-    series = msgspec.defstruct(
-        "Series",
-        [
-            ("metric", labels_struct(labels)),
-            ("values", msgspec.Raw, msgspec.Raw(b"")),
-            ("histograms", msgspec.Raw, msgspec.Raw(b"")),
-        ],
-        gc=False,
-    )
-    return list[series]  # type: ignore[valid-type]

@@ -5,53 +5,67 @@ It costs the server two thirds of a rate at each step, and is then reduced by us
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import simdjson
 from numpy.typing import NDArray
 
-from equipoise.adapters.prometheus.decode import (
-    HISTOGRAMS_LEFT_OUT,
-    Answer,
-    check_series,
-    decode_json,
-    expect,
-    tidy,
-)
+from equipoise.adapters.prometheus.decode import Answer, expect
 from equipoise.adapters.prometheus.errors import Malformed
-from equipoise.adapters.prometheus.matrix import SECONDS_MAX, Key, points, series_list
-from equipoise.adapters.prometheus.remote_read.rates import Samples
+from equipoise.adapters.prometheus.remote_read.rates import CELLS_AT_ONCE, Samples
+from equipoise.adapters.prometheus.series import SECONDS_MAX, Key, each_series, points
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Raw:
     """Series as they were scraped; two may have the same key."""
 
-    keys: list[Key]
-    samples: Samples
-    warnings: tuple[str, ...] = ()
+    keys: list[Key] = field(default_factory=list)
+    has_histograms: bool = False
+    """Whether samples were left out since they are no floats."""
+    _times: list[NDArray[np.int64]] = field(default_factory=list)
+    _values: list[NDArray[np.float64]] = field(default_factory=list)
+    _ends: list[int] = field(default_factory=lambda: [0])
+
+    def add(self, key: Key, times_ms: NDArray[np.int64], values: NDArray[np.float64]) -> None:
+        """Put a series behind the others."""
+        self.keys.append(key)
+        self._times.append(times_ms)
+        self._values.append(values)
+        self._ends.append(self._ends[-1] + len(times_ms))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more would not stay in the processor's cache until they are reduced."""
+        return self._ends[-1] >= CELLS_AT_ONCE
+
+    @property
+    def samples(self) -> Samples:
+        """All samples."""
+        none = np.empty(0, dtype=np.int64)
+        times = np.concatenate([none, *self._times])
+        return Samples(np.array(self._ends), times, np.concatenate([none.view(np.float64), *self._values]))
 
 
-def decode_raw(answer: Answer, labels: Sequence[str], series_max: int) -> Raw:
-    """Decode an answer to a selector of a range: in each series the times rise, or it is refused."""
+def decode_raw(answer: Answer, labels: Sequence[str], series_max: int) -> Iterator[Raw]:
+    """Decode an answer to a selector of a range, some series at a time.
+
+    In each series the times rise, or the answer is refused.
+    """
     expect(answer, "matrix")
-    series = decode_json(answer.result, series_list(tuple(labels)), answer.address)
-    check_series(len(series), series_max, answer.address)
-    found = [one for one in series if one.values]
-    keys = [tuple(getattr(one.metric, f"label_{i}") for i in range(len(labels))) for one in found]
-    parser = simdjson.Parser()
-    times: list[NDArray[np.int64]] = []
-    values: list[NDArray[np.float64]] = []
-    for one in found:
-        seconds, numbers = points(bytes(one.values), parser, answer.address)
-        times.append(_rising(seconds, answer.address))
-        values.append(numbers)
-    warnings = answer.warnings
-    if any(one.histograms for one in series):
-        warnings = tidy((*warnings, HISTOGRAMS_LEFT_OUT))
-    return Raw(keys, _joined(times, values), warnings)
+    parser, raw = simdjson.Parser(), Raw()
+    for one in each_series(answer, labels, series_max):
+        raw.has_histograms |= one.has_histograms
+        if one.values:
+            seconds, values = points(one.values, parser, answer.address)
+            raw.add(one.key, _rising(seconds, answer.address), values)
+        if raw.is_full:
+            yield raw
+            raw = Raw()
+    if raw.keys or raw.has_histograms:
+        yield raw
 
 
 def _rising(seconds: NDArray[np.float64], address: str) -> NDArray[np.int64]:
@@ -61,10 +75,3 @@ def _rising(seconds: NDArray[np.float64], address: str) -> NDArray[np.int64]:
     if (np.diff(times_ms) <= 0).any():
         raise Malformed(f"{address} answered samples of one series that are not in the order of time")
     return times_ms
-
-
-def _joined(times: Sequence[NDArray[np.int64]], values: Sequence[NDArray[np.float64]]) -> Samples:
-    offsets = np.concatenate(([0], np.cumsum([len(one) for one in times], dtype=np.int64))).astype(np.int64)
-    if not times:
-        return Samples(offsets, np.empty(0, dtype=np.int64), np.empty(0))
-    return Samples(offsets, np.concatenate(times), np.concatenate(values))

@@ -25,9 +25,9 @@ from equipoise.adapters.prometheus.errors import (
     Unreachable,
 )
 from equipoise.adapters.prometheus.lots import Job, Lot, parts
-from equipoise.adapters.prometheus.matrix import Key
 from equipoise.adapters.prometheus.promql import selector
 from equipoise.adapters.prometheus.remote_read.read import Form, ReadLimits, RemoteRead
+from equipoise.adapters.prometheus.series import Key
 from equipoise.adapters.prometheus.settings import Names
 from equipoise.adapters.prometheus.ways import Found, OnBytes, by_promql, by_remote_read, by_samples
 from equipoise.model.history import Grouping, Reduction, UsageHistory

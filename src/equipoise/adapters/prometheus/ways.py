@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.adapters.prometheus.client import Client
-from equipoise.adapters.prometheus.decode import HISTOGRAMS_LEFT_OUT
+from equipoise.adapters.prometheus.decode import HISTOGRAMS_LEFT_OUT, tidy
 from equipoise.adapters.prometheus.errors import TooManySeries
 from equipoise.adapters.prometheus.lots import Job
-from equipoise.adapters.prometheus.matrix import Key
 from equipoise.adapters.prometheus.measures import expression, reduce
 from equipoise.adapters.prometheus.promql import selector
 from equipoise.adapters.prometheus.range import RangeQuery, query_range
@@ -20,6 +19,7 @@ from equipoise.adapters.prometheus.raw import decode_raw
 from equipoise.adapters.prometheus.remote_read.rates import Samples, Steps
 from equipoise.adapters.prometheus.remote_read.read import RemoteRead
 from equipoise.adapters.prometheus.remote_read.request import by_name
+from equipoise.adapters.prometheus.series import Key
 from equipoise.adapters.prometheus.settings import Names
 
 OnBytes = Callable[[int], None]
@@ -78,21 +78,23 @@ def by_samples(
     grid = job.grid
     steps = Steps(grid.start_ms, grid.step_ms, grid.count, job.window_ms, is_closed)
     span_ms = grid.end_ms - grid.start_ms + job.window_ms
+    # Only what is written to takes memory.
+    values = np.empty((rows_max, grid.count))
     keys: list[Key] = []
-    values: list[NDArray[np.float64]] = []
     warnings: list[str] = []
     for matchers in job.lot.matchers(names):
         asked = f"{selector(job.measure.metric, (*job.fixed, *matchers))}[{span_ms}ms]"
         answer = client.instant(asked, grid.end_ms / 1000, on_bytes)
-        raw = decode_raw(answer, names.labels, client.limits.series_max)
-        keys += raw.keys
-        if len(keys) > rows_max:
-            raise _too_many(client.address, rows_max)
-        values.append(np.empty((len(raw.keys), grid.count)))
-        reduce(job.measure, raw.samples, steps, values[-1])
-        _drop_nonsense(values[-1])
-        warnings += raw.warnings
-    return _unique(keys, np.concatenate(values), tuple(warnings))
+        warnings += answer.warnings
+        for raw in decode_raw(answer, names.labels, client.limits.series_max):
+            first, end = len(keys), len(keys) + len(raw.keys)
+            if end > rows_max:
+                raise _too_many(client.address, rows_max)
+            reduce(job.measure, raw.samples, steps, values[first:end])
+            _drop_nonsense(values[first:end])
+            keys += raw.keys
+            warnings += [HISTOGRAMS_LEFT_OUT] * raw.has_histograms
+    return _unique(keys, values[: len(keys)], tidy(warnings))
 
 
 def by_promql(
