@@ -77,6 +77,8 @@ def test_budgets_of_other_namespaces_and_without_selector_do_not_count() -> None
         "allows none now (5 healthy pods, 4 needed)"
         in clear([_pod("a")], [_pdb("all", None, 0)]).waiting[0].sentence
     )
+    alone = msgspec.structs.replace(_pdb("all", None, 0), pods_healthy=1, pods_desired=1)
+    assert "(1 healthy pod, 1 needed)" in clear([_pod("a")], [alone]).waiting[0].sentence
 
 
 _PODS = {(app, place): _pod("p", app, place) for app in _APPS for place in _PLACES}

@@ -157,3 +157,30 @@ def test_a_namespace_that_is_not_there_is_named() -> None:
             pause(client, "shop", "alice")
         with pytest.raises(WorldFailed, match="namespace equipoise-system: not found; --operator-namespace"):
             resume(client, None)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"<html>Welcome</html>",
+        b"null",
+        b"[[[",
+        {"kind": "PodList", "items": []},
+        {"metadata": {"name": "shop", "annotations": {"theirs": "1"}}},
+        {"metadata": {"name": "other", "annotations": {PAUSED: "alice"}}},
+    ],
+    ids=["a page", "null", "broken", "a list", "unchanged", "another"],
+)
+def test_a_stop_is_believed_only_when_the_namespace_comes_back_with_it(answer: object) -> None:
+    """Whatever else answers with 200 may be no API server: nobody may think that all stands still."""
+
+    def script(asked: Asked, stage: Stage) -> None:
+        assert asked.method == "PATCH"
+        stage.answer(answer)
+
+    with (
+        playing(script) as player,
+        session(player.url) as client,
+        pytest.raises(WorldFailed, match="something else than was asked for"),
+    ):
+        pause(client, "shop", "alice")

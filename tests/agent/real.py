@@ -136,7 +136,7 @@ def first_quotas(rounds: Iterable[Round]) -> dict[str, int]:
     return found
 
 
-def wait_until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "too late"

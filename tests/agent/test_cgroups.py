@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.adapters.cgroups import HostNode, connect_host, find_layout
+from equipoise.adapters.cgroups import HostNode, connect_host, find_layout, proc
 from equipoise.adapters.cgroups import files as kernel
 from equipoise.model.errors import WorldFailed
 from equipoise.qos.metrics import METRICS
@@ -93,6 +93,29 @@ def test_a_container_is_found_and_read_in_every_layout(case: str, tmp_path: Path
     assert host.reclaim(container, 100) == 0
 
 
+def test_a_kernel_that_cannot_reclaim_says_so(tmp_path: Path) -> None:
+    """Nothing released would look as if there had been nothing to release."""
+    place = PLACES["v2, cgroupfs"][1]
+    _made(tmp_path, place, is_v2=True)
+    (tmp_path / place / "memory.reclaim").unlink()
+    with pytest.raises(WorldFailed, match=r"memory\.reclaim: not there"):
+        _host(tmp_path).reclaim(ContainerRef(UID, ID, "Burstable"), 100)
+
+
+@pytest.mark.parametrize("case", ["v1, cgroupfs, CRI-O", "v2, systemd"])
+def test_the_monitor_of_a_container_is_not_the_container(case: str, tmp_path: Path) -> None:
+    """CRI-O keeps it beside: its folder ends in the same id, and its quota is nobody's affair."""
+    is_v2, place = PLACES[case]
+    monitor = place.replace("crio-", "crio-conmon-")
+    _made(tmp_path, monitor, is_v2=is_v2)
+    host, container = _host(tmp_path), ContainerRef(UID, ID, "BestEffort")
+    assert host.read([container], is_deep=True) == {}
+    assert not host.set_quota(container, 54321)
+    folder = (tmp_path if is_v2 else tmp_path / "cpu,cpuacct") / place
+    write(folder, cpu_stat="usage_usec 7\n", cpuacct_usage="7000\n", cpu_max="max 100000\n")
+    assert host.read([container], is_deep=False)[ID].cpu_nanos == 7000
+
+
 def test_what_has_vanished_is_not_there(tmp_path: Path) -> None:
     """A container, its pod, and one that comes back under another id."""
     _made(tmp_path, PLACES["v2, cgroupfs"][1], is_v2=True)
@@ -155,6 +178,15 @@ def test_proc_tells_of_this_machine() -> None:
     assert set(second.gauges) <= set(METRICS)
     assert "cpu_load_1_min" in second.gauges
     assert host.boot_id() == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def test_a_machine_of_two_thousand_cpus_has_them_all(tmp_path: Path) -> None:
+    """Its share of usage would be too high if some of them were not counted."""
+    line = "4705 356 584312345 3699876543 23 23 1234567 0 0 0"
+    lines = [f"cpu  {line}", *(f"cpu{number} {line}" for number in range(2000)), "intr 1", "ctxt 2"]
+    (tmp_path / "stat").write_text("\n".join(lines))
+    busy, cpus = proc.cpu_time(tmp_path, 100)
+    assert (busy, cpus) == ((4705 + 356 + 584312345 + 23 + 1234567) * 10**7, 2000)
 
 
 def test_one_line_of_many_is_found_exactly() -> None:

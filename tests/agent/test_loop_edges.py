@@ -190,6 +190,36 @@ def test_a_mean_that_reaches_back_before_a_throttle_is_not_judged(metric: str, s
     assert seconds <= waited <= seconds + 4
 
 
+@pytest.mark.parametrize("ahead_seconds", [600, -600], ids=["ahead", "behind"])
+def test_a_grace_period_is_counted_on_our_own_clock(ahead_seconds: int) -> None:
+    """The server's may be minutes away: nobody else goes before the pod's time, and its time does end."""
+    scene = _busy(EVICT)
+    scene.rounds(2)
+    assert scene.around.evictions == [("a", 30)]
+    of_server = scene.around.clock_at - ahead_seconds
+    scene.around.all_pods[0] = msgspec.structs.replace(
+        scene.around.all_pods[0], deletion_at=of_server + 60, grace_seconds=60
+    )
+    scene.rounds(6)
+    scene.around.clock_at += ahead_seconds  # nor does a jump matter
+    scene.rounds(3)
+    assert scene.around.evictions == [("a", 30)]
+    scene.rounds(2)  # 60 s of grace and 30 s more have passed
+    assert scene.around.evictions == [("a", 30), ("b", 30)]
+
+
+def test_an_eviction_without_an_answer_is_not_waited_for_by_a_clock_that_was_set_back() -> None:
+    """Thirty seconds are thirty seconds, and not the hour until that clock shows the same time again."""
+    scene = _busy(EVICT)
+    scene.around.answers["a"] = None
+    scene.rounds(2)
+    scene.around.clock_at -= 3600
+    scene.rounds(3)
+    assert scene.around.evictions == [("a", 30)]
+    scene.rounds(2)
+    assert scene.around.evictions == [("a", 30)] * 2
+
+
 def test_a_pod_qos_that_nobody_understands_allows_nobody() -> None:
     """Leaving it out would allow everybody."""
     broken = pod_qos(allowedActions=["evict"])  # without a selector

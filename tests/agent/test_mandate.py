@@ -3,9 +3,14 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from equipoise.adapters.cgroups.state import StateFile
+from equipoise.adapters.kubernetes.cluster import AGE_MAX_SECONDS
+from equipoise.app.agent import surroundings
 from equipoise.app.agent.mandate import FOREIGN, LOOK_SECONDS, RETRY_SECONDS, Mandate
 from equipoise.app.agent.run import Agent
+from equipoise.model.errors import WorldFailed
 from equipoise.qos.keep import AgentState, ThrottledContainer
 from tests.agent.api import ID, PODS, UID, Api, agent_of, machine, running_pod
 from tests.kubernetes.server import Time, playing, session
@@ -119,3 +124,30 @@ def test_a_policy_that_does_not_fit_is_said_on_the_node_once(tmp_path: Path) -> 
         (said,) = [one for one in api.events if one["reason"] == "PolicyLeftOut"]
         assert "NodeQOSEnsurancePolicy odd: spec.objectiveEnsurances[0].actionName" in said["message"]
         assert "equipoise_agent_policies_left_out 1.0" in _metrics(agent)
+
+
+def test_what_nobody_has_told_of_for_minutes_is_not_acted_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One watch that fails is enough; a kind that was removed is none; giving back needs no fresh list."""
+    api = Api()
+    api.add(PODS, running_pod())
+    api.ask(EVICT)
+    with agent_of(api, tmp_path, is_enforced=True) as agent:
+        quota = _throttled(tmp_path, agent)
+        assert agent.start()
+        wait_until(lambda: _is_listed(agent), "the policies to be listed", 10)
+        for reflector in agent.around._reflectors():
+            assert agent.around.policy().actions
+            with monkeypatch.context() as silent:
+                silent.setattr(reflector, "last_contact_age_seconds", lambda _: AGE_MAX_SECONDS + 1)
+                with pytest.raises(WorldFailed, match=f"the {reflector.kind.plural} of n1 are unknown: "):
+                    agent.around.policy()
+                silent.setattr(surroundings, "_is_absent", lambda _: True)
+                assert reflector.cache.records() or agent.around.policy().actions
+        monkeypatch.setattr(agent.around._pods, "last_contact_age_seconds", lambda _: AGE_MAX_SECONDS + 1)
+        agent.one_round()
+        assert "equipoise_agent_round_failures_total 1.0" in _metrics(agent)
+        assert quota.read_text() == "5000 100000"
+        assert [one.result for one in agent.give_back("the agent ends")] == ["Done"]
+        assert quota.read_text() == "max 100000"

@@ -1,12 +1,17 @@
 """Evictions that are refused: others go meanwhile, no more than close the gap, and the asking gets rarer."""
 
+from pathlib import Path
+
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from equipoise.app.agent.telling import Teller
 from equipoise.ports import EvictionResult
 from equipoise.qos.loop import REFUSALS_MAX
+from equipoise.qos.outcomes import came_otherwise
 from equipoise.qos.refusals import WAIT_SECONDS_MAX, Refusal, refused_again, still_known
+from tests.agent.api import Api, agent_of
 from tests.agent.machines import Scene, policies, told
 from tests.qos.worlds import policy, rule
 
@@ -56,6 +61,22 @@ def test_what_blocks_is_said_in_the_decision() -> None:
         "said so."
     )
     assert done.decision.reason.numbers["refused"] == 1
+
+
+def test_what_came_of_a_plan_that_was_refused_is_told(tmp_path: Path) -> None:
+    """The plan names the pod that stayed; the events of the node and of the pod that went say so."""
+    scene = _scene(5, 4)
+    scene.around.answers["00"] = BLOCKED
+    *_, done = scene.rounds(2)
+    assert "evicting d/00 releases" in done.decision.reason.sentence
+    api = Api()
+    with agent_of(api, tmp_path) as agent:
+        Teller(agent.log, agent.actuator, agent.around).tell(done)
+    assert len(api.events) == 3
+    for event in api.events:
+        assert event["message"].endswith(" What came of it: d/00 Blocked, d/01 Accepted.")
+    smooth = _scene(5, 4).rounds(2)[-1]
+    assert came_otherwise(smooth.decision, smooth.outcomes) == ""
 
 
 def test_refusals_are_forgotten_with_their_pod_and_after_a_while() -> None:

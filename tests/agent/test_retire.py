@@ -21,13 +21,14 @@ class Ending:
         self.is_there = True
         self.is_allowed = True
         self.looks_left = 2
+        self.removed: object = {"kind": "Status", "status": "Success"}
 
     def script(self, asked: Asked, stage: Stage) -> None:
         if asked.path == DAEMONS and not self.is_allowed:
             stage.refuse(403, "Forbidden", "no right to delete")
         elif asked.path == DAEMONS and self.is_there:
             self.is_there = False
-            stage.answer({"status": "Success"})
+            stage.answer(self.removed)
         elif asked.path == PODS:
             self.looks_left -= 1
             left = [_pod("agent-a", "DaemonSet", "equipoise-agent")] if self.looks_left >= 0 else []
@@ -92,6 +93,9 @@ def test_agents_that_stay_are_named_with_their_nodes(world: Ending, player: Play
     [
         ((), 1, "no right to delete"),
         (("--timeout", "soon"), 2, "--timeout: "),
+        (("",), 2, "name '': expected"),
+        (("..",), 2, "name '..': expected"),
+        (("a", "-n", ""), 2, "namespace '': expected"),
     ],
 )
 def test_what_is_wrong_is_one_line(
@@ -103,3 +107,15 @@ def test_what_is_wrong_is_one_line(
     assert (done.returncode, done.stdout) == (status, "")
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
+    assert all(asked.path == DAEMONS for asked in player.asked), "a name of nothing would mean all"
+
+
+@pytest.mark.parametrize("answer", [{"kind": "Status", "status": "Failure"}, {"kind": "PodList"}, [], None])
+def test_a_removal_is_believed_only_when_the_server_says_so(
+    world: Ending, player: Player, tmp_path: Path, answer: object
+) -> None:
+    """Whatever else answers with 200 is no API server."""
+    world.removed = answer
+    done = equipoise("retire", "--kubeconfig", str(tmp_path / "kubeconfig"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "something else than was asked for" in done.stderr

@@ -33,7 +33,7 @@ class Running:
             self.error = error
 
     def asked(self, page: str) -> tuple[int, str]:
-        with urllib3.PoolManager(timeout=5.0, retries=False) as pool:
+        with urllib3.PoolManager(timeout=30.0, retries=False) as pool:
             try:
                 answer = pool.request("GET", f"http://{self.agent.settings.http_address}/{page}")
             except urllib3.exceptions.HTTPError:
@@ -41,7 +41,7 @@ class Running:
             return answer.status, answer.data.decode()
 
     def wait_for(self, page: str, status: int) -> str:
-        wait_until(lambda: self.asked(page)[0] == status, f"/{page} to answer {status}", 10)
+        wait_until(lambda: self.asked(page)[0] == status, f"/{page} to answer {status}", 60)
         return self.asked(page)[1]
 
 
@@ -55,7 +55,7 @@ def _running(api: Api, folder: Path, **settings: Any) -> Iterator[Running]:
         finally:
             api.are_open.set()
             agent.stopping.set()
-            made.thread.join(10)
+            made.thread.join(60)
 
 
 def test_it_is_live_and_not_ready_while_it_waits_for_its_first_lists(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_list_that_never_comes_ends_it(tmp_path: Path, monkeypatch: pytest.Mon
     api = Api()
     api.are_open.clear()
     with _running(api, tmp_path) as running:
-        running.thread.join(10)
+        running.thread.join(60)
         assert not running.thread.is_alive()
         assert str(running.error).endswith("the nodes of n1: no answer")
         assert running.asked("healthz") == (0, "")
@@ -88,7 +88,7 @@ def test_a_stop_ends_the_wait_for_lists(tmp_path: Path) -> None:
     with _running(api, tmp_path) as running:
         running.wait_for("healthz", 200)
         running.agent.stopping.set()
-        running.thread.join(10)
+        running.thread.join(60)
         assert (running.thread.is_alive(), running.error) == (False, None)
 
 
@@ -99,7 +99,7 @@ def test_health_fails_while_the_loop_stalls(tmp_path: Path, monkeypatch: pytest.
         running.wait_for("readyz", 200)
         running.agent.heart.stall_seconds = 0.5
         real: Callable[[], Any] = running.agent.loop.round
-        monkeypatch.setattr(type(running.agent.loop), "round", lambda _: (go_on.wait(10), real())[1])
+        monkeypatch.setattr(type(running.agent.loop), "round", lambda _: (go_on.wait(60), real())[1])
         try:
             assert "loop qos has stalled" in running.wait_for("healthz", 503)
         finally:
@@ -115,7 +115,7 @@ def test_rounds_that_fail_make_it_unready_and_not_ill(tmp_path: Path) -> None:
     boot.parent.mkdir(parents=True)
     boot.write_text("b")
     with _running(Api(), tmp_path, proc=str(proc)) as running:
-        wait_until(lambda: "rounds failed: " in running.asked("readyz")[1], "failures to be said", 10)
+        wait_until(lambda: "rounds failed: " in running.asked("readyz")[1], "failures to be said", 60)
         assert running.asked("readyz")[1].endswith("stat: expected CPU times in its first line\n")
         assert running.asked("healthz") == (200, "ok\n")
 
@@ -127,7 +127,7 @@ def test_a_port_that_is_taken_is_said_by_its_flag(tmp_path: Path) -> None:
         taken.start()
         try:
             with _running(Api(), tmp_path / "b", http_address=f"127.0.0.1:{taken.port}") as running:
-                running.thread.join(10)
+                running.thread.join(60)
                 assert str(running.error).startswith(f"--http-address 127.0.0.1:{taken.port}: ")
         finally:
             taken.stop(2.0)

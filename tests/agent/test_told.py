@@ -9,7 +9,7 @@ from equipoise.app.agent.objects import read_objects
 from equipoise.model.references import ObjectRef
 from equipoise.ports import PolicyObject
 from equipoise.qos.pods import ContainerTold, PodTold
-from tests.qos.worlds import EVICT, THROTTLE, Document, policy, rule
+from tests.qos.worlds import EVICT, THROTTLE, Document, pod_qos, policy, rule
 
 RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
 
@@ -60,12 +60,29 @@ def test_what_is_in_force_is_told_by_the_status_of_running_containers() -> None:
     )
 
 
+def test_what_only_the_pod_as_a_whole_has_holds_for_its_containers() -> None:
+    """The kubelet writes the pod's limit as the quota of a container that has none of its own."""
+    whole = {"requests": {"cpu": "1"}, "limits": {"cpu": "2", "memory": "1Gi"}}
+    own = {"requests": {"cpu": "100m"}, "limits": {"cpu": "500m"}}
+    spec = {"resources": whole, "containers": [{"name": "x", "resources": own}, {"name": "y"}]}
+    statuses = [
+        {"name": "x", "containerID": "containerd://aaaaaaaa", "state": RUNNING, "resources": own},
+        {"name": "y", "containerID": "containerd://bbbbbbbb", "state": RUNNING, "resources": {}},
+    ]
+    pod = _pod(spec=spec, status={"phase": "Running", "containerStatuses": statuses})
+    assert pod.containers == (
+        ContainerTold("x", "aaaaaaaa", 100 * 10**6, 500 * 10**6),
+        ContainerTold("y", "bbbbbbbb", 10**9, 2 * 10**9),
+    )
+
+
 def test_who_is_protected_and_who_leaves_is_told() -> None:
     """By owner, annotation and deletion; a time that makes no sense is none."""
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "o", "uid": "1", "controller": True}
     marks = {"ownerReferences": [owner], "annotations": {"kubernetes.io/config.mirror": "x"}}
-    pod = _pod(metadata=marks | {"deletionTimestamp": "1970-01-01T00:10:00Z"})
-    assert (pod.owner, pod.is_mirror, pod.deletion_at) == ("DaemonSet", True, 600)
+    ends = {"deletionTimestamp": "1970-01-01T00:10:00Z", "deletionGracePeriodSeconds": 45}
+    pod = _pod(metadata=marks | ends)
+    assert (pod.owner, pod.is_mirror, pod.deletion_at, pod.grace_seconds) == ("DaemonSet", True, 600, 45)
     assert (pod.is_leaving(629), pod.is_leaving(631)) == (True, False)
     assert _pod(metadata={"deletionTimestamp": "soon"}).deletion_at is None
 
@@ -102,3 +119,14 @@ def test_objects_that_do_not_fit_are_left_out_and_said() -> None:
         "NodeQOSEnsurancePolicy memory: spec.objectiveEnsurances[0].actionName",
         "NodeQOSEnsurancePolicy odd: spec.objectiveEnsurances[0].actionName",
     ]
+
+
+def test_a_pod_qos_that_allows_an_unknown_action_holds_and_is_said() -> None:
+    """A typing error, or an action that comes later: the entry allows nothing, the others do."""
+    asked = pod_qos("batch", labelSelector={}, allowedActions=["evict", "evct"])
+    policy_, problems = read_objects(map(_object, (EVICT, asked)))
+    assert policy_.pods is not None
+    assert [one.actions for one in policy_.pods] == [("evict", "evct")]
+    (said,) = problems
+    assert said.startswith("PodQOS batch: spec.allowedActions[1]: expected the name of an AvoidanceAction")
+    assert said.endswith("got 'evct'; this entry allows nothing")

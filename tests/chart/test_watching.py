@@ -11,6 +11,7 @@ import yaml
 
 from equipoise.app.metric_table import metric_table, series_names
 from equipoise.app.operator.settings import Balancer
+from equipoise.app.pools_serve.openapi import openapi
 from equipoise.model.reason import Code
 
 FILES = Path(__file__).parents[2] / "charts" / "equipoise" / "files"
@@ -54,6 +55,22 @@ def test_every_reason_and_balancer_that_is_asked_for_exists() -> None:
         for label, text in re.findall(r"(reason|balancer)=~?\"([^\"]*)\"", query):
             right = {code.value for code in Code} if label == "reason" else set(get_args(Balancer))
             assert set(text.split("|")) <= right, query
+
+
+def test_requests_are_asked_for_by_statuses_that_are_counted() -> None:
+    """Their result is the status of the answer: by any other word, an alert would never ring."""
+    queries = "\n".join(query for _, query in _queries())
+    asked = set(re.findall(r'equipoise_pool_requests_total\{result="([^"]+)"', queries))
+    assert asked == {"503"}
+    assert asked <= set(openapi()["paths"]["/v1/allocate"]["post"]["responses"])
+
+
+def test_what_every_replica_shows_is_not_added_up() -> None:
+    """Two operators that see the same would make twice as much of it; leaders alone are counted."""
+    same = {shown.name for shown in TABLE if (shown.process, shown.type) == ("operator", "gauge")}
+    for title, query in _queries():
+        added = set(METRIC.findall(query)) if "sum" in query else set()
+        assert added & same <= {"equipoise_leader"}, title
 
 
 def test_every_alert_says_how_bad_it_is_and_what_to_do() -> None:

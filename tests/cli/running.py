@@ -14,7 +14,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-BOUND_SECONDS = 60
+BOUND_SECONDS = 180
 ROOT = Path(__file__).parents[2]
 _FREE = threading.Lock()
 """Taken while a call is under way: those of other threads begin anew."""

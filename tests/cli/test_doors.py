@@ -1,11 +1,13 @@
 """The doors: help, version, demo, wrong words."""
 
+import os
 import re
+import subprocess
 
 import pytest
 
 from equipoise import __version__
-from tests.cli.running import equipoise
+from tests.cli.running import BOUND_SECONDS, clean, command, equipoise
 
 
 @pytest.mark.parametrize(
@@ -58,3 +60,22 @@ def test_debug_shows_the_traceback() -> None:
     assert "Traceback" in done.stderr
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("error: no/such.yaml")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["at the end", "amid a command"])
+def test_a_reader_that_goes_is_no_failure(unbuffered: str) -> None:
+    """As with `| head`: exit status 0, and not a word."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            command("schema", "plan"),
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=BOUND_SECONDS,
+            env=clean({"PYTHONUNBUFFERED": unbuffered}),
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")

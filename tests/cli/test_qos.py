@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.cli.running import equipoise
-from tests.qos.worlds import node, pod, policy, rule
+from tests.qos.worlds import node, pod, pod_qos, policy, rule
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "06-qos-plan.yaml"
@@ -67,6 +67,16 @@ def test_yaml_says_the_same_and_excess_widens() -> None:
     done = equipoise("qos", "plan", "--from", str(EXAMPLE), "-o", "yaml")
     assert yaml.safe_load(done.stdout)["decisions"] == [_plan(EXAMPLE.read_text())]
     assert _plan(HIGH, "--excess", "50")["numbers"]["gaps"]["evict"] == {"cpu_total_usage": 3000}
+
+
+def test_a_pod_qos_that_allows_an_unknown_action_is_warned_of() -> None:
+    """On standard error: the plan holds, and the document is whole."""
+    asked = pod_qos(labelSelector={}, allowedActions=["evict", "evct"])
+    text = json.dumps(HIGH | {"policies": [*HIGH["policies"], asked]})
+    done = equipoise("qos", "plan", "--from", "-", "-o", "json", stdin=text)
+    assert (done.returncode, json.loads(done.stdout)["decisions"][0]["reason"]) == (0, "Evict")
+    assert done.stderr.startswith("warning: -: policies[6].spec.allowedActions[1]: expected the name of an")
+    assert done.stderr.count("\n") == 1
 
 
 def test_quiet_nodes_have_a_reason_too() -> None:

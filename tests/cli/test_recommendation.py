@@ -188,6 +188,9 @@ def test_requests_are_advised_too() -> None:
     (decision,) = _plan(*USUAL, "--type", "Resource")["decisions"]
     milli = int(decision["recommended"]["containers"][0]["requests"]["cpu"].removesuffix("m"))
     assert milli == pytest.approx(decision["numbers"]["pod_p99_cores"] * 1150, abs=1)
+    asked = ("recommendation", "plan", *USUAL, "--type", "Resource", "--available", "0", "-o", "csv")
+    (row,) = csv.DictReader(io.StringIO(equipoise(*asked).stdout))
+    assert (row["container"], row["cpu"], row["reason"]) == ("", "", "TooFewAvailablePods")
 
 
 @pytest.mark.parametrize("algorithm", ["profile", "dsp"])
@@ -211,6 +214,16 @@ def test_a_backtest_says_how_right_it_was() -> None:
     assert 0 < document["error"] < document["baseline_error"]
     assert 0.5 < document["coverage"] <= 1
     assert document["timestamps"][-1] == 1773014400 - 900
+    odd = _forecast("--from", EXAMPLE, "--backtest", "1h5m")["timestamps"]
+    assert odd == [1773014400 - 900 * n for n in (4, 3, 2, 1)], "whole intervals, whatever was said"
+
+
+def test_too_little_before_what_is_held_out_is_said() -> None:
+    """A few seconds, two days of nothing, and then what is held out."""
+    text = "timestamp,value\n" + "".join(f"{n},1\n" for n in (*range(5), *range(172800, 172900)))
+    done = equipoise("forecast", "--from", "-", "--backtest", "1d", stdin=text)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: -: expected more samples before the forecast: too few are known\n"
 
 
 def test_a_forecast_can_be_a_spreadsheet() -> None:

@@ -11,7 +11,7 @@ from msgspec import structs
 from equipoise.app.recommendation_plot import draw_advice, draw_forecast, rows_of
 from equipoise.model.errors import BadInput, WorldFailed
 from equipoise.recommendation.decide import decide
-from equipoise.recommendation.future import Series, backtested
+from equipoise.recommendation.future import Series, backtested, forecast_document
 from equipoise.recommendation.observation import Observation
 from equipoise.recommendation.policy import AdviceType, read_policy
 from equipoise.stats.arrays import Floats
@@ -97,6 +97,15 @@ def test_a_picture_says_what_it_shows(tmp_path: Path) -> None:
     ):
         assert f"<!-- {said} -->" in text
     assert re.search(r"<!-- advice: \d+ to \d+ at \d+ % -->", text)
+
+
+def test_of_many_days_only_mondays_have_a_name(tmp_path: Path) -> None:
+    """Five weeks of names would lie upon each other."""
+    series = Series("usage.csv", _waves(1)[0], STEP, 1_773_000_000.0, "web")
+    path = tmp_path / "weeks.svg"
+    draw_forecast(series, forecast_document(series, 28 * 86400.0, Algorithm.PROFILE), str(path))
+    names = re.findall(r"<!-- (\w{3}) \d+ \w{3} -->", path.read_text())
+    assert names == ["Mon"] * 5
 
 
 def test_without_a_forecast_only_the_past_is_drawn(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ class RealSizes(RealWorld):
             statuses = [each for pod in pods for each in pod["status"].get("containerStatuses", ())]
             return all("resources" in each for each in statuses)
 
-        wait_until(are_granted, "what the pods have in their status", 30)
+        wait_until(are_granted, "what the pods have in their status", 60)
         return ref
 
     def resize_as(self, who: str, pod: Pod, values: Values) -> None:

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import signal
+import socket
 import subprocess
 import time
 from importlib.util import find_spec
@@ -70,6 +71,25 @@ def test_a_signal_ends_the_demo_its_dashboard_and_its_redis(tmp_path: Path, numb
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_demo_that_is_killed_leaves_nothing_either(tmp_path: Path) -> None:
+    """Its dashboard, its Redis and its folder go by themselves."""
+    process = subprocess.Popen(
+        command("demo", "--no-open", "--speed", "600"),
+        stdout=subprocess.PIPE,
+        text=True,
+        env=clean({"TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}),
+    )
+    try:
+        assert ADDRESS in _until(process, ADDRESS)[-1]
+    finally:
+        process.kill()
+        process.communicate()
+    end = time.monotonic() + BOUND_SECONDS
+    while (left_behind(str(tmp_path)) or any(tmp_path.iterdir())) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert (left_behind(str(tmp_path)), list(tmp_path.iterdir())) == ([], [])
+
+
 def test_a_day_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
     """Also by the signal that ends a process without a word."""
     process = subprocess.Popen(
@@ -105,6 +125,17 @@ def test_what_makes_no_sense_is_refused_in_one_line(words: list[str], message: s
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_what_the_machine_refuses_is_said_before_anything_begins() -> None:
+    """A journal that can't be written, a port that somebody has: one line, exit status 1."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        refused = [equipoise("demo", "--port", port, "--no-open")]
+    refused.append(equipoise("demo", "--once", "--journal", "/proc/journal.db"))
+    assert [(done.returncode, done.stdout) for done in refused] == [(1, "")] * 2
+    assert refused[0].stderr == f"error: --port {port}: Address already in use\n"
+    assert refused[1].stderr.startswith("error: --journal /proc/journal.db: ")
 
 
 def test_what_is_not_installed_is_said_in_one_line_and_the_rest_goes_on(

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
-from tests.testbed import ControlPlane
+from tests.testbed import ControlPlane, wait_until
 
 GROUP = "client.authentication.k8s.io"
 _ISSUER = "https://kubernetes.default.svc"
@@ -67,11 +67,27 @@ def account_with(
         "metadata": {"name": name, "namespace": namespace},
     }
     control_plane.apply([account, cluster_role, binding])
+    if rules:
+        user = f"system:serviceaccount:{namespace}:{name}"
+        wait_until(lambda: _may(control_plane, user, rules[0]), f"the rights of {name} in force", 60)
     try:
         yield control_plane.token(namespace, name)
     finally:
         for made in (binding, cluster_role):
             control_plane.api.delete(control_plane.api.path_of(made))
+
+
+def _may(control_plane: ControlPlane, user: str, rule: dict[str, Any]) -> bool:
+    """Ask the API server whether a rule holds: it takes up new roles a moment after they are made."""
+    resource, _, subresource = rule["resources"][0].partition("/")
+    what = {"verb": rule["verbs"][0], "group": rule["apiGroups"][0], "resource": resource}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": user, "resourceAttributes": what | {"subresource": subresource}},
+    }
+    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    return bool(control_plane.api.create(path, review)["status"]["allowed"])
 
 
 def credential(version: str, **status: str) -> str:

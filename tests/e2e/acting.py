@@ -2,6 +2,7 @@
 
 It is the production loop on the production adapters, with acting switched on. It prints one JSON line per
 cycle in which it leads. `--at STEP` names a step of the fence at which it sends itself a signal, once.
+`--lease-seconds` says for how long its lease holds: a successor waits for its end, a stalled leader loses it.
 `--intent-seconds` says after how long an intent whose pod still runs is known to have come to nothing; in
 production that is longer than a test should last.
 """
@@ -50,6 +51,7 @@ def _arguments() -> argparse.Namespace:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--at", default="")
     parser.add_argument("--intent-seconds", type=float, default=ledger.INTENT_MAX_SECONDS)
+    parser.add_argument("--lease-seconds", type=int, default=3)
     parser.add_argument("--signal", default="SIGKILL", choices=["SIGKILL", "SIGSTOP"])
     return parser.parse_args()
 
@@ -62,8 +64,8 @@ def main() -> None:
     election = LeaseElection(
         client,
         *(asked.namespace, "acting", asked.identity),
-        lease_seconds=3,
-        renew_seconds=2.0,
+        lease_seconds=asked.lease_seconds,
+        renew_seconds=asked.lease_seconds * 2 / 3,
         retry_seconds=0.3,
     )
     pauses = NamespacePauses(client, operator_namespace=asked.namespace)

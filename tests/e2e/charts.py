@@ -13,7 +13,7 @@ from tests.testbed import ControlPlane, binary
 from tests.testbed.parts import KUBERNETES
 
 CHART = Path(__file__).parents[2] / "charts" / "equipoise"
-HELM_SECONDS = 120
+HELM_SECONDS = 300
 Values = Mapping[str, Any]
 Right = tuple[str, str, str]
 """Verb, group, and resource with its subresource."""

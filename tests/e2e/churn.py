@@ -64,7 +64,7 @@ class Churn:
         self._ending.set()
         self.resume()
         for thread in self._threads:
-            thread.join(40)
+            thread.join(90)
             assert not thread.is_alive(), "a writer has not ended"
 
     @property
@@ -79,7 +79,7 @@ class Churn:
             self._trim(time.monotonic())
             return float(len(self._recent))
 
-    def wait_for_pace(self, seconds: float = 120) -> float:
+    def wait_for_pace(self, seconds: float = 240) -> float:
         """Wait until the pace asked for is reached; give the pace."""
 
         def is_enough() -> float | None:
@@ -88,7 +88,7 @@ class Churn:
 
         return wait_until(is_enough, f"{self.changes_per_second:g} changes in a second", seconds)
 
-    def pause(self, seconds: float = 40) -> None:
+    def pause(self, seconds: float = 90) -> None:
         """Stop the writers, and return when the last answer is in."""
         with self._lock:
             self._is_paused = True

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # it brings no types
 
+from tests.e2e.charts import Helm, audit_arguments
 from tests.testbed import (
     ControlPlane,
     Kwok,
@@ -91,6 +92,25 @@ def offered(pytestconfig: pytest.Config) -> Offered:
             pytest.skip(str(missing))
 
     return context
+
+
+@pytest.fixture(scope="session")
+def helm(offered: Offered, tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    """The real command."""
+    with offered():
+        return Helm(tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(scope="module")
+def audited(offered: Offered, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane of a file's own that writes down what service accounts do."""
+    folder = tmp_path_factory.mktemp("audited")
+    with ExitStack() as stack:
+        with offered():
+            plane = stack.enter_context(
+                ControlPlane(folder, scheduler=False, extra_apiserver_args=audit_arguments(folder))
+            )
+        yield plane
 
 
 @pytest.fixture(scope="session")
@@ -243,7 +263,7 @@ def new_namespace(control_plane: ControlPlane) -> Iterator[str]:
     control_plane.apply(namespaced(name))
     path = f"/api/v1/namespaces/{name}"
     account = f"{path}/serviceaccounts/default"
-    wait_until(lambda: control_plane.api.answers(account), f"the service account of {name}", 15)
+    wait_until(lambda: control_plane.api.answers(account), f"the service account of {name}", 60)
     try:
         yield name
     finally:

@@ -122,7 +122,7 @@ def install_cranes_definitions(plane: ControlPlane) -> None:
     )
     for plural in ("analytics", "recommendations"):
         path = f"/apis/{GROUP}/v1alpha1/{plural}"
-        wait_until(lambda path=path: plane.api.answers(path), f"{plural} served", 30)  # type: ignore[misc]
+        wait_until(lambda path=path: plane.api.answers(path), f"{plural} served", 60)  # type: ignore[misc]
 
 
 def _definition(kind: str, plural: str, short: str, parts: dict[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from tests.testbed.api import Api
 
 SHOP = "shop"
 """The namespace that is looked after, with the Deployment `web` in it."""
-SYNC_SECONDS = 30.0
+SYNC_SECONDS = 60.0
 POLICIES = f"/apis/equipoise.dev/v1alpha1/namespaces/{SHOP}/rotationpolicies"
 
 

@@ -83,7 +83,7 @@ def impostor(behaviour: Behaviour, tls: ssl.SSLContext | None = None) -> Iterato
         finally:
             ending.set()
             for thread in (accepting, *threads):
-                thread.join(40)
+                thread.join(90)
                 assert not thread.is_alive(), "an impostor's thread has not ended"
 
 

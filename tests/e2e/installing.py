@@ -185,13 +185,13 @@ class Shop:
     ) -> tuple[int, str]:
         """Ask a pod of ours something; give status and text."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        with urllib3.PoolManager(timeout=5.0, retries=False) as pool:
+        with urllib3.PoolManager(timeout=30.0, retries=False) as pool:
             answer = pool.request(
                 method, f"http://{pod['status']['podIP']}:{port}{path}", json=body, headers=headers
             )
         return answer.status, answer.data.decode()
 
-    def wait_for(self, condition: Callable[[], object], what: str, seconds: float = 90) -> None:
+    def wait_for(self, condition: Callable[[], object], what: str, seconds: float = 180) -> None:
         """Wait for something that the product does; its pods' last words are in the error."""
         try:
             wait_until(condition, what, seconds)

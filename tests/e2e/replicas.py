@@ -32,8 +32,9 @@ class Replica:
         )
 
     def lines(self) -> list[dict[str, Any]]:
-        """What it has said so far."""
-        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        """What it has said so far, in whole lines."""
+        whole = self.log.read_text().rpartition("\n")[0].splitlines()
+        return [json.loads(line) for line in whole if line.startswith("{")]
 
     def cycles(self) -> list[dict[str, Any]]:
         """The cycles in which it led."""
@@ -43,7 +44,7 @@ class Replica:
         """What came of all that it did."""
         return [outcome for cycle in self.cycles() for outcome in cycle["outcomes"]]
 
-    def wait_for(self, condition: Callable[[], object], what: str, seconds: float = 60) -> None:
+    def wait_for(self, condition: Callable[[], object], what: str, seconds: float = 120) -> None:
         """Wait for something that it does; its words are in the error."""
         try:
             wait_until(condition, what, seconds)
@@ -55,7 +56,7 @@ class Replica:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.kill()
-        self.process.wait(30)
+        self.process.wait(60)
         self._file.close()
 
 
@@ -114,13 +115,13 @@ class Operator:
         self.replica.end()
         self._control_plane.api.delete(f"/api/v1/namespaces/{self.home}")
 
-    def wait_for(self, condition: Callable[[], object], what: str, seconds: float = 60) -> None:
+    def wait_for(self, condition: Callable[[], object], what: str, seconds: float = 120) -> None:
         """Wait for something that it does; its words are in the error."""
         self.replica.wait_for(condition, what, seconds)
 
     def metric(self, name: str, **labels: str) -> float | None:
         """Give the sum of a metric over all series with these labels; None where there is none."""
-        with urllib3.PoolManager(timeout=5.0, retries=False) as pool:
+        with urllib3.PoolManager(timeout=30.0, retries=False) as pool:
             text = pool.request("GET", f"{self.url}/metrics").data.decode()
         found = [
             sample.value

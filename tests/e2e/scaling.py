@@ -56,7 +56,7 @@ class Scaled:
             conditions = self.plane.api.get(path).get("status", {}).get("conditions", [])
             return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
-        wait_until(is_ready, f"node {name} ready", 30)
+        wait_until(is_ready, f"node {name} ready", 60)
 
     def take_node(self, name: str) -> None:
         """Take a node away."""
@@ -200,7 +200,7 @@ def install_vpas(plane: ControlPlane) -> None:
         }
     )
     path = f"/apis/{VPA_GROUP}/v1/verticalpodautoscalers"
-    wait_until(lambda: plane.api.answers(path), "VerticalPodAutoscalers served", 30)
+    wait_until(lambda: plane.api.answers(path), "VerticalPodAutoscalers served", 60)
 
 
 def vpa(namespace: str, name: str, mode: str) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def _pods(plane: ControlPlane, namespace: str, count: int) -> dict[str, str]:
             found if len(found) == count and all(one["status"]["phase"] == "Running" for one in found) else []
         )
 
-    found = wait_until(running, f"{count} pods", 60)
+    found = wait_until(running, f"{count} pods", 120)
     return {one["metadata"]["name"]: one["metadata"]["labels"]["app"] for one in found}
 
 
@@ -174,9 +174,10 @@ def test_the_seeds_manifests_and_commands_work_word_for_word(scene: Scene, tmp_p
     scene.plane.apply(YOUNGER | {"metadata": {"name": "a-younger", "namespace": scene.namespace}})
     with Operator(scene.plane, scene.prometheus.url, scene.namespace, tmp_path, _settings()) as operator:
         scene.plane.apply(AUTO | {"metadata": {"name": "auto", "namespace": scene.namespace}})
-        operator.wait_for(lambda: scene.is_advised("nginx-hpa", "nginx-deployment"), "advice for nginx", 90)
+        operator.wait_for(lambda: scene.is_advised("nginx-hpa", "nginx-deployment"), "advice for nginx")
         operator.wait_for(
-            lambda: len(scene.advice("auto")) == 3 and scene.is_advised("auto", "free"), "advice"
+            lambda: len(scene.advice("auto")) == 3 and all(scene.is_advised("auto", name) for name in BUSY),
+            "advice",
         )
         operator.wait_for(lambda: scene.ready("nginx-hpa") == ("True", "AnalyticsReady"), "the answer")
         operator.wait_for(lambda: scene.is_advised("a-younger", "nginx-deployment"), "advice of the younger")
@@ -209,8 +210,9 @@ def _check_facts(scene: Scene) -> None:
         for reflector in watched:
             reflector.start()
         try:
+            wait_until(lambda: all(one.synced.is_set() for one in watched), "both kinds listed", 60)
             (about,) = [one for one in objects.analytics() if one.ref.name == name]
-            desk_facts.check(objects, about, lambda found, what: wait_until(found, what, 15))
+            desk_facts.check(objects, about, lambda found, what: wait_until(found, what, 60))
         finally:
             for reflector in watched:
                 reflector.stop()
@@ -356,7 +358,7 @@ def test_cranes_own_definitions_are_respected_and_taken_over_when_told(cranes: S
     taking.mkdir()
     settings = _settings(crane="on")
     with Operator(cranes.plane, cranes.prometheus.url, cranes.namespace, taking, settings) as operator:
-        operator.wait_for(lambda: cranes.is_advised("nginx-hpa", "nginx-deployment"), "advice", 90)
+        operator.wait_for(lambda: cranes.is_advised("nginx-hpa", "nginx-deployment"), "advice")
         _check_quiet(cranes, operator, "nginx-hpa")
         found = cranes.advice("nginx-hpa")["nginx-deployment"]
         assert found["metadata"]["generateName"] == "nginx-hpa-hpa-"

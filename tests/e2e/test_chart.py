@@ -11,7 +11,6 @@ import yaml
 from equipoise.app.operator.layers import effective
 from tests.cli.running import equipoise_anew as equipoise
 from tests.e2e.charts import CHART, MONITORING, Helm, Values, rights_given
-from tests.e2e.conftest import Offered
 from tests.testbed import ControlPlane, wait_until
 from tests.testbed.parts import KUBERNETES
 
@@ -136,13 +135,6 @@ TYPOS = {
 
 
 @pytest.fixture(scope="module")
-def helm(offered: Offered, tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    """The real command."""
-    with offered():
-        return Helm(tmp_path_factory.mktemp("helm"))
-
-
-@pytest.fixture(scope="module")
 def defined(control_plane: ControlPlane) -> ControlPlane:
     """The shared control plane, with our definitions and those of Prometheus' own operator."""
     done = equipoise("crds", "apply", "--kubeconfig", str(control_plane.kubeconfig))
@@ -174,6 +166,12 @@ def test_every_object_is_accepted_by_the_api_server(
         stdin=yaml.safe_dump_all(objects),
     )  # fmt: skip
     assert len(said.splitlines()) == len(objects)
+
+
+def test_a_release_may_be_called_by_a_number(helm: Helm) -> None:
+    """Its name stays a text wherever it is a label."""
+    for one in helm.template("balance", WATCHED, release="2024"):
+        assert one["metadata"]["labels"]["app.kubernetes.io/instance"] == "2024"
 
 
 @pytest.mark.parametrize(("values", "named"), TYPOS.values(), ids=TYPOS)
@@ -343,7 +341,7 @@ def test_a_release_is_installed_upgraded_and_removed_in_a_restricted_namespace(
     said = helm.install(defined, release, restricted, DEFAULT)
     assert "may not evict" in said
     pods = f"/api/v1/namespaces/{restricted}/pods"
-    wait_until(lambda: len(defined.api.items(pods)) == 2, "both pods of the operator", 30)
+    wait_until(lambda: len(defined.api.items(pods)) == 2, "both pods of the operator", 60)
     said = helm.install(defined, release, restricted, {"rotation": {"evict": True}, "replicaCount": 1})
     assert "may evict" in said
     path = f"/apis/apps/v1/namespaces/{restricted}/deployments"

@@ -5,16 +5,18 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from tests.e2e.charts import CHART, Helm, Values
-from tests.e2e.conftest import Offered
 from tests.testbed import binary
 
 VALUES: Values = {"prometheusRule": {"enabled": True}, "grafanaDashboard": {"enabled": True}}
 HERE = 'namespace="balance",job="equipoise"'
 WHERE = {"namespace": "balance", "job": "equipoise"}
+LEADER, OTHER = f'{HERE},instance="a"', f'{HERE},instance="b"'
+LED = {f"equipoise_leader{{{LEADER}}}": "1x60", f"equipoise_leader{{{OTHER}}}": "0x60"}
+SUCCESS, CYCLES = "equipoise_last_success_timestamp_seconds", "equipoise_cycles_total"
+ROTATION = 'balancer="rotation"'
 RINGING: tuple[tuple[str, dict[str, str], int, int, dict[str, str]], ...] = (
     (
         "EquipoiseNoLeader",
@@ -25,9 +27,25 @@ RINGING: tuple[tuple[str, dict[str, str], int, int, dict[str, str]], ...] = (
     ),
     (
         "EquipoiseLoopStalled",
-        {f'equipoise_last_success_timestamp_seconds{{{HERE},balancer="rotation"}}': "0+60x5 300x40"},
+        {
+            **LED,
+            f"{SUCCESS}{{{LEADER},{ROTATION}}}": "0+60x5 300x40",
+            f"{SUCCESS}{{{OTHER},{ROTATION}}}": "0+60x45",
+        },
         20,
         30,
+        WHERE | {"severity": "warning", "balancer": "rotation"},
+    ),
+    (
+        "EquipoiseCyclesFail",
+        {
+            **LED,
+            f'{CYCLES}{{{LEADER},{ROTATION},result="done"}}': "0+2x20 40x40",
+            f'{CYCLES}{{{LEADER},{ROTATION},result="failed"}}': "0x20 0+2x40",
+            f'{CYCLES}{{{OTHER},{ROTATION},result="done"}}': "0+2x60",
+        },
+        30,
+        55,
         WHERE | {"severity": "warning", "balancer": "rotation"},
     ),
     (
@@ -49,13 +67,6 @@ RINGING: tuple[tuple[str, dict[str, str], int, int, dict[str, str]], ...] = (
     ),
 )
 """An alert, what is scraped each minute, a minute at which it is quiet, one at which it rings, its labels."""
-
-
-@pytest.fixture(scope="module")
-def helm(offered: Offered, tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    """The real command."""
-    with offered():
-        return Helm(tmp_path_factory.mktemp("helm"))
 
 
 def test_alerts_and_queries_are_understood_by_prometheus(helm: Helm, tmp_path: Path) -> None:

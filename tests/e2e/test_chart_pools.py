@@ -12,8 +12,7 @@ from equipoise.adapters.kubernetes import ApiError, connect
 from equipoise.adapters.kubernetes.selected import SelectedPods
 from equipoise.app.main import main
 from equipoise.app.operator.layers import effective
-from tests.e2e.charts import CHART, Helm, Values
-from tests.e2e.conftest import Offered
+from tests.e2e.charts import CHART, Helm, Values, rights_given
 from tests.testbed import ControlPlane, wait_until
 from tests.testbed.parts import KUBERNETES
 
@@ -35,13 +34,6 @@ LACKING = {
     "servee": {"pools": {"servee": {}}},
     "redisUrl": {"config": {"pools": {"redisUrl": "redis://:secret@tiers"}}},
 }
-
-
-@pytest.fixture(scope="module")
-def helm(offered: Offered, tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    """The real command."""
-    with offered():
-        return Helm(tmp_path_factory.mktemp("helm"))
 
 
 def test_what_is_rendered_is_accepted_and_understood(
@@ -91,6 +83,16 @@ def _serving(objects: list[dict[str, Any]]) -> dict[str, Any]:
     return container
 
 
+def test_an_operator_for_pools_alone_may_see_no_workload(helm: Helm) -> None:
+    """Pauses everywhere, the pods of the tiers, its Lease; no other balancer is there to need more."""
+    others = ("rotation", "recommendation", "proportional")
+    objects = helm.template("balance", {**VALUES, **{name: {"enabled": False} for name in others}})
+    given = {right[1:] for right in rights_given(objects, "equipoise")}
+    assert given == {("", "namespaces"), ("", "pods"), ("coordination.k8s.io", "leases")}
+    (pods,) = [one for one in objects if any("pods" in rule["resources"] for rule in one.get("rules", ()))]
+    assert (pods["kind"], pods["metadata"]["namespace"]) == ("Role", "default")
+
+
 @pytest.mark.parametrize(("named", "values"), LACKING.items(), ids=LACKING)
 def test_what_is_missing_or_misspelt_is_named(helm: Helm, named: str, values: Values) -> None:
     """Nothing is rendered."""
@@ -110,11 +112,11 @@ def test_pods_are_read_where_the_tiers_are_and_nowhere_else(
         token = control_plane.token(namespace, f"{release}-equipoise")
         kubeconfig = control_plane.kubeconfig_for(release, {"token": token})
         with closing(connect(str(kubeconfig))) as client:
-            wait_until(lambda: client.can_i("get", "", "pods", namespace=namespace), "the roles in force", 15)
+            wait_until(lambda: client.can_i("get", "", "pods", namespace=namespace), "the roles in force", 60)
             pods = SelectedPods(client, namespace, "app=voice-agent")
             pods.reflector.start()
             try:
-                wait_until(lambda: pods.reflector.counters.watches, "the pods watched", 15)
+                wait_until(lambda: pods.reflector.counters.watches, "the pods watched", 60)
                 assert pods.pods() == []
                 assert pods.is_gone("agent-0", "u")
             finally:

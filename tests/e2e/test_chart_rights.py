@@ -22,8 +22,7 @@ from equipoise.adapters.resource_metrics import (
 )
 from equipoise.model.references import WorkloadRef
 from equipoise.ports import ApplyResult, EvictionResult
-from tests.e2e.charts import Helm, Values, audit_arguments, rights_given, rights_used
-from tests.e2e.conftest import Offered
+from tests.e2e.charts import Helm, Values, rights_given, rights_used
 from tests.e2e.deeds import (
     POLICIES,
     SHOP,
@@ -56,44 +55,29 @@ RELEASES = {"plain": PLAIN, "full": FULL, "narrow": NARROW, "running": PLAIN, "c
 
 
 @pytest.fixture(scope="module")
-def helm(offered: Offered, tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    """The real command."""
-    with offered():
-        return Helm(tmp_path_factory.mktemp("helm"))
+def shop(audited: ControlPlane) -> ControlPlane:
+    """A cluster of this file's own with a shop in it."""
+    controller = {
+        "apiVersion": "v1",
+        "kind": "ReplicationController",
+        "metadata": {"name": "old", "namespace": SHOP},
+        "spec": {"replicas": 0, "selector": {"app": "old"}, "template": _template("old")},
+    }
+    audited.apply([namespaced(SHOP), namespaced(ELSEWHERE), deployment(SHOP, "web", replicas=1, request="1")])
+    audited.apply([controller, _lease(ELSEWHERE, "equipoise"), _lease(SHOP, "equipoise")])
+    wait_until(lambda: audited.api.items("/api/v1/namespaces/shop/pods"), "a pod of the shop", 60)
+    return audited
 
 
 @pytest.fixture(scope="module")
-def audited(offered: Offered, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A cluster of this file's own that writes down what service accounts do, with a shop in it."""
-    folder = tmp_path_factory.mktemp("audited")
-    with ExitStack() as stack:
-        with offered():
-            plane = stack.enter_context(
-                ControlPlane(folder, scheduler=False, extra_apiserver_args=audit_arguments(folder))
-            )
-        controller = {
-            "apiVersion": "v1",
-            "kind": "ReplicationController",
-            "metadata": {"name": "old", "namespace": SHOP},
-            "spec": {"replicas": 0, "selector": {"app": "old"}, "template": _template("old")},
-        }
-        plane.apply(
-            [namespaced(SHOP), namespaced(ELSEWHERE), deployment(SHOP, "web", replicas=1, request="1")]
-        )
-        plane.apply([controller, _lease(ELSEWHERE, "equipoise"), _lease(SHOP, "equipoise")])
-        wait_until(lambda: plane.api.items("/api/v1/namespaces/shop/pods"), "a pod of the shop", 30)
-        yield plane
-
-
-@pytest.fixture(scope="module")
-def releases(audited: ControlPlane, helm: Helm) -> Iterator[Callable[[str], Release]]:
+def releases(shop: ControlPlane, helm: Helm) -> Iterator[Callable[[str], Release]]:
     """Releases by name, each installed when first asked for, by Helm and with all that it installs."""
     made: dict[str, Release] = {}
     with ExitStack() as stack:
 
         def release(name: str) -> Release:
             if name not in made:
-                made[name] = _installed(audited, helm, name)
+                made[name] = _installed(shop, helm, name)
                 stack.callback(made[name].client.close)
                 stack.callback(made[name].api.close)
             return made[name]
@@ -125,7 +109,7 @@ def _installed(plane: ControlPlane, helm: Helm, name: str) -> Release:
     helm.install(plane, name, namespace, RELEASES[name])
     token = plane.token(namespace, account)
     client = connect(str(plane.kubeconfig_for(name, {"token": token})))
-    wait_until(lambda: client.can_i("list", "", "namespaces"), "the roles in force", 15)
+    wait_until(lambda: client.can_i("list", "", "namespaces"), "the roles in force", 60)
     api = testbed.Api(plane.server, plane.ca, token=token)
     return Release(name, plane, token, client, api, plane.folder)
 
@@ -234,13 +218,13 @@ def test_the_operator_itself_runs_under_the_charts_roles(
     log = tmp_path / "operator.log"
     with log.open("w") as said, subprocess.Popen(program, stdout=said, stderr=said) as process:
         try:
-            wait_until(lambda: is_answering(f"http://{address}/readyz") or process.poll(), "readiness", 60)
+            wait_until(lambda: is_answering(f"http://{address}/readyz") or process.poll(), "readiness", 120)
             assert process.poll() is None, log.read_text()
-            wait_until(lambda: "conditions" in _status(running, name), "the status of the policy", 30)
-            wait_until(lambda: is_scaled(running, name), "the status of the scaling policy", 30)
-            wait_until(lambda: _is_answered(running, name), "the answer to the Analytics", 30)
+            wait_until(lambda: "conditions" in _status(running, name), "the status of the policy", 120)
+            wait_until(lambda: is_scaled(running, name), "the status of the scaling policy", 120)
+            wait_until(lambda: _is_answered(running, name), "the answer to the Analytics", 120)
             process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0, log.read_text()
+            assert process.wait(60) == 0, log.read_text()
         finally:
             process.kill()
     given = rights_given(objects, running.account)
@@ -252,8 +236,8 @@ def test_the_operator_itself_runs_under_the_charts_roles(
 
 def _is_answered(release: Release, name: str) -> bool:
     path = f"/apis/analysis.crane.io/v1alpha1/namespaces/{SHOP}/analytics/{name}"
-    (entry,) = release.plane.api.get(path).get("status", {}).get("recommendations", [{}])
-    return "name" in entry
+    entries = release.plane.api.get(path).get("status", {}).get("recommendations", ())
+    return ["name" in entry for entry in entries] == [True]
 
 
 def _status(release: Release, policy: str) -> dict[str, Any]:
@@ -396,5 +380,7 @@ def test_people_have_the_rights_of_their_namespace(
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
         return bool(api.create(path, review)["status"]["allowed"])
 
-    wait_until(lambda: may("get", "rotationpolicies"), "the roles joined", 30)
+    wait_until(lambda: may("get", "rotationpolicies"), "the roles joined", 60)
+    if is_allowed:  # each of the roles is joined by itself
+        wait_until(lambda: may(verb, resource), f"the right to {verb} {resource}", 60)
     assert may(verb, resource) is is_allowed

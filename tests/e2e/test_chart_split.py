@@ -2,15 +2,11 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-import pytest
-
-from tests.e2e.charts import Helm, Values, audit_arguments, rights_given, rights_used
-from tests.e2e.conftest import Offered
+from tests.e2e.charts import Helm, Values, rights_given, rights_used
 from tests.testbed import ControlPlane, StartPrometheus, free_port, wait_until
 from tests.testbed.processes import is_answering
 from tests.testbed.scenes import namespaced
@@ -21,25 +17,6 @@ SPLIT: Values = {
     "recommendation": {"annotate": True, "apply": True},
     "proportional": {"resize": True, "rollout": True},
 }
-
-
-@pytest.fixture(scope="module")
-def helm(offered: Offered, tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    """The real command."""
-    with offered():
-        return Helm(tmp_path_factory.mktemp("helm"))
-
-
-@pytest.fixture(scope="module")
-def audited(offered: Offered, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A cluster of this file's own that writes down what service accounts do."""
-    folder = tmp_path_factory.mktemp("audited")
-    with ExitStack() as stack:
-        with offered():
-            plane = stack.enter_context(
-                ControlPlane(folder, scheduler=False, extra_apiserver_args=audit_arguments(folder))
-            )
-        yield plane
 
 
 def test_each_operator_of_a_split_release_runs_under_its_own_rights(
@@ -74,13 +51,13 @@ def test_each_operator_of_a_split_release_runs_under_its_own_rights(
             log = stack.enter_context((tmp_path / f"{balancer}.log").open("w"))
             program = [sys.executable, "-c", "from equipoise.app.main import main; main()", "operator"]
             process = subprocess.Popen([*program, *words], stdout=log, stderr=log)
-            stack.callback(process.wait, 30)
+            stack.callback(process.wait, 60)
             stack.callback(process.terminate)
             started[account] = (flags["http-address"], log.name)
         for account, (address, log_name) in started.items():
-            wait_until(partial(is_answering, f"http://{address}/readyz"), log_name, 60)
+            wait_until(partial(is_answering, f"http://{address}/readyz"), log_name, 120)
             lease = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{account}"
-            wait_until(partial(audited.api.answers, lease), f"the Lease of {account}", 30)
+            wait_until(partial(audited.api.answers, lease), f"the Lease of {account}", 60)
     for account, (_, log_name) in started.items():
         used = rights_used(audited.folder, namespace, account)
         assert used <= rights_given(objects, account)

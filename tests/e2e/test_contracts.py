@@ -125,7 +125,7 @@ def in_metrics_server(metrics_server: MetricsServer, client: Client, loads: dict
         answer = metrics.cpu_usage({MEASURED: list(loads)}, time.time(), 300.0)
         return dict(zip(answer.pods, answer.cores.tolist(), strict=True)) == pytest.approx(loads, rel=0.05)
 
-    wait_until(is_steady, "steady loads in metrics-server", 90)
+    wait_until(is_steady, "steady loads in metrics-server", 180)
     return Measured(metrics, loads)
 
 

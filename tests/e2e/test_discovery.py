@@ -44,7 +44,7 @@ def address() -> Iterator[str]:
 
 
 def _ip(*words: str) -> None:
-    done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=10, check=False)
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, f"ip {' '.join(words)}: {done.stderr.strip()}"
 
 
@@ -104,13 +104,13 @@ class Services:
         place = f"/api/v1/namespaces/{self._namespace}"
         self._api.patch(f"{place}/pods/{name}/status", {"status": {"podIP": host, "podIPs": [{"ip": host}]}})
         ready = f"{place}/services/{name}:web/proxy/-/ready"
-        wait_until(lambda: self._api.answers(ready), f"{name} behind the proxy", 30)
+        wait_until(lambda: self._api.answers(ready), f"{name} behind the proxy", 60)
 
     def remove_all(self) -> None:
         for name in self._names:
             path = f"/api/v1/namespaces/{self._namespace}/services/{name}"
             self._api.delete(path)
-            wait_until(partial(self._is_gone, path), f"{name} to be gone", 30)
+            wait_until(partial(self._is_gone, path), f"{name} to be gone", 60)
 
     def _is_gone(self, path: str) -> bool:
         try:
@@ -152,7 +152,7 @@ def test_a_prometheus_is_found_and_asked_through_the_service_proxy(
         found = find(api)
         path = f"/api/v1/namespaces/{namespace}/services/prometheus:web/proxy"
         assert found.transport.address == f"{control_plane.server}{path}"
-        metrics = PrometheusMetrics(PrometheusClient(found.transport, Limits(timeout_seconds=5)))
+        metrics = PrometheusMetrics(PrometheusClient(found.transport, Limits(timeout_seconds=30)))
         usage = metrics.cpu_usage({namespace: list(six.values())}, time.time(), 300)
         assert dict(zip(usage.pods, usage.cores.tolist(), strict=True)) == pytest.approx(
             dict(zip(six.values(), SIX_LOADS, strict=True)), rel=0.03
@@ -172,7 +172,7 @@ def test_a_prometheus_is_found_and_asked_through_the_service_proxy(
         wait_until(
             lambda: len(metrics.cpu_usage({namespace: list(six.values())}, time.time(), 300).pods) == 6,
             "the same session to get answers again",
-            30,
+            60,
         )
 
 

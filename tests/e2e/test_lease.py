@@ -19,6 +19,12 @@ from tests.testbed import ControlPlane, Process, wait_until
 LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS = 3, 2.0, 0.3
 SLACK_SECONDS = 2.5
 """What a busy machine may add to a request."""
+Times = tuple[int, float, float]
+SHORT: Times = (LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS)
+LONG: Times = (600, 400.0, RETRY_SECONDS)
+"""A lease for whoever is to keep it, however busy the machine is."""
+BEAT_SECONDS = 0.1
+"""Contenders answer more often than that, unless the machine keeps them from it."""
 _PROGRAM = Path(__file__).with_name("contender.py")
 
 
@@ -50,16 +56,21 @@ class Contender:
     def since(self, moment: float) -> list[Answer]:
         return [answer for answer in self.answers() if answer.before >= moment]
 
+    def lost(self, begin: float, end: float) -> float:
+        """Give the seconds within this time in which the machine did not let it answer."""
+        moments = [begin, *(answer.before for answer in self.answers() if begin < answer.before < end), end]
+        return sum(max(0.0, later - earlier - BEAT_SECONDS) for earlier, later in itertools.pairwise(moments))
+
     def signal(self, number: signal.Signals) -> float:
         """Send a signal; give the moment before it."""
         moment = time.monotonic()
         os.kill(self.process.pid, number)
         return moment
 
-    def wait_for_epoch(self, seconds: float = 30.0) -> int:
+    def wait_for_epoch(self, seconds: float = 60.0) -> int:
         return wait_until(self.epoch, f"{self.process.name} leading", seconds)
 
-    def wait_for_reign(self, seconds: float = 30.0) -> Answer:
+    def wait_for_reign(self, seconds: float = 60.0) -> Answer:
         """Give the first answer that it led, ever."""
         return wait_until(
             lambda: next((a for a in self.answers() if a.epoch is not None), None),
@@ -86,9 +97,7 @@ def start(api_server: ControlPlane, tmp_path: Path) -> Iterator[Start]:
     """Starts contenders for one lease; in the end nobody may have led beside anybody else."""
     lease, began = f"lease-{secrets.token_hex(3)}", []
 
-    def one(
-        name: str, times: tuple[int, float, float] = (LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS)
-    ) -> Contender:
+    def one(name: str, times: Times) -> Contender:
         command = [sys.executable, str(_PROGRAM), str(api_server.kubeconfig), "default", lease, name]
         process = Process(name, [*command, *map(str, times)], tmp_path / f"{name}.log")
         process.start()
@@ -115,11 +124,11 @@ def _assert_never_two(contenders: list[Contender]) -> None:
         assert earlier[-1].before <= later[0].after, "two led at one moment"
 
 
-def _pair(start: Start) -> tuple[Contender, Contender, int]:
-    a = start("a")
+def _pair(start: Start, leader: Times = SHORT, follower: Times = SHORT) -> tuple[Contender, Contender, int]:
+    a = start("a", leader)
     a.wait_for_epoch()
-    b = start("b")
-    wait_until(b.answers, "b asking", 30)
+    b = start("b", follower)
+    wait_until(b.answers, "b asking", 60)
     time.sleep(2 * RETRY_SECONDS)  # so that b has seen the record
     return a, b, a.wait_for_epoch()
 
@@ -128,7 +137,7 @@ def test_a_killed_leader_is_succeeded_when_its_lease_is_over(
     start: Start, record_property: Callable[[str, object], None]
 ) -> None:
     """Within the lease and two turns, in the next epoch."""
-    a, b, epoch = _pair(start)
+    a, b, epoch = _pair(start, follower=LONG)
     killed = a.signal(signal.SIGKILL)
     first = b.wait_for_reign()
     assert first.epoch == epoch + 1
@@ -136,16 +145,17 @@ def test_a_killed_leader_is_succeeded_when_its_lease_is_over(
     record_property("takeover_seconds", round(taken - killed, 2))
     print(f"takeover after SIGKILL: {taken - killed:.2f} s")
     assert taken - killed >= LEASE_SECONDS - RENEW_SECONDS, "before the killed one had stopped believing"
-    assert taken - killed <= LEASE_SECONDS + 2 * RETRY_SECONDS + SLACK_SECONDS
+    lost = b.lost(killed, taken)
+    assert taken - killed - lost <= LEASE_SECONDS + 2 * RETRY_SECONDS + SLACK_SECONDS, lost
 
 
 def test_a_stopped_leader_wakes_up_without_an_epoch(start: Start) -> None:
     """From its very first answer, and for as long as the other leads."""
-    a, b, epoch = _pair(start)
+    a, b, epoch = _pair(start, follower=LONG)
     a.signal(signal.SIGSTOP)
     assert b.wait_for_reign().epoch == epoch + 1
     woken = a.signal(signal.SIGCONT)
-    wait_until(lambda: len(a.since(woken)) > 100, "a asking again", 30)
+    wait_until(lambda: len(a.since(woken)) > 100, "a asking again", 60)
     time.sleep(LEASE_SECONDS)
     assert {answer.epoch for answer in a.since(woken)} == {None}
     assert epoch + 1 in {answer.epoch for answer in b.since(woken)}
@@ -153,27 +163,29 @@ def test_a_stopped_leader_wakes_up_without_an_epoch(start: Start) -> None:
 
 def test_a_leader_that_is_asked_to_leave_hands_over_at_once(start: Start) -> None:
     """Nobody waits for the lease to end."""
-    a, b, epoch = _pair(start)
+    a, b, epoch = _pair(start, leader=LONG)
     asked = a.signal(signal.SIGTERM)
     first = b.wait_for_reign()
     assert first.epoch == epoch + 1
     print(f"takeover after SIGTERM: {first.before - asked:.2f} s")
-    assert first.before - asked < LEASE_SECONDS - 2 * RETRY_SECONDS
-    wait_until(lambda: not a.process.alive, "a ended", 15)
+    assert first.before - asked < LONG[0] - LONG[1]
+    wait_until(lambda: not a.process.alive, "a ended", 60)
 
 
 def test_a_short_outage_of_the_api_server_costs_nothing(api_server: ControlPlane, start: Start) -> None:
     """Shorter than the belief: the same leader in the same epoch, without a moment of doubt."""
-    long = (60, 45.0, RETRY_SECONDS)
-    a = start("a", long)
+    a = start("a", LONG)
     epoch = a.wait_for_epoch()
-    b = start("b", long)
+    b = start("b", LONG)
     began = time.monotonic()
     api_server.kill_apiserver()
     api_server.restart_apiserver()
     mended = time.monotonic()
-    assert mended - began < 40, "the API server took too long to come back for this test to say anything"
-    wait_until(lambda: a.since(mended + 4 * RETRY_SECONDS), "a asking on", 30)
+    assert mended - began < 0.9 * LONG[1], (
+        "the API server took too long to come back for this test to say anything"
+    )
+    wait_until(lambda: a.since(mended + 4 * RETRY_SECONDS), "a asking on", 60)
+    wait_until(b.answers, "b asking", 60)
     assert {answer.epoch for answer in a.since(began)} == {epoch}
     assert {answer.epoch for answer in b.answers()} == {None}
 
@@ -183,15 +195,16 @@ def test_a_long_outage_leaves_nobody_leading_and_then_one(api_server: ControlPla
     a, b, epoch = _pair(start)
     api_server.kill_apiserver()
     killed = time.monotonic()
-    wait_until(lambda: a.epoch() is None, "a in doubt", 30)
+    wait_until(lambda: a.epoch() is None, "a in doubt", 60)
     doubtful = next(answer.before for answer in a.since(killed) if answer.epoch is None)
-    assert doubtful - killed <= RENEW_SECONDS + SLACK_SECONDS
+    lost = a.lost(killed, doubtful)
+    assert doubtful - killed - lost <= RENEW_SECONDS + SLACK_SECONDS, lost
     time.sleep(LEASE_SECONDS)
     assert {answer.epoch for answer in [*a.since(doubtful), *b.since(killed)]} == {None}
     api_server.restart_apiserver()
     wait_until(lambda: a.epoch() or b.epoch(), "one of them leading again", 60)
     time.sleep(1.0)
-    none, new = sorted((contender.epoch() for contender in (a, b)), key=lambda e: e or 0)
-    assert none is None
-    assert new is not None
+    (new,) = wait_until(
+        lambda: [found for one in (a, b) if (found := one.epoch()) is not None], "one of them leading", 60
+    )
     assert new > epoch

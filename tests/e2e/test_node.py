@@ -97,7 +97,7 @@ def test_a_pod_finds_its_api_server_as_in_any_cluster(real_node: RealNode, real_
     pod["spec"]["containers"][0]["image"] = PYTHON
     real_node.control_plane.apply(pod)
     ends = ("Succeeded", "Failed")
-    wait_until(lambda: _status(real_node, real_namespace, "asks")["phase"] in ends, "the pod to end", 60)
+    wait_until(lambda: _status(real_node, real_namespace, "asks")["phase"] in ends, "the pod to end", 120)
     said = real_node.control_plane.kubectl("logs", "-n", real_namespace, "asks")
     assert said.startswith("v1.35."), said
 
@@ -109,14 +109,14 @@ def test_a_resize_changes_the_quota_and_restarts_nothing(real_node: RealNode, sc
     real_node.control_plane.kubectl(
         *("patch", "pod", "limited", "-n", scene, "--subresource", "resize", "-p", json.dumps(change))
     )
-    wait_until(lambda: real_node.quota(before) == (30_000, 100_000), "the new quota in the cgroup", 20)
+    wait_until(lambda: real_node.quota(before) == (30_000, 100_000), "the new quota in the cgroup", 60)
     assert real_node.container(scene, "limited") == before
 
     def is_told() -> bool:
         (told,) = _status(real_node, scene, "limited")["containerStatuses"]
         return bool(told["resources"]["limits"]["cpu"] == "300m" and told["restartCount"] == 0)
 
-    wait_until(is_told, "the kubelet to tell the new limit", 20)
+    wait_until(is_told, "the kubelet to tell the new limit", 60)
 
 
 def test_the_kubelet_tells_what_a_pod_really_uses(real_node: RealNode, scene: str) -> None:
@@ -128,21 +128,26 @@ def test_the_kubelet_tells_what_a_pod_really_uses(real_node: RealNode, scene: st
         found = line.search(real_node.kubelet("/metrics/resource"))
         return (float(found[1]), int(found[2]) / 1000) if found else None
 
-    first = wait_until(sample, f"the counter of {pod}", 20)
+    def used() -> float:
+        """Measure it for two seconds and more."""
+        first = wait_until(sample, f"the counter of {pod}", 60)
 
-    def later() -> tuple[float, float] | None:
-        found = sample()
-        return found if found and found[1] > first[1] + 2 else None
+        def later() -> tuple[float, float] | None:
+            found = sample()
+            return found if found and found[1] > first[1] + 2 else None
 
-    last = wait_until(later, "two more seconds of it", 20)
-    assert (last[0] - first[0]) / (last[1] - first[1]) == pytest.approx(0.1, abs=0.04)
+        last = wait_until(later, "two more seconds of it", 60)
+        return (last[0] - first[0]) / (last[1] - first[1])
+
+    # A machine that stalls gives it less for a while.
+    wait_until(lambda: used() == pytest.approx(0.1, abs=0.04), f"a tenth of a core for {pod}", 60)
 
     def told() -> int:
         pods = json.loads(real_node.kubelet("/stats/summary"))["pods"]
         mine = [one for one in pods if one["podRef"]["name"] == pod]
         return int(mine[0]["containers"][0]["cpu"].get("usageNanoCores", 0)) if mine else 0
 
-    assert wait_until(told, f"the usage of {pod}", 30) / 1e9 == pytest.approx(0.1, abs=0.05)
+    wait_until(lambda: told() / 1e9 == pytest.approx(0.1, abs=0.05), f"the same of {pod} in the summary", 60)
 
 
 def _loads(server: Prometheus, namespace: str, selector: str) -> dict[str, float]:
@@ -162,8 +167,9 @@ def test_the_balancers_read_the_real_cadvisor(
         found = _loads(server, scene, 'container="app"')
         return len(found) == 3 and found[hot] > 0.27 and all(found[pod] < 0.13 for pod in cool)
 
-    wait_until(is_hot, "three loads, one of them hot", 60)
-    series = server.query(f'container_cpu_usage_seconds_total{{namespace="{scene}",pod="{hot}"}}')
+    wait_until(is_hot, "three loads, one of them hot", 120)
+    # A busy machine scrapes late, and then there is none for a moment.
+    series = server.wait_for(f'container_cpu_usage_seconds_total{{namespace="{scene}",pod="{hot}"}}', 3)
     told = {(one["metric"].get("container", ""), one["metric"].get("image", "")) for one in series}
     assert told == {("app", "equipoise.test/busybox:1"), ("", "equipoise.test/pause:1"), ("", "")}
     own = real_node.container(scene, hot)
@@ -183,9 +189,11 @@ def _compare_rotation(node: RealNode, namespace: str, server: Prometheus, hot: s
         assert done.returncode == 0, done.stderr
         (decision,) = json.loads(done.stdout)["decisions"]
         print(decision)
-        return decision["numbers"] if "hot" in decision["numbers"] else None  # a busy machine scrapes late
+        # A busy machine scrapes late, and one that stalls leaves nobody hot for a moment.
+        numbers = decision["numbers"]
+        return numbers if numbers.get("hot") and not numbers["pods_unknown"] else None
 
-    numbers = wait_until(decided, "a decision from usage that is whole", 60)
+    numbers = wait_until(decided, "a decision from usage that is whole", 120)
     assert (numbers["hot"], numbers["pods_unknown"]) == ([hot], 0)
     cores = numbers["average_hot_cores"]
     assert cores == pytest.approx(0.3, abs=0.05), "twice that, if the pod's own series counted too"
@@ -195,7 +203,7 @@ def _compare_recommendation(
     node: RealNode, namespace: str, start_prometheus: StartPrometheus, seen: Prometheus
 ) -> None:
     """Give the series as they are today a past of days, and ask for advice on that."""
-    series = seen.query(f'container_cpu_usage_seconds_total{{namespace="{namespace}",pod=~"web-.*"}}')
+    series = seen.wait_for(f'container_cpu_usage_seconds_total{{namespace="{namespace}",pod=~"web-.*"}}', 9)
     until = math.ceil(time.time() / 60) * 60.0
     past = start_prometheus(backfill=_past([one["metric"] for one in series], until))
     where = ("--kubeconfig", str(node.control_plane.kubeconfig), "--prometheus-url", past.url)
@@ -240,8 +248,8 @@ def test_an_eviction_respects_the_budget_and_then_ends_the_container(real_node: 
         except ApiError:
             return False
 
-    wait_until(is_let_go, "the disruption controller to see the new budget", 20)
-    wait_until(lambda: not group.exists(), "the end of the container's cgroup", 20)
+    wait_until(is_let_go, "the disruption controller to see the new budget", 60)
+    wait_until(lambda: not group.exists(), "the end of the container's cgroup", 60)
     assert pod not in ready_pods(real_node, scene, 3, app="web")
 
 
@@ -270,7 +278,7 @@ def _traces(name: str, folder: Path) -> list[str]:
         if name.encode() in words or str(folder).encode() in words:
             found.append(str(process))
     links = subprocess.run(
-        ["ip", "-o", "link"], capture_output=True, text=True, timeout=10, check=True
+        ["ip", "-o", "link"], capture_output=True, text=True, timeout=60, check=True
     ).stdout
     mounts = Path("/proc/self/mounts").read_text()
     found += [line for line in (links + mounts).splitlines() if name in line or str(folder) in line]
@@ -289,7 +297,7 @@ def test_nothing_of_a_node_is_left_when_the_tests_are_killed(real_node: RealNode
         assert any(trace.startswith("/sys/fs/cgroup/") for trace in traces)
         assert any(f"master {name}" in trace for trace in traces), "a pod's own link"
         os.kill(parent.pid, signal.SIGKILL)
-    wait_until(lambda: not _traces(name, folder), "the orphans to end", 20)
+    wait_until(lambda: not _traces(name, folder), "the orphans to end", 60)
     assert real_node.kubelet("/healthz") == "ok", "the other node lives on"
 
 
@@ -310,14 +318,14 @@ def test_what_a_killed_keeper_left_is_swept_by_the_next(real_node: RealNode, tmp
         ]
         keeper = Process("cell", words, folder / "log")
         keeper.start()
-        keeper.wait_until((folder / "cell.json").exists, "a cell", 20)
+        keeper.wait_until((folder / "cell.json").exists, "a cell", 60)
         names.append(json.loads((folder / "cell.json").read_text())["name"])
         if number == 1:
             keeper.kill()
             assert _traces(names[0], folder)
         else:
             assert not _traces(names[0], tmp_path / "1")
-            keeper.stop()
+            keeper.stop(grace_seconds=60)
             assert not _traces(names[1], folder)
     assert real_node.kubelet("/healthz") == "ok", "the living are left alone"
 

@@ -50,7 +50,7 @@ class Agent:
             self.process = subprocess.Popen(self.words(*how, *more), stderr=log, stdout=log)
         self.wait_for(lambda: is_answering(f"{self.url}/readyz"), "the agent to be ready", 120)
 
-    def wait_for(self, condition: Callable[[], object], what: str, seconds: float = 60) -> None:
+    def wait_for(self, condition: Callable[[], object], what: str, seconds: float = 120) -> None:
         try:
             wait_until(condition, what, seconds)
         except AssertionError as error:
@@ -59,11 +59,11 @@ class Agent:
     def end(self, number: int = signal.SIGTERM) -> None:
         if self.process is not None:
             self.process.send_signal(number)
-            self.process.wait(30)
+            self.process.wait(60)
             self.process = None
 
     def metrics(self) -> str:
-        with urllib3.PoolManager(timeout=5.0, retries=False) as pool:
+        with urllib3.PoolManager(timeout=30.0, retries=False) as pool:
             return pool.request("GET", f"{self.url}/metrics").data.decode()
 
     def resident_mib(self) -> float:
@@ -138,11 +138,12 @@ def test_real_pods_are_throttled_and_given_back_whatever_becomes_of_the_agent(
     assert [_quota(real_node, real_namespace, name) for name in ("free", "limited")] == [-1, 40000]
     step = action("step", coolDownSeconds=3600, throttle={"cpuThrottle": {"stepCPURatio": 60}})
     _ask(real_node, real_namespace, step)
-    wait_until(lambda: _planned(real_node) == {"free", "limited"}, "a live plan to throttle both", 60)
+    wait_until(lambda: _planned(real_node) == {"free", "limited"}, "a live plan to throttle both", 120)
     agent.start()
     agent.wait_for(lambda: _quota(real_node, real_namespace, "free") != -1, "the free pod to be throttled")
     agent.wait_for(lambda: "Throttle" in _events(real_node, real_namespace, "Pod"), "an event on the pod")
-    assert 'equipoise_agent_actions_total{kind="ThrottlePod",result="Done"}' in agent.metrics()
+    throttled = 'equipoise_agent_actions_total{kind="ThrottlePod",result="Done"}'
+    agent.wait_for(lambda: throttled in agent.metrics(), "it to be counted")
     assert agent.resident_mib() < 80
     agent.end(signal.SIGKILL)
     assert _quota(real_node, real_namespace, "free") > 0
@@ -233,7 +234,8 @@ def test_a_taint_is_set_and_cleared_also_across_a_restart_and_by_cleanup(
         "NodeQOSEnsurancePolicy odd: spec.",
     )
     agent.wait_for(lambda: all(map(_described(real_node).__contains__, words)), "the node to tell of it")
-    assert "equipoise_agent_policies_left_out 1.0" in agent.metrics()
+    left_out = "equipoise_agent_policies_left_out 1.0"
+    agent.wait_for(lambda: left_out in agent.metrics(), "what was left out to be counted")
     agent.end(signal.SIGKILL)
     assert is_tainted()
     api.delete(f"{ENSURANCE}/nodeqosensurancepolicies/busy")
@@ -242,7 +244,7 @@ def test_a_taint_is_set_and_cleared_also_across_a_restart_and_by_cleanup(
     _ask(real_node, real_namespace, action("close", coolDownSeconds=0))
     agent.wait_for(is_tainted, "the taint to be set again")
     agent.end(signal.SIGKILL)
-    done = subprocess.run(agent.words("--cleanup"), capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(agent.words("--cleanup"), capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, is_tainted()) == (0, False), done.stderr
     assert "1 given back" in done.stdout
     conditions = api.get(f"/api/v1/nodes/{real_node.name}")["status"]["conditions"]
@@ -260,7 +262,7 @@ def test_it_refuses_to_start_beside_cranes_own_agent(
         agent.words("--http-address", f"127.0.0.1:{free_port()}"),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 1

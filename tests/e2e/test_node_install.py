@@ -73,9 +73,7 @@ def test_five_balancers_act_as_pods_and_an_upgrade_and_the_end_leave_everything_
 def _all_act(shop: Shop, hot: str) -> str:
     """Each of the five does its own; give the pod that a call got."""
     (dns,) = shop.names("dns")
-    shop.wait_for(
-        lambda: len(shop.ours("operator")) == 2 and list(shop.leaders()) == [RELEASE], "a leader", 60
-    )
+    shop.wait_for(lambda: len(shop.ours("operator")) == 2 and list(shop.leaders()) == [RELEASE], "a leader")
     shop.wait_for(lambda: sorted(map(len, shop.tiers().values())) == [1, 1], "the fleet in two tiers")
     shop.wait_for(lambda: _allocated(shop), "a pod for a call")
     shop.set_tiers(gold=2, silver=0)
@@ -146,7 +144,7 @@ def _check_token(file: Path, pod: str, component: str) -> None:
 
 
 def _wait_until_ready(shop: Shop, pod: dict[str, Any]) -> None:
-    shop.wait_for(lambda: _is_ready(shop, pod), f"{pod['metadata']['name']} to be ready", 60)
+    shop.wait_for(lambda: _is_ready(shop, pod), f"{pod['metadata']['name']} to be ready")
 
 
 def _is_ready(shop: Shop, pod: dict[str, Any]) -> bool:
@@ -173,7 +171,7 @@ def _own_node_only(shop: Shop) -> None:
     taint = {"taints": [{"key": "ensurance.equipoise.dev/waterline", "effect": "NoSchedule"}]}
     try:
         # The API server takes a moment until a new admission policy holds.
-        wait_until(lambda: "only the node that it runs on" in patch("another", taint), "a refusal", 30)
+        wait_until(lambda: "only the node that it runs on" in patch("another", taint), "a refusal", 60)
         assert patch(shop.node.name, taint) == ""
         assert "not cordon it" in patch(shop.node.name, {"unschedulable": True})
     finally:
@@ -239,12 +237,10 @@ def _upgraded(shop: Shop, values: dict[str, Any], given: str) -> None:
 def _nothing_is_left(shop: Shop) -> None:
     """Of the release; what users made is there, and the definitions of their kinds."""
     kubectl = shop.node.control_plane.kubectl
-    shop.wait_for(
-        lambda: not kubectl("get", "pods", "-n", shop.home, "-o", "name"), "our pods to be gone", 60
-    )
+    shop.wait_for(lambda: not kubectl("get", "pods", "-n", shop.home, "-o", "name"), "our pods to be gone")
     kinds = kubectl("api-resources", "--verbs=list", "-o", "name").split()
     chosen = f"{LABELS}/instance={RELEASE}"
     words = ("get", ",".join(kinds), "-A", "-l", chosen, "-o", "name", "--ignore-not-found")
-    shop.wait_for(lambda: kubectl(*words) == "", "all objects of the release to be gone", 60)
+    shop.wait_for(lambda: kubectl(*words) == "", "all objects of the release to be gone")
     defined = kubectl("get", "crds", "-o", "name")
     assert "rotationpolicies.equipoise.dev" in defined

@@ -46,7 +46,7 @@ def test_foreign_allocators_beside_us_lose_no_pod_and_get_none_twice(url: str) -
     assert report.broken == []
     assert report.lost == []
     assert report.served > BESIDE_SECONDS
-    assert report.moves > BESIDE_SECONDS
+    assert report.moves > BESIDE_SECONDS / 10
 
 
 @pytest.fixture(scope="module")

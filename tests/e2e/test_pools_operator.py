@@ -76,8 +76,8 @@ class Scene:
             "namespaces": [self.namespace],
             "lease": {
                 "namespace": self.home,
-                "durationSeconds": 4,
-                "renewSeconds": 3,
+                "durationSeconds": 10,
+                "renewSeconds": 8,
                 "retrySeconds": 0.5,
             },
             "http": {"address": f"127.0.0.1:{free_port()}"},
@@ -89,7 +89,7 @@ class Scene:
                 "redisUrlFile": str(self.folder / "redis-url"),
                 "namespace": self.namespace,
                 "selector": "pool=voice",
-                "missing": "1s",
+                "missing": "2s",
             },
         }
         file = self.folder / f"operator-{number}.yaml"
@@ -105,7 +105,7 @@ class Scene:
             alive = [replica for replica in self.replicas if replica.process.poll() is None]
             return next((one for one in alive if _turn(one) == "leads"), None)
 
-        return wait_until(leading, "a leader", 30)
+        return wait_until(leading, "a leader", 120)
 
     def uids(self) -> dict[str, str]:
         """Give the ready pods of the API server."""
@@ -128,7 +128,7 @@ class Scene:
         found = self.uids()
         return len(found) == count and self.registered() == found
 
-    def wait_for(self, condition: Any, what: str, seconds: float = 30) -> None:
+    def wait_for(self, condition: Any, what: str, seconds: float = 120) -> None:
         """Wait for something that an operator does; its words are in the error."""
         self.replicas[-1].wait_for(condition, what, seconds)
 
@@ -193,7 +193,7 @@ def test_the_tiers_follow_kubernetes_through_everything(scene: Scene) -> None:
     second.wait_for(lambda: words <= {line["message"] for line in second.lines()}, "the move told")
     _server_away(scene, second)
     second.process.send_signal(signal.SIGTERM)
-    assert second.process.wait(30) == 0, second.log.read_text()[-2000:]
+    assert second.process.wait(60) == 0, second.log.read_text()[-2000:]
     checked = equipoise("pools", "fsck", "--redis", scene.redis.url)
     assert (checked.returncode, checked.stdout) == (0, "The pools are clean.\n"), checked.stderr
     for number in range(2):

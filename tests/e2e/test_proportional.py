@@ -58,7 +58,7 @@ class Operators:
         """End it as Kubernetes would, and start another."""
         process = self.now.replica.process
         process.send_signal(signal.SIGTERM)
-        self.now.wait_for(lambda: process.poll() is not None, "the operator to stop", 30)
+        self.now.wait_for(lambda: process.poll() is not None, "the operator to stop", 60)
         self.now = self.start()
 
     def end(self) -> None:
@@ -235,4 +235,4 @@ def test_a_rollout_says_so_before_and_apply_does_it_once(
     assert [(e["balancer"], e["action"], e["state"]) for e in entries] == [
         ("proportional", "SetResources", "Done")
     ]
-    wait_until(lambda: pods.isdisjoint(scaled.uids("rolled")), "every pod replaced", 30)
+    wait_until(lambda: pods.isdisjoint(scaled.uids("rolled")), "every pod replaced", 60)

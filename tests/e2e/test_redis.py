@@ -23,7 +23,7 @@ def test_a_replica_follows_its_master(start_redis: StartRedis) -> None:
     replica.wait_for_replica()
     with master.client() as above, replica.client() as below:
         above.set("pod", "1")
-        wait_until(lambda: below.get("pod") == "1", "the write on the replica", 10)
+        wait_until(lambda: below.get("pod") == "1", "the write on the replica", 60)
         assert below.info("replication")["role"] == "slave"
 
 

@@ -18,6 +18,7 @@ from tests.e2e.accounts import account_with
 from tests.e2e.conftest import new_namespace
 from tests.e2e.replicas import Operator
 from tests.e2e.rotating import (
+    REALISED_PERCENT,
     SETTINGS,
     WAVES_SECONDS,
     WINDOW_SECONDS,
@@ -27,13 +28,11 @@ from tests.e2e.rotating import (
     wait_for_loads,
 )
 from tests.e2e.test_credentials import READ_ONLY
-from tests.testbed import ControlPlane, Kwok, MetricsServer, Prometheus
+from tests.testbed import ControlPlane, Kwok, MetricsServer, Prometheus, wait_until
 
 Operate = Callable[[Scene], Operator]
 
-REALISED_PERCENT = pytest.approx(33.3, abs=3)
-"""From 1.2 cores, A's, to 0.8, C's."""
-PREDICTED_PERCENT = pytest.approx(34.8, abs=3)
+PREDICTED_PERCENT = pytest.approx(34.8, abs=5)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -74,6 +73,7 @@ def test_the_operator_rotates_in_waves_until_no_pod_is_hot(scene: Scene, operate
     assert watched.letters == "AB"
     assert watched.ready_min == 5
     assert scene.sent() == [("A", "Done"), ("B", "Done")]
+    operator.wait_for(lambda: scene.reason() == "NoHotPods", "a look at usage that is whole")
     status = scene.status()
     assert status["realisedImprovementPercent"] == REALISED_PERCENT
     assert status["predictedImprovementPercent"] == PREDICTED_PERCENT
@@ -274,7 +274,8 @@ def _assert_held(scene: Scene, operate: Operate, reason: str, says: str, **chang
         scene.control_plane.apply(scene.policy(**changes))
         try:
             operator.wait_for(
-                lambda: operator.decisions(scene.namespace, reason) >= LOOKS, f"{LOOKS} times {reason}"
+                lambda: operator.decisions(scene.namespace, reason) >= LOOKS and scene.reason() == reason,
+                f"{LOOKS} times {reason}, and so the status",
             )
             status = scene.status()["lastDecision"]
             assert operator.metric("rebalancer_evictions_total") is None
@@ -312,7 +313,7 @@ def test_four_pods_under_a_budget_of_one_are_one_now_and_three_waiting(
         user = {"token": token}
         config = "" if may_evict else str(scene.control_plane.kubeconfig_for(f"{scene.namespace}-r", user))
         for verb, *arguments in (("plan",), ("apply", "--dry-run")):
-            done = scene.run(verb, *arguments, "-o", "json", kubeconfig=config, settings=settings)
+            done = settle(scene).run(verb, *arguments, "-o", "json", kubeconfig=config, settings=settings)
             assert done.returncode == 0, done.stderr
             (decision,) = json.loads(done.stdout)["decisions"]
             assert decision["reason"] == "Rotate"
@@ -320,7 +321,7 @@ def test_four_pods_under_a_budget_of_one_are_one_now_and_three_waiting(
             assert [held["pod"] for held in decision["held"]] == scene.names("BFE")
             assert {held["reason"] for held in decision["held"]} == {"PdbBlocked"}
             assert (unasked in done.stderr) is not may_evict, done.stderr
-        shown = scene.run("plan", kubeconfig=config, settings=settings).stdout
+        shown = settle(scene).run("plan", kubeconfig=config, settings=settings).stdout
         assert "1 decided, 1 pod to evict now, 3 held. Nothing was changed." in shown
     assert watched.evicted == []
     assert scene.uids() == before
@@ -347,15 +348,14 @@ def test_pods_and_workloads_opt_out_in_the_words_of_other_tools(stills: Stills) 
         return decision["reason"], scene.letters([each["pod"] for each in wanted]), decision["sentence"]
 
     with scene.annotated(hottest, "cluster-autoscaler.kubernetes.io/safe-to-evict", "false"):
-        assert planned()[:2] == ("Rotate", "BFE")
+        wait_until(lambda: planned()[:2] == ("Rotate", "BFE"), "the next hottest in its place", 60)
         with scene.annotated(second, "karpenter.sh/do-not-disrupt", "true"):
             reason, letters, sentence = planned()
             assert (reason, letters) == ("OptedOut", "")
             assert "safe-to-evict=false" in sentence
     with scene.annotated(scene.deployment_path, "descheduler.alpha.kubernetes.io/prefer-no-eviction", ""):
-        reason, letters, sentence = planned()
-        assert (reason, letters) == ("OptedOut", "ABFE")
-        assert "prefer-no-eviction" in sentence
+        wait_until(lambda: planned()[:2] == ("OptedOut", "ABFE"), "all four left alone", 60)
+        assert "prefer-no-eviction" in planned()[2]
 
 
 def test_kube_system_is_never_touched(stills: Stills, operate: Operate) -> None:

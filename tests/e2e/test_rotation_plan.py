@@ -114,7 +114,7 @@ def test_metrics_server_is_the_second_source(
         ]
         return cores == pytest.approx(list(SIX_LOADS), rel=0.03)
 
-    wait_until(is_settled, "metrics-server to see the six loads", 90)
+    wait_until(is_settled, "metrics-server to see the six loads", 180)
     done = equipoise(
         *("rotation", "plan", "web", "-n", namespace, "-o", "json", "--set", "minPodAge=0s"),
         *("--kubeconfig", str(control_plane.kubeconfig)),
@@ -155,11 +155,11 @@ def test_a_namespace_that_is_not_there_is_an_error_and_young_pods_are_none(
 ) -> None:
     """A slip of the pen is not `nothing to do`; and the doctor blames nobody for pods that just began."""
     neighbours = ("--kubeconfig", str(control_plane.kubeconfig), "--prometheus-url", measured.url)
+    _, checks = _checks(control_plane, "-n", namespace, *neighbours)
     for verb in ("plan", "apply"):
         done = equipoise("rotation", verb, "-n", "shpo", *neighbours)
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.startswith("error: namespace shpo: not found at https://")
-    _, checks = _checks(control_plane, "-n", namespace, *neighbours)
     assert checks["prometheus"]["sentence"] == (
         f"{len(six)} pods run, for less than two minutes: too young to be measured."
     )

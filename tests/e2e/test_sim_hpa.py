@@ -12,11 +12,13 @@ How the two are aligned, so that nobody has to guess:
   stop in about the time that kwok's take. Nothing else is measured from the real run.
 
 The series of replicas must then have the same values in the same order, each within one sync period (and the
-second that the driver needs to see it).
+second that the driver needs to see it). A run in which the driver was kept from looking for longer than
+`STALL_SECONDS` had another demand than the simulator's: where its series is another, it is begun anew.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +29,7 @@ from equipoise.sim import Delay, Settings, Template, World
 from equipoise.sim.hpa_behavior import DOWN_BY_DEFAULT, Behavior, ScalingRules
 from equipoise.sim.load import Trace
 from equipoise.sim.world import UTILIZATION_70
+from tests.e2e.conftest import new_namespace
 from tests.testbed import ApiError, ControlPlane, Kwok, MetricsServer, wait_until
 from tests.testbed.scenes import deployment, hpa, running_pods
 
@@ -39,6 +42,8 @@ REPLICAS = (2, 12)
 LEVELS = {0: 1.0, 10: 2.8, 50: 4.4, 90: 1.2, 130: 3.4}
 """Cores of demand by second; far enough from every rounding that a percent of noise changes nothing."""
 LENGTH_SECONDS = 150
+STALL_SECONDS = 1.5
+RUNS_MAX = 2
 WARM_SECONDS = 60
 NAMES = ("quick", "plain")
 """One HPA with a behavior of its own, one with none, which follows the controller's older rule."""
@@ -55,6 +60,8 @@ class Drive:
     namespace: str
     started_at: float
     loads: dict[str, str] = field(default_factory=dict)
+    longest_seconds: float = 0.0
+    """From one look to the next."""
     series: dict[str, Series] = field(default_factory=lambda: {name: [] for name in NAMES})
 
     def look(self) -> None:
@@ -97,21 +104,28 @@ def _is_serving(pod: Mapping[str, Any]) -> bool:
     return is_ready and "deletionTimestamp" not in pod["metadata"]
 
 
+Pair = Callable[[], AbstractContextManager[Drive]]
+
+
 @pytest.fixture
-def pair(
-    control_plane: ControlPlane, kwok: Kwok, metrics_server: MetricsServer, namespace: str
-) -> Iterator[Drive]:
-    """Two Deployments of two pods each, measured at the first level."""
-    drive = Drive(control_plane, kwok, namespace, time.time())
-    for name in NAMES:
-        control_plane.apply(deployment(namespace, name, replicas=REPLICAS[0], request="1"))
-        running_pods(control_plane, namespace, name, REPLICAS[0])
-    drive.look()
-    metrics_server.wait_for_pods(namespace, 2 * REPLICAS[0])
-    yield drive
-    for name in NAMES:
-        path = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers/keda-hpa-{name}"
-        control_plane.api.delete(path)
+def new_pair(control_plane: ControlPlane, kwok: Kwok, metrics_server: MetricsServer) -> Pair:
+    """Makes two Deployments of two pods each, measured at the first level, in a namespace of their own."""
+
+    @contextmanager
+    def made() -> Iterator[Drive]:
+        with new_namespace(control_plane) as namespace:
+            drive = Drive(control_plane, kwok, namespace, time.time())
+            for name in NAMES:
+                control_plane.apply(deployment(namespace, name, replicas=REPLICAS[0], request="1"))
+                running_pods(control_plane, namespace, name, REPLICAS[0])
+            drive.look()
+            metrics_server.wait_for_pods(namespace, 2 * REPLICAS[0])
+            yield drive
+            for name in NAMES:
+                path = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers/keda-hpa-{name}"
+                control_plane.api.delete(path)
+
+    return made
 
 
 def _wait_for_scrape(drive: Drive) -> float:
@@ -128,7 +142,7 @@ def _wait_for_scrape(drive: Drive) -> float:
             drive.kwok.usage(node)
         return stamps() != before
 
-    wait_until(is_new, "the next measurement", 30)
+    wait_until(is_new, "the next measurement", 60)
     return time.time()
 
 
@@ -146,8 +160,10 @@ def _real(drive: Drive) -> dict[str, Series]:
         drive.control_plane.apply(_hpa(drive.namespace, name))
     for series in drive.series.values():
         series.clear()
+    before = time.time()
     while (second := time.time() - drive.started_at) < LENGTH_SECONDS:
         drive.look()
+        drive.longest_seconds, before = max(drive.longest_seconds, time.time() - before), time.time()
         rest = LOOK_SECONDS - (time.time() - drive.started_at - second)
         time.sleep(max(rest, 0.05))
     return drive.series
@@ -190,16 +206,26 @@ def _simulated(started_at: float) -> dict[str, Series]:
     return found
 
 
-def test_the_simulated_hpa_scales_as_the_real_one_does(pair: Drive) -> None:
-    """Up, up, down after the stabilization, and up again: the same replicas within one sync period."""
-    real = _real(pair)
-    simulated = _simulated(pair.started_at)
-    print("real", real, "\nsimulated", simulated)
+def _difference(real: Mapping[str, Series], simulated: Mapping[str, Series]) -> str:
+    """Say where the two are not the same, within one sync period and a second; nothing if they are."""
     for name in NAMES:
-        shown = f"{name}: real {real[name]}, simulated {simulated[name]}"
-        assert [replicas for _, replicas in real[name]] == [replicas for _, replicas in simulated[name]], (
-            shown
-        )
-        for (seen, _), (expected, _) in zip(real[name], simulated[name], strict=True):
-            assert abs(seen - expected) <= SYNC_SECONDS + 1, shown
+        is_same = [replicas for _, replicas in real[name]] == [replicas for _, replicas in simulated[name]]
+        pairs = zip(real[name], simulated[name], strict=is_same)
+        late = [abs(seen - expected) for (seen, _), (expected, _) in pairs]
+        if not is_same or max(late) > SYNC_SECONDS + 1:
+            return f"{name}: real {real[name]}, simulated {simulated[name]}"
+    return ""
+
+
+def test_the_simulated_hpa_scales_as_the_real_one_does(new_pair: Pair) -> None:
+    """Up, up, down after the stabilization, and up again: the same replicas within one sync period."""
+    for _ in range(RUNS_MAX):
+        with new_pair() as pair:
+            real = _real(pair)
+        simulated = _simulated(pair.started_at)
+        print("real", real, "\nsimulated", simulated, f"\nlongest look {pair.longest_seconds:.2f} s")
+        difference = _difference(real, simulated)
+        if not difference or pair.longest_seconds <= STALL_SECONDS:
+            break
+    assert difference == ""
     assert [replicas for _, replicas in real["quick"]] == [2, 6, 9, 3, 7]

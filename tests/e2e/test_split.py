@@ -125,7 +125,7 @@ def _said(scene: Scene, kind: str) -> str:
 
 def _wait_until_said(scene: Scene, balancer: str, words: str) -> None:
     try:
-        wait_until(lambda: words in _said(scene, balancer), f"{balancer} held at {scene.name}", 60)
+        wait_until(lambda: words in _said(scene, balancer), f"{balancer} held at {scene.name}", 120)
     except NotInTime as error:
         raise AssertionError(f"{error}; it says: {_said(scene, balancer)}") from error
 
@@ -154,23 +154,23 @@ def test_two_operators_and_an_agent_never_take_pods_of_one_workload_at_once(
     plane, stop = alone.control_plane, threading.Event()
     with ExitStack() as stack:
         eyes = {name: stack.enter_context(scene.watched()) for name, scene in scenes.items()}
-        assert agent.evict(taken).result == "Accepted"
         operators = [_start(stack, alone, name, tmp_path) for name in ("rotation", "proportional")]
+        assert agent.evict(taken).result == "Accepted"
         hand = threading.Thread(target=agent.until_accepted, args=(raced, stop), daemon=True)
         hand.start()
         plane.apply([scene.policy() for scene in scenes.values()] + [_scaling(raced), _scaling(taken)])
         try:
-            wait_until(lambda: _balancers(alone, agent) == {"rotation"}, "a rotation of the first", 60)
-            wait_until(lambda: _balancers(raced, agent), "somebody's deed at the second", 60)
+            wait_until(lambda: _balancers(alone, agent) == {"rotation"}, "a rotation of the first", 120)
+            wait_until(lambda: _balancers(raced, agent), "somebody's deed at the second", 120)
             for balancer in ("rotation", "proportional"):
                 _wait_until_said(taken, balancer, "HeldByBudget: qos acted on")
             for balancer in {"rotation", "proportional"} - _balancers(raced, agent):
                 _wait_until_said(raced, balancer, "acted on")
             if "qos" not in _balancers(raced, agent):
-                wait_until(lambda: "acted on" in agent.outcomes[RACED][-1].detail, "the agent held", 30)
+                wait_until(lambda: "acted on" in agent.outcomes[RACED][-1].detail, "the agent held", 60)
         finally:
             stop.set()
-            hand.join(30)
+            hand.join(60)
         assert len(operators) == 2
     assert _balancers(taken, agent) == {"qos"}
     assert len(_balancers(raced, agent)) == 1, _ledger(raced, agent)

@@ -119,9 +119,9 @@ def test_a_pods_load_appears_in_prometheus_as_a_rate(
         return prometheus.values(rate, "pod") == pytest.approx(expected, rel=0.05)
 
     loads = dict(zip(pods.values(), SIX_LOADS, strict=True))
-    wait_until(lambda: are_seen(loads), "the six loads as rates", 30)
+    wait_until(lambda: are_seen(loads), "the six loads as rates", 90)
     kwok.set_load(namespace, pods["A"], cpu="250m")
-    wait_until(lambda: are_seen({**loads, pods["A"]: 0.25}), "the changed load as a rate", 20)
+    wait_until(lambda: are_seen({**loads, pods["A"]: 0.25}), "the changed load as a rate", 90)
 
 
 def test_a_written_past_and_the_scraped_present_are_one_series(
@@ -147,7 +147,7 @@ def test_the_real_hpa_controller_scales_on_the_load(
     metrics_server.wait_for_pods(namespace, 3)
     control_plane.apply(hpa(namespace, "web", 70, 3, 6))
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments/web"
-    wait_until(lambda: control_plane.api.get(path)["spec"]["replicas"] >= 4, "a fourth replica", 120)
+    wait_until(lambda: control_plane.api.get(path)["spec"]["replicas"] >= 4, "a fourth replica", 180)
 
 
 def test_a_killed_api_server_comes_back_with_its_data(start_control_plane: StartControlPlane) -> None:
@@ -239,4 +239,4 @@ def test_nothing_is_left_when_the_tests_are_killed(control_plane: ControlPlane, 
         assert parent.stdout is not None
         assert parent.stdout.readline() == "ready\n"
         os.kill(parent.pid, signal.SIGKILL)
-    wait_until(lambda: not processes_that_mention(folder), "the orphans to end", 10)
+    wait_until(lambda: not processes_that_mention(folder), "the orphans to end", 60)

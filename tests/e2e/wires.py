@@ -49,7 +49,7 @@ class Wire:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._is_ending = True
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive(), "the wire's thread has not ended"
         with self._lock:
             self._reset_all()

@@ -166,6 +166,32 @@ def test_a_window_is_right_across_a_change_of_the_clocks(day: str) -> None:
     assert datetime.fromtimestamp(first, UTC).astimezone(ZoneInfo("Europe/Berlin")).hour == 3
 
 
+@pytest.mark.parametrize("day", ["2026-03-28", "2026-03-29", "2026-10-24", "2026-10-25"])
+@pytest.mark.parametrize("minutes", [10, 60, 180])
+def test_an_hour_that_comes_twice_or_never_opens_a_window_once(day: str, minutes: int) -> None:
+    """Half past two is skipped in March and comes again in October: one span, as long as on other days."""
+    window = _window("30 2 * * *", f"{minutes}m", "Europe/Berlin")
+    start = int(_at(f"{day}T00:00:00", "Europe/Berlin"))
+    moments = range(start, start + 8 * 3600, 300)
+    reasons = {at: held_by_window([window], at) for at in moments}
+    is_open = [at for at, reason in reasons.items() if reason is None]
+    assert is_open == list(range(is_open[0], is_open[0] + minutes * 60, 300))
+    assert all(reason.numbers["opens_at"] > at for at, reason in reasons.items() if reason is not None)
+
+
+def test_one_is_not_many() -> None:
+    """What a person reads most often is about one round and one pod."""
+    reason = held_by_hourly_budget(_ledger(1), "rotation", 1, NOW)
+    assert reason
+    assert reason.sentence == "1 round in the last hour has used up the budget of 1."
+    assert room_for_disruption(1, 1, 1, 10)[1].sentence == (
+        "1 pod of this workload is disturbed now, and at most 1 may be; the rest wait."
+    )
+    assert room_for_disruption(0, 1, 12, 10)[1].sentence == (
+        "12 pods of the cluster are disturbed now, and at most 10 may be; the rest wait."
+    )
+
+
 @given(st.integers(0, 5), st.integers(0, 6))
 def test_a_partial_hold_keeps_the_first_and_loses_none(count: int, after: int) -> None:
     """Guards only reduce: what is kept is a prefix, what is held is the rest, in order."""

@@ -9,6 +9,8 @@ import pytest
 from equipoise import __version__
 from equipoise.adapters.http import Backoff
 from equipoise.adapters.kubernetes import ApiError, BadAnswer, Client, Discovery, Unreachable, proxy_path
+from equipoise.adapters.kubernetes.paths import path_of
+from equipoise.model.errors import BadInput
 from tests.kubernetes.server import Asked, Script, Stage, Time, playing, session, target_of
 
 HTML = b"<html><head><title>Sign in\nplease</title></head><body>" + b"x" * 10_000 + b"</body></html>"
@@ -346,3 +348,12 @@ def test_a_dripping_answer_has_a_deadline() -> None:
         pytest.raises(Unreachable, match="no answer in time"),
     ):
         client.get("/x")
+
+
+@pytest.mark.parametrize(
+    ("namespace", "names"), [(None, ("",)), ("shop", ("..",)), ("..", ()), ("a", ("b", ""))]
+)
+def test_no_name_makes_the_path_of_something_else(namespace: str | None, names: tuple[str, ...]) -> None:
+    """An empty one would be the path of all objects of a kind; with DELETE, that removes them all."""
+    with pytest.raises(BadInput, match=r"pods: expected a name, got '.*'"):
+        path_of("", "v1", "pods", namespace, *names)

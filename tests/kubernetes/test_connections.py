@@ -16,7 +16,9 @@ from equipoise.model.errors import BadInput
 from tests.kubernetes.certificates import DAY, NOW, Pair, authority, issue, serving
 from tests.kubernetes.server import Asked, Player, Stage, Time, playing
 
+PATIENT = Limits(connect_seconds=20.0, read_seconds=20.0)
 QUICK = Limits(connect_seconds=2.0, read_seconds=0.5)
+"""For a server that says nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +30,10 @@ def greet(asked: Asked, stage: Stage) -> None:
     stage.answer({"gitVersion": "v1.35.8"})
 
 
-def failure(endpoint: Endpoint, identity: Identity | None = None) -> str:
+def failure(endpoint: Endpoint, identity: Identity | None = None, limits: Limits = PATIENT) -> str:
     """Ask once, without retries, and give the error's text."""
     target = Target(endpoint, identity or Identity(), "default", "the test")
-    client = Client(target, backoff=Backoff(attempts_max=1), limits=QUICK)
+    client = Client(target, backoff=Backoff(attempts_max=1), limits=limits)
     try:
         with pytest.raises(Unreachable) as caught:
             client.server_version()
@@ -41,7 +43,7 @@ def failure(endpoint: Endpoint, identity: Identity | None = None) -> str:
 
 
 def version(endpoint: Endpoint, identity: Identity | None = None) -> str:
-    client = Client(Target(endpoint, identity or Identity(), "default", "the test"), limits=QUICK)
+    client = Client(Target(endpoint, identity or Identity(), "default", "the test"), limits=PATIENT)
     try:
         return client.server_version()
     finally:
@@ -69,7 +71,8 @@ def test_an_unknown_host_is_a_matter_of_dns() -> None:
 def test_silence_is_no_answer_in_time() -> None:
     """The server takes the request and says nothing."""
     with playing(lambda _, stage: stage.hang()) as player:
-        assert failure(Endpoint(player.url)) == f"cannot reach {player.url}: no answer in time"
+        said = failure(Endpoint(player.url), limits=QUICK)
+        assert said == f"cannot reach {player.url}: no answer in time"
 
 
 @pytest.mark.parametrize(
@@ -218,7 +221,7 @@ def test_wrong_tls_is_not_tried_again(ca: Pair, tmp_path: Path) -> None:
     time = Time()
     with playing(greet, serving(issue(ca, "api", names=("127.0.0.1",)), tmp_path)) as player:
         target = Target(Endpoint(player.url, ca_data=authority().cert), Identity(), "default", "the test")
-        client = Client(target, limits=QUICK, world=time.world())
+        client = Client(target, limits=PATIENT, world=time.world())
         with pytest.raises(Unreachable):
             client.server_version()
         client.close()

@@ -48,7 +48,7 @@ def test_a_worker_that_dies_is_reported_and_replaced(shared: Batches) -> None:
     with pytest.raises(BatchLost, match="died \\(exit status 7\\)"):
         shared.submit(work.die)
     worker = shared.submit(work.worker_id)
-    killer = threading.Timer(0.2, os.kill, (worker, signal.SIGKILL))
+    killer = threading.Timer(1.0, os.kill, (worker, signal.SIGKILL))
     killer.start()
     with pytest.raises(BatchLost, match="died \\(signal SIGKILL\\)"):
         shared.submit(work.hang)

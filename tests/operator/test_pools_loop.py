@@ -10,12 +10,15 @@ from redis import Redis
 
 from equipoise.app.operator.layers import effective
 from equipoise.app.operator.pools_loop import Upkeep, pools_loop, url_source
-from equipoise.app.operator.pools_meters import PoolsMeters, tell_moves
+from equipoise.app.operator.pools_meters import PoolsMeters, tell_moves, tell_unread
 from equipoise.app.operator.settings import Settings
 from equipoise.app.pools_remote import RemotePools
 from equipoise.model.decision import Decision, MovePod, Outcome, RecoverPod
 from equipoise.model.errors import BadInput, WorldFailed
+from equipoise.model.pools import PoolSeen, PoolsSeen
 from equipoise.model.reason import Code, Reason
+from equipoise.pools.observation import observe
+from equipoise.pools.policy import policy_from
 from equipoise.ports import CycleReport
 from tests.operator.worlds import ScriptedLoop, eventually, logged, report, standing
 from tests.pools.servers import server
@@ -142,3 +145,17 @@ def test_the_log_has_the_lines_that_people_look_for() -> None:
         {"message": "rebalance: Lua script failed", "pod": "voice-agent-3", "error": "gone"},
         {"message": "Rebalancing complete", "pods_moved": 1},
     ]
+
+
+def test_a_tier_that_cannot_be_counted_is_told_in_the_same_words() -> None:
+    """Beside the cycle that failed for it; other failures are no tier's."""
+    log, lines = logged("info")
+    tell_unread(log, WorldFailed("gone"))
+    assert lines() == []
+    seen = PoolsSeen("voice", None, "", None, (PoolSeen("gold", "list", "none"),))
+    with pytest.raises(WorldFailed) as failed:
+        observe(policy_from({"gold": 1}, "test"), seen)
+    tell_unread(log, failed.value)
+    (line,) = lines()
+    assert (line["message"], line["tier"]) == ("rebalance: failed to get assigned count", "gold")
+    assert line["error"].startswith("voice:pool:gold:assigned: expected a set, got a list")

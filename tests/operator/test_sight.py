@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from equipoise.app.operator.sight import SEARCH_SECONDS, FoundMetrics, Source, WatchedNamespaces
-from equipoise.model.errors import WorldFailed
+from equipoise.model.errors import BadInput, WorldFailed
 from equipoise.ports import CpuUsage
 
 
@@ -28,6 +28,8 @@ class _Metrics:
     def scalar(self, query: str, at: float) -> float | None:
         if self.is_lost:
             raise WorldFailed(f"{self.name} does not answer")
+        if query == "sum((":
+            raise BadInput("parse error: unclosed left parenthesis")
         return 1.0
 
 
@@ -45,6 +47,15 @@ def test_a_source_that_is_lost_is_looked_for_again() -> None:
     with pytest.raises(WorldFailed):
         metrics.scalar("x", 0.0)
     assert [_source_of(metrics), _source_of(metrics)] == ["second", "second"]
+
+
+def test_a_query_that_cannot_be_read_is_no_answer_and_no_reason_to_look_elsewhere() -> None:
+    """It is a typing error in one policy: its workloads are held, and the cycle goes on for all others."""
+    found = iter([Source(_Metrics("only"))])
+    metrics = FoundMetrics(lambda: next(found))
+    with pytest.raises(WorldFailed, match="unclosed left parenthesis"):
+        metrics.scalar("sum((", 0.0)
+    assert (metrics.scalar("up", 0.0), _source_of(metrics)) == (1.0, "only")
 
 
 def test_a_search_that_fails_is_tried_again_with_the_next_question() -> None:

@@ -24,7 +24,7 @@ from equipoise.model.decision import Decision, EvictPod, Outcome
 from equipoise.model.reason import Code, Reason
 from equipoise.ports import CycleReport
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 60.0
 """Long enough for the busiest machine; nothing waits for it to pass."""
 
 

@@ -66,7 +66,7 @@ def _is_whole(client: Any, masters: int) -> bool:
 
 
 def _until(condition: Any) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 90
     while True:
         try:
             if condition():
@@ -76,5 +76,5 @@ def _until(condition: Any) -> None:
         except Exception as error:
             if "onnect" not in str(error):
                 raise
-        assert time.monotonic() < end, "the cluster did not form within 30 s"
+        assert time.monotonic() < end, "the cluster did not form within 90 s"
         time.sleep(0.05)

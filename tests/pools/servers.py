@@ -32,7 +32,7 @@ def server(binary: str = "", settings: Sequence[str] = ()) -> Iterator[str]:
 
 
 def _wait(socket: str, process: "subprocess.Popen[bytes]") -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while True:
         try:
             with Redis(unix_socket_path=socket) as client:
@@ -40,5 +40,5 @@ def _wait(socket: str, process: "subprocess.Popen[bytes]") -> None:
                 return
         except redis_errors.RedisError:
             assert process.poll() is None, "the server ended"
-            assert time.monotonic() < end, "the server did not start within 10 s"
+            assert time.monotonic() < end, "the server did not start within 60 s"
             time.sleep(0.01)

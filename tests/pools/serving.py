@@ -58,7 +58,7 @@ class Caller:
 
 @contextmanager
 def service(
-    url: str, tokens: Tokens | None = None, timeout_seconds: float = 2.0
+    url: str, tokens: Tokens | None = None, timeout_seconds: float = 20.0
 ) -> Iterator[tuple[Caller, Readiness]]:
     """Serve in this process."""
     registry = CollectorRegistry()

@@ -46,6 +46,21 @@ def test_a_config_that_changed_meanwhile_is_read_again(client: Any, pools: Redis
     assert pools.release("c1").code == "Released"
 
 
+class _Forgetful(RedisPools):
+    """Another thread finds the config changed right after this one has read it."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, None if name == "_config" else value)
+
+
+def test_a_config_that_another_thread_forgets_is_still_known_to_who_read_it(client: Any) -> None:
+    """`pools serve` asks on many threads, and a change is noticed by all of them at once."""
+    write(client, WALK_THROUGH)
+    pools = _Forgetful(client, "voice")
+    assert pools.allocate("c1", "gold").code == "Allocated"
+    assert pools.release("c1").code == "Released"
+
+
 def test_a_lost_answer_to_our_own_write_of_the_config_is_recognised(client: Any, pools: RedisPools) -> None:
     """Asked again, it stands there already."""
     write(client, WALK_THROUGH)
@@ -164,7 +179,7 @@ def test_silence_after_the_deed_is_unknown_and_asking_again_is_safe(
     pools.allocate("c0")  # from here on the server knows the script
     pools.release("c0")
     with _silent(url) as silent:
-        deaf = RedisPools(connect(silent, "voice", timeout_seconds=0.3), "voice", silent)
+        deaf = RedisPools(connect(silent, "voice", timeout_seconds=0.8), "voice", silent)
         with pytest.raises(Unanswered, match="may have happened or not"):
             deaf.allocate("c1")
         deaf.close()

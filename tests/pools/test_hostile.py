@@ -115,6 +115,16 @@ def test_a_suspension_whose_mark_has_gone_is_forgotten(client: Any, pools: Redis
     assert pools.snapshot().pods["a-0"].suspended == ""
 
 
+@pytest.mark.parametrize("mark", ["true", "", "nan", "-nan", "-7", "x" * 5000])
+def test_a_mark_that_is_no_count_of_calls_counts_for_none(client: Any, pools: RedisPools, mark: str) -> None:
+    """Else an undrain would fail half-way: the mark gone, and the pod in no pool."""
+    write(client, {"basic": ["a-0"]})
+    client.zrem("voice:pool:basic:available", "a-0")
+    client.set("voice:pod:draining:a-0", mark)
+    assert pools.undrain("a-0").code == "Undrained"
+    assert client.zscore("voice:pool:basic:available", "a-0") == 0
+
+
 def test_to_suspend_does_not_lengthen_another_programs_drain(client: Any, pools: RedisPools) -> None:
     """A draining pod that is available loses its place, and the mark keeps its time."""
     _world(client)

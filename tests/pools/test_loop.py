@@ -113,6 +113,8 @@ def test_who_may_not_act_changes_nothing(client: Any, pools: RedisPools, world: 
     assert report.outcomes == []
     expected = {"preview": "Reconcile", "follower": "HeldByLeader", "pause": "HeldByPause"}[why]
     assert codes(report)[0] == expected
+    assert report.decisions[1].extra["broken"] == 0, "a pod that no tier has yet is not a broken one"
+    assert report.warnings == []
 
 
 def test_an_empty_list_and_an_unknown_list_change_nothing(
@@ -206,6 +208,16 @@ def test_a_lost_pod_is_put_back_by_two_sweeps_a_lease_apart(client: Any, world: 
     assert client.blpop("nothing", 0.25) is None
     assert results(loop.cycle(2.0)) == ["Recovered"]
     assert client.smembers("voice:pool:gold:available") == {"agent-0"}
+
+
+def test_sweeps_go_on_when_the_clock_is_set_back(client: Any, world: World, loop: PoolsLoop) -> None:
+    """Else nobody would be put back until it is where it was."""
+    write(client, {"gold": ["agent-0"]})
+    world.listed = [pod("agent-0")]
+    loop.cycle(86400.0)
+    client.spop("voice:pool:gold:available")
+    loop.cycle(60.0)
+    assert client.hkeys("voice:suspects") == ["agent-0"]
 
 
 def test_whose_turn_ended_in_the_cycle_marks_nobody(client: Any, pools: RedisPools, world: World) -> None:

@@ -137,6 +137,16 @@ def test_a_pod_whose_keys_contradict_each_other_does_not_stop_the_others(
     assert [action.pod for action in rebalance(pools).decision.actions] == ["agent-6"]
 
 
+def test_what_was_before_is_told_from_before_the_first_move(client: Any, pools: RedisPools) -> None:
+    """Also when one of the planned pods refuses, and the rest is planned anew amid the moves."""
+    write(client, {"gold": ["a-0", "a-1", "a-2"], "silver": []}, {"gold": 1, "silver": 2})
+    client.set("voice:pod:tier:a-0", "silver")
+    decision = rebalance(pools).decision
+    assert [action.pod for action in decision.actions] == ["a-1", "a-2"]
+    assert decision.reason.sentence.startswith("2 pods were moved. Before: Over target: gold by 2;")
+    assert decision.reason.numbers["assigned"] == {"gold": 3, "silver": 0}
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [

@@ -63,6 +63,13 @@ def test_a_missing_pod_is_forgotten_only_after_a_while() -> None:
     assert _decide(_all()[1:], TEN, first.memory, 130.0).actions == (UnregisterPod("a-0", "u0"),)
 
 
+def test_a_clock_that_was_set_back_does_not_keep_a_missing_pod() -> None:
+    """Callers would be given a pod that is gone, until the clock is where it was."""
+    ahead = _decide(_all()[1:], TEN, at=86400.0)
+    first = _decide(_all()[1:], TEN, ahead.memory, 100.0)
+    assert _decide(_all()[1:], TEN, first.memory, 130.0).actions == (UnregisterPod("a-0", "u0"),)
+
+
 def test_a_pod_that_comes_back_is_counted_anew() -> None:
     """Missing twice for a moment is not missing for long."""
     first = _decide(_all()[1:], TEN, at=0.0)

@@ -179,6 +179,16 @@ def test_two_sweeps_bring_a_lost_pod_back_and_one_does_not(client: Any, pools: R
     assert client.smembers("voice:pool:gold:available") == {"a-0"}
 
 
+def test_a_sweep_by_a_clock_that_was_ahead_is_not_waited_for(client: Any, pools: RedisPools) -> None:
+    """A server whose clock was set back, or whose successor's is behind, would keep the pod out till then."""
+    _small(client)
+    client.spop("voice:pool:gold:available")
+    assert pools.recover(["a-0"], None)[0].code == "Suspected"
+    signature = client.hget("voice:suspects", "a-0").split()[1]
+    client.hset("voice:suspects", "a-0", f"99999999999999 {signature}")
+    assert [pools.recover(["a-0"], None)[0].code for _ in range(2)] == ["Suspected", "Waiting"]
+
+
 def test_what_is_held_or_changed_between_two_sweeps_is_not_recovered(
     client: Any, impatient: RedisPools
 ) -> None:

@@ -344,3 +344,11 @@ def test_a_later_spelling_says_the_same() -> None:
     later |= {"kind": "NodeQOS", "spec": {"rules": later["spec"]["objectiveEnsurances"]}}
     document = node({"cpu_total_usage": 8000}, [pod("a", 3)])
     assert plan(document | {"policies": [*ACTIONS, later]}) == plan(document | {"policies": [*ACTIONS, CPU]})
+
+
+@pytest.mark.parametrize(("count", "said"), [(5, "1 more waterline is"), (6, "2 more waterlines are")])
+def test_many_waterlines_are_counted(count: int, said: str) -> None:
+    """Four are named."""
+    rules = [rule("cpu_total_usage", 1000 + n, "evict", name=f"r{n}") for n in range(count)]
+    decision = plan(node({"cpu_total_usage": 8000}, [pod("a", 3)], policy(*rules)))
+    assert f" and {said} crossed: evicting d/a" in decision["sentence"]

@@ -198,6 +198,9 @@ def test_nothing_is_given_back_on_a_guess() -> None:
         node({"cpu_total_usage": 1000}, pods, DOWN, state=state, fresh={"cpu_total_usage": None}),
     ):
         assert plan(document)["actions"] == []
+    said = "cpu_total_usage could not be read, so nothing is restored."
+    assert plan(node({}, pods, DOWN, state=state))["sentence"].endswith(said)
+    assert "restored" not in plan(node({}, pods, DOWN))["sentence"]  # nothing was taken
 
 
 def test_what_no_policy_throttles_any_more_is_given_back_at_once() -> None:
@@ -206,3 +209,4 @@ def test_what_no_policy_throttles_any_more_is_given_back_at_once() -> None:
     decision = plan(node({"cpu_total_usage": 15000}, pods, state={"throttled": ["d/a", "d/b"]}))
     assert decision["reason"] == "Restore"
     assert [one["quota"] for one in decision["actions"]] == [{"c": 400000}, {"c": -1}]
+    assert decision["sentence"].endswith("no policy throttles them any more.")

@@ -102,6 +102,24 @@ FILES = {
         "timestamp: expected seconds since 1970 or ISO 8601, got 1700006400000; are these milliseconds?",
     ),
     "nanoseconds": ("timestamp,value\n1700006400000000000,2\n", "are these nanoseconds?"),
+    "a point for what is missing": (
+        "timestamp,value\n1,2\n2,.\n",
+        "line 3: value: expected a number, got '.'",
+    ),
+    "a quoted comma": ('timestamp,value\n"1","1,5"\n', "line 2: value: expected a number, got '1_5'"),
+    "a quote without an end": (
+        'timestamp,value\n"' + "x" * 140_000,
+        "from line 2 on: expected quotes in pairs",
+    ),
+    "no amount": ("timestamp,value\n1,1e300\n", "value: expected at most 1e+12 cores, got 1e+300"),
+    "before all calendars": (
+        "timestamp,value\n-99999999999,2\n",
+        "timestamp: expected seconds since 1970 or ISO 8601, got -99999999999",
+    ),
+    "too close": (
+        "timestamp,value\n0.000001,1\n0.000002,2\n",
+        "timestamp: expected samples at least 0.05 s apart, got 1e-06 s",
+    ),
     "memory": ("timestamp,value\n1700006400,1Gi\n", "line 2: value: expected a number, got '1Gi'"),
     "no name": (
         "timestamp,namespace,workload,pod,value\n1,shop,web,a,2\n1,shop,,a,2\n",

@@ -126,4 +126,4 @@ def test_a_week_that_repeats_itself_has_the_same_p95_with_its_future() -> None:
     assert decision.extra["prediction"]["predictable"] is True
     assert _numbers(decision)["p95_cores"] == pytest.approx(23.0, rel=0.03)
     assert _numbers(decision)["p95_past_cores"] == 23.0
-    assert "at P95, the forecast of the next seven included." in decision.reason.sentence
+    assert "at P95, the forecast of the next seven days included." in decision.reason.sentence

@@ -302,6 +302,12 @@ def test_a_verdict_is_one_sentence(verdict: Verdict, sentence: str) -> None:
     assert told(verdict) == sentence
 
 
+@pytest.mark.parametrize("realised", [0.0, -0.0, -0.04, 0.04])
+def test_a_pod_that_stayed_as_hot_as_it_was_did_not_rise(realised: float) -> None:
+    """The sign of a zero comes from far behind the point."""
+    assert "the hottest pod fell by 0.0 %" in told(Verdict(Ending.USED_UP, 0, 0, 1, 1, 20.0, realised))
+
+
 def _remembering(*entries: Any) -> Ledger:
     return Ledger(1, entries, len(entries), {"rotation": _memory(waves=9, evicted=0, wave_at=BEGAN)})
 
@@ -329,8 +335,18 @@ def test_a_rotation_of_which_nothing_went_is_none() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [{"course": {"round": 3}}, {"failures": "many"}, {"last": []}, _memory(hottest_cores=0.0)],
-    ids=["course", "failures", "last", "hottest"],
+    [
+        {"course": {"round": 3}},
+        {"failures": "many"},
+        {"last": []},
+        _memory(hottest_cores=0.0),
+        _memory(hottest_cores=5e-324),
+        _memory(wave_at=1e300),
+        {"failures": 3, "futileUntil": 1e12},
+        {"failures": 2**63},
+        {"failures": -1},
+    ],
+    ids=["course", "failures", "last", "hottest", "hardly", "wave", "futile", "many", "fewer"],
 )
 def test_a_memory_that_makes_no_sense_is_unknown(data: dict[str, Any]) -> None:
     """Nobody acts on half a memory."""

@@ -262,5 +262,5 @@ def test_a_pod_that_became_unready_since_the_look_stops_the_deed() -> None:
     report = loop_in(scene.world, Policies(ENFORCE), passed=break_one).cycle(scene.world.now)
     (outcome,) = report.outcomes
     assert outcome.result == "Outdated"
-    assert "1 other pods" in outcome.detail
+    assert "1 other pod of the workload is away" in outcome.detail
     assert _evicted(scene) == []

@@ -212,6 +212,44 @@ def test_every_sentence_is_one_sentence_for_people() -> None:
             assert "000000" not in sentence
 
 
+def test_a_tolerance_without_measure_lets_nobody_be_hot() -> None:
+    """Whatever a policy says, the threshold stays a number: one policy must not end the cycle of all."""
+    metric = HpaMetric("Resource", "cpu", "AverageValue", 100.0)
+    decision = decide(RotationPolicy(tolerance_multiplier=1e308), world(*seed_pods(), metric=metric))
+    assert decision.reason.code is Code.NO_HOT_PODS
+
+
+@pytest.mark.parametrize(
+    ("kept", "young", "says"),
+    [
+        ("abcdef", "", "No pod is hot, and all are protected: a is never evicted, since it has"),
+        ("abc", "def", "No pod that may go can be judged yet: none is measured, 10m old (minPodAge) and"),
+        ("", "abcdef", "No pod can be judged yet: none is 10m old (minPodAge) and without a restart."),
+        ("abc", "", "No pod is hot: the busiest, d, uses 0.1 cores, not above 1.05."),
+    ],
+)
+def test_nobody_to_judge_says_why(kept: str, young: str, says: str) -> None:
+    """Too young, or never evicted anyway: two things to do about it."""
+    pods = [
+        pod(
+            *(name, 0.1),
+            age_seconds=1.0 if name in young else 9000.0,
+            protection="it has local storage" if name in kept else "",
+        )
+        for name in "abcdef"
+    ]
+    decision = decide(POLICY, world(*pods))
+    assert decision.reason.code is Code.NO_HOT_PODS
+    assert decision.reason.sentence.startswith(says)
+
+
+def test_one_ready_pod_is_ready() -> None:
+    """The sentence that most small workloads get."""
+    assert decide(POLICY, world(pod("a", 0.1))).reason.sentence == (
+        "1 of 1 pods is ready, and rotation needs at least 3."
+    )
+
+
 def test_no_candidate_means_no_hot_pod() -> None:
     """All pods are young: there is nothing to judge, and nothing is done."""
     pods: list[PodLoad] = [msgspec.structs.replace(each, age_seconds=1.0) for each in seed_pods()]

@@ -1,17 +1,18 @@
 """What counts as disturbed, and how far one cycle may go: over workloads, behind a slow cache, in a pause."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
+from equipoise.model.cluster import Pod, Workload
 from equipoise.model.errors import WorldFailed
 from equipoise.model.ledger import EntryState, Ledger
 from equipoise.model.reason import Code
 from equipoise.model.references import WorkloadRef
 from equipoise.ports import CycleReport, PolicyObject, Stored
-from equipoise.rotation.see import Seen, is_away
+from equipoise.rotation.see import Seen, away_now, is_away
 from equipoise.sim.load import Constant
 from equipoise.sim.scenes import SIX_LOADS, six_pods
 from equipoise.sim.sharing import Partitions
@@ -65,6 +66,68 @@ def test_a_finished_pod_disturbs_nobody() -> None:
     assert not is_away(pod)
     assert is_away(msgspec.structs.replace(pod, is_ready=False))
     assert not is_away(msgspec.structs.replace(pod, is_ready=False, phase="Failed"))
+
+
+STATES: dict[str, dict[str, Any]] = {
+    "r": {},
+    "l": {"deletion_at": 1.0, "is_ready": False},
+    "t": {"is_disruption_target": True},
+    "u": {"is_ready": False},
+    "p": {"is_ready": False, "phase": "Pending"},
+    "f": {"is_ready": False, "phase": "Failed"},
+}
+"""A pod that is ready, leaves, is about to leave, is unready, is pending, has failed."""
+
+
+@pytest.mark.parametrize(
+    ("pods", "away"),
+    [
+        ("rrrrrr", 0),
+        ("rrrrr", 1),
+        ("rrrrrl", 1),
+        ("rrrrrt", 1),
+        ("rrrrrlp", 1),
+        ("rrrrrrl", 1),
+        ("rrrrllp", 2),
+        ("rrrrllpp", 2),
+        ("rrrrlpu", 2),
+        ("rrrrlu", 2),
+        ("rrrrrup", 2),
+        ("rrrrruff", 1),
+        ("rrrrrff", 1),
+        ("rrrrrrrr", 0),
+        ("", 6),
+    ],
+)
+def test_a_pod_on_its_way_out_and_the_one_that_comes_for_it_are_one(pods: str, away: int) -> None:
+    """Of six that are wanted; what is unready or missing for another reason counts on top."""
+    pod = six_pods(1).world.cluster.pods("shop")[0]
+    assert away_now((msgspec.structs.replace(pod, **STATES[state]) for state in pods), 6) == away
+
+
+class Swift:
+    """A cluster whose ReplicaSets have made a new pod for one that leaves before anybody asks again."""
+
+    def __init__(self, world: World) -> None:
+        self._inner = world.cluster
+
+    def pods_now(self, workload: Workload) -> Sequence[Pod]:
+        pods = self._inner.pods_now(workload)
+        new = {"is_ready": False, "phase": "Pending", "deletion_at": None, "is_disruption_target": False}
+        leaving = [pod for pod in pods if pod.deletion_at is not None]
+        return [*pods, *(msgspec.structs.replace(pod, uid=f"{pod.uid}-new", **new) for pod in leaving)]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+@pytest.mark.parametrize("unavailable_max", [1, 2, 3, 4])
+def test_replacements_that_come_at_once_make_no_wave_smaller(unavailable_max: int) -> None:
+    """As on a real cluster, where they are there within milliseconds."""
+    world = _workloads("web")
+    policies = Policies(ENFORCE | {"maxUnavailable": unavailable_max})
+    report = loop_in(world, policies, cluster=Swift(world)).cycle(world.now)
+    assert [outcome.result for outcome in report.outcomes] == ["Accepted"] * unavailable_max
 
 
 def test_a_pod_that_is_missing_is_disturbed() -> None:

@@ -104,6 +104,12 @@ HOLDS: dict[str, tuple[Observation, Code, str, dict[str, Any]]] = {
         "HPA keda-hpa-web scaled 299 s ago, and usage over 300 s still mixes before and after.",
         {"scaled_seconds": 299.0},
     ),
+    "just scaled, by a clock ahead of ours": (
+        live(*seed_pods(), hpa={"scaled_seconds": -0.4}),
+        Code.HELD_BY_SCALING,
+        "HPA keda-hpa-web scaled 0 s ago, and usage over 300 s still mixes before and after.",
+        {"scaled_seconds": -0.4},
+    ),
     "about to scale up": (
         live(*_under(0.6)),
         Code.HELD_BY_SCALING,

@@ -181,6 +181,16 @@ def test_an_old_sample_is_no_sample() -> None:
     assert decision.reason.numbers["pods_unknown"] == 1
 
 
+@pytest.mark.parametrize("cores", [1e300, float("nan"), float("inf")])
+def test_what_nothing_can_use_is_no_sample(cores: float) -> None:
+    """A source that answers nonsense for two pods: unknown, and no sum leaves the numbers."""
+    world = _seed_world()
+    world.samples |= {("a", "app"): (cores, NOW), ("b", "app"): (cores, NOW)}
+    (decision,) = _plan(world)
+    assert (decision.reason.code, decision.actions) == (Code.METRICS_INCOMPLETE, ())
+    assert decision.reason.numbers["pods_unknown"] == 2
+
+
 @pytest.mark.parametrize("name", list(SEED))
 def test_a_pod_that_was_measured_for_a_part_of_the_window_is_unknown(name: str) -> None:
     """Its rate is too low: hot or cold, nobody is judged by it, and the decision says how many there are."""

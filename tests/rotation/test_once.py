@@ -245,6 +245,20 @@ def test_a_command_that_runs_out_of_time_names_what_is_open() -> None:
     assert verdict["evicted"] == 4
 
 
+def test_the_verdict_on_an_earlier_rotation_is_not_told_of_this_one() -> None:
+    """Stopped after its first wave, it is not verified, however the one before it ended."""
+    scene = six_pods(1)
+    (earlier,) = _alone(scene)[0].run(7200)
+    assert "is over" in earlier.decision.reason.sentence
+    scene.world.advance(1000)
+    rotating, _ = _alone(scene)
+    with pytest.raises(WorldFailed, match="not verified within 300 s"):
+        rotating.run(300)
+    (done,) = rotating.done.values()
+    assert [outcome.result for outcome in done.outcomes] == ["Accepted"]
+    assert (done.verdict, "is over" in done.decision.reason.sentence) == ("", False)
+
+
 def test_an_eviction_whose_answer_is_lost_counts_and_is_verified() -> None:
     """Unknown is not nothing: the pod may have gone, so its rotation is followed to its end."""
     scene = six_pods(1)

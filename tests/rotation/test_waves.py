@@ -158,7 +158,7 @@ def test_three_cycles_in_a_row_come_before_the_first_eviction_and_none_before_th
     run = run_in(six_pods(1), is_debounced=True)
     first, second, third = run.run(3)
     assert [first.reason.code, second.reason.code] == [Code.HELD_BY_THRESHOLD] * 2
-    assert first.reason.sentence.endswith("was hot in 1 cycles in a row, and 3 are needed.")
+    assert first.reason.sentence.endswith("was hot in 1 cycle in a row, and 3 are needed.")
     assert third.reason.code is Code.ROTATE
     assert len(run.gone) == 1
     run.until_gone(2)
@@ -316,6 +316,15 @@ def test_a_longer_sync_period_looks_less_often_and_keeps_what_it_said() -> None:
         assert (len(report.decisions), len(report.carried)) == (decided, carried)
         scene.world.advance(30)
     assert len(diary.records) == 2
+
+
+def test_a_clock_that_was_set_back_leaves_no_workload_unseen() -> None:
+    """An hour back: the next cycle looks, and does not wait for the hour to come again."""
+    scene = six_pods(1)
+    loop = loop_in(scene.world, Policies(ENFORCE | {"mode": "Preview", "syncPeriod": "10m"}))
+    assert len(loop.cycle(scene.world.now).decisions) == 1
+    assert len(loop.cycle(scene.world.now - 3600).decisions) == 1
+    assert loop.cycle(scene.world.now - 3570).decisions == []
 
 
 def test_a_changed_policy_is_looked_at_at_once() -> None:

@@ -43,7 +43,7 @@ class Api:
             key_file=str(client.key) if client else None,
             # A connection to a server that was killed and came back is dead: try once more.
             retries=urllib3.Retry(connect=0, read=1, redirect=0, other=0, allowed_methods={"GET"}),
-            timeout=urllib3.Timeout(connect=5.0, read=30.0),
+            timeout=urllib3.Timeout(connect=30.0, read=30.0),
             maxsize=8,
         )
 
@@ -72,7 +72,7 @@ class Api:
     def answers(self, path: str) -> bool:
         """Tell whether the server is there and says yes."""
         try:
-            return self._pool.request("GET", f"{self.server}{path}", timeout=2.0, retries=False).status == 200
+            return self._pool.request("GET", f"{self.server}{path}", timeout=10, retries=False).status == 200
         except urllib3.exceptions.HTTPError:
             return False
 
@@ -99,7 +99,7 @@ class Api:
     def watch(self, path: str, *, seconds: int, **query: str) -> Iterator[dict[str, Any]]:
         """Give the events of one watch, until the server ends it after so many seconds."""
         url = f"{self.server}{path}?" + urlencode({"watch": "1", "timeoutSeconds": str(seconds), **query})
-        timeout = urllib3.Timeout(connect=5.0, read=seconds + 10.0)
+        timeout = urllib3.Timeout(connect=30.0, read=seconds + 30.0)
         answer = self._pool.request("GET", url, headers=self._headers, preload_content=False, timeout=timeout)
         try:
             if answer.status >= 400:
@@ -121,14 +121,14 @@ class Api:
         path = self.path_of(item)
         made = self.request("PATCH", path, item, query=query, content_type=_APPLY_PATCH)
         if item["kind"] == "CustomResourceDefinition":
-            wait_until(lambda: _is_established(self.get(path)), f"{path} established", 15)
+            wait_until(lambda: _is_established(self.get(path)), f"{path} established", 60)
         return made
 
     def path_of(self, item: Object) -> str:
         """Give the path of an object, by the server's own list of its resources."""
         version, kind = str(item["apiVersion"]), str(item["kind"])
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-        plural, is_namespaced = wait_until(lambda: self._plural(root, kind), f"{kind} served at {root}", 15)
+        plural, is_namespaced = wait_until(lambda: self._plural(root, kind), f"{kind} served at {root}", 60)
         meta = item["metadata"]
         place = f"/namespaces/{meta.get('namespace', 'default')}" if is_namespaced else ""
         return f"{root}{place}/{plural}/{meta['name']}"

@@ -48,7 +48,7 @@ class Island:
         words = [str(tools[0]), "--net", str(tools[3]), "-c", _ISLAND]
         self._process = Process("island", words, self._work / "island.log")
         self._process.start()
-        self._process.wait_until(self._is_afloat, "a network of our own", 10.0)
+        self._process.wait_until(self._is_afloat, "a network of our own", 60.0)
 
     def _is_afloat(self) -> bool:
         assert self._process is not None
@@ -86,7 +86,7 @@ def chromium(work: Path, island: Island | None = None) -> Iterator[Browser]:
         env["FONTCONFIG_FILE"] = str(_fonts(program, work))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=_on(island, program, work), args=list(_FLAGS), env=env
+            executable_path=_on(island, program, work), args=list(_FLAGS), env=env, timeout=120_000
         )
         try:
             yield browser

@@ -228,7 +228,7 @@ def _is_removed(group: Path) -> bool:
 
 
 def _ip(*words: str, must_succeed: bool = False) -> str:
-    done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=10, check=False)
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=60, check=False)
     if must_succeed and done.returncode:
         raise SystemExit(f"ip {' '.join(words)}: {done.stderr.strip()}")
     return done.stdout

@@ -174,7 +174,7 @@ class ControlPlane:
 
     def _wait_until_ready(self) -> None:
         assert self._apiserver is not None
-        self._apiserver.wait_until(lambda: self.api.answers("/readyz"), "API server ready", 60)
+        self._apiserver.wait_until(lambda: self.api.answers("/readyz"), "API server ready", 300)
 
     def _start_others(self) -> None:
         common = (f"--kubeconfig={self.kubeconfig}", "--leader-elect=false", "--secure-port=0")
@@ -186,7 +186,7 @@ class ControlPlane:
         if self._controllers is not None:
             # Pods can be created in a namespace once the controllers have made its service account.
             account = "/api/v1/namespaces/default/serviceaccounts/default"
-            self._others[0].wait_until(lambda: self.api.answers(account), "the default service account", 30)
+            self._others[0].wait_until(lambda: self.api.answers(account), "the default service account", 120)
 
     def _start_other(self, name: str, *args: str) -> None:
         process = self._process(name, *args)

@@ -15,7 +15,7 @@ class Etcd:
     """One etcd member on its own ports, spoken to through its JSON gateway."""
 
     def __init__(self, folder: Path) -> None:
-        self._http = urllib3.PoolManager(timeout=5.0, retries=False)
+        self._http = urllib3.PoolManager(timeout=30.0, retries=False)
         self.url = f"http://127.0.0.1:{free_port()}"
         peer = f"http://127.0.0.1:{free_port()}"
         self.process = Process(
@@ -37,7 +37,7 @@ class Etcd:
 
     def start(self) -> None:
         self.process.start()
-        self.process.wait_until(lambda: is_answering(f"{self.url}/health"), "etcd healthy", 20)
+        self.process.wait_until(lambda: is_answering(f"{self.url}/health"), "etcd healthy", 120)
 
     def stop(self) -> None:
         self.process.stop()

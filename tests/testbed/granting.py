@@ -28,7 +28,7 @@ class Granting:
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._thread.join(30)
+        self._thread.join(90)
         assert not self._thread.is_alive(), "granting did not end"
         assert not self._trouble, f"granting broke: {self._trouble}"
 

@@ -62,7 +62,7 @@ class Kwok:
         )
         path = f"/api/v1/nodes/{name}"
         self._control_plane.api.patch(f"{path}/status", {"status": {"capacity": room, "allocatable": room}})
-        wait_until(lambda: self._is_ready(path), f"node {name} ready", 30)
+        wait_until(lambda: self._is_ready(path), f"node {name} ready", 120)
         if name not in self.nodes:
             self.nodes.append(name)
             self._write_targets()
@@ -78,7 +78,7 @@ class Kwok:
 
     def usage(self, node: str) -> str:
         """Give what a node's pods have used, as text; a pod's counter begins at the first look."""
-        with urllib3.PoolManager(timeout=5.0, retries=False) as pool:
+        with urllib3.PoolManager(timeout=30.0, retries=False) as pool:
             return pool.request("GET", f"http://{self.address}{self.metrics_path(node)}").data.decode()
 
     def _write_targets(self) -> None:
@@ -116,7 +116,7 @@ class Kwok:
         self._process.start()
         try:
             self._process.wait_until(
-                lambda: is_answering(f"http://{self.address}/healthz"), "kwok serving", 30
+                lambda: is_answering(f"http://{self.address}/healthz"), "kwok serving", 120
             )
         except BaseException:
             self._process.stop()

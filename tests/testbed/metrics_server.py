@@ -29,7 +29,7 @@ class MetricsServer:
         if self._process is not None:
             self._process.stop()
 
-    def wait_for_pods(self, namespace: str, count: int, seconds: float = 90) -> None:
+    def wait_for_pods(self, namespace: str, count: int, seconds: float = 180) -> None:
         """Wait until so many pods of a namespace have a measured usage: that takes two of its scrapes."""
         path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods"
 
@@ -65,7 +65,7 @@ class MetricsServer:
         self._process.start()
         try:
             self._register(port)
-            self._process.wait_until(self._is_available, "metrics.k8s.io available", 60)
+            self._process.wait_until(self._is_available, "metrics.k8s.io available", 300)
         except BaseException:
             self._process.stop()
             raise

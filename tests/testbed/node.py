@@ -163,7 +163,7 @@ class RealNode:
 
     def kubelet(self, path: str) -> str:
         """Ask the kubelet itself, e.g. for `/metrics/resource`; give its answer as text."""
-        with urllib3.PoolManager(timeout=10.0, retries=False, ca_certs=str(self.control_plane.ca)) as pool:
+        with urllib3.PoolManager(timeout=30.0, retries=False, ca_certs=str(self.control_plane.ca)) as pool:
             answer = pool.request("GET", f"https://{self.address}:{_PORT}{path}")
         assert answer.status == 200, f"kubelet {path}: {answer.status} {answer.data[:300]!r}"
         return answer.data.decode()
@@ -203,7 +203,7 @@ class RealNode:
         words = [sys.executable, "-I", "-S", cell.__file__, str(os.getpid()), str(self.folder), str(lock)]
         self._cell = Process("cell", words, self.folder / "logs" / "cell.log")
         self._cell.start()
-        self._cell.wait_until(facts.exists, "the cell of a node", 30)
+        self._cell.wait_until(facts.exists, "the cell of a node", 120)
         self._facts = json.loads(facts.read_text())
 
     def _start_containerd(self) -> None:
@@ -230,7 +230,7 @@ class RealNode:
 
     def _add_images(self) -> None:
         assert self._containerd is not None
-        self._containerd.wait_until((self.root / _SOCKET[1:]).exists, "containerd listening", 20)
+        self._containerd.wait_until((self.root / _SOCKET[1:]).exists, "containerd listening", 120)
         self.add_image(BUSYBOX)
         self.add_image(PAUSE, command=["/bin/sleep", "2147483647"])
 
@@ -254,7 +254,7 @@ class RealNode:
 
     def _wait_for_kubelet(self) -> None:
         assert self._kubelet is not None
-        self._kubelet.wait_until(self._is_ready, f"node {self.name} ready", 60)
+        self._kubelet.wait_until(self._is_ready, f"node {self.name} ready", 300)
 
     def _is_ready(self) -> bool:
         try:
@@ -285,6 +285,6 @@ def _check_machine(folder: Path) -> None:
     if "overlay" not in Path("/proc/filesystems").read_text():
         raise Unavailable(f"{wish} the kernel's overlay file system")
     spaces = ["unshare", "--mount", "--pid", "--fork", "--cgroup", "--uts", "--ipc", "--mount-proc", "true"]
-    done = subprocess.run(spaces, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(spaces, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode:
         raise Unavailable(f"{wish} namespaces, and the kernel refuses them: {done.stderr.strip()}")

@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 _TETHER = Path(__file__).with_name("tether.py")
 _POLL_SECONDS = 0.05
+_RANGES = 4
+_FOUND: set[int] = set()
 # The kernel's tether is tied to the thread that starts a process, not to the whole of ours: so one
 # thread, which lives as long as we do, starts them all.
 _STARTER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="testbed-starter")
@@ -73,7 +75,7 @@ class Process:
 
     def kill(self) -> None:
         """End it at once, as a crash would; return when it is gone."""
-        self._end(signal.SIGKILL, 10.0)
+        self._end(signal.SIGKILL, 60.0)
 
     def _end(self, number: signal.Signals, seconds: float) -> None:
         if self._popen is None or self._popen.poll() is not None:
@@ -108,10 +110,11 @@ def wait_until(condition: Callable[[], T | None], what: str, seconds: float) -> 
     """Ask again and again until the answer is true, at most so many seconds; give the answer."""
     end = time.monotonic() + seconds
     while True:
+        is_last = time.monotonic() > end  # before the look: a stall just after it is no answer
         answer = condition()
         if answer:
             return answer
-        if time.monotonic() > end:
+        if is_last:
             raise NotInTime(f"{what}: not within {seconds:g} s")
         time.sleep(_POLL_SECONDS)
 
@@ -119,7 +122,7 @@ def wait_until(condition: Callable[[], T | None], what: str, seconds: float) -> 
 def is_answering(url: str) -> bool:
     """Tell whether a server is there and says that it is well."""
     try:
-        with urllib3.PoolManager(timeout=2.0, retries=False) as pool:
+        with urllib3.PoolManager(timeout=10.0, retries=False) as pool:
             return pool.request("GET", url).status == 200
     except urllib3.exceptions.HTTPError:
         return False
@@ -129,9 +132,12 @@ def free_port() -> int:
     """Find a port on the loopback address that nobody listens on.
 
     It lies below the range that the kernel gives to outgoing connections: a neighbour that is killed and
-    comes back on its port must not find a client of somebody else there.
+    comes back on its port must not find a client of somebody else there. None is found twice, and each of
+    the first four workers of the tests has a range of its own: whoever gets a port binds it a moment later.
     """
-    for port in random.SystemRandom().sample(range(20000, 32000), 200):
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _RANGES
+    own = range(20000 + worker, 32000, _RANGES)
+    for port in random.SystemRandom().sample([port for port in own if port not in _FOUND], 200):
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
@@ -139,6 +145,7 @@ def free_port() -> int:
                 if error.errno != errno.EADDRINUSE:
                     raise
             else:
+                _FOUND.add(port)
                 return port
     raise NotInTime("no free port among 200 tried")
 

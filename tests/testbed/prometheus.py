@@ -41,7 +41,7 @@ class Prometheus:
         self._extra_args = tuple(extra_args)
         self._scrape_interval_seconds = scrape_interval_seconds
         self._data = folder / "prometheus"
-        self._http = urllib3.PoolManager(timeout=10.0, retries=False)
+        self._http = urllib3.PoolManager(timeout=30.0, retries=False)
         self._process: Process | None = None
         self.url = ""
 
@@ -70,7 +70,7 @@ class Prometheus:
         if is_emptied:
             shutil.rmtree(self._data)
         self._process.start()
-        self._process.wait_until(lambda: is_answering(f"{self.url}/-/ready"), "Prometheus ready", 60)
+        self._process.wait_until(lambda: is_answering(f"{self.url}/-/ready"), "Prometheus ready", 120)
 
     def backfill(self, openmetrics: str) -> None:
         """Write a history, given as OpenMetrics text, into the data folder of a server before its start."""
@@ -100,7 +100,7 @@ class Prometheus:
         """Ask for the present value of an expression; give it by one label."""
         return {series["metric"][label]: float(series["value"][1]) for series in self.query(expression)}
 
-    def wait_for(self, expression: str, count: int = 1, seconds: float = 60) -> list[dict[str, Any]]:
+    def wait_for(self, expression: str, count: int = 1, seconds: float = 120) -> list[dict[str, Any]]:
         """Wait until an expression gives at least so many series."""
 
         def enough() -> list[dict[str, Any]]:
@@ -129,7 +129,7 @@ class Prometheus:
         )
         self._process.start()
         try:
-            self._process.wait_until(lambda: is_answering(f"{self.url}/-/ready"), "Prometheus ready", 60)
+            self._process.wait_until(lambda: is_answering(f"{self.url}/-/ready"), "Prometheus ready", 120)
         except BaseException:
             self._process.stop()
             raise

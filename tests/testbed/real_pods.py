@@ -54,7 +54,7 @@ def real_deployment(namespace: str, name: str, *, replicas: int, **spec: Any) ->
 
 
 def ready_pods(
-    node: RealNode, namespace: str, count: int, *, app: str = "", seconds: float = 60
+    node: RealNode, namespace: str, count: int, *, app: str = "", seconds: float = 120
 ) -> list[str]:
     """Wait until a namespace, or one app in it, has exactly so many pods, all ready; give their names."""
     query = {"labelSelector": f"app={app}"} if app else {}

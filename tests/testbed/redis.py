@@ -48,7 +48,7 @@ class RedisServer:
 
     def client(self, **options: Any) -> Any:
         """Give a client of this server alone, with texts for answers; close it."""
-        return redis.Redis(port=self.port, **{"decode_responses": True, "socket_timeout": 5, **options})
+        return redis.Redis(port=self.port, **{"decode_responses": True, "socket_timeout": 30, **options})
 
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ class RedisServer:
         self._process.start()
         self._wait()
 
-    def wait_for_replica(self, seconds: float = 20) -> None:
+    def wait_for_replica(self, seconds: float = 60) -> None:
         """Wait until this replica has its master's data and follows it."""
 
         def follows() -> bool:
@@ -103,7 +103,7 @@ class RedisServer:
 
     def _wait(self) -> None:
         assert self._process is not None
-        self._process.wait_until(self._answers, "Redis answering", 20)
+        self._process.wait_until(self._answers, "Redis answering", 60)
 
     def _answers(self) -> bool:
         try:
@@ -154,7 +154,7 @@ class RedisCluster:
             port = client.get_node_from_key(key).port
         return next(server for server in self.servers if server.port == port)
 
-    def wait_until_whole(self, seconds: float = 30) -> None:
+    def wait_until_whole(self, seconds: float = 60) -> None:
         """Wait until every master says that all slots are served."""
         wait_until(self._is_whole, "a whole Redis cluster", seconds)
 

@@ -76,7 +76,7 @@ def history(
 
 
 def running_pods(
-    control_plane: ControlPlane, namespace: str, name: str, count: int, seconds: float = 60
+    control_plane: ControlPlane, namespace: str, name: str, count: int, seconds: float = 120
 ) -> list[str]:
     """Wait until a workload has exactly so many ready pods; give their names, sorted."""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from equipoise.app.pools_serve.tokens import Tokens
+from equipoise.app.pools_serve.tokens import LOOK_SECONDS, Tokens
 from equipoise.app.web.gate import COOKIE, Gate, expect_safe
 from equipoise.model.errors import BadInput
 
@@ -41,7 +41,7 @@ def ask(
         sent.append(message)
 
     async def receive() -> Any:
-        return {}
+        return {"type": "websocket.receive", "text": "3"}
 
     asyncio.run(gate(scope, receive, send))
     return sent
@@ -86,8 +86,9 @@ def test_another_name_for_this_machine_is_refused(open_gate: Gate, host: str, ki
 @pytest.mark.parametrize("kind", ["http", "websocket"])
 def test_a_page_of_another_site_gets_nothing(open_gate: Gate, kind: str) -> None:
     """Browsers let any page open a socket to this machine; they say whose page it is."""
-    sent = ask(open_gate, kind=kind, origin="https://evil.example")
-    assert sent[0]["type"] == "websocket.close" if kind == "websocket" else status(sent) == 403
+    for origin in ("https://evil.example", "null", "http://[", "127.0.0.1:8088", "http://127.0.0.1:8088/"):
+        sent = ask(open_gate, kind=kind, origin=origin)
+        assert sent[0]["type"] == "websocket.close" if kind == "websocket" else status(sent) == 403
     assert ask(open_gate, kind="websocket", origin="http://127.0.0.1:8088")[0]["type"] == "websocket.accept"
 
 
@@ -135,6 +136,25 @@ def test_a_cookie_dies_with_its_token(tmp_path: Path) -> None:
     assert status(ask(second, cookie=session)) == 401
 
 
+def test_an_open_page_ends_with_its_token(tmp_path: Path) -> None:
+    """A socket that was let in is let go when it is next heard after the token was taken out of the file."""
+    file = tmp_path / "tokens"
+    file.write_text(f"{TOKEN}\n")
+    now = [0.0]
+    heard: list[Any] = []
+
+    async def inside(scope: Any, receive: Any, send: Any) -> None:
+        del scope, send
+        heard.append(await receive())
+        file.write_text("quite-another-token\n")
+        now[0] += LOOK_SECONDS
+        heard.append(await receive())
+
+    gate = Gate(inside, Tokens(str(file), lambda: now[0]), PAGES)
+    ask(gate, kind="websocket", authorization=f"Bearer {TOKEN}")
+    assert [message["type"] for message in heard] == ["websocket.receive", "websocket.disconnect"]
+
+
 @pytest.mark.parametrize(
     "path", ["//evil.example", "/\\evil.example", '/x"><script>', "https://evil.example"]
 )
@@ -166,3 +186,15 @@ def test_other_machines_need_a_token(host: str) -> None:
         expect_safe(host, None)
     expect_safe(host, "tokens")
     expect_safe("::1", None)
+
+
+def test_a_head_is_answered_as_a_get_is() -> None:
+    """The pages behind the gate know only GET; the server leaves the body out."""
+    seen: list[str] = []
+
+    async def inside(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope["method"])
+        await _inside(scope, receive, send)
+
+    assert status(ask(Gate(inside, None, PAGES), method="HEAD")) == 200
+    assert seen == ["GET"]

@@ -72,5 +72,5 @@ def test_it_is_followed_through_a_read_only_mount(folder: Path) -> None:
         assert seen() == "4"
     finally:
         reader.stdin.close()
-        reader.wait(10)
+        reader.wait(60)
         reader.stdout.close()

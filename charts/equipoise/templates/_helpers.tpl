@@ -15,7 +15,7 @@
 
 {{- define "equipoise.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "equipoise.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: operator
 {{- end -}}
 
@@ -173,7 +173,7 @@ lease: {{ .Values.pools.lease }}
 
 {{- define "equipoise.poolsSelectorLabels" -}}
 app.kubernetes.io/name: {{ include "equipoise.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: pools
 {{- end -}}
 
@@ -191,7 +191,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 
 {{- define "equipoise.agentSelectorLabels" -}}
 app.kubernetes.io/name: {{ include "equipoise.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: agent
 {{- end -}}
 
@@ -212,7 +212,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 
 {{- define "equipoise.retireLabels" -}}
 app.kubernetes.io/name: {{ include "equipoise.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: agent-retire
 app.kubernetes.io/part-of: equipoise
 app.kubernetes.io/managed-by: {{ .Release.Service }}

@@ -16,13 +16,7 @@ Secret, or a right to change rights; templates/*-rbac.yaml gives them out.
 {{- define "equipoise.rules.pauses.namespaced" -}}
 {{- end -}}
 
-{{/* What every balancer needs that is about workloads. */}}
-{{- define "equipoise.rules.runtime.cluster" -}}
-{{ include "equipoise.rules.pauses.cluster" . }}
-{{ include "equipoise.rules.cache.cluster" . }}
-{{ include "equipoise.rules.measuring.cluster" . }}
-{{- end -}}
-
+{{/* What every balancer needs that is about workloads: all but pools. */}}
 {{- define "equipoise.rules.cache.cluster" -}}
 # Where pods run.
 - apiGroups: [""]
@@ -30,7 +24,7 @@ Secret, or a right to change rights; templates/*-rbac.yaml gives them out.
   verbs: ["list", "watch"]
 {{- end -}}
 
-{{/* What is needed to know usage. */}}
+{{/* What is needed to know usage: for rotation and recommendation. */}}
 {{- define "equipoise.rules.measuring.cluster" -}}
 {{- if include "equipoise.isDiscovering" . }}
 # To find a Prometheus: the operator's objects first, then Services with well-known names.
@@ -48,11 +42,6 @@ Secret, or a right to change rights; templates/*-rbac.yaml gives them out.
 {{- if eq (include "equipoise.usageReach" .) "cluster" }}
 {{ include "equipoise.rules.usage" . }}
 {{- end }}
-{{- end -}}
-
-{{- define "equipoise.rules.runtime.namespaced" -}}
-{{ include "equipoise.rules.cache.namespaced" . }}
-{{ include "equipoise.rules.measuring.namespaced" . }}
 {{- end -}}
 
 {{- define "equipoise.rules.measuring.namespaced" -}}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from equipoise.app import options
-from equipoise.app.output import Format, print_document
+from equipoise.app.output import Format, print_document, tell
 
 if TYPE_CHECKING:
     from equipoise.app.install import Installed
@@ -72,14 +72,15 @@ def apply(
         print_document({"dryRun": dry_run, "definitions": [one.record() for one in done]}, output)
     failed = [one for one in done if not one.is_fine]
     if failed:
-        print(f"error: customresourcedefinition {failed[0].name}: {failed[0].sentence}", file=sys.stderr)
+        tell(f"error: customresourcedefinition {failed[0].name}: {failed[0].sentence}")
         raise typer.Exit(1)
 
 
 def _print_table(done: "list[Installed]") -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from equipoise.app.console import Console
 
     table = Table.grid(padding=(0, 2, 0, 0))
     for one in done:

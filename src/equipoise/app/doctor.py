@@ -1,12 +1,11 @@
 """`equipoise doctor`: whether everything is here that the balancers need."""
 
-import sys
 from typing import TYPE_CHECKING
 
 import typer
 
 from equipoise.app import options
-from equipoise.app.output import Format, print_document
+from equipoise.app.output import Format, print_document, tell
 
 if TYPE_CHECKING:
     from equipoise.app.checks import Check
@@ -45,14 +44,15 @@ def doctor(
     failed = [check.name for check in checks if check.status == "fail"]
     if failed:
         names = ", ".join(dict.fromkeys(failed))
-        print(f"error: {len(failed)} of {len(checks)} checks failed: {names}", file=sys.stderr)
+        tell(f"error: {len(failed)} of {len(checks)} checks failed: {names}")
         raise typer.Exit(1)
 
 
 def _print_table(checks: "list[Check]") -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from equipoise.app.console import Console
 
     table = Table.grid(padding=(0, 2, 0, 0))
     for check in checks:

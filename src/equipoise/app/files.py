@@ -29,6 +29,8 @@ def read_yaml(path: str) -> Any:
 
 def read_text(path: str) -> str:
     """Read a file of UTF-8 text; `-` is standard input."""
+    if not path:
+        raise BadInput("expected the name of a file, got an empty one")
     try:
         if path == "-":
             if sys.stdin is None:

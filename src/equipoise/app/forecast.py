@@ -119,8 +119,9 @@ SHOWN = {
 
 def _print_table(document: dict[str, Any]) -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
+
+    from equipoise.app.console import Console
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=False, show_edge=False)
     for key, name in SHOWN.items():

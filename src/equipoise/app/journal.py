@@ -22,6 +22,7 @@ app = typer.Typer(help="What was decided, and why; and to decide it again.", no_
 
 AGE_MAX_SECONDS = 30 * 86400.0
 BYTES_MAX = 256 << 20
+BALANCERS = ("rotation", "recommendation", "proportional", "qos", "pools")
 
 
 class ListFormat(StrEnum):
@@ -77,7 +78,7 @@ def list_records(
     if output is not ListFormat.TABLE:
         print_document({"records": [summary(record) for record in records]}, Format(output.value))
         return
-    from rich.console import Console
+    from equipoise.app.console import Console
 
     print_list(Console(highlight=False), records)
 
@@ -95,8 +96,7 @@ def show(record_id: RecordId, file: File = None, output: options.Output = Format
 @app.command()
 def explain(record_id: RecordId, file: File = None, output: options.Output = Format.TABLE) -> None:
     """Say why: what was seen, the numbers, what was held, what came of it, what would change it."""
-    from rich.console import Console
-
+    from equipoise.app.console import Console
     from equipoise.app.journal_output import explanation, summary
     from equipoise.app.otherwise import otherwise
 
@@ -119,9 +119,8 @@ def replay_records(
     output: options.Output = Format.TABLE,
 ) -> None:
     """Decide records again from what went into them, and compare."""
-    from rich.console import Console
-
     from equipoise.adapters.journal import Query
+    from equipoise.app.console import Console
     from equipoise.app.journal_output import print_replay, replay_document
     from equipoise.app.replay import replay
 
@@ -151,6 +150,8 @@ def _query(balancer: str, subject: str, reason: str, since: str | None, limit: i
     from equipoise.model.duration import parse_seconds
     from equipoise.model.reason import Code
 
+    if balancer not in {"", *BALANCERS}:
+        raise BadInput(f"--balancer {balancer}: expected one of {', '.join(BALANCERS)}")
     codes = {code.value.lower(): code.value for code in Code}
     if reason and reason.lower() not in codes:
         raise BadInput(f"--reason {reason}: expected one of {', '.join(codes.values())}")

@@ -3,6 +3,7 @@
 import os
 import sys
 import traceback
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -26,6 +27,7 @@ from equipoise.app.agent import command as agent
 from equipoise.app.agent import retire as retiring
 from equipoise.app.demo import command as demo
 from equipoise.app.operator import command as operator
+from equipoise.app.output import tell
 from equipoise.app.web import command as web
 from equipoise.model.errors import EquipoiseError
 
@@ -87,20 +89,30 @@ def main(called: str = "equipoise") -> None:
         status = app(args=arguments, prog_name=called, standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()
+    except SystemExit as ended:
+        # The parser ends so, with 1 and without a word, when the reader has gone.
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        status = _explain(ended.__context__, called)
     except Exception as error:  # noqa: BLE001 - every failure becomes one line
-        if is_debug:
-            traceback.print_exception(error)
-        status = _explain(error, called)
+        if is_debug and not _is_help(error):
+            with suppress(OSError):
+                traceback.print_exception(error)
+        status = _explain(error, called, is_debug=is_debug)
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _explain(error: Exception, called: str) -> int:
+def _is_help(error: Exception) -> bool:
+    return type(error).__name__ == "NoArgsIsHelpError"
+
+
+def _explain(error: Exception, called: str, *, is_debug: bool = False) -> int:
     match error:
         case EquipoiseError():
             _say(str(error).replace("`equipoise ", f"`{called} "))
             return error.exit_status
         case typer.TyperException():
-            if type(error).__name__ == "NoArgsIsHelpError":
+            if _is_help(error):
                 print(error.format_message())
                 return 0
             _say(error.format_message())
@@ -115,10 +127,10 @@ def _explain(error: Exception, called: str) -> int:
             _say(f"{error.filename or 'standard output'}: {error.strerror or error}")
             return 1
         case _:
-            _say(f"unexpected {type(error).__name__}: {error} (run again with --debug for the traceback)")
+            more = "" if is_debug else " (run again with --debug for the traceback)"
+            _say(f"unexpected {type(error).__name__}: {error}{more}")
             return 1
 
 
 def _say(message: str) -> None:
-    if sys.stderr is not None:  # closed: a print without it would go to standard output
-        print("error: " + " ".join(message.split()), file=sys.stderr)
+    tell(f"error: {message}")

@@ -12,10 +12,9 @@ from equipoise.app.kinds import KINDS
 from equipoise.model.crd.acceptance import Problem
 from equipoise.model.crd.kind import Kind
 from equipoise.model.crd.manifest import problems
-from equipoise.model.documents import StrictLoader, check_depth
+from equipoise.model.documents import VALUES_MAX, StrictLoader, TooMuch, check_bounds
 
-NODES_MAX = 2_000_000
-"""How much one document may hold once its anchors are written out: a few lines can stand for billions."""
+NOTHING = f"expected a manifest of one of {', '.join(kind.name for kind in KINDS)}, got none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +68,7 @@ def judge(paths: Sequence[str]) -> Verdict:
     others: list[str] = []
     ours = 0
     for path in paths:
+        before = len(findings) + ours
         for number, document in _documents(path):
             if isinstance(document, Unreadable):
                 findings.append(Finding(path, number, "", "", "", str(document)))
@@ -85,6 +85,8 @@ def judge(paths: Sequence[str]) -> Verdict:
                     Finding(path, number, kind, name, f"{at}{problem.path}", problem.message)
                     for problem in found
                 ]
+        if len(findings) + ours == before:
+            findings.append(Finding(path, 1, "", "", "", NOTHING))
     return Verdict(tuple(findings), ours, tuple(others))
 
 
@@ -94,15 +96,16 @@ def _documents(path: str) -> Iterator[tuple[int, Any]]:
     text = read_text(path)
     loader = ManifestLoader(text)
     try:
-        with suppress(yaml.YAMLError):  # the documents before the broken one are judged first
-            check_depth(text)
+        refused = _refused(text)
         while True:
             number += 1
+            if refused is not None and number == refused.document:
+                raise refused
             if not loader.check_data():
                 return
             document = loader.get_data()
             if document is not None:
-                plain = _plain(document, [NODES_MAX])
+                plain = _plain(document, [VALUES_MAX])
                 yield number, plain if isinstance(plain, dict) else Unreadable("expected a mapping")
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -117,11 +120,21 @@ def _documents(path: str) -> Iterator[tuple[int, Any]]:
         loader.dispose()
 
 
+def _refused(text: str) -> TooMuch | None:
+    """Find the document that must not be read; those before it are judged first."""
+    try:
+        with suppress(yaml.YAMLError):
+            check_bounds(text)
+    except TooMuch as error:
+        return error
+    return None
+
+
 def _plain(value: Any, left: list[int]) -> Any:
     """Write a document out as JSON holds it; keys become text, as they do for the API server."""
     left[0] -= 1
     if left[0] < 0:
-        raise Unreadable(f"expected at most {NODES_MAX} values once anchors are written out")
+        raise Unreadable(f"expected at most {VALUES_MAX} values once anchors are written out")
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -143,7 +156,8 @@ def _key(key: Any) -> str:
 def _items(document: dict[str, Any], at: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     """Look into a `List`, which is what `kubectl get -o yaml` prints."""
     if document.get("apiVersion") == "v1" and document.get("kind") == "List":
-        for number, item in enumerate(document.get("items") or []):
+        items = document.get("items")
+        for number, item in enumerate(items if isinstance(items, list) else []):
             if isinstance(item, dict):
                 yield from _items(item, f"{at}items[{number}].")
         return
@@ -151,15 +165,14 @@ def _items(document: dict[str, Any], at: str = "") -> Iterator[tuple[str, dict[s
 
 
 def _known(item: Mapping[str, Any]) -> Kind | Problem | None:
-    """Find the kind, or say that our group has none like it; None means that it is somebody else's."""
+    """Find the kind, or say what is wrong with its name or group; None means that it is somebody else's."""
     version, name = _word(item, "apiVersion"), _word(item, "kind")
     group = version.rpartition("/")[0]
     within = [kind for kind in KINDS if kind.group == group]
-    for kind in within:
-        if (kind.name, kind.api_version) == (name, version):
-            return kind
+    for kind in KINDS:
         if kind.name == name:
-            return Problem("apiVersion", f"expected {kind.api_version}, got {version!r}")
+            expected = f"expected {kind.api_version}, got {version!r}"
+            return kind if kind.api_version == version else Problem("apiVersion", expected)
     if within:
         return Problem("kind", f"expected {' or '.join(kind.name for kind in within)}, got {name!r}")
     return None

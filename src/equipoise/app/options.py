@@ -1,10 +1,30 @@
 """Options that several commands share, each defined once."""
 
+import re
 from typing import Annotated
 
 import typer
 
 from equipoise.app.output import Format
+from equipoise.model.errors import BadInput
+
+NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+OBJECT = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+
+
+def expect_namespace(name: str | None) -> str | None:
+    """Refuse what is no namespace before anybody is asked: an empty one would mean all, or none."""
+    if name is not None and not NAMESPACE.fullmatch(name):
+        raise BadInput(f"namespace {name[:80]!r}: expected at most 63 small letters, digits and -")
+    return name
+
+
+def expect_object(name: str) -> str:
+    """Refuse what is no object's name before anybody is asked."""
+    if not OBJECT.fullmatch(name):
+        raise BadInput(f"name {name[:80]!r}: expected at most 253 small letters, digits, - and .")
+    return name
+
 
 Output = Annotated[Format, typer.Option("-o", "--output", help="How to print the answer.")]
 Namespace = Annotated[
@@ -16,14 +36,23 @@ Namespace = Annotated[
         envvar="KUBE_NAMESPACE",
         help="The namespace; by default the context's.",
         show_envvar=False,
+        callback=expect_namespace,
     ),
 ]
 AnyNamespace = Annotated[
     str | None,
-    typer.Option("-n", "--namespace", metavar="NAME", help="The namespace; by default all of them."),
+    typer.Option(
+        "-n",
+        "--namespace",
+        metavar="NAME",
+        help="The namespace; by default all of them.",
+        callback=expect_namespace,
+    ),
 ]
 AllNamespaces = Annotated[bool, typer.Option("-A", "--all-namespaces", help="Every namespace.")]
-OperatorNamespace = Annotated[str, typer.Option(metavar="NAME", help="Where Equipoise is installed.")]
+OperatorNamespace = Annotated[
+    str, typer.Option(metavar="NAME", help="Where Equipoise is installed.", callback=expect_namespace)
+]
 Kubeconfig = Annotated[
     str | None,
     typer.Option(

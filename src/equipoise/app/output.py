@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,12 @@ if TYPE_CHECKING:
 VERBS = {"pools": ("move", "moved")}
 """What a balancer does to a pod, as an order and as a deed; the others evict."""
 EVICTS = ("evict", "evicted")
+
+_CONTROLS = dict.fromkeys(
+    [*range(0x20), *range(0x7F, 0xA0), 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+)
+"""What steers a terminal, or turns the direction of writing; but for the end of a line."""
+del _CONTROLS[0x0A]
 
 
 class Format(StrEnum):
@@ -39,7 +46,7 @@ def print_plan(balancer: str, decisions: "Sequence[Decision]", form: Format) -> 
 
         print_document(plan_document(balancer, list(decisions)), form)
         return
-    from rich.console import Console
+    from equipoise.app.console import Console
 
     console = Console(highlight=False)
     if not decisions:
@@ -68,7 +75,7 @@ def print_done(
             part["outcomes"] = [outcome_document(outcome) for outcome in came]
         print_document(document, form)
         return
-    from rich.console import Console
+    from equipoise.app.console import Console
 
     console = Console(highlight=False)
     if not decisions:
@@ -111,6 +118,18 @@ def _named(action: "Action") -> str:
     return f"{action.pod}: {source} → {destination}" if destination else action.pod
 
 
+def plain(text: str) -> str:
+    """Leave out what would steer a terminal; others wrote names and messages that we print."""
+    return text.translate(_CONTROLS)
+
+
 def warn(message: str) -> None:
     """Tell something beside the answer."""
-    print("warning: " + " ".join(message.split()), file=sys.stderr)
+    tell(f"warning: {message}")
+
+
+def tell(message: str) -> None:
+    """Print one line on standard error, where it can be printed at all."""
+    if sys.stderr is not None:  # closed: a print without it would go to standard output
+        with suppress(OSError):  # what is to be told is not worth another exit status
+            print(plain(" ".join(message.split())), file=sys.stderr, flush=True)

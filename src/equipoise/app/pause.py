@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from equipoise.app import options
+from equipoise.app.output import plain
 
 if TYPE_CHECKING:
     from equipoise.adapters.kubernetes import Client
@@ -13,7 +14,13 @@ if TYPE_CHECKING:
 # Not the shared option: a namespace from the environment must not make a stop smaller than it was meant.
 Where = Annotated[
     str | None,
-    typer.Option("-n", "--namespace", metavar="NAME", help="The namespace; by default everywhere."),
+    typer.Option(
+        "-n",
+        "--namespace",
+        metavar="NAME",
+        help="The namespace; by default everywhere.",
+        callback=options.expect_namespace,
+    ),
 ]
 
 
@@ -34,7 +41,7 @@ def pause(
     client = Neighbours(kubeconfig, context).client()
     pauses.pause(client, namespace, who, operator_namespace=operator_namespace)
     again = f"equipoise resume{f' -n {namespace}' if namespace else ''}"
-    print(f"Every action {_in(namespace)} is paused ({who}); `{again}` ends it.")
+    print(plain(f"Every action {_in(namespace)} is paused ({who}); `{again}` ends it."))
 
 
 def resume(
@@ -51,7 +58,7 @@ def resume(
     before = pauses.resume(client, namespace, operator_namespace=operator_namespace)
     done = f"is resumed (it was paused by {before})" if before else "was not paused"
     still = _still_paused(client, operator_namespace) if namespace else ""
-    print(f"Acting {_in(namespace)} {done}{still}.")
+    print(plain(f"Acting {_in(namespace)} {done}{still}."))
 
 
 def _still_paused(client: "Client", operator_namespace: str) -> str:

@@ -11,6 +11,7 @@ from equipoise.model.errors import BadInput, WorldFailed
 Plot = Annotated[
     str | None, typer.Option(metavar="FILE", help="Draw usage, forecast and replicas: .svg or .png.")
 ]
+DAYS_NAMED_MAX = 16
 INK, FAINT, RULE = "#24292f", "#6e7781", "#d8dee4"
 GREY, BLUE, BAND, RED = "#8c959f", "#0969da", "#b6d7ff", "#cf222e"
 STYLE: dict[Any, Any] = {
@@ -71,7 +72,10 @@ def dates(times: Any) -> Any:
 
 
 def mark_days(axes: Any, zone: str = "UTC") -> None:
-    """Put a tick at every midnight of axes that share it, and the day's name into its middle."""
+    """Put a tick at every midnight of axes that share it, and the day's name into its middle.
+
+    Of many days, only Mondays have room for a name.
+    """
     from zoneinfo import ZoneInfo
 
     from matplotlib import dates as known
@@ -81,7 +85,14 @@ def mark_days(axes: Any, zone: str = "UTC") -> None:
     where = ZoneInfo(zone)
     axes[-1].xaxis.set_major_locator(calendar.DayLocator(tz=where))
     axes[-1].xaxis.set_major_formatter(NullFormatter())
-    axes[-1].xaxis.set_minor_locator(calendar.HourLocator(byhour=12, tz=where))
+    noons = calendar.HourLocator(byhour=12, tz=where)
+    first, last = axes[-1].get_xlim()
+    if last - first > DAYS_NAMED_MAX:
+        mondays = calendar.rrulewrapper(
+            calendar.WEEKLY, byweekday=calendar.MO, byhour=12, byminute=0, bysecond=0
+        )
+        noons = calendar.RRuleLocator(mondays, tz=where)
+    axes[-1].xaxis.set_minor_locator(noons)
     axes[-1].xaxis.set_minor_formatter(calendar.DateFormatter("%a %-d %b", tz=where))
     axes[-1].set_xlabel(f"days in {zone}", loc="right", fontsize=6, color=FAINT)
     for axis in axes:

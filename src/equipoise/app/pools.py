@@ -117,10 +117,12 @@ def allocate(
     """Give a free pod to a call. The same call gets the same pod again."""
     import secrets
 
-    from equipoise.app.pools_live import call_id, opened
+    from equipoise.app.pools_live import call_id, opened, pod_name
     from equipoise.app.pools_output import tell
 
     name = call_id(call or secrets.token_hex(16))
+    if tier:
+        pod_name(tier, "--tier")
     with opened(redis, prefix, is_dry=is_dry_run) as pools:
         answer = pools.allocate(name, tier)
     tell(answer, output, call=name, tier=tier, is_dry=is_dry_run)
@@ -136,10 +138,12 @@ def release(
     output: options.Output = Format.TABLE,
 ) -> None:
     """End a call; its pod is free again. A call that has ended already is no error."""
-    from equipoise.app.pools_live import call_id, opened
+    from equipoise.app.pools_live import call_id, opened, pod_name
     from equipoise.app.pools_output import tell
 
     name = call_id(call)
+    if pod:
+        pod_name(pod, "--pod")
     with opened(redis, prefix, is_dry=is_dry_run) as pools:
         answer = pools.release(name, pod)
     tell(answer, output, call=call, is_dry=is_dry_run)
@@ -206,10 +210,12 @@ def register(
     output: options.Output = Format.TABLE,
 ) -> None:
     """Take a pod into the first tier that needs one, else into the last."""
-    from equipoise.app.pools_live import opened, pod_name
+    from equipoise.app.pools_live import call_id, opened, pod_name
     from equipoise.app.pools_output import tell
 
     name = pod_name(pod)
+    if uid:
+        call_id(uid, "--uid")
     with opened(redis, prefix, is_dry=is_dry_run) as pools:
         answer = pools.register(name, uid, None)
     tell(answer, output, is_dry=is_dry_run)
@@ -225,11 +231,13 @@ def unregister(
     output: options.Output = Format.TABLE,
 ) -> None:
     """Forget a pod that is gone, its calls with it. One that is in no tier any more is no error."""
-    from equipoise.app.pools_live import opened, pod_name
+    from equipoise.app.pools_live import call_id, opened, pod_name
     from equipoise.app.pools_output import REFUSED, tell
     from equipoise.model.pools import PoolCode
 
     name = pod_name(pod)
+    if uid:
+        call_id(uid, "--uid")
     with opened(redis, prefix, is_dry=is_dry_run) as pools:
         answer = pools.unregister(name, uid, None)
     tell(answer, output, is_dry=is_dry_run, refused=REFUSED - {PoolCode.NOT_THERE})

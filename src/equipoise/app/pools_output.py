@@ -4,7 +4,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from equipoise.app.output import Format, print_document, warn
+from equipoise.app.output import Format, plain, print_document, warn
 from equipoise.model.errors import BadInput, WorldFailed
 from equipoise.model.pools import PodSeen, PoolAnswer, PoolCode, PoolSeen, PoolsSeen
 from equipoise.pools.fsck import Violation, violations
@@ -145,7 +145,7 @@ def print_status(document: Mapping[str, Any], form: Format) -> None:
     if form is not Format.TABLE:
         print_document(document, form)
         return
-    from rich.console import Console
+    from equipoise.app.console import Console
 
     Console(highlight=False).print(status_table(document["tiers"]))
 
@@ -182,11 +182,11 @@ def print_fsck(
         )
         return
     for repair in mended:
-        print(f"{repair.pod or 'epoch'}: {repair.code.value}: {repair.detail or repair.tier}")
+        print(plain(f"{repair.pod or 'epoch'}: {repair.code.value}: {repair.detail or repair.tier}"))
     for each in found:
-        print(f"{each.invariant.value}  {each.key}: {each.detail}")
+        print(plain(f"{each.invariant.value}  {each.key}: {each.detail}"))
     for note in notes:
-        print(f"note: {note}", file=sys.stderr)
+        print(plain(f"note: {note}"), file=sys.stderr)
     if not found:
         print("The pools are clean.")
 

@@ -3,8 +3,7 @@
 import time
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
+from equipoise.app.console import Console
 from equipoise.app.pools_live import opened
 from equipoise.app.pools_output import status_document, status_table
 from equipoise.model.errors import EquipoiseError

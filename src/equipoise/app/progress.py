@@ -15,7 +15,6 @@ def reading(what: str) -> Iterator[Callable[[int], None] | None]:
     if sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
     from rich.progress import (
         DownloadColumn,
         Progress,
@@ -24,6 +23,8 @@ def reading(what: str) -> Iterator[Callable[[int], None] | None]:
         TimeElapsedColumn,
         TransferSpeedColumn,
     )
+
+    from equipoise.app.console import Console
 
     columns = (
         SpinnerColumn(),
@@ -50,7 +51,8 @@ def counting(items: Iterable[T], what: str, total: int) -> Iterable[T]:
     """Show how many of them were done, one by one."""
     if sys.stderr is None or not sys.stderr.isatty():
         return items
-    from rich.console import Console
     from rich.progress import track
+
+    from equipoise.app.console import Console
 
     return track(items, what, total=total, console=Console(stderr=True), transient=True)

@@ -1,7 +1,6 @@
 """Proportional scaling on a live cluster: `plan` and `apply`, wired."""
 
 import secrets
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from equipoise.adapters.kubernetes.policies import KubernetesPolicies
 from equipoise.adapters.kubernetes.sizes import KubernetesSizes
 from equipoise.adapters.kubernetes.store import LedgerStore
 from equipoise.app.files import read_yaml
-from equipoise.app.output import warn
+from equipoise.app.output import tell, warn
 from equipoise.guard.leader import Guest
 from equipoise.model.crd.targets import Mode
 from equipoise.model.decision import Outcome, Record
@@ -310,7 +309,7 @@ def _tell(turn: Turned) -> None:
 
 
 def _say(words: str) -> None:
-    print(" ".join(f"{time.strftime('%H:%M:%S')} {words}".split()), file=sys.stderr, flush=True)
+    tell(f"{time.strftime('%H:%M:%S')} {words}")
 
 
 def _came(outcome: Outcome) -> str:

@@ -21,7 +21,7 @@ def print_proportional(asked: "Asked", decision: "Decision", form: Format) -> No
 
         print_document(plan_document("proportional", [decision]), form)
         return
-    from rich.console import Console
+    from equipoise.app.console import Console
 
     console = Console(highlight=False)
     steps = decision.extra.get("steps", [])
@@ -44,7 +44,7 @@ def print_live(turns: "Sequence[Turned]", form: Format, *, is_done: bool) -> Non
                 part["outcomes"] = [outcome_document(outcome) for outcome in turn.outcomes]
         print_document(document, form)
         return
-    from rich.console import Console
+    from equipoise.app.console import Console
 
     console = Console(highlight=False)
     for turn, decision in decided:

@@ -165,8 +165,9 @@ def _generated(file: "PolicyFile", cluster: "Cluster", scene: Scene, seeds: int)
 @contextmanager
 def _progress(title: str, total: int) -> Iterator[Callable[[int], object]]:
     """Show on standard error how far it is, where somebody watches."""
-    from rich.console import Console
     from rich.progress import Progress
+
+    from equipoise.app.console import Console
 
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not sys.stderr.isatty()) as progress:

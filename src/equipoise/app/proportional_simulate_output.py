@@ -44,7 +44,7 @@ def _interval(history: History) -> float:
 
 def print_tables(subject: str, studied: Sequence[Studied]) -> None:
     """Print one table for each kind of history, and what the words mean."""
-    from rich.console import Console
+    from equipoise.app.console import Console
 
     console = Console(highlight=False)
     for each in studied:

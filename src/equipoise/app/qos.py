@@ -46,8 +46,11 @@ def plan(
         print_qos(plan_node(node, time.time(), kubeconfig, context, excess), output)
     elif file is not None:
         from equipoise.app.files import read_yaml
+        from equipoise.app.output import warn
         from equipoise.qos.decide import decide
         from equipoise.qos.plan_file import read_plan_file
 
         planned = read_plan_file(read_yaml(file), file, time.time(), excess)
+        for warning in planned.warnings:
+            warn(warning)
         print_qos(decide(planned.policy, planned.seen, planned.memory), output)

@@ -28,8 +28,9 @@ def print_qos(decision: "Decision", form: Format) -> None:
 
         print_document(plan_document("qos", [decision]), form)
         return
-    from rich.console import Console
     from rich.text import Text
+
+    from equipoise.app.console import Console
 
     console = Console(highlight=False)
     if decision.reason.numbers["rules"]:

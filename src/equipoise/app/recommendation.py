@@ -76,7 +76,7 @@ def plan(
     if not found.decisions:
         where = "-n NAMESPACE or -A look elsewhere" if file is None else f"{file} has none"
         warn(f"no workload was found; {where}")
-    print_advice(found.decisions, found.interval_seconds, output)
+    print_advice(found.decisions, found.interval_seconds, output, is_resource=about is said.TypeName.RESOURCE)
 
 
 app.command()(apply)

@@ -25,7 +25,7 @@ def print_adopted(done: Sequence[Adopted], form: Format, *, is_dry_run: bool) ->
             part["dry_run"] = is_dry_run
         print_document(document, form)
         return
-    from rich.console import Console
+    from equipoise.app.console import Console
 
     console = Console(highlight=False)
     if not done:

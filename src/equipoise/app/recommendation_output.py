@@ -1,6 +1,7 @@
 """Advice on standard output: a table, a plan, manifests, or rows for a spreadsheet."""
 
 import csv
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from equipoise.app.output import Format, print_document, warn
 from equipoise.app.recommendation_options import AdviceFormat
 from equipoise.app.recommendation_tables import containers_of, print_tables
 from equipoise.model.decision import Decision, plan_document
+from equipoise.model.errors import BadInput
 from equipoise.recommendation.manifests import ehpa_manifest, hpa_manifest
 
 HPA_COLUMNS = (
@@ -35,40 +37,79 @@ RESOURCE_COLUMNS = (
     "reason",
     "sentence",
 )
+FORMULA = ("=", "+", "-", "@")
+"""What begins so is no text for a spreadsheet, and no name for Kubernetes."""
+NAMES = {
+    "name": (
+        r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*",
+        253,
+        "small letters, digits, - and .",
+    ),
+    "namespace": (r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", 63, "small letters, digits and -"),
+}
+"""The form of an object's names, how long they may be, and both in words."""
+FOR_GO = {
+    "bool": (r"[yYnN]$", "yYnN"),
+    "float": (r"[-+]?[0-9.]+[eE][-+]?[0-9]+$", "-+.0123456789"),
+    "int": (r"0o[0-7]+$", "0"),
+}
+"""Words that other readers of YAML, such as kubectl's, take for no text; and what they begin with."""
 
 
-def print_advice(decisions: Sequence[Decision], interval_seconds: float, form: AdviceFormat) -> None:
-    """Print the advice in the form that was asked for."""
+def print_advice(
+    decisions: Sequence[Decision], interval_seconds: float, form: AdviceFormat, *, is_resource: bool = False
+) -> None:
+    """Print the advice, which may be about requests, in the form that was asked for."""
     match form:
         case AdviceFormat.JSON | AdviceFormat.YAML:
             print_document(plan_document("recommendation", list(decisions)), Format(form))
         case AdviceFormat.HPA:
-            _print_manifests(decisions, [hpa_manifest(decision) for decision in decisions])
+            _print_manifests(decisions, [hpa_manifest(decision) for decision in decisions], form)
         case AdviceFormat.EHPA:
             made = [ehpa_manifest(decision, interval_seconds) for decision in decisions]
-            _print_manifests(decisions, made)
+            _print_manifests(decisions, made, form)
         case AdviceFormat.CSV:
-            _print_rows(decisions)
+            _print_rows(decisions, is_resource=is_resource)
         case AdviceFormat.TABLE:
             print_tables(decisions)
 
 
-def _print_manifests(decisions: Sequence[Decision], manifests: Sequence[dict[str, Any] | None]) -> None:
+def _print_manifests(
+    decisions: Sequence[Decision], manifests: Sequence[dict[str, Any] | None], form: AdviceFormat
+) -> None:
     """Print what there is to apply; why there is nothing for the others goes to standard error."""
     import yaml
 
     made = [manifest for manifest in manifests if manifest is not None]
+    for one in made:
+        _expect_names(one["metadata"], form)
     for decision, manifest in zip(decisions, manifests, strict=True):
         if manifest is None:
             warn(f"{decision.subject}: {decision.reason.code.value}: {decision.reason.sentence}")
     if made:
-        yaml.safe_dump_all(made, sys.stdout, sort_keys=False, allow_unicode=True, width=100)
+
+        class Quoting(yaml.SafeDumper):
+            """Quotes what any reader would take for something else than text."""
+
+        for tag, (pattern, letters) in FOR_GO.items():
+            Quoting.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(pattern), list(letters))
+        yaml.dump_all(made, sys.stdout, Quoting, sort_keys=False, allow_unicode=True, width=100)
 
 
-def _print_rows(decisions: Sequence[Decision]) -> None:
+def _expect_names(metadata: dict[str, str], form: AdviceFormat) -> None:
+    """Refuse what a file calls a workload and no API server would."""
+    for field, name in metadata.items():
+        pattern, length_max, words = NAMES[field]
+        if len(name) > length_max or not re.fullmatch(pattern, name):
+            what = "workload" if field == "name" else field
+            wanted = f"expected a name that Kubernetes takes, of at most {length_max} {words}"
+            raise BadInput(f"-o {form.value}: {what} {name[:60]!r}: {wanted}")
+
+
+def _print_rows(decisions: Sequence[Decision], *, is_resource: bool) -> None:
     """Print one row for each workload, or for each container where requests are advised."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    if any("containers" in (decision.extra["recommended"] or {}) for decision in decisions):
+    if is_resource:
         writer.writerow(RESOURCE_COLUMNS)
         writer.writerows(row for decision in decisions for row in _container_rows(decision))
     else:
@@ -80,7 +121,7 @@ def _container_rows(decision: Decision) -> Iterator[list[Any]]:
     numbers, reason = decision.reason.numbers, decision.reason
     for name, wanted, today in containers_of(decision):
         yield [
-            decision.subject,
+            _cell(decision.subject),
             name,
             *(requests.get(what, "") for requests in (wanted, today) for what in ("cpu", "memory")),
             f"{numbers['coverage']:.4g}",
@@ -94,7 +135,7 @@ def _row(decision: Decision) -> list[Any]:
     recommended = decision.extra["recommended"] or {}
     numbers = decision.reason.numbers
     return [
-        decision.subject,
+        _cell(decision.subject),
         numbers["replicas"],
         *(recommended.get(name, "") for name in ("minReplicas", "maxReplicas", "targetUtilization")),
         f"{numbers['coverage']:.4g}",
@@ -103,3 +144,8 @@ def _row(decision: Decision) -> list[Any]:
         decision.reason.code.value,
         decision.reason.sentence,
     ]
+
+
+def _cell(name: str) -> str:
+    """Give a name, which a file may have from anywhere, as text that no spreadsheet calculates."""
+    return f"'{name}" if name.startswith(FORMULA) else name

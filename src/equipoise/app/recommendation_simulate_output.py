@@ -60,7 +60,7 @@ def _sum(runs: Sequence[Run]) -> dict[str, Any]:
 
 def print_table(found: Sequence[Replayed]) -> None:
     """Print two rows for each workload, and what they add up to."""
-    from rich.console import Console
+    from equipoise.app.console import Console
 
     console = Console(highlight=False)
     if not found:

@@ -21,7 +21,7 @@ WHOLE_POD = "*"
 
 def print_tables(decisions: Sequence[Decision]) -> None:
     """Print the advice, and why, on standard output."""
-    from rich.console import Console
+    from equipoise.app.console import Console
 
     console = Console(highlight=False)
     if not decisions:

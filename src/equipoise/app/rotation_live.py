@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -15,7 +14,7 @@ from equipoise.adapters.kubernetes.actuator import KubernetesActuator
 from equipoise.adapters.kubernetes.pauses import DirectPauses
 from equipoise.adapters.kubernetes.store import LedgerStore
 from equipoise.app.live import Neighbours
-from equipoise.app.output import warn
+from equipoise.app.output import tell, warn
 from equipoise.guard.leader import Guest
 from equipoise.model.decision import Decision, Outcome, Record
 from equipoise.model.duration import print_seconds
@@ -180,7 +179,7 @@ def apply_rotation(
     try:
         done = rotating.run(timeout_seconds)
     except KeyboardInterrupt:
-        print(f"stopped: {left_behind(rotating.done.values())}", file=sys.stderr, flush=True)
+        tell(f"stopped: {left_behind(rotating.done.values())}")
         raise
     except WorldFailed as error:
         if not rotating.done:
@@ -228,7 +227,7 @@ class Progress:
         gist = line if turn.outcomes else turn.decision.reason.code.value
         if line and self._said.get(subject) != gist:
             self._said[subject] = gist
-            print(f"{time.strftime('%H:%M:%S')} {subject}: {line}", file=sys.stderr, flush=True)
+            tell(f"{time.strftime('%H:%M:%S')} {subject}: {line}")
 
     def _line(self, turn: Turned) -> str:
         decision = turn.decision

@@ -84,8 +84,9 @@ def _studied(cause: Cause, seeds: int, question: "Question") -> "tuple[CauseStud
 @contextmanager
 def _progress(title: str, total: int) -> Iterator[Told]:
     """Show on standard error how far it is, where somebody watches."""
-    from rich.console import Console
     from rich.progress import Progress
+
+    from equipoise.app.console import Console
 
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not sys.stderr.isatty()) as progress:

@@ -77,7 +77,7 @@ def futility_sentence(futility: Futility) -> str:
 
 def print_tables(question: Question, found: Found) -> None:
     """Print one table for each cause, one line of what it says, and what the words mean."""
-    from rich.console import Console
+    from equipoise.app.console import Console
 
     console = Console(highlight=False)
     for studied, futility in found:

@@ -1,12 +1,11 @@
 """`equipoise validate`: manifests before they reach a cluster."""
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from equipoise.app import options
-from equipoise.app.output import Format, print_document
+from equipoise.app.output import Format, print_document, tell
 
 if TYPE_CHECKING:
     from equipoise.app.manifests import Verdict
@@ -29,7 +28,7 @@ def validate(
     if verdict.findings:
         more = len(verdict.findings) - 1
         also = f" (and {more} more)" if more else ""
-        print("error: " + " ".join(f"{verdict.findings[0]}{also}".split()), file=sys.stderr)
+        tell(f"error: {verdict.findings[0]}{also}")
         raise typer.Exit(2)
 
 
@@ -44,9 +43,10 @@ def _document(verdict: "Verdict") -> dict[str, Any]:
 
 def _print_table(verdict: "Verdict") -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from equipoise.app.console import Console
 
     console = Console(highlight=False)
     if verdict.findings:
@@ -59,7 +59,8 @@ def _print_table(verdict: "Verdict") -> None:
     for other in verdict.others:
         console.print(Text(f"{other}: not ours, not checked", style="dim"))
     wrong = len({(finding.file, finding.document) for finding in verdict.findings})
+    documents = "document" if wrong == 1 else "documents"
     console.print(
-        f"{verdict.ours} of our manifests checked, {wrong} documents with problems, "
+        f"{verdict.ours} of our manifests checked, {wrong} {documents} with problems, "
         f"{len(verdict.others)} not ours."
     )

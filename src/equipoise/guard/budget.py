@@ -11,9 +11,10 @@ def held_by_hourly_budget(ledger: Ledger, balancer: str, rounds_max: int, at: fl
     used = ledger.rounds_since(at - HOUR_SECONDS, balancer)
     if used < rounds_max:
         return None
+    rounds = "1 round in the last hour has" if used == 1 else f"{used} rounds in the last hour have"
     return Reason(
         Code.HELD_BY_BUDGET,
-        f"{used} rounds in the last hour have used up the budget of {rounds_max}.",
+        f"{rounds} used up the budget of {rounds_max}.",
         {"rounds_last_hour": used, "rounds_per_hour": rounds_max},
     )
 
@@ -28,7 +29,8 @@ def room_for_disruption(
     whose, now, most = ("this workload", disturbed, disturbed_max)
     if everywhere < here:
         whose, now, most = ("the cluster", disturbed_in_cluster, disturbed_in_cluster_max)
-    sentence = f"{now} of at most {most} pods of {whose} are disturbed now; the rest wait."
+    pods, are = ("pod", "is") if now == 1 else ("pods", "are")
+    sentence = f"{now} {pods} of {whose} {are} disturbed now, and at most {most} may be; the rest wait."
     if now == 0:
         sentence = (
             f"No more than {most} of {whose}'s pods may be away at once; the rest wait for the next wave."

@@ -33,7 +33,8 @@ class Waiting(msgspec.Struct, frozen=True):
             return (
                 f"the budget {names} allows {budget.disruptions_allowed} now, taken by pods before this one"
             )
-        counts = f"{budget.pods_healthy} healthy pods, {budget.pods_desired} needed"
+        pods = "1 healthy pod" if budget.pods_healthy == 1 else f"{budget.pods_healthy} healthy pods"
+        counts = f"{pods}, {budget.pods_desired} needed"
         return f"the budget {names} allows none now ({counts})"
 
 

@@ -16,7 +16,8 @@ def hold_spikes(decision: Decision, streaks: Mapping[str, int], cycles_min: int)
     for number, action in enumerate(decision.actions):
         seen = streaks.get(action.uid)
         if seen is not None and seen < cycles_min:
-            sentence = f"{action.pod} was hot in {seen} cycles in a row, and {cycles_min} are needed."
+            cycles = "1 cycle" if seen == 1 else f"{seen} cycles"
+            sentence = f"{action.pod} was hot in {cycles} in a row, and {cycles_min} are needed."
             numbers = {"hot_cycles": seen, "debounce_cycles": cycles_min}
             return decision.hold(Reason(Code.HELD_BY_THRESHOLD, sentence, numbers), number)
     return decision

@@ -29,7 +29,10 @@ def _is_open(window: Window, at: float) -> bool:
 
 
 def _next_opening(window: Window, after: float) -> datetime:
-    """Give the first opening later than a moment. cronsim never gives the moment itself."""
-    start = datetime.fromtimestamp(after, UTC).astimezone(ZoneInfo(window.time_zone))
-    opening: datetime = next(CronSim(window.schedule, start))
-    return opening.astimezone(UTC)
+    """Give the first opening later than a moment.
+
+    In an hour that comes twice, cronsim knows only the first: asked in the second, it tells of what is past.
+    """
+    start = datetime.fromtimestamp(after, UTC)
+    openings = CronSim(window.schedule, start.astimezone(ZoneInfo(window.time_zone)))
+    return next(opening for each in openings if (opening := each.astimezone(UTC)) > start)

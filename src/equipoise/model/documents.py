@@ -8,6 +8,9 @@ import yaml
 DEPTH_MAX = 100
 """A reader that goes down one call per level would end the process far below 100,000."""
 
+VALUES_MAX = 2_000_000
+"""How much one document may hold once its anchors are written out: a few lines can stand for billions."""
+
 CSafeLoader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -29,17 +32,67 @@ class StrictLoader(CSafeLoader):  # type: ignore[misc]  # which of the two it is
         return mapping
 
 
-def check_depth(text: str | bytes) -> None:
-    """Refuse what is nested too deeply; a ValueError says where. Events come one by one."""
-    depth = 0
+class TooMuch(ValueError):  # noqa: N818 - reads as a fact
+    """A document too deep or too large to be read; `document` is its number in the file."""
+
+    def __init__(self, message: str, event: Any, document: int) -> None:
+        where = f" in line {event.start_mark.line + 1}" if event.start_mark else ""
+        super().__init__(f"{message}{where}")
+        self.document = document
+
+
+class _Open:
+    """A collection that has not ended: what it holds so far with its anchors written out, and how deep."""
+
+    def __init__(self, anchor: str | None) -> None:
+        self.anchor = anchor
+        self.values = 1
+        self.levels = 1
+
+    def take(self, values: int, levels: int) -> None:
+        self.values += values
+        self.levels = max(self.levels, levels + 1)
+
+
+def check_bounds(text: str | bytes) -> None:
+    """Refuse what is too deep, too large or holds itself; TooMuch says where. Events come one by one."""
+    document = 0
+    above: list[_Open] = []
+    anchored: dict[str, _Open] = {}
     for event in yaml.parse(text, Loader=CSafeLoader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > DEPTH_MAX:
-                where = f" in line {event.start_mark.line + 1}" if event.start_mark else ""
-                raise ValueError(f"expected at most {DEPTH_MAX} levels, got more{where}")
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
+        match event:
+            case yaml.DocumentStartEvent():
+                document += 1
+                above, anchored = [_Open(None)], {}
+            case yaml.ScalarEvent():
+                above[-1].values += 1
+                if event.anchor:
+                    anchored.pop(event.anchor, None)  # a name given twice means the last
+            case yaml.CollectionStartEvent():
+                if len(above) > DEPTH_MAX:
+                    raise TooMuch(f"expected at most {DEPTH_MAX} levels, got more", event, document)
+                above.append(_Open(event.anchor))
+            case yaml.CollectionEndEvent():
+                ended = above.pop()
+                above[-1].take(ended.values, ended.levels)
+                if ended.anchor:
+                    anchored[ended.anchor] = ended
+            case yaml.AliasEvent():
+                _take_alias(event, document, above, anchored)
+
+
+def _take_alias(event: Any, document: int, above: list[_Open], anchored: dict[str, _Open]) -> None:
+    """Count what an alias stands for; one of a scalar, or of nothing, is one value."""
+    if any(part.anchor == event.anchor for part in above):
+        raise TooMuch(f"the alias *{event.anchor} holds itself", event, document)
+    meant = anchored.get(event.anchor)
+    above[-1].take(meant.values if meant else 1, meant.levels if meant else 0)
+    if len(above) - 1 + (meant.levels if meant else 0) > DEPTH_MAX:
+        raise TooMuch(f"expected at most {DEPTH_MAX} levels, got more", event, document)
+    if sum(part.values for part in above) > VALUES_MAX:
+        raise TooMuch(
+            f"expected at most {VALUES_MAX} values once anchors are written out, got more", event, document
+        )
 
 
 def read_document(text: str) -> Any:
@@ -51,7 +104,7 @@ def read_document(text: str) -> Any:
             pass
         except RecursionError as error:
             raise ValueError(f"expected at most {DEPTH_MAX} levels") from error
-    check_depth(text)
+    check_bounds(text)
     return yaml.load(text, Loader=StrictLoader)  # noqa: S506 - a safe one
 
 

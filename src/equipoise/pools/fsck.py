@@ -79,7 +79,7 @@ def _expect(key: str, found: str, wanted: set[str]) -> Iterator[Violation]:
 def _of_pod(pod: str, homes: list[str], seen: PoolsSeen) -> Iterator[Violation]:
     keys = seen.pods[pod]
     is_merchants = (keys.tier or "").startswith(MERCHANT)
-    if len(homes) > 1 or (not homes and not is_merchants):
+    if len(homes) > 1 or (not homes and not is_merchants and _is_known(pod, seen)):
         where = f"in {', '.join(sorted(homes))}" if homes else "in none"
         detail = f"{pod} must be assigned to exactly one tier, and is {where}"
         first = homes[0] if homes else keys.tier or ""
@@ -93,6 +93,13 @@ def _of_pod(pod: str, homes: list[str], seen: PoolsSeen) -> Iterator[Violation]:
         said = "is missing" if keys.tier is None else f"says {keys.tier}"
         detail = f"{pod} is assigned to {homes[0]}, and its key {said}"
         yield Violation(Invariant.TIER_KEY_AGREES, tier_key, detail, pod)
+
+
+def _is_known(pod: str, seen: PoolsSeen) -> bool:
+    """Tell whether any key of the pools speaks of a pod; one that only Kubernetes has is not lost."""
+    keys = seen.pods[pod]
+    is_named = keys.tier is not None or f"{seen.prefix}:pod:tier:{pod}" in keys.wrong
+    return is_named or pod in seen.metadata or any(pod in pool.available for pool in seen.pools)
 
 
 def _of_free_pod(pod: str, keys: PodSeen, tier: str, prefix: str, *, is_home: bool) -> Iterator[Violation]:

@@ -124,7 +124,8 @@ class PoolsLoop:
     def _sweep(self, seen: PoolsSeen, at: float) -> list[Outcome]:
         """Look for pods that nobody holds. The script decides: two sweeps, a lease apart, must see it so."""
         is_held = self._held() is not None or not self.is_acting
-        if is_held or at - self._swept_at < self.interval_seconds / 2:
+        # A clock that was set back is not waited for.
+        if is_held or 0 <= at - self._swept_at < self.interval_seconds / 2:
             return []
         self._swept_at = at
         pods = [pod for pool in seen.pools for pod in pool.assigned]

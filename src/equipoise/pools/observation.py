@@ -10,6 +10,14 @@ from equipoise.model.pools import PodSeen, PoolSeen, PoolsSeen
 from equipoise.pools.policy import TierPolicy
 
 
+class TierUnreadable(WorldFailed):
+    """The keys of a tier cannot be counted."""
+
+    def __init__(self, tier: str, said: str) -> None:
+        super().__init__(said)
+        self.tier = tier
+
+
 class Stay(StrEnum):
     """Why a pod may not move now; an idle one may."""
 
@@ -57,9 +65,10 @@ def _expect_types(prefix: str, pool: PoolSeen, *, is_shared: bool) -> None:
     wanted = {"assigned": "set", "available": "zset" if is_shared else "set"}
     for part, found in (("assigned", pool.assigned_type), ("available", pool.available_type)):
         if found not in {"none", wanted[part]}:
-            raise WorldFailed(
+            raise TierUnreadable(
+                pool.tier,
                 f"{prefix}:pool:{pool.tier}:{part}: expected a {wanted[part]}, got a {found}; "
-                "`equipoise pools fsck` lists all that is broken"
+                "`equipoise pools fsck` lists all that is broken",
             )
 
 

@@ -60,6 +60,7 @@ def rebalance(pools: PoolsUpkeep, epoch: int | None = None, *, marks_busy: bool 
     A server that fails before anything was done is raised; from then on, what is known is told.
     """
     decision, seen = _plan_without(pools, set())
+    before = decision.reason
     outcomes: list[Outcome] = []
     left: list[Outcome] = []
     failure = ""
@@ -80,7 +81,7 @@ def rebalance(pools: PoolsUpkeep, epoch: int | None = None, *, marks_busy: bool 
             raise
         failure = str(error)
     done = [outcome.action for outcome in outcomes if outcome.result in DONE]
-    return Rebalanced(_told(decision, done, left), tuple(outcomes), seen, failure)
+    return Rebalanced(_told(decision, before, done, left), tuple(outcomes), seen, failure)
 
 
 def moves_of(decision: Decision) -> list[MovePod]:
@@ -112,8 +113,8 @@ def _plan_without(pools: PoolsUpkeep, stuck: Collection[str]) -> tuple[Decision,
     return decide(policy, without(observe(policy, seen), stuck)), seen
 
 
-def _told(decision: Decision, done: Sequence[Action], left: Sequence[Outcome]) -> Decision:
-    """Say what was done, and what was held, and why."""
+def _told(decision: Decision, before: Reason, done: Sequence[Action], left: Sequence[Outcome]) -> Decision:
+    """Say what was done, from where, and what was held, and why."""
     held = tuple(
         Held(
             outcome.action,
@@ -125,7 +126,7 @@ def _told(decision: Decision, done: Sequence[Action], left: Sequence[Outcome]) -
     reason = decision.reason
     if done:
         pods = "1 pod was moved" if len(done) == 1 else f"{len(done)} pods were moved"
-        reason = Reason(Code.REBALANCE, f"{pods}. Before: {reason.sentence}", reason.numbers)
+        reason = Reason(Code.REBALANCE, f"{pods}. Before: {before.sentence}", before.numbers)
     elif held:
         reason = Reason(held[0].reason, f"{held[0].action.pod}: {held[0].sentence}", reason.numbers)
     return msgspec.structs.replace(decision, actions=tuple(done), held=held, reason=reason)

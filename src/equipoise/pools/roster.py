@@ -115,7 +115,12 @@ def attend(rule: RosterRule, seen: Roster, memory: Mapping[str, Any], at: float)
     """Decide who is registered, forgotten, suspended and resumed."""
     known = msgspec.convert(dict(memory), RosterMemory)
     listed = {pod.name: pod for pod in seen.listed}
-    missing = {pod.name: known.missing.get(pod.name, at) for pod in seen.registered if pod.name not in listed}
+    # Never since a moment that is still to come: a clock that was set back is not waited for.
+    missing = {
+        pod.name: min(known.missing.get(pod.name, at), at)
+        for pod in seen.registered
+        if pod.name not in listed
+    }
     leaving = _leaving(seen, known, missing)
     proven, doubtful = _gone(seen, missing, leaving)
     unready = [pod for pod in seen.registered if _is(listed, pod, State.UNREADY)]

@@ -86,18 +86,21 @@ def waiting(planned: "Round") -> list[Waterline]:
     rising = [
         line for line in planned.lines if line.state is State.CROSSED and line.breaches < line.breaches_min
     ]
-    has_throttled = any(pod.is_throttled for pod in planned.seen.pods)
     falling = [
-        line
-        for line in planned.lines
-        if line.state is State.CLEAR
-        and line.clear < line.clear_min
-        and (
-            (has_throttled and line.throttles(Resource.CPU))
-            or (planned.seen.is_scheduling_disabled and line.action.is_scheduling)
-        )
+        line for line in _keeping(planned) if line.state is State.CLEAR and line.clear < line.clear_min
     ]
     return [*rising, *falling]
+
+
+def _keeping(planned: "Round") -> list[Waterline]:
+    """Give the rules that must be clear before what was taken is given back; none where nothing was."""
+    has_throttled = any(pod.is_throttled for pod in planned.seen.pods)
+    return [
+        line
+        for line in planned.lines
+        if (has_throttled and line.throttles(Resource.CPU))
+        or (planned.seen.is_scheduling_disabled and line.action.is_scheduling)
+    ]
 
 
 def sentence(code: Code, planned: "Round", actions: Sequence[Action]) -> str:
@@ -129,7 +132,8 @@ def _crossed(planned: "Round") -> str:
         for line in lines[:NAMES_SAID_MAX]
     ]
     if len(lines) > NAMES_SAID_MAX:
-        parts.append(f"{len(lines) - NAMES_SAID_MAX} more waterlines are crossed")
+        rest = len(lines) - NAMES_SAID_MAX
+        parts.append(f"{rest} more {'waterline is' if rest == 1 else 'waterlines are'} crossed")
     return _listed(parts)
 
 
@@ -192,11 +196,12 @@ def _cut(planned: "Round") -> str:
 
 
 def _restoring(planned: "Round", actions: Sequence[Action]) -> str:
-    named = _named([action.pod for action in actions if action.pod])
+    keys = [action.pod for action in actions if action.pod]
+    named, whom = _named(keys), "it" if len(keys) == 1 else "them"
     parts = []
     if named:
         is_orphan = not any(one.metric for one in planned.raised)
-        why = "no policy throttles it any more" if is_orphan else "the waterlines are clear"
+        why = f"no policy throttles {whom} any more" if is_orphan else "the waterlines are clear"
         parts.append(f"{named} may use more again: {why}")
     if any(not action.pod for action in actions):
         parts.append(f"pods may come to {planned.seen.node} again: the waterlines are clear")
@@ -234,6 +239,8 @@ def _below(planned: "Round") -> str:
         return f"No policy has a waterline for {planned.seen.node}"
     unknown = sorted({line.metric.name for line in lines if line.state is State.UNKNOWN})
     also = f"; {_listed(unknown)} could not be read" if unknown else ""
+    if any(line.state is State.UNKNOWN for line in _keeping(planned)):
+        also += ", so nothing is restored"
     over = [line for line in lines if line.state is State.RELEASED]
     preview = [line.key for line in lines if line.is_preview and line.state is State.CROSSED]
     if over:

@@ -35,7 +35,7 @@ from equipoise.qos.outcomes import accepted, failed, is_felt, is_unforeseen, ref
 from equipoise.qos.pods import PodTold
 from equipoise.qos.policy import QosPolicy
 from equipoise.qos.refusals import in_force, refused_again, still_known
-from equipoise.qos.see import Look, Marks, refs_of, see, usage_between
+from equipoise.qos.see import Look, Marks, ending_since, refs_of, see, usage_between
 from equipoise.qos.surroundings import Surroundings
 from equipoise.qos.waterlines import State, judge
 
@@ -83,6 +83,7 @@ class QosLoop:
     _saved_at: float = float("-inf")
     _before: Look | None = None
     _evicted: dict[str, float] = field(default_factory=dict)
+    _ending: dict[str, float] = field(default_factory=dict)
     _warnings: list[str] = field(default_factory=list)
     _seen: Observation | None = None
     _rates: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -112,6 +113,7 @@ class QosLoop:
         policy = self.around.policy()
         self._tidy(pods, at)
         after = self._look(policy, pods)
+        self._ending = ending_since(pods, self._ending, after.node.read_at)
         self._forget(after.containers, pods)
         memory = self.state.memory
         decision = self._decide(policy, pods, after, at, is_fresh=False)
@@ -155,7 +157,11 @@ class QosLoop:
         return found
 
     def restore_all(self) -> list[Outcome]:
-        """Give every pod what it may use now, at once: the way out, and `--cleanup`."""
+        """Give every pod what it may use now, at once: the way out, and `--cleanup`.
+
+        The disk comes last: a quota that is the limit is known to be given back, whatever is kept of it. So
+        one that is full or slow keeps nobody throttled.
+        """
         pods = self.around.pods()
         counters = self.node.read(self._refs([]), is_deep=True)
         self._forget(counters, pods)
@@ -170,7 +176,9 @@ class QosLoop:
             pod, now = told[id_]
             quota = quota_of(now.cpu_limit_nanos, counters[id_].period_us)
             action = RestorePod(pod.key, uid=pod.uid, quota={part.container: quota})
-            outcomes.append(self._raise(action, pod, {part.container: id_}))
+            outcomes.append(self._write(action, pod, {part.container: id_}))
+        if outcomes:
+            self._look_after(self._refs([]), pods)
         if self.around.is_scheduling_disabled():
             outcomes.append(self._schedule(EnableScheduling(self.name), "The agent ends."))
         return outcomes
@@ -201,7 +209,9 @@ class QosLoop:
     def _tidy(self, pods: Sequence[PodTold], at: float) -> None:
         """Forget what has come to pass."""
         known = {pod.uid for pod in pods if pod.deletion_at is None}
-        self._evicted = {uid: until for uid, until in self._evicted.items() if uid in known and at < until}
+        last = at + ANSWERED_SECONDS  # later only where the clock was set back
+        leaving = self._evicted.items()
+        self._evicted = {uid: min(until, last) for uid, until in leaving if uid in known and at < until}
         self._state = msgspec.structs.replace(self.state, refused=still_known(self.state.refused, known, at))
 
     def _forget(
@@ -212,7 +222,7 @@ class QosLoop:
         over = self.state.over(counters, limits)
         over = over if among is None else over & set(among)
         if over:
-            self._put(self.state.without(over))
+            self._try_put(self.state.without(over))
         self._state = self.state.settled(counters)
 
     def _marks(self, at: float, released_cpu_nanos: int) -> Marks:
@@ -223,6 +233,7 @@ class QosLoop:
             self._rates,
             self.state.changed_at,
             released_cpu_nanos,
+            self._ending,
         )
 
     def _decide(
@@ -297,7 +308,7 @@ class QosLoop:
             case ThrottlePod() if action.reclaim:
                 return self._reclaim(action, pod, ids)
             case ThrottlePod():
-                return self._lower(action, pod, ids)
+                return self._change(action, pod, ids)
             case RestorePod():
                 return self._raise(action, pod, ids)
         raise TypeError(f"{type(action).__name__} is no action on a node")
@@ -318,28 +329,31 @@ class QosLoop:
         self._state = msgspec.structs.replace(self.state, refused=known)
         return outcome
 
-    def _lower(self, action: ThrottlePod, pod: PodTold, ids: dict[str, str]) -> Outcome:
-        quotas = action.quota or {}
-        self._put(self.state.intending(pod, ids, quotas))
-        return self._write(action, pod, ids, quotas)
+    def _change(self, action: ThrottlePod | RestorePod, pod: PodTold, ids: dict[str, str]) -> Outcome:
+        """Write quotas, on the disk first; what can't be kept there is not done."""
+        try:
+            self._put(self.state.intending(pod, ids, action.quota or {}))
+        except WorldFailed as error:
+            return Outcome(action, "Failed", str(error))
+        return self._write(action, pod, ids)
 
     def _raise(self, action: RestorePod, pod: PodTold, ids: dict[str, str]) -> Outcome:
-        quotas = action.quota or {}
-        self._put(self.state.intending(pod, ids, quotas))
-        outcome = self._write(action, pod, ids, quotas)
-        refs = [ContainerRef(pod.uid, ids[name], pod.qos_class) for name in quotas]
-        try:
-            self._forget(self.node.read(refs, is_deep=True), [pod], {ref.id for ref in refs})
-        except WorldFailed as error:
-            self._warnings.append(str(error))  # the next round sees it
+        outcome = self._change(action, pod, ids)
+        refs = [ContainerRef(pod.uid, ids[name], pod.qos_class) for name in action.quota or {}]
+        self._look_after(refs, [pod])
         return outcome
 
-    def _write(
-        self, action: ThrottlePod | RestorePod, pod: PodTold, ids: dict[str, str], quotas: dict[str, int]
-    ) -> Outcome:
+    def _look_after(self, refs: Sequence[ContainerRef], pods: Sequence[PodTold]) -> None:
+        """Give up those that have all again; what can't be read now, the next round sees."""
+        try:
+            self._forget(self.node.read(refs, is_deep=True), pods, {ref.id for ref in refs})
+        except WorldFailed as error:
+            self._warnings.append(str(error))
+
+    def _write(self, action: ThrottlePod | RestorePod, pod: PodTold, ids: dict[str, str]) -> Outcome:
         gone = []
         try:
-            for name, quota in quotas.items():
+            for name, quota in (action.quota or {}).items():
                 if not self.node.set_quota(ContainerRef(pod.uid, ids[name], pod.qos_class), quota):
                     gone.append(name)
         except WorldFailed as error:
@@ -368,10 +382,18 @@ class QosLoop:
         state = msgspec.structs.replace(self.state, memory=decision.memory)
         has_news = state.memory.get("lastTrigger") != self.state.memory.get("lastTrigger")
         if is_news or (has_news and at - self._saved_at >= NEWS_SECONDS):
-            self._put(state)
+            self._try_put(state)
             self._saved_at = at
         self._state = state
 
     def _put(self, state: AgentState) -> None:
         self.keep.save(state)
         self._state = state
+
+    def _try_put(self, state: AgentState) -> None:
+        """Keep it where that is possible: what was done must be told, and the rest of a round goes on."""
+        self._state = state
+        try:
+            self.keep.save(state)
+        except WorldFailed as error:
+            self._warnings.append(str(error))

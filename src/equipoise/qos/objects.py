@@ -1,6 +1,6 @@
 """Objects of the four kinds put together: what they ask for as one, and what is wrong between them."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from pydantic import BaseModel
@@ -39,12 +39,14 @@ def assemble(objects: Iterable[QosObject]) -> QosPolicy:
 
 
 def assembled(objects: Iterable[QosObject]) -> tuple[QosPolicy, tuple[str, ...]]:
-    """Put together what fits, and say what is wrong with the objects that were left out."""
+    """Put together what fits, and say what is wrong with the objects, or the parts, that were left out."""
     all_ = list(objects)
     actions = _actions(all_)
     wrong = {id(one): found for one in all_ if (found := problem(one, actions)) is not None}
-    said = tuple(f"{one.where}: spec.{wrong[id(one)]}" for one in all_ if id(one) in wrong)
-    return _together([one for one in all_ if id(one) not in wrong]), said
+    doubtful = {id(one): found for one in all_ if (found := doubt(one, actions)) is not None}
+    said = wrong | doubtful
+    texts = tuple(f"{one.where}: spec.{said[id(one)]}" for one in all_ if id(one) in said)
+    return _together([one for one in all_ if id(one) not in wrong]), texts
 
 
 def _actions(objects: Iterable[QosObject]) -> dict[str, AvoidanceActionSpec]:
@@ -65,6 +67,18 @@ def problem(one: QosObject, actions: dict[str, AvoidanceActionSpec]) -> str | No
         wrong = _wrong(rule, actions)
         if wrong:
             return f"{field}[{place}].actionName: {wrong}"
+    return None
+
+
+def doubt(one: QosObject, actions: Collection[str]) -> str | None:
+    """Say which action a PodQOS allows that there is not, maybe not yet; its other actions hold."""
+    names = one.spec.actions if isinstance(one.spec, PodQOSSpec) else ()
+    for place, name in enumerate(names):
+        if name not in actions:
+            return (
+                f"allowedActions[{place}]: expected the name of an AvoidanceAction, got {name!r}; "
+                "this entry allows nothing"
+            )
     return None
 
 

@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from fractions import Fraction
 
-from equipoise.model.decision import EvictPod, Outcome, RestorePod, ThrottlePod
+from equipoise.model.decision import Decision, EvictPod, Outcome, RestorePod, ThrottlePod
 from equipoise.ports import EvictionResult
 from equipoise.qos.metrics import NANOS_PER_MILLI
+
+WELL = frozenset({"Done", "Accepted"})
+SAID_MAX = 4
 
 
 def is_unforeseen(outcome: Outcome) -> bool:
@@ -53,3 +56,17 @@ def refused(outcomes: Sequence[Outcome]) -> int:
     """Count the evictions that somebody said no to: the server, or another balancer's deed."""
     going = {EvictionResult.ACCEPTED.value, EvictionResult.GONE.value, "Unknown"}
     return sum(isinstance(one.action, EvictPod) and one.result not in going for one in outcomes)
+
+
+def came_otherwise(decision: Decision, outcomes: Sequence[Outcome]) -> str:
+    """Say what came of a plan that was not carried out as it was made; nothing where it was, or none of it.
+
+    The rest of a round is decided anew where an action was refused: then other pods go than the plan names.
+    """
+    planned = [(type(action), action.pod) for action in decision.actions]
+    came = [(type(one.action), one.action.pod) for one in outcomes]
+    if not came or (came == planned and all(one.result in WELL for one in outcomes)):
+        return ""
+    said = [f"{one.action.pod or type(one.action).__name__} {one.result}" for one in outcomes]
+    more = f" and {len(said) - SAID_MAX} more" if len(said) > SAID_MAX else ""
+    return f" What came of it: {', '.join(said[:SAID_MAX])}{more}."

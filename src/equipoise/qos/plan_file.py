@@ -25,7 +25,7 @@ from equipoise.qos.comparators import CLASSES
 from equipoise.qos.kind import QOS_KINDS
 from equipoise.qos.memory import QosMemory
 from equipoise.qos.metrics import METRICS
-from equipoise.qos.objects import QosObject, assemble
+from equipoise.qos.objects import QosObject, assemble, doubt
 from equipoise.qos.observation import PERIOD_US, UNLIMITED, ContainerSeen, Observation, PodSeen
 from equipoise.qos.policy import QosPolicy
 from equipoise.qos.protection import protection_of
@@ -183,22 +183,26 @@ class Planned(_Part):
     policy: QosPolicy
     seen: Observation
     memory: dict[str, Any]
+    warnings: tuple[str, ...] = ()
+    """What is no reason to refuse the file, and hardly meant."""
 
 
 def read_plan_file(document: object, source: str, at: float, excess_percent: int = 0) -> Planned:
     """Turn the parsed file into a policy, an observation and a memory; `at` is now, unless it says so."""
     file = validated(PlanFile, document, source)
     at = file.now.timestamp() if file.now is not None else at
-    policy = _policy(file, source).model_copy(
+    objects = [_object(part, f"{source}: policies[{place}]") for place, part in enumerate(file.policies)]
+    policy = assemble(objects).model_copy(
         update={"evictions_per_round": file.budget.evictionsPerRound, "excess_percent": excess_percent}
     )
     _refuse_strangers(file, source)
-    return Planned(policy=policy, seen=_seen(file, at), memory=_memory(file, policy, at, source).to_data())
-
-
-def _policy(file: PlanFile, source: str) -> QosPolicy:
-    objects = [_object(part, f"{source}: policies[{place}]") for place, part in enumerate(file.policies)]
-    return assemble(objects)
+    doubts = [(one.where, doubt(one, policy.actions)) for one in objects]
+    return Planned(
+        policy=policy,
+        seen=_seen(file, at),
+        memory=_memory(file, policy, at, source).to_data(),
+        warnings=tuple(f"{where}.spec.{found}" for where, found in doubts if found is not None),
+    )
 
 
 class _Metadata(BaseModel):

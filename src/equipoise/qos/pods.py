@@ -30,7 +30,9 @@ class PodTold(msgspec.Struct, frozen=True, gc=False):
     priority_class: str = ""
     started_at: float | None = None
     deletion_at: float | None = None
-    """When its grace period ends, for one that is terminating."""
+    """When its grace period ends by the server's clock, for one that is terminating."""
+    grace_seconds: int | None = None
+    """How long that period is."""
     owner: str = ""
     is_mirror: bool = False
     labels: tuple[tuple[str, str], ...] = ()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from equipoise.qos.metrics import METRICS
 from equipoise.qos.node import ContainerRef, Counters, NodeCounters
 from equipoise.qos.observation import UNLIMITED, ContainerSeen, Observation, PodSeen
-from equipoise.qos.pods import ContainerTold, PodTold
+from equipoise.qos.pods import TOO_LATE_SECONDS, ContainerTold, PodTold
 from equipoise.qos.protection import protection_of
 
 INTERVAL_MIN_SECONDS = 0.2
@@ -38,6 +38,8 @@ class Marks(NamedTuple):
     """When something was last done to a pod, in monotonic seconds."""
     released_cpu_nanos: int = 0
     """What was throttled since the look."""
+    ending: Mapping[str, float] = {}
+    """When pods were first told to be terminating, by UID, in monotonic seconds."""
 
 
 def refs_of(pods: Sequence[PodTold]) -> list[ContainerRef]:
@@ -48,6 +50,11 @@ def refs_of(pods: Sequence[PodTold]) -> list[ContainerRef]:
         for container in pod.containers
         if not pod.is_mirror
     ]
+
+
+def ending_since(pods: Sequence[PodTold], known: Mapping[str, float], now: float) -> dict[str, float]:
+    """Give when each pod that is terminating was first told to be."""
+    return {pod.uid: known.get(pod.uid, now) for pod in pods if pod.deletion_at is not None}
 
 
 def usage_between(
@@ -109,19 +116,25 @@ def _ended(pods: Sequence[PodTold], at: float, looks: tuple[Look | None, Look], 
     before, after = looks
     if before is None:
         return 0
-    alive = {pod.uid for pod in pods if pod.phase == "Running" and not _is_leaving(pod, at, marks)}
+    now = after.node.read_at
+    alive = {pod.uid for pod in pods if pod.phase == "Running" and not _is_leaving(pod, at, now, marks)}
     gone = (before.containers.keys() & marks.rates.keys()) - after.containers.keys()
     rates = (marks.rates[id_] for id_ in gone)
     return sum(nanos for uid, nanos in rates if uid not in alive)
 
 
-def _is_leaving(pod: PodTold, at: float, marks: Marks) -> bool:
-    return pod.is_leaving(at) or (pod.deletion_at is None and pod.uid in marks.leaving)
+def _is_leaving(pod: PodTold, at: float, now: float, marks: Marks) -> bool:
+    """Count its grace period on our own clock where we can: the server's may be minutes away from it."""
+    if pod.deletion_at is None:
+        return pod.uid in marks.leaving
+    if pod.grace_seconds is None or pod.uid not in marks.ending:
+        return pod.is_leaving(at)
+    return now - marks.ending[pod.uid] < pod.grace_seconds + TOO_LATE_SECONDS
 
 
 def _pod(pod: PodTold, at: float, before: Look | None, after: Look, marks: Marks) -> PodSeen:
     protection = protection_of(pod.owner, pod.priority, pod.priority_class, is_mirror=pod.is_mirror)
-    is_leaving = _is_leaving(pod, at, marks)
+    is_leaving = _is_leaving(pod, at, after.node.read_at, marks)
     if pod.deletion_at is not None and not is_leaving:
         protection = protection or "it should have gone already"
     return PodSeen(

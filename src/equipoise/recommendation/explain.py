@@ -89,7 +89,7 @@ def _advice(row: Row, recommended: Mapping[str, Any]) -> str:
             for container in recommended["containers"]
         ]
         return f"Requests by container: {'; '.join(parts) or 'none'}.{note}"
-    future = ", the forecast of the next seven included" if row.prediction["predictable"] else ""
+    future = ", the forecast of the next seven days included" if row.prediction["predictable"] else ""
     return (
         f"{row.replicas_min} to {row.replicas_max} replicas at {row.target_percent} % of the CPU request: "
         f"a pod uses {row.pod_p99_cores:.3g} cores at P99, the workload {row.lowest_median_cores:.3g} "

@@ -31,8 +31,9 @@ class Series:
 
     def before(self, seconds: float) -> "Series":
         """Leave the end out."""
-        count = len(self.values) - round(seconds / self.interval_seconds)
-        values, at = self.values[: max(0, count)], self.at - seconds
+        left_out = round(seconds / self.interval_seconds)
+        values = self.values[: max(0, len(self.values) - left_out)]
+        at = self.at - left_out * self.interval_seconds
         return Series(self.source, values, self.interval_seconds, at, self.subject)
 
 
@@ -68,6 +69,8 @@ def forecast_document(series: Series, horizon_seconds: float, algorithm: Algorit
     made = predict(
         series.values[None], series.interval_seconds, horizon_seconds, algorithm=algorithm, has_band=True
     )
+    if np.isnan(made.values).any():
+        raise BadInput(f"{series.source}: expected more samples before the forecast: too few are known")
     is_predictable = bool(made.is_predictable[0])
     times = series.at + (np.arange(made.values.shape[1]) + 1) * series.interval_seconds
     return {

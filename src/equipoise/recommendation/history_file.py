@@ -1,5 +1,6 @@
 """Workloads described by samples in a file: what `recommendation plan --from FILE` reads."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -15,16 +16,20 @@ from equipoise.stats.arrays import Claims, Floats, Whole, cleaned
 from equipoise.stats.forecast import DAYS_USED_MAX
 from equipoise.stats.grid import distinct, on_grid, phases, slots, usual_interval
 from equipoise.stats.pooled import pooled_percentiles
+from equipoise.stats.predict import CORES_MAX
 from equipoise.stats.profile import DAY_SECONDS
 from equipoise.stats.ranks import percentiles
 
 TABLE_CELLS_MAX = 400_000_000
 INTERVAL_SECONDS_DEFAULT = 60.0
 P99 = 0.99
-TIME_MAX = 253_402_300_799.0
-"""The end of the year 9999, in seconds since 1970."""
+TIME_MIN, TIME_MAX = -62_135_510_400.0, 253_402_214_399.0
+"""In seconds since 1970, what is within the years 1 to 9999 in every time zone."""
+INTERVAL_SECONDS_MIN = 0.05
+"""Closer samples make a week of more than memory should hold."""
 REQUEST_CORES_MAX = 1_000_000
 """No pod asks for more: whoever writes it means memory, or millicores."""
+NAME_MAX = 63
 CONTAINER = "*"
 """A file has pods, not containers: the advice is for the pod as a whole."""
 
@@ -43,9 +48,9 @@ class Said:
 
 def observe(samples: Samples, said: Said, subject: str, pods: Samples | None = None) -> Observation:
     """Turn a file's samples into an observation of one workload, or of many."""
-    _check_times(samples, said.source)
+    _check(samples, said.source)
     if pods is not None:
-        _check_times(pods, said.pods_source)
+        _check(pods, said.pods_source)
     if samples.is_of_many:
         if pods is not None:
             raise BadInput(
@@ -59,11 +64,16 @@ def observe(samples: Samples, said: Said, subject: str, pods: Samples | None = N
     return _one(samples, said, subject, pods)
 
 
-def _check_times(samples: Samples, source: str) -> None:
+def _check(samples: Samples, source: str) -> None:
+    """Refuse times and amounts that nobody can mean."""
+    largest = np.max(samples.values, where=np.isfinite(samples.values), initial=0.0)
+    if largest > CORES_MAX:
+        raise BadInput(f"{source}: value: expected at most {CORES_MAX:g} cores, got {largest:g}")
     if not np.isfinite(samples.times).all():
         raise BadInput(f"{source}: timestamp: expected a time in every row")
-    if len(samples.times) and np.abs(samples.times).max() > TIME_MAX:
-        odd = samples.times[int(np.abs(samples.times).argmax())]
+    is_odd = (samples.times < TIME_MIN) | (samples.times > TIME_MAX)
+    if is_odd.any():
+        odd = samples.times[int(is_odd.argmax())]
         units = ("milliseconds", "microseconds", "nanoseconds")
         meant = (unit for power, unit in enumerate(units, 1) if abs(odd) / 1000.0**power <= TIME_MAX)
         unit = next(meant, None)
@@ -72,8 +82,11 @@ def _check_times(samples: Samples, source: str) -> None:
 
 
 def named_subject(workloads: Sequence[str], file: str) -> str:
-    """Give the name of a file's only workload: what the user says, else the file's."""
-    return workloads[0] if workloads else PurePath(file).stem.strip("-") or "workload"
+    """Give the name of a file's only workload: what the user says, else the file's as Kubernetes takes it."""
+    if workloads:
+        return workloads[0]
+    words = re.findall(r"[a-z0-9]+", PurePath(file).stem.lower())
+    return "-".join(words)[:NAME_MAX].rstrip("-") or "workload"
 
 
 def of_workloads(samples: Samples, workloads: Sequence[str], source: str) -> Samples:
@@ -152,6 +165,9 @@ def _pods_p99(pods: Samples) -> Floats:
 
 def _columns(source: str, times: Floats, at: float, interval: float, rows: int) -> int:
     """Give how many columns the history needs, up to what a forecast can use."""
+    if interval < INTERVAL_SECONDS_MIN:
+        wanted = f"expected samples at least {INTERVAL_SECONDS_MIN:g} s apart"
+        raise BadInput(f"{source}: timestamp: {wanted}, got {interval:g} s")
     span = at - float(times.min()) if len(times) else 0.0
     columns = 1 + round(min(span, DAYS_USED_MAX * DAY_SECONDS - interval) / interval)
     if columns * rows > TABLE_CELLS_MAX:

@@ -10,6 +10,8 @@ from equipoise.recommendation.picture import Sketch
 from equipoise.stats.arrays import Floats, Whole
 
 WEEK_SECONDS = 7 * 86400
+INTERVAL_SECONDS_BELIEVED_MAX = 3600.0
+"""Samples further apart are gaps, not a way to measure: two of them must not look like a whole week."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,11 @@ class Observation:
     def week_samples(self) -> int:
         """How many samples seven whole days have."""
         return max(1, round(WEEK_SECONDS / self.interval_seconds))
+
+    @property
+    def expected_samples(self) -> int:
+        """How many samples seven days should have, for whoever judges how much is known."""
+        return max(self.week_samples, round(WEEK_SECONDS / INTERVAL_SECONDS_BELIEVED_MAX))
 
     def rows(self, part: slice) -> "Observation":
         """Give some of the workloads. Containers belong to the whole batch, and stay behind."""

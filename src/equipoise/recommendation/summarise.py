@@ -61,7 +61,7 @@ def summarise(
         p95_past_cores=tops[:, 0],
         peak_cores=tops[:, 2],
         known_samples=np.count_nonzero(~np.isnan(week), axis=1),
-        expected_samples=seen.week_samples,
+        expected_samples=seen.expected_samples,
         predictions=predictions,
         sketch=sketch(seen.history, seen.interval_seconds, seen.at, future) if is_drawn else None,
     )

@@ -165,7 +165,7 @@ def told(verdict: Verdict) -> str:
     head = f"The rotation of {pods} in {waves} is over, since {_ENDINGS[verdict.ending]}"
     if verdict.realised_percent is None:
         return f"{head}; {verdict.predicted_percent:.1f} % was predicted."
-    fell = verdict.realised_percent
+    fell = round(verdict.realised_percent, 1) + 0.0  # a zero has no sign
     went = f"fell by {fell:.1f} %" if fell >= 0 else f"rose by {-fell:.1f} %"
     return f"{head}: the hottest pod {went}, {verdict.predicted_percent:.1f} % was predicted."
 

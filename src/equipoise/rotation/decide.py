@@ -30,7 +30,7 @@ from equipoise.rotation.holds import (
     held_by_scaling,
 )
 from equipoise.rotation.memory import RotationMemory
-from equipoise.rotation.observation import HpaSeen, Observation, PodLoad
+from equipoise.rotation.observation import CORES_MAX, HpaSeen, Observation, PodLoad
 from equipoise.rotation.policy import RotationPolicy
 
 COVERAGE_MIN = 0.9
@@ -202,9 +202,10 @@ def target_cores(metric: HpaMetric, ready: Sequence[PodLoad]) -> float:
 
 def _check_replicas(policy: RotationPolicy, ready: Sequence[PodLoad], total: int) -> None:
     if len(ready) < policy.replicas_min:
+        are = "is" if len(ready) == 1 else "are"
         raise Refused(
             Code.TOO_FEW_REPLICAS,
-            f"{len(ready)} of {total} pods are ready, and rotation needs at least {policy.replicas_min}.",
+            f"{len(ready)} of {total} pods {are} ready, and rotation needs at least {policy.replicas_min}.",
             pods_ready=len(ready),
             replicas_min=policy.replicas_min,
         )
@@ -225,7 +226,7 @@ def _check_coverage(ready: Sequence[PodLoad]) -> None:
 
 
 def _rotate(policy: RotationPolicy, seen: Observation, ready: Sequence[PodLoad], target: float) -> Decision:
-    threshold = target * policy.tolerance_multiplier
+    threshold = min(target * policy.tolerance_multiplier, CORES_MAX)
     candidates = sorted((pod for pod in ready if _is_candidate(policy, pod)), key=attrgetter("name"))
     busiest = sorted(candidates, key=_cores, reverse=True)
     hot = [pod for pod in busiest[: policy.top_k] if _is_above(_cores(pod), threshold)]
@@ -254,11 +255,7 @@ def _rotate(policy: RotationPolicy, seen: Observation, ready: Sequence[PodLoad],
     if not hot and any(_is_above(_cores(pod), threshold) for pod in kept):
         return Decision(seen.subject, Reason(Code.OPTED_OUT, _protected_sentence(kept) + note, numbers))
     if not hot:
-        young = sum(
-            pod.cpu_cores is not None and not pod.protection and _is_above(pod.cpu_cores, threshold)
-            for pod in ready
-        )
-        sentence = _no_hot_sentence(policy, busiest, threshold, young)
+        sentence = _no_hot_sentence(policy, ready, busiest, threshold)
         return Decision(seen.subject, Reason(Code.NO_HOT_PODS, sentence + note, numbers))
     average_hot = _mean(hot)
     average_rotated = _mean([*hot, *cold])
@@ -306,16 +303,33 @@ def _names(pods: Sequence[PodLoad]) -> str:
     return ", ".join(pod.name for pod in pods)
 
 
-def _no_hot_sentence(policy: RotationPolicy, busiest: Sequence[PodLoad], threshold: float, young: int) -> str:
+def _no_hot_sentence(
+    policy: RotationPolicy, ready: Sequence[PodLoad], busiest: Sequence[PodLoad], threshold: float
+) -> str:
     age = print_seconds(policy.candidate_age_min_seconds)
     if not busiest:
-        return f"No pod can be judged yet: none is {age} old (minPodAge) and without a restart."
+        return _no_candidate_sentence(age, ready)
     top = busiest[0]
     used = f"the busiest, {top.name}, uses {_cores(top):.3g} cores, not above {threshold:.3g}"
+    young = sum(
+        pod.cpu_cores is not None and not pod.protection and _is_above(pod.cpu_cores, threshold)
+        for pod in ready
+    )
     if young:
         more = f"{young} above it {'is' if young == 1 else 'are'} not {age} old (minPodAge) or just restarted"
         return f"No pod that can be judged is hot: {used}; {more}."
     return f"No pod is hot: {used}."
+
+
+def _no_candidate_sentence(age: str, ready: Sequence[PodLoad]) -> str:
+    kept = sorted((pod for pod in ready if pod.protection), key=attrgetter("name"))
+    if not kept:
+        return f"No pod can be judged yet: none is {age} old (minPodAge) and without a restart."
+    if len(kept) < len(ready):
+        old = f"none is measured, {age} old (minPodAge) and without a restart"
+        return f"No pod that may go can be judged yet: {old}."
+    first = kept[0]
+    return f"No pod is hot, and all are protected: {first.name} is never evicted, since {first.protection}."
 
 
 def _protected_sentence(kept: Sequence[PodLoad]) -> str:

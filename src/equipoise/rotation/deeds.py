@@ -17,7 +17,7 @@ from equipoise.rotation.assignment import Assigned
 from equipoise.rotation.course import begun
 from equipoise.rotation.memory import BALANCER, RotationMemory
 from equipoise.rotation.observation import Observation
-from equipoise.rotation.see import FINISHED, Seen, is_away
+from equipoise.rotation.see import FINISHED, Seen, away_now, is_away
 
 MAYBE_GONE = frozenset({"Accepted", "Unknown"})
 """Results after which a pod counts as away, whatever the last look at the cluster showed."""
@@ -101,7 +101,7 @@ class Deeds:
         except WorldFailed as error:
             return f"the workload could not be looked at again: {error}"
         pod = pods.get(action.uid)
-        if pod is None or is_away(pod):
+        if pod is None or pod.phase in FINISHED or is_away(pod):
             return f"{action.pod} has gone or is on its way since it was chosen"
         protection = protection_of(
             pod,
@@ -110,10 +110,10 @@ class Deeds:
         )
         if protection:
             return f"{action.pod} must stay since it was chosen: {protection}"
-        there = [each for each in pods.values() if each.phase not in FINISHED]
-        away = sum(map(is_away, there)) + max(0, item.workload.replicas_wanted - len(there))
+        away = away_now(pods.values(), item.workload.replicas_wanted)
         if away >= item.policy.unavailable_pods_max:
-            return f"{away} other pods of the workload are away since it was chosen"
+            others, are = ("pod", "is") if away == 1 else ("pods", "are")
+            return f"{away} other {others} of the workload {are} away since it was chosen"
         stop = held_by_pause(self.pauses, item.workload.ref.namespace)
         return None if stop is None else stop.sentence
 

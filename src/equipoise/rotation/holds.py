@@ -94,7 +94,8 @@ def _scalings(
         )
     window = policy.metrics_window_seconds
     if hpa.scaled_seconds is not None and hpa.scaled_seconds < window:
-        ago = f"HPA {hpa.name} scaled {hpa.scaled_seconds:.0f} s ago"
+        # Another machine's clock may be a little ahead of ours.
+        ago = f"HPA {hpa.name} scaled {max(0.0, hpa.scaled_seconds):.0f} s ago"
         yield (
             f"{ago}, and usage over {window:g} s still mixes before and after.",
             {"scaled_seconds": hpa.scaled_seconds},

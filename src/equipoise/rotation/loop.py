@@ -133,7 +133,10 @@ class RotationLoop:
         )
 
     def _is_due(self, item: Assigned, at: float) -> bool:
-        """Whether a policy's `syncPeriod` has passed, give or take half of our interval; or it is new."""
+        """Whether a policy's `syncPeriod` has passed, give or take half of our interval; or it is new.
+
+        A clock that was set back tells nothing of what has passed.
+        """
         last = self._last.get(item.workload.ref)
         if last is None or last.is_under_way:
             return True
@@ -141,7 +144,8 @@ class RotationLoop:
         if (was.source, was.mode) != (item.source, item.mode) or was.policy != item.policy:
             return True
         period = item.policy.sync_period_seconds
-        return period <= self.interval_seconds or at - last.at >= period - self.interval_seconds / 2
+        least = period - self.interval_seconds / 2
+        return period <= self.interval_seconds or not 0 <= at - last.at < least
 
     def look(
         self,

@@ -15,6 +15,9 @@ from equipoise.model.errors import WorldFailed
 from equipoise.model.ledger import EntryState, Ledger
 
 BALANCER = "rotation"
+Moment = Annotated[float, msgspec.Meta(ge=0, le=2.5e11)]
+"""Unix seconds that a calendar can print: whatever else a ledger says, we have not written it."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 
 
 class Ending(StrEnum):
@@ -36,17 +39,17 @@ class Course(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """A rotation under way."""
 
     round: str
-    began_at: float
-    wave_at: float
+    began_at: Moment
+    wave_at: Moment
     """When the last pod was sent away, or may have been."""
-    waves: int
-    planned: int
+    waves: Count
+    planned: Count
     """How many pods the plan had when it began: it never takes more."""
     predicted_percent: float
-    hottest_cores: Annotated[float, msgspec.Meta(gt=0)]
+    hottest_cores: Annotated[float, msgspec.Meta(ge=1e-9)]
     """The hottest pod when it began."""
-    evicted: int = 0
-    unknown: int = 0
+    evicted: Count = 0
+    unknown: Count = 0
     """How many ready pods had no usage over the window when it began, or whenever fewest had none since."""
 
 
@@ -54,10 +57,10 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """What came of a rotation."""
 
     ending: Ending
-    ended_at: float
-    rotated_at: float
-    waves: int
-    evicted: int
+    ended_at: Moment
+    rotated_at: Moment
+    waves: Count
+    evicted: Count
     predicted_percent: float
     realised_percent: float | None = None
     """By how much the hottest pod fell; None where that cannot be said."""
@@ -68,9 +71,9 @@ class RotationMemory(msgspec.Struct, frozen=True, omit_defaults=True, rename="ca
 
     course: Course | None = None
     last: Verdict | None = None
-    failures: int = 0
+    failures: Count = 0
     """How many verified rotations in a row did not lower the hottest pod by the minimum improvement."""
-    futile_until: float | None = None
+    futile_until: Moment | None = None
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> "RotationMemory":

@@ -7,6 +7,9 @@ import msgspec
 
 from equipoise.model.cluster import TOLERANCE, HpaMetric
 
+CORES_MAX = 1e12
+"""More is a mistake, and its sums would leave the floats."""
+
 
 class PodLoad(msgspec.Struct, frozen=True, gc=False):
     """One pod: what it uses, what it asks for, and whether it can be judged."""

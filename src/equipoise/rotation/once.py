@@ -34,7 +34,7 @@ from equipoise.rotation.choose import choose_workloads
 from equipoise.rotation.course import told
 from equipoise.rotation.deeds import MAYBE_GONE
 from equipoise.rotation.loop import RotationLoop, Turned
-from equipoise.rotation.memory import Verdict
+from equipoise.rotation.memory import RotationMemory
 from equipoise.rotation.policy import RotationPolicy
 
 IN_VAIN = {
@@ -169,15 +169,17 @@ class Done:
     """What came of the rotation."""
     trouble: str = ""
     """Why nobody knows what was done before."""
+    began_at: float = 0.0
+    """When it was first looked at: an older verdict is not about what was done here."""
 
     def take(self, turn: Turned) -> None:
         """Add a turn."""
         self.last = turn.decision
         self.outcomes += turn.outcomes
         self.trouble = turn.trouble
-        verdict = turn.decision.memory.get("last")
-        if self.evicted and "course" not in turn.decision.memory and verdict is not None:
-            self.verdict = told(msgspec.convert(verdict, Verdict))
+        memory = RotationMemory.from_data(turn.decision.memory)
+        if self.evicted and memory.course is None and memory.last and memory.last.ended_at > self.began_at:
+            self.verdict = told(memory.last)
 
     @property
     def failure(self) -> str:
@@ -273,7 +275,8 @@ class Rotating:
         for warning in (*seen.warnings, *seen.failures, *sorted(seen.notes)):
             self.warn(warning)
         for turn in turned:
-            self.done.setdefault(turn.decision.subject, Done(turn.decision)).take(turn)
+            first = Done(turn.decision, began_at=turn.at)
+            self.done.setdefault(turn.decision.subject, first).take(turn)
             self.tell(turn)
         return {
             turn.item.workload.ref

@@ -10,11 +10,9 @@ from equipoise.model.cluster import HpaMetric
 from equipoise.model.duration import parse_seconds
 from equipoise.model.quantity import parse_cores
 from equipoise.model.validation import merged, validated
-from equipoise.rotation.observation import HpaSeen, Observation, PodLoad
+from equipoise.rotation.observation import CORES_MAX, HpaSeen, Observation, PodLoad
 from equipoise.rotation.policy import RotationPolicy
 
-CORES_MAX = 1e12
-"""More is a mistake, and its sums would leave the floats."""
 Cores = Annotated[float, BeforeValidator(parse_cores), Field(le=CORES_MAX)]
 
 

@@ -11,7 +11,7 @@ from equipoise.model.ledger import Ledger
 from equipoise.model.references import WorkloadRef
 from equipoise.ports import CpuUsage
 from equipoise.rotation.decide import Refused, choose_metric
-from equipoise.rotation.observation import HpaSeen, Observation, PodLoad, WorkloadSeen
+from equipoise.rotation.observation import CORES_MAX, HpaSeen, Observation, PodLoad, WorkloadSeen
 from equipoise.rotation.policy import RotationPolicy
 
 SAMPLE_AGE_MAX_SECONDS = 120.0
@@ -69,6 +69,14 @@ def is_away(pod: Pod) -> bool:
     return pod.deletion_at is not None or pod.is_disruption_target or not pod.is_ready
 
 
+def away_now(pods: Iterable[Pod], wanted: int) -> int:
+    """Count how many pods a workload lacks: one on its way out and the one that comes for it are one."""
+    there = [pod for pod in pods if pod.phase not in FINISHED]
+    staying = [pod for pod in there if pod.deletion_at is None and not pod.is_disruption_target]
+    lacking = max(0, wanted - len(staying)) + sum(not pod.is_ready for pod in staying)
+    return max(len(there) - len(staying), lacking)
+
+
 def hpas_by_workload(hpas: Iterable[Hpa]) -> Mapping[WorkloadRef, Sequence[Hpa]]:
     """Index the HPAs by what their `scaleTargetRef` names."""
     found: dict[WorkloadRef, list[Hpa]] = defaultdict(list)
@@ -122,9 +130,9 @@ def _label_sets(
 
 
 def fresh_usage(usage: CpuUsage, at: float) -> Usage:
-    """Index the samples by pod and container, and leave out the old ones."""
+    """Index the samples by pod and container, and leave out the old ones and what nothing can use."""
     found: dict[tuple[str, str], dict[str, Sample]] = {}
-    is_fresh = (usage.sampled_at >= at - SAMPLE_AGE_MAX_SECONDS).tolist()
+    is_fresh = ((usage.sampled_at >= at - SAMPLE_AGE_MAX_SECONDS) & (usage.cores <= CORES_MAX)).tolist()
     covered = usage.is_covered
     is_whole = [True] * len(is_fresh) if covered is None else covered.tolist()
     samples = map(Sample, usage.cores.tolist(), is_whole)

@@ -9,7 +9,7 @@ GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ENOTDIR, errno.ESRCH})
 """A cgroup that is removed while we look answers with any of these."""
 
 
-def read(path: str | Path) -> bytes | None:
+def read(path: str | Path, size_max: int = SIZE_MAX) -> bytes | None:
     """Read a file, or None when it is not there (any more)."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -18,7 +18,7 @@ def read(path: str | Path) -> bytes | None:
             return None
         raise
     try:
-        return os.read(handle, SIZE_MAX)
+        return os.read(handle, size_max)
     except OSError as error:
         if error.errno in GONE:
             return None

@@ -166,10 +166,13 @@ class HostNode:
             ("memory.reclaim", str(amount_bytes)) if self.layout.is_v2 else ("memory.force_empty", "0")
         )
         try:
-            files.write(f"{folder}/{name}", text)
+            is_there = files.write(f"{folder}/{name}", text)
         except OSError as error:
             if error.errno not in PARTLY:
                 raise
+            return
+        if not is_there and Path(folder).is_dir():
+            raise WorldFailed(f"{folder}/{name}: not there; cgroup v2 has it from Linux 5.19 on")
 
 
 def connect_host(

@@ -19,6 +19,8 @@ from equipoise.qos.node import ContainerRef
 UID = re.compile(r"[0-9A-Za-z]([0-9A-Za-z-]{0,126}[0-9A-Za-z])?")
 CONTAINER_ID = re.compile(r"[0-9A-Za-z]{8,128}")
 CLASSES = {"BestEffort": "besteffort", "Burstable": "burstable", "Guaranteed": ""}
+MONITOR = "crio-conmon-"
+"""CRI-O keeps the monitor of a container beside it, in a folder that ends in the same id."""
 PARENTS = ("", "kubelet")
 """Where `kubepods` may be: at the top, or below the kubelet's own cgroup (kind, some distributions)."""
 
@@ -58,8 +60,9 @@ class Layout:
                 names = [entry.name for entry in os.scandir(self.cpu / pod)]
             except (FileNotFoundError, NotADirectoryError):
                 continue
+            ends = (f"-{container.id}.scope", f"-{container.id}")
             for name in names:
-                if name == container.id or name.endswith((f"-{container.id}.scope", f"-{container.id}")):
+                if name == container.id or (name.endswith(ends) and not name.startswith(MONITOR)):
                     return f"{pod}/{name}"
             return None
         return None

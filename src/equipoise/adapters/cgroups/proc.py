@@ -10,12 +10,14 @@ NANO = 10**9
 BUSY = (0, 1, 2, 5, 6)
 """user, nice, system, irq, softirq; idle, waiting for disks and what other machines took are not."""
 KIB = 1024
+STAT_SIZE_MAX = 1024 * KIB
+"""A line for each CPU: those of a thousand do not fit in what is read of other files."""
 SPANS = ("avg10", "avg60", "avg300")
 
 
 def cpu_time(proc: Path, ticks_per_second: int) -> tuple[int, int]:
     """Give the nanoseconds in which the machine was busy, and how many CPUs it has."""
-    lines = (read(proc / "stat") or b"").splitlines()
+    lines = (read(proc / "stat", STAT_SIZE_MAX) or b"").splitlines()
     cpus = sum(line.startswith(b"cpu") and line[3:4].isdigit() for line in lines)
     words = lines[0].split() if lines else []
     try:

@@ -19,6 +19,8 @@ from equipoise.model.decision import Record
 from equipoise.model.errors import BadInput
 
 FOUND_MAX = 10
+TIME_MIN, TIME_MAX = -62_135_510_400.0, 253_402_214_399.0
+"""In seconds since 1970, what is within the years 1 to 9999 in every time zone."""
 
 
 class JsonLines:
@@ -135,7 +137,8 @@ class JsonLinesReader:
         for part in parts_of(path):
             for record in _read(part):
                 found[record.id] = _joined(found.get(record.id), record)
-        self._newest_first = list(found.values())[::-1]
+        # An exported journal begins with the newest, one that was written ends with it.
+        self._newest_first = sorted(found.values(), key=lambda record: (record.at, record.id), reverse=True)
 
     def close(self) -> None:
         """Everything was read at once; there is nothing to let go of."""
@@ -180,6 +183,14 @@ def _read(path: Path) -> Iterator[Record]:
 
 def _parse(path: Path, number: int, line: bytes) -> Record:
     try:
-        return Record.from_json(line)
+        return _timely(Record.from_json(line))
     except (msgspec.MsgspecError, ValueError) as error:
         raise BadInput(f"journal {path}: line {number}: expected a record, but: {error}") from error
+
+
+def _timely(record: Record) -> Record:
+    """Refuse moments that no calendar has."""
+    for name, at in (("at", record.at), ("streak.until", record.until)):
+        if not TIME_MIN <= at <= TIME_MAX:
+            raise ValueError(f"{name}: expected seconds since 1970, of the years 1 to 9999, got {at:g}")
+    return record

@@ -5,8 +5,10 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import NamedTuple
 
+import msgspec
+
 from equipoise.adapters.kubernetes.client import Client
-from equipoise.adapters.kubernetes.errors import ApiError
+from equipoise.adapters.kubernetes.errors import ApiError, bad_answer
 from equipoise.adapters.kubernetes.lists import list_items
 from equipoise.adapters.kubernetes.paths import path_of
 from equipoise.adapters.kubernetes.structs import RawPod
@@ -19,15 +21,26 @@ class DaemonPod(NamedTuple):
     node: str
 
 
+class Removed(msgspec.Struct):
+    """What the server says of a removal: how it went, or what goes."""
+
+    kind: str
+    status: object = None
+
+
 def remove_daemon_set(client: Client, namespace: str, name: str) -> bool:
     """Remove a DaemonSet; Kubernetes ends its pods. False where there is none."""
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+    path = path_of("apps", "v1", "daemonsets", namespace, name)
     try:
-        client.delete(path_of("apps", "v1", "daemonsets", namespace, name), options)
+        body = client.delete(path, options)
     except ApiError as error:
         if error.status != HTTPStatus.NOT_FOUND:
             raise
         return False
+    said = client.decode(Removed, body, f"DELETE {path}")
+    if said.kind != "DaemonSet" and (said.kind, said.status) != ("Status", "Success"):
+        raise bad_answer(client.address, f"DELETE {path}", body, "a Status of success was expected")
     return True
 
 

@@ -10,7 +10,7 @@ import msgspec
 import yaml
 
 from equipoise.adapters.http import one_line
-from equipoise.model.documents import CSafeLoader, check_depth
+from equipoise.model.documents import CSafeLoader, TooMuch, check_bounds
 from equipoise.model.errors import BadInput
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
@@ -120,7 +120,7 @@ def read_kubefile(label: str, path: Path) -> KubeFile:
     except OSError as error:
         raise BadInput(f"{label}: {(error.strerror or str(error)).lower()}") from error
     try:
-        check_depth(content)
+        check_bounds(content)
         tree = yaml.load(content, Loader=CSafeLoader)  # noqa: S506 - a safe one
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise BadInput(f"{label}: not YAML: {_yaml_problem(error)}") from error
@@ -133,6 +133,8 @@ def read_kubefile(label: str, path: Path) -> KubeFile:
 
 
 def _yaml_problem(error: Exception) -> str:
+    if isinstance(error, TooMuch):
+        return one_line(str(error), 120)
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or type(error).__name__
     return f"{problem} in line {mark.line + 1}" if mark else one_line(f"{problem} {error}", 120)

@@ -42,10 +42,16 @@ class PodStatusOnNode(msgspec.Struct, gc=False):
     initContainerStatuses: list[RunningContainer] | None = None
 
 
+class EndingMeta(Meta, gc=False):
+    """A pod's metadata, with how long it has to end."""
+
+    deletionGracePeriodSeconds: int | None = None
+
+
 class RawPodOnNode(msgspec.Struct, gc=False):
     """A pod."""
 
-    metadata: Meta
+    metadata: EndingMeta
     spec: PodSpec
     status: PodStatusOnNode = msgspec.field(default_factory=PodStatusOnNode)
 
@@ -108,24 +114,33 @@ def _pod(decoder: Decoder, raw: RawPodOnNode) -> PodTold:
         priority_class=spec.priorityClassName,
         started_at=_time(status.startTime),
         deletion_at=_time(meta.deletionTimestamp),
+        grace_seconds=meta.deletionGracePeriodSeconds,
         owner="" if owner is None else owner.kind,
         is_mirror=MIRROR in (meta.annotations or {}),
         labels=tuple((meta.labels or {}).items()),
-        containers=tuple(_containers(status, specs)),
+        containers=tuple(_containers(status, specs, spec.resources or Resources())),
         ext_cpu_limit_nanos=extended,
         controller=None if owner is None else Owner(owner.apiVersion, owner.kind, owner.name, owner.uid),
     )
 
 
-def _containers(status: PodStatusOnNode, specs: dict[str, RawContainer]) -> Iterator[ContainerTold]:
-    """Give the containers that run now; what they have is told by their status, else by their spec."""
+def _containers(
+    status: PodStatusOnNode, specs: dict[str, RawContainer], whole: Resources
+) -> Iterator[ContainerTold]:
+    """Give the containers that run now; what they have is told by their status, else by their spec.
+
+    What only the pod as a whole has holds for each container: the kubelet writes its limit as their quota,
+    and none may be throttled below its request.
+    """
     for part in (*(status.containerStatuses or ()), *(status.initContainerStatuses or ())):
         _, _, id_ = part.containerID.partition("://")
         if not id_ or "running" not in (part.state or {}):
             continue
         spec = specs.get(part.name)
         has = part.resources or (spec.resources if spec is not None else None) or Resources()
-        yield ContainerTold(part.name, id_, nanos_of(has.requests, "cpu"), nanos_of(has.limits, "cpu"))
+        request = nanos_of(has.requests, "cpu") or nanos_of(whole.requests, "cpu")
+        limit = nanos_of(has.limits, "cpu") or nanos_of(whole.limits, "cpu")
+        yield ContainerTold(part.name, id_, request, limit)
 
 
 def nanos_of(amounts: Quantities | None, name: str) -> int:

@@ -17,7 +17,7 @@ import msgspec
 from equipoise.adapters.http import Backoff, one_line
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.decode import Decoder
-from equipoise.adapters.kubernetes.errors import ApiError, Unreachable
+from equipoise.adapters.kubernetes.errors import ApiError, Unreachable, bad_answer
 from equipoise.adapters.kubernetes.kinds import Kind
 from equipoise.adapters.kubernetes.paths import path_of
 from equipoise.adapters.kubernetes.reflector import Reflector, Timings
@@ -192,11 +192,15 @@ def _annotate(client: Client, namespace: str | None, value: str | None, operator
     path = path_of("", "v1", "namespaces", None, where)
     change = {"metadata": {"annotations": {key: value}}}
     try:
-        client.request(
+        body = client.request(
             "PATCH", path, body=change, content_type="application/merge-patch+json", is_idempotent=True
         )
     except ApiError as error:
         raise _explained(error, where, namespace) from error
+    # Whoever says stop must not be told that all stands still by something that is no API server.
+    found = client.decode(RawNamespace, body, f"PATCH {path}").metadata
+    if found.name != where or (found.annotations or {}).get(key) != value:
+        raise bad_answer(client.address, f"PATCH {path}", body, "the changed namespace was expected")
 
 
 def _place(namespace: str | None, operator_namespace: str) -> tuple[str, str]:

@@ -212,10 +212,11 @@ class RedisPools:
 
     def _known(self) -> tuple[str, str]:
         """Give the config as we know it, and its tiers as the scripts read them."""
-        if self._config is None:
+        known = self._config  # once: another thread may forget it at any moment
+        if known is None:
             text = self._read_config()
-            self._config = (text or "", wire(read_policy(text, self._key)))
-        return self._config
+            known = self._config = (text or "", wire(read_policy(text, self._key)))
+        return known
 
     def _known_or_nothing(self) -> tuple[str, str]:
         """Look at the keys also where the config is missing or malformed."""

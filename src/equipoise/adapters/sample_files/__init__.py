@@ -4,6 +4,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from equipoise.adapters.sample_files.csv import read_csv
+from equipoise.model.errors import BadInput
 from equipoise.recommendation.samples import Samples
 
 PARQUET_ENDINGS = {".parquet", ".pq"}
@@ -12,6 +13,8 @@ PARQUET_MARK = b"PAR1"
 
 def read_samples(path: str) -> Samples:
     """Read a file of either format; `-` is CSV on standard input."""
+    if not path:
+        raise BadInput("expected the name of a file, got an empty one")
     if path != "-" and (Path(path).suffix.lower() in PARQUET_ENDINGS or _is_marked(path)):
         from equipoise.adapters.sample_files.parquet import read_parquet  # noqa: PLC0415 - an extra
 

@@ -96,7 +96,10 @@ def _blocks(path: str, file: IO[bytes]) -> Iterator[bytes]:
 def _rows(path: str, block: bytes, columns: int, line: int) -> tuple[list[Field], Places, int]:
     """Find every field of every row, give the rows' lines, and count all lines."""
     if b'"' in block:
-        block = _unquoted(block)
+        try:
+            block = _unquoted(block)
+        except csv.Error as error:
+            raise BadInput(f"{path}: from line {line} on: expected quotes in pairs: {error}") from error
     text: Bytes = np.frombuffer(block, np.uint8)
     ends = np.flatnonzero(text == _NEWLINE)
     starts = np.concatenate([[0], ends[:-1] + 1])

@@ -54,7 +54,7 @@ def _decimals(field: Field) -> tuple[Numbers, npt.NDArray[np.bool_]]:
     widths = field.end - field.start
     mantissa = np.zeros(len(widths), np.uint64)
     digits, decimals = np.zeros(len(widths), np.int16), np.zeros(len(widths), np.int16)
-    has_point = np.zeros(len(widths), np.bool_)
+    has_point, has_digit = np.zeros(len(widths), np.bool_), np.zeros(len(widths), np.bool_)
     is_odd = (widths == 0) | (widths > WIDTH_MAX)
     last = len(field.text) - 1
     for place in range(min(int(widths.max(initial=0)), WIDTH_MAX)):
@@ -67,6 +67,8 @@ def _decimals(field: Field) -> tuple[Numbers, npt.NDArray[np.bool_]]:
         digits += is_digit & (mantissa > 0)
         decimals += is_digit & has_point
         has_point |= is_point
+        has_digit |= is_digit
+    is_odd |= ~has_digit  # a point alone is how some write that nothing is known, and no 0
     is_odd |= (digits > DIGITS_MAX) | (decimals > DIGITS_MAX)
     found = mantissa.astype(np.longdouble) / _TENS[np.minimum(decimals, DIGITS_MAX)]
     return found.astype(np.float64), is_odd
@@ -76,6 +78,8 @@ def read_number(row: int, word: str) -> float:
     """Read one number of any form: NaN, 1e-5, 250m."""
     if not word:
         return math.nan
+    if "_" in word:  # Python would read 1_5 as 15; it stands for a comma that was quoted
+        raise Unreadable(row, word)
     try:
         return float(word)
     except ValueError:

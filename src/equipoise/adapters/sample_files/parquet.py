@@ -1,5 +1,7 @@
 """Parquet to columns, where the extra `parquet` (pyarrow) is installed."""
 
+import errno
+import os
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,8 @@ def read_parquet(path: str) -> Samples:
     try:
         # Without partitions: folders called x=y are not columns that somebody wrote.
         table = parquet.read_table(path, partitioning=None)
+    except FileNotFoundError as error:
+        raise BadInput(f"{path}: {os.strerror(errno.ENOENT)}") from error
     except (OSError, pa.ArrowException) as error:
         raise BadInput(f"{path}: expected a Parquet file: {' '.join(str(error).split())[:200]}") from error
     columns = _columns(path, table)

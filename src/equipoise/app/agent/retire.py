@@ -15,8 +15,20 @@ POLL_SECONDS = 0.5
 TOLD_MAX = 5
 """So many agents are named in an error."""
 
-Name = Annotated[str, typer.Argument(metavar="DAEMONSET", help="The agents' DaemonSet.")]
-Home = Annotated[str, typer.Option("-n", "--namespace", metavar="NAME", help="Where Equipoise is installed.")]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="DAEMONSET", help="The agents' DaemonSet.", callback=options.expect_object),
+]
+Home = Annotated[
+    str,
+    typer.Option(
+        "-n",
+        "--namespace",
+        metavar="NAME",
+        help="Where Equipoise is installed.",
+        callback=options.expect_namespace,
+    ),
+]
 Timeout = Annotated[str, typer.Option(metavar="SPAN", help="How long to wait for the agents.")]
 
 

@@ -5,6 +5,7 @@ from threading import Event
 from typing import Any
 
 from equipoise.adapters.kubernetes import ApiError, Client, KubernetesActuator, Reflector, Unreachable
+from equipoise.adapters.kubernetes.cluster import AGE_MAX_SECONDS
 from equipoise.adapters.kubernetes.node_pods import CRANE_AGENT, NODE, PODS_OF_NODE, TAINT
 from equipoise.adapters.kubernetes.policies import KubernetesPolicies
 from equipoise.app.agent.objects import read_objects
@@ -92,7 +93,13 @@ class NodeSurroundings:
         return ""
 
     def policy(self) -> QosPolicy:
-        """Give all that is asked for, as one; it is put together again only when an object has changed."""
+        """Give all that is asked for, as one; it is put together again only when an object has changed.
+
+        Where the server has told nothing of the node, its pods or the policies for minutes, all is a guess:
+        it raises. `pods()` does not, since giving back must be possible then.
+        """
+        for reflector in self._reflectors():
+            self._refuse_if_old(reflector)
         objects = [one for name in self._policies for one in self._listed(name)]
         versions = tuple(sorted((one.ref.kind, one.ref.name, one.version) for one in objects))
         if versions != self._known[0]:
@@ -100,14 +107,24 @@ class NodeSurroundings:
             self._known = (versions, policy.model_copy(update=self._settings))
         return self._known[1]
 
+    def _refuse_if_old(self, reflector: Reflector[Any]) -> None:
+        age_seconds = reflector.last_contact_age_seconds(self._client.world.monotonic())
+        if not reflector.synced.is_set() or age_seconds <= AGE_MAX_SECONDS:
+            return
+        if _is_absent(reflector) and not reflector.cache.records():
+            return  # the kind was removed, and its objects before it
+        why = f": {reflector.last_error}" if reflector.last_error else ""
+        raise Unreachable(
+            f"the {reflector.kind.plural} of {self.node} are unknown: the API server last told of them "
+            f"{age_seconds:.0f} s ago, expected at most {AGE_MAX_SECONDS:g} s{why}"
+        )
+
     def _listed(self, name: str) -> Sequence[Any]:
-        reflector = self._policies[name].reflector
         try:
             return self._policies[name].policies()
         except Unreachable:
-            error = reflector.last_error
-            if isinstance(error, ApiError) and error.status == NOT_FOUND:
-                return ()  # the kind is not installed, so nobody asks for anything by it
+            if _is_absent(self._policies[name].reflector):
+                return ()
             raise
 
     def uid(self) -> str:
@@ -135,6 +152,12 @@ class NodeSurroundings:
         else:
             marks.set_condition(self.node, CONDITION, "False", "WaterlinesClear", sentence)
             marks.remove_taint(self.node, TAINT.key, TAINT.effect)
+
+
+def _is_absent(reflector: Reflector[Any]) -> bool:
+    """Tell whether the kind is not installed, so that nobody asks for anything by it."""
+    error = reflector.last_error
+    return isinstance(error, ApiError) and error.status == NOT_FOUND
 
 
 def _policies(client: Client, kind: Kind) -> KubernetesPolicies:

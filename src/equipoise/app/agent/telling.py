@@ -9,11 +9,11 @@ from equipoise.app.operator.logs import Log
 from equipoise.model.decision import DisableScheduling, EnableScheduling, Outcome
 from equipoise.model.references import ObjectRef
 from equipoise.qos.loop import Round
+from equipoise.qos.outcomes import WELL, came_otherwise
 
 PROBLEMS_SAID_MAX = 5
 AGAIN_SECONDS = 600.0
 """How long the same failure of the same action is not told again."""
-WELL = frozenset({"Done", "Accepted"})
 
 
 class Teller:
@@ -38,7 +38,8 @@ class Teller:
         """Say what is news of one round."""
         self._tell_problems()
         decision = done.decision
-        code, sentence = decision.reason.code.value, decision.reason.sentence
+        code = decision.reason.code.value
+        sentence = decision.reason.sentence + came_otherwise(decision, done.outcomes)
         news = self._news(done.outcomes)
         is_news = code != self._code or bool(news)
         self._code = code
@@ -62,7 +63,7 @@ class Teller:
             return
         self._problems = problems
         for place, problem in enumerate(problems):
-            sentence = f"a policy is left out: {problem}"
+            sentence = f"left out: {problem}"
             if place < PROBLEMS_SAID_MAX:
                 self.warn("PolicyLeftOut", sentence)
             else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from equipoise.model.errors import BadInput
+from equipoise.model.errors import BadInput, WorldFailed
 
 if TYPE_CHECKING:
     import threading
@@ -42,12 +42,16 @@ def demo(
     It goes on until Ctrl-C.
     """
     kept = _kept(journal)
+    if not once:
+        _expect_free(port)
     import tempfile
     import threading
 
+    from equipoise.app.demo.tether import swept
+
     stopping = threading.Event()
     _end_on_signals(stopping)
-    with tempfile.TemporaryDirectory(prefix="equipoise-demo-") as folder:
+    with tempfile.TemporaryDirectory(prefix="equipoise-demo-") as folder, swept(Path(folder)):
         place = kept or Path(folder) / "journal.db"
         if once:
             _once(seed, place, Path(folder), stopping, is_kept=kept is not None)
@@ -66,7 +70,29 @@ def _kept(journal: str | None) -> Path | None:
         raise BadInput(f"--journal {journal}: expected a new file, since what happens here is made up")
     if not path.absolute().parent.is_dir():
         raise BadInput(f"--journal {journal}: expected a folder that exists")
+    try:
+        path.open("xb").close()
+        path.unlink()
+    except OSError as error:
+        raise WorldFailed(f"--journal {journal}: {error.strerror}") from error
     return path
+
+
+def _expect_free(port: int) -> None:
+    """Refuse a port that somebody has, before anything begins; 0 is any that nobody has."""
+    import asyncio
+    import os
+
+    async def bind() -> None:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(asyncio.Protocol, "127.0.0.1", port, start_serving=False)
+        server.close()
+
+    try:
+        asyncio.run(bind())
+    except OSError as error:
+        # asyncio's own text names the address once more.
+        raise WorldFailed(f"--port {port}: {os.strerror(error.errno or 0)}") from error
 
 
 def _end_on_signals(stopping: "threading.Event") -> None:
@@ -89,10 +115,11 @@ def _started_at() -> float:
 def _once(seed: int, journal: Path, folder: Path, stopping: "threading.Event", *, is_kept: bool) -> None:
     from rich.console import Console
 
+    from equipoise.app.demo.tether import REDIS
     from equipoise.app.demo.theatre import opened
 
     console = Console(highlight=False)
-    with opened(seed, _started_at(), journal, folder / "redis") as theatre:
+    with opened(seed, _started_at(), journal, folder / REDIS) as theatre:
         with _progress(stopping) as told:
             theatre.play(told)
         show_all(console, theatre)
@@ -129,11 +156,12 @@ def _live(seed: int, journal: Path, folder: Path, pace: "Pace") -> None:
 
     from equipoise.app.demo.live import run
     from equipoise.app.demo.scene import utc
+    from equipoise.app.demo.tether import REDIS
     from equipoise.app.demo.theatre import opened
 
     console = Console(highlight=False)
     started_at = _started_at()
-    with opened(seed, started_at, journal, folder / "redis") as theatre:
+    with opened(seed, started_at, journal, folder / REDIS) as theatre:
         console.print(f"One simulated cluster, seed {seed}; its time begins at {utc(started_at)}.")
         if theatre.left_out:
             console.print(theatre.left_out, style="yellow")

@@ -19,7 +19,12 @@ from equipoise.model.decision import Record
 END_SECONDS = 5.0
 BEHIND_MAX_SECONDS = 600.0
 """After a longer stop of this machine the lost time is let go."""
-COMMAND = (sys.executable, "-c", "from equipoise.app.main import main; main()")
+COMMAND = (
+    sys.executable,
+    "-c",
+    "from equipoise.app.demo.tether import hold_on; hold_on(); from equipoise.app.main import main; main()",
+)
+"""It ends with us, also where we are killed."""
 MISSING = (
     "The dashboard is not installed (pip install 'equipoise[dashboard]'); the demo goes on in the terminal."
 )
@@ -93,7 +98,7 @@ def dashboard(journal: Path, pace: Pace, say: Callable[[str], object]) -> Iterat
     words = ["dashboard", "--journal", str(journal), "--port", str(pace.port)]
     process = subprocess.Popen(
         [*COMMAND, *words, *([] if pace.is_opened else ["--no-open"])],
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -128,3 +133,5 @@ def _end(process: "subprocess.Popen[str]") -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    if process.stdin is not None:
+        process.stdin.close()

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from equipoise.app.operator.logs import Log
 from equipoise.model.decision import Decision, MovePod, RecoverPod
 from equipoise.model.pools import PoolCode
+from equipoise.pools.observation import TierUnreadable
 from equipoise.pools.rebalance import LOST
 from equipoise.pools.tally import STATES
 from equipoise.ports import CycleReport
@@ -101,3 +102,9 @@ def tell_moves(log: Log, report: CycleReport) -> None:
             log.warning("rebalance: Lua script failed", pod=action.pod, error=outcome.detail)
     if moved:
         log.info("Rebalancing complete", pods_moved=moved)
+
+
+def tell_unread(log: Log, error: Exception) -> None:
+    """Write the log line for a tier that could not be counted."""
+    if isinstance(error, TierUnreadable):
+        log.warning("rebalance: failed to get assigned count", tier=error.tier, error=str(error))

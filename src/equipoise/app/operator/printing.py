@@ -48,9 +48,10 @@ def _flow(value: Any) -> str:
 
 def _print_table(found: Effective) -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from equipoise.app.console import Console
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("SETTING", "VALUE", "FROM"):

@@ -9,7 +9,7 @@ from equipoise.adapters.kubernetes import CachedCluster, Client
 from equipoise.adapters.prometheus.errors import NotFound
 from equipoise.app.live import PrometheusOptions, prometheus_metrics, resource_metrics
 from equipoise.model.cluster import Hpa, Node, Pdb, Pod, Workload
-from equipoise.model.errors import WorldFailed
+from equipoise.model.errors import BadInput, WorldFailed
 from equipoise.model.references import WorkloadRef
 from equipoise.ports import Cluster, CpuUsage, Metrics
 
@@ -119,8 +119,11 @@ class FoundMetrics:
         return self._ask(lambda metrics: metrics.cpu_usage(pods_by_namespace, at, window_seconds))
 
     def scalar(self, query: str, at: float) -> float | None:
-        """Ask for one number."""
-        return self._ask(lambda metrics: metrics.scalar(query, at))
+        """Ask for one number; a query that cannot be read is of one policy, and is nothing but no answer."""
+        try:
+            return self._ask(lambda metrics: metrics.scalar(query, at))
+        except BadInput as error:
+            raise WorldFailed(str(error)) from error
 
     def _ask(self, question: Callable[[Metrics], T]) -> T:
         source = self._current()

@@ -8,7 +8,7 @@ from equipoise.app.operator.hearts import Heart, Hearts
 from equipoise.app.operator.logs import DecisionLines, Log, log_failure
 from equipoise.app.operator.loops import Loop
 from equipoise.app.operator.meters import Meters
-from equipoise.app.operator.pools_meters import tell_moves
+from equipoise.app.operator.pools_meters import tell_moves, tell_unread
 from equipoise.model.errors import EquipoiseError
 from equipoise.ports import Clock, CycleReport
 
@@ -104,6 +104,7 @@ class Turns:
         except Exception as error:  # noqa: BLE001 - one bad cycle must not end the loop
             result = "failed" if isinstance(error, EquipoiseError) else "bug"
             self._meters.cycle_failed(self.loop.name, result, self._monotonic() - began)
+            tell_unread(self._log, error)
             log_failure(self._log, "the cycle failed", error)
         self._heart.beat()
 

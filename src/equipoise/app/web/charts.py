@@ -1,6 +1,7 @@
 """The pictures' common parts, as ECharts options. What varies is passed in; every key is written here."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from equipoise.app.web.figures import drawn, milliseconds
@@ -15,6 +16,10 @@ LEVEL_RIGHT = 72
 """Room for the names of levels, which stand at the right of the picture."""
 TIMES: Options = {"hideOverlap": True, "alignMinLabel": "left", "alignMaxLabel": "right", "fontSize": 11}
 LABEL: Options = {"interval": 0, "hideOverlap": True, "width": 90, "overflow": "truncate"}
+WHOLE = frozenset({"decisions", "pods", "replicas"})
+"""Units of which there is no half."""
+ROUND = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+"""Where an axis may end, times a power of ten: its ticks divide these."""
 LABELLED_MAX = 12
 """More names than these do not fit below an axis; pointing at a bar tells its name."""
 
@@ -50,11 +55,15 @@ class Level(NamedTuple):
     name: str
     value: float | None
     colour: str
+    is_reached: bool = True
+    """Whether the picture goes up to it, also where nothing else does."""
 
 
 def over_time(unit: str, lines: Sequence[Line], levels: Sequence[Level] = ()) -> Options:
     """Draw lines over time; `unit` names the axis at the left, and a line at the right says so itself."""
-    axes: list[Options] = [{"type": "value", "name": unit, "scale": False}]
+    values = [value for line in lines if not line.on_right for _, value in line.points]
+    reached = [level.value for level in levels if level.is_reached]
+    axes: list[Options] = [_axis(unit, values, reached) | {"scale": False}]
     if any(line.on_right for line in lines):
         axes.append({"type": "value", "splitLine": {"show": False}})
     series = [_line(line) for line in lines]
@@ -69,6 +78,22 @@ def over_time(unit: str, lines: Sequence[Line], levels: Sequence[Level] = ()) ->
         "yAxis": axes,
         "series": series,
     }
+
+
+def _axis(unit: str, values: Iterable[float | None], levels: Iterable[float | None]) -> Options:
+    """Give the axis of the values: as high as the highest of them, or as the highest level above them."""
+    made: Options = {"type": "value", "name": unit}
+    if unit in WHOLE:
+        made["minInterval"] = 1
+    top = max((value for value in levels if value is not None), default=0.0)
+    if top > max(value for value in (0.0, *values) if value is not None):
+        made["max"] = drawn(_rounded_up(top * 1.08))
+    return made
+
+
+def _rounded_up(value: float) -> float:
+    scale = 10.0 ** math.floor(math.log10(value))
+    return next((part for part in ROUND if part * scale >= value), ROUND[-1]) * scale
 
 
 def _line(line: Line) -> Options:
@@ -137,6 +162,8 @@ def dots(name: str, colour: str, values: Sequence[Bar], *, symbol: str = "circle
 def by_name(unit: str, names: Sequence[str], series: Sequence[Options], *, trigger: str = "item") -> Options:
     """Draw rows of bars and dots over names; with many names, they are told when one is pointed at."""
     shows = len(names) <= LABELLED_MAX
+    values = [bar["value"] for one in series for bar in one["data"]]
+    reached = [mark["yAxis"] for one in series for mark in one.get("markLine", {}).get("data", ())]
     legend = AHEAD["legend"] if len(series) > 1 else {"show": False}
     return {
         **AHEAD,
@@ -154,7 +181,7 @@ def by_name(unit: str, names: Sequence[str], series: Sequence[Options], *, trigg
                 "overflow": "truncate",
             },
         },
-        "yAxis": [{"type": "value", "name": unit, "boundaryGap": [0, "8%"]}],
+        "yAxis": [_axis(unit, values, reached) | {"boundaryGap": [0, "8%"]}],
         "series": list(series),
     }
 

@@ -35,7 +35,8 @@ if is_well then
   return {'Healthy', tier.name}
 end
 local since, seen = string.match(mark or '', '^(%d+) (%x+)$')
-if seen ~= signature then
+-- A mark of the future was set by a clock that went wrong, and its time might never come.
+if seen ~= signature or tonumber(since) - now > lease_ms then
   redis.call('HSET', SUSPECTS, pod, string.format('%.0f %s', now, signature))
   return {'Suspected', tier.name}
 end

@@ -28,7 +28,8 @@ redis.call('DEL', draining_key(pod))
 if was_cause then redis.call('HDEL', pod_key(pod), 'suspended') end
 if calls then return {'Undrained', tier.name} end
 if tier.shared then
-  publish(tier, pod, math.max(tonumber(draining) or 0, #alive))
+  -- In this order: a foreign mark may be "nan", which is never the greater one.
+  publish(tier, pod, math.max(#alive, tonumber(draining) or 0))
 elseif not is_leased and #alive == 0 then
   publish(tier, pod, 0)
 end

@@ -183,7 +183,7 @@ def _replicas(record: Record) -> Chart | None:
     levels = [
         Level("today", today, "muted"),
         Level("least", float(hpa.replicas_min), "limit"),
-        Level("most", float(hpa.replicas_max), "limit"),
+        Level("most", float(hpa.replicas_max), "limit", is_reached=False),  # it would flatten all else
     ]
     options: Options = over_time("replicas", lines, levels=levels)
     top = _peak(past) or 0.0
