@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from tests.qos.worlds import ACTIONS, GI, action, names, node, plan, pod, pod_qos, policy, rule
+from equipoise.qos.decide import decide
+from equipoise.qos.plan_file import read_plan_file
+from tests.qos.worlds import ACTIONS, AT, GI, action, names, node, plan, pod, pod_qos, policy, rule
 
 CPU = policy(rule("cpu_total_usage", 6000, "evict"))
 MEMORY = policy(rule("memory_total_usage", "40Gi", "evict"), name="m")
@@ -352,3 +355,12 @@ def test_many_waterlines_are_counted(count: int, said: str) -> None:
     rules = [rule("cpu_total_usage", 1000 + n, "evict", name=f"r{n}") for n in range(count)]
     decision = plan(node({"cpu_total_usage": 8000}, [pod("a", 3)], policy(*rules)))
     assert f" and {said} crossed: evicting d/a" in decision["sentence"]
+
+
+def test_what_ended_pods_used_is_said_where_none_is_terminating() -> None:
+    """A count of 0 would explain nothing."""
+    made = read_plan_file(node({"cpu_total_usage": 6500}, [pod("a", 6.5)], CPU), "node.yaml", AT)
+    seen = msgspec.structs.replace(made.seen, released_cpu_nanos=900 * 10**6)
+    said = decide(made.policy, seen, made.memory).reason.sentence
+    used = "what pods used that have ended or were throttled since"
+    assert said == f"cpu_total_usage is above the waterline only by {used}."

@@ -246,6 +246,8 @@ def _below(planned: "Round") -> str:
     if over:
         count = sum(pod.is_terminating for pod in planned.seen.pods)
         whose = f"what {count} terminating {_pods(count)} still {'uses' if count == 1 else 'use'}"
+        if not count:
+            whose = "what pods used that have ended or were throttled since"
         return f"{over[0].metric.name} is above the waterline only by {whose}{also}"
     if preview:
         return f"{_listed(preview)} {'is' if len(preview) == 1 else 'are'} crossed, and only previewed{also}"
