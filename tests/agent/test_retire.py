@@ -1,6 +1,7 @@
 """`equipoise retire`: the agents' DaemonSet goes, and the command ends when they have."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from tests.kubernetes.server import Asked, Player, Stage, playing
 
 DAEMONS = "/apis/apps/v1/namespaces/equipoise-system/daemonsets/equipoise-agent"
 PODS = "/api/v1/namespaces/equipoise-system/pods"
+SILENCE_SECONDS_MAX = 40.0
+"""For a time-out of a second and a start on a busy machine; left to themselves, requests take a minute."""
 
 
 class Ending:
@@ -54,14 +57,18 @@ def world() -> Ending:
 @pytest.fixture
 def player(world: Ending, tmp_path: Path) -> Iterator[Player]:
     with playing(world.script) as found:
-        config = {
-            "clusters": [{"name": "c", "cluster": {"server": found.url}}],
-            "users": [{"name": "u", "user": {"token": "t"}}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x",
-        }
-        (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+        (tmp_path / "kubeconfig").write_text(_kubeconfig(found))
         yield found
+
+
+def _kubeconfig(player: Player) -> str:
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": player.url}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    return str(yaml.safe_dump(config))
 
 
 def test_it_ends_when_the_last_agent_has(world: Ending, player: Player, tmp_path: Path) -> None:
@@ -108,6 +115,23 @@ def test_what_is_wrong_is_one_line(
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
     assert all(asked.path == DAEMONS for asked in player.asked), "a name of nothing would mean all"
+
+
+@pytest.mark.parametrize("silent", [DAEMONS, PODS], ids=["removal", "look"])
+def test_a_silent_server_takes_no_longer_than_the_time_out(tmp_path: Path, silent: str) -> None:
+    """Whatever it does not answer: a request is not waited for beyond the time that was given."""
+
+    def script(asked: Asked, stage: Stage) -> None:
+        stage.hang() if asked.path == silent else stage.answer({"kind": "Status", "status": "Success"})
+
+    with playing(script) as player:
+        (tmp_path / "kubeconfig").write_text(_kubeconfig(player))
+        began_at = time.monotonic()
+        done = equipoise("retire", "--timeout", "1s", "--kubeconfig", str(tmp_path / "kubeconfig"))
+        assert time.monotonic() - began_at < SILENCE_SECONDS_MAX
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("answer", [{"kind": "Status", "status": "Failure"}, {"kind": "PodList"}, [], None])

@@ -13,6 +13,7 @@ import pytest
 from redis import Redis
 
 from equipoise.app.main import main
+from equipoise.app.output import print_sentences
 from equipoise.app.schemas import json_schema
 from tests.cli.running import equipoise
 from tests.pools.servers import server
@@ -226,6 +227,22 @@ def test_a_scale_down_is_planned(client: Any, url: str, pools: Pools) -> None:
     done = pools("plan-scale-down", "7", "--redis", url)
     assert "Leaving: agent-8, agent-7." in done.stdout
     assert "lower them to 7" in done.stderr
+
+
+def test_sentences_end_between_words_on_a_terminal_and_nowhere_in_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A script finds its line whole."""
+    monkeypatch.setenv("COLUMNS", "40")
+    sentence = f"Afterwards: {'every tier has [what] it wants, ' * 3}so."
+    print_sentences(sentence)
+    assert capsys.readouterr().out == f"{sentence}\n"
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    print_sentences(sentence)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 2
+    assert max(map(len, lines)) <= 40
+    assert " ".join(line.strip() for line in lines) == sentence
 
 
 def test_watching_shows_the_tiers(client: Any, url: str, pools: Pools) -> None:

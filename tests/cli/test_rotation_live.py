@@ -22,6 +22,7 @@ from equipoise.rotation.assignment import Assigned
 from equipoise.rotation.loop import Turned
 from equipoise.rotation.once import BY_HAND, Done, Rotating
 from equipoise.rotation.policy import RotationPolicy
+from tests.kubernetes.server import playing
 
 NO_CLUSTER = "no cluster: --kubeconfig and KUBECONFIG are not set"
 NOWHERE = """
@@ -64,6 +65,21 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         return int(left.value.code or 0), *capsys.readouterr()
 
     return once
+
+
+@pytest.mark.parametrize("words", [["rotation", "plan"], ["recommendation", "plan"]], ids=" ".join)
+@pytest.mark.parametrize(
+    ("reach", "where"), [([], "; -n NAMESPACE or -A look elsewhere"), (["-A"], " in any namespace")]
+)
+def test_who_finds_nothing_is_told_of_an_elsewhere_only_where_there_is_one(
+    run: Ran, tmp_path: Path, words: list[str], reach: list[str], where: str
+) -> None:
+    """On a server that has nothing at all."""
+    with playing(lambda asked, stage: stage.answer({"metadata": {}, "items": []})) as player:
+        (tmp_path / "empty").write_text(NOWHERE.replace("http://127.0.0.1:9", player.url))
+        there = ["--kubeconfig", str(tmp_path / "empty"), "--prometheus-url", player.url]
+        status, _, err = run(*words, *reach, *there)
+    assert (status, err.splitlines()[-1].partition(" was found")[2]) == (0, where), err
 
 
 @pytest.mark.parametrize("verb", ["plan", "apply"])

@@ -91,7 +91,7 @@ def test_the_table_shows_the_same() -> None:
     done = equipoise("validate", "-", stdin=yaml.safe_dump(policy({})), environment={"COLUMNS": "160"})
     assert done.returncode == 2
     assert "expected exactly one of targetRef and selector" in done.stdout
-    assert "1 of our manifests checked, 1 documents with problems, 0 not ours." in done.stdout
+    assert "1 of our manifests checked, 1 document with problems, 0 not ours." in done.stdout
 
 
 HEAD = "apiVersion: equipoise.dev/v1alpha1\nkind: RotationPolicy\nmetadata: {name: a}\n"
@@ -116,6 +116,17 @@ SPEC = "spec: {targetRef: {kind: Deployment, name: web}, "
         ),
         ("apiVersion: equipoise.dev/v1alpha1\nkind: Rotation", "kind", "expected Ledger or RotationPolicy"),
         ("apiVersion: equipoise.dev/v1alpha1\nkind: [1]", "kind", "expected Ledger or RotationPolicy"),
+        ("kind: RotationPolicy", "apiVersion", "expected equipoise.dev/v1alpha1, got ''"),
+        (
+            "apiVersion: equipois.dev/v1alpha1\nkind: RotationPolicy",
+            "apiVersion",
+            "expected equipoise.dev/v1alpha1, got 'equipois.dev/v1alpha1'",
+        ),
+        ("", "", "expected a manifest of one of Ledger, RotationPolicy,"),
+        ("null\n---\n# nothing", "", "got none"),
+        ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}", "", "got none"),
+        ("apiVersion: v1\nkind: List\nitems: 3", "", "got none"),
+        (f"apiVersion: v1\nkind: ConfigMap\n---\n{HEAD}{SPEC}}}", "", ""),
         (HEAD + "spec: 3", "spec", "expected a mapping, got 3"),
         (
             "apiVersion: v1\nkind: List\nitems: [{apiVersion: equipoise.dev/v1alpha1, kind: Ledger}]",
@@ -146,6 +157,13 @@ def test_anchors_that_stand_for_billions_are_refused() -> None:
     status, document, _ = _findings("-", stdin="\n".join(lines))
     assert status == 2
     assert "once anchors are written out" in document["findings"][0]["message"]
+
+
+def test_what_comes_before_a_document_without_end_is_judged_too() -> None:
+    """And the one that is refused has its own number."""
+    status, document, _ = _findings("-", stdin=f"{HEAD}spec: 3\n---\na: &a [*a]\n")
+    assert status == 2
+    assert [(found["document"], found["path"]) for found in document["findings"]] == [(1, "spec"), (2, "")]
 
 
 def test_a_missing_file_is_bad_input() -> None:

@@ -6,7 +6,8 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -50,6 +51,15 @@ class Replica:
             wait_until(condition, what, seconds)
         except Exception as error:
             raise AssertionError(f"{what}: {error}: {self.log.read_text()[-2000:]}") from error
+
+    @contextmanager
+    def halted(self) -> Iterator[None]:
+        """Let it do nothing for a while, as a debugger would."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     def end(self) -> None:
         """End it, whatever it does."""

@@ -131,6 +131,17 @@ TYPOS = {
     "monitor": ({"serviceMonitor": {"interval": "often"}}, "interval"),
     "no viewers": ({"dashboard": {"enabled": True}}, "dashboard.tokenSecret"),
     "nothing to view": ({"dashboard": {"enabled": True}, "journal": {"enabled": False}}, "journal.enabled"),
+    "same port": (
+        {"dashboard": {"enabled": True, "tokenSecret": "t", "port": 9000}, "port": 9000},
+        "dashboard.port",
+    ),
+    "nothing to do": ({part: {"enabled": False} for part in PARTS}, "rotation.enabled"),
+    "span of a text": ({"config": {"intervals": {"rotation": "1d1s"}}}, "config.intervals.rotation"),
+    "span of a number": ({"config": {"journal": {"ageMax": 0}}}, "config.journal.ageMax"),
+    "span of the agent": ({"agent": {"interval": "999ms"}}, "agent.interval"),
+    "short lease": ({"config": {"lease": {"durationSeconds": 10}}}, "config.lease"),
+    "no quantity": ({"journal": {"sizeLimit": "512MB"}}, "sizeLimit"),
+    "no network": ({"networkPolicy": {"apiServer": {"cidrs": ["10.0.0.1/33"]}}}, "cidrs"),
 }
 
 

@@ -9,11 +9,16 @@ import pytest
 import yaml
 
 from equipoise.app import main as command
-from equipoise.app.journal import default_path
+from equipoise.app.journal import BALANCERS, default_path
 from equipoise.app.rotation_live import Diary, Request
 from equipoise.guard.lag import held_by_lag
 from equipoise.model.decision import Outcome, Record
 from equipoise.model.errors import WorldFailed
+from equipoise.pools import record as pools_record
+from equipoise.proportional import record as proportional_record
+from equipoise.qos import record as qos_record
+from equipoise.recommendation import record as recommendation_record
+from equipoise.rotation import record as rotation_record
 from equipoise.rotation.decide import decide
 from equipoise.rotation.policy import RotationPolicy
 from tests.cli.running import equipoise
@@ -133,8 +138,12 @@ def test_json_lines_are_whole_records_and_a_journal_themselves(
     status, out, _ = run("journal", "list", "--file", str(path), "-o", "jsonl")
     assert status == 0
     copy = tmp_path / "copy.jsonl"
-    copy.write_text("".join(reversed(out.splitlines(keepends=True))))
-    assert all_of(copy) == all_of(path)
+    lines = out.splitlines(keepends=True)
+    for order in (lines, lines[::-1], lines[1:] + lines[:1]):
+        copy.write_text("".join(order))
+        assert all_of(copy) == all_of(path)
+        first = ("journal", "list", "--limit", "2", "--file")
+        assert run(*first, str(copy)) == run(*first, str(path))
     assert run("journal", "replay", "--all", "--file", str(copy))[:2] == (0, "4 replayed, 4 the same.\n")
 
 
@@ -143,6 +152,29 @@ def test_since_and_limit_narrow_the_list(run: Terminal, path: Path) -> None:
     _, out, _ = run("journal", "list", "--file", str(path), "--limit", "1", "-o", "json")
     assert [record["subject"] for record in json.loads(out)["records"]] == ["production/checkout-service"]
     assert run("journal", "list", "--file", str(path), "--since", "0s")[1] == "No record matches.\n"
+
+
+@pytest.mark.parametrize("at", ["1e300", "-1e15"])
+def test_a_moment_that_no_calendar_has_is_bad_input(run: Terminal, tmp_path: Path, at: str) -> None:
+    """With the file and the line."""
+    file = tmp_path / "odd.jsonl"
+    good = calm(0, NOON).to_json().decode()
+    odd = good.replace(f'"at":{NOON}', f'"at":{at}', 1)
+    file.write_text(f"{good}\n{odd}\n")
+    status, out, err = run("journal", "list", "--file", str(file))
+    assert (status, out) == (2, "")
+    assert err.startswith(f"error: journal {file}: line 2: expected a record, but: at: expected seconds")
+
+
+def test_a_balancer_that_there_is_not_is_bad_input(run: Terminal, path: Path) -> None:
+    """As a reason is."""
+    status, out, err = run("journal", "list", "--file", str(path), "--balancer", "rotaton")
+    assert (status, out) == (2, "")
+    assert err == (
+        "error: --balancer rotaton: expected one of rotation, recommendation, proportional, qos, pools\n"
+    )
+    rooms = (rotation_record, recommendation_record, proportional_record, qos_record, pools_record)
+    assert tuple(room.BALANCER for room in rooms) == BALANCERS
 
 
 def test_a_record_is_shown_whole(run: Terminal, path: Path) -> None:

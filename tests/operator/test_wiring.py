@@ -121,7 +121,8 @@ def test_a_shell_leads_sees_and_lets_go(tmp_path: Path, cluster: tuple[EmptyClus
     assert f"this process leads now, in epoch {epoch}" in messages
     assert {pods for pods, _ in seen} == {0}
     assert messages[-1] == "stopped"
-    assert [line for line in lines() if line["level"] != "info"] == []
+    # A machine that stands still for a moment is warned of; nothing may have gone wrong.
+    assert [line for line in lines() if line["level"] == "error"] == []
 
 
 class WithoutScalingPolicies(EmptyCluster):

@@ -121,6 +121,26 @@ def test_bad_samples_are_dropped_and_lower_the_coverage() -> None:
     assert decision.reason.numbers["peak_cores"] < 10
 
 
+@pytest.mark.parametrize(
+    ("count", "hours", "share", "confidence"),
+    [
+        (2, 7 * 24, 1 / 7, "low"),
+        (2, 84, 2 / 7, "low"),
+        (7, 24, 1.0, "high"),
+        (28, 6, 1.0, "high"),
+        (336, 0.5, 1.0, "high"),
+    ],
+)
+def test_samples_more_than_a_day_apart_are_gaps(
+    count: int, hours: float, share: float, confidence: str
+) -> None:
+    """Two samples are no week that is known, however far they are apart."""
+    told = Said("file", replicas=10, request_cores=1.0)
+    (decision,) = decide(OPEN, observe(one(np.full(count, 9.0), hours * 3600), told, "web"), None)
+    assert decision.reason.numbers["coverage"] == pytest.approx(share)
+    assert decision.reason.numbers["confidence"] == confidence
+
+
 @pytest.mark.parametrize("values", [np.zeros(0), np.full(50, np.nan)])
 def test_no_sample_is_a_refusal(values: np.ndarray) -> None:
     """Missing is never zero."""

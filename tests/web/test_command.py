@@ -42,6 +42,19 @@ def test_wrong_words_are_one_line(arguments: list[str], said: str) -> None:
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("port", "hint"), [("0", ""), ("8088", " (--port 0 takes any free one)")], ids=["any", "one"]
+)
+def test_another_port_is_advised_only_where_one_was_named(port: str, hint: str, tmp_path: Path) -> None:
+    """An address that is not ours, which no port mends."""
+    (tmp_path / "tokens").write_text("a-token-of-some-length\n")
+    guarded = ["--host", "192.0.2.1", "--token-file", str(tmp_path / "tokens"), "--no-open"]
+    done = equipoise("dashboard", *guarded, "--port", port)
+    assert done.returncode == 1
+    said = f"error: --host 192.0.2.1 --port {port}: Cannot assign requested address{hint}\n"
+    assert done.stderr == said
+
+
 def test_a_missing_extra_is_named() -> None:
     """With the words that install it."""
     done = subprocess.run(

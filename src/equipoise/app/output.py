@@ -39,6 +39,17 @@ def print_document(document: Any, form: Format) -> None:
         print(json.dumps(document, indent=2, ensure_ascii=False))
 
 
+def print_sentences(*sentences: str) -> None:
+    """Print a line each, which ends between words on a terminal and nowhere in a pipe."""
+    from rich.text import Text
+
+    from equipoise.app.console import Console
+
+    console = Console(highlight=False)
+    for sentence in sentences:
+        console.print(Text(sentence), soft_wrap=not console.is_terminal)
+
+
 def print_plan(balancer: str, decisions: "Sequence[Decision]", form: Format) -> None:
     """Print a plan for people or for scripts."""
     if form is not Format.TABLE:
@@ -126,6 +137,12 @@ def plain(text: str) -> str:
 def warn(message: str) -> None:
     """Tell something beside the answer."""
     tell(f"warning: {message}")
+
+
+def warn_of_nothing(what: str, *, is_everywhere: bool) -> None:
+    """Tell that nothing was found in the cluster, and where else to look where there is an elsewhere."""
+    where = " in any namespace" if is_everywhere else "; -n NAMESPACE or -A look elsewhere"
+    warn(f"{what} was found{where}")
 
 
 def tell(message: str) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from equipoise.app import options, pools_config
-from equipoise.app.output import Format, print_plan, warn
+from equipoise.app.output import Format, print_plan, print_sentences, warn
 from equipoise.app.pools_options import DryRun, Prefix, RedisUrl
 from equipoise.app.pools_serve import command as serving
 
@@ -98,8 +98,8 @@ def plan_scale_down(
         warn(f"these leave with calls, drain them first: {', '.join(decision.extra['busy'])}")
     if output is Format.TABLE:
         names = ", ".join(pod["pod"] for pod in decision.extra["leaving"])
-        print(f"Leaving: {names or 'nobody'}.")
-        print(f"Afterwards: {decision.extra['after']['sentence']}")
+        after = decision.extra["after"]["sentence"]
+        print_sentences(f"Leaving: {names or 'nobody'}.", f"Afterwards: {after}")
     print_plan("pools", [decision], output)
 
 

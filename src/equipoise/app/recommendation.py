@@ -7,7 +7,7 @@ import typer
 
 from equipoise.app import options
 from equipoise.app import recommendation_options as said
-from equipoise.app.output import warn
+from equipoise.app.output import warn, warn_of_nothing
 from equipoise.app.plots import Plot, check_plot
 from equipoise.app.recommendation_apply import apply
 from equipoise.app.recommendation_input import FileOptions, read_settings, read_usage
@@ -74,8 +74,10 @@ def plan(
         told = FileOptions(file, pod_usage, workloads or (), kind, request, replicas, available)
         found = _of_file(question, told, plot)
     if not found.decisions:
-        where = "-n NAMESPACE or -A look elsewhere" if file is None else f"{file} has none"
-        warn(f"no workload was found; {where}")
+        if file is None:
+            warn_of_nothing("no workload", is_everywhere=all_namespaces)
+        else:
+            warn(f"no workload was found; {file} has none")
     print_advice(found.decisions, found.interval_seconds, output, is_resource=about is said.TypeName.RESOURCE)
 
 

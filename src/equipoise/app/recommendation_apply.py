@@ -7,7 +7,7 @@ import typer
 
 from equipoise.app import options
 from equipoise.app import recommendation_options as said
-from equipoise.app.output import Format, warn
+from equipoise.app.output import Format, warn, warn_of_nothing
 from equipoise.app.recommendation_input import read_settings
 from equipoise.model.errors import WorldFailed
 
@@ -64,7 +64,7 @@ def apply(
         if journal is not None:
             write_records(journal, diary)
     if not done:
-        warn("no workload was found; -n NAMESPACE or -A look elsewhere")
+        warn_of_nothing("no workload", is_everywhere=all_namespaces)
     for line in _surprises(done):
         warn(line)
     print_adopted(done, output, is_dry_run=is_dry_run)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from equipoise.app import options
-from equipoise.app.output import Format, print_plan, warn
+from equipoise.app.output import Format, print_plan, warn_of_nothing
 from equipoise.app.rotation_simulate import simulate
 from equipoise.model.errors import BadInput, WorldFailed
 
@@ -128,7 +128,7 @@ def apply(
         done, failure = apply_rotation(request, interval_seconds, timeout_seconds, diary)
     finally:
         _write(journal, diary.records)
-    _warn_if_nothing(done)
+    _warn_if_nothing(done, request)
     print_done("rotation", [each.decision for each in done], [each.outcomes for each in done], output)
     if failure:
         raise WorldFailed(failure)
@@ -170,14 +170,14 @@ def _plan_live(request: "Request", journal: str | None, output: Format) -> None:
     from equipoise.app.rotation_live import plan_rotation
 
     decisions, records = plan_rotation(request)
-    _warn_if_nothing(decisions)
+    _warn_if_nothing(decisions, request)
     print_plan("rotation", decisions, output)
     _write(journal, records)
 
 
-def _warn_if_nothing(decided: "Sequence[object]") -> None:
+def _warn_if_nothing(decided: "Sequence[object]", request: "Request") -> None:
     if not decided:
-        warn("no workload with an HPA was found; -n NAMESPACE or -A look elsewhere")
+        warn_of_nothing("no workload with an HPA", is_everywhere=request.is_everywhere)
 
 
 def _write(journal: str | None, records: "list[Record]") -> None:

@@ -10,7 +10,7 @@ from equipoise.recommendation.picture import Sketch
 from equipoise.stats.arrays import Floats, Whole
 
 WEEK_SECONDS = 7 * 86400
-INTERVAL_SECONDS_BELIEVED_MAX = 3600.0
+INTERVAL_SECONDS_BELIEVED_MAX = 86400.0
 """Samples further apart are gaps, not a way to measure: two of them must not look like a whole week."""
 
 

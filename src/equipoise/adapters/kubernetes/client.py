@@ -108,7 +108,11 @@ class Client:
         return self.target.namespace
 
     def twin(
-        self, *, backoff: Backoff | None = None, sleep: Callable[[float], object] | None = None
+        self,
+        *,
+        backoff: Backoff | None = None,
+        limits: Limits | None = None,
+        sleep: Callable[[float], object] | None = None,
     ) -> Client:
         """Give a session with the same identity and its own connections, which can be cut by itself."""
         world = self.world
@@ -117,7 +121,7 @@ class Client:
         return Client(
             self.target,
             backoff=backoff or self.backoff,
-            limits=self.limits,
+            limits=limits or self.limits,
             world=world,
             credentials=self._credentials,
         )

@@ -1,6 +1,8 @@
 """`equipoise retire`: the node agents go, and give everything back before anybody takes their rights."""
 
 import time
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,9 +11,14 @@ from equipoise.app import options
 from equipoise.model.errors import BadInput, WorldFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from equipoise.adapters.kubernetes import Client
     from equipoise.adapters.kubernetes.daemons import DaemonPod
 
 POLL_SECONDS = 0.5
+LAST_LOOK_SECONDS = 2.0
+"""A request has so long, even when the time is over."""
 TOLD_MAX = 5
 """So many agents are named in an error."""
 
@@ -45,13 +52,33 @@ def retire(
 
     until = time.monotonic() + _seconds(timeout)
     client = connect(kubeconfig, context)
-    was_there = remove_daemon_set(client, namespace, name)
+    with _until(until, client) as session:
+        was_there = remove_daemon_set(session, namespace, name)
     print(f"DaemonSet {namespace}/{name} {'is removed' if was_there else 'is not there'}.", flush=True)
-    while left := pods_of_daemon_set(client, namespace, name):
+    while True:
+        with _until(until, client) as session:
+            left = pods_of_daemon_set(session, namespace, name)
+        if not left:
+            break
         if time.monotonic() >= until:
             raise WorldFailed(_still_there(left, namespace, timeout))
         time.sleep(POLL_SECONDS)
     print("No agent is left: what they throttled is given back.")
+
+
+@contextmanager
+def _until(until: float, client: "Client") -> "Iterator[Client]":
+    """Give a session whose requests end when the time does, however silent the server is."""
+    left, usual = max(until - time.monotonic(), LAST_LOOK_SECONDS), client.limits
+    limits = replace(
+        usual,
+        connect_seconds=min(usual.connect_seconds, left),
+        read_seconds=min(usual.read_seconds, left),
+        answer_seconds=min(usual.answer_seconds, left),
+    )
+    backoff = replace(client.backoff, total_max_seconds=min(client.backoff.total_max_seconds, left))
+    with closing(client.twin(backoff=backoff, limits=limits)) as session:
+        yield session
 
 
 def _still_there(left: "list[DaemonPod]", namespace: str, timeout: str) -> str:

@@ -51,7 +51,8 @@ def serve(service: Service) -> None:
         where = f"--host {service.host} --port {service.port}"
         # asyncio's own text names the address once more.
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
-        raise WorldFailed(f"{where}: {why} (--port 0 takes any free one)") from error
+        hint = " (--port 0 takes any free one)" if service.port else ""
+        raise WorldFailed(f"{where}: {why}{hint}") from error
 
 
 def _app(live: Live) -> FastAPI:
