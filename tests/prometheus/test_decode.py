@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from equipoise.adapters.prometheus import series as series_of_answers
 from equipoise.adapters.prometheus.decode import (
@@ -101,7 +102,11 @@ def test_long_series_take_the_fast_path_and_odd_ones_do_not() -> None:
     import simdjson
 
     long = b"[" + b",".join(b'[%d,"%d.5"]' % (1_700_000_000 + 30 * i, i) for i in range(60)) + b"]"
-    fast = series_of_answers._flat(long, simdjson.Parser())
+
+    def flat(text: bytes) -> NDArray[np.float64] | None:
+        return series_of_answers._flat(np.frombuffer(text, np.uint8), simdjson.Parser())
+
+    fast = flat(long)
     assert fast is not None
     assert fast[1::2].tolist() == [i + 0.5 for i in range(60)]
     for damaged in (
@@ -117,7 +122,7 @@ def test_long_series_take_the_fast_path_and_odd_ones_do_not() -> None:
         long[:-1],
         b'"' + long,
     ):
-        assert series_of_answers._flat(damaged, simdjson.Parser()) is None
+        assert flat(damaged) is None
 
 
 FUZZED = encode_matrix([[0.25 * i for i in range(60)], [math.nan, *[1e-3] * 59]], GRID)

@@ -9,8 +9,7 @@ proven to be pairs; everything else (NaN, Inf, blanks) goes pair by pair.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -32,98 +31,98 @@ _VALUES = b'"values":[['
 _END = b'"]]}'
 
 
+class Values(NamedTuple):
+    """Where the values of a series stand: a list of pairs as JSON; nowhere if there are none."""
+
+    text: bytes | memoryview
+    begin: int
+    end: int
+
+    def __bool__(self) -> bool:
+        return self.begin < self.end
+
+
 class Series(NamedTuple):
     """One series as it came."""
 
     key: Key
-    values: bytes
-    """A list of pairs as JSON; empty where there are none."""
+    values: Values
     has_histograms: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class EachSeries:
-    """The series of an answer; each is made when its turn comes."""
-
-    held: Sequence[Any]
-    """As structs, or where each stands in the text."""
-    text: bytes
-    kind: Any
-    labels: int
-    address: str
-
-    def __len__(self) -> int:
-        return len(self.held)
-
-    def __iter__(self) -> Iterator[Series]:
-        for one in self.held:
-            if self.text:
-                yield self._cut(self.text[one])
-            else:
-                yield self._read(one, bytes(one.values))
-
-    def _cut(self, text: bytes) -> Series:
-        begin = text.find(_VALUES)
-        if begin < 0 or not text.endswith(_END):
-            one = decode_json(text, self.kind, self.address)
-            return self._read(one, bytes(one.values))
-        rest = decode_json(text[:begin] + b'"values":[]}', self.kind, self.address)
-        return self._read(rest, text[begin + len(_VALUES) - 2 : -1])
-
-    def _read(self, one: Any, values: bytes) -> Series:
-        key = tuple(getattr(one.metric, f"label_{i}") for i in range(self.labels))
-        return Series(key, values, bool(one.histograms))
+def each_series(answer: Answer, labels: Sequence[str], series_max: int) -> list[Series]:
+    """Find the series of a list of them, and these of their labels; their values stay where they are."""
+    kind, cuts = _kind(tuple(labels)), _cuts(answer.text)
+    if cuts:
+        check_series(len(cuts), series_max, answer.address)
+        return [_cut(answer.text, *cut, kind, answer.address) for cut in cuts]
+    written = decode_json(answer.result, list[kind], answer.address)  # type: ignore[valid-type]
+    check_series(len(written), series_max, answer.address)
+    return [_read(one) for one in written]
 
 
-def each_series(answer: Answer, labels: Sequence[str], series_max: int) -> EachSeries:
-    """Read an answer that is a list of series, of whose labels only these are read."""
-    kind = _series(tuple(labels))
-    held: Sequence[Any] = _cuts(answer.text)
-    text = answer.text if held else b""
-    if not held:
-        held = decode_json(answer.result, list[kind], answer.address)  # type: ignore[valid-type]
-    check_series(len(held), series_max, answer.address)
-    return EachSeries(held, text, kind, len(labels), answer.address)
+def _cut(text: bytes, begin: int, end: int, kind: Any, address: str) -> Series:
+    values = text.find(_VALUES, begin, end)
+    if values < 0 or not text.endswith(_END, begin, end):
+        return _read(decode_json(text[begin:end], kind, address))
+    read = _read(decode_json(text[begin:values] + b'"values":[]}', kind, address))
+    return read._replace(values=Values(text, values + len(_VALUES) - 2, end - 1))
 
 
-def _cuts(text: bytes) -> list[slice]:
+def _read(one: Any) -> Series:
+    key = msgspec.structs.astuple(one.metric)
+    return Series(key, Values(memoryview(one.values), 0, len(one.values)), bool(one.histograms))
+
+
+def _cuts(text: bytes) -> list[tuple[int, int]]:
     """Find where each series stands; nothing where the text is not written as Prometheus writes it."""
     first, end = text.find(_FIRST) + 1, text.rfind(b"}]") + 1
     if not 0 < first < end:
         return []
-    cuts: list[slice] = []
-    while (stop := text.find(_BETWEEN, first, end)) >= 0:
-        cuts.append(slice(first, stop + 1))
+    cuts: list[tuple[int, int]] = []
+    while (stop := _stop(text, first, end)) >= 0:
+        cuts.append((first, stop + 1))
         first = stop + 2
-    cuts.append(slice(first, end))
+    cuts.append((first, end))
     # Where something else stood between series, the first would hold them all.
-    begun = text.find(_VALUES, cuts[0].start, cuts[0].stop)
-    is_one = begun < 0 or text.find(b"]]", begun, end) == cuts[0].stop - 3
+    begun = text.find(_VALUES, *cuts[0])
+    is_one = begun < 0 or text.find(b"]]", begun, end) == cuts[0][1] - 3
     return cuts if is_one else []
 
 
-def points(raw: bytes, parser: Any, address: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _stop(text: bytes, begin: int, end: int) -> int:
+    """Find what stands between the series that begins here and the next."""
+    values = text.find(_VALUES, begin, end)
+    stop = text.find(_BETWEEN, begin, end if values < 0 else values)
+    if stop >= 0 or values < 0:
+        return stop
+    # No number has a brace, and one letter is found many times faster than a word.
+    brace = text.find(b"{", values, end)
+    return brace if brace < 0 else text.find(_BETWEEN, brace - 2, end)
+
+
+def points(values: Values, parser: Any, address: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Read the times and the values of one series."""
-    if len(raw) >= SHORT_BYTES and b"N" not in raw and b"I" not in raw:
-        flat = _flat(raw, parser)
+    text, begin, end = values
+    if end - begin >= SHORT_BYTES:
+        flat = _flat(np.frombuffer(text, np.uint8, end - begin, begin), parser)
         if flat is not None:
             return flat[0::2], flat[1::2]
-    pairs = decode_json(raw, list[tuple[float, str]], address)
+    pairs = decode_json(bytes(text[begin:end]), list[tuple[float, str]], address)
     times = np.fromiter((pair[0] for pair in pairs), dtype=np.float64, count=len(pairs))
     return times, numbers([pair[1] for pair in pairs], address)
 
 
-def _flat(raw: bytes, parser: Any) -> NDArray[np.float64] | None:
+def _flat(octets: NDArray[np.uint8], parser: Any) -> NDArray[np.float64] | None:
     """Read all numbers at once, or None when this is not exactly a list of `[number,"number"]`.
 
     Each text must stand between `,` and `],[` (the last before `]]`); no more brackets and quotes may
     exist than that takes, and no more numbers. Then no pair can have lost or gained a part.
     """
-    octets = np.frombuffer(raw, dtype=np.uint8)
     is_quote, is_open, is_close = octets == _QUOTE, octets == _OPEN, octets == _CLOSE
     quotes = np.flatnonzero(is_quote)
     pairs, odd = divmod(len(quotes), 2)
-    if odd or not pairs or not raw.startswith(b"[[") or not raw.endswith(b'"]]'):
+    if odd or not pairs or octets[:2].tobytes() != b"[[" or octets[-3:].tobytes() != b'"]]':
         return None
     if np.count_nonzero(is_open) != pairs + 1 or np.count_nonzero(is_close) != pairs + 1:
         return None
@@ -155,7 +154,7 @@ def _blanked(octets: NDArray[np.uint8], is_blank: NDArray[np.bool_]) -> NDArray[
 
 
 @functools.lru_cache(maxsize=64)
-def _series(labels: tuple[str, ...]) -> Any:
+def _kind(labels: tuple[str, ...]) -> Any:
     return msgspec.defstruct(
         "Series",
         [

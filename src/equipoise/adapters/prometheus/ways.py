@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,9 +73,10 @@ def by_samples(
     *,
     rows_max: int,
     is_closed: bool,
+    turn: AbstractContextManager[object],
     on_bytes: OnBytes | None = None,
 ) -> Found:
-    """Let PromQL give raw samples, which we reduce."""
+    """Let PromQL give raw samples, which we reduce when it is our turn."""
     grid = job.grid
     steps = Steps(grid.start_ms, grid.step_ms, grid.count, job.window_ms, is_closed)
     span_ms = grid.end_ms - grid.start_ms + job.window_ms
@@ -86,14 +88,15 @@ def by_samples(
         asked = f"{selector(job.measure.metric, (*job.fixed, *matchers))}[{span_ms}ms]"
         answer = client.instant(asked, grid.end_ms / 1000, on_bytes)
         warnings += answer.warnings
-        for raw in decode_raw(answer, names.labels, client.limits.series_max):
-            first, end = len(keys), len(keys) + len(raw.keys)
-            if end > rows_max:
-                raise _too_many(client.address, rows_max)
-            reduce(job.measure, raw.samples, steps, values[first:end])
-            _drop_nonsense(values[first:end])
-            keys += raw.keys
-            warnings += [HISTOGRAMS_LEFT_OUT] * raw.has_histograms
+        with turn:
+            for raw in decode_raw(answer, names.labels, client.limits.series_max):
+                first, end = len(keys), len(keys) + len(raw.keys)
+                if end > rows_max:
+                    raise _too_many(client.address, rows_max)
+                reduce(job.measure, raw.samples, steps, values[first:end])
+                _drop_nonsense(values[first:end])
+                keys += raw.keys
+                warnings += [HISTOGRAMS_LEFT_OUT] * raw.has_histograms
     return _unique(keys, values[: len(keys)], tidy(warnings))
 
 
