@@ -139,7 +139,7 @@ def as_json(jitter_ms: int, series: int, rounds: int) -> Figures:
     """Read the same samples as the query API writes them, with our decoder of range queries."""
     import simdjson
 
-    from equipoise.adapters.prometheus.series import points
+    from equipoise.adapters.prometheus.series import Values, points
 
     texts = [
         (
@@ -154,7 +154,7 @@ def as_json(jitter_ms: int, series: int, rounds: int) -> Figures:
         parser = simdjson.Parser()
         for _ in range(rounds):
             for text in texts:
-                times, values = points(text, parser, "here")
+                times, values = points(Values(text, 0, len(text)), parser, "here")
                 last = np.rint(times * 1000).astype(np.int64), values
         return last
 

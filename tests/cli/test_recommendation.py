@@ -227,10 +227,15 @@ def test_too_little_before_what_is_held_out_is_said() -> None:
 
 
 def test_a_forecast_can_be_a_spreadsheet() -> None:
-    """Three columns."""
-    lines = equipoise("forecast", "--from", EXAMPLE, "-o", "csv").stdout.splitlines()
+    """Three columns; what a backtest says of the whole goes beside them."""
+    done = equipoise("forecast", "--from", EXAMPLE, "-o", "csv")
+    lines = done.stdout.splitlines()
     assert lines[0] == "timestamp,value,upper"
-    assert len(lines) == 97
+    assert (len(lines), done.stderr) == (97, "")
+    held_out = equipoise("forecast", "--from", EXAMPLE, "--backtest", "1d", "-o", "csv")
+    assert len(held_out.stdout.splitlines()) == 97
+    told = r"held out: error 0\.\d+, baseline_error 1\.\d+, repeat_day_error 0\.\d+, .*coverage [01]\.\d+\n"
+    assert re.fullmatch(told, held_out.stderr)
 
 
 def test_a_forecast_for_people_ends_in_a_sentence(tmp_path: Path) -> None:

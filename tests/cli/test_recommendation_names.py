@@ -10,6 +10,7 @@ import yaml
 from equipoise.app.recommendation_options import AdviceFormat
 from equipoise.app.recommendation_output import print_advice
 from equipoise.model.errors import BadInput
+from equipoise.recommendation.choose import without_kind
 from equipoise.recommendation.history_file import named_subject
 from tests.cli.running import equipoise
 from tests.cli.test_recommendation_tables import decision
@@ -87,3 +88,32 @@ def test_no_name_is_a_formula(capsys: pytest.CaptureFixture[str], *, is_resource
     print_advice(advised, 60.0, AdviceFormat.CSV, is_resource=is_resource)
     rows = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert [row["workload"] for row in rows] == ["'=1+1", "'+1", "'-1", "'@sum", "web"]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "name"),
+    [
+        ("web", "Deployment", "web"),
+        ("deploy/web", "Deployment", "web"),
+        ("Deployment/web", "Deployment", "web"),
+        ("deployments.apps/web", "Deployment", "web"),
+        ("sts/web", "StatefulSet", "web"),
+        ("shop/web", "Deployment", "shop/web"),
+        ("rs/web", "Deployment", "rs/web"),
+    ],
+)
+def test_a_kind_before_a_name_is_no_namespace(text: str, kind: str, name: str) -> None:
+    """Unless the file has a namespace of that name."""
+    assert without_kind(text, kind, ["rs"]) == name
+
+
+def test_a_kind_never_becomes_a_manifests_namespace() -> None:
+    """An HPA in a namespace called deploy would scale nobody."""
+    usual = ("--from", EXAMPLE, "--request", "1000m", "--replicas", "12", "--no-forecast", "-o", "hpa")
+    done = equipoise("recommendation", "plan", "deploy/web", *usual)
+    assert yaml.safe_load(done.stdout)["metadata"] == {"name": "web"}
+    refused = equipoise("recommendation", "plan", "sts/web", *usual)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert (
+        refused.stderr == "error: workload sts/web: expected --kind StatefulSet beside it, got Deployment\n"
+    )

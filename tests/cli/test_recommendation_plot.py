@@ -61,8 +61,8 @@ def test_a_plan_is_drawn(tmp_path: Path, suffix: str, begins: bytes) -> None:
 
 
 def test_a_forecast_is_drawn(tmp_path: Path) -> None:
-    """With what came of it, where the end was held out; and a name is not taken for a formula."""
-    path, name = tmp_path / "forecast.svg", r"a$\frac$b"
+    """With what came of it, where the end was held out; a name is no formula, and no font has to have it."""
+    path, name = tmp_path / "forecast.svg", r"a$\frac$b日"
     options = ("--backtest", "1d", "--plot", str(path), "-o", "json")
     done = equipoise("forecast", name, "--from", EXAMPLE, *options)
     assert (done.returncode, done.stderr) == (0, "")

@@ -113,7 +113,7 @@ FAILURES: dict[str, tuple[Response, type[PrometheusFailed], str]] = {
     "truncated JSON": (Response(200, ENVELOPE + b'[{"metric":{},"va'), Malformed, "cut off"),
     "no JSON": (Response(200, b"hello"), Malformed, "damaged"),
     "wrong data": (ok({"resultType": 5}), Malformed, "unexpected shape"),
-    "no data": (Response(200, b'{"status":"success"}'), Malformed, "unexpected shape"),
+    "no data": (Response(200, b'{"status":"success"}'), Malformed, "a success without data"),
     "wrong result": (ok({"resultType": "vector", "result": {"a": 1}}), Malformed, "unexpected shape"),
     "wrong result type": (ok({"resultType": "matrix", "result": []}), Malformed, "vector was expected"),
     "value no text": (

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from equipoise.adapters.prometheus.client import Client
-from equipoise.adapters.prometheus.errors import TlsFailed, TooLarge
+from equipoise.adapters.prometheus.errors import Malformed, TlsFailed, TooLarge
 from equipoise.adapters.prometheus.settings import Limits, Names, Settings
 from equipoise.adapters.prometheus.transport import Direct
 from equipoise.model.errors import BadInput
@@ -59,6 +59,10 @@ def test_an_answer_that_is_compressed_all_the_same_is_read() -> None:
     bomb = Response(200, gzip.compress(b" " * 10_000_000), headers)
     with serving(lambda _: bomb) as server, pytest.raises(TooLarge):
         Client(Direct(Settings(server.url)), Limits(memory_max_bytes=4_000_000)).instant("up")
+    with serving(lambda _: Response(200, plain.body, headers)) as server:
+        with pytest.raises(Malformed, match="not packed in the way that it says"):
+            Client(Direct(Settings(server.url))).instant("up")
+        assert len(server.requests) == 1, "the same would come again"
 
 
 def test_a_path_prefix_comes_before_the_api() -> None:

@@ -149,9 +149,11 @@ def test_no_sample_is_a_refusal(values: np.ndarray) -> None:
     assert decision.reason.numbers["peak_cores"] is None
 
 
-def test_zero_usage_is_not_missing_usage() -> None:
+@pytest.mark.parametrize("nothing", [0.0, -0.0])
+def test_zero_usage_is_not_missing_usage(nothing: float) -> None:
     """An idle workload gets the lowest target and the fewest replicas."""
-    (decision,) = decide(OPEN, seen(np.zeros(7 * MINUTES)))
+    (decision,) = decide(OPEN, seen(np.full(7 * MINUTES, nothing)))
+    assert "a pod uses 0 cores at P99, the workload 0 in its idlest" in decision.reason.sentence
     recommended = decision.extra["recommended"]
     assert (recommended["targetUtilization"], recommended["minReplicas"], recommended["maxReplicas"]) == (
         30,
@@ -172,6 +174,17 @@ def test_single_pods_have_their_own_p99() -> None:
     assert observed.pod_p99_cores is not None
     assert observed.pod_p99_cores[0] == 0.97  # the 198th of 200
     assert observed.replicas[0] == 2
+
+
+def test_single_pods_are_those_of_one_workload() -> None:
+    """Those of others would raise its P99."""
+    total, said = one(np.full(60, 8.0)), Said("file", pods_source="pods.csv")
+    own = many([(0.0, "shop", "web", "a", 3.0), (0.0, "shop", "web", "b", 5.0)])
+    assert observe(total, said, "web", own).pod_p99_cores == np.array([5.0])
+    for other in (("shop", "api"), ("park", "web")):
+        pods = many([(0.0, "shop", "web", "a", 3.0), (0.0, *other, "b", 5.0)])
+        with pytest.raises(BadInput, match=r"pods\.csv: expected the pods of one workload, got those of 2"):
+            observe(total, said, "web", pods)
 
 
 def test_a_file_of_many_has_a_row_per_workload() -> None:

@@ -92,6 +92,22 @@ def test_a_hole_in_a_life_is_unknown_and_an_end_is_none() -> None:
     )
 
 
+def test_amounts_that_no_cluster_has_are_unknown() -> None:
+    """A counter that went mad for one minute says nothing about it, and never asks for endless replicas."""
+    mad = {("shop", PODS[0].name, "app"): np.where(np.arange(WEEK) == 5000, 1e308, 6.0 * DAY)}
+    numbers = _numbers(Clustered([WEB], PODS), USED | mad)
+    assert numbers["samples"] == WEEK - 1
+    assert numbers["peak_cores"] == pytest.approx(12 * 1.6, rel=1e-4)
+    always = {("shop", PODS[0].name, "app"): 1e308}
+    refused = _plan(Clustered([WEB], PODS), Histories(USED | always))["shop/web"]
+    assert refused.reason.code.value == "NoSamples"
+    memory = {("shop", PODS[0].name, "app"): 1e300}
+    histories = Histories(USED | mad, memory)
+    advised = _plan(Clustered([WEB], PODS), histories, about=AdviceType.RESOURCE)["shop/web"]
+    (container,) = advised.extra["recommended"]["containers"]
+    assert set(container["requests"]) == {"cpu"}
+
+
 def test_refusals_come_from_live_objects() -> None:
     """No samples, no request, too few replicas, no pods, none available: each with its reason."""
     bare, idle, small, none, new = (workload(name) for name in ("bare", "idle", "small", "none", "new"))

@@ -54,6 +54,16 @@ def test_a_short_history_gets_a_flat_line(samples: int, algorithm: Algorithm) ->
 
 
 @BOTH
+@pytest.mark.parametrize("samples", [0, 1, 10])
+def test_less_than_a_step_of_the_model_is_a_line_too(samples: int, algorithm: Algorithm) -> None:
+    """Ten seconds of seconds, where models run at fifteen; without any sample there is nothing."""
+    made = predict(np.full((1, samples), 5.0), 1.0, 60, algorithm=algorithm, has_band=True)
+    assert made.model[0] == (Model.FLAT if samples else Model.NONE)
+    assert set(made.values[0].tolist()) == {5.0} if samples else np.isnan(made.values).all()
+    assert made.values.shape == made.upper.shape == (1, 60)
+
+
+@BOTH
 def test_holes_do_not_hide_a_course(algorithm: Algorithm) -> None:
     """A tenth of the samples and a whole day are missing."""
     history = daily(8)

@@ -82,7 +82,7 @@ def _series(file: str, workload: str) -> "Series":
 
 
 def _print(document: dict[str, Any], form: ForecastFormat) -> None:
-    from equipoise.app.output import Format, print_document
+    from equipoise.app.output import Format, print_document, tell
 
     match form:
         case ForecastFormat.JSON | ForecastFormat.YAML:
@@ -91,8 +91,15 @@ def _print(document: dict[str, Any], form: ForecastFormat) -> None:
             print("timestamp,value,upper")
             for row in zip(document["timestamps"], document["values"], document["upper"], strict=True):
                 print(",".join(map(str, row)))
+            found = [f"{name} {document[name]}" for name in FOUND if document.get(name) is not None]
+            if found:  # it has no column of its own
+                tell(f"held out: {', '.join(found)}")
         case ForecastFormat.TABLE:
             _print_table(document)
+
+
+FOUND = ("error", "baseline_error", "repeat_day_error", "repeat_week_error", "coverage")
+"""What a backtest says of the whole."""
 
 
 def _print_json(document: dict[str, Any]) -> None:

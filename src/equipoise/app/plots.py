@@ -54,10 +54,13 @@ def check_plot(path: str | None) -> None:
 
 def save(figure: Callable[[], Any], path: str) -> None:
     """Make a figure in our style and write it; the same figure makes the same file."""
+    import warnings
+
     import matplotlib as mpl
 
     mpl.use("Agg")
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph \d+")  # of a name, which is drawn as boxes then
         made = figure()
         metadata = {"Date": None} if path.lower().endswith(".svg") else None
         try:

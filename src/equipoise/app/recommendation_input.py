@@ -43,6 +43,7 @@ def read_settings(texts: Sequence[str]) -> "RecommendationPolicy":
 def read_usage(said: FileOptions) -> "Observation":
     """Read the usage of one workload or of many."""
     from equipoise.adapters.sample_files import read_samples
+    from equipoise.recommendation.choose import without_kind
     from equipoise.recommendation.history_file import Said, named_subject, observe, of_workloads
 
     if not re.fullmatch(KIND_FORM, said.kind):
@@ -53,20 +54,22 @@ def read_usage(said: FileOptions) -> "Observation":
         said.file, said.kind, _cores(said.request), said.replicas, said.available, said.pod_usage or ""
     )
     samples = read_samples(said.file)
+    namespaces = samples.names.get("namespace", ())
+    workloads = [without_kind(text, said.kind, namespaces) for text in said.workloads]
     if samples.is_of_many:
-        samples = of_workloads(samples, said.workloads, said.file)
-    elif len(said.workloads) > 1:
+        samples = of_workloads(samples, workloads, said.file)
+    elif len(workloads) > 1:
         raise BadInput(
-            f"{said.file}: expected at most one WORKLOAD, since the file is of one, got {len(said.workloads)}"
+            f"{said.file}: expected at most one WORKLOAD, since the file is of one, got {len(workloads)}"
         )
     pods = None if said.pod_usage is None else read_samples(said.pod_usage)
     if pods is not None and "pod" not in pods.labels:
         raise BadInput(f"{said.pod_usage}: line 1: expected the columns timestamp,pod,value, without pod")
-    seen = observe(samples, told, named_subject(said.workloads, said.file), pods)
+    seen = observe(samples, told, named_subject(workloads, said.file), pods)
     if (seen.available > seen.pods).any():
         raise BadInput(f"--available: expected at most the replicas ({seen.pods[0]}), got {said.available}")
     if said.replicas is None and not samples.is_of_many:
-        count = "the pods of --pod-usage" if pods is not None else "1"
+        count = "the number of pods in --pod-usage" if pods is not None else "1"
         warn(f"--replicas was not given; {count} is taken")
     return seen
 

@@ -32,13 +32,23 @@ def choose(listed: Sequence[Workload], namespace: str | None, names: Collection[
     return sorted(chosen.values(), key=lambda workload: (workload.ref.subject, workload.ref.kind))
 
 
+def without_kind(text: str, kind: str, namespaces: Collection[str] = ()) -> str:
+    """Give `web` for `deploy/web` where all are of this kind; what names another kind is refused."""
+    before, _, name = text.rpartition("/")
+    if not before or before in namespaces:
+        return text
+    if _is_kind(before, kind):
+        return name
+    for other in SHORT_NAMES:
+        if _is_kind(before, other):
+            raise BadInput(f"workload {text}: expected --kind {other} beside it, got {kind}")
+    return text
+
+
 def _elsewhere(namespace: str | None, text: str) -> str:
     """Say where to look for a workload whose name may begin with another namespace."""
     before = text.rpartition("/")[0]
-    kinds = {
-        word for kind, short in SHORT_NAMES.items() for word in (kind.lower(), f"{kind.lower()}s", short)
-    }
-    if namespace in {None, before} or not before or before.partition(".")[0].lower() in kinds:
+    if namespace in {None, before} or not before or any(_is_kind(before, kind) for kind in SHORT_NAMES):
         return ""
     return f"; -n {before} or -A look there"
 
@@ -48,6 +58,9 @@ def _is_named(ref: WorkloadRef, text: str) -> bool:
     before, _, name = text.rpartition("/")
     if ref.name != name:
         return False
-    kind = before.partition(".")[0].lower()
-    kinds = {"", ref.kind.lower(), ref.kind.lower() + "s", SHORT_NAMES.get(ref.kind)}
-    return kind in kinds or before == ref.namespace
+    return before in {"", ref.namespace} or _is_kind(before, ref.kind)
+
+
+def _is_kind(word: str, kind: str) -> bool:
+    """Whether `deploy`, `Deployment` or `deployments.apps` means this kind."""
+    return word.partition(".")[0].lower() in {kind.lower(), f"{kind.lower()}s", SHORT_NAMES.get(kind)}

@@ -51,6 +51,9 @@ def observe(samples: Samples, said: Said, subject: str, pods: Samples | None = N
     _check(samples, said.source)
     if pods is not None:
         _check(pods, said.pods_source)
+        owners = max(len(pods.names.get(label, ())) for label in ("namespace", "workload"))
+        if owners > 1:
+            raise BadInput(f"{said.pods_source}: expected the pods of one workload, got those of {owners}")
     if samples.is_of_many:
         if pods is not None:
             raise BadInput(

@@ -28,6 +28,8 @@ from equipoise.stats.predict import Algorithm
 
 STEP_SECONDS = 60.0
 COUNTED = frozenset({"Pending", "Running"})
+BYTES_MAX = 1e18
+"""No node has so much memory: whoever measured more measured wrongly."""
 MADE_BY_CRANE = ("app.kubernetes.io/managed-by", "effective-hpa-controller")
 """An HPA that Crane writes has metrics of Crane's own; the advice is about what a person wrote."""
 
@@ -234,7 +236,7 @@ class _Looking:
         rows = zip(lot.namespaces, lot.pods, lot.containers, highest, strict=True)
         for namespace, pod, container, peak in rows:
             ref = self.belonging.of(namespace, pod)
-            if ref in chosen and peak == peak:  # noqa: PLR0124 - NaN is not itself
+            if ref in chosen and peak <= BYTES_MAX:  # which NaN is not either
                 peaks[ref, container] = max(peak, peaks.get((ref, container), 0.0))
 
     def _decided(self, lot: UsageHistory, refs: Sequence[WorkloadRef], peaks: Peaks) -> Iterator[Advised]:

@@ -39,7 +39,7 @@ def summarise(
     Only what `is_drawn` has a sketch, whose band costs as much as a part of the forecast.
     """
     week, times = seen.week()
-    tops = percentiles(week, (P95, P99, PEAK)).astype(np.float64)
+    tops = percentiles(week, (P95, P99, PEAK)).astype(np.float64) + 0.0  # there is no usage of -0
     hourly = hour_medians(week, hours_of_day(times, offsets(times, policy.time_zone)))
     lowest, highest = _bounds(hourly)
     pod_p99 = seen.pod_p99_cores
@@ -54,7 +54,7 @@ def summarise(
         p95 = np.where(future.is_predictable, _with_future(week, future), p95)
         predictions = _predictions(future)
     return Statistics(
-        pod_p99_cores=pod_p99.astype(np.float64),
+        pod_p99_cores=pod_p99.astype(np.float64) + 0.0,
         lowest_median_cores=lowest,
         highest_median_cores=highest,
         p95_cores=p95,
@@ -94,7 +94,7 @@ def _bounds(hourly: Floats) -> tuple[Floats, Floats]:
     lowest = np.where(is_known, hourly, np.inf).min(axis=1)
     highest = np.where(is_known, hourly, -np.inf).max(axis=1)
     is_any = is_known.any(axis=1)
-    return np.where(is_any, lowest, np.nan), np.where(is_any, highest, np.nan)
+    return np.where(is_any, lowest, np.nan) + 0.0, np.where(is_any, highest, np.nan) + 0.0
 
 
 def _with_future(week: Floats, future: Forecast) -> Floats:

@@ -17,6 +17,7 @@ from equipoise.model.history import UsageHistory
 from equipoise.model.references import WorkloadRef
 from equipoise.recommendation.belonging import Belonging
 from equipoise.recommendation.lives import by_ordinal, lives
+from equipoise.recommendation.policy import CORES_MAX
 from equipoise.recommendation.totals import any_alive, totals
 from equipoise.stats.arrays import Claims, Floats, Whole
 from equipoise.stats.pooled import pooled_percentiles
@@ -130,6 +131,7 @@ class LotReader:
         rows = np.array([part.row for part in parts])
         table: Floats = self._lot.values[rows]
         table[rows < 0] = np.nan
+        table[table > CORES_MAX] = np.nan  # no cluster has so many: a counter went mad
         return table
 
     def _lives(

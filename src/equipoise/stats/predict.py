@@ -118,7 +118,7 @@ def _regridded(values: Floats, step_seconds: float, model_step: float) -> Floats
     """Take the sample nearest to each moment of the model's grid, which ends where the history ends."""
     if model_step == step_seconds:
         return values
-    count = int(values.shape[1] * step_seconds / model_step)
+    count = max(min(1, values.shape[1]), int(values.shape[1] * step_seconds / model_step))
     back = np.round(np.arange(count)[::-1] * model_step / step_seconds).astype(np.intp)
     return values[:, values.shape[1] - 1 - np.minimum(back, values.shape[1] - 1)]
 

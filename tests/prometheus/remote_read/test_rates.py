@@ -103,6 +103,19 @@ def test_a_reset_counts_what_came_after_it() -> None:
     )
 
 
+@pytest.mark.parametrize("mad", [1e308, -1e308, 1e20])
+def test_a_counter_that_goes_mad_is_unknown_and_spoils_no_other(mad: float) -> None:
+    """What it loses by resets is added to nobody's, whose own resets would be rounded away."""
+    steps = Steps(0, 10_000, 10, 25_000)
+    values = [1.0, mad, 0.0, mad, 0.0, mad, 2.0, 3.0, 4.0, 5.0]
+    wild = [(10_000 * n, value) for n, value in enumerate(values)]
+    sane = [(10_000 * n, n % 5 * 20.0) for n in range(10)]
+    found = rates(samples_of(wild, sane), steps)
+    assert np.isnan(found[0, 1:8]).all()
+    assert found[0, 9] == pytest.approx(0.1)
+    np.testing.assert_array_equal(found[1], rates(samples_of(sane), steps)[0])
+
+
 def test_missing_stays_missing() -> None:
     """Before, after, in a gap, and for a series without samples."""
     series = [(i * 10_000, float(i)) for i in range(10) if not 3 <= i <= 7]

@@ -90,6 +90,8 @@ def open_answer(body: bytes, address: str) -> Answer:
         result = memoryview(body)[len(_PLAIN_BEGIN) - 1 : body.rindex(b"}}")]
         return Answer("matrix", msgspec.Raw(result), (), (), address, body)
     envelope = _envelope(body, address)
+    if not envelope.data:
+        raise Malformed(f"{address} answered a success without data: a result was expected")
     data = decode_json(envelope.data, _Data, address)
     return Answer(
         data.resultType, data.result, tidy(envelope.warnings or ()), tidy(envelope.infos or ()), address

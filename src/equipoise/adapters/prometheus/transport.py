@@ -14,6 +14,7 @@ from urllib3 import exceptions
 
 from equipoise.adapters.http import AnswerTooLarge, explain, parse_retry_after, read_bounded, tls_context
 from equipoise.adapters.prometheus.errors import (
+    Malformed,
     NotPrometheus,
     PrometheusFailed,
     Reply,
@@ -201,6 +202,8 @@ def translate(error: Exception, address: str, bytes_max: int) -> PrometheusFaile
         return Unreachable(clause)
     if any(isinstance(e, (ssl.SSLError, exceptions.SSLError)) for e in chain):
         return TlsFailed(clause)
+    if any(isinstance(e, exceptions.DecodeError) for e in chain):
+        return Malformed(f"{address} answered a body that is not packed in the way that it says")
     # urllib3 counts a refused connection and an unknown name among its timeouts.
     is_refused = any(isinstance(e, exceptions.NewConnectionError) for e in chain)
     if not is_refused and any(isinstance(e, (exceptions.TimeoutError, TimeoutError)) for e in chain):

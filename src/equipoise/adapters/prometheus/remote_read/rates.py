@@ -23,6 +23,11 @@ CELLS_AT_ONCE = 64 * 1024
 """Rows are reduced in lots whose arrays stay in the processor's cache."""
 DUE = 1.1
 """A sample was about due when it is missing for no longer than so many intervals."""
+COUNTER_MAX = 1e12
+"""In seconds, thirty thousand years of a core: more is no count.
+
+What resets lose is added up for all series of a lot; beside such a number the others' would be rounded away.
+"""
 WINDOW_INTERVALS = 2.5
 """Two samples at the least, even where they are late; and no edge falls on an even grid of samples."""
 
@@ -180,7 +185,7 @@ def _rates(part: Samples, steps: Steps, windows: Integers, out: Floats) -> None:
     span /= 1000.0
     to_start /= 1000.0
     to_end /= 1000.0
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         average = span / (count - 1)
         _stop_at_zero(to_start, span, rise, part.values.take(begin, mode="clip"))
         reach = span + _stretch(to_start, average)
@@ -204,7 +209,7 @@ def _mended(part: Samples) -> tuple[Floats, Floats | None, Integers | None]:
     What was lost is kept apart, so that a rise without a reset is not rounded.
     """
     values, broken = part.values, None
-    is_number = np.isfinite(values)
+    is_number = np.abs(values) < COUNTER_MAX
     if not is_number.all():
         broken = np.concatenate(([0], np.cumsum(~is_number)))
         values = np.where(is_number, values, 0.0)
