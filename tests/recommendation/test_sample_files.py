@@ -125,6 +125,14 @@ FILES = {
         "timestamp,namespace,workload,pod,value\n1,shop,web,a,2\n1,shop,,a,2\n",
         "line 3: workload: expected a name, got ''",
     ),
+    "no pod's name": (
+        "timestamp,workload,pod,value\n1,web,a,2\n1,web,,2\n",
+        "line 3: pod: expected a name, got ''",
+    ),
+    "letters of another code": (
+        "timestamp,workload,pod,value\n1,caf\xe9,a,2\n",
+        "line 2: workload: expected a name, got 'caf\ufffd'",
+    ),
     "a name that moves the cursor": (
         "timestamp,namespace,workload,pod,value\n1,shop,we\x1b[31mb,a,2\n",
         "line 2: workload: expected a name, got 'we\\x1b[31mb'",
@@ -191,7 +199,7 @@ def test_parquet_gives_what_csv_gives(tmp_path: Path) -> None:
 
 
 def test_a_parquet_file_is_as_hostile_as_any(tmp_path: Path) -> None:
-    """A name that is missing is nobody's, words are numbers where they can be, folders are no columns."""
+    """A namespace that is missing is none, words are numbers where they can be, folders are no columns."""
     pa = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
 
@@ -201,8 +209,8 @@ def test_a_parquet_file_is_as_hostile_as_any(tmp_path: Path) -> None:
         parquet.write_table(pa.table(columns), folder / "usage.parquet")
         return read_samples(str(folder / "usage.parquet"))
 
-    samples = read(ts=[1, 2, 3], pod=["a", None, "a"], value=pa.array(["250m", None, "NaN"]))
-    assert [samples.names["pod"][code] for code in samples.labels["pod"]] == ["a", "", "a"]
+    samples = read(ts=[1, 2, 3], namespace=["a", None, "a"], value=pa.array(["250m", None, "NaN"]))
+    assert [samples.names["namespace"][code] for code in samples.labels["namespace"]] == ["a", "", "a"]
     np.testing.assert_equal(samples.values, [0.25, np.nan, np.nan])
     assert read(ts=["1700006400", "2023-11-15"], value=[1, 2]).times.tolist() == [1700006400.0, 1700006400.0]
     nobody = pa.array([], pa.string())
@@ -211,6 +219,7 @@ def test_a_parquet_file_is_as_hostile_as_any(tmp_path: Path) -> None:
     for columns, message in (
         ({"ts": [1], "timestamp": [1], "value": [1]}, "got timestamp twice"),
         (many | {"workload": ["web", None]}, "workload: expected a name, got ''"),
+        (many | {"pod": ["a", None]}, "pod: expected a name, got ''"),
         (many | {"pod": ["a", "b\x07"]}, "pod: expected a name, got 'b\\x07'"),
         ({"ts": ["soon"], "value": [1]}, "timestamp: expected seconds or ISO 8601, got 'soon'"),
         ({"ts": [1], "value": ["1Gi"]}, "value: expected a number, got '1Gi'"),

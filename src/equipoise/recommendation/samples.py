@@ -14,8 +14,8 @@ Part = Mapping[str, npt.NDArray[np.float64] | Whole]
 LABELS = ("namespace", "workload", "pod")
 COLUMNS = {name: name for name in ("timestamp", "value", *LABELS, "request")} | {"ts": "timestamp"}
 """How a column may be called in a file, and what it is."""
-NEEDED = "workload"
-"""The only label that no row may lack, where there is such a column."""
+NEEDED = frozenset({"workload", "pod"})
+"""The labels that no row may lack, where there is such a column: two pods without a name would be one."""
 EXPECTED = {
     "timestamp": "seconds or ISO 8601",
     "value": "a number",
@@ -26,8 +26,8 @@ EXPECTED = {
 
 
 def is_name(word: str, *, is_needed: bool) -> bool:
-    """Whether it can be shown: what would move a terminal's cursor is no name."""
-    return word.isprintable() and (bool(word) or not is_needed)
+    """Whether it can be shown: what would move a terminal's cursor is no name, nor what is not UTF-8."""
+    return word.isprintable() and "\ufffd" not in word and (bool(word) or not is_needed)
 
 
 @dataclass(slots=True)

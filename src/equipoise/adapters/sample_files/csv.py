@@ -140,7 +140,7 @@ def _parsed(
     for column, field in fields.items():
         try:
             if column in names:
-                parsed[column] = named(names[column], *_distinct(field, is_needed=column == NEEDED))
+                parsed[column] = named(names[column], *_distinct(field, is_needed=column in NEEDED))
             else:
                 parsed[column] = moments(field) if column == "timestamp" else numbers(field)
         except Unreadable as error:

@@ -76,7 +76,7 @@ def _array(column: str, data: Any, names: dict[str, Names]) -> Any:
         encoded = data.cast("string").fill_null("").combine_chunks().dictionary_encode()
         words = encoded.dictionary.to_pylist()
         for word in words:
-            if not is_name(word, is_needed=column == NEEDED):
+            if not is_name(word, is_needed=column in NEEDED):
                 raise _Odd(column, word)
         return named(names[column], encoded.indices.to_numpy(), words or [""])
     values = data.to_numpy()
