@@ -143,12 +143,12 @@ def run(*, quick: bool) -> Section:
     return Section(
         f"History: {workloads} workloads x {REPLICAS} pods x {DAYS} days of minutes",
         [table],
-        f"CPU and memory of {workloads * REPLICAS:,} pods, {samples / 1e6:.1f} million samples: by remote "
-        f"read {found[0]['requests']:.0f} requests, {found[0]['wall_seconds']:.1f} s and "
+        f"CPU and memory of {workloads * REPLICAS:,} pods, from {samples / 1e6:.1f} million samples: by "
+        f"remote read {found[0]['requests']:.0f} requests, {found[0]['wall_seconds']:.1f} s and "
         f"{_cpu(found[0]):.1f} s of CPU on both sides together; PromQL takes "
         f"{ratio(_cpu(found[1]), _cpu(found[0]))} the CPU time.",
         [
-            "CPU rates at every minute, the highest memory of the week: both ways give the same numbers.",
+            "CPU rates at every minute, the highest memory of the week by a query: both ways the same.",
             f"Timestamps are up to {history_world.JITTER_MS / 1000:g} s early or late, as cAdvisor's are.",
             "The peak is the most that a whole process held; it holds lots of a part of the pods.",
         ],

@@ -34,8 +34,7 @@ class Part(NamedTuple):
     @property
     def name(self) -> str:
         ways = {
-            "auto": "remote read, memory by a query",
-            "remote-read": "remote read",
+            "remote-read": "remote read, memory by a query",
             "promql": "PromQL",
             "krr": "krr's questions alone",
         }
@@ -47,14 +46,13 @@ class Part(NamedTuple):
 
 KRR = Part("krr")
 PARTS = (
-    Part("auto"),
-    Part("auto", has_forecast=True),
-    Part("auto", is_one_namespace=True),
     Part("remote-read"),
+    Part("remote-read", has_forecast=True),
+    Part("remote-read", is_one_namespace=True),
     Part("promql"),
     Part("promql", has_forecast=True),
 )
-GOALS = {Part("auto"): 15, Part("remote-read"): 15, Part("promql"): 7}
+GOALS = {Part("remote-read"): 15, Part("promql"): 7}
 """How often the cost of the way must fit into krr's."""
 KRR_CPU_SECONDS = 54.2
 KRR_WALL_SECONDS = 32.6

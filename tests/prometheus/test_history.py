@@ -209,7 +209,7 @@ def test_the_window_follows_the_scrape_interval() -> None:
     assert "no container has container_cpu_usage_seconds_total here" in found.warnings[0]
 
 
-def test_memory_is_one_number_and_the_server_finds_it_unless_another_way_was_picked() -> None:
+def test_memory_is_one_number_and_the_server_finds_it_whichever_way_was_picked() -> None:
     """The highest from start to end; the query that fails is made good by remote read."""
     stream = frame(series_message(labels_of(*PODS[0]), [chunk_of(samples_of(1.0))]))
     failing = [Response(422, b'{"status":"error","errorType":"execution","error":"no"}')]
@@ -227,9 +227,10 @@ def test_memory_is_one_number_and_the_server_finds_it_unless_another_way_was_pic
             assert found.values.tolist() == [[value_of(max(within))]]
             assert found.window_seconds == END - START
         failing.clear()
-        (found,) = read_all(history_of(server), MEMORY)
-    assert found.source == f"PromQL of {server.url}"
-    assert found.values.tolist() == [[0.25]] * len(PODS)
+        for source in Source:
+            (found,) = read_all(history_of(server, source), MEMORY)
+            assert found.source == f"PromQL of {server.url}"
+            assert found.values.tolist() == [[0.25]] * len(PODS)
 
 
 def test_matchers_and_measures_of_ones_own_are_asked_for() -> None:

@@ -51,7 +51,7 @@ class Reading:
     offered: Form | str
     """The form of remote read, or why there is none."""
     must_offer: bool
-    """Whether no other way than remote read will do."""
+    """Whether remote read is the only way for samples."""
     read_limits: ReadLimits
     is_closed: bool
     bytes_max: int
@@ -133,7 +133,7 @@ class Reading:
     def _asked(self, job: Job) -> UsageHistory:
         if isinstance(self.offered, str):
             return self._history(job, self._by_promql(job), "PromQL")
-        if job.measure.reduction is Reduction.HIGHEST and not self.must_offer:
+        if job.measure.reduction is Reduction.HIGHEST:
             # One number of each series: the server finds it for less than we would read it for.
             with suppress(*OTHER_WAY_MAY_DO):
                 return self._history(job, self._by_promql(job), "PromQL")
