@@ -15,6 +15,7 @@ import yaml
 from equipoise.adapters.kubernetes import Reflector, connect
 from equipoise.adapters.kubernetes.analyses import KubernetesAnalyses
 from equipoise.adapters.kubernetes.apply import KubernetesApplier
+from equipoise.adapters.kubernetes.decode import parse_time
 from equipoise.model.references import WorkloadRef
 from equipoise.ports import ApplyAnswer, ApplyResult
 from tests.cli.running import equipoise_anew as equipoise
@@ -171,6 +172,9 @@ def test_the_seeds_manifests_and_commands_work_word_for_word(scene: Scene, tmp_p
     """In Preview: advice in the seed's shape, an annotation, inheritance; then Enforce, Auto, and rest."""
     _check_facts(scene)
     _check_rights(scene)
+    # Ages are whole seconds, and of two in the same one the name decides.
+    born_at = parse_time(scene.read("analytics", "nginx-hpa")["metadata"]["creationTimestamp"])
+    wait_until(lambda: time.time() >= born_at + 1.0, "the next second", 30)
     scene.plane.apply(YOUNGER | {"metadata": {"name": "a-younger", "namespace": scene.namespace}})
     with Operator(scene.plane, scene.prometheus.url, scene.namespace, tmp_path, _settings()) as operator:
         scene.plane.apply(AUTO | {"metadata": {"name": "auto", "namespace": scene.namespace}})

@@ -189,6 +189,7 @@ def _kind(name: str, plural: str) -> Kind[Kept]:
         RawPolicy,
         turn,
         lambda kept: (kept.policy.ref.namespace, kept.policy.ref.name),
+        identity=lambda kept: (kept.policy.ref.uid, kept.policy.version),
     )
 
 

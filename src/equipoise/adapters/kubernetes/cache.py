@@ -33,6 +33,7 @@ class Cache(Generic[R]):
 
     def __init__(self, kind: Kind[R]) -> None:
         self._key = kind.key
+        self._identity = kind.identity
         self._lock = threading.Lock()
         self._records: dict[str, dict[str, R]] = {}
 
@@ -59,7 +60,7 @@ class Cache(Generic[R]):
         for record in records:
             namespace, name = self._key(record)
             old = self.get(namespace, name)
-            steps = _between(old, record)
+            steps = self._between(old, record)
             fresh.setdefault(namespace, {})[name] = record if steps or old is None else old
             changes += steps
         gone = [
@@ -77,7 +78,7 @@ class Cache(Generic[R]):
         namespace, name = self._key(record)
         with self._lock:
             within = self._records.setdefault(namespace, {})
-            changes = _between(within.get(name), record)
+            changes = self._between(within.get(name), record)
             within[name] = record
         return changes
 
@@ -90,14 +91,10 @@ class Cache(Generic[R]):
                 self._records.pop(namespace, None)
         return [] if old is None else [Change(ChangeType.DELETED, old, None)]
 
-
-def _between(old: R | None, new: R) -> list[Change[R]]:
-    if old is None:
-        return [Change(ChangeType.ADDED, None, new)]
-    if _identity(old)[0] != _identity(new)[0]:
-        return [Change(ChangeType.DELETED, old, None), Change(ChangeType.ADDED, None, new)]
-    return [] if _identity(old) == _identity(new) else [Change(ChangeType.MODIFIED, old, new)]
-
-
-def _identity(record: object) -> tuple[object, object]:
-    return getattr(record, "uid", None), getattr(record, "resource_version", None)
+    def _between(self, old: R | None, new: R) -> list[Change[R]]:
+        if old is None:
+            return [Change(ChangeType.ADDED, None, new)]
+        (old_uid, old_version), (uid, version) = self._identity(old), self._identity(new)
+        if old_uid != uid:
+            return [Change(ChangeType.DELETED, old, None), Change(ChangeType.ADDED, None, new)]
+        return [] if old_version == version else [Change(ChangeType.MODIFIED, old, new)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -52,6 +53,8 @@ class Kind(Generic[R]):
     key: Callable[[R], tuple[str, str]]
     """Namespace and name."""
     is_namespaced: bool = True
+    identity: Callable[[R], tuple[str, str]] = attrgetter("uid", "resource_version")
+    """UID and version: which object it is, and how new. A record without them is an error, not an old one."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_pages", msgspec.json.Decoder(Page[self.raw]))  # type: ignore[name-defined]

@@ -61,6 +61,7 @@ class KubernetesPolicies:
             RawPolicy,
             turn,
             lambda policy: (policy.ref.namespace, policy.ref.name),
+            identity=lambda policy: (policy.ref.uid, policy.version),
         )
         self._kind = kind
         self._client = client
