@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from equipoise.adapters.cgroups.state import StateFile
-from equipoise.adapters.kubernetes.cluster import AGE_MAX_SECONDS
+from equipoise.adapters.kubernetes.reflector import AGE_MAX_SECONDS
 from equipoise.app.agent import surroundings
 from equipoise.app.agent.mandate import FOREIGN, LOOK_SECONDS, RETRY_SECONDS, Mandate
 from equipoise.app.agent.run import Agent
@@ -89,7 +89,7 @@ def test_an_agent_gives_back_when_the_kinds_are_somebody_elses(tmp_path: Path) -
     with agent_of(api, tmp_path, is_enforced=True) as agent:
         quota = _throttled(tmp_path, agent)
         assert agent.start()
-        wait_until(lambda: _is_listed(agent), "the policies to be listed", 10)
+        wait_until(lambda: _is_listed(agent), "the policies to be listed", 60)
         agent.one_round()
         assert quota.read_text() == "5000 100000"
         api.owner = "crane"
@@ -118,7 +118,7 @@ def test_a_policy_that_does_not_fit_is_said_on_the_node_once(tmp_path: Path) -> 
     api.ask(policy(rule("cpu_total_usage", 6000, "none"), name="odd"))
     with agent_of(api, tmp_path) as agent:
         assert agent.start()
-        wait_until(lambda: _is_listed(agent), "the policies to be listed", 10)
+        wait_until(lambda: _is_listed(agent), "the policies to be listed", 60)
         for _ in range(3):
             agent.one_round()
         (said,) = [one for one in api.events if one["reason"] == "PolicyLeftOut"]
@@ -136,7 +136,7 @@ def test_what_nobody_has_told_of_for_minutes_is_not_acted_on(
     with agent_of(api, tmp_path, is_enforced=True) as agent:
         quota = _throttled(tmp_path, agent)
         assert agent.start()
-        wait_until(lambda: _is_listed(agent), "the policies to be listed", 10)
+        wait_until(lambda: _is_listed(agent), "the policies to be listed", 60)
         for reflector in agent.around._reflectors():
             assert agent.around.policy().actions
             with monkeypatch.context() as silent:

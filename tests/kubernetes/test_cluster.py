@@ -15,7 +15,7 @@ from equipoise.adapters.kubernetes import (
     Unreachable,
     list_raw,
 )
-from equipoise.adapters.kubernetes.cluster import AGE_MAX_SECONDS
+from equipoise.adapters.kubernetes.reflector import AGE_MAX_SECONDS
 from equipoise.model.references import WorkloadRef
 from equipoise.ports import Cluster
 from tests.kubernetes.modelserver import ModelServer
@@ -126,12 +126,12 @@ def test_a_cluster_is_seen_from_caches() -> None:
             cluster.pods()
         cluster.start()
         try:
-            assert cluster.wait_until_synced(20)
+            assert cluster.wait_until_synced(60)
             look(cluster)
             assert cluster.age_seconds() < 20
             assert cluster.warnings == ()
         finally:
-            assert cluster.stop()
+            assert cluster.stop(60)
 
 
 def test_a_cache_that_was_cut_off_is_no_longer_believed() -> None:
@@ -141,9 +141,9 @@ def test_a_cache_that_was_cut_off_is_no_longer_believed() -> None:
         cluster = CachedCluster(client)
         cluster.start()
         try:
-            assert cluster.wait_until_synced(20)
+            assert cluster.wait_until_synced(60)
         finally:
-            assert cluster.stop()
+            assert cluster.stop(60)
         clock.now += AGE_MAX_SECONDS - 1
         assert len(cluster.pods()) == 2
         clock.now += 2

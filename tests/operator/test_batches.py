@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -99,20 +100,27 @@ def test_batches_of_several_threads_take_turns(shared: Batches) -> None:
     assert results == {number: 2 * number for number in range(8)}
 
 
-def test_who_waits_for_a_batch_still_beats() -> None:
+def test_who_waits_for_a_batch_still_beats(tmp_path: Path) -> None:
     """A long batch is no stalled loop; the deadline bounds it."""
     beats: list[int] = []
-    batches = Batches(beat=lambda: beats.append(threading.get_ident()))
-    batches.submit(work.burn, 1.2)
+    heard = tmp_path / "heard"
+
+    def beat() -> None:
+        beats.append(threading.get_ident())
+        heard.touch()
+
+    batches = Batches(beat=beat)
+    assert batches.submit(work.burn_until, str(heard), WAIT_SECONDS)  # it ends only after a beat
     batches.stop()
-    assert beats
     assert set(beats) == {threading.get_ident()}
 
 
 def test_stopping_gives_up_the_batch_under_way_and_begins_no_other() -> None:
     """At once, since a batch is pure."""
-    batches = Batches()
+    begun = threading.Event()
+    batches = Batches(beat=begun.set)
     worker = batches.submit(work.worker_id)
+    begun.clear()
     lost: list[str] = []
 
     def ask() -> None:
@@ -123,11 +131,27 @@ def test_stopping_gives_up_the_batch_under_way_and_begins_no_other() -> None:
 
     thread = threading.Thread(target=ask)
     thread.start()
-    time.sleep(0.1)
+    assert begun.wait(WAIT_SECONDS)
     batches.stop()
     thread.join(WAIT_SECONDS)
-    assert lost
-    assert "stopping" in lost[0]
+    assert lost == ["the batch was given up: the operator is stopping"]
     with pytest.raises(BatchLost, match="not begun"):
         batches.submit(work.add, 1, 1)
     eventually(lambda: not os.path.exists(f"/proc/{worker}"))  # noqa: PTH110
+
+
+def test_a_batch_that_nobody_waits_for_any_more_does_not_answer_the_next() -> None:
+    """Whatever it was that ended the waiting: the worker's answer is still to come."""
+    troubles: list[Exception] = [MemoryError()]
+
+    def beat() -> None:
+        if troubles:
+            raise troubles.pop()
+
+    batches = Batches(beat=beat)
+    try:
+        with pytest.raises(MemoryError):
+            batches.submit(work.hang)
+        assert batches.submit(work.add, 1, 2) == 3
+    finally:
+        batches.stop()

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import TypeVar
@@ -59,6 +59,10 @@ class Backoff:
             asked = min(max(retry_after_seconds, 0.0), self.retry_after_max_seconds)
             delay = asked + self.first_seconds * chance
         return delay if spent_seconds + delay <= self.total_max_seconds else None
+
+    def within(self, seconds: float) -> Backoff:
+        """Give the same, whose last attempt begins so soon at the latest."""
+        return replace(self, total_max_seconds=min(seconds, self.total_max_seconds))
 
 
 NO_RETRIES = Backoff(attempts_max=1)

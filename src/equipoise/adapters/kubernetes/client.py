@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import math
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -50,6 +51,8 @@ OBJECT_BYTES_MAX = 16 * 1024 * 1024
 FAILURES = (urllib3.exceptions.HTTPError, OSError, http.client.HTTPException, AnswerTooLarge)
 IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 """Sent again after any passing failure; other methods only when they cannot have had an effect."""
+DEED_SECONDS = 3.0
+"""How long a deed is sent again: then whether somebody said stop or leads instead has to be asked anew."""
 MERGE_PATCH = "application/merge-patch+json"
 
 
@@ -179,6 +182,7 @@ class Client:
         bytes_max: int = OBJECT_BYTES_MAX,
         retry: bool = True,
         is_idempotent: bool | None = None,
+        within_seconds: float = math.inf,
     ) -> bytes:
         """Ask until there is an answer, a refusal, or no hope; give the body of the answer."""
         encoded = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
@@ -186,7 +190,7 @@ class Client:
         return with_retries(
             lambda: self._ask(method, path, params, encoded, content_type, bytes_max),
             lambda error: _judge(error, is_idempotent=safe),
-            self.backoff if retry else NO_RETRIES,
+            self.backoff.within(within_seconds) if retry else NO_RETRIES,
             sleep=self.world.sleep,
             chance=self.world.chance,
             monotonic=self.world.monotonic,

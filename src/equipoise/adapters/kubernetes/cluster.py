@@ -9,7 +9,7 @@ from typing import Any
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.decode import Decoder
 from equipoise.adapters.kubernetes.discovery import Discovery
-from equipoise.adapters.kubernetes.errors import ApiError, Unreachable
+from equipoise.adapters.kubernetes.errors import ApiError
 from equipoise.adapters.kubernetes.keda import RecentPauses, ScaledObjects
 from equipoise.adapters.kubernetes.kinds import (
     DEPLOYMENTS,
@@ -81,7 +81,10 @@ class KubernetesCluster:
             whole = self.client.get_as(RawObject, path)
             return self.decoder.scale(self.client.get_as(RawScale, f"{path}/scale"), ref, whole.metadata)
         except ApiError as error:
-            if error.status == HTTPStatus.NOT_FOUND:
+            # Without the API's own reason it comes from something that stands before the server, unless the
+            # kind has gone too.
+            is_told = error.reason == "NotFound" or kind is None
+            if error.status == HTTPStatus.NOT_FOUND and is_told:
                 return None
             raise
 
@@ -96,10 +99,6 @@ class KubernetesCluster:
     def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
         """Tell whose autoscaling KEDA has paused, and by what; without KEDA nobody's is."""
         return self._scaled_objects.pauses(namespace, self.decoder.warnings) or {}
-
-
-AGE_MAX_SECONDS = 300.0
-"""Three silences of a healthy watch and some: what is older may be anything by now."""
 
 
 class CachedCluster:
@@ -153,19 +152,6 @@ class CachedCluster:
         now = self._monotonic()
         return max(reflector.last_contact_age_seconds(now) for reflector in self.reflectors)
 
-    def _current(self, reflector: Reflector[Any]) -> Reflector[Any]:
-        """Give a reflector whose cache shows the present, or say why it does not."""
-        why = f": {reflector.last_error}" if reflector.last_error else ""
-        if not reflector.synced.is_set():
-            raise Unreachable(f"the {reflector.kind.plural} have not been listed yet{why}")
-        age_seconds = reflector.last_contact_age_seconds(self._monotonic())
-        if age_seconds > AGE_MAX_SECONDS:
-            raise Unreachable(
-                f"the {reflector.kind.plural} are unknown: the API server last told of them "
-                f"{age_seconds:.0f} s ago, expected at most {AGE_MAX_SECONDS:g} s{why}"
-            )
-        return reflector
-
     @property
     def warnings(self) -> tuple[str, ...]:
         """What could not be read in the present state."""
@@ -174,7 +160,7 @@ class CachedCluster:
 
     def pods(self, namespace: str | None = None) -> Sequence[Pod]:
         """Give the pods."""
-        return self._current(self._pods).cache.records(namespace)
+        return self._pods.believed().records(namespace)
 
     def pods_now(self, workload: Workload) -> Sequence[Pod]:
         """Ask the server, not the cache."""
@@ -182,30 +168,26 @@ class CachedCluster:
 
     def nodes(self) -> Sequence[Node]:
         """Give the nodes."""
-        return self._current(self._nodes).cache.records()
+        return self._nodes.believed().records()
 
     def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
         """Give the Deployments, StatefulSets and ReplicaSets without an owner."""
-        return [
-            w
-            for reflector in self._workloads.values()
-            for w in self._current(reflector).cache.records(namespace)
-        ]
+        return [w for reflector in self._workloads.values() for w in reflector.believed().records(namespace)]
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
         """Give one workload; kinds without a cache are read from the server."""
         reflector = self._workloads.get(ref.kind) if ref.group == "apps" else None
         if reflector is None:
             return self._direct.workload(ref)
-        return self._current(reflector).cache.get(ref.namespace, ref.name)
+        return reflector.believed().get(ref.namespace, ref.name)
 
     def hpas(self, namespace: str | None = None) -> Sequence[Hpa]:
         """Give the HorizontalPodAutoscalers."""
-        return self._current(self._hpas).cache.records(namespace)
+        return self._hpas.believed().records(namespace)
 
     def pdbs(self, namespace: str | None = None) -> Sequence[Pdb]:
         """Give the PodDisruptionBudgets."""
-        return self._current(self._pdbs).cache.records(namespace)
+        return self._pdbs.believed().records(namespace)
 
     def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
         """Tell whose autoscaling KEDA has paused, as of a few seconds ago."""

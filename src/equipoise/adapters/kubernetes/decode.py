@@ -223,7 +223,8 @@ class Decoder:
     def _owner(self, meta: Meta) -> Owner | None:
         for reference in meta.ownerReferences or ():
             if reference.controller:
-                key = (Owner, reference.uid)
+                # Not by the UID alone: anybody may write any into a pod of his own.
+                key = (Owner, reference.apiVersion, reference.kind, reference.name, reference.uid)
                 owner = self.pool.find(key)
                 if isinstance(owner, Owner):
                     return owner

@@ -13,6 +13,8 @@ from equipoise.adapters.kubernetes.errors import ApiError
 
 FRESH_SECONDS = 30.0
 """How long an answer that lacks a kind is believed: a CRD may have been installed since."""
+KNOWN_SECONDS = 300.0
+"""The same for one that has it: the definition may have been changed since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class ApiResourceList(msgspec.Struct):
 
 
 class Discovery:
-    """Asks once for each API version, and again when a kind is missing."""
+    """Asks once in a while for each API version, and sooner when a kind is missing."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -51,7 +53,7 @@ class Discovery:
         now = self._client.world.monotonic()
         with self._lock:
             asked_at, kinds = self._known.get(api_version, (float("-inf"), {}))
-        if kind not in kinds and now - asked_at >= FRESH_SECONDS:
+        if now - asked_at >= (KNOWN_SECONDS if kind in kinds else FRESH_SECONDS):
             kinds = self._ask(api_version)
             with self._lock:
                 self._known[api_version] = (now, kinds)

@@ -7,7 +7,7 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import Any
 
-from equipoise.adapters.kubernetes.client import Client
+from equipoise.adapters.kubernetes.client import DEED_SECONDS, Client
 from equipoise.adapters.kubernetes.discovery import Discovery, Resource
 from equipoise.adapters.kubernetes.errors import ApiError
 from equipoise.adapters.kubernetes.paths import path_of
@@ -116,7 +116,13 @@ class Objects:
         self, path: str, body: object, content_type: str, params: Mapping[str, str], *, is_idempotent: bool
     ) -> Document:
         answer = self._client.request(
-            "PATCH", path, params, body=body, content_type=content_type, is_idempotent=is_idempotent
+            "PATCH",
+            path,
+            params,
+            body=body,
+            content_type=content_type,
+            is_idempotent=is_idempotent,
+            within_seconds=DEED_SECONDS,
         )
         return self._client.decode(Document, answer, f"PATCH {path}")
 

@@ -10,7 +10,7 @@ import msgspec
 
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.decode import Decoder
-from equipoise.adapters.kubernetes.errors import ApiError, Unreachable
+from equipoise.adapters.kubernetes.errors import ApiError
 from equipoise.adapters.kubernetes.kinds import Kind
 from equipoise.adapters.kubernetes.lists import list_kind
 from equipoise.adapters.kubernetes.objects import write_status
@@ -70,16 +70,22 @@ class KubernetesPolicies:
         self.reflector = Reflector(client, kind, timings=timings)
 
     def policies(self) -> Sequence[PolicyObject]:
-        """Give the policies as they are known now."""
-        if not self.reflector.synced.is_set():
-            why = f": {self.reflector.last_error}" if self.reflector.last_error else ""
-            raise Unreachable(f"the {self.reflector.kind.plural} have not been listed yet{why}")
+        """Give the policies as they are known now; what nobody told of for minutes is unknown."""
+        if self._was_removed():
+            return []
         namespaces = self._namespaces
         return [
             policy
-            for policy in self.reflector.cache.records()
+            for policy in self.reflector.believed().records()
             if not namespaces or policy.ref.namespace in namespaces
         ]
+
+    def _was_removed(self) -> bool:
+        """Tell whether the kind is not there any more, and all its objects were seen to go before it."""
+        reflector = self.reflector
+        error = reflector.last_error
+        is_absent = isinstance(error, ApiError) and error.status == HTTPStatus.NOT_FOUND
+        return is_absent and reflector.synced.is_set() and not len(reflector.cache)
 
     def listed(self, namespace: str | None = None) -> Sequence[PolicyObject]:
         """List them anew, without the reflector: for a command that looks once."""

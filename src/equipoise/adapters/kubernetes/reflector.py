@@ -10,7 +10,8 @@ How a dead link is noticed: the API server sends a bookmark about once a minute,
 A server that sends no bookmarks (1.35 sends none of some kinds while nothing at all happens) is merely asked
 again every 90 s, so the age of a healthy cache stays below about 95 s. `timeoutSeconds` asks the server to
 end a watch by itself; it is random (240 to 360), so that watches that began together do not return together.
-Callers look at `last_contact_age_seconds`: beyond a few silences, what the cache holds is a guess.
+Callers ask for `believed()` or look at `last_contact_age_seconds`: beyond a few silences, what the cache
+holds is a guess.
 """
 
 from __future__ import annotations
@@ -28,18 +29,21 @@ from equipoise.adapters.http import Backoff
 from equipoise.adapters.kubernetes.cache import Cache, Change, ChangeType
 from equipoise.adapters.kubernetes.client import FAILURES, Client, Parameters
 from equipoise.adapters.kubernetes.decode import Decoder
-from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer, Status
+from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer, Status, Unreachable
 from equipoise.adapters.kubernetes.kinds import Kind
 from equipoise.adapters.kubernetes.lines import Lines
 from equipoise.adapters.kubernetes.lists import list_kind
+from equipoise.model.errors import EquipoiseError
 
 R = TypeVar("R")
 Listener = Callable[[ChangeType, R | None, R | None], object]
 
 RETRY = Backoff(first_seconds=0.5, delay_max_seconds=30.0)
 REFUSED = Backoff(first_seconds=5.0, delay_max_seconds=60.0)
+AGE_MAX_SECONDS = 300.0
+"""Three silences of a healthy watch and some: what is older may be anything by now."""
 SHORT_SECONDS = 1.0
-"""A watch that ends sooner and brought nothing is a failure in disguise."""
+"""A watch that ends sooner and brought nothing is a failure in disguise, and no word of the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +153,19 @@ class Reflector(Generic[R]):
         """Tell for how long the server has said nothing; infinite before it said anything."""
         return now_monotonic - self._contact_at
 
+    def believed(self) -> Cache[R]:
+        """Give the cache where it shows the present, or say why it does not."""
+        why = f": {self.last_error}" if self.last_error else ""
+        if not self.synced.is_set():
+            raise Unreachable(f"the {self.kind.plural} have not been listed yet{why}")
+        age_seconds = self.last_contact_age_seconds(self._monotonic())
+        if age_seconds > AGE_MAX_SECONDS:
+            raise Unreachable(
+                f"the {self.kind.plural} are unknown: the API server last told of them "
+                f"{age_seconds:.0f} s ago, expected at most {AGE_MAX_SECONDS:g} s{why}"
+            )
+        return self.cache
+
     def run(self) -> None:
         """List and watch until `stop()`."""
         while not self._stopping.is_set():
@@ -224,10 +241,12 @@ class Reflector(Generic[R]):
         )
         self.counters.watches += 1
         self.last_error = None
-        self._touch()
-        lines = Lines()
+        before = self._contact_at
+        began_at = self._touch()
+        lines, has_told = Lines(), False
         try:
             while part := response.read1(1 << 16):
+                has_told = True
                 self._touch()
                 for line in lines.feed(part):
                     self._take(line)
@@ -237,6 +256,8 @@ class Reflector(Generic[R]):
             raise self._client.unreachable(error) from error
         finally:
             response.close()
+        if not has_told and self._monotonic() - began_at < SHORT_SECONDS:
+            self._contact_at = before
 
     def _take(self, line: bytes) -> None:
         event = _EVENTS.decode(line)
@@ -264,8 +285,9 @@ class Reflector(Generic[R]):
             raise _ListAnew("an event without a version")
         self.resource_version = version
 
-    def _touch(self) -> None:
+    def _touch(self) -> float:
         self._contact_at = self._monotonic()
+        return self._contact_at
 
     def _tell(self, changes: list[Change[R]]) -> None:
         if self._on_change is None:
@@ -283,8 +305,11 @@ class _Silent(BadAnswer):
 
 
 def _must_list_anew(error: Exception) -> bool:
-    """Whether the watch cannot be resumed; what cannot be understood may have been a deletion."""
+    """Whether the watch cannot be resumed; what cannot be understood may have been a deletion.
+
+    To go on from there after an error that nobody foresaw would bring the same event for ever.
+    """
     if isinstance(error, ApiError):
         too_new = any(cause.reason == "ResourceVersionTooLarge" for cause in error.causes)
         return too_new or error.status in {HTTPStatus.GONE, HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND}
-    return isinstance(error, (_ListAnew, msgspec.DecodeError, ValueError))
+    return not isinstance(error, EquipoiseError)

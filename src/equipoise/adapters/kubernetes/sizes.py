@@ -1,7 +1,8 @@
 """The `Sizes` port over an API server: pods changed in place, templates, and who else sets their numbers.
 
 Every change is a strategic patch of requests and limits alone, with the UID of what was looked at: sent to
-another incarnation it does nothing. Sent twice it is the same, so a lost answer costs a look, not a pod.
+another incarnation it does nothing. Sent twice it is the same, so a lost answer costs a look, not a pod; but
+it is not sent again for long, since somebody may say stop.
 """
 
 from __future__ import annotations
@@ -14,15 +15,14 @@ from typing import Any
 import msgspec
 
 from equipoise.adapters.http import one_line
-from equipoise.adapters.kubernetes.client import Client
-from equipoise.adapters.kubernetes.cluster import AGE_MAX_SECONDS
+from equipoise.adapters.kubernetes.client import DEED_SECONDS, Client
 from equipoise.adapters.kubernetes.discovery import ApiResourceList
 from equipoise.adapters.kubernetes.errors import ApiError, Unreachable
 from equipoise.adapters.kubernetes.kinds import DAEMONSETS, WORKLOADS
 from equipoise.adapters.kubernetes.objects import PatchType
 from equipoise.adapters.kubernetes.ownership import MANAGER
 from equipoise.adapters.kubernetes.paths import path_of
-from equipoise.adapters.kubernetes.reflector import Reflector, Timings
+from equipoise.adapters.kubernetes.reflector import AGE_MAX_SECONDS, Reflector, Timings
 from equipoise.adapters.kubernetes.vpa import RecentVpas
 from equipoise.model.cluster import Workload
 from equipoise.model.references import ObjectRef, PodRef, WorkloadRef
@@ -141,6 +141,7 @@ class KubernetesSizes:
                 body={"metadata": known, "spec": spec},
                 content_type=PatchType.STRATEGIC.value,
                 is_idempotent=True,
+                within_seconds=DEED_SECONDS,
             )
         except ApiError as error:
             answer = judge_resize(error)

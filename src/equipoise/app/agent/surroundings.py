@@ -4,14 +4,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Event
 from typing import Any
 
+from equipoise.adapters.http import Backoff
 from equipoise.adapters.kubernetes import ApiError, Client, KubernetesActuator, Reflector, Unreachable
-from equipoise.adapters.kubernetes.cluster import AGE_MAX_SECONDS
 from equipoise.adapters.kubernetes.node_pods import CRANE_AGENT, NODE, PODS_OF_NODE, TAINT
 from equipoise.adapters.kubernetes.policies import KubernetesPolicies
+from equipoise.adapters.kubernetes.reflector import AGE_MAX_SECONDS
 from equipoise.app.agent.objects import read_objects
 from equipoise.model.crd.kind import Kind
 from equipoise.model.errors import WorldFailed
-from equipoise.qos.kind import QOS_KINDS
+from equipoise.qos.kind import POD_QOS, QOS_KINDS
 from equipoise.qos.pods import PodTold
 from equipoise.qos.policy import QosPolicy
 
@@ -44,7 +45,8 @@ class NodeSurroundings:
         self._settings = {"evictions_per_round": evictions_per_round, "excess_percent": excess_percent}
         self._pods = Reflector(client, PODS_OF_NODE, params={"fieldSelector": f"spec.nodeName={node}"})
         self._nodes = Reflector(client, NODE, params={"fieldSelector": f"metadata.name={node}"})
-        self._policies = {kind.name: _policies(client, kind) for kind in QOS_KINDS}
+        once = client.twin(backoff=Backoff(attempts_max=1))  # a round must not wait for the API server
+        self._policies = {kind.name: _policies(once, kind) for kind in QOS_KINDS}
         self._known: tuple[tuple[tuple[str, str, str], ...], QosPolicy] = ((), QosPolicy(**self._settings))
 
     def start(self, wait: Wait = Event.wait) -> None:
@@ -100,9 +102,12 @@ class NodeSurroundings:
         """
         for reflector in self._reflectors():
             self._refuse_if_old(reflector)
+        allows_all = _is_absent(self._policies[POD_QOS.name].reflector)
         objects = [one for name in self._policies for one in self._listed(name)]
         versions = tuple(sorted((one.ref.kind, one.ref.name, one.version) for one in objects))
         if versions != self._known[0]:
+            if objects and allows_all:
+                self._refuse_if_installed_since()
             policy, self.problems = read_objects(objects)
             self._known = (versions, policy.model_copy(update=self._settings))
         return self._known[1]
@@ -126,6 +131,21 @@ class NodeSurroundings:
             if _is_absent(self._policies[name].reflector):
                 return ()
             raise
+
+    def _refuse_if_installed_since(self) -> None:
+        """Ask whether there is still no PodQOS where there was none: without, all pods may be acted on.
+
+        A kind that is not there is listed again every half a minute only, and others may have come with it.
+        """
+        try:
+            self._policies[POD_QOS.name].listed()
+        except ApiError as error:
+            if error.status != NOT_FOUND:
+                raise
+        else:
+            raise Unreachable(
+                f"the {POD_QOS.plural} have not been listed yet: they were not installed before"
+            )
 
     def uid(self) -> str:
         """Give the node's UID, for events."""

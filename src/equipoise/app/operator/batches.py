@@ -95,6 +95,9 @@ class Batches:
             return worker.ask(message, self._beat)
         except (EOFError, OSError) as error:
             raise BatchLost(self._why(worker, until, deadline_seconds)) from error
+        except BaseException:
+            worker.end()  # its answer is still to come, and would be taken for the next batch's
+            raise
         finally:
             alarm.cancel()
             if not worker.is_alive():
