@@ -10,9 +10,9 @@ from typing import Any, get_args
 
 import typer
 
+from equipoise.app.commands import app
 from equipoise.app.crds import as_yaml
 from equipoise.app.kinds import KINDS
-from equipoise.app.main import app
 from equipoise.app.metric_table import metric_table
 from equipoise.model.crd.definition import definition, schema_of
 from equipoise.model.crd.kind import Kind

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.app import main
+from equipoise.app import commands, main
 from tests.cli.running import BOUND_SECONDS, clean, command, equipoise
 
 SECONDS_MAX = 60.0
@@ -119,7 +119,7 @@ def test_who_debugs_is_not_told_to(
     def fail(**_: object) -> None:
         raise RuntimeError("odd")
 
-    monkeypatch.setattr(main, "app", fail)
+    monkeypatch.setattr(commands, "app", fail)
     monkeypatch.setattr(sys, "argv", ["equipoise", *debug])
     with pytest.raises(SystemExit) as left:
         main.main()

@@ -21,12 +21,13 @@ def test_help_and_hints_name_the_command_as_it_was_called(
 ) -> None:
     """Usage, and whatever a message tells to run."""
     assert _kubectl("main", "crds", "--help").stdout.startswith("Usage: kubectl equipoise crds ")
+    from equipoise.app import commands
     from equipoise.app import main as line
 
     def refuse(**_: object) -> None:
         raise BadInput("not installed; `equipoise crds apply` installs it")
 
-    monkeypatch.setattr(line, "app", refuse)
+    monkeypatch.setattr(commands, "app", refuse)
     for called in ("kubectl equipoise", "equipoise"):
         with pytest.raises(SystemExit, match="2"):
             line.main(called)

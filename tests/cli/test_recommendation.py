@@ -241,7 +241,7 @@ def test_a_forecast_can_be_a_spreadsheet() -> None:
 def test_a_forecast_for_people_ends_in_a_sentence(tmp_path: Path) -> None:
     """Whether it can be trusted, with both numbers; too short a past says so, and nothing is called nan."""
     said = " ".join(equipoise("forecast", "--from", EXAMPLE, "--backtest", "1d").stdout.split())
-    assert re.search(r"Predictable: on days .* its error is 0\.\d+, that of a flat line 1\.\d+\.$", said)
+    assert re.search(r"Predictable: on days .* its error is 0\.\d+, that of a flat line 1\.\d+\. The", said)
     assert re.search(r"error of repeating the last day 0\.\d+", said)
     short, flat = tmp_path / "short.csv", tmp_path / "flat.csv"
     short.write_text("timestamp,value\n" + "".join(f"{60 * n},{n % 7}\n" for n in range(90)))
@@ -318,6 +318,10 @@ def test_what_is_not_predictable_still_gets_values() -> None:
             ["recommendation", "plan", "--source", "metrics-file"],
             "--source metrics-file: expected --from FILE",
         ),
+        (
+            ["recommendation", "apply", "--source", "metrics-file"],
+            "'metrics-file' is not one of 'auto', 'remote-read', 'promql'",
+        ),
         (["recommendation", "apply"], "no cluster: --kubeconfig and KUBECONFIG are not set"),
         (["recommendation", "apply", "a/b/c"], "workload 'a/b/c': expected NAME, KIND/NAME"),
         (["recommendation", "apply", "-n", "shop", "-A"], "-n and -A: expected one of them"),
@@ -325,6 +329,7 @@ def test_what_is_not_predictable_still_gets_values() -> None:
         (["recommendation", "apply", "--set", "ehpa.x=1"], "--set: ehpa.x: unknown key"),
         (["forecast"], "--from"),
         (["forecast", "--from", "no/such.csv"], "no/such.csv: No such file or directory"),
+        (["forecast", "--from", "n" * 300], "nnn: File name too long"),
         (["recommendation", "plan", "--from", README], "README.md: line 1: expected a header"),
         (["forecast", "--from", EXAMPLE, "--horizon", "0"], "--horizon: expected a span above 0"),
         (["forecast", "--from", EXAMPLE, "--horizon", "soon"], "--horizon: expected seconds or a span"),
@@ -370,6 +375,6 @@ def test_help_loads_no_arrays() -> None:
     import subprocess
     import sys
 
-    code = "import sys, equipoise.app.main; print('numpy' in sys.modules, 'pyarrow' in sys.modules)"
+    code = "import sys, equipoise.app.commands; print('numpy' in sys.modules, 'pyarrow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]

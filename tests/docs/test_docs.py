@@ -10,8 +10,8 @@ import pytest
 import typer
 import yaml
 
+from equipoise.app.commands import app
 from equipoise.app.kinds import KINDS
-from equipoise.app.main import app
 from equipoise.app.manifests import ManifestLoader
 from equipoise.app.metric_table import metric_table
 from equipoise.app.operator.layers import FILE_VARIABLE, variables

@@ -22,6 +22,8 @@ CSV = {
     "carriage returns": "timestamp,value\r\n1700006400,1.5\r\n1700006460,2\r\n",
     "no end, blank lines": "timestamp,value\n\n1700006400,1.5\n\n1700006460,2",
     "quotes": '"timestamp","value"\n"1700006400","1.5"\n"1700006460","2"\n',
+    "times of both forms": "timestamp,value\n1700006400,1.5\n2023-11-15T01:01:00+01:00,2\n",
+    "times of both forms, the other first": "timestamp,value\n2023-11-15T00:00:00Z,1.5\n1.70000646e9,2\n",
     "other order": "value,timestamp\n1.5,1700006400\n2,1700006460\n",
     "mark": "\ufefftimestamp,value\n1700006400,1.5\n1700006460,2\n",
 }
@@ -106,7 +108,20 @@ FILES = {
         "timestamp,value\n1,2\n2,.\n",
         "line 3: value: expected a number, got '.'",
     ),
-    "a quoted comma": ('timestamp,value\n"1","1,5"\n', "line 2: value: expected a number, got '1_5'"),
+    "a quoted comma": ('timestamp,value\n"1","1,5"\n', "line 2: value: expected a number, got '1,5'"),
+    "one name for two": (
+        "timestamp,namespace,workload,pod,value\n1,a,b/web,p,2\n1,a/b,web,p,3\n",
+        "expected workloads that can be told apart, got 'a/b/web' twice, from names with a / in them",
+    ),
+    "gzip": ("\x1f\x8b\x08", "workload,pod,value, got gzip; unpack it, such as by zcat"),
+    "a name with a comma": (
+        'timestamp,workload,pod,value\n1,we_b,a,2\n1,"we,b",a,3\n',
+        "line 3: workload: expected a name, got 'we,b'",
+    ),
+    "a name of two lines": (
+        'timestamp,workload,pod,value\n1,we b,a,2\n1,"we\nb",a,3\n',
+        "line 3: workload: expected a name, got 'we\\nb'",
+    ),
     "a quote without an end": (
         'timestamp,value\n"' + "x" * 140_000,
         "from line 2 on: expected quotes in pairs",

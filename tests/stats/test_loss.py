@@ -82,6 +82,12 @@ def test_the_error_is_in_cores_where_usage_is_next_to_nothing() -> None:
     np.testing.assert_allclose(error(np.array([[0.0, 1.0]]), np.array([[0.5, 1.0]])), 0.25)
 
 
+def test_nothing_forecast_from_nothing_is_no_error() -> None:
+    """A flat line through zeros is raised for its ratios; its error is not a millionth of a core."""
+    nothing = np.zeros((1, 5))
+    assert error(nothing, flat_lines(nothing)[:, None]).tolist() == [0.0]
+
+
 def test_blocks_are_joined_by_straight_lines() -> None:
     """Centres keep their values, and a line stays a line."""
     blocks = np.arange(480, dtype=np.float32)[None] * 3 + 1

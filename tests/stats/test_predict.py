@@ -39,6 +39,8 @@ def test_a_constant_is_flat_and_stays(level: float, algorithm: Algorithm) -> Non
     assert not made.is_predictable[0]
     np.testing.assert_allclose(made.values, level, rtol=1e-5, atol=2e-6)
     assert np.isfinite(made.upper).all()
+    if level in {0.0, 2.0}:
+        assert made.error[0] == made.baseline_error[0] == 0
 
 
 @BOTH

@@ -76,7 +76,7 @@ def test_a_short_token_is_refused(tmp_path: Path) -> None:
 
 def test_the_frame_loads_no_arrays_and_help_loads_no_frame() -> None:
     """What is heavy waits until it is needed."""
-    words = "import sys, equipoise.app.main; print({'nicegui', 'fastapi', 'numpy'} & set(sys.modules))"
+    words = "import sys, equipoise.app.commands; print({'nicegui', 'fastapi', 'numpy'} & set(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", words], capture_output=True, text=True, check=True, timeout=60
     )

@@ -76,9 +76,12 @@ def _span(option: str, text: str) -> float:
 
 def _series(file: str, workload: str) -> "Series":
     from equipoise.adapters.sample_files import read_samples
+    from equipoise.app.progress import LARGE_BYTES, reading
     from equipoise.recommendation.future import series_of
 
-    return series_of(read_samples(file), workload, file)
+    with reading(file, bytes_min=LARGE_BYTES) as on_bytes:
+        samples = read_samples(file, on_bytes)
+    return series_of(samples, workload, file)
 
 
 def _print(document: dict[str, Any], form: ForecastFormat) -> None:
@@ -106,7 +109,9 @@ def _print_json(document: dict[str, Any]) -> None:
     """Print one document on few lines: thousands of numbers, each on its own, help nobody."""
     import json
 
-    print(json.dumps(document, ensure_ascii=False))
+    from equipoise.app.output import escaped
+
+    print(escaped(json.dumps(document, ensure_ascii=False)))
 
 
 SHOWN = {
@@ -140,7 +145,8 @@ def _print_table(document: dict[str, Any]) -> None:
     console = Console(highlight=False)
     console.print(table)
     console.print()
-    console.print(_sentence(document), markup=False)
+    for sentence in (_sentence(document), *document["notes"]):
+        console.print(sentence, markup=False)
 
 
 def _shown(key: str, value: Any) -> str:

@@ -1,7 +1,6 @@
 """`equipoise journal`: what was decided, why, and whether it would be decided again."""
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from equipoise.app import options
-from equipoise.app.output import Format, print_document
+from equipoise.app.output import Format, escaped, print_document
 from equipoise.model.errors import BadInput, WorldFailed
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def list_records(
     with _opened(file) as reader:
         if output is ListFormat.JSONL:
             for record in reader.records(query, is_whole=True):
-                sys.stdout.write(record.to_json().decode() + "\n")
+                print(escaped(record.to_json().decode()))
             return
         records = list(reader.records(query))
     from equipoise.app.journal_output import print_list, summary

@@ -21,7 +21,7 @@ def complete() -> None:
     *before, begun = sys.argv[1:] or [""]
     from typer.main import get_command
 
-    from equipoise.app.main import app
+    from equipoise.app.commands import app
 
     command = _reached(get_command(app), before)
     is_group = bool(getattr(command, "commands", None))

@@ -1,79 +1,14 @@
-"""The command line: `equipoise`."""
+"""The command line: `equipoise`. What a command needs is imported when Ctrl-C is harmless."""
 
 import os
+import signal
 import sys
-import traceback
-from contextlib import suppress
-from typing import Annotated
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
-import typer
-
-from equipoise import __version__
-from equipoise.app import (
-    crds,
-    doctor,
-    journal,
-    pause,
-    pools,
-    proportional,
-    qos,
-    recommendation,
-    rotation,
-    schemas,
-    validate,
-)
-from equipoise.app import forecast as forecasting
-from equipoise.app.agent import command as agent
-from equipoise.app.agent import retire as retiring
-from equipoise.app.demo import command as demo
-from equipoise.app.operator import command as operator
-from equipoise.app.output import tell
-from equipoise.app.web import command as web
-from equipoise.model.errors import EquipoiseError
-
-app = typer.Typer(
-    name="equipoise",
-    help="Keeps Kubernetes workloads in balance, and says why.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # boxes would cost a third of a second at every --help
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.add_typer(rotation.app, name="rotation")
-app.add_typer(recommendation.app, name="recommendation")
-app.add_typer(proportional.app, name="proportional")
-app.add_typer(qos.app, name="qos")
-app.add_typer(pools.app, name="pools")
-app.command("forecast")(forecasting.forecast)
-app.add_typer(journal.app, name="journal")
-app.add_typer(crds.app, name="crds")
-app.command("validate")(validate.validate)
-app.command("schema")(schemas.schema)
-app.command("operator")(operator.operator)
-app.command("config")(operator.config)
-app.command("agent")(agent.agent)
-app.command("retire")(retiring.retire)
-app.command("doctor")(doctor.doctor)
-app.command("demo")(demo.demo)
-app.command("dashboard")(web.dashboard)
-app.command("pause")(pause.pause)
-app.command("resume")(pause.resume)
-
-
-def _version(asked: bool) -> None:
-    if asked:
-        print(f"equipoise {__version__}")
-        raise typer.Exit
-
-
-@app.callback(epilog="--debug, anywhere, shows the traceback behind an error.")
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    del version
+INTERRUPTED = 130
+"""The exit status of whoever was stopped by Ctrl-C."""
 
 
 def main(called: str = "equipoise") -> None:
@@ -81,12 +16,17 @@ def main(called: str = "equipoise") -> None:
 
     `called` is how a person calls it, and how what they read calls it too.
     """
+    with _ended_by_ctrl_c():
+        from equipoise.app import commands
+        from equipoise.app.output import print_anywhere
+
+        print_anywhere()
     arguments = sys.argv[1:]
     is_debug = "--debug" in arguments
     if is_debug:
         arguments.remove("--debug")
     try:
-        status = app(args=arguments, prog_name=called, standalone_mode=False)
+        status = commands.app(args=arguments, prog_name=called, standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()
     except SystemExit as ended:
@@ -94,19 +34,40 @@ def main(called: str = "equipoise") -> None:
         if not isinstance(ended.__context__, BrokenPipeError):
             raise
         status = _explain(ended.__context__, called)
-    except Exception as error:  # noqa: BLE001 - every failure becomes one line
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - every failure becomes one line
         if is_debug and not _is_help(error):
             with suppress(OSError):
+                import traceback
+
                 traceback.print_exception(error)
         status = _explain(error, called, is_debug=is_debug)
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _is_help(error: Exception) -> bool:
+@contextmanager
+def _ended_by_ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C end the process without a word: nothing has begun, and an import can't be stopped tidily."""
+    before = signal.getsignal(signal.SIGINT)
+    is_ours = threading.current_thread() is threading.main_thread() and before is signal.default_int_handler
+    if not is_ours:  # it is ignored, or somebody else answers it
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _is_help(error: BaseException) -> bool:
     return type(error).__name__ == "NoArgsIsHelpError"
 
 
-def _explain(error: Exception, called: str, *, is_debug: bool = False) -> int:
+def _explain(error: BaseException, called: str, *, is_debug: bool = False) -> int:
+    import typer
+
+    from equipoise.model.errors import EquipoiseError
+
     match error:
         case EquipoiseError():
             _say(str(error).replace("`equipoise ", f"`{called} "))
@@ -118,7 +79,7 @@ def _explain(error: Exception, called: str, *, is_debug: bool = False) -> int:
             _say(error.format_message())
             return 2
         case typer.Abort() | KeyboardInterrupt():
-            return 130
+            return INTERRUPTED
         case BrokenPipeError():
             # The reader has gone (`| head`); what is left in the buffer must not fail at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -133,4 +94,6 @@ def _explain(error: Exception, called: str, *, is_debug: bool = False) -> int:
 
 
 def _say(message: str) -> None:
+    from equipoise.app.output import tell
+
     tell(f"error: {message}")

@@ -1,5 +1,7 @@
 """Documents and tables on standard output; everything else goes to standard error."""
 
+import codecs
+import io
 import json
 import sys
 from collections.abc import Sequence
@@ -20,6 +22,15 @@ _CONTROLS = dict.fromkeys(
 """What steers a terminal, or turns the direction of writing; but for the end of a line."""
 del _CONTROLS[0x0A]
 
+_STAND_INS = {
+    **dict(zip("·─│●○✓", "--|*ox", strict=True)),
+    "→": "->",
+    "…": "...",
+    **dict.fromkeys("▁▂▃▏▎▍", "."),
+    **dict.fromkeys("▄▅▆▇█▌▋▊▉", "#"),
+}
+"""What a terminal of few letters gets instead of ours; a letter of somebody's name becomes a `?`."""
+
 
 class Format(StrEnum):
     """How a command prints its answer."""
@@ -29,14 +40,43 @@ class Format(StrEnum):
     YAML = "yaml"
 
 
+def print_anywhere() -> None:
+    """Have what a stream can't encode replaced, where it would end the command."""
+    codecs.register_error("equipoise", _stand_in)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="equipoise")
+
+
+def _stand_in(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    letters = error.object[error.start : error.end]
+    return "".join(_STAND_INS.get(letter, "?") for letter in letters), error.end
+
+
+def is_any_letter_printed() -> bool:
+    """Whether standard output takes every letter; a document for scripts escapes them where it does not."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return encoding.lower().startswith("utf")
+
+
+def escaped(text: str) -> str:
+    """Give JSON as it is; with escapes where standard output does not take every letter."""
+    if text.isascii() or is_any_letter_printed():
+        return text
+    return "".join(letter if letter.isascii() else json.dumps(letter)[1:-1] for letter in text)
+
+
 def print_document(document: Any, form: Format) -> None:
     """Print exactly one document."""
     if form is Format.YAML:
         import yaml
 
-        yaml.safe_dump(document, sys.stdout, sort_keys=False, allow_unicode=True, width=100)
+        any_letter = is_any_letter_printed()
+        yaml.safe_dump(document, sys.stdout, sort_keys=False, allow_unicode=any_letter, width=100)
     else:
-        print(json.dumps(document, indent=2, ensure_ascii=False))
+        print(escaped(json.dumps(document, indent=2, ensure_ascii=False)))
 
 
 def print_sentences(*sentences: str) -> None:

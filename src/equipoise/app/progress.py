@@ -4,15 +4,24 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
 
 
+LARGE_BYTES = 32 * 1024 * 1024
+"""A file of less is read before anybody would look at a bar."""
+
+
 @contextmanager
-def reading(what: str) -> Iterator[Callable[[int], None] | None]:
-    """Show what is read and how much of it came; its size is known when it has all come."""
-    if sys.stderr is None or not sys.stderr.isatty():
+def reading(what: str, bytes_min: int = 0) -> Iterator[Callable[[int], None] | None]:
+    """Show what is read and how much of it came; its size is known when it has all come.
+
+    Of a file, `what` is its path, and one that is smaller than so many bytes is not shown.
+    """
+    is_seen = sys.stderr is not None and sys.stderr.isatty()
+    if not is_seen or (bytes_min and _is_smaller(what, bytes_min)):
         yield None
         return
     from rich.progress import (
@@ -45,6 +54,14 @@ def reading(what: str) -> Iterator[Callable[[int], None] | None]:
                 bar.update(task, completed=came)
 
         yield on_bytes
+
+
+def _is_smaller(path: str, bytes_min: int) -> bool:
+    """Whether it is a file, and no pipe, of fewer bytes."""
+    try:
+        return Path(path).is_file() and Path(path).stat().st_size < bytes_min
+    except OSError:
+        return True  # whoever reads it says why it can't be read
 
 
 def counting(items: Iterable[T], what: str, total: int) -> Iterable[T]:

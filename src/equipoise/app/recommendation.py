@@ -10,7 +10,7 @@ from equipoise.app import recommendation_options as said
 from equipoise.app.output import warn, warn_of_nothing
 from equipoise.app.plots import Plot, check_plot
 from equipoise.app.recommendation_apply import apply
-from equipoise.app.recommendation_input import FileOptions, read_settings, read_usage
+from equipoise.app.recommendation_input import FileOptions, decided, read_settings, read_usage
 from equipoise.app.recommendation_simulate import simulate
 from equipoise.model.errors import BadInput
 
@@ -120,10 +120,8 @@ def _of_cluster(
 
 def _of_file(question: "Question", told: FileOptions, plot: str | None) -> Found:
     """Decide for the workloads of a file, and draw them where that is asked for."""
-    from equipoise.recommendation.decide import decide
-
     seen = read_usage(told)
-    decisions = decide(question.policy, seen, question.algorithm, question.about)
+    decisions = decided(question, seen)
     if plot is not None:
         from equipoise.app.recommendation_plot import draw_advice, rows_of
 

@@ -25,7 +25,7 @@ def apply(
     setting: said.Setting = None,
     no_forecast: said.NoForecast = False,
     algorithm: said.Algorithm = said.AlgorithmName.PROFILE,
-    source: said.Source = said.SourceName.AUTO,
+    source: said.LiveSource = said.LiveSourceName.AUTO,
     namespace: options.Namespace = None,
     all_namespaces: options.AllNamespaces = False,
     output: options.Output = Format.TABLE,

@@ -5,11 +5,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from equipoise.app.output import warn
+from equipoise.app.progress import LARGE_BYTES, counting, reading
 from equipoise.model.errors import BadInput
 
 if TYPE_CHECKING:
+    from equipoise.model.decision import Decision
     from equipoise.recommendation.observation import Observation
     from equipoise.recommendation.policy import RecommendationPolicy
+    from equipoise.recommendation.record import Question
 
 
 KIND_FORM = r"[A-Z][A-Za-z0-9]{0,62}"
@@ -53,7 +56,8 @@ def read_usage(said: FileOptions) -> "Observation":
     told = Said(
         said.file, said.kind, _cores(said.request), said.replicas, said.available, said.pod_usage or ""
     )
-    samples = read_samples(said.file)
+    with reading(said.file, bytes_min=LARGE_BYTES) as on_bytes:
+        samples = read_samples(said.file, on_bytes)
     namespaces = samples.names.get("namespace", ())
     workloads = [without_kind(text, said.kind, namespaces) for text in said.workloads]
     if samples.is_of_many:
@@ -72,6 +76,19 @@ def read_usage(said: FileOptions) -> "Observation":
         count = "the number of pods in --pod-usage" if pods is not None else "1"
         warn(f"--replicas was not given; {count} is taken")
     return seen
+
+
+def decided(question: "Question", seen: "Observation") -> "list[Decision]":
+    """Decide for every workload of a file; where there are many, it is shown how far that is."""
+    from equipoise.recommendation.decide import BATCH, decide_from, summarised
+
+    parts = summarised(question.policy, seen, question.algorithm, question.about)
+    lots = -(-len(seen.subjects) // BATCH)
+    return [
+        decision
+        for part, numbers, containers in (counting(parts, "deciding", lots) if lots > 1 else parts)
+        for decision in decide_from(question.policy, part, numbers, question.about, containers)
+    ]
 
 
 def _cores(request: str | None) -> float | None:

@@ -48,6 +48,14 @@ class SourceName(StrEnum):
     METRICS_FILE = "metrics-file"
 
 
+class LiveSourceName(StrEnum):
+    """How the histories of a cluster are asked for."""
+
+    AUTO = "auto"
+    REMOTE_READ = "remote-read"
+    PROMQL = "promql"
+
+
 Workloads = Annotated[
     list[str] | None,
     typer.Argument(
@@ -95,10 +103,11 @@ Setting = Annotated[
 NoForecast = Annotated[bool, typer.Option("--no-forecast", help="Advise from the past only.")]
 Kind = Annotated[str, typer.Option(metavar="KIND", help="Of a file: the workload's kind.")]
 About = Annotated[TypeName, typer.Option("--type", help="Replicas and target, or requests.")]
+_ASKED = "How Prometheus is asked: the best way it offers, or this one"
 Source = Annotated[
     SourceName,
-    typer.Option(
-        help="How Prometheus is asked: the best way it offers, or this one; metrics-file is --from."
-    ),
+    typer.Option(help=f"{_ASKED}; for the peak of memory by a query always. metrics-file is --from."),
 ]
+LiveSource = Annotated[LiveSourceName, typer.Option("--source", help=f"{_ASKED}.")]
+"""Of `apply`: an HPA is made of what a cluster has, and not of memory."""
 Output = Annotated[AdviceFormat, typer.Option("-o", "--output", help="How to print the advice.")]

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from equipoise.app.output import Format, print_document, warn
+from equipoise.app.output import Format, is_any_letter_printed, print_document, warn
 from equipoise.app.recommendation_options import AdviceFormat
 from equipoise.app.recommendation_tables import containers_of, print_tables
 from equipoise.model.decision import Decision, plan_document
@@ -93,7 +93,8 @@ def _print_manifests(
 
         for tag, (pattern, letters) in FOR_GO.items():
             Quoting.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(pattern), list(letters))
-        yaml.dump_all(made, sys.stdout, Quoting, sort_keys=False, allow_unicode=True, width=100)
+        any_letter = is_any_letter_printed()
+        yaml.dump_all(made, sys.stdout, Quoting, sort_keys=False, allow_unicode=any_letter, width=100)
 
 
 def _expect_names(metadata: dict[str, str], form: AdviceFormat) -> None:

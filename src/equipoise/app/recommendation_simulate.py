@@ -7,7 +7,7 @@ import typer
 from equipoise.app import options
 from equipoise.app import recommendation_options as said
 from equipoise.app.output import Format, print_document
-from equipoise.app.recommendation_input import FileOptions, read_settings, read_usage
+from equipoise.app.recommendation_input import FileOptions, decided, read_settings, read_usage
 from equipoise.model.errors import BadInput
 
 if TYPE_CHECKING:
@@ -53,12 +53,13 @@ def simulate(
     from equipoise.app.progress import counting
     from equipoise.app.recommendation_replay import replayed
     from equipoise.app.recommendation_simulate_output import document, print_table
-    from equipoise.recommendation.decide import decide
+    from equipoise.recommendation.record import Question
     from equipoise.stats.predict import Algorithm
 
     policy = read_settings(setting or ())
     seen = read_usage(FileOptions(file, pod_usage, workloads or (), kind, request, replicas, available))
-    decisions = decide(policy, seen, None if no_forecast else Algorithm(algorithm))
+    how = None if no_forecast else Algorithm(algorithm)
+    decisions = decided(Question(policy, algorithm=how), seen)
     found = list(counting(replayed(seen, decisions, today), "replaying", len(decisions)))
     if not found:
         warn(f"no workload was found; {file} has none")

@@ -1,5 +1,6 @@
 """One workload's forecast as a document, and how right it would have been."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,12 +10,14 @@ from equipoise.model.errors import BadInput
 from equipoise.recommendation.history_file import Said, named_subject, observe, of_workloads
 from equipoise.recommendation.samples import Samples
 from equipoise.stats.arrays import Floats
-from equipoise.stats.forecast import Model
+from equipoise.stats.forecast import WEEKDAYS_MIN, Model
 from equipoise.stats.loss import error, flat_lines
 from equipoise.stats.predict import Algorithm, predict
-from equipoise.stats.profile import DAY_SECONDS
+from equipoise.stats.profile import DAY_SECONDS, WEEK
 
 WEEK_SECONDS = 7 * DAY_SECONDS
+WEEKDAYS_KNOWN_FROM = WEEK + WEEKDAYS_MIN
+"""In days: from then on last week again competes, which alone tells weekdays apart."""
 VALUES_MAX = 2_500_000
 """So many values, which is four weeks of seconds, are forecast and no more."""
 
@@ -42,7 +45,7 @@ def series_of(samples: Samples, workload: str, source: str) -> Series:
     wanted = [workload] if workload else []
     seen = observe(
         of_workloads(samples, wanted, source) if samples.is_of_many else samples,
-        Said(source),
+        Said(source, takes_pods=False),
         named_subject(wanted, source),
     )
     if len(seen.subjects) > 1:
@@ -71,21 +74,31 @@ def forecast_document(series: Series, horizon_seconds: float, algorithm: Algorit
     )
     if np.isnan(made.values).any():
         raise BadInput(f"{series.source}: expected more samples before the forecast: too few are known")
-    is_predictable = bool(made.is_predictable[0])
+    is_predictable, model = bool(made.is_predictable[0]), Model(int(made.model[0]))
     times = series.at + (np.arange(made.values.shape[1]) + 1) * series.interval_seconds
     return {
         "predictable": is_predictable,
         "period_seconds": int(made.period_days[0]) * DAY_SECONDS if is_predictable else None,
-        "model": Model(int(made.model[0])).text,
+        "model": model.text,
         "algorithm": algorithm.value,
         "interval_seconds": _plain(series.interval_seconds),
         "margin": _short(float(made.margin[0])),
         "backtest_error": _short(float(made.error[0])),
         "backtest_baseline_error": _short(float(made.baseline_error[0])),
+        "notes": _notes(series, model),
         "timestamps": [_plain(time) for time in times.tolist()],
         "values": [_short(value) for value in made.values[0].tolist()],
         "upper": [_short(value) for value in made.upper[0].tolist()],
     }
+
+
+def _notes(series: Series, model: Model) -> list[str]:
+    """Say what a reader of the curve would wonder about."""
+    days = math.ceil(len(series.values) * series.interval_seconds / DAY_SECONDS - 0.5)
+    if model is not Model.PROFILE or days >= WEEKDAYS_KNOWN_FROM:
+        return []
+    known = f"The history has {days} days, and weekdays can be told apart from {WEEKDAYS_KNOWN_FROM} on"
+    return [f"{known}: quieter days, such as a weekend, may be forecast as high as the others."]
 
 
 def backtested(series: Series, held_out_seconds: float, algorithm: Algorithm) -> dict[str, Any]:

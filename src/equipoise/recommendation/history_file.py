@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import PurePath
 
 import numpy as np
@@ -44,6 +45,8 @@ class Said:
     replicas: int | None = None
     available: int | None = None
     pods_source: str = ""
+    takes_pods: bool = True
+    """Whether a file of pods can be given beside it."""
 
 
 def observe(samples: Samples, said: Said, subject: str, pods: Samples | None = None) -> Observation:
@@ -62,7 +65,7 @@ def observe(samples: Samples, said: Said, subject: str, pods: Samples | None = N
         return _many(samples, said)
     for label in samples.labels:
         # Rows of several pods would pass for one total, of which the last counts.
-        hint = ", or the file as --pod-usage" if label == "pod" else ""
+        hint = ", or the file as --pod-usage" if label == "pod" and said.takes_pods else ""
         raise BadInput(f"{said.source}: line 1: expected a column workload beside {label}{hint}")
     return _one(samples, said, subject, pods)
 
@@ -185,6 +188,10 @@ def _many(samples: Samples, said: Said) -> Observation:
     if "pod" not in samples.labels:
         raise BadInput(f"{said.source}: line 1: expected a column pod beside workload")
     subjects, pod_owner, pod, pod_names = _owners(samples)
+    if len(set(subjects)) < len(subjects):  # a/b of web, and a of b/web
+        twice = next(one for one, other in pairwise(sorted(subjects)) if one == other)
+        wanted = "expected workloads that can be told apart"
+        raise BadInput(f"{said.source}: {wanted}, got {twice!r} twice, from names with a / in them")
     at = float(samples.times.max()) if len(samples.times) else 0.0
     interval = usual_interval(samples.times, pod) or INTERVAL_SECONDS_DEFAULT
     columns = _columns(said.source, samples.times, at, interval, max(1, len(pod_owner)))

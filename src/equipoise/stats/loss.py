@@ -12,6 +12,8 @@ from equipoise.stats.arrays import Floats, Whole
 C = 1 / math.log(1.25)
 SAMPLE_MIN = 1e-6
 """What counts as 0: a ratio needs something to stand on."""
+RAISED_MAX = 2 * SAMPLE_MIN
+"""A forecast of no more is one of nothing, which was raised for the ratio's sake."""
 ACTUAL_MIN = 1e-3
 """Below this a ratio says nothing, and the error is taken in cores instead."""
 
@@ -49,5 +51,6 @@ def error(actual: Floats, forecast: Floats) -> Floats:
     """Give the mean loss of each row; in cores where some actual is next to nothing."""
     spare = np.maximum(actual, ACTUAL_MIN)
     relative = losses(spare / np.maximum(forecast, 1e-9)).mean(axis=-1)
-    absolute = np.abs(actual - forecast).mean(axis=-1)
+    meant = np.where(forecast <= RAISED_MAX, 0, forecast)
+    absolute = np.abs(actual - meant).mean(axis=-1)
     return np.asarray(np.where(actual.min(axis=-1) < ACTUAL_MIN, absolute, relative))

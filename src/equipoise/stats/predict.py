@@ -10,7 +10,7 @@ from equipoise.stats.arrays import Floats, Whole
 from equipoise.stats.dsp_forecast import FLAT_BAND, dsp_forecast
 from equipoise.stats.forecast import DAYS_NEEDED, DAYS_USED_MAX, Forecast, Model, forecast, joined
 from equipoise.stats.gaps import filled, known_days
-from equipoise.stats.loss import SAMPLE_MIN, flat_lines
+from equipoise.stats.loss import RAISED_MAX, flat_lines
 from equipoise.stats.profile import DAY_SECONDS, WEEK
 from equipoise.stats.ranks import percentiles
 
@@ -63,7 +63,7 @@ def predict(
         parts.append((rows, part))
     made = _gathered(parts)
     for curves in (made.values, made.upper):
-        curves[curves <= 2 * SAMPLE_MIN] = 0  # what was raised to stand for nothing
+        curves[curves <= RAISED_MAX] = 0
     return _at_step(made, step_seconds, model_step, max(1, round(horizon_seconds / step_seconds)))
 
 

@@ -3,7 +3,7 @@
 import csv
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import IO
@@ -26,23 +26,26 @@ from equipoise.recommendation.samples import (
 BLOCK_BYTES = 16 * 1024 * 1024
 SIZE_MAX_BYTES = 8 * 1024**3
 HEADER_BYTES_MAX = 4096
+GZIP_MARK = b"\x1f\x8b"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _COMMA, _NEWLINE, _RETURN = ord(","), ord("\n"), ord("\r")
+_QUOTED = {",": "\x01", "\n": "\x02"}
+"""What stands for a comma and a line's end between quotes: nothing that a name or a number may have."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
-def read_csv(path: str) -> Samples:
+def read_csv(path: str, on_bytes: Callable[[int], None] | None = None) -> Samples:
     """Read a file with a header of known columns; `-` is standard input."""
     try:
         if path == "-" and sys.stdin is None:
             raise BadInput("-: standard input is closed")
         with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
-            return _read(path, file)
+            return _read(path, file, on_bytes or (lambda _: None))
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror or error}") from error
 
 
-def _read(path: str, file: IO[bytes]) -> Samples:
+def _read(path: str, file: IO[bytes], on_bytes: Callable[[int], None]) -> Samples:
     header = file.readline(HEADER_BYTES_MAX)
     columns = _columns(path, header)
     parts: list[dict[str, np.ndarray]] = []
@@ -52,6 +55,7 @@ def _read(path: str, file: IO[bytes]) -> Samples:
         fields, lines, count = _rows(path, block, len(columns), line)
         parts.append(_parsed(path, dict(zip(columns, fields, strict=True)), names, lines))
         line += count
+        on_bytes(len(block))
     return Samples.joined(parts, names, columns)
 
 
@@ -59,6 +63,8 @@ def _columns(path: str, header: bytes) -> list[str]:
     expected = "expected a header such as timestamp,value or timestamp,namespace,workload,pod,value"
     if header.startswith(UTF16_MARKS):
         raise BadInput(f"{path}: line 1: {expected} in UTF-8, got UTF-16")
+    if header.startswith(GZIP_MARK):
+        raise BadInput(f"{path}: line 1: {expected}, got gzip; unpack it, such as by zcat into --from -")
     text = header.decode("utf-8-sig", "replace").strip()
     if not text:
         raise BadInput(f"{path}: line 1: {expected}, got {'an empty line' if header else 'an empty file'}")
@@ -126,11 +132,10 @@ def _trimmed(text: Bytes, start: Places, end: Places) -> tuple[Places, Places]:
 
 
 def _unquoted(block: bytes) -> bytes:
-    """Take the quotes away; a name with a comma in it is no name of Kubernetes."""
+    """Take the quotes away; what was between them and would end a field is refused with the field."""
     rows = csv.reader(io.StringIO(block.decode("utf-8", "replace"), newline=""))
-    return "".join(
-        ",".join(cell.replace(",", "_").replace("\n", " ") for cell in row) + "\n" for row in rows
-    ).encode()
+    inner = str.maketrans(_QUOTED)
+    return "".join(",".join(cell.translate(inner) for cell in row) + "\n" for row in rows).encode()
 
 
 def _parsed(
@@ -144,9 +149,15 @@ def _parsed(
             else:
                 parsed[column] = moments(field) if column == "timestamp" else numbers(field)
         except Unreadable as error:
-            place, got = f"line {lines[error.row]}", f"got {error.word[:60]!r}"
+            place, got = f"line {lines[error.row]}", f"got {_as_written(error.word)[:60]!r}"
             raise BadInput(f"{path}: {place}: {column}: expected {EXPECTED[column]}, {got}") from error
     return parsed
+
+
+def _as_written(word: str) -> str:
+    for letter, instead in _QUOTED.items():
+        word = word.replace(instead, letter)
+    return word
 
 
 def _distinct(field: Field, *, is_needed: bool) -> tuple[Places, list[str]]:

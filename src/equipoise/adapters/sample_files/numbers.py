@@ -78,7 +78,7 @@ def read_number(row: int, word: str) -> float:
     """Read one number of any form: NaN, 1e-5, 250m."""
     if not word:
         return math.nan
-    if "_" in word:  # Python would read 1_5 as 15; it stands for a comma that was quoted
+    if "_" in word:  # Python would read 1_5 as 15
         raise Unreadable(row, word)
     try:
         return float(word)
@@ -94,13 +94,16 @@ def moments(field: Field) -> Numbers:
     """Read times: Unix seconds, or ISO 8601, which is UTC where it names no zone."""
     if not len(field.start):
         return np.zeros(0)
-    first = field.word(0)
-    if "-" not in first.removeprefix("-"):
-        return numbers(field)
-    found, is_odd = _iso(field)
+    found, is_odd = _iso(field) if _is_calendar(field.word(0)) else _decimals(field)
     for row in np.flatnonzero(is_odd).tolist():
-        found[row] = read_moment(row, field.word(row))
+        word = field.word(row)
+        found[row] = read_moment(row, word) if _is_calendar(word) else read_number(row, word)
     return found
+
+
+def _is_calendar(word: str) -> bool:
+    """Whether it looks like a day, and not like a number."""
+    return "-" in word.removeprefix("-") and "e-" not in word.lower()
 
 
 def _iso(field: Field) -> tuple[Numbers, npt.NDArray[np.bool_]]:

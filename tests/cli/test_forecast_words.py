@@ -1,0 +1,41 @@
+"""What `equipoise forecast` says beside its numbers."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import equipoise
+
+
+@pytest.mark.parametrize(("days", "has_note"), [(8, True), (9, False)])
+def test_a_quiet_weekend_is_told_to_be_forecast_high_while_weekdays_are_not_known(
+    days: int, has_note: bool
+) -> None:
+    """The last two of seven days use half; the note goes when last week again is there to be repeated."""
+    is_busy = [(day - days) % 7 < 5 for day in range(days)]
+    course = [10 + 4 * math.sin(hour * math.pi / 12) for hour in range(24)]
+    used = [cores if busy else cores / 2 for busy in is_busy for cores in course]
+    text = "timestamp,value\n" + "".join(f"{3600 * hour},{cores}\n" for hour, cores in enumerate(used))
+    words = ("forecast", "--from", "-", "--horizon", "7d")
+    document = json.loads(equipoise(*words, "-o", "json", stdin=text).stdout)
+    friday, saturday = (sum(document["values"][24 * day :][:24]) for day in (4, 5))
+    assert (saturday > 0.9 * friday) is has_note
+    note = (
+        f"The history has {days} days, and weekdays can be told apart from 9 on: quieter days, such as a "
+        "weekend, may be forecast as high as the others."
+    )
+    assert document["notes"] == [note] * has_note
+    shown = " ".join(equipoise(*words, stdin=text).stdout.split())
+    assert shown.endswith(note) is has_note
+
+
+def test_a_hint_names_only_options_that_the_command_has(tmp_path: Path) -> None:
+    """A forecast has no --pod-usage."""
+    file = tmp_path / "pods.csv"
+    file.write_text("timestamp,pod,value\n0,a,1\n")
+    problem = f"error: {file}: line 1: expected a column workload beside pod"
+    assert equipoise("forecast", "--from", str(file)).stderr == f"{problem}\n"
+    planned = equipoise("recommendation", "plan", "--from", str(file)).stderr
+    assert planned == f"{problem}, or the file as --pod-usage\n"
