@@ -66,7 +66,7 @@ class Api:
             self._define(stage)
         elif asked.query.get("watch"):
             self._watch(asked, stage)
-        elif not self.are_open.wait(20):
+        elif not self.are_open.wait(60):
             stage.hang()
         else:
             found = self.lists.get(asked.path, [])

@@ -165,7 +165,7 @@ def test_proc_tells_of_this_machine() -> None:
         pytest.skip("no /proc here")
     host = HostNode(None, Path("/proc"))  # type: ignore[arg-type]
     first = host.read_node()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while (second := host.read_node()).cpu_nanos == first.cpu_nanos and time.monotonic() < deadline:
         sum(range(10**5))
     assert second.cpu_nanos is not None
@@ -207,7 +207,7 @@ def test_real_counters_and_quotas_of_cgroup_v1() -> None:
         first = host.read([container], is_deep=True)[ID]
         assert (first.quota_us, first.period_us) == (-1, 100000)
         assert host.set_quota(container, 20000)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         now = first
         while now.cpu_nanos == first.cpu_nanos or not now.memory_bytes:
             assert time.monotonic() < deadline, now

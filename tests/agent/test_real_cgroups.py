@@ -13,6 +13,7 @@ from equipoise.qos.loop import Round
 from tests.agent.real import (
     BASE,
     FREE,
+    ROUNDS_TO_BREACH,
     STEP_PERCENT,
     WATERLINE,
     Agent,
@@ -52,7 +53,7 @@ def test_a_real_breach_is_throttled_restored_and_survives_its_agent(agent: Agent
     agent.loop.round()
     used: list[float] = []
     deeds: list[Round] = []
-    while len(used) < 3 and not (used and used[-1] <= WATERLINE):
+    while len(used) < ROUNDS_TO_BREACH and not (deeds and used[-1] <= WATERLINE):
         done = agent.round()
         used.append(done.decision.reason.numbers["rules"]["p/cpu-total-usage"]["usage"])
         if used[-1] > WATERLINE:
@@ -61,7 +62,9 @@ def test_a_real_breach_is_throttled_restored_and_survives_its_agent(agent: Agent
             assert written == {name: computed[name] for name in written}
             assert written == {name: agent.quota(name) for name in written}
             assert written.keys() <= agent.kept_pods
-    assert used[0] > WATERLINE >= used[-1], used
+    # A machine that stood still may show less at first; from the first breach on it is three intervals.
+    assert 1 <= len(deeds) <= 2, used
+    assert used[-1] <= WATERLINE, used
     assert {one.decision.reason.code for one in deeds} == {"Throttle"}
     # Another process, with only the file: it knows what is throttled, and gives back when the load is gone.
     agent.begin()
@@ -84,7 +87,7 @@ def test_an_agent_killed_in_the_middle_is_followed_by_one_that_gives_all_back(
         if writes < 0:
             wait_until(lambda: agent.lowered_pods == {"free", "limited"})
             child.kill()
-        assert child.wait(60) == -signal.SIGKILL
+        assert child.wait(120) == -signal.SIGKILL
     lowered = agent.lowered_pods
     assert lowered <= agent.kept_pods
     if writes >= 0:

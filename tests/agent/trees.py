@@ -65,7 +65,7 @@ class Tree:
                 _remove(Path(folder))
 
 
-def _remove(folder: Path, seconds: float = 5.0) -> None:
+def _remove(folder: Path, seconds: float = 60.0) -> None:
     """A cgroup can be removed once the kernel has let go of its last process."""
     deadline = time.monotonic() + seconds
     while True:

@@ -122,8 +122,12 @@ def an_annotation_is_all_that_changes(world: ApplierWorld) -> None:
     (listed,) = world.cluster.workloads(world.namespace)
     assert dict(listed.annotations)[NOTE] == "max: 10\n"
     world.settle()
-    (listed,) = world.cluster.workloads(world.namespace)
-    assert (listed.generation_observed, listed.replicas_updated) == (listed.generation, 1)
+
+    def is_settled() -> bool:
+        (listed,) = world.cluster.workloads(world.namespace)
+        return (listed.generation_observed, listed.replicas_updated) == (listed.generation, 1)
+
+    world.until(is_settled, "a status of the same revision")
     assert {pod.uid for pod in world.cluster.pods(world.namespace)} == pods
     nobody = web._replace(name="nobody")
     assert world.applier.annotate(nobody, {NOTE: "x"}).result is ApplyResult.GONE

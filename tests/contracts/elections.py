@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from equipoise.adapters.kubernetes import Client, Unreachable
+from equipoise.adapters.kubernetes import Client, Limits, Unreachable
 from equipoise.adapters.kubernetes.lease import LeaseElection
 from equipoise.ports import Leadership
+
+PATIENCE_SECONDS = 120.0
 
 
 class Severed:
@@ -18,6 +20,11 @@ class Severed:
 
     def write(self, wanted: Any) -> Any:
         raise Unreachable("the link is cut (test)")
+
+
+def be_patient(election: LeaseElection) -> None:
+    """Wait for answers as long as it takes: here the clock is the test's, and a busy machine is not late."""
+    election._client.limits = Limits(PATIENCE_SECONDS, PATIENCE_SECONDS, PATIENCE_SECONDS, connections_max=1)
 
 
 @dataclass
@@ -59,6 +66,7 @@ class SteppedElections:
             monotonic=lambda: self._now,
             clock=lambda: 1_700_000_000 + self._now,
         )
+        be_patient(election)
         # Turns are spread over the period, so that the order of turns is not always that of the names.
         offset = 0.3 * len(self._members)
         self._members[name] = Member(election, election._records, next_turn=self._now + offset)

@@ -7,8 +7,9 @@ from equipoise.model.references import WorkloadRef
 from tests.testbed import ControlPlane, wait_until
 
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/scaledobjects.keda.sh"
-COLLECTION = "/apis/keda.sh/v1alpha1/scaledobjects"
-_SERVED_SECONDS = 60.0
+KINDS = "/apis/keda.sh/v1alpha1"
+COLLECTION = f"{KINDS}/scaledobjects"
+_SERVED_SECONDS = 120.0
 
 
 def install_scaled_objects(control_plane: ControlPlane) -> None:
@@ -34,13 +35,18 @@ def install_scaled_objects(control_plane: ControlPlane) -> None:
             },
         }
     )
-    wait_until(lambda: control_plane.api.answers(COLLECTION), "ScaledObjects served", _SERVED_SECONDS)
+    wait_until(lambda: _places(control_plane) == {True}, "ScaledObjects served", _SERVED_SECONDS)
 
 
 def remove_scaled_objects(control_plane: ControlPlane) -> None:
     """Take the kind away, and wait until it is gone."""
     control_plane.api.delete(DEFINITION)
-    wait_until(lambda: not control_plane.api.answers(COLLECTION), "no ScaledObjects", _SERVED_SECONDS)
+    wait_until(lambda: _places(control_plane) == {False}, "no ScaledObjects", _SERVED_SECONDS)
+
+
+def _places(control_plane: ControlPlane) -> set[bool]:
+    """Tell whether the kind is there: by its objects, and by the list of kinds, which is later."""
+    return {control_plane.api.answers(COLLECTION), control_plane.api.answers(KINDS)}
 
 
 def scaled_object(target: WorkloadRef, annotations: Mapping[str, str]) -> dict[str, Any]:

@@ -100,7 +100,8 @@ def a_pause_says_who_and_holds_until_it_is_taken_back(world: OperatorWorld) -> N
     world.pause(world.namespace, "alice")
     said = world.until(lambda: world.pauses.pause_of(world.namespace), "the pause")
     assert "alice" in said
-    assert world.pauses.pause_of(world.other_namespace) is None
+    elsewhere = world.until(lambda: [world.pauses.pause_of(world.other_namespace)], "an answer elsewhere")
+    assert elsewhere == [None]
     world.resume(world.namespace)
     world.until(lambda: world.pauses.pause_of(world.namespace) is None, "the resumption")
 

@@ -63,6 +63,7 @@ def a_pod_changed_in_place_stays_the_same_pod(world: SizesWorld) -> None:
     assert (has.cpu_request_cores, has.cpu_limit_cores) == (0.6, 0.8)
     assert has.memory_request_bytes == 256 * 2.0**20
     world.settle()
+    world.until(lambda: all(pod.resize is None for pod in pods_of(world, "web")), "the node to have done it")
     now = {pod.uid: pod for pod in pods_of(world, "web")}
     assert set(now) == {first.uid, second.uid}
     assert (now[first.uid].restarts, now[first.uid].is_ready, now[first.uid].resize) == (0, True, None)

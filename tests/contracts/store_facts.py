@@ -135,7 +135,7 @@ def concurrent_increments_lose_none(world: StoreWorld) -> None:
 
     with ThreadPoolExecutor(threads) as pool:
         for done in [pool.submit(add_one) for _ in range(threads)]:
-            done.result(60)
+            done.result(180)
     assert world.store.read(key).data["memory"]["rotation"]["count"] == threads * each
 
 

@@ -4,12 +4,13 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tests.testbed import ControlPlane, binary
+from tests.testbed import ControlPlane, binary, wait_until
 from tests.testbed.parts import KUBERNETES
 
 CHART = Path(__file__).parents[2] / "charts" / "equipoise"
@@ -113,7 +114,8 @@ def rights_used(folder: Path, namespace: str, account: str, decision: str = "all
     With the decision `forbid`, what it was not let do.
     """
     user = f"system:serviceaccount:{namespace}:{account}"
-    events = map(json.loads, (folder / "audit.log").read_text().splitlines())
+    whole = (folder / "audit.log").read_text().rpartition("\n")[0]  # the last line may be half written
+    events = map(json.loads, whole.splitlines())
     return {
         (event["verb"], about.get("apiGroup", ""), _with(about["resource"], about.get("subresource")))
         for event in events
@@ -127,14 +129,47 @@ def rights_used(folder: Path, namespace: str, account: str, decision: str = "all
 
 def rights_given(objects: list[dict[str, Any]], account: str) -> set[Right]:
     """Give what the rendered roles that are bound to this account allow."""
-    bound = {
-        (binding["roleRef"]["kind"], binding["roleRef"]["name"])
+    bound = {(kind, name) for kind, name, _ in _bound(objects, account)}
+    roles = [role for role in objects if (role["kind"], role["metadata"]["name"]) in bound]
+    return {right for role in roles for rule in role["rules"] for right in _expanded(rule)}
+
+
+def wait_for_rights(plane: ControlPlane, namespace: str, account: str, objects: list[dict[str, Any]]) -> None:
+    """Wait until the API server knows every rendered role and binding of an account.
+
+    It takes up each of them by itself, a moment after it was made.
+    """
+    user, places = f"system:serviceaccount:{namespace}:{account}", _bound(objects, account)
+    for role in objects:
+        about = role["metadata"]
+        if (role["kind"], about["name"], about.get("namespace", "")) in places:
+            for rule in role["rules"]:
+                asked = partial(_may, plane, user, rule, about.get("namespace", ""))
+                wait_until(asked, f"{role['kind']} {about['name']} in force", 60)
+
+
+def _bound(objects: list[dict[str, Any]], account: str) -> set[tuple[str, str, str]]:
+    """Give kind, name and namespace of the roles that are bound to an account."""
+    return {
+        (binding["roleRef"]["kind"], binding["roleRef"]["name"], binding["metadata"].get("namespace", ""))
         for binding in objects
         if binding["kind"] in {"ClusterRoleBinding", "RoleBinding"}
         and any(subject["name"] == account for subject in binding["subjects"])
     }
-    roles = [role for role in objects if (role["kind"], role["metadata"]["name"]) in bound]
-    return {right for role in roles for rule in role["rules"] for right in _expanded(rule)}
+
+
+def _may(plane: ControlPlane, user: str, rule: Mapping[str, Any], namespace: str) -> bool:
+    """Ask the API server whether a rule holds for a user."""
+    resource, _, subresource = rule["resources"][0].partition("/")
+    what = {"verb": rule["verbs"][0], "group": rule["apiGroups"][0], "resource": resource}
+    where = {"namespace": namespace, "subresource": subresource, "name": rule.get("resourceNames", [""])[0]}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": user, "resourceAttributes": what | where},
+    }
+    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    return bool(plane.api.create(path, review)["status"]["allowed"])
 
 
 def _expanded(rule: Mapping[str, Any]) -> Iterator[Right]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from equipoise.adapters.kubernetes import CachedCluster, Client
+from equipoise.adapters.kubernetes import ApiError, CachedCluster, Client
 from equipoise.adapters.kubernetes.actuator import KubernetesActuator
 from equipoise.adapters.kubernetes.analyses import KubernetesAnalyses
 from equipoise.adapters.kubernetes.definitions import Definition
@@ -92,7 +92,9 @@ def _watching(reflectors: Sequence[Reflector[Any]]) -> bool:
 
 
 def _problems(reflectors: Sequence[Reflector[Any]]) -> list[str]:
-    return [str(one.last_error) for one in reflectors if one.last_error]
+    """Give what was refused; a server that gave no answer in time is asked again."""
+    errors = [one.last_error for one in reflectors]
+    return [str(error) for error in errors if isinstance(error, ApiError) and error.status < 500]
 
 
 def live(release: Release) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import urllib3
@@ -18,6 +18,8 @@ from tests.qos.worlds import action, pod_qos, policy, rule
 from tests.testbed import Prometheus, RealNode, RedisServer, wait_until
 from tests.testbed.real_pods import BURN, PACED, pod_spec, real_deployment, real_pod, resize
 from tests.testbed.scenes import hpa, pdb
+
+T = TypeVar("T")
 
 RELEASE = "equipoise"
 TOKEN = "a-token-of-a-caller"
@@ -191,10 +193,10 @@ class Shop:
             )
         return answer.status, answer.data.decode()
 
-    def wait_for(self, condition: Callable[[], object], what: str, seconds: float = 180) -> None:
-        """Wait for something that the product does; its pods' last words are in the error."""
+    def wait_for(self, condition: Callable[[], T | None], what: str, seconds: float = 180) -> T:
+        """Wait for something that the product does, and give it; its pods' last words are in the error."""
         try:
-            wait_until(condition, what, seconds)
+            return wait_until(condition, what, seconds)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.last_words()}") from error
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import urllib3
 from prometheus_client.parser import text_string_to_metric_families
@@ -17,6 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.testbed import ControlPlane, free_port, wait_until
 from tests.testbed.processes import is_answering
 from tests.testbed.scenes import namespaced
+
+T = TypeVar("T")
 
 
 class Replica:
@@ -45,10 +47,10 @@ class Replica:
         """What came of all that it did."""
         return [outcome for cycle in self.cycles() for outcome in cycle["outcomes"]]
 
-    def wait_for(self, condition: Callable[[], object], what: str, seconds: float = 120) -> None:
-        """Wait for something that it does; its words are in the error."""
+    def wait_for(self, condition: Callable[[], T | None], what: str, seconds: float = 300) -> T:
+        """Wait for something that it does, and give it; its words are in the error."""
         try:
-            wait_until(condition, what, seconds)
+            return wait_until(condition, what, seconds)
         except Exception as error:
             raise AssertionError(f"{what}: {error}: {self.log.read_text()[-2000:]}") from error
 
@@ -125,9 +127,9 @@ class Operator:
         self.replica.end()
         self._control_plane.api.delete(f"/api/v1/namespaces/{self.home}")
 
-    def wait_for(self, condition: Callable[[], object], what: str, seconds: float = 120) -> None:
-        """Wait for something that it does; its words are in the error."""
-        self.replica.wait_for(condition, what, seconds)
+    def wait_for(self, condition: Callable[[], T | None], what: str, seconds: float = 300) -> T:
+        """Wait for something that it does, and give it; its words are in the error."""
+        return self.replica.wait_for(condition, what, seconds)
 
     def metric(self, name: str, **labels: str) -> float | None:
         """Give the sum of a metric over all series with these labels; None where there is none."""

@@ -1,26 +1,32 @@
 """An unbalanced Deployment with scraped load, and an eye on its pods while somebody rotates it."""
 
+import json
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import pytest
 
 from tests.cli.running import clean, command
 from tests.cli.running import equipoise_anew as equipoise
-from tests.testbed import ControlPlane, Kwok, Prometheus, wait_until
-from tests.testbed.scenes import SIX_LOADS, deployment, hpa, pdb, running_pods
+from tests.testbed import ControlPlane, Kwok, NotInTime, Prometheus, wait_until
+from tests.testbed.scenes import SIX_LOADS, deployment, hpa, pdb, running_pods, wait_for_budget
+
+T = TypeVar("T")
 
 WINDOW_SECONDS = 6
-"""Of usage: six scrapes."""
-SETTINGS = {
+"""Of usage: twelve scrapes."""
+TOLERANCE = 1.35
+"""What is hot is far from what is not: usage over seconds is off by some percent when a scrape is late."""
+SETTINGS: dict[str, str | float] = {
     "metricsWindow": f"{WINDOW_SECONDS}s",
+    "toleranceMultiplier": TOLERANCE,
     "minPodAge": "0s",
     "cooldown": "1s",
     "syncPeriod": "1s",
@@ -32,6 +38,7 @@ HPA_PERCENT = 70
 WAVES_SECONDS = 240.0
 """More than two waves take on a busy machine."""
 COMMAND_SECONDS = 180.0
+DECISION_SECONDS = 90.0
 REALISED_PERCENT = pytest.approx(33.3, abs=5)
 """From 1.2 cores, A's, to 0.8, C's; from B's 1.1 it would be 27, to the others' 0.7 it would be 42."""
 
@@ -103,7 +110,17 @@ class Scene:
 
     def reason(self) -> str:
         """The last decision's reason, in the status."""
-        return str(self.status().get("lastDecision", {}).get("reason"))
+        return str(self.last_decision().get("reason"))
+
+    def last_decision(self) -> dict[str, Any]:
+        """The last decision, in the status."""
+        return dict(self.status().get("lastDecision", {}))
+
+    def sentences(self) -> list[str]:
+        """What the events about it say now; one that is told again under its reason replaces the last."""
+        path = f"/api/v1/namespaces/{self.namespace}/events"
+        about = f"involvedObject.kind=Deployment,involvedObject.name={self.name}"
+        return [event["message"] for event in self.control_plane.api.items(path, fieldSelector=about)]
 
     def ledger(self) -> dict[str, Any]:
         """All that is remembered of it."""
@@ -121,7 +138,7 @@ class Scene:
         return dict(self.ledger()["memory"].get("rotation", {}).get("last", {}))
 
     def run(
-        self, verb: str, *arguments: str, kubeconfig: str = "", settings: Mapping[str, str] = SETTINGS
+        self, verb: str, *arguments: str, kubeconfig: str = "", settings: Mapping[str, str | float] = SETTINGS
     ) -> subprocess.CompletedProcess[str]:
         """Run `equipoise rotation VERB` for the workload, as a person does.
 
@@ -134,6 +151,13 @@ class Scene:
             return None if "MetricsIncomplete" in done.stdout else done
 
         return wait_until(answered, f"an answer from usage that is whole to {verb}", 90)
+
+    def decided(self, verb: str, *arguments: str, **options: Any) -> tuple[dict[str, Any], str]:
+        """Run the command; give its one decision, and what it said beside."""
+        done = self.run(verb, *arguments, "-o", "json", **options)
+        assert done.returncode == 0, done.stderr
+        (decision,) = json.loads(done.stdout)["decisions"]
+        return dict(decision), done.stderr
 
     def stop(self, verb: str, *arguments: str, said: str, folder: Path) -> tuple[int, str]:
         """Press Ctrl-C as soon as `equipoise rotation VERB` has said this; give its status and words."""
@@ -149,7 +173,7 @@ class Scene:
                 process.kill()
 
     def _words(
-        self, verb: str, *arguments: str, kubeconfig: str = "", settings: Mapping[str, str] = SETTINGS
+        self, verb: str, *arguments: str, kubeconfig: str = "", settings: Mapping[str, str | float] = SETTINGS
     ) -> list[str]:
         config = kubeconfig or str(self.control_plane.kubeconfig)
         return [
@@ -279,11 +303,46 @@ def make_scene(
     if max_unavailable is not None:
         control_plane.apply(pdb(namespace, name, max_unavailable))
     pods = running_pods(control_plane, namespace, name, len(loads))
+    if max_unavailable is not None:
+        wait_for_budget(control_plane, namespace, name, len(loads))
     for pod, load in zip(pods, loads, strict=True):
         kwok.set_load(namespace, pod, cpu=f"{round(load * 1000)}m")
     control_plane.apply(hpa(namespace, name, HPA_PERCENT, len(loads), 2 * len(loads)))
     letters = dict(zip(ascii_uppercase, pods, strict=False))
     return Scene(control_plane, kwok, prometheus, namespace, name, letters)
+
+
+def bare_pod(namespace: str) -> dict[str, Any]:
+    """Nobody would replace it, and the HPA counts it with the others, by its label."""
+    requests = {"cpu": "1", "memory": "256Mi"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "bare",
+            "namespace": namespace,
+            "labels": {"app": "web"},
+            "annotations": {"kwok.x-k8s.io/usage-cpu": "1200m"},
+        },
+        "spec": {
+            "nodeSelector": {"type": "kwok"},
+            "containers": [{"name": "app", "image": "example/app:1", "resources": {"requests": requests}}],
+        },
+    }
+
+
+def wait_for_decision(ask: Callable[[], T], is_right: Callable[[T], bool]) -> T:
+    """Ask until it is decided so, within a bound: a scrape that came late shows in a few seconds of usage."""
+    asked: list[T] = []
+
+    def decided() -> list[T]:
+        asked.append(ask())
+        return asked[-1:] if is_right(asked[-1]) else []
+
+    try:
+        return wait_until(decided, "the decision", DECISION_SECONDS)[0]
+    except NotInTime as late:
+        raise AssertionError(f"{late}; it was {asked[-1]}") from late
 
 
 def wait_for_loads(scene: Scene, loads: Mapping[str, float]) -> None:

@@ -325,6 +325,9 @@ def _check_quiet(scene: Scene, operator: Operator, analytics: str) -> None:
         return [one["metadata"]["resourceVersion"] for one in found]
 
     operator.wait_for(lambda: scene.ready(analytics) == ("True", "AnalyticsReady"), "the answer")
+    # What was seen so far may be the middle of a cycle, or the answer of an earlier operator.
+    begun = cycles() + 1
+    operator.wait_for(lambda: cycles() >= begun, "the end of the cycle")
     before, until = versions(), cycles() + 3
     operator.wait_for(lambda: cycles() >= until, "three cycles more")
     assert versions() == before

@@ -120,7 +120,7 @@ def test_pods_are_read_where_the_tiers_are_and_nowhere_else(
                 assert pods.pods() == []
                 assert pods.is_gone("agent-0", "u")
             finally:
-                assert pods.reflector.stop()
+                assert pods.reflector.stop(60)
             with pytest.raises(ApiError, match="403"):
                 client.get("/api/v1/namespaces/default/pods")
     finally:

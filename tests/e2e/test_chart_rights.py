@@ -22,7 +22,7 @@ from equipoise.adapters.resource_metrics import (
 )
 from equipoise.model.references import WorkloadRef
 from equipoise.ports import ApplyResult, EvictionResult
-from tests.e2e.charts import Helm, Values, rights_given, rights_used
+from tests.e2e.charts import Helm, Values, rights_given, rights_used, wait_for_rights
 from tests.e2e.deeds import (
     POLICIES,
     SHOP,
@@ -109,7 +109,7 @@ def _installed(plane: ControlPlane, helm: Helm, name: str) -> Release:
     helm.install(plane, name, namespace, RELEASES[name])
     token = plane.token(namespace, account)
     client = connect(str(plane.kubeconfig_for(name, {"token": token})))
-    wait_until(lambda: client.can_i("list", "", "namespaces"), "the roles in force", 60)
+    wait_for_rights(plane, namespace, account, helm.template(namespace, RELEASES[name], release=name))
     api = testbed.Api(plane.server, plane.ca, token=token)
     return Release(name, plane, token, client, api, plane.folder)
 
@@ -218,7 +218,7 @@ def test_the_operator_itself_runs_under_the_charts_roles(
     log = tmp_path / "operator.log"
     with log.open("w") as said, subprocess.Popen(program, stdout=said, stderr=said) as process:
         try:
-            wait_until(lambda: is_answering(f"http://{address}/readyz") or process.poll(), "readiness", 120)
+            wait_until(lambda: is_answering(f"http://{address}/readyz") or process.poll(), "readiness", 300)
             assert process.poll() is None, log.read_text()
             wait_until(lambda: "conditions" in _status(running, name), "the status of the policy", 120)
             wait_until(lambda: is_scaled(running, name), "the status of the scaling policy", 120)

@@ -6,11 +6,12 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from tests.e2e.charts import Helm, Values, rights_given, rights_used
+from tests.e2e.charts import Helm, Right, Values, rights_given, rights_used, wait_for_rights
 from tests.testbed import ControlPlane, StartPrometheus, free_port, wait_until
 from tests.testbed.processes import is_answering
 from tests.testbed.scenes import namespaced
 
+RENEWAL: Right = ("update", "coordination.k8s.io", "leases")
 SPLIT: Values = {
     "split": True,
     "rotation": {"evict": True},
@@ -38,6 +39,7 @@ def test_each_operator_of_a_split_release_runs_under_its_own_rights(
             ]
             file = tmp_path / f"{balancer}.yaml"
             file.write_text(config)
+            wait_for_rights(audited, namespace, account, objects)
             token = audited.token(namespace, account)
             flags = {
                 "config": file,
@@ -48,6 +50,7 @@ def test_each_operator_of_a_split_release_runs_under_its_own_rights(
                 "set": f"journal.path={tmp_path / balancer}.db",
             }
             words = [f"--{name}={value}" for name, value in flags.items()]
+            words.append("--set=lease.retrySeconds=0.5")  # so that it is soon renewed
             log = stack.enter_context((tmp_path / f"{balancer}.log").open("w"))
             program = [sys.executable, "-c", "from equipoise.app.main import main; main()", "operator"]
             process = subprocess.Popen([*program, *words], stdout=log, stderr=log)
@@ -55,11 +58,14 @@ def test_each_operator_of_a_split_release_runs_under_its_own_rights(
             stack.callback(process.terminate)
             started[account] = (flags["http-address"], log.name)
         for account, (address, log_name) in started.items():
-            wait_until(partial(is_answering, f"http://{address}/readyz"), log_name, 120)
-            lease = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{account}"
-            wait_until(partial(audited.api.answers, lease), f"the Lease of {account}", 60)
+            wait_until(partial(is_answering, f"http://{address}/readyz"), f"readiness: {log_name}", 300)
+            wait_until(partial(_is_renewed, audited, namespace, account), f"the Lease of {account}", 60)
     for account, (_, log_name) in started.items():
-        used = rights_used(audited.folder, namespace, account)
-        assert used <= rights_given(objects, account)
-        assert ("update", "coordination.k8s.io", "leases") in used
+        assert rights_used(audited.folder, namespace, account) <= rights_given(objects, account)
         assert rights_used(audited.folder, namespace, account, "forbid") == set(), Path(log_name).read_text()
+
+
+def _is_renewed(plane: ControlPlane, namespace: str, account: str) -> bool:
+    """Whether an account has its own Lease, and has renewed it."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{account}"
+    return plane.api.answers(path) and RENEWAL in rights_used(plane.folder, namespace, account)

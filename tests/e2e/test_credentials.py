@@ -161,4 +161,4 @@ def test_a_plugin_is_asked_again_when_its_token_is_refused(
             with pytest.raises(ApiError, match="401"):
                 cluster.pods(namespace)
             write_plugin(tmp_path, credential("v1", token=token), "v1")
-            wait_until(lambda: cluster.pods(namespace) == [], "the plugin's new token to be used", 30)
+            wait_until(lambda: cluster.pods(namespace) == [], "the plugin's new token to be used", 60)

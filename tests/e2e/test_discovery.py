@@ -67,7 +67,8 @@ def inside(
     loads = dict(zip(six.values(), SIX_LOADS, strict=True))
     past = history(control_plane, kwok, namespace, loads, until=time.time())
     server = start_prometheus(backfill=past, kwok=kwok, host=address)
-    server.wait_for(f'container_cpu_usage_seconds_total{{namespace="{namespace}"}}', len(six))
+    # None of these samples are of the past.
+    server.wait_for(f'rate(container_cpu_usage_seconds_total{{namespace="{namespace}"}}[5s])', len(six))
     return server
 
 
@@ -153,10 +154,13 @@ def test_a_prometheus_is_found_and_asked_through_the_service_proxy(
         path = f"/api/v1/namespaces/{namespace}/services/prometheus:web/proxy"
         assert found.transport.address == f"{control_plane.server}{path}"
         metrics = PrometheusMetrics(PrometheusClient(found.transport, Limits(timeout_seconds=30)))
-        usage = metrics.cpu_usage({namespace: list(six.values())}, time.time(), 300)
-        assert dict(zip(usage.pods, usage.cores.tolist(), strict=True)) == pytest.approx(
-            dict(zip(six.values(), SIX_LOADS, strict=True)), rel=0.03
-        )
+        loads = dict(zip(six.values(), SIX_LOADS, strict=True))
+
+        def are_told() -> bool:
+            usage = metrics.cpu_usage({namespace: list(six.values())}, time.time(), 300)
+            return dict(zip(usage.pods, usage.cores.tolist(), strict=True)) == pytest.approx(loads, rel=0.03)
+
+        wait_until(are_told, "the six loads through the proxy", 60)
         assert metrics.build_info().flavour == "Prometheus"
 
         done = _plan(namespace, str(control_plane.kubeconfig))

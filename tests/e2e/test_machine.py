@@ -33,11 +33,14 @@ def share(seconds):
         time.sleep(0.02)
     return (counters()["usage_usec"] - before["usage_usec"]) / 1e6 / (time.monotonic() - began)
 
-free = share(1.5)
+for _ in range(10):
+    free = share(1.5)
+    if free > 0.7:
+        break  # else the burner waited for its disk
 (pod / "cpu.max").write_text("20000 100000")
-for _ in range(5):
+for _ in range(10):
     throttled = share(3)
-    if throttled < 0.3:
+    if 0 < throttled < 0.3:
         break  # else the clock leapt while the burner ran, and that was counted as its own
 burner.kill()
 print(json.dumps({

@@ -113,6 +113,9 @@ if child == 0:
         quotas = [outcome.action.quota["c"] for outcome in done.outcomes]
         with open("/tmp/agent-rounds", "a") as file:
             file.write(json.dumps({"used": rule["usage"], "quotas": quotas}) + "\\n")
+        if Path("/tmp/agent-halt").exists():
+            Path("/tmp/agent-halted").touch()
+            signal.pause()
         time.sleep(0.7)
 
 def rounds():
@@ -127,6 +130,9 @@ def later():
 
 # A clock that leaps while the load runs counts as its usage, so one round does not tell.
 until(lambda: len(later()) >= 3 and min(later()) <= 400)
+# Between two rounds: one more leap would have it write another quota while we look.
+Path("/tmp/agent-halt").touch()
+until(Path("/tmp/agent-halted").exists)
 found["written"] = str([quota for one in rounds() for quota in one["quotas"]][-1])
 found["throttled"] = quota()
 found["used"] = min(later())

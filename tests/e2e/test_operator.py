@@ -69,9 +69,10 @@ def test_a_leader_killed_at_any_step_leaves_nothing_to_be_done_twice(
     """
     with scene.watched() as watched:
         scene.control_plane.apply(scene.policy())
-        first = start("first", at=step)
+        first = start("first", at=step, lease_seconds=LONG)  # or a stall between two steps would fence it
         first.wait_for(lambda: first.process.poll() is not None, "the first to be killed")
         assert first.process.returncode == -signal.SIGKILL
+        _end_lease(scene)
         first.wait_for(lambda: watched.letters == gone, f"{gone or 'nobody'} to be gone")
         second = start("second", intent_seconds=INTENT_SECONDS, lease_seconds=LONG)
         second.wait_for(scene.verdict, "the successor's verdict", WAVES_SECONDS)
@@ -86,6 +87,12 @@ def test_a_leader_killed_at_any_step_leaves_nothing_to_be_done_twice(
     assert (verdict["ending"], verdict["waves"], verdict["evicted"]) == ("NothingLeft", 2, 2)
     assert verdict["realisedPercent"] == REALISED_PERCENT
     assert scene.status()["realisedImprovementPercent"] == REALISED_PERCENT
+
+
+def _end_lease(scene: Scene) -> None:
+    """Let a lease whose holder is dead be over at once."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{scene.namespace}/leases/acting"
+    scene.control_plane.api.patch(path, {"spec": {"holderIdentity": ""}})
 
 
 def test_a_leader_stopped_between_guard_and_action_does_nothing_when_it_wakes(

@@ -301,7 +301,7 @@ def test_apply_makes_what_is_advised_and_takes_nothing(scene: Scene, tmp_path: P
     jsonschema.validate(json.loads(done.stdout), json_schema("recommendation-apply"))
     assert _outcomes(done.stdout) == {"web": ("NotOurs", "NotOurs"), "db": ("Recommend", "Created")}
     assert scene.hpas().keys() == foreign.keys()
-    diary = str(tmp_path / "diary.jsonl")
+    diary, minute = str(tmp_path / "diary.jsonl"), time.time() // 60
     assert _outcomes(equipoise(*command, "-o", "json", "--journal", diary).stdout)["db"][1] == "Created"
     made = scene.hpas()["db"]
     assert made["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "equipoise"}
@@ -311,6 +311,12 @@ def test_apply_makes_what_is_advised_and_takes_nothing(scene: Scene, tmp_path: P
     assert len(told) == 1
     assert "Its HPA was created: " in told[0]
     again = equipoise(*command, "-o", "json")
+    for _ in range(5):
+        if time.time() // 60 == minute:
+            break  # else a minute more of the past may be other advice: ask twice within one
+        minute = time.time() // 60
+        equipoise(*command)
+        again = equipoise(*command, "-o", "json")
     assert (again.returncode, _outcomes(again.stdout)["db"]) == (0, ("Recommend", "Unchanged"))
     assert scene.hpas()["keda-hpa-web"]["spec"] == foreign["keda-hpa-web"]["spec"]
     replayed = equipoise("journal", "replay", "--all", "--file", diary)

@@ -25,14 +25,16 @@ def test_a_prometheus_that_lost_its_past_delays_the_verdict_and_does_not_falsify
     """Restarted with an empty store before the wave is measured: unknown until a window is whole."""
     done = equipoise("crds", "apply", "--kubeconfig", str(control_plane.kubeconfig))
     assert done.returncode == 0, done.stderr
-    scene = make_scene(control_plane, kwok, start_prometheus(kwok=kwok), namespace, loads=LOADS)
+    scene = make_scene(
+        control_plane, kwok, start_prometheus(kwok=kwok, scrape_interval_seconds=0.5), namespace, loads=LOADS
+    )
     settle(scene, LOADS)
     operating = Operator(control_plane, scene.prometheus.url, namespace, tmp_path)
     with operating as operator, scene.watched() as watched:
         control_plane.apply(scene.policy(metricsWindow=f"{WINDOW}s"))
         operator.wait_for(lambda: watched.letters == "A", "the wave", WAVES_SECONDS)
+        restarted_at = time.time()  # before it: a stall after it would make a right verdict look early
         scene.prometheus.restart(is_emptied=True)
-        restarted_at = time.time()
         operator.wait_for(lambda: scene.reason() == "MetricsIncomplete", "an uncovered window")
         assert scene.verdict() == {}
         operator.wait_for(lambda: bool(scene.verdict()), "a verdict", WAVES_SECONDS)

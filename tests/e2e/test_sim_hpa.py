@@ -12,8 +12,8 @@ How the two are aligned, so that nobody has to guess:
   stop in about the time that kwok's take. Nothing else is measured from the real run.
 
 The series of replicas must then have the same values in the same order, each within one sync period (and the
-second that the driver needs to see it). A run in which the driver was kept from looking for longer than
-`STALL_SECONDS` had another demand than the simulator's: where its series is another, it is begun anew.
+second that the driver needs to see it). A run on a machine that stood still, or whose scrapes were late, had
+another demand than the simulator's: where its series is another, it is begun anew, once.
 """
 
 import time
@@ -39,10 +39,9 @@ LOOK_SECONDS = 0.5
 STABILIZATION_SECONDS = 20
 TARGET_PERCENT = 50
 REPLICAS = (2, 12)
-LEVELS = {0: 1.0, 10: 2.8, 50: 4.4, 90: 1.2, 130: 3.4}
-"""Cores of demand by second; far enough from every rounding that a percent of noise changes nothing."""
+LEVELS = {0: 1.0, 10: 2.75, 50: 4.25, 90: 1.25, 130: 3.25}
+"""Cores of demand by second; far enough from every rounding that five percent of noise change nothing."""
 LENGTH_SECONDS = 150
-STALL_SECONDS = 1.5
 RUNS_MAX = 2
 WARM_SECONDS = 60
 NAMES = ("quick", "plain")
@@ -225,7 +224,7 @@ def test_the_simulated_hpa_scales_as_the_real_one_does(new_pair: Pair) -> None:
         simulated = _simulated(pair.started_at)
         print("real", real, "\nsimulated", simulated, f"\nlongest look {pair.longest_seconds:.2f} s")
         difference = _difference(real, simulated)
-        if not difference or pair.longest_seconds <= STALL_SECONDS:
+        if not difference:
             break
     assert difference == ""
     assert [replicas for _, replicas in real["quick"]] == [2, 6, 9, 3, 7]

@@ -11,7 +11,11 @@ from equipoise.adapters.journal import Query, open_reader
 from tests.journal.worlds import MIB, NOON, Clock, all_of, calm, dense, files_bytes, hot, journal
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=4,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(st.integers(0, 2**32), st.sampled_from([200, 3000, 20000, 100000]))
 def test_file_and_log_stay_below_the_bound(tmp_path: Path, seed: int, size_bytes: int) -> None:
     """After every append, whatever the sizes: never a byte above it, and the newest are there."""

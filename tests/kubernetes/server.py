@@ -102,13 +102,15 @@ class Stage(BaseHTTPRequestHandler):
     def hang(self) -> None:
         """Say nothing more until the test is over or the client has gone."""
         self.close_connection = True
-        self.server.closing.wait(20)
+        self.server.closing.wait(SILENCE_SECONDS)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Say nothing."""
 
 
 Script = Callable[[Asked, Stage], None]
+SILENCE_SECONDS = 240.0
+"""Longer than anybody waits here, on the busiest machine."""
 
 
 class Player(ThreadingHTTPServer):
@@ -149,7 +151,15 @@ def playing(script: Script, tls: ssl.SSLContext | None = None) -> Iterator[Playe
         player.closing.set()
         player.shutdown()
         player.server_close()
-        thread.join(10)
+        thread.join(60)
+
+
+@contextmanager
+def deaf_port() -> Iterator[int]:
+    """Give a port on which nobody listens, and which nobody else can get meanwhile."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
 
 
 @dataclass
@@ -170,7 +180,8 @@ class Time:
         return World(self.read, self.read, self.sleep, lambda: chance)
 
 
-LIMITS = Limits(connect_seconds=5.0, read_seconds=10.0)
+LIMITS = Limits(connect_seconds=60.0, read_seconds=120.0)
+"""A machine may stand still for many seconds amid a request; no answer is late here by that."""
 
 
 def target_of(url: str, **identity: Any) -> Target:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import socket
+import tempfile
 import threading
 from pathlib import Path
 
@@ -14,10 +14,10 @@ from equipoise.adapters.kubernetes import Client, Limits, Target, Unreachable
 from equipoise.adapters.kubernetes.kubeconfig import Endpoint, Identity
 from equipoise.model.errors import BadInput
 from tests.kubernetes.certificates import DAY, NOW, Pair, authority, issue, serving
-from tests.kubernetes.server import Asked, Player, Stage, Time, playing
+from tests.kubernetes.server import Asked, Player, Stage, Time, deaf_port, playing
 
-PATIENT = Limits(connect_seconds=20.0, read_seconds=20.0)
-QUICK = Limits(connect_seconds=2.0, read_seconds=0.5)
+PATIENT = Limits(connect_seconds=60.0, read_seconds=60.0)
+QUICK = Limits(connect_seconds=60.0, read_seconds=0.5)
 """For a server that says nothing."""
 
 
@@ -50,16 +50,11 @@ def version(endpoint: Endpoint, identity: Identity | None = None) -> str:
         client.close()
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 def test_a_refused_connection_names_the_address() -> None:
     """Nothing listens there."""
-    url = f"http://127.0.0.1:{free_port()}"
-    assert failure(Endpoint(url)) == f"cannot reach {url}: connection refused"
+    with deaf_port() as port:
+        url = f"http://127.0.0.1:{port}"
+        assert failure(Endpoint(url)) == f"cannot reach {url}: connection refused"
 
 
 def test_an_unknown_host_is_a_matter_of_dns() -> None:
@@ -107,7 +102,7 @@ def test_a_reset_is_told() -> None:
         thread = threading.Thread(target=reset)
         thread.start()
         said = failure(Endpoint(f"http://127.0.0.1:{listener.getsockname()[1]}"))
-        thread.join(10)
+        thread.join(60)
     assert said.endswith("the connection was reset")
 
 
@@ -142,17 +137,20 @@ def test_plain_http_on_a_tls_port_is_recognised(ca: Pair) -> None:
     assert "does not speak TLS on this port" in said
 
 
-def test_a_client_certificate_opens_the_door(ca: Pair, tmp_path: Path) -> None:
+def test_a_client_certificate_opens_the_door(
+    ca: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From bytes, which never touch the disk, and from files; without one the server refuses."""
     mine = issue(ca, "me")
     cert_file, key_file = mine.files(tmp_path, "me")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    monkeypatch.setenv("TMPDIR", str(scratch))
     with playing(greet, serving(issue(ca, "api", names=("127.0.0.1",)), tmp_path, client_ca=ca)) as player:
         endpoint = Endpoint(player.url, ca_data=ca.cert)
-        before = set(Path(os.environ.get("TMPDIR", "/tmp")).iterdir())
         assert version(endpoint, Identity(cert_data=mine.cert, key_data=mine.key)) == "v1.35.8"
-        assert not [
-            p for p in set(Path(os.environ.get("TMPDIR", "/tmp")).iterdir()) - before if "pem" in p.name
-        ]
+        assert list(scratch.iterdir()) == []
         assert version(endpoint, Identity(cert_file=str(cert_file), key_file=str(key_file))) == "v1.35.8"
         said = failure(endpoint)
         assert "refused our client certificate" in said or "closed" in said or "reset" in said
@@ -192,7 +190,7 @@ def test_a_proxy_is_used_and_named(ca: Pair, tmp_path: Path) -> None:
             back = threading.Thread(target=_pump, args=(far, stage.connection))
             back.start()
             _pump(stage.connection, far)
-            back.join(10)
+            back.join(60)
 
     with (
         playing(greet, serving(issue(ca, "api", names=("127.0.0.1",)), tmp_path)) as player,
@@ -203,8 +201,9 @@ def test_a_proxy_is_used_and_named(ca: Pair, tmp_path: Path) -> None:
         assert version(Endpoint(player.url, ca_data=ca.cert, proxy_url=url)) == "v1.35.8"
         assert proxy.asked[0].method == "CONNECT"
         assert proxy.asked[0].headers["proxy-authorization"] == "Basic bWU6cGFzcw=="
-    gone = Endpoint(player.url, ca_data=ca.cert, proxy_url=f"http://127.0.0.1:{free_port()}")
-    assert "through its proxy: connection refused" in failure(gone)
+    with deaf_port() as port:
+        gone = Endpoint(player.url, ca_data=ca.cert, proxy_url=f"http://127.0.0.1:{port}")
+        assert "through its proxy: connection refused" in failure(gone)
 
 
 def _pump(source: socket.socket, sink: socket.socket) -> None:

@@ -19,16 +19,17 @@ def main() -> None:
     from equipoise.app.operator.shell import Shell
     from equipoise.ports import CycleReport
     from tests.operator.work import hang, worker_id
-    from tests.operator.worlds import Now, ScriptedLoop, ScriptedPart, report
+    from tests.operator.worlds import WAIT_SECONDS, Now, ScriptedLoop, ScriptedPart, report
 
     mode = sys.argv[1]
-    batches = Batches()
+    batches, stopping = Batches(), threading.Event()
 
     def cycle(at: float) -> CycleReport:
         if mode == "batch":
             batches.submit(hang)
         elif mode == "slow":
             print("cycle", flush=True)
+            stopping.wait(WAIT_SECONDS)  # it is under way whenever the signal comes
             time.sleep(0.5)
             print("cycle done", flush=True)
         elif mode == "stuck":
@@ -48,7 +49,7 @@ def main() -> None:
         clock=Now(),
         address="127.0.0.1:0",
         stop_seconds=float(sys.argv[2]) if len(sys.argv) > 2 else 20.0,
-        stopping=threading.Event(),
+        stopping=stopping,
         log=make_log(Logs(format="json")),
         chance=lambda: 0.0,
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from equipoise.app.operator import shell as shell_module
 from equipoise.app.operator.layers import effective
 from equipoise.app.operator.loops import Wiring, make_loops
 from equipoise.app.operator.settings import Settings
@@ -14,7 +15,7 @@ from equipoise.app.operator.wiring import make_shell, prometheus_options
 from equipoise.model.errors import BadInput
 from equipoise.ports import CycleReport
 from tests.kubernetes.server import Asked, Player, Stage, playing
-from tests.operator.worlds import ScriptedLoop, eventually, get, logged, report
+from tests.operator.worlds import WAIT_SECONDS, ScriptedLoop, eventually, get, logged, report
 
 
 class EmptyCluster:
@@ -76,7 +77,14 @@ def _settings(folder: Path, url: str, balancers: str = "rotation") -> Settings:
         "http.address=127.0.0.1:0",
         f"journal.path={folder / 'j.db'}",
     ]
-    return effective(None, {}, {}, [*given, "lease.namespace=ops", f"balancers={balancers}"]).settings
+    given += ["lease.namespace=ops", f"balancers={balancers}", f"stopSeconds={2 * WAIT_SECONDS:g}"]
+    return effective(None, {}, {}, given).settings
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave every part as long as it needs on a machine that stands still amid the stop."""
+    monkeypatch.setattr(shell_module, "RESERVE_SECONDS", 2 * WAIT_SECONDS)
 
 
 def test_a_shell_leads_sees_and_lets_go(tmp_path: Path, cluster: tuple[EmptyCluster, Player]) -> None:
@@ -102,11 +110,11 @@ def test_a_shell_leads_sees_and_lets_go(tmp_path: Path, cluster: tuple[EmptyClus
         address = f"http://127.0.0.1:{shell.door.port}"
         assert get(f"{address}/healthz") == (200, "ok\n")
         eventually(lambda: get(f"{address}/readyz") == (200, "ok\n"))  # when the cycle has ended, too
+        eventually(lambda: "equipoise_leader 1.0" in get(f"{address}/metrics")[1])  # a stall costs the seat
         metrics = get(f"{address}/metrics")[1]
     finally:
         assert shell.stop()
     for line in (
-        "equipoise_leader 1.0",
         'equipoise_reflector_lists_total{resource="pods"} 1.0',
         'equipoise_reflector_objects{resource="namespaces"} 0.0',
         "equipoise_journal_records_lost 0.0",

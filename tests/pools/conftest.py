@@ -21,6 +21,7 @@ def url() -> Iterator[str]:
 def client(url: str) -> Iterator[Any]:
     """A plain client on an empty server: the hand of a foreign allocator."""
     with Redis.from_url(url, decode_responses=True) as client:
+        client.execute_command("CLIENT", "UNPAUSE")  # whatever a test that failed has left
         client.flushall()
         yield client
 

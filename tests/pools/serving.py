@@ -34,7 +34,7 @@ class Caller:
     def raw(
         self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
     ) -> tuple[int, bytes, dict[str, str]]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             said = {"Content-Type": "application/json"} if method == "POST" else {}
             connection.request(method, path, body or None, said | (headers or {}))
@@ -58,7 +58,7 @@ class Caller:
 
 @contextmanager
 def service(
-    url: str, tokens: Tokens | None = None, timeout_seconds: float = 20.0
+    url: str, tokens: Tokens | None = None, timeout_seconds: float = 60.0
 ) -> Iterator[tuple[Caller, Readiness]]:
     """Serve in this process."""
     registry = CollectorRegistry()
@@ -70,6 +70,6 @@ def service(
     try:
         yield Caller(door.port), readiness
     finally:
-        assert door.stop(10)
+        assert door.stop(60)
         api.close()
         remote.close()

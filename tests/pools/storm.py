@@ -184,7 +184,10 @@ class Callers:
         answer = self.pools.allocate(call)
         if answer.code != "Allocated":
             return
-        uid = self.pools.snapshot().pods[answer.pod].uid
+        keys = self.pools.snapshot().pods.get(answer.pod)
+        if keys is None:
+            return  # a leader has taken the pod out since, and its call with it
+        uid = keys.uid
         for other, (name, known) in list(self.held.items()):
             if name == answer.pod and answer.tier != "basic":
                 # A pod that was replaced has no calls any more, and a lease can end: its caller is told so.

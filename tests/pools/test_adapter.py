@@ -3,7 +3,7 @@
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -79,13 +79,13 @@ def test_the_connection_of_another_url_is_closed_once_nobody_asks_there(client: 
 
     def ask_slowly(pools: RedisPools) -> str | None:
         amid.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         return pools.snapshot().config
 
     answers: list[str | None] = []
     asking = threading.Thread(target=lambda: answers.append(remote.ask(ask_slowly)))
     asking.start()
-    assert amid.wait(20)
+    assert amid.wait(60)
     remote.ask(lambda pools: pools.snapshot())
     where[0] = f"{url}?client_name=second"
     with pytest.raises(WorldFailed, match="in doubt"):
@@ -93,11 +93,11 @@ def test_the_connection_of_another_url_is_closed_once_nobody_asks_there(client: 
     remote.ask(lambda pools: pools.snapshot())
     assert {"first", "second"} <= _names(client)
     go_on.set()
-    asking.join(20)
+    asking.join(60)
     assert answers == ['{"gold": 1}']
-    wait_until(lambda: "first" not in _names(client), "the first to be closed", 20)
+    wait_until(lambda: "first" not in _names(client), "the first to be closed", 60)
     remote.close()
-    wait_until(lambda: "second" not in _names(client), "the second to be closed", 20)
+    wait_until(lambda: "second" not in _names(client), "the second to be closed", 60)
 
 
 def _failing(pools: RedisPools) -> None:
@@ -171,6 +171,14 @@ def _relay(near: socket.socket, path: str) -> None:
                 near.sendall(answer)
 
 
+def _connected(url: str, timeout_seconds: float) -> Any:
+    """Connect with little patience, as often as a busy machine makes it too little."""
+    for _ in range(20):
+        with suppress(WorldFailed):
+            return connect(url, "voice", timeout_seconds=timeout_seconds)
+    raise AssertionError("nobody answers")
+
+
 def test_silence_after_the_deed_is_unknown_and_asking_again_is_safe(
     url: str, client: Any, pools: RedisPools
 ) -> None:
@@ -179,9 +187,10 @@ def test_silence_after_the_deed_is_unknown_and_asking_again_is_safe(
     pools.allocate("c0")  # from here on the server knows the script
     pools.release("c0")
     with _silent(url) as silent:
-        deaf = RedisPools(connect(silent, "voice", timeout_seconds=0.8), "voice", silent)
+        deaf = RedisPools(_connected(silent, timeout_seconds=0.8), "voice", silent)
         with pytest.raises(Unanswered, match="may have happened or not"):
             deaf.allocate("c1")
+        wait_until(lambda: client.exists("voice:call:c1"), "the deed, on a busy machine", 60)
         deaf.close()
     given = pools.allocate("c1")
     assert given.detail == "again"

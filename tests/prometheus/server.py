@@ -138,12 +138,6 @@ def serving(answer: Answer, port: int = 0) -> Iterator[Server]:
         thread.join()
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 _SELECTOR = re.compile(r'([a-zA-Z_:][\w:]*)\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\}')
 _MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)("(?:[^"\\]|\\.)*")')
 _BY = re.compile(r"by \(([^)]*)\)")

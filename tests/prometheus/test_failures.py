@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -29,14 +29,15 @@ from equipoise.adapters.prometheus.errors import (
 from equipoise.adapters.prometheus.settings import Limits, Settings
 from equipoise.adapters.prometheus.transport import Direct
 from equipoise.model.errors import WorldFailed
-from tests.prometheus.server import Request, Response, failed, free_port, ok, serving, vector
+from tests.kubernetes.server import deaf_port
+from tests.prometheus.server import Request, Response, failed, ok, serving, vector
 
 HTML = Response(200, b"<html><title>Login</title></html>", {"Content-Type": "text/html"})
 ENVELOPE = b'{"status":"success","data":{"resultType":"vector","result":'
 
 
 def client(url: str, **limits: Any) -> Client:
-    limits = {"timeout_seconds": 20.0, **limits}
+    limits = {"timeout_seconds": 60.0, **limits}
     return Client(Direct(Settings(url)), Limits(**limits), sleep=lambda _: None, chance=lambda: 0.0)
 
 
@@ -44,6 +45,7 @@ def client(url: str, **limits: Any) -> Client:
 def raw_server(answer: Callable[[socket.socket], object]) -> Iterator[str]:
     """Serve below HTTP: each connection is handed to `answer`, then closed."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        taken: list[socket.socket] = []
 
         def serve() -> None:
             while True:
@@ -51,6 +53,7 @@ def raw_server(answer: Callable[[socket.socket], object]) -> Iterator[str]:
                     connection, _ = listener.accept()
                 except OSError:
                     return
+                taken.append(connection)
                 with connection:
                     answer(connection)
 
@@ -61,7 +64,20 @@ def raw_server(answer: Callable[[socket.socket], object]) -> Iterator[str]:
         finally:
             listener.shutdown(socket.SHUT_RDWR)
             listener.close()
+            for connection in taken:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
             thread.join()
+
+
+def say(connection: socket.socket, words: bytes) -> None:
+    """Say this, and read until the client has gone: closing before that would reset its own words."""
+    with suppress(OSError):
+        connection.sendall(words)
+        connection.settimeout(60)
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(65536):
+            continue
 
 
 FAILURES: dict[str, tuple[Response, type[PrometheusFailed], str]] = {
@@ -169,8 +185,9 @@ def test_every_bad_answer_has_its_type_and_one_line(case: str) -> None:
 
 def test_a_refused_connection_is_unreachable() -> None:
     """Nobody listens there."""
-    with pytest.raises(Unreachable, match=r"cannot reach http://127\.0\.0\.1:\d+: connection refused"):
-        client(f"http://127.0.0.1:{free_port()}").instant("1")
+    refused = pytest.raises(Unreachable, match=r"cannot reach http://127\.0\.0\.1:\d+: connection refused")
+    with deaf_port() as port, refused:
+        client(f"http://127.0.0.1:{port}").instant("1")
 
 
 def test_an_unknown_host_is_unreachable() -> None:
@@ -182,7 +199,7 @@ def test_an_unknown_host_is_unreachable() -> None:
 def test_a_silent_server_times_out() -> None:
     """The connection is taken and nothing is ever said."""
     done = threading.Event()
-    with raw_server(lambda _connection: done.wait(20)) as address:
+    with raw_server(lambda _connection: done.wait(60)) as address:
         with pytest.raises(TimedOut, match="no answer in time"):
             client(f"http://{address}", timeout_seconds=0.2).instant("1")
         done.set()
@@ -191,7 +208,7 @@ def test_a_silent_server_times_out() -> None:
 def test_tls_against_plain_http_is_a_tls_failure() -> None:
     """The server answers in clear where TLS was asked for."""
     with (
-        raw_server(lambda c: c.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as address,
+        raw_server(lambda c: say(c, b"HTTP/1.1 400 Bad Request\r\n\r\n")) as address,
         pytest.raises(TlsFailed, match="does not speak TLS"),
     ):
         client(f"https://{address}").instant("1")
@@ -200,7 +217,7 @@ def test_tls_against_plain_http_is_a_tls_failure() -> None:
 def test_a_server_that_does_not_speak_http_is_no_prometheus() -> None:
     """Some other protocol lives on that port."""
     with (
-        raw_server(lambda c: c.sendall(b"SSH-2.0-OpenSSH_9\r\n")) as address,
+        raw_server(lambda c: say(c, b"SSH-2.0-OpenSSH_9\r\n")) as address,
         pytest.raises(NotPrometheus, match="not HTTP"),
     ):
         client(f"http://{address}").instant("1")

@@ -21,7 +21,8 @@ from equipoise.adapters.prometheus.metrics import BuildInfo, PrometheusMetrics
 from equipoise.adapters.prometheus.settings import Limits, Names, Settings
 from equipoise.adapters.prometheus.transport import Direct
 from equipoise.ports import CpuUsage, Metrics
-from tests.prometheus.server import Model, Request, Response, failed, free_port, ok, serving, vector
+from tests.kubernetes.server import deaf_port
+from tests.prometheus.server import Model, Request, Response, failed, ok, serving, vector
 
 
 def metrics(
@@ -240,8 +241,8 @@ def test_a_users_wrong_query_is_bad_input() -> None:
 
 def test_a_scalar_from_a_dead_server_raises() -> None:
     """Unknown because unreachable is told apart from unknown because empty."""
-    with pytest.raises(Unreachable):
-        metrics(f"http://127.0.0.1:{free_port()}").scalar("1", 1000.0)
+    with deaf_port() as port, pytest.raises(Unreachable):
+        metrics(f"http://127.0.0.1:{port}").scalar("1", 1000.0)
 
 
 def test_doctor_asks_for_readiness_time_and_build() -> None:

@@ -10,7 +10,7 @@ from tests.testbed import debian
 from tests.testbed.cache import Unavailable, folder, lock, put, say, scratch
 from tests.testbed.parts import PARTS, DebianPart, GoPart
 
-_VERSION_SECONDS = 10.0
+_VERSION_SECONDS = 60.0
 _BUILD_SECONDS = 1500.0
 _MODULES = Path(__file__).parent / "go"
 

@@ -54,7 +54,7 @@ def write_image(
 def busybox_commands() -> list[str]:
     """Give the names that busybox answers to, except its own."""
     listed = subprocess.run(
-        [binary("busybox-static"), "--list"], capture_output=True, text=True, timeout=10, check=True
+        [binary("busybox-static"), "--list"], capture_output=True, text=True, timeout=60, check=True
     )
     return [name for name in listed.stdout.split() if name != "busybox"]
 

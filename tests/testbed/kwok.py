@@ -113,6 +113,7 @@ class Kwok:
             ],
             self._folder / "logs" / "kwok.log",
         )
+        self._process.hurry()
         self._process.start()
         try:
             self._process.wait_until(

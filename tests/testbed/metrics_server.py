@@ -62,6 +62,7 @@ class MetricsServer:
             ],
             self._folder / "logs" / "metrics-server.log",
         )
+        self._process.hurry()
         self._process.start()
         try:
             self._register(port)

@@ -127,6 +127,7 @@ class Prometheus:
             ],
             self._folder / "logs" / "prometheus.log",
         )
+        self._process.hurry()
         self._process.start()
         try:
             self._process.wait_until(lambda: is_answering(f"{self.url}/-/ready"), "Prometheus ready", 120)

@@ -1,6 +1,5 @@
 """Real Redis servers: alone, as replicas, as a cluster of masters; killed and restarted at will."""
 
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,10 @@ from tests.testbed.build import binary
 from tests.testbed.processes import Process, free_port, wait_until, with_free_ports
 
 SLOTS = 16384
-_BUS = 10000
-"""How far a cluster's own port is above the one for clients."""
+_JOINING_MS = "2000"
+_PATIENT_MS = "30000"
+"""Until then a cluster is quickly whole; from then on, members must not take each other for dead because the
+machine stood still for some seconds."""
 
 
 class RedisServer:
@@ -31,6 +32,8 @@ class RedisServer:
     ) -> None:
         self.folder = folder
         self.port = 0
+        self.bus_port = 0
+        """Where it speaks with the others of its cluster."""
         self._append_only = append_only
         self._fsync = fsync
         self._replica_of = replica_of
@@ -81,7 +84,7 @@ class RedisServer:
         wait_until(follows, f"the replica at {self.url} in step", seconds)
 
     def _start(self) -> None:
-        self.port = _port_for_a_cluster() if self._is_in_cluster else free_port()
+        self.port = free_port()
         words: list[str | Path] = [
             *(binary("redis-server"), "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.folder),
             *("--save", "", "--appendonly", "yes" if self._append_only else "no"),
@@ -91,7 +94,9 @@ class RedisServer:
         if self._replica_of is not None:
             words += ["--replicaof", "127.0.0.1", str(self._replica_of.port)]
         if self._is_in_cluster:
-            words += ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"]
+            self.bus_port = free_port()
+            words += ["--cluster-enabled", "yes", "--cluster-port", str(self.bus_port)]
+            words += ["--cluster-node-timeout", _JOINING_MS]
         log = self.folder / "logs" / "redis.log"
         self._process = Process("redis-server", [*words, *self._extra_args], log)
         self._process.start()
@@ -157,16 +162,19 @@ class RedisCluster:
     def wait_until_whole(self, seconds: float = 60) -> None:
         """Wait until every master says that all slots are served."""
         wait_until(self._is_whole, "a whole Redis cluster", seconds)
+        for server in self.servers:
+            with server.client() as client:
+                client.config_set("cluster-node-timeout", _PATIENT_MS)
 
     def _join(self) -> None:
-        first, count = self.servers[0], len(self.servers)
+        count = len(self.servers)
         for number, server in enumerate(self.servers):
             with server.client() as client:
                 begin, end = (SLOTS * n // count for n in (number, number + 1))
                 client.execute_command("CLUSTER", "ADDSLOTSRANGE", begin, end - 1)
                 client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
-                if server is not first:
-                    client.execute_command("CLUSTER", "MEET", "127.0.0.1", first.port)
+                for other in self.servers[:number]:
+                    client.execute_command("CLUSTER", "MEET", "127.0.0.1", other.port, other.bus_port)
         self.wait_until_whole()
 
     def _is_whole(self) -> bool:
@@ -183,12 +191,3 @@ class RedisCluster:
             and int(told["cluster_slots_ok"]) == SLOTS
             and int(told["cluster_size"]) == len(self.servers)
         )
-
-
-def _port_for_a_cluster() -> int:
-    """Find a port whose partner, for the cluster's own talk, is free as well."""
-    while True:
-        port = free_port()
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port + _BUS)):
-                return port

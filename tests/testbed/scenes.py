@@ -34,6 +34,8 @@ def six_pods(
         objects.append(pdb(namespace, name, max_unavailable))
     control_plane.apply(objects)
     pods = running_pods(control_plane, namespace, name, len(loads))
+    if max_unavailable is not None:
+        wait_for_budget(control_plane, namespace, name, len(loads))
     for pod, load in zip(pods, loads, strict=True):
         kwok.set_load(namespace, pod, cpu=f"{round(load * 1000)}m", memory="128Mi")
     if hpa_target_percent is not None:
@@ -86,6 +88,19 @@ def running_pods(
         return names if len(names) == len(found) == count else []
 
     return wait_until(ready, f"{count} ready pods of {namespace}/{name}", seconds)
+
+
+def wait_for_budget(control_plane: ControlPlane, namespace: str, name: str, healthy: int) -> None:
+    """Wait until a PodDisruptionBudget is worked out with so many healthy pods: until then it allows none."""
+    path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{name}"
+
+    def is_worked_out() -> bool:
+        found = control_plane.api.get(path)
+        status = found.get("status", {})
+        is_current = int(status.get("observedGeneration", 0)) >= int(found["metadata"]["generation"])
+        return is_current and int(status.get("currentHealthy", -1)) == healthy
+
+    wait_until(is_worked_out, f"the budget {namespace}/{name}", 120)
 
 
 def namespaced(name: str) -> dict[str, Any]:

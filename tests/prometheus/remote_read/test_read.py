@@ -37,7 +37,7 @@ from tests.prometheus.remote_read.encoding import (
     uvarint,
 )
 from tests.prometheus.server import Request, Response, serving
-from tests.prometheus.test_failures import raw_server
+from tests.prometheus.test_failures import raw_server, say
 
 NOW = 1_789_000_000_000
 STREAMED = {"Content-Type": "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse"}
@@ -143,8 +143,7 @@ def _chunked(body: bytes, *, ends: bool) -> Callable[[socket.socket], object]:
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n%b\r\n\r\n" % kind
 
     def answer(link: socket.socket) -> None:
-        link.recv(1 << 16)
-        link.sendall(head + b"%x\r\n%b\r\n" % (len(body), body) + (b"0\r\n\r\n" if ends else b""))
+        say(link, head + b"%x\r\n%b\r\n" % (len(body), body) + (b"0\r\n\r\n" if ends else b""))
 
     return answer
 
@@ -162,8 +161,7 @@ def test_a_stream_whose_end_cannot_be_known_is_not_taken() -> None:
     head = b"HTTP/1.0 200 OK\r\nContent-Type: application/x-streamed-protobuf\r\n\r\n"
 
     def answer(link: socket.socket) -> None:
-        link.recv(1 << 16)
-        link.sendall(head + STREAM)
+        say(link, head + STREAM)
 
     with raw_server(answer) as address, pytest.raises(NotOffered, match="end cannot be known"):
         read(reader(f"http://{address}"))
