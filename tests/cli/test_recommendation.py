@@ -320,7 +320,7 @@ def test_what_is_not_predictable_still_gets_values() -> None:
         ),
         (
             ["recommendation", "apply", "--source", "metrics-file"],
-            "'metrics-file' is not one of 'auto', 'remote-read', 'promql'",
+            "value for '--source': 'metrics-file' is not one of 'auto', 'remote-read', 'promql'.",
         ),
         (["recommendation", "apply"], "no cluster: --kubeconfig and KUBECONFIG are not set"),
         (["recommendation", "apply", "a/b/c"], "workload 'a/b/c': expected NAME, KIND/NAME"),

@@ -76,7 +76,7 @@ def _explain(error: BaseException, called: str, *, is_debug: bool = False) -> in
             if _is_help(error):
                 print(error.format_message())
                 return 0
-            _say(error.format_message())
+            _say(error.format_message().replace(": Value error, ", ": ", 1))  # the parser's word for itself
             return 2
         case typer.Abort() | KeyboardInterrupt():
             return INTERRUPTED
