@@ -1,12 +1,11 @@
 """What changed while nobody watched is known after the next list, of every kind that is kept."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from equipoise.adapters.kubernetes.analyses import KubernetesAnalyses
 from equipoise.adapters.kubernetes.cache import Cache, ChangeType
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.decode import Decoder
@@ -14,35 +13,14 @@ from equipoise.adapters.kubernetes.kinds import HPAS, NODES, PDBS, PODS, WORKLOA
 from equipoise.adapters.kubernetes.node_pods import NODE, PODS_OF_NODE
 from equipoise.adapters.kubernetes.ownership import MANAGER, OWNER_LABEL
 from equipoise.adapters.kubernetes.pauses import NAMESPACES
-from equipoise.adapters.kubernetes.policies import KubernetesPolicies
 from equipoise.adapters.kubernetes.reflector import Reflector
-from equipoise.ports import PolicyObject
+from tests.kubernetes.kept import KEPT, Looking
 from tests.kubernetes.server import Asked, Stage, Time, playing, session
 
-Looking = Callable[[], Sequence[PolicyObject]]
 CORE = [PODS, NODES, HPAS, PDBS, *WORKLOADS.values(), NODE, PODS_OF_NODE, NAMESPACES]
 
 
-def _policies(client: Client) -> tuple[Reflector[Any], Looking]:
-    made = KubernetesPolicies(
-        client, group="equipoise.dev", version="v1", name="RotationPolicy", plural="rotationpolicies"
-    )
-    return made.reflector, made.policies
-
-
-def _analytics(client: Client) -> tuple[Reflector[Any], Looking]:
-    watched: list[Reflector[Any]] = []
-    made = KubernetesAnalyses(client, watched.append)
-    return watched[0], made.analytics
-
-
-def _recommendations(client: Client) -> tuple[Reflector[Any], Looking]:
-    watched: list[Reflector[Any]] = []
-    made = KubernetesAnalyses(client, watched.append)
-    return watched[1], made.recommendations
-
-
-@pytest.mark.parametrize("make", [_policies, _analytics, _recommendations])
+@pytest.mark.parametrize("make", KEPT)
 @pytest.mark.parametrize("is_other", [False, True], ids=["changed", "made anew"])
 def test_a_policy_that_changed_while_nobody_watched_is_known_after_the_next_list(
     make: Callable[[Client], tuple[Reflector[Any], Looking]], is_other: bool

@@ -1,14 +1,13 @@
 """What nobody tells of any more is not believed for ever, and nothing is sent long after the last look."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from equipoise.adapters.kubernetes import KubernetesCluster
-from equipoise.adapters.kubernetes.analyses import KubernetesAnalyses
 from equipoise.adapters.kubernetes.apply import KubernetesApplier
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.decode import Decoder
@@ -16,41 +15,20 @@ from equipoise.adapters.kubernetes.discovery import KNOWN_SECONDS, Discovery
 from equipoise.adapters.kubernetes.errors import ApiError, Unreachable
 from equipoise.adapters.kubernetes.kinds import PODS
 from equipoise.adapters.kubernetes.ownership import MANAGER, OWNER_LABEL
-from equipoise.adapters.kubernetes.policies import KubernetesPolicies
 from equipoise.adapters.kubernetes.reflector import Reflector
 from equipoise.adapters.kubernetes.sizes import KubernetesSizes
 from equipoise.adapters.kubernetes.structs import RawPod
 from equipoise.model.cluster import Pod
 from equipoise.model.references import ObjectRef, PodRef, WorkloadRef
-from equipoise.ports import PolicyObject
 from tests.contracts.applier_facts import wanted
+from tests.kubernetes.kept import KEPT, Looking, policies
 from tests.kubernetes.samples import page, pod
 from tests.kubernetes.server import Asked, Stage, Time, playing, session
 from tests.kubernetes.test_apply import DEPLOYMENT, WEB, Scripted
 
-Looking = Callable[[], Sequence[PolicyObject]]
 OLD_SECONDS = 301.0
 BOOKMARK = b'{"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "8"}}}\n'
 ROLLOUT = WorkloadRef("argoproj.io/v1alpha1", "Rollout", "shop", "web")
-
-
-def _policies(client: Client) -> tuple[Reflector[Any], Looking]:
-    made = KubernetesPolicies(
-        client, group="equipoise.dev", version="v1", name="RotationPolicy", plural="rotationpolicies"
-    )
-    return made.reflector, made.policies
-
-
-def _analytics(client: Client) -> tuple[Reflector[Any], Looking]:
-    watched: list[Reflector[Any]] = []
-    made = KubernetesAnalyses(client, watched.append)
-    return watched[0], made.analytics
-
-
-def _recommendations(client: Client) -> tuple[Reflector[Any], Looking]:
-    watched: list[Reflector[Any]] = []
-    made = KubernetesAnalyses(client, watched.append)
-    return watched[1], made.recommendations
 
 
 class Kinds:
@@ -81,7 +59,7 @@ class Kinds:
             stage.answer({"metadata": {"resourceVersion": "7"}, "items": self.items})
 
 
-@pytest.mark.parametrize("make", [_policies, _analytics, _recommendations])
+@pytest.mark.parametrize("make", KEPT)
 def test_policies_that_nobody_tells_of_any_more_are_unknown(
     make: Callable[[Client], tuple[Reflector[Any], Looking]],
 ) -> None:
@@ -111,7 +89,7 @@ def test_of_a_kind_that_was_removed_there_is_nothing_once_its_objects_are_gone(i
     if is_empty:
         kinds.items = []
     with playing(kinds.script) as player, session(player.url, world=time.world(0.0)) as client:
-        reflector, look = _policies(client)
+        reflector, look = policies(client)
         try:
             reflector.step()
             kinds.refusal = (404, "")
@@ -162,7 +140,7 @@ def test_watches_that_end_at_once_are_no_word_of_the_server() -> None:
     """Something in between cuts them off: what has changed meanwhile is never told."""
     kinds, time = Kinds(), Time()
     with playing(kinds.script) as player, session(player.url, world=time.world(0.0)) as client:
-        reflector, look = _policies(client)
+        reflector, look = policies(client)
         try:
             reflector.step()
             for _ in range(4):
