@@ -15,6 +15,7 @@ from equipoise.adapters.kubernetes.discovery import KNOWN_SECONDS, Discovery
 from equipoise.adapters.kubernetes.errors import ApiError, Unreachable
 from equipoise.adapters.kubernetes.kinds import PODS
 from equipoise.adapters.kubernetes.ownership import MANAGER, OWNER_LABEL
+from equipoise.adapters.kubernetes.pauses import PAUSED, NamespacePauses
 from equipoise.adapters.kubernetes.reflector import Reflector
 from equipoise.adapters.kubernetes.sizes import KubernetesSizes
 from equipoise.adapters.kubernetes.structs import RawPod
@@ -25,6 +26,7 @@ from tests.kubernetes.kept import KEPT, Looking, policies
 from tests.kubernetes.samples import page, pod
 from tests.kubernetes.server import Asked, Stage, Time, playing, session
 from tests.kubernetes.test_apply import DEPLOYMENT, WEB, Scripted
+from tests.testbed.processes import wait_until
 
 OLD_SECONDS = 301.0
 BOOKMARK = b'{"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "8"}}}\n'
@@ -136,10 +138,26 @@ def test_an_event_that_cannot_be_taken_leads_to_a_new_list_whatever_is_wrong_wit
             reflector.stop()
 
 
-def test_watches_that_end_at_once_are_no_word_of_the_server() -> None:
+@pytest.mark.parametrize("end", [Stage.end, Stage.cut])
+def test_watches_that_end_at_once_are_no_word_of_the_server(end: Callable[[Stage], None]) -> None:
     """Something in between cuts them off: what has changed meanwhile is never told."""
-    kinds, time = Kinds(), Time()
-    with playing(kinds.script) as player, session(player.url, world=time.world(0.0)) as client:
+    kinds, time, looks = Kinds(), Time(), list[str]()
+
+    def script(asked: Asked, stage: Stage) -> None:
+        if not asked.query.get("watch"):
+            return kinds.script(asked, stage)
+        stage.begin()
+        wait_until(lambda: reflector.counters.watches > len(looks), "the watch to be noticed", 60)
+        looks.append(said())
+        return end(stage)
+
+    def said() -> str:
+        try:
+            return str([one.spec["mode"] for one in look()])
+        except Unreachable as error:
+            return str(error)
+
+    with playing(script) as player, session(player.url, world=time.world(0.0)) as client:
         reflector, look = policies(client)
         try:
             reflector.step()
@@ -150,6 +168,38 @@ def test_watches_that_end_at_once_are_no_word_of_the_server() -> None:
                 look()
         finally:
             reflector.stop()
+    assert looks[:4] == ["['Enforce']"] * 4
+    assert "301 s ago" in looks[4], "also while such a watch is open"
+
+
+@pytest.mark.parametrize("end", [Stage.end, Stage.cut])
+def test_a_watch_that_lasted_is_word_of_the_server_though_it_brought_nothing(
+    end: Callable[[Stage], None],
+) -> None:
+    """What had changed before it began would have been told at once."""
+    kinds, time, ages = Kinds(), Time(), list[float]()
+
+    def script(asked: Asked, stage: Stage) -> None:
+        if not (asked.query.get("watch") and reflector.counters.watches):
+            return kinds.script(asked, stage)
+        stage.begin()
+        wait_until(lambda: reflector.counters.watches == 2, "the watch to be noticed", 60)
+        for seconds in (0.5, 0.5, 59.0):
+            time.sleep(seconds)
+            ages.append(reflector.last_contact_age_seconds(time.now))
+        return end(stage)
+
+    with playing(script) as player, session(player.url, world=time.world(0.0)) as client:
+        reflector, _ = policies(client)
+        try:
+            reflector.step()
+            time.sleep(200.0)
+            reflector.step()
+            age_seconds = reflector.last_contact_age_seconds(time.now)
+        finally:
+            reflector.stop()
+    assert ages == [200.5, 1.0, 60.0]
+    assert age_seconds == (0.0 if end is Stage.end else 60.0)
 
 
 SERVER = Scripted(**{f"GET {DEPLOYMENT}": {"metadata": {"name": "web", "uid": "uid-3"}}})
@@ -255,3 +305,30 @@ def test_a_kind_that_can_be_scaled_since_lately_is_found_out() -> None:
         time.sleep(1)
         assert has_scale()
         assert len(player.asked) == 2
+
+
+def test_whoever_said_stop_is_not_overheard_where_every_watch_is_cut_off() -> None:
+    """Nobody knows whether anything is paused then, which holds everything."""
+    time = Time()
+    shop: dict[str, Any] = {"metadata": {"name": "shop", "uid": "uid-1", "resourceVersion": "7"}}
+
+    def script(asked: Asked, stage: Stage) -> None:
+        if asked.query.get("watch"):
+            stage.begin()
+            stage.cut()
+        else:
+            stage.answer({"metadata": {"resourceVersion": "7"}, "items": [shop]})
+
+    with playing(script) as player, session(player.url, world=time.world(0.0)) as client:
+        pauses = NamespacePauses(client)
+        try:
+            pauses.reflector.step()
+            assert pauses.pause_of("shop") is None
+            shop["metadata"]["annotations"] = {PAUSED: "a person"}
+            for _ in range(6):
+                time.sleep(1.0)
+                pauses.reflector.step()
+            with pytest.raises(Unreachable, match="whether anything is paused is not known"):
+                pauses.pause_of("shop")
+        finally:
+            pauses.stop()

@@ -43,7 +43,10 @@ REFUSED = Backoff(first_seconds=5.0, delay_max_seconds=60.0)
 AGE_MAX_SECONDS = 300.0
 """Three silences of a healthy watch and some: what is older may be anything by now."""
 SHORT_SECONDS = 1.0
-"""A watch that ends sooner and brought nothing is a failure in disguise, and no word of the server."""
+"""A watch that ends sooner and brought nothing is a failure in disguise, and no word of the server.
+
+What changed before it began is told at once: only one that has lived so long shows that nothing did.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,7 @@ class Reflector(Generic[R]):
         self._timings = timings or Timings()
         self._page_size = page_size
         self._contact_at = float("-inf")
+        self._watching_since: float | None = None
         self._failures = 0
         self._thread: threading.Thread | None = None
 
@@ -151,7 +155,11 @@ class Reflector(Generic[R]):
 
     def last_contact_age_seconds(self, now_monotonic: float) -> float:
         """Tell for how long the server has said nothing; infinite before it said anything."""
-        return now_monotonic - self._contact_at
+        since = self._watching_since  # before the other, which it becomes when the watch ends
+        contact_at = self._contact_at
+        if since is not None and now_monotonic - since >= SHORT_SECONDS:
+            contact_at = max(contact_at, since)
+        return now_monotonic - contact_at
 
     def believed(self) -> Cache[R]:
         """Give the cache where it shows the present, or say why it does not."""
@@ -239,25 +247,26 @@ class Reflector(Generic[R]):
             },
             read_seconds=self._timings.silence_seconds,
         )
+        self._watching_since = began_at = self._monotonic()
         self.counters.watches += 1
         self.last_error = None
-        before = self._contact_at
-        began_at = self._touch()
-        lines, has_told = Lines(), False
+        lines = Lines()
         try:
             while part := response.read1(1 << 16):
-                has_told = True
                 self._touch()
                 for line in lines.feed(part):
                     self._take(line)
+            if self._monotonic() - began_at >= SHORT_SECONDS:
+                self._touch()
         except urllib3.exceptions.ReadTimeoutError as error:
             raise _Silent(f"{self._client.address}: a watch was silent for too long") from error
         except FAILURES as error:
             raise self._client.unreachable(error) from error
         finally:
             response.close()
-        if not has_told and self._monotonic() - began_at < SHORT_SECONDS:
-            self._contact_at = before
+            if self._monotonic() - began_at >= SHORT_SECONDS:
+                self._contact_at = max(self._contact_at, began_at)
+            self._watching_since = None
 
     def _take(self, line: bytes) -> None:
         event = _EVENTS.decode(line)
@@ -285,9 +294,8 @@ class Reflector(Generic[R]):
             raise _ListAnew("an event without a version")
         self.resource_version = version
 
-    def _touch(self) -> float:
+    def _touch(self) -> None:
         self._contact_at = self._monotonic()
-        return self._contact_at
 
     def _tell(self, changes: list[Change[R]]) -> None:
         if self._on_change is None:
