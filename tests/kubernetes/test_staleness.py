@@ -21,11 +21,12 @@ from equipoise.adapters.kubernetes.sizes import KubernetesSizes
 from equipoise.adapters.kubernetes.structs import RawPod
 from equipoise.model.cluster import Pod
 from equipoise.model.references import ObjectRef, PodRef, WorkloadRef
+from equipoise.ports import ApplyAnswer, ApplyResult
 from tests.contracts.applier_facts import wanted
 from tests.kubernetes.kept import KEPT, Looking, policies
 from tests.kubernetes.samples import page, pod
 from tests.kubernetes.server import Asked, Stage, Time, playing, session
-from tests.kubernetes.test_apply import DEPLOYMENT, WEB, Scripted
+from tests.kubernetes.test_apply import DEPLOYMENT, HPAS, WEB, Scripted
 from tests.testbed.processes import wait_until
 
 OLD_SECONDS = 301.0
@@ -202,7 +203,8 @@ def test_a_watch_that_lasted_is_word_of_the_server_though_it_brought_nothing(
     assert age_seconds == (0.0 if end is Stage.end else 60.0)
 
 
-SERVER = Scripted(**{f"GET {DEPLOYMENT}": {"metadata": {"name": "web", "uid": "uid-3"}}})
+DEPLOYED = {"metadata": {"name": "web", "uid": "uid-3"}}
+SERVER = Scripted(**{f"GET {DEPLOYMENT}": DEPLOYED, f"PATCH {DEPLOYMENT}": DEPLOYED})
 VALUES = {"dns": {"requests": {"cpu": "300m"}}}
 POD = PodRef("shop", "dns-1", "uid-1")
 LOG = ObjectRef("apps/v1", "DaemonSet", "shop", "log", "uid-2")
@@ -241,6 +243,38 @@ def test_a_deed_is_not_sent_again_long_after_it_was_asked_whether_it_may_be_done
         deed(client)
     assert max(sent_at) - sent_at[0] <= 3.0
     assert (len(sent_at) > 1) is not bool(after)
+
+
+@pytest.mark.parametrize(
+    ("deed", "asked_for"),
+    [
+        (lambda applier: applier.apply_hpa(wanted(WEB)), f"{HPAS}/web"),
+        (lambda applier: applier.annotate(WEB, {"note": "1"}), DEPLOYMENT),
+    ],
+    ids=["an HPA", "an annotation"],
+)
+def test_a_deed_is_not_sent_long_after_it_was_asked_whether_it_may_be_done(
+    deed: Callable[[KubernetesApplier], ApplyAnswer], asked_for: str
+) -> None:
+    """Where it took long to see what is there, nothing is sent, and it can be asked at once again."""
+    time, busy, sent = Time(), [503], list[str]()
+
+    def script(asked: Asked, stage: Stage) -> None:
+        if asked.method == "PATCH":
+            sent.append(asked.path)
+        if asked.path == asked_for and asked.method == "GET" and busy:
+            stage.refuse(busy.pop(), "ServiceUnavailable", "busy", Retry_After="15")
+        else:
+            SERVER.script(asked, stage)
+
+    with playing(script) as player, session(player.url, world=time.world()) as client:
+        applier = KubernetesApplier(client)
+        answer = deed(applier)
+        assert answer.result is ApplyResult.LATE
+        assert "took 15 s to say what is there, so nothing was sent" in answer.detail
+        assert sent == []
+        assert deed(applier).result in {ApplyResult.CREATED, ApplyResult.CHANGED}
+        assert len(sent) == 1
 
 
 def test_whose_a_pod_is_is_told_by_itself_and_not_by_another_that_names_the_same_uid() -> None:

@@ -209,6 +209,42 @@ def test_what_did_not_go_is_held_with_what_was_in_the_way(
     assert done.decision.reason.numbers == {"replicas": 3}, "what was decided from stays"
 
 
+class Slow(Answering):
+    """An applier for which it takes long to look, so many times."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(ApplyAnswer(ApplyResult.LATE, "nothing was sent"))
+        self.left, self.tries = times, 0
+
+    def apply_hpa(self, manifest: Any, *, is_dry_run: bool = False) -> ApplyAnswer:
+        self.tries += 1
+        self.left -= 1
+        late = super().apply_hpa(manifest, is_dry_run=is_dry_run)
+        return late if self.left >= 0 else ApplyAnswer(ApplyResult.CREATED)
+
+
+@pytest.mark.parametrize(
+    ("times", "code", "tries"), [(0, Code.RECOMMEND, 1), (1, Code.RECOMMEND, 2), (9, Code.NOT_APPLIED, 2)]
+)
+def test_after_a_long_look_it_is_tried_once_more(world: World, times: int, code: Code, tries: int) -> None:
+    """Before each try it is asked whether anything may be done at all."""
+    slow, asked = Slow(times), list[int]()
+    hands = Adopting(slow, world.pauses, by_subject(world.cluster.workloads()), go_on=lambda: asked.append(1))
+    done = hands.adopt(advice())
+    assert (done.decision.reason.code, slow.tries, len(asked)) == (code, tries, tries)
+    if code is Code.NOT_APPLIED:
+        assert done.decision.reason.sentence == "The HPA was not applied (Late): nothing was sent."
+
+
+def test_whoever_says_stop_during_a_long_look_is_heard(world: World) -> None:
+    """The second try asks for pauses anew."""
+    slow = Slow(1)
+    hands = Adopting(slow, world.pauses, by_subject(world.cluster.workloads()))
+    hands.go_on = lambda: world.pauses.pause("shop", "a person")
+    assert hands.adopt(advice()).decision.reason.code is Code.HELD_BY_PAUSE
+    assert slow.tries == 1
+
+
 def test_a_silent_server_is_not_asked_for_ever(world: World) -> None:
     """After three times without an answer the rest is not tried, and says so; an answer ends the count."""
     hands = Adopting(

@@ -71,6 +71,26 @@ def test_without_the_right_to_annotate_advice_is_in_status_and_nobody_complains(
     assert ANNOTATION in desk.annotations()
 
 
+class Slow(Forbidding):
+    """An applier that looks for so long, the first time, that nothing is sent."""
+
+    def annotate(self, workload: Any, annotations: Any, *, is_dry_run: bool = False) -> ApplyAnswer:
+        if self.is_forbidden:
+            self.is_forbidden = False
+            return ApplyAnswer(ApplyResult.LATE, "it took 4 s to say what is there, so nothing was sent")
+        return super().annotate(workload, annotations, is_dry_run=is_dry_run)
+
+
+def test_an_annotation_that_was_late_is_written_at_the_second_try() -> None:
+    """It need not wait until the Analytics is due again."""
+    desk = Desk()
+    desk.loop.applier = Slow(desk.sim.applier)
+    desk.ask()
+    desk.cycle()
+    assert desk.adopted() == ("True", "Annotated")
+    assert ANNOTATION in desk.annotations()
+
+
 def test_an_hpa_is_applied_without_the_right_to_annotate() -> None:
     """What was asked for most is done, and what is missing is said; the annotation follows with the right."""
     desk = Desk(mode=Mode.ENFORCE)

@@ -63,6 +63,8 @@ class ApplyResult(StrEnum):
     """It will not be taken however often it is asked (bad request, an admission webhook)."""
     FORBIDDEN = "Forbidden"
     """We have no right to (403)."""
+    LATE = "Late"
+    """The look before it took so long that nothing was sent: whether it may be done has to be asked anew."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,11 +68,16 @@ class Adopting:
     is_dry_run: bool = False
     tell: Callable[[Workload, Decision, Outcome], object] | None = None
     """Told of every HPA that was made or changed."""
+    go_on: Callable[[], object] = lambda: None
+    """Called right before every try; raises where this process is to do nothing more."""
     silences: int = 0
     """How often in a row the API server gave no answer."""
 
-    def adopt(self, decision: Decision) -> Adopted:
-        """Propose, guard, apply; once the API server is silent, the rest is not tried."""
+    def adopt(self, decision: Decision, *, is_again: bool = False) -> Adopted:
+        """Propose, guard, apply; once the API server is silent, the rest is not tried.
+
+        Where it took long to look at what is there, the guards are asked again, once.
+        """
         wanted = proposed(decision)
         if self.silences >= SILENCES_MAX:
             sentence = f"It was not tried: the API server gave no answer {self.silences} times in a row."
@@ -81,6 +86,8 @@ class Adopting:
         for action in wanted.actions:
             assert isinstance(action, ApplyHpa)
             outcome = self._applied(wanted, action)
+            if outcome.result == ApplyResult.LATE and not is_again:
+                return self.adopt(decision, is_again=True)
             return Adopted(_explained(wanted, outcome), outcome)
         return Adopted(wanted)
 
@@ -105,6 +112,7 @@ class Adopting:
         return who
 
     def _applied(self, decision: Decision, action: ApplyHpa) -> Outcome:
+        self.go_on()
         try:
             answer = self.applier.apply_hpa(action.manifest, is_dry_run=self.is_dry_run)
         except WorldFailed as error:

@@ -174,8 +174,13 @@ class Giving:
             return _left_to(older, "HPA"), Adopted(one.decision)
         if self.mode is not Mode.ENFORCE:
             return PREVIEWED, Adopted(proposed(one.decision))
-        self._go_on()
-        adopting = Adopting(self.applier, self.pauses, by_subject([workload]), tell=self._tell_applied)
+        adopting = Adopting(
+            self.applier,
+            self.pauses,
+            by_subject([workload]),
+            tell=self._tell_applied,
+            go_on=self._go_on,
+        )
         adopted = adopting.adopt(one.decision)
         reason, outcome = adopted.decision.reason, adopted.outcome
         if outcome is None or outcome.result not in DONE:
@@ -183,7 +188,13 @@ class Giving:
         return _applied(workload.ref.name, annotated), adopted
 
     def _annotate(
-        self, recommendation: PolicyObject, workload: Workload, one: Advised, value: str
+        self,
+        recommendation: PolicyObject,
+        workload: Workload,
+        one: Advised,
+        value: str,
+        *,
+        is_again: bool = False,
     ) -> Verdict:
         """Write the advice to the workload, unless it is there, another's is, or somebody said stop."""
         older = self.precedence.annotates_before(recommendation)
@@ -206,6 +217,8 @@ class Giving:
             )
         if answer.result in DONE:
             return ANNOTATED
+        if answer.result is ApplyResult.LATE and not is_again:
+            return self._annotate(recommendation, workload, one, value, is_again=True)
         if answer.result is ApplyResult.FORBIDDEN:
             return STATUS_ONLY
         code = Code.NOT_OURS if answer.result is ApplyResult.NOT_OURS else Code.NOT_APPLIED

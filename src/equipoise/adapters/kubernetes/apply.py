@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from equipoise.adapters.kubernetes.client import Client
+from equipoise.adapters.kubernetes.client import DEED_SECONDS, Client
 from equipoise.adapters.kubernetes.discovery import Discovery
 from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer, RightMissing
 from equipoise.adapters.kubernetes.keda import ScaledObjects
@@ -53,8 +53,9 @@ class _Hpa(msgspec.Struct):
 class KubernetesApplier:
     """Makes what is ours, and says whose the rest is."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, look_seconds_max: float = DEED_SECONDS) -> None:
         self._client = client
+        self._look_seconds_max = look_seconds_max
         self._objects = Objects(client)
         self._scaled_objects = ScaledObjects(client, Discovery(client))
         self._scalers: dict[str, tuple[float, dict[WorkloadRef, dict[str, str]]]] = {}
@@ -64,9 +65,10 @@ class KubernetesApplier:
     def apply_hpa(self, manifest: Mapping[str, Any], *, is_dry_run: bool = False) -> ApplyAnswer:
         """Make this HPA, or bring the one that we made to it; one that somebody else made is left alone."""
         about, target = _about(manifest), _target_of(manifest)
+        began_at = self._client.world.monotonic()
         try:
             before = self._objects.read(about)
-            refusal = self._in_the_way(about, target, before)
+            refusal = self._in_the_way(about, target, before) or self._late(began_at)
             if refusal is not None:
                 return refusal
             after = self._objects.apply(_as_ours(manifest, before), MANAGER, is_dry_run=is_dry_run)
@@ -86,6 +88,7 @@ class KubernetesApplier:
         The right is asked for first: where it is not given, whoever reads the audit is not to find refusals.
         """
         about = ObjectRef(workload.api_version, workload.kind, workload.namespace, workload.name)
+        began_at = self._client.world.monotonic()
         try:
             if not self._may_patch(about):
                 where = f"{about.kind}s in namespace {about.namespace}"
@@ -105,6 +108,9 @@ class KubernetesApplier:
                 owner = joined(name for names in taken.values() for name in names)
                 detail = f"{joined(taken)} of {workload} was set by {owner}"
                 return ApplyAnswer(ApplyResult.NOT_OURS, detail, owner)
+            late = self._late(began_at)
+            if late is not None:
+                return late
             change = {"metadata": {"annotations": news}}
             self._objects.patch(about._replace(uid=meta.uid), change, manager=MANAGER, is_dry_run=is_dry_run)
         except ApiError as error:
@@ -112,6 +118,16 @@ class KubernetesApplier:
                 return ApplyAnswer(ApplyResult.REFUSED, error.message)
             return _judged(error, str(workload))
         return ApplyAnswer(ApplyResult.CHANGED)
+
+    def _late(self, began_at: float) -> ApplyAnswer | None:
+        """Tell that the questions before the deed took too long; what they found is known for a while."""
+        spent_seconds = self._client.world.monotonic() - began_at
+        if spent_seconds <= self._look_seconds_max:
+            return None
+        detail = (
+            f"{self._client.address} took {spent_seconds:.0f} s to say what is there, so nothing was sent"
+        )
+        return ApplyAnswer(ApplyResult.LATE, f"{waited}, so nothing was sent")
 
     def _may_patch(self, about: ObjectRef) -> bool:
         """Ask whether we may, once a minute for a kind and a namespace."""

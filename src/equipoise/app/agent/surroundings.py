@@ -7,6 +7,7 @@ from typing import Any
 from equipoise.adapters.http import Backoff
 from equipoise.adapters.kubernetes import ApiError, Client, KubernetesActuator, Reflector, Unreachable
 from equipoise.adapters.kubernetes.node_pods import CRANE_AGENT, NODE, PODS_OF_NODE, TAINT
+from equipoise.adapters.kubernetes.nodes import NodeMarks
 from equipoise.adapters.kubernetes.policies import KubernetesPolicies
 from equipoise.adapters.kubernetes.reflector import AGE_MAX_SECONDS
 from equipoise.app.agent.objects import read_objects
@@ -47,6 +48,7 @@ class NodeSurroundings:
         self._nodes = Reflector(client, NODE, params={"fieldSelector": f"metadata.name={node}"})
         once = client.twin(backoff=Backoff(attempts_max=1))  # a round must not wait for the API server
         self._policies = {kind.name: _policies(once, kind) for kind in QOS_KINDS}
+        self._marks = NodeMarks(once)
         self._known: tuple[tuple[tuple[str, str, str], ...], QosPolicy] = ((), QosPolicy(**self._settings))
 
     def start(self, wait: Wait = Event.wait) -> None:
@@ -164,12 +166,13 @@ class NodeSurroundings:
 
     def set_scheduling(self, *, is_disabled: bool, sentence: str) -> None:
         """Put our taint and condition on the node, or take them off."""
-        marks = self._actuator.nodes
         # The taint is what a successor looks at, so it is the first to come and the last to go.
         if is_disabled:
-            marks.add_taint(self.node, TAINT)
-            marks.set_condition(self.node, CONDITION, "True", "WaterlineCrossed", sentence)
+            # Not sent again later in the same round: somebody may have said stop by then.
+            self._marks.add_taint(self.node, TAINT)
+            self._marks.set_condition(self.node, CONDITION, "True", "WaterlineCrossed", sentence)
         else:
+            marks = self._actuator.nodes
             marks.set_condition(self.node, CONDITION, "False", "WaterlinesClear", sentence)
             marks.remove_taint(self.node, TAINT.key, TAINT.effect)
 
