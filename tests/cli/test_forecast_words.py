@@ -31,6 +31,30 @@ def test_a_quiet_weekend_is_told_to_be_forecast_high_while_weekdays_are_not_know
     assert shown.endswith(note) is has_note
 
 
+def test_days_of_which_nothing_is_known_do_not_count(tmp_path: Path) -> None:
+    """Rows without a number before the first known week tell no weekday apart."""
+    file = tmp_path / "usage.csv"
+    hours = [10 + 4 * math.sin(hour * math.pi / 12) for hour in range(24 * 7)]
+    known = [f"{3600 * (hour + 24 * 7)},{cores}\n" for hour, cores in enumerate(hours)]
+    unknown = [f"{3600 * hour},\n" for hour in range(24 * 7)]
+    file.write_text("".join(["timestamp,value\n", *unknown, *known]))
+    document = json.loads(equipoise("forecast", "--from", str(file), "-o", "json").stdout)
+    assert [note[:24] for note in document["notes"]] == ["The history has 7 days, "]
+
+
+@pytest.mark.parametrize("word", ["web", "deploy/web", "sts/web", "shop/web"])
+def test_a_workload_is_named_as_kubectl_names_it(tmp_path: Path, word: str) -> None:
+    """A file tells no kinds, so any is right; a namespace that it has is a namespace."""
+    file = tmp_path / "many.csv"
+    rows = [f"{60 * n},shop,{name},p-{name},1\n" for n in range(60) for name in ("web", "api")]
+    file.write_text("".join(["timestamp,namespace,workload,pod,value\n", *rows]))
+    done = equipoise("forecast", word, "--from", str(file), "--horizon", "1h", "-o", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    nobody = equipoise("forecast", "deploy/", "--from", str(file))
+    wanted = "expected NAME, KIND/NAME or NAMESPACE/NAME, such as web or deploy/web"
+    assert (nobody.returncode, nobody.stderr) == (2, f"error: workload 'deploy/': {wanted}\n")
+
+
 def test_a_hint_names_only_options_that_the_command_has(tmp_path: Path) -> None:
     """A forecast has no --pod-usage."""
     file = tmp_path / "pods.csv"

@@ -1,6 +1,7 @@
 """A long read shows how far it is on a terminal, and nowhere else."""
 
 import io
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -59,10 +60,23 @@ def test_only_a_large_file_or_a_pipe_shows_how_far_it_is(
     small, large = tmp_path / "small.csv", tmp_path / "large.csv"
     small.write_bytes(b"x" * 99)
     large.write_bytes(b"x" * 100)
-    for path, is_shown in ((small, False), (large, True), (tmp_path / ("n" * 300), False), ("-", True)):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    absent = [(tmp_path / "absent", False), (tmp_path / ("n" * 300), False)]
+    for path, is_shown in ((small, False), (large, True), (pipe, True), ("-", True), *absent):
         monkeypatch.setattr(sys, "stderr", _Terminal())
         with reading(str(path), bytes_min=100) as on_bytes:
             assert (on_bytes is not None) is is_shown
+
+
+def test_a_path_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brackets in it are no orders to the terminal."""
+    terminal = _Terminal()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with reading("run[/b][red].csv") as on_bytes:
+        assert on_bytes is not None
+    assert "run[/b][red].csv" in terminal.getvalue()
 
 
 def test_the_lines_of_a_csv_are_counted(tmp_path: Path) -> None:

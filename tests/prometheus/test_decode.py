@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
@@ -257,6 +258,21 @@ def test_native_histograms_are_left_out_with_a_warning() -> None:
     instant = decode_vector(open_answer(data, "http://p"), LABELS, 10)
     assert instant.values.tolist() == [2]
     assert instant.warnings == (HISTOGRAMS_LEFT_OUT,)
+
+
+@pytest.mark.parametrize("order", sorted({"".join(each) for each in itertools.permutations("vvhh")}))
+def test_series_are_told_apart_wherever_histograms_stand_between_them(order: str) -> None:
+    """Those without values have none of the next one's."""
+    histogram = [1_700_000_000, {"count": "1", "sum": "2", "buckets": [[0, "1", "2", "3"]]}]
+    written = [
+        one_series([[1_700_000_000, str(place)]], f"p{place}")
+        if kind == "v"
+        else {"metric": {"pod": f"p{place}"}, "histograms": [histogram]}
+        for place, kind in enumerate(order)
+    ]
+    found = read_matrix(body("matrix", written))
+    expected = {("", f"p{place}"): place for place, kind in enumerate(order) if kind == "v"}
+    assert dict(zip(found.keys, found.values[:, 0].tolist(), strict=True)) == expected
 
 
 def test_more_series_than_the_limit_are_refused() -> None:

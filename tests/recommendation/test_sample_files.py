@@ -98,7 +98,7 @@ FILES = {
         "timestamp,value\n2026-02-30T00:00:00Z,2\n",
         "line 2: timestamp: expected seconds or ISO 8601",
     ),
-    "NaN as time": ("timestamp,value\nNaN,2\n", "timestamp: expected a time in every row"),
+    "NaN as time": ("timestamp,value\nNaN,2\n", "line 2: timestamp: expected seconds or ISO 8601, got 'NaN'"),
     "milliseconds": (
         "timestamp,value\n1700006400000,2\n",
         "timestamp: expected seconds since 1970 or ISO 8601, got 1700006400000; are these milliseconds?",
@@ -122,6 +122,15 @@ FILES = {
         'timestamp,workload,pod,value\n1,we b,a,2\n1,"we\nb",a,3\n',
         "line 3: workload: expected a name, got 'we\\nb'",
     ),
+    "a name that returns": (
+        'timestamp,workload,pod,value\n1,web,p,2\n1,web,"p\r",3\n',
+        "line 3: pod: expected a name, got 'p\\r'",
+    ),
+    "no time in a row": (
+        "timestamp,value\n2026-02-01T00:00:00Z,2\n,3\n",
+        "line 3: timestamp: expected seconds or ISO 8601, got ''",
+    ),
+    "an amount as time": ("timestamp,value\n250m,2\n", "line 2: timestamp: expected seconds or ISO 8601"),
     "a quote without an end": (
         'timestamp,value\n"' + "x" * 140_000,
         "from line 2 on: expected quotes in pairs",

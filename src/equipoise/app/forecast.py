@@ -77,11 +77,13 @@ def _span(option: str, text: str) -> float:
 def _series(file: str, workload: str) -> "Series":
     from equipoise.adapters.sample_files import read_samples
     from equipoise.app.progress import LARGE_BYTES, reading
+    from equipoise.recommendation.choose import without_kind
     from equipoise.recommendation.future import series_of
 
     with reading(file, bytes_min=LARGE_BYTES) as on_bytes:
         samples = read_samples(file, on_bytes)
-    return series_of(samples, workload, file)
+    named = without_kind(workload, None, samples.names.get("namespace", ())) if workload else ""
+    return series_of(samples, named, file)
 
 
 def _print(document: dict[str, Any], form: ForecastFormat) -> None:

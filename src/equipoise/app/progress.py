@@ -37,7 +37,7 @@ def reading(what: str, bytes_min: int = 0) -> Iterator[Callable[[int], None] | N
 
     columns = (
         SpinnerColumn(),
-        TextColumn("reading {task.description}"),
+        TextColumn("reading {task.description}", markup=False),  # a path may have any brackets
         DownloadColumn(),
         TransferSpeedColumn(),
         TimeElapsedColumn(),
@@ -57,10 +57,12 @@ def reading(what: str, bytes_min: int = 0) -> Iterator[Callable[[int], None] | N
 
 
 def _is_smaller(path: str, bytes_min: int) -> bool:
-    """Whether it is a file, and no pipe, of fewer bytes."""
+    """Whether it is a file, and no pipe, of fewer bytes; so is one that is not there."""
+    if path == "-":
+        return False
     try:
-        return Path(path).is_file() and Path(path).stat().st_size < bytes_min
-    except OSError:
+        return Path(path).stat().st_size < bytes_min and not Path(path).is_fifo()
+    except (OSError, ValueError):
         return True  # whoever reads it says why it can't be read
 
 

@@ -150,6 +150,7 @@ def forecast() -> Shape:
             "model": {"type": "string"},
             "interval_seconds": {"type": "number", "exclusiveMinimum": 0},
             "margin": NUMBER,
+            "notes": {"type": "array", "items": TEXT},
             "timestamps": NUMBERS,
             "values": NUMBERS,
             "upper": NUMBERS,

@@ -9,15 +9,14 @@ from equipoise.model.references import WorkloadRef
 
 SHORT_NAMES = {"Deployment": "deploy", "StatefulSet": "sts", "ReplicaSet": "rs"}
 """How kubectl's users write the kinds."""
+EXPECTED = "expected NAME, KIND/NAME or NAMESPACE/NAME, such as web or deploy/web"
 
 
 def check_names(names: Collection[str]) -> None:
     """Refuse what cannot name a workload, before anything is asked."""
     for name in names:
         if not re.fullmatch(r"([^/\s]+/)?[^/\s]+", name):
-            raise BadInput(
-                f"workload {name!r}: expected NAME, KIND/NAME or NAMESPACE/NAME, such as web or deploy/web"
-            )
+            raise BadInput(f"workload {name!r}: {EXPECTED}")
 
 
 def choose(listed: Sequence[Workload], namespace: str | None, names: Collection[str]) -> list[Workload]:
@@ -32,15 +31,19 @@ def choose(listed: Sequence[Workload], namespace: str | None, names: Collection[
     return sorted(chosen.values(), key=lambda workload: (workload.ref.subject, workload.ref.kind))
 
 
-def without_kind(text: str, kind: str, namespaces: Collection[str] = ()) -> str:
-    """Give `web` for `deploy/web` where all are of this kind; what names another kind is refused."""
+def without_kind(text: str, kind: str | None, namespaces: Collection[str] = ()) -> str:
+    """Give `web` for `deploy/web` where all are of this kind (None: of any); another kind is refused."""
     before, _, name = text.rpartition("/")
+    if not name:
+        raise BadInput(f"workload {text!r}: {EXPECTED}")
     if not before or before in namespaces:
         return text
-    if _is_kind(before, kind):
+    if kind is not None and _is_kind(before, kind):
         return name
     for other in SHORT_NAMES:
         if _is_kind(before, other):
+            if kind is None:
+                return name
             raise BadInput(f"workload {text}: expected --kind {other} beside it, got {kind}")
     return text
 

@@ -94,7 +94,8 @@ def forecast_document(series: Series, horizon_seconds: float, algorithm: Algorit
 
 def _notes(series: Series, model: Model) -> list[str]:
     """Say what a reader of the curve would wonder about."""
-    days = math.ceil(len(series.values) * series.interval_seconds / DAY_SECONDS - 0.5)
+    known_from = np.argmax(~np.isnan(series.values))
+    days = math.ceil((len(series.values) - known_from) * series.interval_seconds / DAY_SECONDS - 0.5)
     if model is not Model.PROFILE or days >= WEEKDAYS_KNOWN_FROM:
         return []
     known = f"The history has {days} days, and weekdays can be told apart from {WEEKDAYS_KNOWN_FROM} on"

@@ -124,9 +124,7 @@ class KubernetesApplier:
         spent_seconds = self._client.world.monotonic() - began_at
         if spent_seconds <= self._look_seconds_max:
             return None
-        detail = (
-            f"{self._client.address} took {spent_seconds:.0f} s to say what is there, so nothing was sent"
-        )
+        waited = f"{self._client.address} took {spent_seconds:.0f} s to say what is there"
         return ApplyAnswer(ApplyResult.LATE, f"{waited}, so nothing was sent")
 
     def _may_patch(self, about: ObjectRef) -> bool:

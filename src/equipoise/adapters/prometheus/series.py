@@ -80,9 +80,12 @@ def _cuts(text: bytes) -> list[tuple[int, int]]:
     if not 0 < first < end:
         return []
     cuts: list[tuple[int, int]] = []
-    while (stop := _stop(text, first, end)) >= 0:
+    values = text.find(_VALUES, first, end)
+    while (stop := _stop(text, first, values, end)) >= 0:
         cuts.append((first, stop + 1))
         first = stop + 2
+        if 0 <= values < first:  # not looked for again where these are a later one's, or there are none
+            values = text.find(_VALUES, first, end)
     cuts.append((first, end))
     # Where something else stood between series, the first would hold them all.
     begun = text.find(_VALUES, *cuts[0])
@@ -90,9 +93,8 @@ def _cuts(text: bytes) -> list[tuple[int, int]]:
     return cuts if is_one else []
 
 
-def _stop(text: bytes, begin: int, end: int) -> int:
-    """Find what stands between the series that begins here and the next."""
-    values = text.find(_VALUES, begin, end)
+def _stop(text: bytes, begin: int, values: int, end: int) -> int:
+    """Find what stands between the series that begins here and the next; the next values stand there."""
     stop = text.find(_BETWEEN, begin, end if values < 0 else values)
     if stop >= 0 or values < 0:
         return stop

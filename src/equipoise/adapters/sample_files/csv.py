@@ -29,7 +29,7 @@ HEADER_BYTES_MAX = 4096
 GZIP_MARK = b"\x1f\x8b"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _COMMA, _NEWLINE, _RETURN = ord(","), ord("\n"), ord("\r")
-_QUOTED = {",": "\x01", "\n": "\x02"}
+_QUOTED = {",": "\x01", "\n": "\x02", "\r": "\x03"}
 """What stands for a comma and a line's end between quotes: nothing that a name or a number may have."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 

@@ -97,7 +97,14 @@ def moments(field: Field) -> Numbers:
     found, is_odd = _iso(field) if _is_calendar(field.word(0)) else _decimals(field)
     for row in np.flatnonzero(is_odd).tolist():
         word = field.word(row)
-        found[row] = read_moment(row, word) if _is_calendar(word) else read_number(row, word)
+        found[row] = read_moment(row, word) if _is_calendar(word) else _seconds(row, word)
+    return found
+
+
+def _seconds(row: int, word: str) -> float:
+    found = math.nan if word[-1:].isalpha() else read_number(row, word)
+    if not math.isfinite(found):
+        raise Unreadable(row, word)
     return found
 
 
