@@ -63,3 +63,47 @@ def test_a_hint_names_only_options_that_the_command_has(tmp_path: Path) -> None:
     assert equipoise("forecast", "--from", str(file)).stderr == f"{problem}\n"
     planned = equipoise("recommendation", "plan", "--from", str(file)).stderr
     assert planned == f"{problem}, or the file as --pod-usage\n"
+
+
+def test_a_step_that_is_too_coarse_is_named(tmp_path: Path) -> None:
+    """Twenty whole days are not too few; with a value every four hours a day has no course."""
+    file = tmp_path / "usage.csv"
+    rows = [f"{14400 * n},{10 + 5 * math.sin(n * math.pi / 3)}\n" for n in range(20 * 6)]
+    file.write_text("".join(["timestamp,value\n", *rows]))
+    shown = " ".join(equipoise("forecast", "--from", str(file)).stdout.split())
+    assert shown.endswith(
+        "Not predictable: a sample every 3 hours or more often is needed to see the course of a day."
+    )
+
+
+@pytest.mark.parametrize(("times", "has_note"), [(3.0, True), (1.2, False)])
+def test_a_last_day_that_is_far_from_the_forecast_is_told(
+    tmp_path: Path, times: float, has_note: bool
+) -> None:
+    """It may be an exception, or the first day of a new habit."""
+    file = tmp_path / "usage.csv"
+    used = [10 + 5 * math.sin(hour * math.pi / 12) for hour in range(24 * 14)]
+    used[-24:] = [cores * times for cores in used[-24:]]
+    file.write_text(
+        "timestamp,value\n" + "".join(f"{3600 * hour},{cores}\n" for hour, cores in enumerate(used))
+    )
+    document = json.loads(equipoise("forecast", "--from", str(file), "-o", "json").stdout)
+    assert document["predictable"]
+    assert [note.startswith("The last day used 30 cores on average") for note in document["notes"]] == [
+        True
+    ] * has_note
+
+
+def test_the_table_says_when(tmp_path: Path) -> None:
+    """From when to when, and when most is used; at a constant level there is no such moment."""
+    file = tmp_path / "usage.csv"
+    used = [10 + 5 * math.sin(hour * math.pi / 12) for hour in range(24 * 8)]
+    file.write_text(
+        "timestamp,value\n" + "".join(f"{3600 * hour},{cores}\n" for hour, cores in enumerate(used))
+    )
+    shown = equipoise("forecast", "--from", str(file)).stdout
+    assert "1970-01-09 00:00 to 01-09 23:00 UTC" in shown
+    assert "cores, highest 01-09 06:00" in shown
+    file.write_text("timestamp,value\n" + "".join(f"{3600 * hour},7\n" for hour in range(24 * 8)))
+    constant = [line.split() for line in equipoise("forecast", "--from", str(file)).stdout.splitlines()]
+    assert ["forecast", "7", "cores"] in constant

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from equipoise.app.recommendation_plot import draw_advice, draw_forecast, rows_of
+from equipoise.app.recommendation_plot import draw_advice, draw_forecast
 from equipoise.model.errors import BadInput, WorldFailed
 from equipoise.recommendation.decide import decide
 from equipoise.recommendation.future import Series, backtested, forecast_document
@@ -45,8 +45,12 @@ def _waves(count: int) -> Floats:
     return np.asarray(one * np.linspace(0.05, 1, count)[::-1, None])
 
 
+def _rows(seen: Observation) -> list[Observation]:
+    return [seen.rows(slice(row, row + 1)) for row in range(len(seen.subjects))]
+
+
 def _drawn(seen: Observation, path: Path, algorithm: Algorithm | None = Algorithm.PROFILE) -> str:
-    draw_advice(POLICY, rows_of(seen), decide(POLICY, seen, algorithm), algorithm, str(path))
+    draw_advice(POLICY, _rows(seen), decide(POLICY, seen, algorithm), algorithm, str(path))
     return path.read_text()
 
 
@@ -179,5 +183,5 @@ def test_todays_hpa_is_drawn_beside_the_advice(tmp_path: Path) -> None:
     ):
         current = {"replicas": 12, "hpas": hpas, "containers": []}
         with_today = structs.replace(decision, extra={**decision.extra, "current": current})
-        draw_advice(POLICY, rows_of(seen), [with_today], None, str(tmp_path / "x.svg"))
+        draw_advice(POLICY, _rows(seen), [with_today], None, str(tmp_path / "x.svg"))
         assert f"<!-- {words} -->" in (tmp_path / "x.svg").read_text()

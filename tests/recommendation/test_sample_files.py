@@ -70,6 +70,14 @@ def test_odd_numbers_are_read_as_what_they_are(tmp_path: Path) -> None:
     np.testing.assert_allclose(read_csv(str(path)).values, expected, rtol=2e-16)
 
 
+def test_amounts_of_any_sign_are_read(tmp_path: Path) -> None:
+    """What is below nothing is no usage, in whatever form; it is dropped where samples enter."""
+    path = tmp_path / "usage.csv"
+    words = ("250m", "-250m", "-5u", "-1k", "1e-3")
+    path.write_text("timestamp,value\n" + "".join(f"{n},{word}\n" for n, word in enumerate(words)))
+    np.testing.assert_allclose(read_csv(str(path)).values, [0.25, -0.25, -5e-6, -1000, 1e-3])
+
+
 def test_names_are_kept_apart_over_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file is read in blocks, and a name has one number in all of them."""
     monkeypatch.setattr("equipoise.adapters.sample_files.csv.BLOCK_BYTES", 64)

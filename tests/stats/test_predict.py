@@ -172,3 +172,24 @@ def test_a_short_hole_is_bridged_and_a_long_one_borrowed() -> None:
     np.testing.assert_array_equal(made, [[1.0, 2.0, 3.0, np.nan, np.nan, np.nan, 7.0, np.nan]])
     days = np.array([[[1.0, 5.0], [np.nan, np.nan], [3.0, 9.0]]])
     np.testing.assert_allclose(filled(days, 7200.0)[0, 1], [2.0, 7.0])
+
+
+@pytest.mark.parametrize("days", [1, 2, 3, 4, 5, 6, 7])
+def test_after_a_step_nothing_is_forecast_that_was_never_seen(days: int) -> None:
+    """Margin and level both follow the step, and once is enough."""
+    history = np.concatenate([np.full(7 * 24, 5.0), np.full(days * 24, 15.0)])
+    made = predict(history[None], 3600.0, DAY, has_band=True)
+    assert made.values.max() <= 15.0
+    assert (made.upper >= made.values).all()
+
+
+@pytest.mark.parametrize("days", [3, 4, 5, 6])
+@pytest.mark.parametrize("weekday", range(7))
+def test_the_band_of_a_flat_line_covers_what_was_usual_lately(days: int, weekday: int) -> None:
+    """A quiet weekend at the end of a few days says nothing of the days before it."""
+    hours = np.arange(days * 24)
+    is_busy = ((hours // 24 + weekday) % 7 < 5) & (hours % 24 >= 8) & (hours % 24 < 18)
+    history = np.where(is_busy, 12.0, 2.0)
+    made = predict(history[None], 3600.0, DAY, has_band=True)
+    if made.model[0] == Model.FLAT:
+        assert made.upper.min() >= np.sort(history)[int(np.ceil(0.95 * len(history))) - 1]

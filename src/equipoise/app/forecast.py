@@ -103,6 +103,8 @@ def _print(document: dict[str, Any], form: ForecastFormat) -> None:
             _print_table(document)
 
 
+COARSE_SECONDS = 86400 / 8
+"""With samples further apart, a day has no course that a model could learn."""
 FOUND = ("error", "baseline_error", "repeat_day_error", "repeat_week_error", "coverage")
 """What a backtest says of the whole."""
 
@@ -141,14 +143,31 @@ def _print_table(document: dict[str, Any]) -> None:
     for key, name in SHOWN.items():
         if document.get(key) is not None:
             table.add_row(name, _shown(key, document[key]))
-    for key, name in (("values", "values"), ("upper", "95 % band up to")):
-        numbers = document[key]
-        table.add_row(name, f"{min(numbers):.4g} to {max(numbers):.4g} cores, {len(numbers):,} of them")
+    table.add_row("ahead", _span_of(document["timestamps"]))
+    for key, name in (("values", "forecast"), ("upper", "95 % should stay below")):
+        table.add_row(name, _range_of(document[key], document["timestamps"]))
     console = Console(highlight=False)
     console.print(table)
     console.print()
     for sentence in (_sentence(document), *document["notes"]):
         console.print(sentence, markup=False)
+
+
+def _span_of(times: list[float]) -> str:
+    return f"{_moment(times[0], '%Y-%m-%d %H:%M')} to {_moment(times[-1], '%m-%d %H:%M')} UTC"
+
+
+def _range_of(numbers: list[float], times: list[float]) -> str:
+    low, high = min(numbers), max(numbers)
+    if low == high:
+        return f"{low:.4g} cores"
+    return f"{low:.4g} to {high:.4g} cores, highest {_moment(times[numbers.index(high)], '%m-%d %H:%M')}"
+
+
+def _moment(time: float, form: str) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(time, UTC).strftime(form)
 
 
 def _shown(key: str, value: Any) -> str:
@@ -164,6 +183,8 @@ def _shown(key: str, value: Any) -> str:
 def _sentence(document: dict[str, Any]) -> str:
     """Say whether it can be trusted, with both numbers."""
     error, flat = document["backtest_error"], document["backtest_baseline_error"]
+    if document["interval_seconds"] > COARSE_SECONDS:
+        return "Not predictable: a sample every 3 hours or more often is needed to see the course of a day."
     if error is None or flat is None:
         return "Not predictable: there are too few whole days to try it on days that it has not seen."
     both = (

@@ -10,7 +10,13 @@ from equipoise.app import recommendation_options as said
 from equipoise.app.output import warn, warn_of_nothing
 from equipoise.app.plots import Plot, check_plot
 from equipoise.app.recommendation_apply import apply
-from equipoise.app.recommendation_input import FileOptions, decided, read_settings, read_usage
+from equipoise.app.recommendation_input import (
+    FileOptions,
+    answered,
+    read_settings,
+    read_usage,
+    warn_of_requests,
+)
 from equipoise.app.recommendation_simulate import simulate
 from equipoise.model.errors import BadInput
 
@@ -78,7 +84,9 @@ def plan(
             warn_of_nothing("no workload", is_everywhere=all_namespaces)
         else:
             warn(f"no workload was found; {file} has none")
-    print_advice(found.decisions, found.interval_seconds, output, is_resource=about is said.TypeName.RESOURCE)
+    print_advice(
+        found.decisions, found.intervals_seconds, output, is_resource=about is said.TypeName.RESOURCE
+    )
 
 
 app.command()(apply)
@@ -91,7 +99,7 @@ class Found(NamedTuple):
     """What was decided, from samples so far apart."""
 
     decisions: "Sequence[Decision]"
-    interval_seconds: float
+    intervals_seconds: Sequence[float]
 
 
 def _of_cluster(
@@ -108,25 +116,28 @@ def _of_cluster(
     asked = Asked(question.policy, namespace, names, question.algorithm, question.about)
     live = Request.from_options(asked, command.params)
     if plot is None:
-        return Found(plan_recommendation(live), STEP_SECONDS)
+        planned = plan_recommendation(live)
+        return Found(planned, [STEP_SECONDS] * len(planned))
     from equipoise.app.recommendation_plot import WORKLOADS_MAX, draw_advice
 
     kept = Kept()
     decisions = plan_recommendation(live, kept=kept, workloads_max=WORKLOADS_MAX)
     rows = [kept.rows[one.subject, one.extra["kind"]] for one in decisions]
     draw_advice(question.policy, rows, decisions, question.algorithm, plot)
-    return Found(decisions, STEP_SECONDS)
+    return Found(decisions, [STEP_SECONDS] * len(decisions))
 
 
 def _of_file(question: "Question", told: FileOptions, plot: str | None) -> Found:
     """Decide for the workloads of a file, and draw them where that is asked for."""
-    seen = read_usage(told)
-    decisions = decided(question, seen)
+    found = answered(question, read_usage(told))
+    decisions = [each.decision for each in found]
+    warn_of_requests(decisions, told)
     if plot is not None:
-        from equipoise.app.recommendation_plot import draw_advice, rows_of
+        from equipoise.app.recommendation_plot import draw_advice
 
-        draw_advice(question.policy, rows_of(seen), decisions, question.algorithm, plot)
-    return Found(decisions, seen.interval_seconds)
+        rows = [each.seen.rows(slice(each.row, each.row + 1)) for each in found]
+        draw_advice(question.policy, rows, decisions, question.algorithm, plot)
+    return Found(decisions, [each.seen.interval_seconds for each in found])
 
 
 def _refuse_of_the_other(command: typer.Context, *, is_file: bool) -> None:

@@ -1,7 +1,7 @@
 """What the commands about advice read: settings, and usage from files."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from equipoise.app.output import warn
@@ -43,11 +43,12 @@ def read_settings(texts: Sequence[str]) -> "RecommendationPolicy":
     return read_policy(config, "--set")
 
 
-def read_usage(said: FileOptions) -> "Observation":
-    """Read the usage of one workload or of many."""
+def read_usage(said: FileOptions) -> "list[Observation]":
+    """Read the usage of one workload or of many; those that were measured at the same step together."""
     from equipoise.adapters.sample_files import read_samples
     from equipoise.recommendation.choose import without_kind
-    from equipoise.recommendation.history_file import Said, named_subject, observe, of_workloads
+    from equipoise.recommendation.history_file import Said, is_of_week, named_subject, observe
+    from equipoise.recommendation.steps import observe_many
 
     if not re.fullmatch(KIND_FORM, said.kind):
         raise BadInput(f"--kind: expected a kind such as Deployment or StatefulSet, got {said.kind!r}")
@@ -60,26 +61,60 @@ def read_usage(said: FileOptions) -> "Observation":
         samples = read_samples(said.file, on_bytes)
     namespaces = samples.names.get("namespace", ())
     workloads = [without_kind(text, said.kind, namespaces) for text in said.workloads]
-    if samples.is_of_many:
-        samples = of_workloads(samples, workloads, said.file)
-    elif len(workloads) > 1:
+    if not samples.is_of_many and len(workloads) > 1:
         raise BadInput(
             f"{said.file}: expected at most one WORKLOAD, since the file is of one, got {len(workloads)}"
         )
     pods = None if said.pod_usage is None else read_samples(said.pod_usage)
     if pods is not None and "pod" not in pods.labels:
         raise BadInput(f"{said.pod_usage}: line 1: expected the columns timestamp,pod,value, without pod")
+    if samples.is_of_many and pods is None:
+        return observe_many(samples, told, workloads)
     seen = observe(samples, told, named_subject(workloads, said.file), pods)
     if (seen.available > seen.pods).any():
         raise BadInput(f"--available: expected at most the replicas ({seen.pods[0]}), got {said.available}")
-    if said.replicas is None and not samples.is_of_many:
+    if said.replicas is None:
         count = "the number of pods in --pod-usage" if pods is not None else "1"
         warn(f"--replicas was not given; {count} is taken")
-    return seen
+    if pods is not None and len(pods.times) and not is_of_week(pods.times, seen.at).any():
+        warn(f"{said.pod_usage}: no sample is of the week with which {said.file} ends; its own is taken")
+    return [seen]
+
+
+class Answered(NamedTuple):
+    """What was decided for one workload, and from which row of what was seen."""
+
+    decision: "Decision"
+    seen: "Observation"
+    row: int
+
+
+def by_name(decision: "Decision") -> tuple[str, str]:
+    """Tell where it stands among the others: by namespace, then by name."""
+    namespace, _, name = decision.subject.rpartition("/")
+    return namespace, name
+
+
+def answered(question: "Question", usage: "Sequence[Observation]") -> list[Answered]:
+    """Decide for every workload of a file, in the order of their names."""
+    found = [
+        Answered(decision, seen, row)
+        for seen in usage
+        for row, decision in enumerate(decided(question, seen))
+    ]
+    return found if len(usage) == 1 else sorted(found, key=lambda each: by_name(each.decision))
+
+
+def warn_of_requests(decisions: "Iterable[Decision]", told: FileOptions) -> None:
+    """Say what was not given where that is why nothing is advised."""
+    from equipoise.model.reason import Code
+
+    if told.request is None and any(one.reason.code is Code.NO_REQUEST for one in decisions):
+        warn("--request was not given, and no row has one; say what a pod requests, such as --request 500m")
 
 
 def decided(question: "Question", seen: "Observation") -> "list[Decision]":
-    """Decide for every workload of a file; where there are many, it is shown how far that is."""
+    """Decide for the workloads of one step; where there are many, it is shown how far that is."""
     from equipoise.recommendation.decide import BATCH, decide_from, summarised
 
     parts = summarised(question.policy, seen, question.algorithm, question.about)

@@ -3,7 +3,7 @@
 import csv
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from equipoise.app.output import Format, is_any_letter_printed, print_document, warn
@@ -11,7 +11,8 @@ from equipoise.app.recommendation_options import AdviceFormat
 from equipoise.app.recommendation_tables import containers_of, print_tables
 from equipoise.model.decision import Decision, plan_document
 from equipoise.model.errors import BadInput
-from equipoise.recommendation.manifests import ehpa_manifest, hpa_manifest
+from equipoise.model.references import API_VERSIONS
+from equipoise.recommendation.manifests import UNSCALED, ehpa_manifest, hpa_manifest
 
 HPA_COLUMNS = (
     "workload",
@@ -57,7 +58,11 @@ FOR_GO = {
 
 
 def print_advice(
-    decisions: Sequence[Decision], interval_seconds: float, form: AdviceFormat, *, is_resource: bool = False
+    decisions: Sequence[Decision],
+    intervals_seconds: Sequence[float],
+    form: AdviceFormat,
+    *,
+    is_resource: bool = False,
 ) -> None:
     """Print the advice, which may be about requests, in the form that was asked for."""
     match form:
@@ -66,8 +71,8 @@ def print_advice(
         case AdviceFormat.HPA:
             _print_manifests(decisions, [hpa_manifest(decision) for decision in decisions], form)
         case AdviceFormat.EHPA:
-            made = [ehpa_manifest(decision, interval_seconds) for decision in decisions]
-            _print_manifests(decisions, made, form)
+            pairs = zip(decisions, intervals_seconds, strict=True)
+            _print_manifests(decisions, [ehpa_manifest(*pair) for pair in pairs], form)
         case AdviceFormat.CSV:
             _print_rows(decisions, is_resource=is_resource)
         case AdviceFormat.TABLE:
@@ -83,6 +88,7 @@ def _print_manifests(
     made = [manifest for manifest in manifests if manifest is not None]
     for one in made:
         _expect_names(one["metadata"], form)
+    _expect_kinds({one["spec"]["scaleTargetRef"]["kind"] for one in made}, form)
     for decision, manifest in zip(decisions, manifests, strict=True):
         if manifest is None:
             warn(f"{decision.subject}: {decision.reason.code.value}: {decision.reason.sentence}")
@@ -95,6 +101,15 @@ def _print_manifests(
             Quoting.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(pattern), list(letters))
         any_letter = is_any_letter_printed()
         yaml.dump_all(made, sys.stdout, Quoting, sort_keys=False, allow_unicode=any_letter, width=100)
+
+
+def _expect_kinds(kinds: Collection[str], form: AdviceFormat) -> None:
+    """Refuse what no HPA can scale; of a kind that is not Kubernetes' own, a part is left to the reader."""
+    for kind in sorted(kinds):
+        if kind in UNSCALED:
+            raise BadInput(f"-o {form.value}: --kind: expected one that an HPA can scale, got {kind}")
+        if kind not in API_VERSIONS:
+            warn(f"the apiVersion of a {kind} is not known: add it to scaleTargetRef before you apply this")
 
 
 def _expect_names(metadata: dict[str, str], form: AdviceFormat) -> None:

@@ -40,11 +40,6 @@ class Ahead(NamedTuple):
     is_predictable: bool
 
 
-def rows_of(seen: Observation) -> list[Observation]:
-    """Give each workload of an observation by itself."""
-    return [seen.rows(slice(row, row + 1)) for row in range(len(seen.subjects))]
-
-
 def draw_advice(
     policy: RecommendationPolicy,
     rows: Sequence[Observation],

@@ -7,7 +7,14 @@ import typer
 from equipoise.app import options
 from equipoise.app import recommendation_options as said
 from equipoise.app.output import Format, print_document
-from equipoise.app.recommendation_input import FileOptions, decided, read_settings, read_usage
+from equipoise.app.recommendation_input import (
+    FileOptions,
+    by_name,
+    decided,
+    read_settings,
+    read_usage,
+    warn_of_requests,
+)
 from equipoise.model.errors import BadInput
 
 if TYPE_CHECKING:
@@ -57,16 +64,20 @@ def simulate(
     from equipoise.stats.predict import Algorithm
 
     policy = read_settings(setting or ())
-    seen = read_usage(FileOptions(file, pod_usage, workloads or (), kind, request, replicas, available))
-    how = None if no_forecast else Algorithm(algorithm)
-    decisions = decided(Question(policy, algorithm=how), seen)
-    found = list(counting(replayed(seen, decisions, today), "replaying", len(decisions)))
+    told = FileOptions(file, pod_usage, workloads or (), kind, request, replicas, available)
+    usage = read_usage(told)
+    question = Question(policy, algorithm=None if no_forecast else Algorithm(algorithm))
+    runs = (run for seen in usage for run in replayed(seen, decided(question, seen), today))
+    found = list(counting(runs, "replaying", sum(len(seen.subjects) for seen in usage)))
+    if len(usage) > 1:
+        found.sort(key=lambda run: by_name(run.decision))
+    warn_of_requests((run.decision for run in found), told)
     if not found:
         warn(f"no workload was found; {file} has none")
     if output is Format.TABLE:
         print_table(found)
     else:
-        print_document(document(found, seen.interval_seconds), output)
+        print_document(document(found, min(seen.interval_seconds for seen in usage)), output)
 
 
 def _today(low: int | None, high: int | None, target: int | None) -> "Hpa | None":

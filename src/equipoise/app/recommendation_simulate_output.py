@@ -19,7 +19,7 @@ def document(found: Sequence[Replayed], interval_seconds: float) -> dict[str, An
     """Give it in the shape that scripts rely on."""
     return {
         "interval_seconds": int(interval_seconds) if interval_seconds.is_integer() else interval_seconds,
-        "minutes": found[0].minutes if found else 0,
+        "minutes": max((each.minutes for each in found), default=0),
         "workloads": [
             {
                 "subject": each.decision.subject,
@@ -86,7 +86,8 @@ def _said(found: Sequence[Replayed]) -> str:
     total = _total(found)
     before, after = total["current"], total["recommended"]
     above = f"{before['minutes_above_request']:,} → {after['minutes_above_request']:,}"
-    looked = f"{len(found)} replayed over {found[0].minutes / 60:.4g} hours, advice for {total['advised']}"
+    hours = max(each.minutes for each in found) / 60
+    looked = f"{len(found)} replayed over {hours:.4g} hours, advice for {total['advised']}"
     if not total["advised"]:
         return f"{looked}. Nothing was changed."
     return (

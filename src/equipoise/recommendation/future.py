@@ -10,7 +10,7 @@ from equipoise.model.errors import BadInput
 from equipoise.recommendation.history_file import Said, named_subject, observe, of_workloads
 from equipoise.recommendation.samples import Samples
 from equipoise.stats.arrays import Floats
-from equipoise.stats.forecast import WEEKDAYS_MIN, Model
+from equipoise.stats.forecast import WEEKDAYS_MIN, Forecast, Model
 from equipoise.stats.loss import error, flat_lines
 from equipoise.stats.predict import Algorithm, predict
 from equipoise.stats.profile import DAY_SECONDS, WEEK
@@ -18,6 +18,8 @@ from equipoise.stats.profile import DAY_SECONDS, WEEK
 WEEK_SECONDS = 7 * DAY_SECONDS
 WEEKDAYS_KNOWN_FROM = WEEK + WEEKDAYS_MIN
 """In days: from then on last week again competes, which alone tells weekdays apart."""
+FAR = 2.0
+"""A day that used so many times as much, or as little, is far from its forecast."""
 VALUES_MAX = 2_500_000
 """So many values, which is four weeks of seconds, are forecast and no more."""
 
@@ -85,7 +87,7 @@ def forecast_document(series: Series, horizon_seconds: float, algorithm: Algorit
         "margin": _short(float(made.margin[0])),
         "backtest_error": _short(float(made.error[0])),
         "backtest_baseline_error": _short(float(made.baseline_error[0])),
-        "notes": _notes(series, model),
+        "notes": [*_notes(series, model), *_steps(series, made)],
         "timestamps": [_plain(time) for time in times.tolist()],
         "values": [_short(value) for value in made.values[0].tolist()],
         "upper": [_short(value) for value in made.upper[0].tolist()],
@@ -100,6 +102,17 @@ def _notes(series: Series, model: Model) -> list[str]:
         return []
     known = f"The history has {days} days, and weekdays can be told apart from {WEEKDAYS_KNOWN_FROM} on"
     return [f"{known}: quieter days, such as a weekend, may be forecast as high as the others."]
+
+
+def _steps(series: Series, made: Forecast) -> list[str]:
+    """Say that the last day is far from what is forecast: one day is not yet a new habit."""
+    day = max(1, round(DAY_SECONDS / series.interval_seconds))
+    last, ahead = series.values[-day:], made.values[0, :day] / made.margin[0]
+    was, will_be = float(np.nanmean(last)), float(ahead.mean())
+    if not made.is_predictable[0] or will_be / FAR <= was <= will_be * FAR:
+        return []
+    both = f"The last day used {was:.4g} cores on average, and the next is forecast to use {will_be:.4g}"
+    return [f"{both}: if that day was the first of many, the forecast will follow within days."]
 
 
 def backtested(series: Series, held_out_seconds: float, algorithm: Algorithm) -> dict[str, Any]:

@@ -47,13 +47,17 @@ class Said:
     pods_source: str = ""
     takes_pods: bool = True
     """Whether a file of pods can be given beside it."""
+    at: float | None = None
+    """When a file of many ends; None: with the last of the samples."""
+    interval_seconds: float | None = None
+    """The step of a file of many; None: the samples tell."""
 
 
 def observe(samples: Samples, said: Said, subject: str, pods: Samples | None = None) -> Observation:
     """Turn a file's samples into an observation of one workload, or of many."""
-    _check(samples, said.source)
+    check(samples, said.source)
     if pods is not None:
-        _check(pods, said.pods_source)
+        check(pods, said.pods_source)
         owners = max(len(pods.names.get(label, ())) for label in ("namespace", "workload"))
         if owners > 1:
             raise BadInput(f"{said.pods_source}: expected the pods of one workload, got those of {owners}")
@@ -70,7 +74,7 @@ def observe(samples: Samples, said: Said, subject: str, pods: Samples | None = N
     return _one(samples, said, subject, pods)
 
 
-def _check(samples: Samples, source: str) -> None:
+def check(samples: Samples, source: str) -> None:
     """Refuse times and amounts that nobody can mean."""
     largest = np.max(samples.values, where=np.isfinite(samples.values), initial=0.0)
     if largest > CORES_MAX:
@@ -97,8 +101,13 @@ def named_subject(workloads: Sequence[str], file: str) -> str:
 
 def of_workloads(samples: Samples, workloads: Sequence[str], source: str) -> Samples:
     """Keep the workloads that were asked for, by NAMESPACE/NAME or NAME; all when none was."""
+    return samples.only(chosen(samples, workloads, source)) if workloads else samples
+
+
+def chosen(samples: Samples, workloads: Sequence[str], source: str) -> Claims:
+    """Tell which rows are of the workloads that were asked for."""
     if not workloads:
-        return samples
+        return np.ones(len(samples.times), np.bool_)
     names, spaces = np.array(samples.names["workload"]), np.array(samples.names.get("namespace", [""]))
     space = samples.labels.get("namespace", np.zeros(len(samples.times), np.intp))
     is_kept = np.zeros(len(samples.times), np.bool_)
@@ -110,13 +119,7 @@ def of_workloads(samples: Samples, workloads: Sequence[str], source: str) -> Sam
         if not is_meant.any():
             raise BadInput(f"{source}: expected the workload {workload}, and no row is of it")
         is_kept |= is_meant
-    return Samples(
-        samples.times[is_kept],
-        samples.values[is_kept],
-        {label: codes[is_kept] for label, codes in samples.labels.items()},
-        samples.names,
-        None if samples.requests is None else samples.requests[is_kept],
-    )
+    return is_kept
 
 
 def _one(samples: Samples, said: Said, subject: str, pods: Samples | None) -> Observation:
@@ -130,7 +133,7 @@ def _one(samples: Samples, said: Said, subject: str, pods: Samples | None) -> Ob
     seen = None if pods is None else _pods_seen(pods)
     replicas = said.replicas if said.replicas is not None else seen or 1
     week = values[is_counted][None]
-    p99 = percentiles(week, (P99,))[:, 0] / max(replicas, 1) if pods is None else _pods_p99(pods)
+    p99 = percentiles(week, (P99,))[:, 0] / max(replicas, 1) if pods is None else _pods_p99(pods, at)
     return Observation(
         subjects=[subject],
         kinds=[said.kind],
@@ -161,12 +164,18 @@ def _pods_seen(pods: Samples) -> int:
     return len(pods.names.get("pod", ()))
 
 
-def _pods_p99(pods: Samples) -> Floats:
-    """Give the P99 over all samples of all pods in the file's last seven days."""
+def _pods_p99(pods: Samples, at: float) -> Floats:
+    """Give the P99 over all samples of all pods in the seven days that the workload is judged by."""
     times, values, _ = _known(pods, pods.labels["pod"])
-    if len(times):
-        values = values[times > pods.times.max() - WEEK_SECONDS]
-    return percentiles(values[None], (P99,))[:, 0]
+    is_counted = is_of_week(times, at)
+    if len(times) and not is_counted.any():
+        is_counted = is_of_week(times, float(times.max()))
+    return percentiles(values[is_counted][None], (P99,))[:, 0]
+
+
+def is_of_week(times: Floats, at: float) -> Claims:
+    """Tell what was taken in the seven days before; a file that ends a little later is of them too."""
+    return np.asarray((times > at - WEEK_SECONDS) & (times <= at + DAY_SECONDS))
 
 
 def _columns(source: str, times: Floats, at: float, interval: float, rows: int) -> int:
@@ -192,8 +201,10 @@ def _many(samples: Samples, said: Said) -> Observation:
         twice = next(one for one, other in pairwise(sorted(subjects)) if one == other)
         wanted = "expected workloads that can be told apart"
         raise BadInput(f"{said.source}: {wanted}, got {twice!r} twice, from names with a / in them")
-    at = float(samples.times.max()) if len(samples.times) else 0.0
-    interval = usual_interval(samples.times, pod) or INTERVAL_SECONDS_DEFAULT
+    at = said.at
+    if at is None:
+        at = float(samples.times.max()) if len(samples.times) else 0.0
+    interval = said.interval_seconds or usual_interval(samples.times, pod) or INTERVAL_SECONDS_DEFAULT
     columns = _columns(said.source, samples.times, at, interval, max(1, len(pod_owner)))
     phase = phases(samples.times, pod, len(pod_owner), at, interval)
     column = np.minimum(slots(samples.times - phase[pod], at, interval, columns), columns - 1)

@@ -3,10 +3,12 @@
 from typing import Any
 
 from equipoise.model.decision import Decision
+from equipoise.model.references import API_VERSIONS
 
 PREDICTION_WINDOW_SECONDS = 3600
 HISTORY_LENGTH = "7d"
-APPS_KINDS = {"Deployment", "StatefulSet", "ReplicaSet"}
+UNSCALED = frozenset({"DaemonSet", "Job", "CronJob", "Pod"})
+"""Kinds of Kubernetes' own that have pods, and that no HPA can scale."""
 
 
 def hpa_manifest(decision: Decision) -> dict[str, Any] | None:
@@ -40,8 +42,8 @@ def ehpa_manifest(decision: Decision, interval_seconds: float) -> dict[str, Any]
 def _spec(decision: Decision, recommended: dict[str, Any]) -> dict[str, Any]:
     kind = decision.extra["kind"]
     target = {"kind": kind, "name": decision.subject.rpartition("/")[2]}
-    if kind in APPS_KINDS:
-        target = {"apiVersion": "apps/v1", **target}
+    if kind in API_VERSIONS:
+        target = {"apiVersion": API_VERSIONS[kind], **target}
     spec = {
         "scaleTargetRef": target,
         "minReplicas": recommended["minReplicas"],

@@ -77,6 +77,16 @@ class Samples:
             requests=whole["request"].astype(np.float64) if "request" in whole else None,
         )
 
+    def only(self, is_kept: npt.NDArray[np.bool_]) -> "Samples":
+        """Give some of the rows; the words stay."""
+        return Samples(
+            self.times[is_kept],
+            self.values[is_kept],
+            {label: codes[is_kept] for label, codes in self.labels.items()},
+            self.names,
+            None if self.requests is None else self.requests[is_kept],
+        )
+
     @property
     def is_of_many(self) -> bool:
         """Whether there are several workloads."""

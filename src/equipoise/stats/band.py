@@ -8,6 +8,8 @@ from equipoise.stats.arrays import Floats
 
 QUANTILE = 0.97
 """Higher than the 0.95 it is for: a few days of backtest see too little of what can happen."""
+FLAT_BAND = 0.95
+"""Where no backtest says how far a flat line is exceeded, so much of the past stayed below the bound."""
 HOURS_BESIDE = 2
 """One quantile for all hours is too wide, the hour alone too narrow."""
 

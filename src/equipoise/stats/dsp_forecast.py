@@ -3,13 +3,11 @@
 import numpy as np
 
 from equipoise.stats.arrays import Floats, chunks
-from equipoise.stats.band import rise
+from equipoise.stats.band import FLAT_BAND, rise
 from equipoise.stats.dsp import WEEK, waves
 from equipoise.stats.forecast import CHUNK_SAMPLES, CLEARLY, Forecast, Model, joined
 from equipoise.stats.loss import flat_lines
 from equipoise.stats.ranks import percentiles
-
-FLAT_BAND = 0.95
 
 
 def dsp_forecast(days: Floats, horizon_days: int, *, step_seconds: float, has_band: bool = False) -> Forecast:

@@ -13,10 +13,11 @@ import numpy as np
 
 from equipoise.stats import candidates
 from equipoise.stats.arrays import Claims, Floats, Whole, chunks
-from equipoise.stats.band import rise
+from equipoise.stats.band import FLAT_BAND, rise
 from equipoise.stats.candidates import Judged
 from equipoise.stats.loss import ACTUAL_MIN, losses
 from equipoise.stats.profile import WEEK, Blocks, day_weights, in_blocks, profile, spread
+from equipoise.stats.ranks import percentiles
 
 DAYS_NEEDED = candidates.SEEN_DAYS_MIN + 1
 DAYS_USED_MAX = 21
@@ -102,9 +103,16 @@ def _forecast(days: Floats, horizon_days: int, *, has_band: bool) -> Forecast:
         chosen = choose(raised, blocks)
         values = _course(raised, blocks, chosen.model, horizon_days)
         values *= chosen.margin[:, None] * _fading(chosen.level, values.shape[1], samples)
+    is_flat = chosen.model == Model.FLAT
+    # After a step, margin and level both follow it: together they would go beyond all that was ever seen.
+    values[is_flat] = np.minimum(values[is_flat], raised[is_flat].max(axis=(1, 2))[:, None])
     upper = values[:, :0]
     if has_band:
         upper = values * np.tile(_rise(raised, chosen), (1, horizon_days))
+        if is_flat.any() and len(candidates.backtest_days(days.shape[1])) < WEEK:
+            # Days of which none was busy say nothing of those that are.
+            past = raised[is_flat].reshape(int(is_flat.sum()), -1)
+            upper[is_flat] = np.maximum(upper[is_flat], percentiles(past, (FLAT_BAND,)))
     flat_error = chosen.flat.error
     is_predictable = (chosen.model != Model.FLAT) & (chosen.error <= CLEARLY * flat_error)
     period_days = np.select([chosen.model == Model.FLAT, chosen.model == Model.REPEAT_WEEK], [0, WEEK], 1)

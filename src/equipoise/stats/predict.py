@@ -7,7 +7,8 @@ from functools import partial
 import numpy as np
 
 from equipoise.stats.arrays import Floats, Whole
-from equipoise.stats.dsp_forecast import FLAT_BAND, dsp_forecast
+from equipoise.stats.band import FLAT_BAND
+from equipoise.stats.dsp_forecast import dsp_forecast
 from equipoise.stats.forecast import DAYS_NEEDED, DAYS_USED_MAX, Forecast, Model, forecast, joined
 from equipoise.stats.gaps import filled, known_days
 from equipoise.stats.loss import RAISED_MAX, flat_lines

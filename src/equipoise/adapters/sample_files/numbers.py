@@ -85,7 +85,8 @@ def read_number(row: int, word: str) -> float:
     except ValueError:
         pass
     try:
-        return parse_typed_cores(word)
+        # One below nothing is read, and dropped like any other such sample.
+        return -parse_typed_cores(word[1:]) if word.startswith("-") else parse_typed_cores(word)
     except ValueError:
         raise Unreadable(row, word) from None
 

@@ -1,0 +1,106 @@
+"""Workloads of one file that were measured at different steps: each is judged by its own.
+
+On a grid of the others' step, one that is measured every hour beside those of every minute would seem to be
+known for a sixtieth of the time. A few scattered samples are no step: whoever has no more is judged by the
+file's.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from equipoise.recommendation.history_file import Said, check, chosen, observe
+from equipoise.recommendation.observation import Observation
+from equipoise.recommendation.samples import Samples
+from equipoise.stats.arrays import Floats, Whole
+from equipoise.stats.grid import usual_interval
+
+OTHER = 1.5
+"""A step that is so many times as long or as short is another one; less may be jitter, or a gap."""
+STEPS_MIN = 12
+"""So many steps show that one is kept."""
+KEPT_MIN, KEPT_WITHIN = 0.8, 0.1
+"""How many of them must be about as long as the usual one."""
+
+
+def observe_many(samples: Samples, said: Said, workloads: Sequence[str]) -> list[Observation]:
+    """Observe the workloads that were asked for, or all; those of one step together.
+
+    Who is asked for changes nothing of what is seen of each: step and end are of the whole file.
+    """
+    check(samples, said.source)
+    is_kept = chosen(samples, workloads, said.source)
+    steps = steps_of(samples)
+    found = []
+    for step in sorted(set(steps[is_kept].tolist())) or [0.0]:
+        is_part = is_kept & (steps == step)
+        part = samples if is_part.all() else samples.only(is_part)
+        at = _end(samples.times, steps, step)
+        found.append(observe(part, replace(said, at=at, interval_seconds=step or None), ""))
+    return found
+
+
+def _end(times: Floats, steps: Floats, step: float) -> float | None:
+    """Give the last moment of those with this step; the file's, where they were due again before that."""
+    if not len(times):
+        return None
+    at, own = float(times.max()), float(times[steps == step].max())
+    return own if at - own < step else at
+
+
+def steps_of(samples: Samples) -> Floats:
+    """Give the step of each row's workload: its own where it keeps another than the file's usual one."""
+    pods, owner = _numbers(samples)
+    usual = usual_interval(samples.times, pods)
+    own = np.full(int(owner.max(initial=-1)) + 1, usual)
+    for number, rows in _suspects(samples, pods, owner, usual):
+        step = _kept_step(samples.times[rows], pods[rows])
+        if step and not usual / OTHER < step < usual * OTHER:
+            own[number] = step
+    return np.asarray(own[owner])
+
+
+def _numbers(samples: Samples) -> tuple[Whole, Whole]:
+    """Give the number of each row's pod, and of its workload."""
+    zero = np.zeros(len(samples.times), np.intp)
+    spaces = samples.labels.get("namespace", zero)
+    works = spaces * max(1, len(samples.names["workload"])) + samples.labels["workload"]
+    pods = works * max(1, len(samples.names.get("pod", ()))) + samples.labels.get("pod", zero)
+    return _from_zero(pods), _from_zero(works)
+
+
+def _from_zero(numbers: Whole) -> Whole:
+    return np.asarray(np.unique(numbers, return_inverse=True)[1].reshape(-1), np.intp)
+
+
+def _suspects(samples: Samples, pods: Whole, owner: Whole, usual: float) -> Iterator[tuple[int, Whole]]:
+    """Give the rows of those whose samples are on average further apart, or closer, than is usual.
+
+    Few are, and only theirs have to be sorted.
+    """
+    if not usual or not len(owner):
+        return
+    counts = np.bincount(pods)
+    first, last = np.full(len(counts), np.inf), np.full(len(counts), -np.inf)
+    np.minimum.at(first, pods, samples.times)
+    np.maximum.at(last, pods, samples.times)
+    apart = (last - first) / np.maximum(counts - 1, 1)
+    is_odd = (counts > STEPS_MIN) & ((apart >= usual * OTHER) | (apart <= usual / OTHER))
+    looked_at = np.unique(owner[is_odd[pods]])
+    is_looked_at = np.zeros(int(owner.max()) + 1, np.bool_)
+    is_looked_at[looked_at] = True
+    rows = np.flatnonzero(is_looked_at[owner])
+    rows = rows[np.argsort(owner[rows], kind="stable")]
+    ends = np.searchsorted(owner[rows], looked_at, side="right").tolist()
+    for number, start, end in zip(looked_at.tolist(), [0, *ends], ends, strict=False):
+        yield number, rows[start:end]
+
+
+def _kept_step(times: Floats, pods: Whole) -> float:
+    """Give the step that a workload keeps, or 0 where it keeps none."""
+    step = usual_interval(times, pods)
+    order = np.lexsort((times, pods))
+    steps = np.diff(times[order])[np.diff(pods[order]) == 0]
+    is_kept = np.abs(steps - step) <= KEPT_WITHIN * step
+    return step if len(steps) >= STEPS_MIN and is_kept.mean() >= KEPT_MIN else 0.0
