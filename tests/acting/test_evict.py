@@ -11,6 +11,7 @@ from equipoise.model.errors import WorldFailed
 from equipoise.model.references import PodRef
 from equipoise.ports import EvictionAnswer, EvictionResult
 from tests.kubernetes.server import Asked, Script, Stage, playing, session
+from tests.testbed import wait_until
 
 POD = PodRef("shop", "web-1", "uid-1")
 EAGER = Backoff(attempts_max=5)
@@ -149,9 +150,10 @@ def test_silence_is_no_answer(end: object) -> None:
     from tests.kubernetes.server import target_of
 
     with playing(script) as player:
-        client = Client(target_of(player.url), limits=Limits(2.0, 0.3, 0.5), backoff=EAGER)
+        client = Client(target_of(player.url), limits=Limits(60.0, 2.0, 4.0), backoff=EAGER)
         with pytest.raises(Unreachable) as failure:
             KubernetesActuator(client).evict(POD)
+        wait_until(lambda: asked, "the order, on a busy machine", 60)
         client.close()
     assert isinstance(failure.value, WorldFailed)
     assert len(asked) == 1

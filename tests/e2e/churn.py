@@ -29,6 +29,11 @@ def pod(name: str) -> dict[str, object]:
     return {"metadata": {"name": name, "labels": {"app": "churn"}}, "spec": {"containers": [container]}}
 
 
+def _is_starting(error: ApiError) -> bool:
+    """Whether a server refused because it has just begun and cannot judge yet, whatever it was asked."""
+    return error.status == 403 and "not yet ready" in str(error)
+
+
 class Churn:
     """Writers of pods in one namespace. A name is taken again and again, each time by another pod."""
 
@@ -79,7 +84,7 @@ class Churn:
             self._trim(time.monotonic())
             return float(len(self._recent))
 
-    def wait_for_pace(self, seconds: float = 240) -> float:
+    def wait_for_pace(self, seconds: float = 600) -> float:
         """Wait until the pace asked for is reached; give the pace."""
 
         def is_enough() -> float | None:
@@ -152,7 +157,7 @@ class Churn:
             # After a lost answer nobody knows whether the pod is there; the server does.
             if error.status in {404, 409}:
                 there[name] = error.status == 409
-            elif error.status < 500 and error.status != 429:
+            elif error.status < 500 and error.status != 429 and not _is_starting(error):
                 raise
             self._failed()
         except urllib3.exceptions.HTTPError:

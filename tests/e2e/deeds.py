@@ -21,6 +21,8 @@ from equipoise.ports import PolicyObject
 from equipoise.recommendation.analytics import AdoptionType
 from equipoise.recommendation.policy import AdviceType
 from equipoise.recommendation.status import new_recommendation
+from tests.contracts.elections import be_patient
+from tests.e2e.pausing import said_of
 from tests.testbed import ControlPlane, wait_until
 from tests.testbed.api import Api
 
@@ -122,7 +124,7 @@ def see(release: Release, namespace: str | None = None) -> None:
         assert _problems(reflectors) == []
         assert [workload.ref.name for workload in cluster.workloads(SHOP)] == ["web"]
         assert cluster.pods(SHOP)
-        assert pauses.pause_of(SHOP) is None
+        wait_until(lambda: said_of(pauses, SHOP) is None, "nothing paused", SYNC_SECONDS)
         assert cluster.autoscaler_pauses() == {}
     finally:
         cluster.stop()
@@ -170,8 +172,11 @@ def remember(release: Release, namespace: str | None = None) -> None:
 
 
 def lead(release: Release) -> None:
-    """Make the Lease, and renew it."""
-    election = LeaseElection(release.client, release.namespace, release.account, "test")
+    """Make the Lease, and renew it, on a clock that stands: a stall of the machine is no lapse."""
+    election = LeaseElection(
+        release.client, release.namespace, release.account, "test", monotonic=lambda: 1000.0
+    )
+    be_patient(election)
     epochs = set()
     for _ in range(2):
         election.step()

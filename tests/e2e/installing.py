@@ -51,10 +51,13 @@ class Shop:
         """Make the workloads: one for each balancer."""
         small = {"requests": {"cpu": "50m"}, "limits": {"cpu": "50m"}}
         limited = {"requests": {"cpu": "50m"}, "limits": {"cpu": "100m"}}
+        scaled = hpa(self.namespace, "web", 200, 3, 6)
+        # The hot one alone lifts their mean to 167 % of the target, and what is about to be scaled is held.
+        scaled["spec"]["behavior"] = {"scaleUp": {"tolerance": "1"}}
         self.node.control_plane.apply(
             [
                 real_deployment(self.namespace, "web", replicas=3, command=BURN, grace_seconds=1, **small),
-                *(hpa(self.namespace, "web", 200, 3, 6), pdb(self.namespace, "web", 1)),
+                *(scaled, pdb(self.namespace, "web", 1)),
                 real_deployment(self.namespace, "dns", replicas=1, **limited),
                 real_deployment(self.namespace, "advised", replicas=2, requests={"cpu": "100m"}),
                 real_pod(self.namespace, "free", command=PACED),
@@ -63,9 +66,12 @@ class Shop:
         )
 
     def heat(self) -> str:
-        """Let one of the three pods use five times as much; who comes in its place will not."""
+        """Let one of the three pods use eight times as much; who comes in its place will not.
+
+        It is hot from 150m on: a machine that stalls gives it much less for a while.
+        """
         hot = self.names("web")[0]
-        resize(self.node, self.namespace, hot, limits={"cpu": "250m"})
+        resize(self.node, self.namespace, hot, limits={"cpu": "400m"})
         return hot
 
     def past(self) -> str:

@@ -20,6 +20,7 @@ from tests.contracts.real import RealWorld, install_kinds, session_of
 from tests.contracts.store_facts import document
 from tests.contracts.worlds import is_whole, ledger, pods_of, ref_of
 from tests.e2e.lossy import lossy
+from tests.e2e.pausing import UNKNOWN, said_of
 from tests.e2e.wires import Wire
 from tests.testbed import ControlPlane, Kwok, wait_until
 
@@ -240,26 +241,16 @@ def test_taints_and_conditions_leave_what_others_wrote(
     control_plane.api.delete(path)
 
 
-UNKNOWN = "nobody knows"
-
-
-def _said(pauses: NamespacePauses, namespace: str) -> str | None:
-    try:
-        return pauses.pause_of(namespace)
-    except WorldFailed:  # a machine that stalled has not heard the server for a while
-        return UNKNOWN
-
-
 def _follow(pauses: NamespacePauses, client: Client, where: str | None, operator: str, seen: str) -> None:
     """Pause and resume; once more where it took long, since a stall of the machine is nobody's fault here."""
     took: list[float] = []
     while not took or (took[-1] > PAUSE_BOUND_SECONDS and len(took) < 3):
         began = time.monotonic()
         pause(client, where, "alice", operator_namespace=operator)
-        wait_until(lambda: "alice" in (_said(pauses, seen) or ""), "paused", 60)
+        wait_until(lambda: "alice" in (said_of(pauses, seen) or ""), "paused", 60)
         paused = time.monotonic()
         assert resume(client, where, operator_namespace=operator) == "alice"
-        wait_until(lambda: _said(pauses, seen) is None, "resumed", 60)
+        wait_until(lambda: said_of(pauses, seen) is None, "resumed", 60)
         took.append(max(paused - began, time.monotonic() - paused))
     print(f"a pause, and its end, were seen after {took[-1]:.2f} s at most")
     assert took[-1] <= PAUSE_BOUND_SECONDS, took
@@ -271,12 +262,12 @@ def test_a_pause_arrives_within_five_seconds_and_so_does_its_end(client: Client,
     pauses.start()
     try:
         assert pauses.wait_until_synced(60)
-        wait_until(lambda: _said(pauses, "default") is None, "no pause yet", 60)
+        wait_until(lambda: said_of(pauses, "default") is None, "no pause yet", 60)
         _follow(pauses, client, namespace, namespace, namespace)
         _follow(pauses, client, None, namespace, "default")
         watches = pauses.reflector.counters.watches
         wait_until(lambda: pauses.reflector.counters.watches > watches + 1, "another watch", 60)
-        wait_until(lambda: _said(pauses, namespace) is None, "no pause", 60)
+        wait_until(lambda: said_of(pauses, namespace) is None, "no pause", 60)
         assert pauses.reflector.counters.lists == 1
     finally:
         assert pauses.stop(60)
@@ -293,15 +284,15 @@ def test_over_a_dead_link_nobody_knows_within_five_seconds(
         pauses.start()
         try:
             assert pauses.wait_until_synced(60)
-            wait_until(lambda: _said(pauses, namespace) is None, "no pause yet", 60)
+            wait_until(lambda: said_of(pauses, namespace) is None, "no pause yet", 60)
             took: list[float] = []
             while not took or (took[-1] > PAUSE_BOUND_SECONDS + 1 and len(took) < 3):
                 wire.freeze()
                 frozen = time.monotonic()
-                wait_until(lambda: _said(pauses, namespace) == UNKNOWN, "not knowing", 60)
+                wait_until(lambda: said_of(pauses, namespace) == UNKNOWN, "not knowing", 60)
                 took.append(time.monotonic() - frozen)
                 wire.open()
-                wait_until(lambda: _said(pauses, namespace) is None, "knowing again", 60)
+                wait_until(lambda: said_of(pauses, namespace) is None, "knowing again", 60)
             assert took[-1] <= PAUSE_BOUND_SECONDS + 1, took
         finally:
             assert pauses.stop(60)

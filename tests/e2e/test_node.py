@@ -47,7 +47,10 @@ DAYS = 4
 
 @pytest.fixture(scope="module")
 def scene(real_node: RealNode) -> Iterator[str]:
-    """A pod that may use a fifth of a core and wants more, and three that may use a tenth."""
+    """A pod that may use a fifth of a core and wants more, and three that may use a tenth.
+
+    Of the three, one is hot from 0.165 cores on: a machine that stalls gives less than 0.3 for a while.
+    """
     with new_namespace(real_node.control_plane) as name:
         requests = {"cpu": "100m", "memory": "16Mi"}
         real_node.control_plane.apply(
@@ -65,7 +68,7 @@ def scene(real_node: RealNode) -> Iterator[str]:
                     requests=requests,
                     limits={"cpu": "100m", "memory": "64Mi"},
                 ),
-                hpa(name, "web", 166, 3, 6),
+                hpa(name, "web", 110, 3, 6),
                 pdb(name, "web", 0),
             ]
         )
@@ -140,14 +143,14 @@ def test_the_kubelet_tells_what_a_pod_really_uses(real_node: RealNode, scene: st
         return (last[0] - first[0]) / (last[1] - first[1])
 
     # A machine that stalls gives it less for a while.
-    wait_until(lambda: used() == pytest.approx(0.1, abs=0.04), f"a tenth of a core for {pod}", 60)
+    wait_until(lambda: used() == pytest.approx(0.1, abs=0.06), f"a tenth of a core for {pod}", 180)
 
     def told() -> int:
         pods = json.loads(real_node.kubelet("/stats/summary"))["pods"]
         mine = [one for one in pods if one["podRef"]["name"] == pod]
         return int(mine[0]["containers"][0]["cpu"].get("usageNanoCores", 0)) if mine else 0
 
-    wait_until(lambda: told() / 1e9 == pytest.approx(0.1, abs=0.05), f"the same of {pod} in the summary", 60)
+    wait_until(lambda: told() / 1e9 == pytest.approx(0.1, abs=0.06), f"the same of {pod} in the summary", 180)
 
 
 def _loads(server: Prometheus, namespace: str, selector: str) -> dict[str, float]:
@@ -165,8 +168,9 @@ def test_the_balancers_read_the_real_cadvisor(
 
     def is_hot() -> bool:
         found = _loads(server, scene, 'container="app"')
-        return len(found) == 3 and found[hot] > 0.27 and all(found[pod] < 0.13 for pod in cool)
+        return len(found) == 3 and found[hot] > 1.8 * max(found[pod] for pod in cool)
 
+    # Beside each other: a machine that stalls gives all of them less, for minutes.
     wait_until(is_hot, "three loads, one of them hot", 120)
     # A busy machine scrapes late, and then there is none for a moment.
     series = server.wait_for(f'container_cpu_usage_seconds_total{{namespace="{scene}",pod="{hot}"}}', 3)
@@ -191,11 +195,13 @@ def _compare_rotation(node: RealNode, namespace: str, server: Prometheus, hot: s
         print(decision)
         # A busy machine scrapes late, and one that stalls gives the hot pod less for a while.
         numbers = decision["numbers"]
-        is_whole = numbers.get("hot") == [hot] and not numbers["pods_unknown"]
-        return is_whole and numbers["average_hot_cores"] == pytest.approx(0.3, abs=0.05)
+        if numbers.get("hot") != [hot] or numbers["pods_unknown"]:
+            return False
+        told = _loads(server, namespace, 'container="app"').get(hot)
+        return told is not None and numbers["average_hot_cores"] == pytest.approx(told, rel=0.4)
 
     # Twice that, always, if the pod's own series counted too.
-    wait_until(decided, f"a decision from usage that is whole, with {hot} alone at 0.3 cores", 120)
+    wait_until(decided, f"a decision from usage that is whole, with {hot} alone, counted once", 120)
 
 
 def _compare_recommendation(

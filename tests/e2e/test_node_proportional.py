@@ -85,8 +85,8 @@ def test_a_change_in_place_restarts_nothing_and_one_that_must_restart_says_so_be
     assert "the container app restarts, as its resizePolicy says" in said
     assert _restarts(real_node, real_namespace, pods["loud"]) == 0
     _run(real_node, real_namespace, "apply", policy)
-    wait_until(lambda: _restarts(real_node, real_namespace, pods["loud"]) == 1, "the restart", 60)
-    wait_until(lambda: _quota(real_node, real_namespace, pods["loud"]) == 30_000, "its new quota", 60)
+    wait_until(lambda: _restarts(real_node, real_namespace, pods["loud"]) == 1, "the restart", 180)
+    wait_until(lambda: _quota(real_node, real_namespace, pods["loud"]) == 30_000, "its new quota", 180)
     assert real_node.container(real_namespace, pods["loud"]).id != before["loud"].id
 
     policy = _policy(tmp_path, "greedy", "requests", "900")

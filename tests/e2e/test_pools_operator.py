@@ -186,9 +186,9 @@ def test_the_tiers_follow_kubernetes_through_everything(scene: Scene) -> None:
     assert all(_turn(one) for one in told if _deeds(one))
     _reuse_a_name(scene)
     _empty_list(scene)
+    epoch = int(scene.client.get("voice:epoch"))  # first: whoever leads then is of this one, or of a later
     first = scene.leader()
     (second,) = [replica for replica in scene.replicas if replica is not first]
-    epoch = int(scene.client.get("voice:epoch"))
     first.process.send_signal(signal.SIGKILL)
     scene.client.set("voice:tier:config", '{"gold": 4, "silver": 2}')
     scene.wait_for(lambda: scene.client.scard("voice:pool:gold:assigned") == 4, "the successor's move")

@@ -37,7 +37,8 @@ from tests.testbed import ControlPlane, Kwok, MetricsServer, Prometheus
 
 Operate = Callable[[Scene], Operator]
 
-PREDICTED_PERCENT = pytest.approx(34.8, abs=5)
+PREDICTED_PERCENT = pytest.approx(34.8, abs=6)
+"""Of A and B with F and E; with E and D it would be 28.3, of A alone 47."""
 OVER = "The rotation of 2 pods in 2 waves is over, since nothing is left to rotate"
 
 

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 
 from equipoise.adapters.kubernetes import KubernetesActuator, LedgerStore, connect
 from equipoise.app.agent.evicting import ledgered
+from equipoise.guard.others import OTHERS_SECONDS
 from equipoise.model.cluster import Owner
 from equipoise.model.decision import EvictPod, Outcome
-from equipoise.model.ledger import Ledger
+from equipoise.model.ledger import Entry, EntryState, Ledger
 from equipoise.model.references import StoreKey, WorkloadRef
 from equipoise.qos.pods import PodTold
 from tests.cli.running import equipoise_anew as equipoise
@@ -25,6 +27,8 @@ from tests.testbed.scenes import SIX_LOADS, deployment, hpa, running_pods
 
 ALONE, RACED, TAKEN = "alone", "raced", "taken"
 """Workloads: one that only rotation is asked for, one that all are, one that an agent was at before."""
+BALANCERS = {"rotation", "proportional"}
+"""Of the two operators; the agent's is `qos`."""
 FAR_AHEAD = 4_000_000_000
 """An epoch that no Lease of ours has for centuries."""
 CPU = {"resource": "cpu", "function": {"input": "nodes", "base": "1100m", "slope": "1m"}}
@@ -98,8 +102,21 @@ def _ledger(scene: Scene, agent: Agent) -> Ledger:
     return Ledger.from_data(LedgerStore(agent.client).read(StoreKey("ledger", ref)).data)
 
 
+def _deeds(scene: Scene, agent: Agent) -> list[Entry]:
+    """Give what was done, or may have been, the oldest first."""
+    found = [entry for entry in _ledger(scene, agent).entries if entry.state is not EntryState.FAILED]
+    return sorted(found, key=lambda entry: entry.at)
+
+
 def _balancers(scene: Scene, agent: Agent) -> set[str]:
-    return {entry.balancer for entry in _ledger(scene, agent).entries if entry.state.value != "Failed"}
+    return {entry.balancer for entry in _deeds(scene, agent)}
+
+
+def _assert_one_at_a_time(scene: Scene, agent: Agent) -> None:
+    """Between two deeds of two balancers lies the hold: by their own times, however long the test took."""
+    for before, after in pairwise(_deeds(scene, agent)):
+        waited = after.at - before.at
+        assert before.balancer == after.balancer or waited > OTHERS_SECONDS - 1, (before, after)
 
 
 def _scaling(scene: Scene) -> dict[str, Any]:
@@ -123,11 +140,29 @@ def _said(scene: Scene, kind: str) -> str:
     return f"{last.get('reason')}: {last.get('sentence')}"
 
 
-def _wait_until_said(scene: Scene, balancer: str, words: str) -> None:
+def _wait_until_held(raced: Scene, taken: Scene, agent: Agent) -> None:
+    """Wait until all have been held where another was first.
+
+    Everybody is listened to at once, from the beginning: a hold ends, and then another may act and say so.
+    """
+    held: dict[str, set[str]] = {RACED: set(), TAKEN: set()}
+
+    def all_were_held() -> bool:
+        for balancer in BALANCERS:
+            if "HeldByBudget: qos acted on" in _said(taken, balancer):
+                held[TAKEN].add(balancer)
+            if "acted on" in _said(raced, balancer):
+                held[RACED].add(balancer)
+        if any("acted on" in outcome.detail for outcome in agent.outcomes[RACED]):
+            held[RACED].add("qos")
+        first = {entry.balancer for entry in _deeds(raced, agent)[:1]}
+        return held[TAKEN] == BALANCERS and bool(first) and held[RACED] >= {*BALANCERS, "qos"} - first
+
     try:
-        wait_until(lambda: words in _said(scene, balancer), f"{balancer} held at {scene.name}", 120)
+        wait_until(all_were_held, "all others held at the second and the third", 180)
     except NotInTime as error:
-        raise AssertionError(f"{error}; it says: {_said(scene, balancer)}") from error
+        says = {(scene.name, name): _said(scene, name) for scene in (raced, taken) for name in BALANCERS}
+        raise AssertionError(f"{error}; held were {held}; they say: {says}") from error
 
 
 def _start(stack: ExitStack, scene: Scene, balancer: str, folder: Path) -> Operator:
@@ -160,20 +195,15 @@ def test_two_operators_and_an_agent_never_take_pods_of_one_workload_at_once(
         hand.start()
         plane.apply([scene.policy() for scene in scenes.values()] + [_scaling(raced), _scaling(taken)])
         try:
+            _wait_until_held(raced, taken, agent)
             wait_until(lambda: _balancers(alone, agent) == {"rotation"}, "a rotation of the first", 120)
-            wait_until(lambda: _balancers(raced, agent), "somebody's deed at the second", 120)
-            for balancer in ("rotation", "proportional"):
-                _wait_until_said(taken, balancer, "HeldByBudget: qos acted on")
-            for balancer in {"rotation", "proportional"} - _balancers(raced, agent):
-                _wait_until_said(raced, balancer, "acted on")
-            if "qos" not in _balancers(raced, agent):
-                wait_until(lambda: "acted on" in agent.outcomes[RACED][-1].detail, "the agent held", 60)
         finally:
             stop.set()
             hand.join(60)
         assert len(operators) == 2
-    assert _balancers(taken, agent) == {"qos"}
-    assert len(_balancers(raced, agent)) == 1, _ledger(raced, agent)
+    assert _deeds(taken, agent)[0].balancer == "qos"
+    for scene in (raced, taken):
+        _assert_one_at_a_time(scene, agent)
     epochs = _ledger(alone, agent).epochs
     assert epochs["proportional"] == FAR_AHEAD
     assert 0 < epochs["rotation"] < FAR_AHEAD

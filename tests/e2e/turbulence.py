@@ -29,8 +29,8 @@ CHANGES_PER_SECOND = 200.0
 CHANGES_IN_A_GAP = 200
 SILENCE_SECONDS = 2.0
 GAP_MAX_SECONDS = 60.0
-BEGIN_SECONDS = 10.0
-"""What a busy machine may need for the first list."""
+BEGIN_SECONDS = 60.0
+"""What a busy machine may need for the first list, and to agree with it."""
 TIMINGS = Timings(
     watch_seconds=(4.0, 8.0),  # short, so that the server ends many by itself too
     silence_seconds=SILENCE_SECONDS,
@@ -299,6 +299,7 @@ def run(
     say: Callable[[str], object] = str,
     reflector_class: type[Watching] = Watching,
     agree_seconds: float = 30,
+    begin_seconds: float = BEGIN_SECONDS,
 ) -> list[Cut]:
     """Cut as often as `choose` says, given the kinds of cuts; raise at the first disagreement."""
     namespace = f"churn-{seed}-{reflector_class.__name__.lower()}"
@@ -323,7 +324,8 @@ def run(
         try:
             turbulence = Turbulence(control_plane, wire, churn, reflector, ledger, agree_seconds)
             churn.wait_for_pace()
-            turbulence.agree(max(agree_seconds, BEGIN_SECONDS))
+            wait_until(reflector.synced.is_set, "the first list", BEGIN_SECONDS)
+            turbulence.agree(max(agree_seconds, begin_seconds))
             for kind in choose(turbulence.kinds):
                 cut = turbulence.cut(kind)
                 done.append(cut)

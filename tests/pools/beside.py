@@ -17,7 +17,7 @@ from equipoise.pools.rebalance import rebalance
 from tests.pools.worlds import write
 
 PODS = 24
-LEASE_SECONDS = 5.0
+LEASE_SECONDS = 15.0
 """Longer than a busy machine lets a foreign process wait between its SPOP and its SET lease."""
 TARGETS = (
     {"gold": 10, "silver": 8, "basic": 6},

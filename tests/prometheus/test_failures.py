@@ -31,6 +31,7 @@ from equipoise.adapters.prometheus.transport import Direct
 from equipoise.model.errors import WorldFailed
 from tests.kubernetes.server import deaf_port
 from tests.prometheus.server import Request, Response, failed, ok, serving, vector
+from tests.testbed import free_port
 
 HTML = Response(200, b"<html><title>Login</title></html>", {"Content-Type": "text/html"})
 ENVELOPE = b'{"status":"success","data":{"resultType":"vector","result":'
@@ -298,8 +299,8 @@ def test_retries_end_with_the_callers_deadline() -> None:
 
 def test_a_restarted_prometheus_is_used_again() -> None:
     """While it is away the failure is typed; afterwards the same client works, old connections or not."""
-    with serving(lambda _: vector([({}, 1)])) as server:
-        port = server.port
+    port = free_port()  # which no outgoing connection gets while nobody listens there
+    with serving(lambda _: vector([({}, 1)]), port) as server:
         asking = client(server.url)
         assert asking.vector("up", 1.0, ()).values.tolist() == [1]
     with pytest.raises(Unreachable):
