@@ -37,11 +37,24 @@ def decided(samples: Samples, *names: str, algorithm: Algorithm | None = None) -
 def test_each_workload_is_judged_by_its_own_step() -> None:
     """A week of hours beside weeks of minutes is known as well as they are, and as predictable."""
     samples = many([*rows("fast", 60), *rows("slow", 3600), *rows("quick", 60)])
-    assert set(steps_of(samples).tolist()) == {60.0, 3600.0}
+    assert set(steps_of(samples)[0].tolist()) == {60.0, 3600.0}
     found = decided(samples, algorithm=Algorithm.PROFILE)
     assert sorted(found) == ["s/fast", "s/quick", "s/slow"]
     assert {one.reason.numbers["coverage"] for one in found.values()} == {1.0}
     assert {one.extra["prediction"]["predictable"] for one in found.values()} == {True}
+
+
+def test_pods_of_one_name_are_those_of_their_own_workloads() -> None:
+    """Each has its own step, whoever else is called so."""
+    samples = many(
+        [
+            (at, space, work, "p", value)
+            for step, space, work in ((60, "a", "web"), (3600, "b", "web"), (3600, "a", "api"))
+            for at, *_, value in rows("w", step)
+        ]
+    )
+    assert sorted(steps_of(samples)[0].tolist()) == [60.0, 3600.0, 3600.0]
+    assert [seen.subjects for seen in observe_many(samples, SAID, ())] == [["a/web"], ["a/api", "b/web"]]
 
 
 def test_a_few_scattered_samples_are_no_step() -> None:
@@ -50,7 +63,7 @@ def test_a_few_scattered_samples_are_no_step() -> None:
     irregular = np.cumsum(np.random.default_rng(1).uniform(60, 7200, 100))
     odd = [(at, "s", "odd", "odd-1", 5.0) for at in irregular.tolist()]
     samples = many([*rows("fast", 60), *now_and_then, *odd])
-    assert set(steps_of(samples).tolist()) == {60.0}
+    assert set(steps_of(samples)[0].tolist()) == {60.0}
     found = decided(samples)
     assert found["s/rare"].reason.numbers["coverage"] == pytest.approx(5 / 10080)
 
@@ -59,7 +72,7 @@ def test_a_step_with_gaps_is_still_that_step() -> None:
     """Half of the week is missing, and the other half is of minutes."""
     halves = [row for row in rows("half", 60) if row[0] % DAY < DAY / 2]
     samples = many([*rows("fast", 60), *halves])
-    assert set(steps_of(samples).tolist()) == {60.0}
+    assert set(steps_of(samples)[0].tolist()) == {60.0}
     assert decided(samples)["s/half"].reason.numbers["coverage"] == pytest.approx(0.5, abs=0.001)
 
 

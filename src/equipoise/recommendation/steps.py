@@ -13,7 +13,7 @@ import numpy as np
 from equipoise.recommendation.history_file import Said, check, chosen, observe
 from equipoise.recommendation.observation import Observation
 from equipoise.recommendation.samples import Samples
-from equipoise.stats.arrays import Floats, Whole
+from equipoise.stats.arrays import Claims, Floats, Whole
 from equipoise.stats.grid import usual_interval
 
 OTHER = 1.5
@@ -31,26 +31,29 @@ def observe_many(samples: Samples, said: Said, workloads: Sequence[str]) -> list
     """
     check(samples, said.source)
     is_kept = chosen(samples, workloads, said.source)
-    steps = steps_of(samples)
+    own, owner = steps_of(samples)
+    is_asked_for = np.zeros(len(own), np.bool_)
+    is_asked_for[owner[is_kept]] = True
     found = []
-    for step in sorted(set(steps[is_kept].tolist())) or [0.0]:
-        is_part = is_kept & (steps == step)
+    for step in sorted(set(own[is_asked_for].tolist())) or [0.0]:
+        is_of_step = (own == step)[owner]
+        is_part = is_kept & is_of_step
         part = samples if is_part.all() else samples.only(is_part)
-        at = _end(samples.times, steps, step)
+        at = _end(samples.times, is_of_step, step)
         found.append(observe(part, replace(said, at=at, interval_seconds=step or None), ""))
     return found
 
 
-def _end(times: Floats, steps: Floats, step: float) -> float | None:
+def _end(times: Floats, is_of_step: Claims, step: float) -> float | None:
     """Give the last moment of those with this step; the file's, where they were due again before that."""
     if not len(times):
         return None
-    at, own = float(times.max()), float(times[steps == step].max())
+    at, own = float(times.max()), float(times[is_of_step].max())
     return own if at - own < step else at
 
 
-def steps_of(samples: Samples) -> Floats:
-    """Give the step of each row's workload: its own where it keeps another than the file's usual one."""
+def steps_of(samples: Samples) -> tuple[Floats, Whole]:
+    """Give each workload's step, its own where it keeps another than the file's; and each row's workload."""
     pods, owner = _numbers(samples)
     usual = usual_interval(samples.times, pods)
     own = np.full(int(owner.max(initial=-1)) + 1, usual)
@@ -58,7 +61,7 @@ def steps_of(samples: Samples) -> Floats:
         step = _kept_step(samples.times[rows], pods[rows])
         if step and not usual / OTHER < step < usual * OTHER:
             own[number] = step
-    return np.asarray(own[owner])
+    return own, owner
 
 
 def _numbers(samples: Samples) -> tuple[Whole, Whole]:
@@ -66,12 +69,14 @@ def _numbers(samples: Samples) -> tuple[Whole, Whole]:
     zero = np.zeros(len(samples.times), np.intp)
     spaces = samples.labels.get("namespace", zero)
     works = spaces * max(1, len(samples.names["workload"])) + samples.labels["workload"]
-    pods = works * max(1, len(samples.names.get("pod", ()))) + samples.labels.get("pod", zero)
-    return _from_zero(pods), _from_zero(works)
-
-
-def _from_zero(numbers: Whole) -> Whole:
-    return np.asarray(np.unique(numbers, return_inverse=True)[1].reshape(-1), np.intp)
+    count = max(1, len(samples.names.get("pod", ())))
+    pods = samples.labels.get("pod", zero)
+    owners = np.full(count, -1)
+    owners[pods] = works
+    if (owners[pods] != works).any():  # some share a name, so that all rows must be sorted to number them
+        _, first, pods = np.unique(works * count + pods, return_index=True, return_inverse=True)
+        owners = works[first]
+    return np.asarray(pods, np.intp), np.asarray(np.unique(owners, return_inverse=True)[1][pods], np.intp)
 
 
 def _suspects(samples: Samples, pods: Whole, owner: Whole, usual: float) -> Iterator[tuple[int, Whole]]:
