@@ -87,8 +87,11 @@ def test_a_last_day_that_is_far_from_the_forecast_is_told(
     file.write_text(
         "timestamp,value\n" + "".join(f"{3600 * hour},{cores}\n" for hour, cores in enumerate(used))
     )
-    document = json.loads(equipoise("forecast", "--from", str(file), "-o", "json").stdout)
+    words = ("forecast", "--from", str(file), "-o", "json")
+    document = json.loads(equipoise(*words).stdout)
     assert document["predictable"]
+    hour = json.loads(equipoise(*words, "--horizon", "1h").stdout)
+    assert len(hour["notes"]) == has_note, "the same hour of the last day is what counts"
     assert [note.startswith("The last day used 30 cores on average") for note in document["notes"]] == [
         True
     ] * has_note
@@ -102,7 +105,7 @@ def test_the_table_says_when(tmp_path: Path) -> None:
         "timestamp,value\n" + "".join(f"{3600 * hour},{cores}\n" for hour, cores in enumerate(used))
     )
     shown = equipoise("forecast", "--from", str(file)).stdout
-    assert "1970-01-09 00:00 to 01-09 23:00 UTC" in shown
+    assert "1970-01-09 00:00 to 1970-01-09 23:00 UTC" in shown
     assert "cores, highest 01-09 06:00" in shown
     file.write_text("timestamp,value\n" + "".join(f"{3600 * hour},7\n" for hour in range(24 * 8)))
     constant = [line.split() for line in equipoise("forecast", "--from", str(file)).stdout.splitlines()]

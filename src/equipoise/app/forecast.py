@@ -154,20 +154,21 @@ def _print_table(document: dict[str, Any]) -> None:
 
 
 def _span_of(times: list[float]) -> str:
-    return f"{_moment(times[0], '%Y-%m-%d %H:%M')} to {_moment(times[-1], '%m-%d %H:%M')} UTC"
+    return f"{_moment(times[0])} to {_moment(times[-1])} UTC"
 
 
 def _range_of(numbers: list[float], times: list[float]) -> str:
     low, high = min(numbers), max(numbers)
     if low == high:
         return f"{low:.4g} cores"
-    return f"{low:.4g} to {high:.4g} cores, highest {_moment(times[numbers.index(high)], '%m-%d %H:%M')}"
+    return f"{low:.4g} to {high:.4g} cores, highest {_moment(times[numbers.index(high)])[-11:]}"
 
 
-def _moment(time: float, form: str) -> str:
-    from datetime import UTC, datetime
+def _moment(time: float) -> str:
+    import numpy as np
 
-    return datetime.fromtimestamp(time, UTC).strftime(form)
+    # A forecast may reach beyond the years that Python's own calendar has.
+    return str(np.datetime64(int(time // 60), "m")).replace("T", " ")
 
 
 def _shown(key: str, value: Any) -> str:

@@ -67,8 +67,9 @@ def simulate(
     told = FileOptions(file, pod_usage, workloads or (), kind, request, replicas, available)
     usage = read_usage(told)
     question = Question(policy, algorithm=None if no_forecast else Algorithm(algorithm))
-    runs = (run for seen in usage for run in replayed(seen, decided(question, seen), today))
-    found = list(counting(runs, "replaying", sum(len(seen.subjects) for seen in usage)))
+    parts = [(seen, decided(question, seen)) for seen in usage]  # which shows how far it is by itself
+    runs = (run for seen, decisions in parts for run in replayed(seen, decisions, today))
+    found = list(counting(runs, "replaying", sum(len(decisions) for _, decisions in parts)))
     if len(usage) > 1:
         found.sort(key=lambda run: by_name(run.decision))
     warn_of_requests((run.decision for run in found), told)

@@ -107,9 +107,13 @@ def _notes(series: Series, model: Model) -> list[str]:
 def _steps(series: Series, made: Forecast) -> list[str]:
     """Say that the last day is far from what is forecast: one day is not yet a new habit."""
     day = max(1, round(DAY_SECONDS / series.interval_seconds))
-    last, ahead = series.values[-day:], made.values[0, :day] / made.margin[0]
-    was, will_be = float(np.nanmean(last)), float(ahead.mean())
-    if not made.is_predictable[0] or will_be / FAR <= was <= will_be * FAR:
+    ahead = made.values[0, :day] / made.margin[0]
+    last = series.values[-day:][: len(ahead)]  # the same hours, where less than a day is forecast
+    is_known = ~np.isnan(last)
+    if not made.is_predictable[0] or not is_known.any():
+        return []
+    was, will_be = float(last[is_known].mean()), float(ahead[is_known].mean())
+    if will_be / FAR <= was <= will_be * FAR:
         return []
     both = f"The last day used {was:.4g} cores on average, and the next is forecast to use {will_be:.4g}"
     return [f"{both}: if that day was the first of many, the forecast will follow within days."]
