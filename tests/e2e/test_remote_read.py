@@ -19,9 +19,9 @@ from equipoise.adapters.prometheus.history import PrometheusHistory, Source
 from equipoise.adapters.prometheus.measures import CPU, MEMORY
 from equipoise.adapters.prometheus.promql import Matcher
 from equipoise.adapters.prometheus.reading import Reading
-from equipoise.adapters.prometheus.remote_read.rates import STALE
 from equipoise.adapters.prometheus.remote_read.read import Form, RemoteRead
 from equipoise.adapters.prometheus.remote_read.request import by_name
+from equipoise.adapters.prometheus.remote_read.windows import STALE
 from equipoise.adapters.prometheus.settings import Settings
 from equipoise.adapters.prometheus.transport import Direct
 from equipoise.adapters.prometheus.ways import Found

@@ -10,15 +10,13 @@ from hypothesis import strategies as st
 
 from equipoise.adapters.prometheus.remote_read import rates as reducing
 from equipoise.adapters.prometheus.remote_read.rates import (
-    STALE,
-    Samples,
-    Steps,
     highest,
     intervals_of,
     last,
     rates,
     window_for,
 )
+from equipoise.adapters.prometheus.remote_read.windows import STALE, Samples, Steps
 
 Series = list[tuple[int, float]]
 STALE_MARKER = float(np.array([STALE], dtype=np.int64).view(np.float64)[0])

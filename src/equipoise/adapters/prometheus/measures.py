@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from equipoise.adapters.prometheus.matrix import Grid
-from equipoise.adapters.prometheus.remote_read.rates import Floats, Samples, Steps, highest, last, rates
+from equipoise.adapters.prometheus.remote_read.rates import highest, last, rates
+from equipoise.adapters.prometheus.remote_read.windows import Floats, Samples, Steps
 from equipoise.model.duration import print_seconds
 from equipoise.model.history import CPU, MEMORY, Measure, Reduction
 

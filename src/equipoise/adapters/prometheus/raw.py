@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from equipoise.adapters.prometheus.decode import Answer, expect
 from equipoise.adapters.prometheus.errors import Malformed
-from equipoise.adapters.prometheus.remote_read.rates import CELLS_AT_ONCE, Samples
+from equipoise.adapters.prometheus.remote_read.rates import CELLS_AT_ONCE
+from equipoise.adapters.prometheus.remote_read.windows import Samples
 from equipoise.adapters.prometheus.series import SECONDS_MAX, Key, each_series, points
 
 

@@ -17,9 +17,9 @@ from equipoise.adapters.prometheus.measures import expression, reduce
 from equipoise.adapters.prometheus.promql import selector
 from equipoise.adapters.prometheus.range import RangeQuery, query_range
 from equipoise.adapters.prometheus.raw import decode_raw
-from equipoise.adapters.prometheus.remote_read.rates import Samples, Steps
 from equipoise.adapters.prometheus.remote_read.read import RemoteRead
 from equipoise.adapters.prometheus.remote_read.request import by_name
+from equipoise.adapters.prometheus.remote_read.windows import Samples, Steps
 from equipoise.adapters.prometheus.series import Key
 from equipoise.adapters.prometheus.settings import Names
 

@@ -9,69 +9,23 @@ next sample would have been about due.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from equipoise.adapters.prometheus.remote_read.even import even_rates
+from equipoise.adapters.prometheus.remote_read.windows import (
+    COUNTER_MAX,
+    Floats,
+    Integers,
+    Samples,
+    Steps,
+    stretch,
+)
 
-STALE = 0x7FF0_0000_0000_0002
-"""The bits of the NaN that marks the end of a series."""
 CELLS_AT_ONCE = 64 * 1024
 """Rows are reduced in lots whose arrays stay in the processor's cache."""
-DUE = 1.1
-"""A sample was about due when it is missing for no longer than so many intervals."""
-COUNTER_MAX = 1e12
-"""In seconds, thirty thousand years of a core: more is no count.
-
-What resets lose is added up for all series of a lot; beside such a number the others' would be rounded away.
-"""
 WINDOW_INTERVALS = 2.5
 """Two samples at the least, even where they are late; and no edge falls on an even grid of samples."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Samples:
-    """Series one behind the other, each with rising times."""
-
-    offsets: Integers
-    """Where each series begins, and the end of the last."""
-    times_ms: Integers
-    values: Floats
-
-    def without_stale(self) -> Samples:
-        """Leave out stale markers, which say that a series ended, and are no samples."""
-        is_kept = self.values.view(np.int64) != STALE
-        if is_kept.all():
-            return self
-        before = np.concatenate(([0], np.cumsum(is_kept)))
-        return Samples(before[self.offsets], self.times_ms[is_kept], self.values[is_kept])
-
-    def part(self, first: int, last: int) -> Samples:
-        """Give some of the series."""
-        begin, end = int(self.offsets[first]), int(self.offsets[last])
-        offsets = self.offsets[first : last + 1] - begin
-        return Samples(offsets, self.times_ms[begin:end], self.values[begin:end])
-
-
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """The times to reduce to, and how far back each looks."""
-
-    start_ms: int
-    step_ms: int
-    count: int
-    window_ms: int
-    is_closed: bool = False
-    """Whether a sample right at a window's begin is in it."""
-
-    @property
-    def times_ms(self) -> Integers:
-        """All times."""
-        return self.start_ms + np.arange(self.count, dtype=np.int64) * self.step_ms
-
 
 Reduce = Callable[[Samples, Steps, Integers, Floats], None]
 
@@ -94,7 +48,22 @@ def intervals_of(samples: Samples) -> Floats:
 
 def rates(samples: Samples, steps: Steps, out: Floats | None = None) -> Floats:
     """Give the rise of counters per second."""
-    return _reduced(samples.without_stale(), steps, _rates, out)
+    samples = samples.without_stale()
+    if out is None:
+        out = np.empty((len(samples.offsets) - 1, steps.count))
+    windows = _windows(samples, steps)
+    usual = np.flatnonzero(windows == steps.window_ms).tolist()
+    is_left = windows != steps.window_ms
+    for row, columns in even_rates(samples, steps, usual, out):
+        if columns is None:
+            is_left[row] = True
+        else:
+            out[row, columns] = _rates_at(samples.part(row, row + 1), steps, columns)
+    rows = np.flatnonzero(is_left)
+    for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1) if len(rows) else ():
+        first, end = int(run[0]), int(run[-1]) + 1
+        _reduced(samples.part(first, end), steps, windows[first:end], _rates, out[first:end])
+    return out
 
 
 def highest(samples: Samples, steps: Steps, out: Floats | None = None) -> Floats:
@@ -111,14 +80,14 @@ def highest(samples: Samples, steps: Steps, out: Floats | None = None) -> Floats
 
 def last(samples: Samples, steps: Steps, out: Floats | None = None) -> Floats:
     """Give the last value within each window; none where the series was marked as ended since."""
-    return _reduced(samples, steps, _last, out)
-
-
-def _reduced(samples: Samples, steps: Steps, reduce: Reduce, out: Floats | None) -> Floats:
-    rows = len(samples.offsets) - 1
     if out is None:
-        out = np.empty((rows, steps.count))
-    windows = _windows(samples, steps)
+        out = np.empty((len(samples.offsets) - 1, steps.count))
+    _reduced(samples, steps, _windows(samples, steps), _last, out)
+    return out
+
+
+def _reduced(samples: Samples, steps: Steps, windows: Integers, reduce: Reduce, out: Floats) -> None:
+    rows = len(samples.offsets) - 1
     lot = max(1, CELLS_AT_ONCE // max(1, steps.count))
     for first in range(0, rows, lot):
         end = min(first + lot, rows)
@@ -127,7 +96,6 @@ def _reduced(samples: Samples, steps: Steps, reduce: Reduce, out: Floats | None)
             reduce(part, steps, windows[first:end], out[first:end])
         else:
             out[first:end] = np.nan
-    return out
 
 
 def _windows(samples: Samples, steps: Steps) -> Integers:
@@ -168,6 +136,30 @@ def _last(part: Samples, steps: Steps, windows: Integers, out: Floats) -> None:
 
 def _rates(part: Samples, steps: Steps, windows: Integers, out: Floats) -> None:
     begin, end = _bounds(part, steps, windows)
+    now = (np.arange(steps.count) * steps.step_ms).astype(np.float64)
+    _rate(part, steps, (begin, end), now, windows[:, None], out)
+
+
+def _rates_at(series: Samples, steps: Steps, columns: Integers) -> Floats:
+    """Give the rates of one series at some of the steps."""
+    times, now = series.times_ms - steps.start_ms, columns * steps.step_ms
+    begin = np.searchsorted(times, now - steps.window_ms, side="left" if steps.is_closed else "right")
+    end = np.searchsorted(times, now, side="right")
+    found = np.empty(len(columns))
+    _rate(series, steps, (begin, end), now.astype(np.float64), np.array(steps.window_ms), found)
+    return found
+
+
+def _rate(
+    part: Samples,
+    steps: Steps,
+    bounds: tuple[Integers, Integers],
+    now: Floats,
+    windows: Integers,
+    out: Floats,
+) -> None:
+    """Reckon the rates of windows, given where the samples of each begin and end."""
+    begin, end = bounds
     count = end - begin
     final = end - 1
     values, lost, broken = _mended(part)
@@ -176,31 +168,16 @@ def _rates(part: Samples, steps: Steps, windows: Integers, out: Floats) -> None:
     if lost is not None:
         rise += lost.take(final, mode="clip") - lost.take(begin, mode="clip")
     times = (part.times_ms - steps.start_ms).astype(np.float64)
-    now = np.arange(steps.count) * float(steps.step_ms)
     span, to_start = times.take(final, mode="clip"), times.take(begin, mode="clip")
     to_end = now - span
     span -= to_start
-    to_start -= now - windows[:, None]
-    # In seconds from here on, as Prometheus reckons, so that even ties go the same way.
-    span /= 1000.0
-    to_start /= 1000.0
-    to_end /= 1000.0
+    to_start -= now - windows
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        average = span / (count - 1)
-        _stop_at_zero(to_start, span, rise, part.values.take(begin, mode="clip"))
-        reach = span + _stretch(to_start, average)
-        reach += _stretch(to_end, average)
-        reach /= span
-        reach /= windows[:, None] / 1000.0
-        rise *= reach
+        value = part.values.take(begin, mode="clip")
+        stretch(rise, value, (span, to_start, to_end), count - 1, windows)
     rise[count < 2] = np.nan  # noqa: PLR2004
     if broken is not None:
         rise[broken[end] != broken[begin]] = np.nan
-
-
-def _stretch(to_edge: Floats, average: Floats) -> Floats:
-    """Reach for the window's edge where a sample was about due there, else half an interval."""
-    return np.where(to_edge < average * DUE, to_edge, average * 0.5)
 
 
 def _mended(part: Samples) -> tuple[Floats, Floats | None, Integers | None]:
@@ -221,21 +198,3 @@ def _mended(part: Samples) -> tuple[Floats, Floats | None, Integers | None]:
     lost = np.zeros(len(values))
     lost[falls] = values[falls - 1]
     return values, np.cumsum(lost), broken
-
-
-def _stop_at_zero(to_start: Floats, span: Floats, rise: Floats, value: Floats) -> None:
-    """Stretch back no further than to where the counter would have been 0."""
-    is_short = (span * value < to_start * rise) & (value >= 0)
-    if is_short.any():
-        to_start[is_short] = span[is_short] * (value[is_short] / rise[is_short])
-
-
-__all__ = [
-    "Samples",
-    "Steps",
-    "highest",
-    "intervals_of",
-    "last",
-    "rates",
-    "window_for",
-]
