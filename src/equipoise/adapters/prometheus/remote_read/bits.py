@@ -12,11 +12,9 @@ from equipoise.adapters.prometheus.remote_read.protobuf import VARINT_MAX_BYTES
 
 Words = NDArray[np.uint64]
 
-PEEKED_BITS = 49
-"""What a look gives for sure: 64 bits from a place that is a multiple of 16."""
 _PADDING = bytes(32)
-_BLOCK_WORDS = 4096
-"""So many are laid out at a time, so that they are still in the cache when the next shift comes."""
+_WORD_BITS = np.uint64(64)
+_ONE, _SIX, _WITHIN = np.uint64(1), np.uint64(6), np.uint64(63)
 
 
 class Scratch:
@@ -34,34 +32,38 @@ class Scratch:
 
 
 class Bits:
-    """The 64 bits at every second byte, so that one gather and one shift reach any place.
+    """A buffer in words of 64 bits, of which any two neighbours have what is at a place between them.
 
-    That is four times the buffer, and half the work of putting each look together from two words. A place
-    beyond the end gives whatever is there; who reads checks where it has got to.
+    Many readers, each somewhere else, wait for memory more than for anything: so the buffer is not made
+    larger, as it would be with all shifts of it laid out. A place beyond the end gives whatever is there; who
+    reads checks where it has got to.
     """
 
     def __init__(self, parts: Sequence[bytes], scratch: Scratch) -> None:
         data = b"".join((*parts, _PADDING))
-        octets = np.frombuffer(data, dtype=np.uint8)
-        words = (len(data) - 8) // 8
-        self.windows: Words = scratch.words("windows", 4 * words)
-        shifted = [octets[2 * shift : 2 * shift + 8 * words].view(">u8") for shift in range(4)]
-        for first in range(0, words, _BLOCK_WORDS):
-            end = min(first + _BLOCK_WORDS, words)
-            for shift, source in enumerate(shifted):
-                self.windows[4 * first + shift : 4 * end : 4] = source[first:end]
+        words = np.frombuffer(data, dtype=">u8", count=len(data) // 8)
+        self._words: Words = scratch.words("bits", len(words))
+        np.copyto(self._words, words)
 
     def peek(self, at: Words) -> Words:
-        """Give the bits from each place on, the first one highest; at least `PEEKED_BITS` of them."""
-        place = (at >> np.uint64(4)).view(np.int64)
-        return self.windows.take(place, mode="clip") << (at & np.uint64(15))
+        """Give the 64 bits from each place on, the first one highest."""
+        seen = np.empty_like(at)
+        self.peek_into(seen, at, (np.empty_like(at), np.empty_like(at)))
+        return seen
 
-    def peek_whole(self, at: Words) -> Words:
-        """Give all 64 bits from each place on."""
-        beyond = (at >> np.uint64(4)).view(np.int64) + 4
+    def peek_into(self, seen: Words, at: Words, spare: tuple[Words, Words]) -> None:
+        """Do the same without a new array; what is in the spare ones is lost."""
+        place, beyond = spare
+        np.right_shift(at, _SIX, out=place)
+        self._words.take(place.view(np.int64), out=seen, mode="clip")
+        np.add(place, _ONE, out=place)
+        self._words.take(place.view(np.int64), out=beyond, mode="clip")
+        shift = np.bitwise_and(at, _WITHIN, out=place)
+        np.left_shift(seen, shift, out=seen)
+        np.subtract(_WORD_BITS, shift, out=shift)
         # A shift by 64 gives 0 in numpy, as it should here.
-        rest = self.windows.take(beyond, mode="clip") >> (np.uint64(64) - (at & np.uint64(15)))
-        return self.peek(at) | rest
+        np.right_shift(beyond, shift, out=beyond)
+        np.bitwise_or(seen, beyond, out=seen)
 
     def varints(self, at: Words) -> tuple[Words, Words]:
         """Read a varint at each place; give them and where they ended."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from equipoise.adapters.prometheus.remote_read.damaged import Damaged
 from equipoise.adapters.prometheus.remote_read.protobuf import BYTES, VARINT, fields, read_varint
@@ -15,18 +19,14 @@ _LABEL, _CHUNK = 0x0A, 0x12
 _MORE = 0x80
 
 
-def _pattern() -> tuple[int, int, int]:
-    """Make the mask and the value that nearly every chunk's first bytes have.
-
-    Two times of six bytes each (1971 to 2109), type XOR, data: 08 tttttt 10 tttttt 18 01 22.
-    """
-    time = [(0x80, 0x80)] * 5 + [(0x80, 0x00)]
-    octets = [(0xFF, 0x08), *time, (0xFF, 0x10), *time, (0xFF, 0x18), (0xFF, XOR), (0xFF, 0x22)]
-    mask = int.from_bytes(bytes(mask for mask, _ in octets), "little")
-    return mask, int.from_bytes(bytes(value for _, value in octets), "little"), len(octets)
-
-
-_MASK, _USUAL, _USUAL_BYTES = _pattern()
+_SIZE = [(0x80, 0x80), (0x80, 0x00)]
+"""The masks and the values of a size of two bytes."""
+_TIME = [(0x80, 0x80)] * 5 + [(0x80, 0x00)]
+"""Those of a time of six bytes: from 1971 to 2109."""
+_HEADER = [(0xFF, _CHUNK), *_SIZE, (0xFF, 0x08), *_TIME, (0xFF, 0x10), *_TIME, (0xFF, 0x18), (0xFF, XOR)]
+_MASKS, _USUAL = np.array([*_HEADER, (0xFF, 0x22), *_SIZE], dtype=np.uint8).T
+"""What nearly every chunk begins with: its size, two times, type XOR, the size of its data."""
+_OCTETS = np.arange(len(_USUAL))
 
 
 class Part(NamedTuple):
@@ -34,9 +34,9 @@ class Part(NamedTuple):
 
     labels: bytes
     """As they came; the same in all parts of a series."""
-    starts: list[int]
+    starts: NDArray[np.int64]
     """Where the data of each XOR chunk begins in the message."""
-    sizes: list[int]
+    sizes: NDArray[np.int64]
     histograms: int
     """Chunks that were left out since they hold no floats."""
 
@@ -55,54 +55,61 @@ def _part(message: bytes, at: int, end: int) -> Part:
     while at < end and message[at] == _LABEL:
         size, at = read_varint(message, at + 1, end)
         at += size
-    part = Part(message[first:at], [], [], 0)
+    places = _places(message, at, end)
+    labels = message[first:at]
+    return _usual(message, labels, places) or _unusual(message, labels, places)
+
+
+def _places(message: bytes, at: int, end: int) -> list[int]:
+    """Find where chunks begin, and where the last one ends.
+
+    There are many, so the sizes that nearly all have, of two bytes, are read right here.
+    """
+    places: list[int] = []
     try:
         while at < end and message[at] == _CHUNK:
-            at, part = _chunk(message, at + 1, end, part)
+            places.append(at)
+            size, more = message[at + 1], message[at + 2]
+            if size >= _MORE > more:
+                at += 3 + (size & 0x7F | more << 7)
+            else:
+                size, at = read_varint(message, at + 1, end)
+                at += size
     except IndexError:
         at = -1
-    if at != end:
-        raise Damaged("a series is cut off, or has fields in an order that is not known")
-    return part
-
-
-def _chunk(message: bytes, at: int, end: int, part: Part) -> tuple[int, Part]:
-    """Note where a chunk's data lies; give where the chunk ends.
-
-    There are many chunks, so the lengths that nearly all have, of one byte or two, are read right here.
-    """
-    size, at = message[at], at + 1
-    if size >= _MORE:
-        if message[at] >= _MORE:
-            size, at = read_varint(message, at - 1, end)
-        else:
-            size, at = size & 0x7F | message[at] << 7, at + 1
-    stop = at + size
-    if stop > end:
+    if at > end:
         raise Damaged("a chunk reaches past its series")
-    begin = at + _USUAL_BYTES
-    if int.from_bytes(message[at:begin], "little") & _MASK == _USUAL:
-        size, begin = message[begin], begin + 1
-        if size >= _MORE and message[begin] < _MORE:
-            size, begin = size & 0x7F | message[begin] << 7, begin + 1
-        if begin + size == stop:
-            part.starts.append(begin)
-            part.sizes.append(size)
-            return stop, part
-    return stop, _unusual(message, at, stop, part)
+    if at < end:
+        raise Damaged("a series is cut off, or has fields in an order that is not known")
+    return [*places, at]
 
 
-def _unusual(message: bytes, at: int, end: int, part: Part) -> Part:
-    kind, begin, finish = 0, end, end
-    for number, wire, one, other in fields(message, at, end):
-        if number == 3 and wire == VARINT:  # noqa: PLR2004
-            kind = one
-        elif number == 4 and wire == BYTES:  # noqa: PLR2004
-            begin, finish = one, other
-    if kind in HISTOGRAMS:
-        return part._replace(histograms=part.histograms + 1)
-    if kind != XOR:
-        raise Damaged(f"a chunk of the unknown type {kind}")
-    part.starts.append(begin)
-    part.sizes.append(finish - begin)
-    return part
+def _usual(message: bytes, labels: bytes, places: Sequence[int]) -> Part | None:
+    """Find the data of chunks that all begin as nearly every one does; None where one does not."""
+    place = np.array(places, dtype=np.int64)
+    begin, end = place[:-1], place[1:]
+    seen = np.frombuffer(message, dtype=np.uint8).take(begin[:, None] + _OCTETS, mode="clip")
+    sizes = (seen[:, -2] & 0x7F) + (seen[:, -1].astype(np.int64) << 7)
+    starts = begin + len(_OCTETS)
+    is_usual = ((seen & _MASKS) == _USUAL).all() and (starts + sizes == end).all()
+    return Part(labels, starts, sizes, 0) if is_usual else None
+
+
+def _unusual(message: bytes, labels: bytes, places: Sequence[int]) -> Part:
+    starts, sizes = [], []
+    histograms = 0
+    for at, end in pairwise(places):
+        kind, begin, finish = 0, end, end
+        for number, wire, one, other in fields(message, read_varint(message, at + 1, end)[1], end):
+            if number == 3 and wire == VARINT:  # noqa: PLR2004
+                kind = one
+            elif number == 4 and wire == BYTES:  # noqa: PLR2004
+                begin, finish = one, other
+        if kind in HISTOGRAMS:
+            histograms += 1
+        elif kind == XOR:
+            starts.append(begin)
+            sizes.append(finish - begin)
+        else:
+            raise Damaged(f"a chunk of the unknown type {kind}")
+    return Part(labels, np.array(starts, dtype=np.int64), np.array(sizes, dtype=np.int64), histograms)

@@ -16,35 +16,33 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.adapters.prometheus.remote_read.bits import PEEKED_BITS, Bits, Scratch, Words
+from equipoise.adapters.prometheus.remote_read.bits import Bits, Scratch, Words
 from equipoise.adapters.prometheus.remote_read.damaged import Damaged
 
 Times = NDArray[np.int64]
 Values = NDArray[np.float64]
 
-CHUNKS_AT_ONCE = 4608
+CHUNKS_AT_ONCE = 6144
 """As many as keep the arrays of one step in the processor's cache, and its calls few."""
 CELLS_AT_ONCE = 256 * CHUNKS_AT_ONCE
 _COUNT_BITS = 16
 _FIRST_BITS_MIN = 8 + 64
 _SECOND_BITS_MIN = 8 + 1
 _NEXT_BITS_MIN = 2
-_ONE, _FOUR = np.uint64(1), np.uint64(4)
+_ONE = np.uint64(1)
 _BYTE = np.uint64(0xFF)
 
 
-def _time_tables() -> tuple[Words, Words, Words, Words]:
-    """Make, for the four bits that tell the class of a time: what to shift left, subtract, shift right, skip.
+def _time_tables() -> tuple[Words, Words, Words]:
+    """Make, for the four bits that tell the class of a time: what to shift left, shift right, and skip.
 
-    The sign rule is not two's complement: exactly half of the range is positive. So one is subtracted
-    before the sign is spread, and added after. The class of 64 bits is read apart.
+    The class of 64 bits is read apart.
     """
     classes = [(64, 0, 1)] * 8 + [(2, 14, 16)] * 4 + [(3, 17, 20)] * 2 + [(4, 20, 24), (4, 64, 4)]
     left = [left for left, _, _ in classes]
     right = [min(64 - bits, 63) for _, bits, _ in classes]
-    one = [1 if bits in {0, 64} else 1 << (64 - bits) for _, bits, _ in classes]
     skipped = [skipped for _, _, skipped in classes]
-    return _words(left), _words(one), _words(right), _words(skipped)
+    return _words(left), _words(right), _words(skipped)
 
 
 def _value_tables() -> tuple[Words, Words, Words]:
@@ -76,7 +74,7 @@ def _words(numbers: Sequence[int]) -> Words:
 
 
 _IMPOSSIBLE = 1 << 40
-_LEFT, _SUBTRACTED, _RIGHT, _SKIPPED = _time_tables()
+_LEFT, _RIGHT, _SKIPPED = _time_tables()
 _NEW, _KEPT, _COUNTED = _value_tables()
 _WIDE_CLASS = 15
 _TIMED_CLASS_MIN = 8
@@ -170,9 +168,9 @@ class _Lockstep:
             at, seen, one, two, place = (part[:live] for part in (self._at, *self._spare))
             if step == 1:
                 self._second(at)
-                _peek(self._bits.windows, at, seen, one, place)
+                self._bits.peek_into(seen, at, (one, place))
             else:
-                _peek(self._bits.windows, at, seen, one, place)
+                self._bits.peek_into(seen, at, (one, place))
                 self._next_times(at, seen, one, two, place)
             np.add(self._times[step - 1, :live], self._change[:live], out=self._times[step, :live])
             self._next_values(step, at, seen, one, two, place)
@@ -195,7 +193,7 @@ class _Lockstep:
         live = self._live
         zigzag, at = self._bits.varints(self._at[:live])
         self._times[0, :live] = (zigzag >> _ONE).view(np.int64) ^ -(zigzag & _ONE).view(np.int64)
-        self._values[0, :live] = self._bits.peek_whole(at)
+        self._values[0, :live] = self._bits.peek(at)
         self._at[:live] = at + np.uint64(64)
 
     def _second(self, at: Words) -> None:
@@ -203,7 +201,11 @@ class _Lockstep:
         self._change[: len(at)] = change.view(np.int64)
 
     def _next_times(self, at: Words, seen: Words, one: Words, two: Words, place: Words) -> None:
-        """Read how the time's change changes, and leave what follows in `seen`."""
+        """Read how the time's change changes, and leave what follows in `seen`.
+
+        The sign rule is not two's complement: exactly half of the range is positive. So one is subtracted
+        before the sign is spread, and added after.
+        """
         np.right_shift(seen, np.uint64(60), out=place)
         highest = int(place.max())
         if highest < _TIMED_CLASS_MIN:
@@ -213,11 +215,11 @@ class _Lockstep:
         table = place.view(np.int64)
         _LEFT.take(table, out=one, mode="wrap")
         np.left_shift(seen, one, out=one)
-        _SUBTRACTED.take(table, out=two, mode="wrap")
+        right = _RIGHT.take(table, mode="wrap")
+        np.left_shift(_ONE, right, out=two)
         np.subtract(one, two, out=one)
-        _RIGHT.take(table, out=two, mode="wrap")
         signed = one.view(np.int64)
-        np.right_shift(signed, two.view(np.int64), out=signed)
+        np.right_shift(signed, right.view(np.int64), out=signed)
         np.add(signed, 1, out=signed)
         _SKIPPED.take(table, out=two, mode="wrap")
         np.add(at, two, out=at)
@@ -229,7 +231,7 @@ class _Lockstep:
 
     def _wide(self, rows: NDArray[np.int64], at: Words, seen: Words, signed: Times) -> None:
         """Read changes of 64 bits, as every gap of more than nine minutes has them."""
-        signed[rows] = self._bits.peek_whole(at[rows]).view(np.int64)
+        signed[rows] = self._bits.peek(at[rows]).view(np.int64)
         at[rows] += np.uint64(64)
         seen[rows] = self._bits.peek(at[rows])
 
@@ -246,13 +248,7 @@ class _Lockstep:
         np.add(at, one, out=at)
         _COUNTED.take(table, out=two, mode="wrap")
         np.bitwise_and(shape, two, out=two)
-        _peek(self._bits.windows, at, seen, one, place)
-        if int(two.max()) > PEEKED_BITS:
-            np.add(place, _FOUR, out=place)
-            np.subtract(np.uint64(64), one, out=one)
-            beyond = self._bits.windows.take(place.view(np.int64), mode="clip")
-            np.right_shift(beyond, one, out=beyond)
-            np.bitwise_or(seen, beyond, out=seen)
+        self._bits.peek_into(seen, at, (one, place))
         np.add(at, two, out=at)
         np.subtract(np.uint64(64), two, out=two)
         np.right_shift(seen, two, out=seen)
@@ -260,11 +256,3 @@ class _Lockstep:
         np.bitwise_and(one, _BYTE, out=one)
         np.left_shift(seen, one, out=seen)
         np.bitwise_xor(self._values[step - 1, :live], seen, out=self._values[step, :live])
-
-
-def _peek(windows: Words, at: Words, seen: Words, shift: Words, place: Words) -> None:
-    """Look at each place without making a new array; leaves the shift and the place."""
-    np.right_shift(at, _FOUR, out=place)
-    windows.take(place.view(np.int64), out=seen, mode="clip")
-    np.bitwise_and(at, np.uint64(15), out=shift)
-    np.left_shift(seen, shift, out=seen)
