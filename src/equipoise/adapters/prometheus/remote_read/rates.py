@@ -191,8 +191,8 @@ def _mended(part: Samples) -> tuple[Floats, Floats | None, Integers | None]:
         broken = np.concatenate(([0], np.cumsum(~is_number)))
         values = np.where(is_number, values, 0.0)
     falls = np.flatnonzero(values[1:] < values[:-1]) + 1
-    # From one series to the next is no fall.
-    falls = falls[~np.isin(falls, part.offsets)]
+    if len(falls):  # from one series to the next is none
+        falls = falls[~np.isin(falls, part.offsets)]
     if not len(falls):
         return values, None, broken
     lost = np.zeros(len(values))

@@ -72,7 +72,7 @@ def stretch(
     """Make rates of rises: each is stretched from its span to its window, and divided by that.
 
     The lengths are the span, and how far the window reaches before the first sample and after the last; they
-    are spoilt. The value is the first sample's.
+    are spoilt. The value is the first sample's. There is at least one.
     """
     # In seconds, as Prometheus reckons, so that even ties go the same way.
     span, to_start, to_end = (np.divide(length, 1000.0, out=length) for length in lengths_ms)
@@ -87,8 +87,8 @@ def stretch(
 
 def _stop_at_zero(to_start: Floats, span: Floats, rise: Floats, value: Floats) -> None:
     """Stretch back no further than to where the counter would have been 0."""
-    least, most = value.min(initial=np.inf), to_start.max(initial=0.0) * rise.max(initial=0.0)
-    if least >= 0 and least * span.min(initial=np.inf) >= most:
+    least, most = value.min(), to_start.max() * rise.max()
+    if least >= 0 and most >= 0 and least * span.min() >= most:
         return  # none is short, which is quicker to say than to look for
     is_short = (span * value < to_start * rise) & (value >= 0)
     if is_short.any():
@@ -97,6 +97,6 @@ def _stop_at_zero(to_start: Floats, span: Floats, rise: Floats, value: Floats) -
 
 def _stretched(to_edge: Floats, average: Floats) -> Floats:
     """Reach for the window's edge where a sample was about due there, else half an interval."""
-    if not to_edge.max(initial=0) < average.min(initial=np.inf) * DUE:  # else all are due
+    if not to_edge.max() < average.min() * DUE:  # else all are due
         np.putmask(to_edge, ~(to_edge < average * DUE), average * 0.5)
     return to_edge
