@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
@@ -24,15 +24,15 @@ from equipoise.adapters.prometheus.errors import (
     QueryFailed,
     Unavailable,
 )
-from equipoise.adapters.prometheus.lots import Job, Lot, packed
+from equipoise.adapters.prometheus.lots import TEXT_MAX_BYTES, Job, Lot, packed
 from equipoise.adapters.prometheus.matrix import Grid
 from equipoise.adapters.prometheus.measures import grid_of
 from equipoise.adapters.prometheus.metrics import PrometheusMetrics
 from equipoise.adapters.prometheus.promql import Matcher, selector
-from equipoise.adapters.prometheus.range import POINT_BYTES
 from equipoise.adapters.prometheus.reading import Reading
 from equipoise.adapters.prometheus.remote_read.rates import window_for
 from equipoise.adapters.prometheus.remote_read.read import Form, ReadLimits, RemoteRead
+from equipoise.adapters.prometheus.series import POINT_BYTES
 from equipoise.adapters.prometheus.settings import CADVISOR, Names, check_label, no_text
 from equipoise.adapters.prometheus.ways import OnBytes
 from equipoise.model.history import Grouping, Measure, Reduction, UsageHistory
@@ -43,8 +43,6 @@ QUERIES_MAX = 3
 """While we read one answer, the server makes two."""
 FILL = 0.8
 """How full lots are planned: a week has seen more pods than there are now."""
-TEXT_MAX_BYTES = 32 * 1024 * 1024
-"""An answer as JSON. Larger ones cost both sides a tenth more: their memory is fresh each time."""
 SAMPLE_BYTES = 20
 """A plain sample, unpacked."""
 INTERVAL_SECONDS = 60.0
@@ -193,7 +191,7 @@ class PrometheusHistory:
         known = job.lot.namespaces or tuple(sorted(counts))
         series_max = min(self._series_planned(job) for job in whole)
         if sum(counts.values()) <= series_max:
-            return [job.lot], known
+            return [replace(job.lot, series=sum(counts.values()))], known
         return packed({name: counts.get(name, 0) for name in known}, series_max), known
 
     def _closed(self) -> bool:

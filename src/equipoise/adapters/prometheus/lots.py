@@ -7,11 +7,14 @@ from dataclasses import dataclass, replace
 
 from equipoise.adapters.prometheus.matrix import Grid
 from equipoise.adapters.prometheus.promql import Matcher, one_of
+from equipoise.adapters.prometheus.series import POINT_BYTES
 from equipoise.adapters.prometheus.settings import Names
 from equipoise.adapters.prometheus.shards import EXACT_NAMES_MAX, EXACT_NAMES_MAX_BYTES
 from equipoise.model.history import Measure
 
 SAMPLES_PER_TIME_MAX = 1.25
+TEXT_MAX_BYTES = 32 * 1024 * 1024
+"""What a lot may be as JSON, as far as it is known before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,13 @@ class Job:
     def samples(self) -> float:
         """How many samples a series has, about."""
         return (self.grid.end_ms - self.grid.start_ms + self.window_ms) / self.interval_ms
+
+    @property
+    def text_bytes(self) -> float:
+        """How long its samples are as JSON, about."""
+        if self.lot.series is None:
+            return float(TEXT_MAX_BYTES)
+        return POINT_BYTES * self.samples * self.lot.series
 
     @property
     def has_few_samples(self) -> bool:

@@ -17,11 +17,9 @@ from equipoise.adapters.prometheus.decode import decode_number
 from equipoise.adapters.prometheus.errors import SPLITTABLE, QueryFailed, TooManySeries
 from equipoise.adapters.prometheus.matrix import Duplicates, Float, Grid, Matrix, concatenate, decode_matrix
 from equipoise.adapters.prometheus.promql import Matcher, rounded
+from equipoise.adapters.prometheus.series import POINT_BYTES
 from equipoise.adapters.prometheus.settings import CADVISOR, Names
 from equipoise.adapters.prometheus.shards import Shard
-
-POINT_BYTES = 40
-"""One point as JSON: `[1700000000,"0.123456789012"],` with some room."""
 
 Build = Callable[[Sequence[Matcher]], str]
 

@@ -1,12 +1,16 @@
 """Raw samples as JSON: what a selector of a range answers at one time.
 
-It costs the server two thirds of a rate at each step, and is then reduced by us as a remote read is.
+It costs the server two thirds of a rate at each step, and is then reduced by us as a remote read is. A long
+answer costs it more than several short ones, in memory that is fresh each time: so a long time is asked for
+in parts, whose series are put together here.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import simdjson
@@ -14,65 +18,91 @@ from numpy.typing import NDArray
 
 from equipoise.adapters.prometheus.decode import Answer, expect
 from equipoise.adapters.prometheus.errors import Malformed
-from equipoise.adapters.prometheus.remote_read.rates import CELLS_AT_ONCE
 from equipoise.adapters.prometheus.remote_read.windows import Samples
 from equipoise.adapters.prometheus.series import SECONDS_MAX, Key, each_series, points
 
+PARTS_MAX = 8
+PART_MAX_BYTES = 12 * 1024 * 1024
+"""How long an answer is planned to be: twice as long costs the server a fifth more, half as long no less."""
+SAMPLES_AT_ONCE = 256 * 1024
+"""So many are given at once, so that they are in the processor's cache when they are reduced."""
 
-@dataclass(slots=True, eq=False)
+
+@dataclass(slots=True)
+class _Scraped:
+    """What has come of one series: times that rise, and as many values."""
+
+    key: Key
+    times_ms: list[NDArray[np.int64]] = field(default_factory=list)
+    values: list[NDArray[np.float64]] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, times_ms: NDArray[np.int64], values: NDArray[np.float64]) -> None:
+        """Put samples behind the others; what a part before has told is left out."""
+        first = 0
+        if self.times_ms:
+            first = int(np.searchsorted(times_ms, self.times_ms[-1][-1], side="right"))
+        if first < len(times_ms):
+            self.times_ms.append(times_ms[first:])
+            self.values.append(values[first:])
+            self.count += len(times_ms) - first
+
+
 class Raw:
-    """Series as they were scraped; two may have the same key."""
+    """Series as they were scraped, from answers about times that follow one another; two may have one key."""
 
-    keys: list[Key] = field(default_factory=list)
-    has_histograms: bool = False
-    """Whether samples were left out since they are no floats."""
-    _times: list[NDArray[np.int64]] = field(default_factory=list)
-    _values: list[NDArray[np.float64]] = field(default_factory=list)
-    _ends: list[int] = field(default_factory=lambda: [0])
+    def __init__(self) -> None:
+        self.has_histograms = False
+        """Whether samples were left out since they are no floats."""
+        self._series: dict[tuple[bytes, int], _Scraped] = {}
 
-    def add(self, key: Key, times_ms: NDArray[np.int64], values: NDArray[np.float64]) -> None:
-        """Put a series behind the others."""
-        self.keys.append(key)
-        self._times.append(times_ms)
-        self._values.append(values)
-        self._ends.append(self._ends[-1] + len(times_ms))
+    def __len__(self) -> int:
+        return len(self._series)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether more would not stay in the processor's cache until they are reduced."""
-        return self._ends[-1] >= CELLS_AT_ONCE
+    def add(self, answer: Answer, labels: Sequence[str], series_max: int) -> None:
+        """Add an answer to a selector of a range; in each series the times rise, or it is refused."""
+        expect(answer, "matrix")
+        parser, seen = simdjson.Parser(), Counter[bytes]()
+        for one in each_series(answer, labels, series_max):
+            self.has_histograms |= one.has_histograms
+            if one.values:
+                seconds, values = points(one.values, parser, answer.address)
+                times_ms = _rising(seconds, answer.address)
+                # A series has the same labels in every part, and no other has them in the same one.
+                name = one.labels, seen[one.labels]
+                seen[one.labels] += 1
+                self._series.setdefault(name, _Scraped(one.key)).add(times_ms, values)
 
-    @property
-    def samples(self) -> Samples:
-        """All samples."""
-        none = np.empty(0, dtype=np.int64)
-        times = np.concatenate([none, *self._times])
-        return Samples(np.array(self._ends), times, np.concatenate([none.view(np.float64), *self._values]))
+    def lots(self) -> Iterator[tuple[list[Key], Samples]]:
+        """Give all series, some at a time, each with its key."""
+        held: list[_Scraped] = []
+        for one in self._series.values():
+            held.append(one)
+            if sum(other.count for other in held) >= SAMPLES_AT_ONCE:
+                yield _joined(held)
+                held = []
+        if held:
+            yield _joined(held)
 
 
-def decode_raw(answer: Answer, labels: Sequence[str], series_max: int) -> Iterator[Raw]:
-    """Decode an answer to a selector of a range, some series at a time.
-
-    In each series the times rise, or the answer is refused.
-    """
-    expect(answer, "matrix")
-    parser, raw = simdjson.Parser(), Raw()
-    for one in each_series(answer, labels, series_max):
-        raw.has_histograms |= one.has_histograms
-        if one.values:
-            seconds, values = points(one.values, parser, answer.address)
-            raw.add(one.key, _rising(seconds, answer.address), values)
-        if raw.is_full:
-            yield raw
-            raw = Raw()
-    if raw.keys or raw.has_histograms:
-        yield raw
+def _joined(series: Sequence[_Scraped]) -> tuple[list[Key], Samples]:
+    offsets = np.cumsum([0, *(one.count for one in series)])
+    times_ms = np.concatenate([part for one in series for part in one.times_ms])
+    values = np.concatenate([part for one in series for part in one.values])
+    return [one.key for one in series], Samples(offsets, times_ms, values)
 
 
 def _rising(seconds: NDArray[np.float64], address: str) -> NDArray[np.int64]:
     if len(seconds) and not float(np.abs(seconds).max()) <= SECONDS_MAX:
         raise Malformed(f"{address} answered a timestamp that is no time")
     times_ms = np.rint(seconds * 1000).astype(np.int64)
-    if (np.diff(times_ms) <= 0).any():
+    if (times_ms[1:] <= times_ms[:-1]).any():
         raise Malformed(f"{address} answered samples of one series that are not in the order of time")
     return times_ms
+
+
+def spans(start_ms: int, end_ms: int, text_bytes: float) -> list[tuple[int, int]]:
+    """Cut a time into as many parts as its text is worth: of each its end, and how far it reaches back."""
+    parts = min(max(1, -int(-text_bytes // PART_MAX_BYTES)), PARTS_MAX, max(1, end_ms - start_ms))
+    ends = [start_ms + (end_ms - start_ms) * part // parts for part in range(parts + 1)]
+    return [(end, end - begin) for begin, end in pairwise(ends)]

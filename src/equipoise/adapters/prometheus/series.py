@@ -20,6 +20,8 @@ from equipoise.adapters.prometheus.decode import Answer, check_series, decode_js
 
 Key = tuple[str, ...]
 
+POINT_BYTES = 40
+"""One point as JSON: `[1700000000,"0.123456789012"],` with some room."""
 SHORT_BYTES = 1024
 """Below this a series is quicker pair by pair."""
 SECONDS_MAX = 1e11
@@ -29,6 +31,14 @@ _BETWEEN = b'},{"metric":'
 """No label has this in it: there, each quote has a backslash before it."""
 _VALUES = b'"values":[['
 _END = b'"]]}'
+
+
+class _Written(msgspec.Struct, gc=False):
+    """A series whose parts are not read yet."""
+
+    metric: msgspec.Raw
+    values: msgspec.Raw = msgspec.Raw(b"")
+    histograms: msgspec.Raw = msgspec.Raw(b"")
 
 
 class Values(NamedTuple):
@@ -46,32 +56,35 @@ class Series(NamedTuple):
     """One series as it came."""
 
     key: Key
+    labels: bytes
+    """All of its labels, as they were written."""
     values: Values
     has_histograms: bool
 
 
 def each_series(answer: Answer, labels: Sequence[str], series_max: int) -> list[Series]:
     """Find the series of a list of them, and these of their labels; their values stay where they are."""
-    kind, cuts = _kind(tuple(labels)), _cuts(answer.text)
+    wanted, cuts = _wanted(tuple(labels)), _cuts(answer.text)
     if cuts:
         check_series(len(cuts), series_max, answer.address)
-        return [_cut(answer.text, *cut, kind, answer.address) for cut in cuts]
-    written = decode_json(answer.result, list[kind], answer.address)  # type: ignore[valid-type]
+        return [_cut(answer.text, *cut, wanted, answer.address) for cut in cuts]
+    written = decode_json(answer.result, list[_Written], answer.address)
     check_series(len(written), series_max, answer.address)
-    return [_read(one) for one in written]
+    return [_read(one, wanted, answer.address) for one in written]
 
 
-def _cut(text: bytes, begin: int, end: int, kind: Any, address: str) -> Series:
+def _cut(text: bytes, begin: int, end: int, wanted: Any, address: str) -> Series:
     values = text.find(_VALUES, begin, end)
     if values < 0 or not text.endswith(_END, begin, end):
-        return _read(decode_json(text[begin:end], kind, address))
-    read = _read(decode_json(text[begin:values] + b'"values":[]}', kind, address))
+        return _read(decode_json(text[begin:end], _Written, address), wanted, address)
+    read = _read(decode_json(text[begin:values] + b'"values":[]}', _Written, address), wanted, address)
     return read._replace(values=Values(text, values + len(_VALUES) - 2, end - 1))
 
 
-def _read(one: Any) -> Series:
-    key = msgspec.structs.astuple(one.metric)
-    return Series(key, Values(memoryview(one.values), 0, len(one.values)), bool(one.histograms))
+def _read(one: _Written, wanted: Any, address: str) -> Series:
+    labels = bytes(one.metric)
+    key = msgspec.structs.astuple(decode_json(labels, wanted, address))
+    return Series(key, labels, Values(memoryview(one.values), 0, len(one.values)), bool(one.histograms))
 
 
 def _cuts(text: bytes) -> list[tuple[int, int]]:
@@ -156,13 +169,5 @@ def _blanked(octets: NDArray[np.uint8], is_blank: NDArray[np.bool_]) -> NDArray[
 
 
 @functools.lru_cache(maxsize=64)
-def _kind(labels: tuple[str, ...]) -> Any:
-    return msgspec.defstruct(
-        "Series",
-        [
-            ("metric", labels_struct(labels)),
-            ("values", msgspec.Raw, msgspec.Raw(b"")),
-            ("histograms", msgspec.Raw, msgspec.Raw(b"")),
-        ],
-        gc=False,
-    )
+def _wanted(labels: tuple[str, ...]) -> Any:
+    return labels_struct(labels)

@@ -16,7 +16,7 @@ from equipoise.adapters.prometheus.lots import Job
 from equipoise.adapters.prometheus.measures import expression, reduce
 from equipoise.adapters.prometheus.promql import selector
 from equipoise.adapters.prometheus.range import RangeQuery, query_range
-from equipoise.adapters.prometheus.raw import decode_raw
+from equipoise.adapters.prometheus.raw import Raw, spans
 from equipoise.adapters.prometheus.remote_read.read import RemoteRead
 from equipoise.adapters.prometheus.remote_read.request import by_name
 from equipoise.adapters.prometheus.remote_read.windows import Samples, Steps
@@ -79,24 +79,27 @@ def by_samples(
     """Let PromQL give raw samples, which we reduce when it is our turn."""
     grid = job.grid
     steps = Steps(grid.start_ms, grid.step_ms, grid.count, job.window_ms, is_closed)
-    span_ms = grid.end_ms - grid.start_ms + job.window_ms
     # Only what is written to takes memory.
     values = np.empty((rows_max, grid.count))
     keys: list[Key] = []
     warnings: list[str] = []
     for matchers in job.lot.matchers(names):
-        asked = f"{selector(job.measure.metric, (*job.fixed, *matchers))}[{span_ms}ms]"
-        answer = client.instant(asked, grid.end_ms / 1000, on_bytes)
-        warnings += answer.warnings
+        asked, raw = selector(job.measure.metric, (*job.fixed, *matchers)), Raw()
+        for end_ms, span_ms in spans(grid.start_ms - job.window_ms, grid.end_ms, job.text_bytes):
+            answer = client.instant(f"{asked}[{span_ms}ms]", end_ms / 1000, on_bytes)
+            warnings += answer.warnings
+            with turn:
+                raw.add(answer, names.labels, client.limits.series_max)
+            del answer  # before the next one is waited for
+            if len(keys) + len(raw) > rows_max:
+                raise _too_many(client.address, rows_max)
         with turn:
-            for raw in decode_raw(answer, names.labels, client.limits.series_max):
-                first, end = len(keys), len(keys) + len(raw.keys)
-                if end > rows_max:
-                    raise _too_many(client.address, rows_max)
-                reduce(job.measure, raw.samples, steps, values[first:end])
+            for some, samples in raw.lots():
+                first, end = len(keys), len(keys) + len(some)
+                reduce(job.measure, samples, steps, values[first:end])
                 _drop_nonsense(values[first:end])
-                keys += raw.keys
-                warnings += [HISTOGRAMS_LEFT_OUT] * raw.has_histograms
+                keys += some
+        warnings += [HISTOGRAMS_LEFT_OUT] * raw.has_histograms
     return _unique(keys, values[: len(keys)], tidy(warnings))
 
 

@@ -70,7 +70,7 @@ class _Even:
         times[0] = -np.inf  # whoever looks before the first sample finds one that is in no window
         np.subtract(times_ms, float(self._steps.start_ms), out=times[1:])
         first, last = self._slot(times[1]), self._slot(times[-1])
-        # A window that ends before the second sample has no two, nor has one that begins after the last but one.
+        # A window that ends before the second sample has no two, nor one that begins after the last but one.
         begin = min(max(int(-(-times[2] // self._steps.step_ms)), 0), self._steps.count)
         end = int((times[-2] + self._steps.window_ms) // self._steps.step_ms) + 1
         end = min(max(end, begin), self._steps.count)
