@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from equipoise.adapters.prometheus import raw as scraping
 from equipoise.adapters.prometheus.decode import open_answer
 from equipoise.adapters.prometheus.errors import Malformed, PrometheusFailed, TooManySeries
 from equipoise.adapters.prometheus.history import Source
 from equipoise.adapters.prometheus.measures import CPU, MEMORY
-from equipoise.adapters.prometheus.raw import Raw, decode_raw
+from equipoise.adapters.prometheus.raw import Raw, spans
+from equipoise.adapters.prometheus.remote_read.windows import Samples
+from equipoise.adapters.prometheus.series import Key
 from tests.prometheus.histories import (
     END,
     MODEL,
@@ -52,14 +56,23 @@ def _with_samples(request: Request) -> Response:
     return MODEL(request)
 
 
-def _parts(body: bytes) -> list[Raw]:
-    return list(decode_raw(open_answer(body, "it"), LABELS, 10))
+def _read(*bodies: bytes) -> Raw:
+    """Read answers about times that follow one another."""
+    raw = Raw()
+    for body in bodies:
+        raw.add(open_answer(body, "it"), LABELS, 10)
+    return raw
 
 
 def _decoded(result: list[Any]) -> Raw:
-    """Decode what fits into one part."""
-    (raw,) = _parts(ok({"resultType": "matrix", "result": result}).body) or [Raw()]
-    return raw
+    return _read(ok({"resultType": "matrix", "result": result}).body)
+
+
+def _all(raw: Raw) -> tuple[list[Key], Samples]:
+    """Give what fits into one lot."""
+    none = np.zeros(0, np.int64)
+    ((keys, samples),) = list(raw.lots()) or [([], Samples(np.zeros(1, np.int64), none, none.astype(float)))]
+    return keys, samples
 
 
 def _plain(result: list[Any], between: str = ",") -> bytes:
@@ -157,12 +170,12 @@ def test_times_and_values_come_as_they_were_written(series: list[list[tuple[int,
         for number, pairs in enumerate(series)
         if pairs
     ]
-    raw = _decoded(result)
+    keys, samples = _all(_decoded(result))
     pairs = [pair for one in series for pair in one]
-    assert [key[1] for key in raw.keys] == [str(number) for number, one in enumerate(series) if one]
-    np.testing.assert_array_equal(raw.samples.times_ms, [at for at, _ in pairs])
-    np.testing.assert_array_equal(raw.samples.values, [value for _, value in pairs])
-    np.testing.assert_array_equal(np.diff(raw.samples.offsets), [len(one) for one in series if one])
+    assert [key[1] for key in keys] == [str(number) for number, one in enumerate(series) if one]
+    np.testing.assert_array_equal(samples.times_ms, [at for at, _ in pairs])
+    np.testing.assert_array_equal(samples.values, [value for _, value in pairs])
+    np.testing.assert_array_equal(np.diff(samples.offsets), [len(one) for one in series if one])
 
 
 def test_what_is_no_time_or_too_many_series_is_refused() -> None:
@@ -177,7 +190,7 @@ def test_what_is_no_time_or_too_many_series_is_refused() -> None:
 def test_histograms_are_left_out_and_told() -> None:
     """Their samples are no usage."""
     raw = _decoded([{"metric": {"pod": "a"}, "histograms": [[1, {"count": "3"}]]}, _series(PODS[0])])
-    assert len(raw.keys) == 1
+    assert len(raw) == 1
     assert raw.has_histograms
 
 
@@ -213,25 +226,73 @@ def test_an_answer_is_cut_between_its_series_and_nowhere_else(
         values = [[1000 * len(result) + place + 0.5, str(place)] for place in range(count)]
         more = {"histograms": [[1, {"count": "3"}]]} if has_histograms else {}
         result.append({"metric": metric, "values": values, **more})
-    (raw,) = _parts(_plain(result, between))
-    assert raw.keys == [tuple(one["metric"].get(label, "") for label in LABELS) for one in result]
+    raw = _read(_plain(result, between))
+    keys, samples = _all(raw)
+    assert keys == [tuple(one["metric"].get(label, "") for label in LABELS) for one in result]
     pairs = [pair for one in result for pair in one["values"]]
-    np.testing.assert_array_equal(raw.samples.times_ms, [at * 1000 for at, _ in pairs])
-    np.testing.assert_array_equal(raw.samples.values, [float(value) for _, value in pairs])
+    np.testing.assert_array_equal(samples.times_ms, [at * 1000 for at, _ in pairs])
+    np.testing.assert_array_equal(samples.values, [float(value) for _, value in pairs])
     assert raw.has_histograms == any(histograms for _, _, histograms in series)
 
 
-def test_a_long_answer_comes_in_parts() -> None:
-    """Each is reduced before the next is read; together they are all series, in order."""
+def test_many_samples_are_given_some_series_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Together they are all series, in order."""
+    monkeypatch.setattr(scraping, "SAMPLES_AT_ONCE", 2500)
     result = [
-        {"metric": {"pod": str(number)}, "values": [[at, str(number + at)] for at in range(20_000)]}
+        {"metric": {"pod": str(number)}, "values": [[at, str(number + at)] for at in range(1000)]}
         for number in range(8)
     ]
-    parts = _parts(_plain(result))
-    assert [len(part.keys) for part in parts] == [4, 4]
-    assert [key[1] for part in parts for key in part.keys] == [str(number) for number in range(8)]
-    values = np.concatenate([part.samples.values for part in parts])
-    np.testing.assert_array_equal(values, np.add.outer(np.arange(8), np.arange(20_000)).ravel())
+    lots = list(_read(_plain(result)).lots())
+    assert [len(keys) for keys, _ in lots] == [3, 3, 2]
+    assert [key[1] for keys, _ in lots for key in keys] == [str(number) for number in range(8)]
+    values = np.concatenate([samples.values for _, samples in lots])
+    np.testing.assert_array_equal(values, np.add.outer(np.arange(8), np.arange(1000)).ravel())
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.sampled_from("ab"), st.sampled_from("12")),
+        st.lists(st.integers(0, 60_000), min_size=1, max_size=60, unique=True).map(sorted),
+        min_size=1,
+    ),
+    st.lists(st.integers(0, 60_000), max_size=3, unique=True).map(sorted),
+    st.booleans(),
+    st.booleans(),
+)
+def test_parts_of_time_put_together_are_the_whole(
+    series: dict[tuple[str, str], list[int]], cuts: list[int], is_closed: bool, is_plain: bool
+) -> None:
+    """Two series of one pod stay apart; what two parts have, as old servers give it, counts once."""
+
+    def answer(begin: int, end: int) -> bytes:
+        found = {
+            labels: [[at / 1000, str(at + 0.25)] for at in times if begin - is_closed < at <= end]
+            for labels, times in series.items()
+        }
+        result = [
+            {"metric": {"pod": pod, "id": cgroup}, "values": values}
+            for (pod, cgroup), values in found.items()
+            if values
+        ]
+        return _plain(result) if is_plain else ok({"resultType": "matrix", "result": result}).body
+
+    bounds = [-1, *cuts, 60_000]
+    keys, samples = _all(_read(*(answer(begin, end) for begin, end in pairwise(bounds))))
+    found = [samples.part(row, row + 1) for row in range(len(keys))]
+    for one in found:
+        np.testing.assert_array_equal(one.values, one.times_ms + 0.25)
+    told = sorted((key[1], one.times_ms.tolist()) for key, one in zip(keys, found, strict=True))
+    assert told == sorted((pod, times) for (pod, _), times in series.items())
+
+
+def test_a_long_text_is_asked_for_in_parts_that_follow_one_another() -> None:
+    """Not so many that each is next to nothing."""
+    mebibyte = 1024 * 1024
+    assert spans(0, 100, 5 * mebibyte) == [(100, 100)]
+    assert spans(0, 100, 24 * mebibyte) == [(50, 50), (100, 50)]
+    assert spans(10, 110, 30 * mebibyte) == [(43, 33), (76, 33), (110, 34)]
+    assert len(spans(0, 1000, 1e12)) == scraping.PARTS_MAX
+    assert spans(5, 5, 1e12) == [(5, 0)]
 
 
 @pytest.mark.parametrize("cut", ['"values":[[1,"2"', '[1,"2"],[2', '"]]},{"metric":{"pod":"b"', "]]}]"])
@@ -243,4 +304,4 @@ def test_a_plain_answer_that_is_damaged_is_refused(cut: str) -> None:
         if chr(whole[missing]).isalnum():
             continue  # another number or another name, which no reader can tell
         with pytest.raises(PrometheusFailed):
-            _parts(whole[:missing] + whole[missing + 1 :])
+            _read(whole[:missing] + whole[missing + 1 :])
