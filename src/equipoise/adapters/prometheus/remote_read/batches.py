@@ -134,13 +134,14 @@ def _decode(held: Sequence[_Series], start_ms: int, end_ms: int, scratch: Scratc
 
 
 def tidied(batch: SeriesBatch, start_ms: int, end_ms: int) -> SeriesBatch:
-    """Cut samples outside the range, put overlapping chunks in order, and leave out empty series."""
-    times = batch.times
-    if len(times) and (int(times.min()) < start_ms or int(times.max()) > end_ms):
-        batch = _picked(batch, np.flatnonzero((times >= start_ms) & (times <= end_ms)))
+    """Put overlapping chunks in order, cut samples outside the range, and leave out empty series."""
     backwards = _backwards(batch)
     if len(backwards):
         batch = _picked(batch, _in_order(batch, backwards))
+    times, lengths = batch.times, np.diff(batch.offsets)
+    firsts, lasts = batch.offsets[:-1][lengths > 0], batch.offsets[1:][lengths > 0] - 1
+    if (times[firsts] < start_ms).any() or (times[lasts] > end_ms).any():
+        batch = _picked(batch, np.flatnonzero((times >= start_ms) & (times <= end_ms)))
     lengths = np.diff(batch.offsets)
     if lengths.all():
         return batch
@@ -158,7 +159,7 @@ def _picked(batch: SeriesBatch, index: NDArray[np.int64]) -> SeriesBatch:
 
 def _backwards(batch: SeriesBatch) -> NDArray[np.int64]:
     """Find the series whose times do not only rise."""
-    stands = np.flatnonzero(np.diff(batch.times) <= 0) + 1
+    stands = np.flatnonzero(batch.times[1:] <= batch.times[:-1]) + 1
     series = np.searchsorted(batch.offsets, stands, side="right") - 1
     return np.unique(series[batch.offsets[series] != stands])
 

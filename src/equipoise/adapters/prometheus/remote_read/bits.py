@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,7 +13,7 @@ from equipoise.adapters.prometheus.remote_read.protobuf import VARINT_MAX_BYTES
 
 Words = NDArray[np.uint64]
 
-_PADDING = bytes(32)
+_PADDING_WORDS = 4
 _WORD_BITS = np.uint64(64)
 _ONE, _SIX, _WITHIN = np.uint64(1), np.uint64(6), np.uint64(63)
 
@@ -40,10 +41,15 @@ class Bits:
     """
 
     def __init__(self, parts: Sequence[bytes], scratch: Scratch) -> None:
-        data = b"".join((*parts, _PADDING))
-        words = np.frombuffer(data, dtype=">u8", count=len(data) // 8)
-        self._words: Words = scratch.words("bits", len(words))
-        np.copyto(self._words, words)
+        size = sum(map(len, parts))
+        self._words: Words = scratch.words("bits", size // 8 + _PADDING_WORDS)
+        octets, at = self._words.view(np.uint8), 0
+        for part in parts:
+            octets[at : at + len(part)] = np.frombuffer(part, dtype=np.uint8)
+            at += len(part)
+        octets[at:] = 0
+        if sys.byteorder == "little":
+            self._words.byteswap(inplace=True)
 
     def peek(self, at: Words) -> Words:
         """Give the 64 bits from each place on, the first one highest."""

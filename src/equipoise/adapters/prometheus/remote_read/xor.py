@@ -141,7 +141,7 @@ class _Lockstep:
         counts: NDArray[np.int64],
         scratch: Scratch,
     ) -> None:
-        self._bits = bits
+        self._bits, self._scratch = bits, scratch
         self._order = np.argsort(-counts, kind="stable")
         self._counts = counts[self._order]
         chunks, samples = len(counts), int(self._counts[0])
@@ -182,10 +182,13 @@ class _Lockstep:
         column = np.empty_like(self._order)
         column[self._order] = np.arange(len(column))
         counts = self._counts[column]
-        # Sample k of a chunk that begins at b lies in row k, hence (b + k) * width + (column - b * width).
-        begins = np.cumsum(counts) - counts
-        index = np.arange(0, len(times) * self._width, self._width)
-        index += np.repeat(column - begins * self._width, counts)
+        # The next sample lies a row below; from a chunk's last one, the next chunk's first is far above.
+        index = self._scratch.words("index", len(times)).view(np.int64)
+        index[:] = self._width
+        some = np.flatnonzero(counts)
+        firsts, lasts = column[some], column[some] + (counts[some] - 1) * self._width
+        index[(np.cumsum(counts) - counts)[some]] = firsts - np.concatenate(([0], lasts[:-1]))
+        np.cumsum(index, out=index)
         self._times.reshape(-1).take(index, out=times, mode="clip")
         self._values.reshape(-1).take(index, out=values, mode="clip")
 
