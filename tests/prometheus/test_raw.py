@@ -97,6 +97,36 @@ def test_raw_samples_give_what_a_remote_read_gives() -> None:
     assert found.source.startswith("PromQL of ")
 
 
+def test_a_long_answer_is_asked_for_in_parts_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the oldest to the latest, without a gap; together they give what a remote read gives."""
+    monkeypatch.setattr(scraping, "PART_MAX_BYTES", 40 * 22 * len(PODS) // 3)
+
+    def model(request: Request) -> Response:
+        if not _is_raw(request):
+            return MODEL(request)
+        end_ms = round(float(request.fields["time"]) * 1000)
+        begin_ms = end_ms - int(request.fields["query"].rpartition("[")[2].removesuffix("ms]"))
+        result = [_series(pod) for pod in PODS]
+        for one in result:
+            one["values"] = [pair for pair in one["values"] if begin_ms < pair[0] * 1000 <= end_ms]
+        return ok({"resultType": "matrix", "result": result})
+
+    with serving(answering(lambda _: REFUSED, model)) as server:
+        (found,) = read_all(history_of(server))
+        asked = [request.fields for request in server.requests if _is_raw(request)]
+    with serving(answering(probed(Response(200, frames_of(), STREAMED)))) as server:
+        (read,) = read_all(history_of(server, Source.REMOTE_READ))
+    ends = [float(fields["time"]) for fields in asked]
+    lengths = [int(fields["query"].rpartition("[")[2].removesuffix("ms]")) / 1000 for fields in asked]
+    assert len(asked) >= 3
+    assert ends[-1] == END
+    assert [end - length for end, length in zip(ends, lengths, strict=True)] == pytest.approx(
+        [START - 150, *ends[:-1]]
+    )
+    assert keys_of(found) == keys_of(read)
+    np.testing.assert_array_equal(found.values, read.values)
+
+
 @pytest.mark.parametrize(
     "refused",
     [

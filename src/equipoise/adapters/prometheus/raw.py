@@ -93,12 +93,13 @@ def _joined(series: Sequence[_Scraped]) -> tuple[list[Key], Samples]:
 
 
 def _rising(seconds: NDArray[np.float64], address: str) -> NDArray[np.int64]:
-    if len(seconds) and not float(np.abs(seconds).max()) <= SECONDS_MAX:
-        raise Malformed(f"{address} answered a timestamp that is no time")
-    times_ms = np.rint(seconds * 1000).astype(np.int64)
-    if (times_ms[1:] <= times_ms[:-1]).any():
+    times_ms = seconds * 1000
+    np.rint(times_ms, out=times_ms)
+    if not (times_ms[1:] > times_ms[:-1]).all():
         raise Malformed(f"{address} answered samples of one series that are not in the order of time")
-    return times_ms
+    if len(seconds) and not -SECONDS_MAX <= seconds[0] <= seconds[-1] <= SECONDS_MAX:
+        raise Malformed(f"{address} answered a timestamp that is no time")
+    return times_ms.astype(np.int64)
 
 
 def spans(start_ms: int, end_ms: int, text_bytes: float) -> list[tuple[int, int]]:
