@@ -210,11 +210,24 @@ def test_times_and_values_come_as_they_were_written(series: list[list[tuple[int,
 
 def test_what_is_no_time_or_too_many_series_is_refused() -> None:
     """Each with one sentence."""
-    for values, said in (([[1e300, "1"]], "no time"), ([[1, "1"], [1, "1"]], "not in the order of time")):
+    for values, said in (
+        ([[1e300, "1"]], "no time"),
+        ([[1, "1"], [1e308, "1"]], "no time"),
+        ([[1, "1"], [1, "1"]], "not in the order of time"),
+    ):
         with pytest.raises(Malformed, match=said):
             _decoded([{"metric": {}, "values": values}])
     with pytest.raises(TooManySeries):
         _decoded([{"metric": {"pod": str(number)}, "values": [[1, "1"]]} for number in range(11)])
+
+
+def test_a_series_without_samples_is_left_out() -> None:
+    """Also where there is no other."""
+    empty = {"metric": {"pod": "a"}, "values": []}
+    assert list(_decoded([empty]).lots()) == []
+    keys, samples = _all(_decoded([empty, _series(PODS[0])]))
+    assert [key[1] for key in keys] == [PODS[0][1]]
+    assert len(samples.times_ms) == len(samples_of(0.25))
 
 
 def test_histograms_are_left_out_and_told() -> None:
@@ -318,10 +331,11 @@ def test_parts_of_time_put_together_are_the_whole(
 def test_a_long_text_is_asked_for_in_parts_that_follow_one_another() -> None:
     """Not so many that each is next to nothing."""
     mebibyte = 1024 * 1024
-    assert spans(0, 100, 5 * mebibyte) == [(100, 100)]
-    assert spans(0, 100, 24 * mebibyte) == [(50, 50), (100, 50)]
-    assert spans(10, 110, 30 * mebibyte) == [(43, 33), (76, 33), (110, 34)]
-    assert len(spans(0, 1000, 1e12)) == scraping.PARTS_MAX
+    assert spans(0, 100_000, 5 * mebibyte) == [(100_000, 100_000)]
+    assert spans(0, 100_000, 24 * mebibyte) == [(50_000, 50_000), (100_000, 50_000)]
+    assert spans(10_500, 110_000, 30 * mebibyte) == [(43_000, 32_500), (76_000, 33_000), (110_000, 34_000)]
+    assert len(spans(0, 1_000_000, 1e12)) == scraping.PARTS_MAX
+    assert spans(500, 2700, 1e12) == [(1000, 500), (2000, 1000), (2700, 700)]
     assert spans(5, 5, 1e12) == [(5, 0)]
 
 

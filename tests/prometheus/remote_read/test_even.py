@@ -1,5 +1,6 @@
 """Series that come evenly are reckoned by slices; to the last bit as by who looks for each sample."""
 
+import tracemalloc
 from unittest.mock import patch
 
 import numpy as np
@@ -41,23 +42,30 @@ def scraped(draw: st.DrawFn, interval_ms: int, steps: Steps) -> tuple[np.ndarray
     begin_ms, end_ms = steps.start_ms - steps.window_ms, steps.start_ms + steps.count * STEP_MS
     phase = draw(st.sampled_from([0, 1, interval_ms // 2, interval_ms - 1]))
     times = np.arange(begin_ms + phase, end_ms, interval_ms)
-    jitter = draw(st.sampled_from([0, 1, interval_ms // 20, interval_ms // 3]))
+    jitter = draw(st.sampled_from([0, 1, interval_ms // 20, interval_ms // 20, interval_ms // 3]))
     times = times + chance.integers(-jitter, jitter + 1, len(times))
-    values = np.cumsum(chance.integers(0, draw(st.sampled_from([1, 5, 4000])), len(times))) * 0.25
+    values = np.cumsum(chance.integers(0, draw(st.sampled_from([1, 4000, 4000])), len(times))) * 0.25
     values += draw(st.sampled_from([0.0, 0.0, 1e6, -3.0]))
-    for place in chance.integers(1, len(values), draw(st.integers(0, 3))):
+    for place in chance.integers(1, len(values), draw(st.sampled_from([0, 0, 1, 3]))):
         values[place:] -= values[place] * draw(st.sampled_from([1.0, 0.5]))
-    for place in chance.integers(0, len(values), draw(st.sampled_from([0, 0, 1, 3]))):
+    for place in chance.integers(0, len(values), draw(st.sampled_from([0, 0, 0, 1, 3]))):
         values[place] = draw(st.sampled_from([np.nan, np.inf, 1e13]))
+    # Somebody else scrapes it too, now and then.
+    for place in chance.integers(0, len(times), draw(st.sampled_from([0, 1, 1, 3]))):
+        between = times[place] + draw(st.sampled_from([1, interval_ms // 7, interval_ms // 2]))
+        at = int(np.searchsorted(times, between))
+        if between not in times:
+            value = values[min(at, len(values) - 1)] if draw(st.booleans()) else values[at - 1]
+            times, values = np.insert(times, at, between), np.insert(values, at, value)
     is_kept = np.ones(len(times), dtype=np.bool_)
-    for place in chance.integers(0, len(times), draw(st.integers(0, 4))):
+    for place in chance.integers(0, len(times), draw(st.sampled_from([0, 0, 1, 4]))):
         is_kept[place : place + draw(st.sampled_from([1, 2, 40]))] = False
     is_kept[: draw(st.sampled_from([0, 0, 1, len(times) // 3]))] = False
     is_kept[len(times) - draw(st.sampled_from([0, 0, 1, len(times) // 4])) :] = False
     return times[is_kept], values[is_kept]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(st.data(), st.sampled_from([15_000, 30_000, 60_000, 20_000, 90_000]), st.booleans())
 def test_even_series_have_the_rates_of_who_looks_for_each_sample(
     data: st.DataObject, interval_ms: int, is_closed: bool
@@ -100,3 +108,33 @@ def test_a_gap_and_a_reset_leave_a_few_columns() -> None:
     assert left is not None
     assert 10 <= len(left) <= 18
     np.testing.assert_array_equal(rates(samples, steps), looked_for(samples, steps))
+
+
+def test_two_samples_in_one_slot_are_both_seen() -> None:
+    """Before it and behind it, the windows that reach there are looked at sample by sample."""
+    steps = Steps(0, STEP_MS, 300, 150_000)
+    times = np.arange(-90_000, 300 * STEP_MS, STEP_MS)
+    values = np.arange(len(times)) * 10.0 + 1e6
+    more = [
+        (np.insert(times, place, times[place] - 15_000), np.insert(values, place, values[place] - 5))
+        for place in (100, 200)
+    ]
+    samples = joined(more)
+    np.testing.assert_array_equal(rates(samples, steps), looked_for(samples, steps))
+
+
+@pytest.mark.parametrize("apart_ms", [1, 20, 500, 7_000])
+def test_two_series_in_one_are_no_reason_for_much_memory(apart_ms: int) -> None:
+    """Two who write the same series within a moment look as if samples came a thousand times a second."""
+    steps = Steps(0, STEP_MS, 10_080, 150_000)
+    each = np.arange(600) * STEP_MS + 20_000
+    times = np.sort(np.concatenate((each, each + apart_ms)))
+    samples = joined([(times, np.arange(len(times)) * 1.0)])
+    tracemalloc.start()
+    try:
+        found = rates(samples, steps)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 32 * found.nbytes
+    np.testing.assert_array_equal(found, looked_for(samples, steps))

@@ -68,6 +68,8 @@ class Raw:
             if one.values:
                 seconds, values = points(one.values, parser, answer.address)
                 times_ms = _rising(seconds, answer.address)
+                if not len(times_ms):
+                    continue
                 # A series has the same labels in every part, and no other has them in the same one.
                 name = one.labels, seen[one.labels]
                 seen[one.labels] += 1
@@ -93,7 +95,8 @@ def _joined(series: Sequence[_Scraped]) -> tuple[list[Key], Samples]:
 
 
 def _rising(seconds: NDArray[np.float64], address: str) -> NDArray[np.int64]:
-    times_ms = seconds * 1000
+    with np.errstate(over="ignore"):
+        times_ms = seconds * 1000
     np.rint(times_ms, out=times_ms)
     if not (times_ms[1:] > times_ms[:-1]).all():
         raise Malformed(f"{address} answered samples of one series that are not in the order of time")
@@ -103,7 +106,11 @@ def _rising(seconds: NDArray[np.float64], address: str) -> NDArray[np.int64]:
 
 
 def spans(start_ms: int, end_ms: int, text_bytes: float) -> list[tuple[int, int]]:
-    """Cut a time into as many parts as its text is worth: of each its end, and how far it reaches back."""
-    parts = min(max(1, -int(-text_bytes // PART_MAX_BYTES)), PARTS_MAX, max(1, end_ms - start_ms))
-    ends = [start_ms + (end_ms - start_ms) * part // parts for part in range(parts + 1)]
+    """Cut a time into as many parts as its text is worth: of each its end, and how far it reaches back.
+
+    It is cut at whole seconds: a server may read the time 0.043 as 0.042, and lose the sample between.
+    """
+    parts = min(max(1, -int(-text_bytes // PART_MAX_BYTES)), PARTS_MAX)
+    cuts = {(start_ms + (end_ms - start_ms) * part // parts) // 1000 * 1000 for part in range(1, parts)}
+    ends = [start_ms, *sorted(cut for cut in cuts if start_ms < cut < end_ms), end_ms]
     return [(end, end - begin) for begin, end in pairwise(ends)]

@@ -29,6 +29,8 @@ LEFT_SHARE_MAX = 0.25
 """Up to this share of the columns, those that are left are looked up one by one."""
 SURE_MIN = 2
 """A rate takes two samples."""
+PER_STEP_MAX = 60
+"""Samples that come more often than each second of a minute are two series in one, not an even one."""
 LOOKS = 9
 """Gaps between samples that tell how far they are apart; half of them may be odd ones."""
 
@@ -40,6 +42,8 @@ class _Run(NamedTuple):
     end: int
     slot: int
     """The slot of the first one."""
+    is_shared: tuple[bool, bool] = (False, False)
+    """Whether the first and the last slot have a sample more, which is not of the run."""
 
 
 class _Even:
@@ -100,7 +104,9 @@ class _Even:
         cuts = [0, *(np.flatnonzero(is_cut) + 1).tolist(), len(values)]
         for begin, end in pairwise(cuts):
             if end - begin >= RUN_MIN * self._per_step:
-                yield _Run(begin, end, int(slots[begin]))
+                is_first_shared = begin > 0 and slots[begin - 1] == slots[begin]
+                is_last_shared = end < len(slots) and slots[end] == slots[end - 1]
+                yield _Run(begin, end, int(slots[begin]), (is_first_shared, is_last_shared))
 
     def _is_one_each(self, times: Floats, first: int, last: int) -> bool:
         begin = first + self._lead
@@ -115,8 +121,9 @@ class _Even:
         In a run that begins the series, nothing is before its first sample, and nothing need be.
         """
         per_step, is_first = self._per_step, run.begin == 0
-        column = max(-(-(run.slot + self._sure - is_first) // per_step), 0)
-        last = run.slot + run.end - run.begin - 1
+        first = run.slot + self._sure - is_first + run.is_shared[0]
+        column = max(-(-first // per_step), 0)
+        last = run.slot + run.end - run.begin - 1 - run.is_shared[1]
         count = min(last // per_step + 1, self._steps.count) - column
         if count <= 0 or not (values[run.begin] > -COUNTER_MAX and values[run.end - 1] < COUNTER_MAX):
             return slice(0, 0)
@@ -175,4 +182,5 @@ def _per_step(samples: Samples, steps: Steps) -> list[int]:
     apart = samples.times_ms.take(looks + 1, mode="clip") - samples.times_ms.take(looks, mode="clip")
     usual = np.sort(apart, axis=1)[:, LOOKS // 2]
     often = np.rint(steps.step_ms / np.maximum(usual, 1)).astype(np.int64)
-    return [int(number) for number in np.where(counts > RUN_MIN, often, 0)]
+    is_likely = (often <= PER_STEP_MAX) & (counts > RUN_MIN * often)
+    return [int(number) for number in np.where(is_likely, often, 0)]
