@@ -83,9 +83,11 @@ def by_samples(
     values = np.empty((rows_max, grid.count))
     keys: list[Key] = []
     warnings: list[str] = []
-    for matchers in job.lot.matchers(names):
+    requests = job.lot.matchers(names)
+    parts = spans(grid.start_ms - job.window_ms, grid.end_ms, job.text_bytes / max(1, len(requests)))
+    for matchers in requests:
         asked, raw = selector(job.measure.metric, (*job.fixed, *matchers)), Raw()
-        for end_ms, span_ms in spans(grid.start_ms - job.window_ms, grid.end_ms, job.text_bytes):
+        for end_ms, span_ms in parts:
             answer = client.instant(f"{asked}[{span_ms}ms]", end_ms / 1000, on_bytes)
             warnings += answer.warnings
             with turn:

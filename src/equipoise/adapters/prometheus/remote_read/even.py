@@ -1,8 +1,8 @@
 """Rates of counters whose samples come evenly: one in each slot of time, as most do.
 
 Then the samples of a window need not be looked for. Its last one stands a fixed number of places further than
-that of the window before, and its first one is one of two: all are slices, for half of what it costs to find
-and gather them. What is not even (a gap, a reset, two samples in a slot) is left to who looks for each
+that of the window before, and its first one is one of two: all are slices, for two thirds of what it costs to
+find and gather them. What is not even (a gap, a reset, two samples in a slot) is left to who looks for each
 sample. The reckoning is the same to the last bit.
 """
 
