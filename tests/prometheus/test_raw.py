@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from equipoise.adapters.prometheus import raw as scraping
+from equipoise.adapters.prometheus import ways
 from equipoise.adapters.prometheus.decode import open_answer
 from equipoise.adapters.prometheus.errors import Malformed, PrometheusFailed, TooManySeries
 from equipoise.adapters.prometheus.history import Source
@@ -175,6 +176,13 @@ def test_a_container_that_is_scraped_twice_is_one_row_with_the_larger_usage() ->
         (found,) = read_all(history_of(server))
     assert keys_of(found) == [(*PODS[0], "app")]
     np.testing.assert_allclose(found.values, 0.5)
+
+
+def test_far_more_samples_than_were_planned_for_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are too many for the memory of a lot, however few series there are."""
+    monkeypatch.setattr(ways, "SAMPLES_SHARE_MAX", 0.0)
+    with serving(answering(lambda _: REFUSED, _with_samples)) as server, pytest.raises(TooManySeries):
+        read_all(history_of(server))
 
 
 @given(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.adapters.prometheus.remote_read import samples
+from equipoise.adapters.prometheus.remote_read import chunks, samples
 from equipoise.adapters.prometheus.remote_read.batches import SeriesBatch, Window, decoded
 from equipoise.adapters.prometheus.remote_read.damaged import Damaged, TooMuch
 from tests.prometheus.remote_read.encoding import (
@@ -121,6 +121,15 @@ def test_a_message_that_is_no_answer_is_refused(message: bytes, said: str) -> No
     """Each with what is wrong about it."""
     with pytest.raises(Damaged, match=said):
         list(decoded([message], *EVER))
+
+
+@pytest.mark.parametrize("tiny", [b"\x12\x02\x18\x02", b"\x12\x06\x18\x01\x22\x02\x00\x00"])
+def test_a_series_of_far_too_many_chunks_is_refused(tiny: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few bytes each: millions of them would fit into one message, and take gigabytes to look at."""
+    monkeypatch.setattr(chunks, "CHUNKS_MAX", 1000)
+    assert len(list(decoded([field(1, labels(POD_A) + tiny * 1000)], *EVER))) == 1
+    with pytest.raises(TooMuch, match="1000 chunks"):
+        list(decoded([field(1, labels(POD_A) + tiny * 1001)], *EVER))
 
 
 def test_batches_are_closed_by_samples_and_by_bytes() -> None:

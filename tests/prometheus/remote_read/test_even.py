@@ -138,3 +138,17 @@ def test_two_series_in_one_are_no_reason_for_much_memory(apart_ms: int) -> None:
         tracemalloc.stop()
     assert peak < 32 * found.nbytes
     np.testing.assert_array_equal(found, looked_for(samples, steps))
+
+
+def test_what_one_series_loses_is_no_matter_of_its_neighbours() -> None:
+    """Resets of large counters beside small ones; to the last bit as if each were alone."""
+    chance = np.random.default_rng(11)
+    steps, series = Steps(0, STEP_MS, 200, 150_000), []
+    for size in (1e11, 0.3, 7e5, 1e-3):
+        times = np.arange(-120_000, 200 * STEP_MS, STEP_MS) + chance.integers(-20_000, 20_001, 202)
+        values = np.cumsum(chance.random(len(times))) * size
+        for place in chance.integers(1, len(times), 9):
+            values[place:] -= values[place] * chance.random()
+        series.append((times, values))
+    samples = joined(series)
+    np.testing.assert_array_equal(rates(samples, steps), looked_for(samples, steps))

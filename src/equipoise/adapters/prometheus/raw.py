@@ -44,7 +44,7 @@ class _Scraped:
             first = int(np.searchsorted(times_ms, self.times_ms[-1][-1], side="right"))
         if first < len(times_ms):
             self.times_ms.append(times_ms[first:])
-            self.values.append(values[first:])
+            self.values.append(np.ascontiguousarray(values[first:]))  # not the times beside them, too
             self.count += len(times_ms) - first
 
 
@@ -58,6 +58,11 @@ class Raw:
 
     def __len__(self) -> int:
         return len(self._series)
+
+    @property
+    def samples(self) -> int:
+        """How many are held."""
+        return sum(one.count for one in self._series.values())
 
     def add(self, answer: Answer, labels: Sequence[str], series_max: int) -> None:
         """Add an answer to a selector of a range; in each series the times rise, or it is refused."""
@@ -78,11 +83,13 @@ class Raw:
     def lots(self) -> Iterator[tuple[list[Key], Samples]]:
         """Give all series, some at a time, each with its key."""
         held: list[_Scraped] = []
+        samples = 0
         for one in self._series.values():
             held.append(one)
-            if sum(other.count for other in held) >= SAMPLES_AT_ONCE:
+            samples += one.count
+            if samples >= SAMPLES_AT_ONCE:
                 yield _joined(held)
-                held = []
+                held, samples = [], 0
         if held:
             yield _joined(held)
 

@@ -23,6 +23,9 @@ from equipoise.adapters.prometheus.remote_read.windows import Samples, Steps
 from equipoise.adapters.prometheus.series import Key
 from equipoise.adapters.prometheus.settings import Names
 
+SAMPLES_SHARE_MAX = 4
+"""So many times the samples that are planned for are held: some series may come more often than most."""
+
 OnBytes = Callable[[int], None]
 
 
@@ -93,7 +96,7 @@ def by_samples(
             with turn:
                 raw.add(answer, names.labels, client.limits.series_max)
             del answer  # before the next one is waited for
-            if len(keys) + len(raw) > rows_max:
+            if len(keys) + len(raw) > rows_max or raw.samples > SAMPLES_SHARE_MAX * rows_max * job.samples:
                 raise _too_many(client.address, rows_max)
         with turn:
             for some, samples in raw.lots():

@@ -9,12 +9,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.adapters.prometheus.remote_read.damaged import Damaged
+from equipoise.adapters.prometheus.remote_read.damaged import Damaged, TooMuch
 from equipoise.adapters.prometheus.remote_read.protobuf import BYTES, VARINT, fields, read_varint
 
 XOR = 1
 HISTOGRAMS = frozenset({2, 3})
 
+CHUNKS_MAX = 1 << 18
+"""Of a series in one message: no server cuts one into so many, and of a few bytes each they are millions."""
 _LABEL, _CHUNK = 0x0A, 0x12
 _MORE = 0x80
 
@@ -75,6 +77,8 @@ def _places(message: bytes, at: int, end: int) -> list[int]:
             else:
                 size, at = read_varint(message, at + 1, end)
                 at += size
+            if len(places) > CHUNKS_MAX:
+                raise TooMuch(f"a series of more than {CHUNKS_MAX} chunks")
     except IndexError:
         at = -1
     if at > end:

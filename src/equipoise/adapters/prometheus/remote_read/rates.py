@@ -197,4 +197,8 @@ def _mended(part: Samples) -> tuple[Floats, Floats | None, Integers | None]:
         return values, None, broken
     lost = np.zeros(len(values))
     lost[falls] = values[falls - 1]
-    return values, np.cumsum(lost), broken
+    # By series, so that the rounding of one is no matter of its neighbours.
+    for row in np.unique(np.searchsorted(part.offsets, falls, side="right") - 1).tolist():
+        series = lost[part.offsets[row] : part.offsets[row + 1]]
+        np.cumsum(series, out=series)
+    return values, lost, broken

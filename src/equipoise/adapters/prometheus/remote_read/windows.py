@@ -17,7 +17,7 @@ DUE = 1.1
 COUNTER_MAX = 1e12
 """In seconds, thirty thousand years of a core: more is no count.
 
-What resets lose is added up for all series of a lot; beside such a number the others' would be rounded away.
+What resets lose is added up; beside such a number, what the others lost would be rounded away.
 """
 
 
