@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from equipoise.adapters.prometheus import raw as scraping
 from equipoise.adapters.prometheus import ways
 from equipoise.adapters.prometheus.decode import open_answer
-from equipoise.adapters.prometheus.errors import Malformed, PrometheusFailed, TooManySeries
+from equipoise.adapters.prometheus.errors import Malformed, PrometheusFailed, TooLarge, TooManySeries
 from equipoise.adapters.prometheus.history import Source
 from equipoise.adapters.prometheus.measures import CPU, MEMORY
 from equipoise.adapters.prometheus.raw import Raw, spans
@@ -181,8 +181,16 @@ def test_a_container_that_is_scraped_twice_is_one_row_with_the_larger_usage() ->
 def test_far_more_samples_than_were_planned_for_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are too many for the memory of a lot, however few series there are."""
     monkeypatch.setattr(ways, "SAMPLES_SHARE_MAX", 0.0)
-    with serving(answering(lambda _: REFUSED, _with_samples)) as server, pytest.raises(TooManySeries):
+    too_large = pytest.raises(TooLarge, match="samples, more than the memory for one lot")
+    with serving(answering(lambda _: REFUSED, _with_samples)) as server, too_large:
         read_all(history_of(server))
+
+
+def test_more_series_than_memory_holds_are_too_many() -> None:
+    """As by every other way."""
+    too_many = pytest.raises(TooManySeries, match="more than 1 series")
+    with serving(answering(lambda _: REFUSED, _with_samples)) as server, too_many:
+        read_all(history_of(server, lots_max_bytes=3 * 8 * 21))
 
 
 @given(
@@ -221,6 +229,7 @@ def test_what_is_no_time_or_too_many_series_is_refused() -> None:
     for values, said in (
         ([[1e300, "1"]], "no time"),
         ([[1, "1"], [1e308, "1"]], "no time"),
+        ([[-1e300, "1"], [1, "1"]], "no time"),
         ([[1, "1"], [1, "1"]], "not in the order of time"),
     ):
         with pytest.raises(Malformed, match=said):
@@ -334,6 +343,30 @@ def test_parts_of_time_put_together_are_the_whole(
         np.testing.assert_array_equal(one.values, one.times_ms + 0.25)
     told = sorted((key[1], one.times_ms.tolist()) for key, one in zip(keys, found, strict=True))
     assert told == sorted((pod, times) for (pod, _), times in series.items())
+
+
+def test_labels_are_the_same_in_whatever_order_they_are_written() -> None:
+    """One part of time may come from another server behind the same address."""
+    first = {"metric": {"pod": "a", "id": "1"}, "values": [[1, "1"]]}
+    second = {"metric": {"id": "1", "pod": "a"}, "values": [[2, "2"]]}
+    _, samples = _all(_read(_plain([first]), _plain([second])))
+    assert samples.times_ms.tolist() == [1000, 2000]
+
+
+def test_two_series_of_the_same_labels_are_refused_where_parts_must_be_put_together() -> None:
+    """A part of one would be taken for the other's; in a single answer each is whole."""
+    small, large = ({"metric": {"pod": "a"}, "values": [[1, value]]} for value in ("1", "1000"))
+    later = {"metric": {"pod": "a"}, "values": [[2, "1001"]]}
+    assert len(_read(_plain([small, large]))) == 2
+    with pytest.raises(Malformed, match="the same labels"):
+        _read(_plain([small, large]), _plain([later]))
+
+
+def test_a_time_and_a_value_that_are_swapped_are_refused() -> None:
+    """Also in a long series, whose numbers are read at once."""
+    pairs = [[at, str(at)] if at != 7 else [str(at), at] for at in range(500)]
+    with pytest.raises(Malformed):
+        _read(_plain([{"metric": {}, "values": pairs}]))
 
 
 def test_a_long_text_is_asked_for_in_parts_that_follow_one_another() -> None:

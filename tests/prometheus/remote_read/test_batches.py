@@ -123,6 +123,25 @@ def test_a_message_that_is_no_answer_is_refused(message: bytes, said: str) -> No
         list(decoded([message], *EVER))
 
 
+def test_samples_behind_the_range_are_cut_where_none_is_before_it() -> None:
+    """Each end for itself."""
+    whole = steady(30)
+    messages = [series_message(POD_A, [chunk_of(whole)])]
+    assert series(decoded(messages, whole[0][0], whole[20][0])) == [("a", whole[:21])]
+    assert series(decoded(messages, whole[5][0], whole[-1][0])) == [("a", whole[5:])]
+
+
+def test_a_chunk_of_more_than_16_kib_is_read() -> None:
+    """Its size takes three bytes."""
+    chance = np.random.default_rng(3)
+    many = [(NOW + 60_000 * n + n % 7, int(bits)) for n, bits in enumerate(chance.integers(0, 2**62, 3000))]
+    data = chunk_of(many)
+    assert len(data) > 16384
+    assert series(decoded([series_message(POD_A, [data, chunk_of([(NOW * 2, 5)])])], *EVER)) == [
+        ("a", [*many, (NOW * 2, 5)])
+    ]
+
+
 @pytest.mark.parametrize("tiny", [b"\x12\x02\x18\x02", b"\x12\x06\x18\x01\x22\x02\x00\x00"])
 def test_a_series_of_far_too_many_chunks_is_refused(tiny: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few bytes each: millions of them would fit into one message, and take gigabytes to look at."""

@@ -152,3 +152,17 @@ def test_what_one_series_loses_is_no_matter_of_its_neighbours() -> None:
         series.append((times, values))
     samples = joined(series)
     np.testing.assert_array_equal(rates(samples, steps), looked_for(samples, steps))
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 500), (500, 0), (300, 300)])
+@pytest.mark.parametrize("offset", [0.0, -2e12])
+def test_an_even_series_may_begin_before_the_grid_and_end_after_it(
+    before: int, after: int, offset: float
+) -> None:
+    """And one that counts from far below nothing is unknown, however even."""
+    steps = Steps(0, STEP_MS, 200, 150_000)
+    times = np.arange(-before - 2, 200 + after) * STEP_MS - 30_000
+    samples = joined([(times, np.arange(len(times)) * 3.0 + offset)])
+    found = rates(samples, steps)
+    np.testing.assert_array_equal(found, looked_for(samples, steps))
+    assert np.isnan(found).all() == (offset < 0)

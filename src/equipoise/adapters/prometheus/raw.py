@@ -16,10 +16,12 @@ import numpy as np
 import simdjson
 from numpy.typing import NDArray
 
-from equipoise.adapters.prometheus.decode import Answer, expect
+from equipoise.adapters.prometheus.decode import Answer, decode_json, expect
 from equipoise.adapters.prometheus.errors import Malformed
 from equipoise.adapters.prometheus.remote_read.windows import Samples
 from equipoise.adapters.prometheus.series import SECONDS_MAX, Key, each_series, points
+
+Labels = tuple[tuple[str, str], ...]
 
 PARTS_MAX = 8
 PART_MAX_BYTES = 12 * 1024 * 1024
@@ -54,7 +56,8 @@ class Raw:
     def __init__(self) -> None:
         self.has_histograms = False
         """Whether samples were left out since they are no floats."""
-        self._series: dict[tuple[bytes, int], _Scraped] = {}
+        self._series: dict[tuple[Labels, int], _Scraped] = {}
+        self._answers = 0
 
     def __len__(self) -> int:
         return len(self._series)
@@ -65,9 +68,13 @@ class Raw:
         return sum(one.count for one in self._series.values())
 
     def add(self, answer: Answer, labels: Sequence[str], series_max: int) -> None:
-        """Add an answer to a selector of a range; in each series the times rise, or it is refused."""
+        """Add an answer to a selector of a range; in each series the times rise, or it is refused.
+
+        So are two series with the same labels, where there are several answers: nobody knows which is which.
+        """
         expect(answer, "matrix")
-        parser, seen = simdjson.Parser(), Counter[bytes]()
+        self._answers += 1
+        parser, seen = simdjson.Parser(), Counter[Labels]()
         for one in each_series(answer, labels, series_max):
             self.has_histograms |= one.has_histograms
             if one.values:
@@ -75,10 +82,13 @@ class Raw:
                 times_ms = _rising(seconds, answer.address)
                 if not len(times_ms):
                     continue
-                # A series has the same labels in every part, and no other has them in the same one.
-                name = one.labels, seen[one.labels]
-                seen[one.labels] += 1
+                # In whatever order they are written.
+                labels_read = tuple(sorted(decode_json(one.labels, dict[str, str], answer.address).items()))
+                name = labels_read, seen[labels_read]
+                seen[labels_read] += 1
                 self._series.setdefault(name, _Scraped(one.key)).add(times_ms, values)
+        if self._answers > 1 and any(number for _, number in self._series):
+            raise Malformed(f"{answer.address} answered two series that have the same labels")
 
     def lots(self) -> Iterator[tuple[list[Key], Samples]]:
         """Give all series, some at a time, each with its key."""

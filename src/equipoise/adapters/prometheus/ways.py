@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from equipoise.adapters.prometheus.client import Client
 from equipoise.adapters.prometheus.decode import HISTOGRAMS_LEFT_OUT, tidy
-from equipoise.adapters.prometheus.errors import TooManySeries
+from equipoise.adapters.prometheus.errors import TooLarge, TooManySeries
 from equipoise.adapters.prometheus.lots import Job
 from equipoise.adapters.prometheus.measures import expression, reduce
 from equipoise.adapters.prometheus.promql import selector
@@ -23,8 +23,8 @@ from equipoise.adapters.prometheus.remote_read.windows import Samples, Steps
 from equipoise.adapters.prometheus.series import Key
 from equipoise.adapters.prometheus.settings import Names
 
-SAMPLES_SHARE_MAX = 4
-"""So many times the samples that are planned for are held: some series may come more often than most."""
+SAMPLES_SHARE_MAX = 1.5
+"""So many times the samples that all rows of a lot would have are held: some come more often than most."""
 
 OnBytes = Callable[[int], None]
 
@@ -96,8 +96,13 @@ def by_samples(
             with turn:
                 raw.add(answer, names.labels, client.limits.series_max)
             del answer  # before the next one is waited for
-            if len(keys) + len(raw) > rows_max or raw.samples > SAMPLES_SHARE_MAX * rows_max * job.samples:
+            if len(keys) + len(raw) > rows_max:
                 raise _too_many(client.address, rows_max)
+            if raw.samples > SAMPLES_SHARE_MAX * rows_max * job.samples:
+                raise TooLarge(
+                    f"{client.address} answered {raw.samples} samples, more than the memory for one lot: "
+                    "narrow the namespaces or the time range, or raise lots_max_bytes"
+                )
         with turn:
             for some, samples in raw.lots():
                 first, end = len(keys), len(keys) + len(some)

@@ -30,7 +30,7 @@ LEFT_SHARE_MAX = 0.25
 SURE_MIN = 2
 """A rate takes two samples."""
 PER_STEP_MAX = 60
-"""Samples that come more often than each second of a minute are two series in one, not an even one."""
+"""Samples in a step that still count as even: more are rather two series in one."""
 LOOKS = 9
 """Gaps between samples that tell how far they are apart; half of them may be odd ones."""
 
@@ -55,7 +55,7 @@ class _Even:
         self._sure = steps.window_ms // self._slot_ms
         """So many of the last samples are in every window; the one before may be."""
         self._lead = self._sure + 1
-        slots = np.arange(-self._lead, (steps.count + self._sure) * per_step + 1)
+        slots = np.arange(-self._lead, steps.count * per_step + 1)
         self._ends: Floats = (slots * self._slot_ms).astype(np.float64)
         self._now: Floats = self._ends[self._lead :: per_step][: steps.count]
         self._begins: Floats = self._now - steps.window_ms
@@ -174,7 +174,7 @@ def even_rates(
 
 
 def _per_step(samples: Samples, steps: Steps) -> list[int]:
-    """Guess how many samples of each series come in a step; 0 where they are fewer, or too few to tell."""
+    """Guess how many samples of each series come in a step; 0 where that is no number to go by."""
     counts = np.diff(samples.offsets)
     if not len(samples.times_ms):
         return [0] * len(counts)
