@@ -1,4 +1,13 @@
-"""The two ways a command can fail, and the one line each prints."""
+"""The two ways a command can fail, the one line each prints, and what decoding foreign data may raise."""
+
+import msgspec
+
+DECODE_ERRORS = (msgspec.MsgspecError, ValueError, TypeError, ArithmeticError, RecursionError)
+"""Every exception that decoding foreign data may raise, for `except` around such decoding.
+
+`ValueError` covers broken UTF-8, pydantic's `ValidationError`, and dates that the calendar does not have;
+`ArithmeticError` covers numbers too large for their type; `RecursionError` covers deep nesting.
+"""
 
 
 class EquipoiseError(Exception):
