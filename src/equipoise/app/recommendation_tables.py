@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from equipoise.app.output import plain
 from equipoise.model.decision import Decision
 from equipoise.model.quantity import parse_bytes
 from equipoise.recommendation.explain import percent_known
@@ -10,11 +11,15 @@ from equipoise.recommendation.explain import percent_known
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from equipoise.app.console import Console
+
 WIDTH_FOR_COLUMNS = 100
 """A narrower terminal gets the numbers in fewer columns,"""
 WIDTH_FOR_SENTENCES = 160
 """and one narrower than this the sentences below the table."""
 SENTENCES_MAX = 20
+ROWS_LAID_OUT_MAX = 1000
+"""A longer table is printed one line a row: to lay a row out takes half a millisecond."""
 WHOLE_POD = "*"
 """What a file calls its containers, since it has none."""
 
@@ -29,10 +34,10 @@ def print_tables(decisions: Sequence[Decision]) -> None:
         return
     is_wide = console.width >= WIDTH_FOR_SENTENCES
     if any("containers" in (decision.extra["recommended"] or {}) for decision in decisions):
-        console.print(_requests(decisions))
+        _print(console, _requests(decisions))
         is_wide = False
     else:
-        console.print(_replicas(decisions, console.width))
+        _print(console, _replicas(decisions, console.width))
     console.print()
     # A row of requests says all that its sentence says.
     said = [one for one in decisions if "containers" not in (one.extra["recommended"] or {})]
@@ -42,6 +47,26 @@ def print_tables(decisions: Sequence[Decision]) -> None:
         console.print(f"(and {len(said) - SENTENCES_MAX} more sentences; -o csv and -o json have all)")
     advised = sum(decision.extra["recommended"] is not None for decision in decisions)
     console.print(f"{len(decisions)} looked at, advice for {advised}. Nothing was changed.")
+
+
+def _print(console: "Console", table: "Table") -> None:
+    """Print a table; a long one without colours and without folding what is too wide."""
+    if table.row_count <= ROWS_LAID_OUT_MAX:
+        console.print(table)
+        return
+    from rich.cells import cell_len
+
+    columns = [[plain(str(cell)) for cell in (column.header, *column.cells)] for column in table.columns]
+    padded = []
+    for column, cells in zip(table.columns, columns, strict=True):
+        lengths = [cell_len(cell) for cell in cells]
+        width = max(lengths)
+        blanks = [" " * (width - length) for length in lengths]
+        is_right = column.justify == "right"
+        pairs = zip(cells, blanks, strict=True)
+        padded.append([blank + cell if is_right else cell + blank for cell, blank in pairs])
+    for row in zip(*padded, strict=True):
+        print("  ".join(row).rstrip())
 
 
 def containers_of(decision: Decision) -> Iterator[tuple[str, Mapping[str, str], Mapping[str, str]]]:

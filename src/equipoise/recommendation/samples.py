@@ -14,6 +14,10 @@ Part = Mapping[str, npt.NDArray[np.float64] | Whole]
 LABELS = ("namespace", "workload", "pod")
 COLUMNS = {name: name for name in ("timestamp", "value", *LABELS, "request")} | {"ts": "timestamp"}
 """How a column may be called in a file, and what it is."""
+ROWS_MAX = 50_000_000
+"""Rows that one file may have; reading and judging so many takes about 6 GB of memory."""
+NAME_LENGTH_MAX = 253
+"""The longest name that Kubernetes allows, in bytes."""
 NEEDED = frozenset({"workload", "pod"})
 """The labels that no row may lack, where there is such a column: two pods without a name would be one."""
 EXPECTED = {
@@ -26,8 +30,21 @@ EXPECTED = {
 
 
 def is_name(word: str, *, is_needed: bool) -> bool:
-    """Whether it can be shown: what would move a terminal's cursor is no name, nor what is not UTF-8."""
-    return word.isprintable() and "\ufffd" not in word and (bool(word) or not is_needed)
+    """Whether it can be a name: printable UTF-8, and no longer than Kubernetes allows."""
+    return (
+        word.isprintable()
+        and "\ufffd" not in word
+        and (bool(word) or not is_needed)
+        and len(word.encode()) <= NAME_LENGTH_MAX
+    )
+
+
+def expected(column: str, word: str) -> str:
+    """Return what a column must hold and what was found instead, for an error message."""
+    size = len(word.encode("utf-8", "replace"))
+    if column in LABELS and size > NAME_LENGTH_MAX:
+        return f"expected a name of at most {NAME_LENGTH_MAX} characters, got {size:,}: {word[:40]!r}…"
+    return f"expected {EXPECTED[column]}, got {word[:60]!r}"
 
 
 @dataclass(slots=True)
@@ -77,8 +94,8 @@ class Samples:
             requests=whole["request"].astype(np.float64) if "request" in whole else None,
         )
 
-    def only(self, is_kept: npt.NDArray[np.bool_]) -> "Samples":
-        """Give some of the rows; the words stay."""
+    def only(self, is_kept: npt.NDArray[np.bool_] | Whole) -> "Samples":
+        """Return some of the rows, by a mask or by their places; the words stay."""
         return Samples(
             self.times[is_kept],
             self.values[is_kept],

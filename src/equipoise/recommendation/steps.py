@@ -13,7 +13,7 @@ import numpy as np
 from equipoise.recommendation.history_file import Said, check, chosen, observe
 from equipoise.recommendation.observation import Observation
 from equipoise.recommendation.samples import Samples
-from equipoise.stats.arrays import Claims, Floats, Whole
+from equipoise.stats.arrays import Floats, Whole
 from equipoise.stats.grid import usual_interval
 
 OTHER = 1.5
@@ -32,24 +32,30 @@ def observe_many(samples: Samples, said: Said, workloads: Sequence[str]) -> list
     check(samples, said.source)
     is_kept = chosen(samples, workloads, said.source)
     own, owner = steps_of(samples)
-    is_asked_for = np.zeros(len(own), np.bool_)
-    is_asked_for[owner[is_kept]] = True
+    if not len(owner):
+        return [observe(samples, replace(said, at=None, interval_seconds=None), "")]
+    end = float(samples.times.max())
     found = []
-    for step in sorted(set(own[is_asked_for].tolist())) or [0.0]:
-        is_of_step = (own == step)[owner]
-        is_part = is_kept & is_of_step
-        part = samples if is_part.all() else samples.only(is_part)
-        at = _end(samples.times, is_of_step, step)
-        found.append(observe(part, replace(said, at=at, interval_seconds=step or None), ""))
+    for step, rows in _by_step(own, owner):
+        part = rows[is_kept[rows]]
+        if not len(part):
+            continue
+        some = samples if len(part) == len(owner) else samples.only(part)
+        last = float(samples.times[rows].max())
+        # The end is the file's, unless those of this step were not due again before it.
+        at = last if end - last < step else end
+        found.append(observe(some, replace(said, at=at, interval_seconds=step or None), ""))
     return found
 
 
-def _end(times: Floats, is_of_step: Claims, step: float) -> float | None:
-    """Give the last moment of those with this step; the file's, where they were due again before that."""
-    if not len(times):
-        return None
-    at, own = float(times.max()), float(times[is_of_step].max())
-    return own if at - own < step else at
+def _by_step(own: Floats, owner: Whole) -> Iterator[tuple[float, Whole]]:
+    """Yield each step with its rows in the order of the file; all rows are sorted once."""
+    steps, number = np.unique(own, return_inverse=True)
+    of_row = number[owner]
+    order = np.argsort(of_row, kind="stable")
+    ends = np.searchsorted(of_row[order], np.arange(len(steps)), side="right").tolist()
+    for step, start, last in zip(steps.tolist(), [0, *ends], ends, strict=False):
+        yield step, order[start:last]
 
 
 def steps_of(samples: Samples) -> tuple[Floats, Whole]:
