@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,7 @@ class _Client(threading.Thread):
                     self._drain()
                 else:
                     self._call()
-        except BaseException as error:
+        except (AssertionError, RedisError, ValueError, KeyError) as error:
             self.failure = error
         finally:
             self._redis.close()
@@ -172,11 +173,13 @@ class _Client(threading.Thread):
         """Drain the pod and undrain it again: nobody else does."""
         key = f"voice:pod:draining:{self._pod}"
         for operation, is_before in (("drain", False), ("undrain", True)):
-            outcome = self._asked(
-                operation, lambda is_before=is_before: self._exists(key) == is_before, pod=self._pod
-            )
+            is_unchanged = partial(self._is_drained, key, is_before)
+            outcome = self._asked(operation, is_unchanged, pod=self._pod)
             while outcome != "yes":
                 outcome = self._until_certain(operation, pod=self._pod)
+
+    def _is_drained(self, key: str, is_wanted: bool) -> bool:
+        return self._exists(key) == is_wanted
 
     def _asked(self, operation: str, is_unchanged: Callable[[], bool], **fields: str) -> str:
         """Ask once; a *no* is held against Redis."""

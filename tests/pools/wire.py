@@ -3,7 +3,7 @@
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -24,12 +24,21 @@ class Wire:
     then: str = ""
     """What comes after: `refused`, `silent`, an error of the server such as `LOADING`, or nothing."""
     is_lost: bool = False
+    on_lost: Callable[[], object] = lambda: None
     _door: socket.socket | None = None
     _open: list[socket.socket] = field(default_factory=list)
 
-    def lose(self, what: str, then: str = "", skips: int = 0) -> None:
+    def lose(
+        self, what: str, then: str = "", skips: int = 0, on_lost: Callable[[], object] = lambda: None
+    ) -> None:
         """Lose the next script's request or answer; `silence` loses every answer, and keeps the line open."""
-        self.loses, self.then, self.skips, self.is_lost = what, then, skips, False
+        self.loses, self.then, self.skips, self.on_lost, self.is_lost = what, then, skips, on_lost, False
+
+    def refuse(self, error: str) -> None:
+        """Answer every script with this error of the server, from now on; without one, pass them."""
+        self.loses, self.then, self.skips, self.is_lost = (
+            ("answer", error, 0, True) if error else ("", "", 0, False)
+        )
 
     def start(self) -> None:
         """Take connections until the door is shut."""
@@ -85,6 +94,7 @@ class Wire:
         if self.loses == "silence":
             return True
         self.is_lost = True
+        self.on_lost()
         if self.then == "refused":
             self.shut()
         return False
@@ -112,7 +122,7 @@ def _answer(asked: bytes, far: socket.socket) -> bytes:
 
 
 @contextmanager
-def wire(url: str) -> Iterator[Wire]:
+def wire_to(url: str) -> Iterator[Wire]:
     """Stand before the server of this socket."""
     found = Wire(url.removeprefix("unix://"))
     found.start()

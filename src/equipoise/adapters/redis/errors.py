@@ -78,7 +78,8 @@ def is_answer(error: Exception) -> bool:
 
 def failure(error: Exception, address: str, *, is_in_doubt: bool = False) -> WorldFailed:
     """Return what a failure means, after everything that was sent before it."""
-    said = " ".join(str(error).split()) or type(error).__name__
+    code = getattr(error, "status_code", None) or ""  # the client takes those that it knows out of the text
+    said = " ".join(f"{code} {error}".split()) or type(error).__name__
     if is_in_doubt:
         return Unanswered(f"{address}: {IN_DOUBT}: {said}")
     if "WRONGTYPE" in said:
@@ -88,7 +89,7 @@ def failure(error: Exception, address: str, *, is_in_doubt: bool = False) -> Wor
         )
     if "user_script" in said and not any(word in said for word in _BEFORE_ANY_WRITE):
         return Unanswered(f"{address}: a script was stopped, so it may have happened in part: {said}")
-    if isinstance(error, redis_errors.ReadOnlyError) or "READONLY" in said:
+    if "READONLY" in said:
         return WorldFailed(f"{address}: it is a replica, which knows only what has reached it: {said}")
     if isinstance(error, redis_errors.AskError | redis_errors.TryAgainError):
         return WorldFailed(f"{address}: the cluster moves these keys to another node: {said}")
