@@ -1,9 +1,8 @@
 """The adapter: what it retries, what it refuses, and what it does not know."""
 
-import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from equipoise.pools.policy import policy_from
 from equipoise.pools.scripts import WRITERS, source
 from equipoise.ports import Unanswered
 from tests.pools.clusters import cluster
+from tests.pools.wire import wire_to
 from tests.pools.worlds import WALK_THROUGH, config, dump, write
 from tests.testbed import wait_until
 
@@ -142,35 +142,6 @@ def test_every_script_takes_its_keys_from_one_prefix(writer: str) -> None:
     assert "prefix .. ':" in own
 
 
-@contextmanager
-def _silent(url: str) -> Iterator[str]:
-    """Stand before a server, and swallow its answers to scripts that were done."""
-    path = address_of(url).removeprefix("unix://")
-    with socket.create_server(("127.0.0.1", 0)) as door:
-
-        def relay() -> None:
-            while True:
-                try:
-                    near, _ = door.accept()
-                except OSError:
-                    return
-                threading.Thread(target=_relay, args=(near, path), daemon=True).start()
-
-        threading.Thread(target=relay, daemon=True).start()
-        yield f"redis://127.0.0.1:{door.getsockname()[1]}"
-        door.shutdown(socket.SHUT_RDWR)
-
-
-def _relay(near: socket.socket, path: str) -> None:
-    with near, socket.socket(socket.AF_UNIX) as far:
-        far.connect(path)
-        while asked := near.recv(1 << 20):
-            far.sendall(asked)
-            answer = far.recv(1 << 20)
-            if b"EVAL" not in asked:
-                near.sendall(answer)
-
-
 def _connected(url: str, timeout_seconds: float) -> Any:
     """Connect with little patience, as often as a busy machine makes it too little."""
     for _ in range(20):
@@ -186,8 +157,9 @@ def test_silence_after_the_deed_is_unknown_and_asking_again_is_safe(
     write(client, {"gold": ["a-0", "a-1"]})
     pools.allocate("c0")  # from here on the server knows the script
     pools.release("c0")
-    with _silent(url) as silent:
-        deaf = RedisPools(_connected(silent, timeout_seconds=3.0), "voice", silent)
+    with wire_to(url) as line:
+        deaf = RedisPools(_connected(line.url, timeout_seconds=3.0), "voice", line.url)
+        line.lose("silence")
         with pytest.raises(Unanswered, match="may have happened or not"):
             deaf.allocate("c1")
         wait_until(lambda: client.exists("voice:call:c1"), "the deed, on a busy machine", 60)

@@ -1,6 +1,7 @@
 """What others left in the keys: wrong types, marks, numbers and names that make no sense."""
 
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -134,15 +135,72 @@ def test_to_suspend_does_not_lengthen_another_programs_drain(client: Any, pools:
     assert 0 < client.ttl("voice:pod:draining:a-0") <= 360
 
 
-def test_a_pod_whose_key_would_be_everybodys_is_not_taken_in(client: Any, pools: RedisPools) -> None:
-    """`PREFIX:pod:metadata` is the hash of all pods."""
-    _world(client)
-    client.sadd("voice:pool:gold:assigned", "metadata")
+KEY_WORDS = (
+    "metadata",
+    "tier",
+    "draining",
+    "calls",
+    "assigned",
+    "available",
+    "config",
+    "lease",
+    "call",
+    "pod",
+    "a-0",
+)
+REFUSED_NAMES = ("metadata", "tier", "draining")
+
+
+@pytest.mark.parametrize("name", REFUSED_NAMES)
+def test_a_pod_whose_keys_would_be_anothers_is_not_taken_in(
+    client: Any, pools: RedisPools, name: str
+) -> None:
+    """`PREFIX:pod:metadata` is the hash of all pods, `PREFIX:pod:tier:calls` the tier of the pod `calls`."""
+    write(client, {"gold": ["a-0", "calls"], "basic": []}, {"gold": 1, "basic": 2})
+    client.sadd("voice:pool:gold:assigned", name)
+    client.sadd("voice:pool:gold:available", name)
+    client.set(f"voice:pod:tier:{name}", "gold")
     before = dump(client)
-    assert pools.register("metadata", "u", 1).code == "Unsound"
-    assert pools.unregister("metadata", "", 1).code == "Unsound"
-    assert pools.drain("metadata").code == "Unsound"
+    for answer in (
+        pools.register(name, "u", 1),
+        pools.unregister(name, "", 1),
+        pools.drain(name),
+        pools.undrain(name),
+        pools.recover([name], 1)[0],
+        pools.move([MovePod(name, "gold", "basic")], pools.snapshot().version, 1)[0],
+    ):
+        assert (answer.code, answer.detail) == (
+            "Unsound",
+            "its name is a part of other keys, so it gets no calls",
+        )
     assert dump(client) == before
+    assert {pools.allocate(f"c{number}").pod for number in range(2)} == {"a-0", "calls"}
+    assert pools.allocate("c3").code == "NoneFree"
+    seen = pools.snapshot(is_thorough=True, also=[name])
+    assert violations(read_policy(seen.config, "config"), seen) == []
+
+
+def test_no_two_pods_that_are_taken_in_share_a_key(client: Any, pools: RedisPools) -> None:
+    """Nor has one a key of the whole fleet: each pair of names that keys are made of, every verb."""
+    for first, second in combinations(KEY_WORDS, 2):
+        client.flushall()
+        client.set("voice:tier:config", '{"gold": 2}')
+        taken = [
+            name for name in (first, second) if pools.register(name, f"u-{name}", 1).code == "Registered"
+        ]
+        assert taken == [name for name in (first, second) if name not in REFUSED_NAMES]
+        calls = [pools.allocate(f"c{number}").pod for number in range(len(taken))]
+        assert sorted(calls) == sorted(taken)
+        seen = pools.snapshot(is_thorough=True, also=[first, second])
+        assert violations(read_policy(seen.config, "config"), seen) == [], (first, second)
+        assert {name: seen.pods[name].uid for name in taken} == {name: f"u-{name}" for name in taken}
+        for name in taken:
+            assert pools.drain(name).code == "Drained"
+            assert pools.undrain(name).code == "Undrained"
+        assert {pools.release(f"c{number}").code for number in range(len(taken))} <= {"Released"}
+        for name in taken:
+            assert pools.unregister(name, f"u-{name}", 1).code == "Unregistered"
+        assert set(dump(client)) <= {"voice:tier:config", "voice:epoch"}
 
 
 def test_a_pod_of_a_third_tier_too_does_not_move(client: Any, pools: RedisPools) -> None:

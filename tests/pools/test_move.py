@@ -4,12 +4,12 @@ import json
 from typing import Any
 
 import pytest
-from redis.client import Pipeline
-from redis.exceptions import ConnectionError as RedisConnectionError
 
-from equipoise.adapters.redis import RedisPools, scripts
+from equipoise.adapters.redis import RedisPools, connect, scripts
 from equipoise.model.decision import MovePod
 from equipoise.pools.rebalance import plan, rebalance
+from equipoise.pools.scripts import source
+from tests.pools.wire import wire_to
 from tests.pools.worlds import WALK_THROUGH, dump, write
 
 TARGETS = {"gold": 4, "standard": 3, "basic": 2}
@@ -232,24 +232,19 @@ def test_a_mark_that_nobody_needs_any_more_is_dropped(client: Any, pools: RedisP
 
 @pytest.mark.parametrize("is_sent", [True, False], ids=["lost on its way back", "lost on its way there"])
 def test_an_answer_lost_amid_many_moves_leaves_what_is_known(
-    client: Any, pools: RedisPools, monkeypatch: pytest.MonkeyPatch, *, is_sent: bool
+    client: Any, pools: RedisPools, url: str, monkeypatch: pytest.MonkeyPatch, *, is_sent: bool
 ) -> None:
     """Those before it are told as moved, those in it as unknown, those behind it were never sent."""
     names = [f"a-{number}" for number in range(7)]
     write(client, {"gold": names, "silver": []}, {"gold": 0, "silver": 7})
     monkeypatch.setattr(scripts, "BATCH", 2)
-    execute, sent = Pipeline.execute, []
-
-    def flaky(self: Any, *arguments: Any, **options: Any) -> Any:
-        sent.append(1)
-        if len(sent) != 2:
-            return execute(self, *arguments, **options)
-        if is_sent:
-            execute(self, *arguments, **options)
-        raise RedisConnectionError("Connection closed by server.")
-
-    monkeypatch.setattr(Pipeline, "execute", flaky)
-    done = rebalance(pools)
+    for writer in ("snapshot", "move"):
+        client.script_load(source(writer))
+    with wire_to(url) as line:
+        far = RedisPools(connect(line.url, "voice", timeout_seconds=60.0), "voice", line.url)
+        line.lose("answer" if is_sent else "request", "refused", skips=3)  # a look, a move, two moves
+        done = rebalance(far)
+        far.close()
     assert [outcome.result for outcome in done.outcomes] == [
         *["Moved"] * 3,
         *["Unanswered"] * 2,

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.redis import RedisPools
+from equipoise.model.decision import RegisterPod
 from tests.pools.worlds import dump, write
 
 
@@ -234,3 +235,67 @@ def test_a_dry_writer_answers_and_changes_nothing(client: Any, pools: RedisPools
     assert dry.unregister("a-0", "", None).code == "Unregistered"
     assert dry.set_config("{}", dry.snapshot().version).code == "Stored"
     assert dump(client) == before
+
+
+@pytest.mark.parametrize("ended", ["replaced", "forgotten"])
+def test_a_call_that_comes_again_outlives_the_pod_that_it_had_before(
+    client: Any, impatient: RedisPools, ended: str
+) -> None:
+    """Its record ran out, it came again to another pod, and the old one's end does not end it."""
+    write(client, {"gold": ["a-0", "a-1"]})
+    lasting = RedisPools(client, "voice")
+    first = lasting.allocate("c1").pod
+    lasting.attend([RegisterPod("a-0", "u-a-0"), RegisterPod("a-1", "u-a-1")], 1)
+    client.delete("voice:call:c1", f"voice:lease:{first}")
+    second = lasting.allocate("c1").pod
+    assert second != first
+    if ended == "replaced":
+        assert lasting.register(first, "u-new", 1).code == "Replaced"
+    else:
+        assert lasting.unregister(first, "", 1).code == "Unregistered"
+    assert lasting.heartbeat("c1").code == "Renewed"
+    client.delete(f"voice:lease:{second}")
+    assert {impatient.recover([second], 1)[0].code for _ in range(3)} == {"Healthy"}
+    assert [lasting.allocate(f"c{number}").pod for number in (2, 3)].count(second) == 0
+    assert (lasting.release("c1").code, lasting.release("c1").code) == ("Released", "UnknownCall")
+
+
+def test_the_pod_that_a_call_had_before_is_free_again(client: Any, impatient: RedisPools) -> None:
+    """Drained, undrained, swept, released: nowhere does the call's new record speak for the old pod."""
+    write(client, {"gold": ["a-0", "a-1"]})
+    lasting = RedisPools(client, "voice")
+    first = lasting.allocate("c1").pod
+    client.delete("voice:call:c1", f"voice:lease:{first}")
+    second = lasting.allocate("c1").pod
+    assert lasting.snapshot().pods[first].calls == ()
+    assert lasting.drain(first).detail == "0"
+    assert lasting.undrain(first).code == "Undrained"
+    assert client.smembers("voice:pool:gold:available") == {first}
+    assert lasting.allocate("c2").pod == first
+    assert lasting.release("c2").code == "Released"
+    assert client.smembers("voice:pool:gold:available") == {first}
+    client.srem("voice:pool:gold:available", first)
+    client.sadd("voice:pod:" + first + ":calls", "c1")
+    assert impatient.recover([first], None)[0].code == "Suspected"
+    client.hset("voice:suspects", first, "1 " + client.hget("voice:suspects", first).split()[1])
+    assert impatient.recover([first], None)[0].code == "Recovered"
+    assert not client.exists(f"voice:pod:{first}:calls")
+    assert lasting.snapshot().pods[second].calls == ("c1",)
+
+
+def test_a_call_that_comes_again_to_its_shared_pod_is_counted_once(client: Any, pools: RedisPools) -> None:
+    """Its place there was never given back."""
+    write(client, {"basic": ["a-1"]})
+    pools.allocate("c1")
+    client.delete("voice:call:c1", "voice:lease:a-1")
+    assert pools.allocate("c1").pod == "a-1"
+    assert client.zscore("voice:pool:basic:available", "a-1") == 1
+    assert pools.release("c1").code == "Released"
+    assert client.zscore("voice:pool:basic:available", "a-1") == 0
+
+
+def test_a_drain_that_is_asked_for_again_tells_the_same_calls(client: Any, pools: RedisPools) -> None:
+    """Those of a foreign allocator too, which only the mark remembers."""
+    write(client, {"basic": ["a-1"]}, calls={"a-1": 2})
+    pools.allocate("c1")
+    assert [pools.drain("a-1").detail for _ in range(2)] == ["3", "3"]

@@ -53,6 +53,8 @@ REFUSED = {
 def sentence_of(answer: PoolAnswer, *, call: str = "", tier: str = "") -> str:
     """Say what a writer answered."""
     in_tier = answer.tier or tier
+    if answer.code is PoolCode.UNSOUND and answer.detail:
+        return f"{answer.pod}: {answer.detail}"
     return SENTENCES.get(answer.code, answer.code.value).format(
         pod=answer.pod,
         call=call,

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from equipoise.adapters.redis.decode import decode_snapshot
-from equipoise.adapters.redis.pools import wire
+from equipoise.adapters.redis.pools import PAGE, wire
 from equipoise.adapters.redis.scripts import Scripts
 from equipoise.model.decision import MovePod
 from equipoise.pools.decide import busy_excess, decide
@@ -55,21 +55,22 @@ class _Program:
 class Caller(_Program):
     """Allocates, serves, releases."""
 
-    def __init__(self, name: str, tier: str = "") -> None:
+    def __init__(self, name: str, tier: str = "", call: str = "") -> None:
         super().__init__(name)
         self.tier = tier
+        self.call = call or name
 
     def step(self, local: Local, client: Any) -> Local:
         match local:
             case ("look", *rest):
                 return ("allocate", known(client)) if not rest else (rest[0], known(client), *rest[1:])
             case ("allocate", view):
-                code, *rest = run(client, "allocate", view, self.name, HOUR_MS, HOUR_MS, self.tier)
+                code, *rest = run(client, "allocate", view, self.call, HOUR_MS, HOUR_MS, self.tier)
                 if code == "ConfigChanged":
                     return ("look",)
                 return ("release", view, rest[0]) if code == "Allocated" else ()
             case ("release" | "release again", view, pod):
-                code, *rest = run(client, "release", view, self.name, pod)
+                code, *rest = run(client, "release", view, self.call, pod)
                 return ("look", "release again", pod) if code == "ConfigChanged" else ()
         raise AssertionError(local)
 
@@ -78,7 +79,7 @@ class Caller(_Program):
         return ("release again", *local[1:]) if local[0] == "release" else local
 
     def serving(self, local: Local) -> tuple[str, str] | None:
-        return (local[2], self.name) if local[:1] == ("release",) else None
+        return (local[2], self.call) if local[:1] == ("release",) else None
 
 
 class Rebalancer(_Program):
@@ -92,7 +93,7 @@ class Rebalancer(_Program):
     def step(self, local: Local, client: Any) -> Local:
         if local[0] == "look":
             view = known(client)
-            return self._planned(view, run(client, "snapshot", view, "0"))
+            return self._planned(view, run(client, "snapshot", view, str(PAGE), "0"))
         _, view, moves = local
         pod, source, destination = moves[0]
         mark = "1" if self.marks_busy else ""
@@ -100,7 +101,7 @@ class Rebalancer(_Program):
         return ("move", view, moves[1:]) if moves[1:] else ()
 
     def _planned(self, view: Known, answer: list[Any]) -> Local:
-        seen = decode_snapshot(PREFIX, answer)
+        seen = decode_snapshot(PREFIX, [answer])
         policy = read_policy(seen.config, KEY)
         observation = observe(policy, seen)
         moves = [

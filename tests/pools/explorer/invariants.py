@@ -1,4 +1,4 @@
-"""I1 to I11, asked of what the server holds and of what the pods themselves see.
+"""I1 to I12, asked of what the server holds and of what the pods themselves see.
 
 Written apart from the product's own `fsck`, so that neither excuses the other.
 """
@@ -36,6 +36,15 @@ class Held:
         found: frozenset[str] = self.database.get(f"{PREFIX}:pod:{pod}:calls", frozenset())
         return found
 
+    def alive(self, pod: str) -> frozenset[str]:
+        """The calls whose own records name the pod."""
+        return frozenset(call for call in self.calls(pod) if self.pod_of(call) == pod)
+
+    def pod_of(self, call: str) -> Any:
+        """The pod that the record of a call names."""
+        record = self.database.get(f"{PREFIX}:call:{call}")
+        return dict(record[1])["pod_name"] if record else None
+
     def is_shared(self, tier: str) -> bool:
         return bool(self.tiers[tier]["type"] == "shared")
 
@@ -48,11 +57,16 @@ def always(world: World, database: Database, locals_: tuple[Local, ...]) -> Iter
         yield from _of_pod(held, pod, is_foreign=world.is_foreign)
     if not world.is_foreign:
         yield from _of_calls(held)
-    serving = Counter(
-        found[0]
+        if not world.records_expire and any(held.alive(pod) != held.calls(pod) for pod in held.pods):
+            yield "I5 a pod has a call of another one"
+    served = [
+        found
         for actor, local in zip(world.actors, locals_, strict=True)
         if local not in {(), DEAD} and (found := actor.serving(local)) is not None
-    )
+    ]
+    if any(call in held.calls(pod) and held.pod_of(call) != pod for pod, call in served):
+        yield "I12 a call that is served is unknown"
+    serving = Counter(pod for pod, call in set(served) if not world.replaces or call in held.calls(pod))
     exclusive = {pod for tier, pods in held.assigned.items() if not held.is_shared(tier) for pod in pods}
     if any(count > 1 for pod, count in serving.items() if pod in exclusive):
         yield "I11 two calls on an exclusive pod"
@@ -77,7 +91,7 @@ def _of_pod(held: Held, pod: str, *, is_foreign: bool) -> Iterator[str]:
                 yield "I3 more calls than fit"
             if not is_foreign and score != len(held.calls(pod)):
                 yield "I4 the count is wrong"
-        elif not is_foreign and (held.of("lease", pod) is not None or held.calls(pod)):
+        elif not is_foreign and (held.of("lease", pod) is not None or held.alive(pod)):
             yield "I3 available and held"
 
 

@@ -71,12 +71,16 @@ class World:
     actors: tuple[Actor, ...]
     leases_expire: int = 0
     """How many leases may run out before their time."""
+    records_expire: int = 0
+    """How many records of calls may run out, once their callers are gone and their leases too."""
     losses: int = 2
     """How many answers may be lost after the server has done what was asked."""
     crashes: int = 1
     """How many actors may die, each after any of its commands."""
     is_foreign: bool = False
     """Whether allocators that keep no records take part."""
+    replaces: bool = False
+    """Whether pods are replaced under their names: the calls of the old ones end with them."""
     heals: bool = True
     """Whether two sweeps at the end must put everything right."""
 
@@ -89,6 +93,7 @@ class State(NamedTuple):
     losses: int
     crashes: int
     expiries: int
+    records: int
 
 
 @dataclass
@@ -142,6 +147,7 @@ class Machine:
             self._world.losses,
             self._world.crashes,
             self._world.leases_expire,
+            self._world.records_expire,
         )
         self.found.interleavings = self._visit(start)
         self.found.states = len(self._ways)
@@ -182,6 +188,26 @@ class Machine:
                         f"{key} expires",
                         state._replace(database=_frozen(rest), expiries=state.expiries - 1),
                     )
+
+        if state.records:
+            for key in self._forgotten(state, database):
+                rest = {other: value for other, value in database.items() if other != key}
+                yield f"{key} runs out", state._replace(database=_frozen(rest), records=state.records - 1)
+
+    def _forgotten(self, state: State, database: Database) -> Iterator[str]:
+        """Name the records that nobody renews: a heartbeat renews record and lease together."""
+        everybody = zip(self._world.actors, state.locals, strict=True)
+        served = {
+            found[1]
+            for actor, local in everybody
+            if local not in {(), DEAD} and (found := actor.serving(local)) is not None
+        }
+        for key, value in database.items():
+            call = key.removeprefix(f"{PREFIX}:call:")
+            if call != key and call not in served:
+                pod = dict(value[1])["pod_name"]
+                if database.get(f"{PREFIX}:lease:{pod}") != call:
+                    yield key
 
     def _is_anybody_hurrying(self, state: State) -> bool:
         everybody = zip(self._world.actors, state.locals, strict=True)

@@ -25,6 +25,8 @@ def _pods(pools: dict[str, Sequence[str]], **targets: int) -> Callable[[Any], No
 
 ONE_EXCLUSIVE = _pods({"gold": ["a-0"], "silver": []}, gold=0, silver=1)
 ONE_TIER = _pods({"gold": ["a-0"]}, gold=1)
+TWO_OF_ONE_TIER = _pods({"gold": ["a-0", "a-1"]}, gold=2)
+ONE_SHARED_TIER = _pods({"basic": ["a-0"]}, basic=1)
 TWO_EXCLUSIVE = _pods({"gold": ["a-0", "a-1"], "silver": []}, gold=1, silver=1)
 ONE_SHARED = _pods({"basic": ["a-0"], "gold": []}, basic=0, gold=1)
 SHARED_TO_SHARED = _pods({"basic": ["a-0", "a-1"], "economy": []}, basic=1, economy=1)
@@ -86,6 +88,27 @@ SMALL = (
         "pending, config",
         ONE_EXCLUSIVE,
         (Rebalancer("leader", "1", marks_busy=True), Caller("c1"), Configurer("config", gold=1, silver=0)),
+    ),
+    World(
+        "the record runs out, the same call comes again, the pod is replaced",
+        TWO_OF_ONE_TIER,
+        (
+            Caller("c1"),
+            Caller("c1 again", call="c1"),
+            Once("cluster", ("register", "a-0", "u1", "1", ""), ("register", "a-0", "u2", "1", "")),
+        ),
+        leases_expire=1,
+        records_expire=1,
+        losses=0,
+        replaces=True,
+    ),
+    World(
+        "the record runs out, the same call comes again to the same pod",
+        ONE_SHARED_TIER,
+        (Caller("c1"), Caller("c1 again", call="c1")),
+        leases_expire=1,
+        records_expire=1,
+        losses=1,
     ),
 )
 
@@ -150,6 +173,29 @@ LARGE = (
         ),
         losses=1,
         crashes=2,
+    ),
+    World(
+        "the record runs out, the same call comes again, exclusive, sweeps",
+        TWO_OF_ONE_TIER,
+        (
+            Caller("c1"),
+            Caller("c1 again", call="c1"),
+            Caller("c2"),
+            Once("cluster", ("register", "a-0", "u1", "1", ""), ("register", "a-0", "u2", "1", "")),
+            sweeps("recover", "a-1"),
+        ),
+        leases_expire=1,
+        records_expire=1,
+        losses=0,
+        replaces=True,
+    ),
+    World(
+        "the record runs out, the same call comes again, shared, sweeps",
+        ONE_SHARED_TIER,
+        (Caller("c1"), Caller("c1 again", call="c1"), Caller("c2"), sweeps("recover", "a-0")),
+        leases_expire=1,
+        records_expire=1,
+        losses=1,
     ),
 )
 

@@ -36,13 +36,25 @@ MUTANTS = {
         "allocate",
         "if redis.call('EXISTS', record) == 1 then",
         "if false then",
-        "move, allocate, shared",
+        "two leaders",
     ),
     "an allocation without a record": (
         "allocate",
         "redis.call('SADD', calls, call)",
         "",
         "move, two calls",
+    ),
+    "an allocation that counts a call where it is counted already": (
+        "allocate",
+        "has_place and 0 or 1",
+        "1",
+        "the record runs out, the same call comes again to the same pod",
+    ),
+    "a registration that takes a call for alive where any record of it exists": (
+        "register",
+        "redis.call('HGET', (prefix .. ':call:' .. call), 'pod_name') == pod",
+        "redis.call('EXISTS', (prefix .. ':call:' .. call)) == 1",
+        "the record runs out, the same call comes again, the pod is replaced",
     ),
     "a release that does not ask whether the pod drains": (
         "release",

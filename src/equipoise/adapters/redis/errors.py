@@ -1,7 +1,13 @@
-"""Redis' failures in two words: it did not happen, or nobody knows."""
+"""Redis' failures in two words: it did not happen, or nobody knows.
+
+The client's own errors do not tell the two apart: they speak of the last attempt only. An earlier one may
+have been done, and its answer lost. So whoever sends keeps a `Request`, and a failure is certain only when
+the server has answered everything that was sent for it.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from redis import exceptions as redis_errors
 
@@ -13,40 +19,81 @@ _REFUSED = (
     redis_errors.AuthorizationError,
     redis_errors.NoPermissionError,
     redis_errors.BusyLoadingError,
-    redis_errors.ReadOnlyError,
     redis_errors.MaxConnectionsError,
     redis_errors.ClusterDownError,
 )
+FAILURES = (redis_errors.RedisError, redis_errors.RedisClusterException, OSError)
+"""What the client raises; the second is no `RedisError`."""
+_BEFORE_ANY_WRITE = ("READONLY", "OOM", "NOREPLICAS", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "non local key")
+"""What stops a script at its first write or before; a wrong type stops ours before it, too."""
+IN_DOUBT = "no answer, so it may have happened or not"
 
 
 class WrongKeyType(WorldFailed):
     """A key of the pools has a type that it must not have. Nothing was changed."""
 
 
+@dataclass(slots=True)
+class Request:
+    """One change that a caller asks for, however often it is sent."""
+
+    unanswered: int = 0
+    """How many times it was sent without an answer of the server."""
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether it may have happened although nobody said so."""
+        return self.unanswered > 0
+
+
 @contextmanager
 def explained(address: str) -> Iterator[None]:
-    """Turn what the client raises into one line, and into whether it may have happened."""
+    """Turn what the client raises while something is read into one line. Nothing was changed."""
     try:
         yield
     except EquipoiseError:
         raise
-    except (redis_errors.RedisError, OSError) as error:
+    except FAILURES as error:
         raise failure(error, address) from error
 
 
-def failure(error: Exception, address: str) -> WorldFailed:
-    """Say what a failure means."""
-    said = " ".join(str(error).split()) or type(error).__name__
+@contextmanager
+def certain(request: Request) -> Iterator[None]:
+    """Whatever fails once a request is in doubt is no proof that nothing was changed."""
+    try:
+        yield
+    except Unanswered:
+        raise
+    except EquipoiseError as error:
+        if request.is_in_doubt:
+            raise Unanswered(f"{IN_DOUBT}; then: {error}") from error
+        raise
+
+
+def is_answer(error: Exception) -> bool:
+    """Return whether the server itself sent this error: what was asked for is answered, and was not done."""
+    status = getattr(error, "status_code", None)
+    return isinstance(error, redis_errors.ResponseError) or status is not None
+
+
+def failure(error: Exception, address: str, *, is_in_doubt: bool = False) -> WorldFailed:
+    """Return what a failure means, after everything that was sent before it."""
+    code = getattr(error, "status_code", None) or ""  # the client takes those that it knows out of the text
+    said = " ".join(f"{code} {error}".split()) or type(error).__name__
+    if is_in_doubt:
+        return Unanswered(f"{address}: {IN_DOUBT}: {said}")
     if "WRONGTYPE" in said:
         return WrongKeyType(
             f"{address}: a key of the pools has a wrong type; `equipoise pools fsck` names it. "
             "Nothing was changed"
         )
+    if "user_script" in said and not any(word in said for word in _BEFORE_ANY_WRITE):
+        return Unanswered(f"{address}: a script was stopped, so it may have happened in part: {said}")
+    if "READONLY" in said:
+        return WorldFailed(f"{address}: it is a replica, which knows only what has reached it: {said}")
+    if isinstance(error, redis_errors.AskError | redis_errors.TryAgainError):
+        return WorldFailed(f"{address}: the cluster moves these keys to another node: {said}")
     if isinstance(error, _REFUSED):
         return WorldFailed(f"{address}: refused: {said}")
-    if isinstance(error, redis_errors.ConnectionError | redis_errors.TimeoutError | OSError):
-        # Before there is a connection, nothing was sent; afterwards, silence proves nothing.
-        if "connecting to" in said or isinstance(error, OSError):
-            return WorldFailed(f"{address}: not reachable: {said}")
-        return Unanswered(f"{address}: no answer, so it may have happened or not: {said}")
-    return WorldFailed(f"{address}: {said}")
+    is_away = isinstance(error, redis_errors.ConnectionError | redis_errors.TimeoutError | OSError)
+    return WorldFailed(f"{address}: {'not reachable: ' if is_away else ''}{said}")

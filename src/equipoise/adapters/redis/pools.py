@@ -1,14 +1,15 @@
 """The port `Pools` on Redis. A caller's view of the tiers goes with each call, and the script checks it."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
 from redis import Redis, RedisCluster
 
-from equipoise.adapters.redis.decode import decode_snapshot
-from equipoise.adapters.redis.errors import WrongKeyType, explained
+from equipoise.adapters.redis.decode import Page, decode_snapshot
+from equipoise.adapters.redis.errors import IN_DOUBT, Request, WrongKeyType, certain, explained
 from equipoise.adapters.redis.scripts import Scripts
 from equipoise.model.decision import (
     Attendance,
@@ -18,7 +19,7 @@ from equipoise.model.decision import (
     SuspendPod,
     UnregisterPod,
 )
-from equipoise.model.errors import BadInput, WorldFailed
+from equipoise.model.errors import BadInput, EquipoiseError, WorldFailed
 from equipoise.model.pools import PoolAnswer, PoolCode, PoolsSeen
 from equipoise.pools.policy import TierPolicy, read_policy
 from equipoise.ports import Unanswered
@@ -28,6 +29,10 @@ RECORD_SECONDS = 3600.0
 TRIES = 5
 """How often a call goes out again because the tiers changed under it."""
 SCAN_COUNT = 1000
+PAGE = 500
+"""How many pods are read at one moment: a few milliseconds in which the server answers nobody else."""
+LOOKS = 3
+"""How often pods are looked for that moved from tier to tier under our eyes."""
 WRITERS: dict[type[Attendance], str] = {
     RegisterPod: "register",
     UnregisterPod: "unregister",
@@ -36,6 +41,21 @@ WRITERS: dict[type[Attendance], str] = {
 }
 CAUSES: dict[type[Attendance], tuple[str]] = {SuspendPod: ("unready",), ResumePod: ("unready",)}
 """What tells a drain of ours from somebody's word, which is not ours to take back."""
+DONE: dict[str, set[PoolCode]] = {
+    "allocate": {PoolCode.ALLOCATED},
+    "release": {PoolCode.RELEASED, PoolCode.UNKNOWN_CALL},
+    "heartbeat": {PoolCode.RENEWED},
+    "drain": {PoolCode.DRAINED},
+    "undrain": {PoolCode.UNDRAINED, PoolCode.NOT_DRAINING},
+    "register": {PoolCode.REGISTERED, PoolCode.REPLACED, PoolCode.KNOWN},
+    "unregister": {PoolCode.UNREGISTERED, PoolCode.NOT_THERE},
+    "move": {PoolCode.MOVED, PoolCode.ALREADY_THERE, PoolCode.PENDING},
+    "recover": {PoolCode.RECOVERED, PoolCode.HEALTHY, PoolCode.SUSPECTED, PoolCode.WAITING},
+    "fsck": {PoolCode.MENDED, PoolCode.SOUND},
+    "set_config": {PoolCode.STORED},
+}
+"""Answers that are true of a change, whichever of two attempts made it. Any other is a *no* to the last
+attempt alone: an earlier one that was not answered may have been done, or may still be."""
 
 
 class RedisPools:
@@ -70,17 +90,59 @@ class RedisPools:
         return read_policy(self._read_config(), self._key)
 
     def snapshot(self, *, is_thorough: bool = False, also: Sequence[str] = ()) -> PoolsSeen:
-        """Read everything at one moment; thoroughly also looks for keys that no set leads to."""
+        """Read every pod, each at one moment; thoroughly also looks for keys that no set leads to."""
         tiers, pods = self._scan() if is_thorough else ([], [])
-        pods = [*pods, *also]
+        pods = list(dict.fromkeys([*pods, *also]))
         for _ in range(TRIES):
             known = self._known() if not is_thorough else self._known_or_nothing()
-            answer = self._scripts.run("snapshot", [*known, str(len(tiers)), *tiers, *pods])
-            seen = decode_snapshot(self._prefix, answer)
-            if (seen.config or "") == known[0] or (is_thorough and not known[1]):
-                return seen
+            pages = self._pages(known, tiers, pods)
+            configs = {page.config or "" for page in map(Page._make, pages)}
+            if configs == {known[0]} or (is_thorough and not known[1] and len(configs) == 1):
+                return decode_snapshot(self._prefix, pages)
             self._config = None
         raise WorldFailed(f"{self._address}: {self._key} changes faster than it can be read")
+
+    def _pages(self, known: tuple[str, str], tiers: Sequence[str], pods: Sequence[str]) -> list[list[Any]]:
+        """Read a small fleet at once, and a large one page by page: the server answers others in between."""
+
+        def page(most: int, names: Sequence[str]) -> list[Any]:
+            words = [*known, str(most), str(len(tiers)), *tiers, *names]
+            return self._scripts.read("snapshot", words)
+
+        pages = [page(PAGE, pods if len(pods) <= PAGE else ())]
+        first = Page._make(pages[0])
+        if first.is_whole and len(pods) <= PAGE:
+            return pages
+        read: set[str] = set()
+        for _ in range(LOOKS):
+            names = [name for name in dict.fromkeys([*pods, *self._names(first)]) if name not in read]
+            pages += [page(0, names[at : at + PAGE]) for at in range(0, len(names), PAGE)]
+            read.update(names)
+            # Who moved from a tier that was not listed yet to one that was listed already is in neither.
+            counts = Counter(tier for each in map(Page._make, pages) for row in each.rows for tier in row[8])
+            if not names or all(counts[pool[0]] == pool[3] for pool in Page._make(pages[-1]).pools):
+                break
+        return pages
+
+    def _names(self, page: Page) -> list[str]:
+        """List the pods that any key of the fleet has, some at a time."""
+        names: dict[str, None] = {}
+        pool = f"{self._prefix}:pool:"
+        with explained(self._address):
+            for tier, kind, free, *_ in page.pools:
+                if kind == "set":
+                    names.update(
+                        dict.fromkeys(self._client.sscan_iter(f"{pool}{tier}:assigned", count=SCAN_COUNT))
+                    )
+                key = f"{pool}{tier}:available"
+                if free == "set":
+                    names.update(dict.fromkeys(self._client.sscan_iter(key, count=SCAN_COUNT)))
+                elif free == "zset":
+                    names.update((pod, None) for pod, _ in self._client.zscan_iter(key, count=SCAN_COUNT))
+            if f"{self._prefix}:pod:metadata" not in page.wrong:
+                metadata = self._client.hscan_iter(f"{self._prefix}:pod:metadata", count=SCAN_COUNT)
+                names.update((pod, None) for pod, _ in metadata)
+        return list(names)
 
     def move(
         self, moves: Sequence[MovePod], version: str, epoch: int | None, *, marks_busy: bool = False
@@ -96,13 +158,17 @@ class RedisPools:
         calls = [
             [*known, move.pod, move.source, move.destination, _epoch(epoch), move.uid, mark] for move in moves
         ]
-        came = zip(moves, self._scripts.run_all("move", calls), strict=True)
-        return [
-            failed(answer, move.pod)
-            if isinstance(answer, WorldFailed)
-            else PoolAnswer(PoolCode(answer[0]), move.pod, move.destination, "".join(answer[1:2]))
-            for move, answer in came
-        ]
+        requests = [Request() for _ in moves]
+        replies = self._scripts.run_all("move", calls, requests)
+        answers = []
+        for move, reply, request in zip(moves, replies, requests, strict=True):
+            try:
+                code, *rest = _expect_answer(reply)
+                answer = PoolAnswer(PoolCode(code), move.pod, move.destination, "".join(rest[:1]))
+                answers.append(self._certainly("move", answer, request))
+            except EquipoiseError as error:
+                answers.append(failed(error, move.pod))
+        return answers
 
     def register(self, pod: str, uid: str, epoch: int | None, metadata: str = "") -> PoolAnswer:
         """Take a pod into a tier."""
@@ -158,22 +224,30 @@ class RedisPools:
     def set_config(self, text: str, version: str, emptied: Sequence[str] = ()) -> PoolAnswer:
         """Write the tiers over this version."""
         self._config = None
-        before = self._read_config()
-        if before == text:
-            # Also our own write, whose answer was lost, and which was then asked for again.
-            return PoolAnswer(PoolCode.STORED, detail=_version(text))
-        if _version(before) != version:
-            return PoolAnswer(PoolCode.CONFIG_CHANGED)
-        code, *rest = self._scripts.run("set_config", [before or "", self._dry(""), text, *emptied])
-        if code == PoolCode.CONFIG_CHANGED and self._read_config() == text:
-            code = PoolCode.STORED.value
+        request = Request()
+        with certain(request):
+            before = self._read_config()
+            if before == text:
+                # Also our own write, whose answer was lost, and which was then asked for again. It is written
+                # once more, since a replica could say the same of what its primary has forgotten.
+                emptied = ()
+            elif _version(before) != version:
+                return PoolAnswer(PoolCode.CONFIG_CHANGED)
+            words = [before or "", self._dry(""), text, *emptied]
+            code, *rest = self._scripts.run("set_config", words, request)
+            if code == PoolCode.CONFIG_CHANGED and self._read_config() == text:
+                code = PoolCode.STORED.value
         detail = _version(text) if code == PoolCode.STORED else ""
-        return PoolAnswer(PoolCode(code), tier=rest[0] if rest else "", detail=detail)
+        answer = PoolAnswer(PoolCode(code), tier=rest[0] if rest else "", detail=detail)
+        return self._certainly("set_config", answer, request)
 
-    def _about_pod(self, writer: str, pod: str, *arguments: str) -> PoolAnswer:
-        code, *rest = self._run(writer, pod, *arguments)
+    def _about_pod(
+        self, writer: str, pod: str, *arguments: str, request: Request | None = None
+    ) -> PoolAnswer:
+        request = request or Request()
+        code, *rest = self._run(writer, request, pod, *arguments)
         tier, detail = [*rest, "", ""][:2]
-        return PoolAnswer(PoolCode(code), pod, tier, detail)
+        return self._certainly(writer, PoolAnswer(PoolCode(code), pod, tier, detail), request)
 
     def _about_pods(
         self, writer: str, pods: Sequence[str], arguments: Sequence[Sequence[str]]
@@ -181,31 +255,44 @@ class RedisPools:
         """Run a writer for many pods; who found another config is asked again alone, with the new one."""
         text, tiers = self._known()
         calls = [[text, self._dry(tiers), pod, *words] for pod, words in zip(pods, arguments, strict=True)]
+        requests = [Request() for _ in pods]
+        replies = self._scripts.run_all(writer, calls, requests)
         answers = []
-        for pod, words, answer in zip(pods, arguments, self._scripts.run_all(writer, calls), strict=True):
-            if isinstance(answer, WorldFailed):
-                answers.append(failed(answer, pod))
-            elif answer[0] == PoolCode.CONFIG_CHANGED:
-                self._config = None
-                answers.append(self._about_pod(writer, pod, *words))
-            else:
-                code, tier, detail = [*answer, "", ""][:3]
-                answers.append(PoolAnswer(PoolCode(code), pod, tier, detail))
+        for pod, words, reply, request in zip(pods, arguments, replies, requests, strict=True):
+            try:
+                code, *rest = _expect_answer(reply)
+                if code == PoolCode.CONFIG_CHANGED:
+                    self._config = None
+                    answer = self._about_pod(writer, pod, *words, request=request)
+                else:
+                    tier, detail = [*rest, "", ""][:2]
+                    answer = self._certainly(writer, PoolAnswer(PoolCode(code), pod, tier, detail), request)
+                answers.append(answer)
+            except EquipoiseError as error:
+                answers.append(failed(error, pod))
         return answers
 
     def _about_call(self, writer: str, call: str, *arguments: str) -> PoolAnswer:
-        code, *rest = self._run(writer, call, *arguments)
+        request = Request()
+        code, *rest = self._run(writer, request, call, *arguments)
         pod, tier, detail = [*rest, "", "", ""][:3]
-        return PoolAnswer(PoolCode(code), pod, tier, detail)
+        return self._certainly(writer, PoolAnswer(PoolCode(code), pod, tier, detail), request)
 
-    def _run(self, writer: str, *arguments: str) -> list[str]:
-        for _ in range(TRIES):
-            text, tiers = self._known()
-            answer = self._scripts.run(writer, [text, self._dry(tiers), *arguments])
-            if answer[0] != PoolCode.CONFIG_CHANGED:
-                return answer
-            self._config = None
+    def _certainly(self, writer: str, answer: PoolAnswer, request: Request) -> PoolAnswer:
+        """Return an answer that is true; a *no* to a request in doubt is none."""
+        if request.is_in_doubt and answer.code not in DONE[writer]:
+            raise Unanswered(f"{self._address}: {IN_DOUBT}; asked again, it said {answer.code.value}")
         return answer
+
+    def _run(self, writer: str, request: Request, *arguments: str) -> list[str]:
+        with certain(request):
+            for _ in range(TRIES):
+                text, tiers = self._known()
+                answer = self._scripts.run(writer, [text, self._dry(tiers), *arguments], request)
+                if answer[0] != PoolCode.CONFIG_CHANGED:
+                    return answer
+                self._config = None
+            return answer
 
     def _dry(self, tiers: str) -> str:
         return f"{tiers}dry" if self._is_dry else tiers
@@ -255,12 +342,18 @@ def wire(policy: TierPolicy) -> str:
     )
 
 
-def failed(error: WorldFailed, pod: str) -> PoolAnswer:
-    """Say of one of many that it failed, so that what is known of the others is not lost with it."""
+def failed(error: EquipoiseError, pod: str) -> PoolAnswer:
+    """Return the answer for one of many that failed: what is known of the others is not lost with it."""
     code = PoolCode.UNANSWERED if isinstance(error, Unanswered) else PoolCode.FAILED
     if isinstance(error, WrongKeyType):
         code = PoolCode.WRONG_TYPE
     return PoolAnswer(code, pod, detail=str(error))
+
+
+def _expect_answer(reply: list[Any] | WorldFailed) -> list[Any]:
+    if isinstance(reply, WorldFailed):
+        raise reply
+    return reply
 
 
 def _version(text: str | None) -> str:

@@ -1,6 +1,11 @@
-"""Runs the writers' scripts: by their hash, and by their text where the server does not know them."""
+"""Runs the writers' scripts: by their hash, and by their text where the server does not know them.
+
+The client would ask again by itself, and raise only what came last. So scripts are sent on the client's
+connections, but not by the client: what was sent, and what of it was answered, is known for each attempt.
+"""
 
 import hashlib
+import time
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -8,12 +13,19 @@ from typing import Any
 from redis import Redis, RedisCluster
 from redis import exceptions as redis_errors
 
-from equipoise.adapters.redis.errors import WrongKeyType, explained, failure
+from equipoise.adapters.redis.errors import FAILURES, Request, WrongKeyType, explained, failure, is_answer
 from equipoise.model.errors import WorldFailed
 from equipoise.pools.scripts import source
 
 BATCH = 500
 """How many calls of a script travel together."""
+RETRY_SECONDS = 0.2
+ATTEMPTS = 2
+"""Every writer may be asked again, so a second attempt is safe; more would only hide a sick server."""
+ROUNDS = 5
+"""How often what the server did not do, since the script or the slot was elsewhere, goes out again."""
+_ELSEWHERE = (redis_errors.NoScriptError, redis_errors.MovedError)
+Command = tuple[str, ...]
 
 
 @cache
@@ -29,55 +41,125 @@ class Scripts:
         self._key = key
         self._address = address
 
-    def run(self, writer: str, arguments: Sequence[str]) -> list[Any]:
-        """Run a script once. A restart, a failover or SCRIPT FLUSH makes the server forget it."""
+    def run(self, writer: str, arguments: Sequence[str], request: Request | None = None) -> list[Any]:
+        """Run a script once; the request then tells whether it is in doubt."""
+        found = self._batch(writer, [arguments], [request or Request()])[0]
+        if isinstance(found, WorldFailed):
+            raise found
+        return found
+
+    def read(self, writer: str, arguments: Sequence[str]) -> list[Any]:
+        """Run a script that changes nothing: whatever fails, nothing is in doubt."""
         with explained(self._address):
             try:
-                answer = self._client.evalsha(_sha(writer), 1, self._key, *arguments)
+                found = self._answer(self._client.evalsha(_sha(writer), 1, self._key, *arguments))
             except redis_errors.NoScriptError:
-                answer = self._client.eval(source(writer), 1, self._key, *arguments)
-        return _answer(answer)
+                found = self._answer(self._client.eval(source(writer), 1, self._key, *arguments))
+        if isinstance(found, WorldFailed):
+            raise found
+        return found
 
-    def run_all(self, writer: str, calls: Sequence[Sequence[str]]) -> list[list[Any] | WorldFailed]:
+    def run_all(
+        self, writer: str, calls: Sequence[Sequence[str]], requests: Sequence[Request]
+    ) -> list[list[Any] | WorldFailed]:
         """Run a script many times, in few round trips; each answers for itself.
 
         After a server that did not answer, nothing more is sent: it would only be waited for again.
         """
-        answers = [self._one(writer, arguments) for arguments in calls[:1]]  # the server knows it now
-        size = 1 if isinstance(self._client, RedisCluster) else BATCH
-        for start in range(1, len(calls), size):
-            if isinstance(answers[-1], WorldFailed) and not isinstance(answers[-1], WrongKeyType):
+        answers: list[list[Any] | WorldFailed] = []
+        start = 0
+        while start < len(calls):
+            if answers and isinstance(answers[-1], WorldFailed) and not isinstance(answers[-1], WrongKeyType):
                 unsent = WorldFailed(f"not sent, since the one before failed: {answers[-1]}")
                 return answers + [unsent] * (len(calls) - len(answers))
-            part = calls[start : start + size]
-            answers += [self._one(writer, part[0])] if size == 1 else self._batch(writer, part)
+            end = start + (BATCH if start else 1)  # after the first one the server knows the script
+            answers += self._batch(writer, calls[start:end], requests[start:end])
+            start = end
         return answers
 
-    def _one(self, writer: str, arguments: Sequence[str]) -> list[Any] | WorldFailed:
-        try:
-            return self.run(writer, arguments)
-        except WorldFailed as error:
-            return error
-
-    def _batch(self, writer: str, calls: Sequence[Sequence[str]]) -> list[list[Any] | WorldFailed]:
-        pipeline = self._client.pipeline(transaction=False)
-        for arguments in calls:
-            pipeline.evalsha(_sha(writer), 1, self._key, *arguments)
-        try:
-            raw = pipeline.execute(raise_on_error=False)
-        except (redis_errors.RedisError, OSError) as error:
-            return [failure(error, self._address)] * len(calls)
+    def _batch(
+        self, writer: str, calls: Sequence[Sequence[str]], requests: Sequence[Request]
+    ) -> list[list[Any] | WorldFailed]:
+        """Send some together, and again those whose script or slot the server does not have."""
+        commands = [("EVALSHA", _sha(writer), "1", self._key, *words) for words in calls]
+        replies = self._ask(commands, requests)
+        for _ in range(ROUNDS):
+            again = [at for at, reply in enumerate(replies) if isinstance(reply, _ELSEWHERE)]
+            if not again:
+                break
+            is_moved = any(isinstance(replies[at], redis_errors.MovedError) for at in again)
+            part = [commands[at] for at in again]
+            part[0] = ("EVAL", source(writer), *part[0][2:])
+            came = self._ask(part, [requests[at] for at in again], is_moved=is_moved)
+            for at, reply in zip(again, came, strict=True):
+                replies[at] = reply
         return [
-            self._one(writer, arguments)
-            if isinstance(answer, redis_errors.NoScriptError)
-            else failure(answer, self._address)
-            if isinstance(answer, Exception)
-            else _answer(answer)
-            for arguments, answer in zip(calls, raw, strict=True)
+            failure(reply, self._address, is_in_doubt=request.is_in_doubt)
+            if isinstance(reply, Exception)
+            else self._answer(reply)
+            for reply, request in zip(replies, requests, strict=True)
         ]
 
+    def _answer(self, reply: object) -> list[Any] | WorldFailed:
+        if isinstance(reply, list):
+            return reply
+        return WorldFailed(f"{self._address}: a script answered {reply!r}, which is no list")
 
-def _answer(answer: object) -> list[Any]:
-    if not isinstance(answer, list):
-        raise WorldFailed(f"a script answered {answer!r}, which is no list")
-    return answer
+    def _ask(
+        self, commands: Sequence[Command], requests: Sequence[Request], *, is_moved: bool = False
+    ) -> list[Any]:
+        """Return each command's reply, or why there is none; what was not answered is sent once more."""
+        replies: list[Any] = []
+        problem: Exception | None = None
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                time.sleep(RETRY_SECONDS)
+            try:
+                pool = self._pool(is_elsewhere=is_moved or attempt > 0)
+                _exchange(pool, commands[len(replies) :], requests[len(replies) :], replies)
+            except FAILURES as error:
+                problem = error
+            if len(replies) == len(commands):
+                break
+        return replies + [problem] * (len(commands) - len(replies))
+
+    def _pool(self, *, is_elsewhere: bool) -> Any:
+        """Return the connections of the server that has the keys; of a cluster it may be another one now."""
+        if not isinstance(self._client, RedisCluster):
+            return self._client.connection_pool
+        if is_elsewhere:
+            self._client.nodes_manager.initialize()
+        cluster: Any = self._client
+        return cluster.get_redis_connection(cluster.get_node_from_key(self._key)).connection_pool
+
+
+def _exchange(
+    pool: Any, commands: Sequence[Command], requests: Sequence[Request], replies: list[Any]
+) -> None:
+    """Send commands on one connection, and add to the replies, in order, as far as the server answers."""
+    connection = pool.get_connection()  # until it is there, nothing was sent
+    try:
+        packed = connection.pack_commands(commands)
+        for request in requests:
+            request.unanswered += 1
+        connection.send_packed_command(packed, check_health=False)
+        for request in requests:
+            reply = _reply(connection, request)
+            request.unanswered -= 1
+            replies.append(reply)
+    except BaseException:
+        connection.disconnect()  # what is still under way must not be taken for the next answer
+        raise
+    finally:
+        pool.release(connection)
+
+
+def _reply(connection: Any, request: Request) -> Any:
+    try:
+        return connection.read_response()
+    except redis_errors.ResponseError as error:
+        return error
+    except redis_errors.RedisError as error:
+        if is_answer(error):
+            request.unanswered -= 1  # the server says itself that it does not do it, such as LOADING
+        raise

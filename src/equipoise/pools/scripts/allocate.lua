@@ -15,7 +15,8 @@ end
 
 local function is_fit(tier, pod)
   local named = redis.call('GET', tier_key(pod))
-  return redis.call('SISMEMBER', tier.assigned, pod) == 1
+  return not is_misnamed(pod)
+    and redis.call('SISMEMBER', tier.assigned, pod) == 1
     and (not named or named == tier.name)
     and redis.call('EXISTS', draining_key(pod)) == 0
     and (tier.shared or (redis.call('EXISTS', lease_key(pod)) == 0 and not has_calls(pod)))
@@ -54,16 +55,18 @@ end
 if not pod then return {'NoneFree'} end
 local uid = recorded_uid(pod)
 local lease, calls = lease_key(pod), calls_key(pod)
+local has_place = false
 if tier.shared then
   -- Of an exclusive pod it is known already: it has no lease, and its calls were read.
   redis.call('GET', lease)
-  redis.call('SISMEMBER', calls, call)
+  -- A call whose record ran out, and that comes again, is still counted where it was.
+  has_place = redis.call('SISMEMBER', calls, call) == 1
 end
 local is_suspect = redis.call('HEXISTS', SUSPECTS, pod) == 1
 if is_dry then return {'Allocated', pod, tier.name} end
 
 if tier.shared then
-  local calls_now = tonumber(redis.call('ZINCRBY', tier.available, 1, pod))
+  local calls_now = tonumber(redis.call('ZINCRBY', tier.available, has_place and 0 or 1, pod))
   if calls_now < 1 then redis.call('ZADD', tier.available, 1, pod) end
 else
   redis.call('SREM', tier.available, pod)

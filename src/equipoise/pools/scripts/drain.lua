@@ -6,7 +6,7 @@ if config_changed() then return {'ConfigChanged'} end
 local refusal = fenced(epoch)
 if refusal then return refusal end
 if is_merchants(pod) then return {'Merchant'} end
-if is_misnamed(pod) then return {'Unsound'} end
+if is_misnamed(pod) then return MISNAMED end
 local there = assigned_to(pod)
 if #there == 0 then return {'NotThere'} end
 if is_other_uid(pod, uid) then return {'OtherUid'} end
@@ -23,8 +23,11 @@ local alive = calls_of(pod)
 local was_cause = redis.call('HGET', pod_key(pod), 'suspended')
 redis.call('HEXISTS', PENDING, pod)
 redis.call('HEXISTS', SUSPECTS, pod)
-if cause ~= '' and draining and #free == 0 then return {'Drained', there[1].name, tostring(#alive)} end
-if is_dry then return {'Drained', there[1].name, tostring(math.max(calls, #alive))} end
+-- Asked again, it has the calls that the mark keeps. In this order: a foreign mark may be "nan".
+local kept = draining and #free == 0 and there[1].shared and tonumber(draining) or 0
+local answer = {'Drained', there[1].name, tostring(math.max(calls, #alive, kept))}
+if cause ~= '' and draining and #free == 0 then return answer end
+if is_dry then return answer end
 
 -- A shared pod's count would be lost with its place in the pool: the mark keeps it.
 if cause ~= '' and draining then
@@ -40,4 +43,4 @@ if cause == '' and was_cause then redis.call('HDEL', pod_key(pod), 'suspended') 
 raise_epoch(epoch)
 redis.call('HDEL', PENDING, pod)
 redis.call('HDEL', SUSPECTS, pod)
-return {'Drained', there[1].name, tostring(math.max(calls, #alive))}
+return answer

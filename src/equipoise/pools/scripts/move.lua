@@ -8,6 +8,7 @@ local refusal = fenced(epoch)
 if refusal then return refusal end
 if not from or not to or from == to or not from.in_chain or not to.in_chain then return {'NoTier'} end
 
+if is_misnamed(pod) then return {'Unsound', MISNAMED[3]} end
 local tier = redis.call('GET', tier_key(pod))
 local there = assigned_to(pod)
 if #there == 1 and there[1] ~= from then

@@ -6,6 +6,8 @@
 -- out where they are used, since each costs time at every call.
 -- Every script reads and checks all before its first write: an error half-way would keep what was written.
 -- A key of a wrong type therefore fails at its read, with WRONGTYPE, while nothing is changed.
+-- A writer ends with a write that changes nothing (__init__.py): a replica, which would answer from what it knows
+-- as long as nothing is written, refuses there.
 
 local prefix = string.sub(KEYS[1], 1, -(#':tier:config' + 1))
 
@@ -40,8 +42,12 @@ local function pod_key(pod) return prefix .. ':pod:' .. pod end
 
 local function calls_key(pod) return prefix .. ':pod:' .. pod .. ':calls' end
 
--- The key of a pod of this name would be that of everybody's metadata.
-local function is_misnamed(pod) return pod_key(pod) == METADATA end
+-- Keys of a pod of such a name would be those of others: all pods' metadata, or what a pod named `calls` has.
+local function is_misnamed(pod)
+  return pod == 'metadata' or pod == 'tier' or pod == 'draining' or string.find(pod, ':', 1, true) ~= nil
+end
+
+local MISNAMED = {'Unsound', '', 'its name is a part of other keys, so it gets no calls'}
 
 local function call_key(call) return prefix .. ':call:' .. call end
 
@@ -81,11 +87,14 @@ local function now_ms()
   return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end
 
--- The calls of ours that are alive, and those whose record has expired.
+-- A call is alive where its record says so. A record can run out, and the same call come again elsewhere.
+local function is_alive(call, pod) return redis.call('HGET', call_key(call), 'pod_name') == pod end
+
+-- The calls of ours that are alive there, and those that are not any more.
 local function calls_of(pod)
   local alive, dead = {}, {}
   for _, call in ipairs(redis.call('SMEMBERS', calls_key(pod))) do
-    local list = redis.call('EXISTS', call_key(call)) == 1 and alive or dead
+    local list = is_alive(call, pod) and alive or dead
     list[#list + 1] = call
   end
   return alive, dead
@@ -94,7 +103,7 @@ end
 -- Whether a call of ours is alive there.
 local function has_calls(pod)
   for _, call in ipairs(redis.call('SMEMBERS', calls_key(pod))) do
-    if redis.call('EXISTS', call_key(call)) == 1 then return true end
+    if is_alive(call, pod) then return true end
   end
   return false
 end

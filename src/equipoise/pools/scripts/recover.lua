@@ -6,6 +6,7 @@ local pod, epoch, lease_ms = ARGV[3], ARGV[4], tonumber(ARGV[5])
 if config_changed() then return {'ConfigChanged'} end
 local refusal = fenced(epoch)
 if refusal then return refusal end
+if is_misnamed(pod) then return MISNAMED end
 local there = assigned_to(pod)
 if #there == 0 then return {'NotThere'} end
 if #there > 1 then return {'Unsound'} end

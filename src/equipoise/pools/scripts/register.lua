@@ -6,7 +6,7 @@ if config_changed() then return {'ConfigChanged'} end
 local refusal = fenced(epoch)
 if refusal then return refusal end
 if is_merchants(pod) then return {'Merchant'} end
-if is_misnamed(pod) then return {'Unsound'} end
+if is_misnamed(pod) then return MISNAMED end
 local there = assigned_to(pod)
 if #there > 1 then return {'Unsound'} end
 
@@ -27,7 +27,7 @@ for _, each in ipairs(tiers) do
 end
 
 local known, was_free = recorded_uid(pod), free_calls(tier, pod)
-local alive, dead = calls_of(pod)
+local alive = calls_of(pod)
 local is_new = uid ~= '' and known ~= '' and known ~= uid
 local is_leased = redis.call('GET', lease_key(pod)) ~= false
 local is_draining = redis.call('EXISTS', draining_key(pod)) == 1
@@ -48,9 +48,7 @@ if metadata then redis.call('HSET', METADATA, pod, metadata) end
 redis.call('HDEL', SUSPECTS, pod)
 if is_new then
   -- What the old incarnation did ended with it.
-  for _, list in ipairs({alive, dead}) do
-    for _, call in ipairs(list) do redis.call('DEL', call_key(call)) end
-  end
+  for _, call in ipairs(alive) do redis.call('DEL', call_key(call)) end
   redis.call('DEL', calls_key(pod), lease_key(pod), draining_key(pod))
   redis.call('HDEL', PENDING, pod)
   redis.call('HDEL', pod_key(pod), 'suspended')

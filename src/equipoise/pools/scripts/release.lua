@@ -18,7 +18,7 @@ if tier and redis.call('SISMEMBER', tier.assigned, pod) == 0 then tier = nil end
 local draining = redis.call('GET', draining_key(pod))
 local others = 0
 for _, other in ipairs(redis.call('SMEMBERS', own_calls)) do
-  if other ~= call and redis.call('EXISTS', call_key(other)) == 1 then others = others + 1 end
+  if other ~= call and is_alive(other, pod) then others = others + 1 end
 end
 local calls = tier and free_calls(tier, pod)
 local pending = redis.call('HGET', PENDING, pod)

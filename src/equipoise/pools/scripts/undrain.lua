@@ -5,6 +5,7 @@ local pod, uid, cause, epoch = ARGV[3], ARGV[4], ARGV[5] or '', ARGV[6] or ''
 if config_changed() then return {'ConfigChanged'} end
 local refusal = fenced(epoch)
 if refusal then return refusal end
+if is_misnamed(pod) then return MISNAMED end
 local there = assigned_to(pod)
 if #there == 0 then return {'NotThere'} end
 if #there > 1 then return {'Unsound'} end

@@ -6,7 +6,7 @@ if config_changed() then return {'ConfigChanged'} end
 local refusal = fenced(epoch)
 if refusal then return refusal end
 if is_merchants(pod) then return {'Merchant'} end
-if is_misnamed(pod) then return {'Unsound'} end
+if is_misnamed(pod) then return MISNAMED end
 if is_other_uid(pod, uid) then return {'OtherUid'} end
 
 -- Each is read, whatever the one before said: a key of a wrong type must fail here.
@@ -16,7 +16,7 @@ for _, tier in ipairs(tiers) do
   local is_assigned, calls = redis.call('SISMEMBER', tier.assigned, pod) == 1, free_calls(tier, pod)
   is_known = is_known or is_assigned or calls ~= nil
 end
-local alive, dead = calls_of(pod)
+local alive = calls_of(pod)
 redis.call('HEXISTS', SUSPECTS, pod)
 redis.call('HEXISTS', PENDING, pod)
 if not is_known then return {'NotThere'} end
@@ -27,9 +27,7 @@ for _, tier in ipairs(tiers) do
   unpublish(tier, pod)
   redis.call('SREM', tier.assigned, pod)
 end
-for _, list in ipairs({alive, dead}) do
-  for _, call in ipairs(list) do redis.call('DEL', call_key(call)) end
-end
+for _, call in ipairs(alive) do redis.call('DEL', call_key(call)) end
 redis.call('DEL', tier_key(pod), pod_key(pod), calls_key(pod), lease_key(pod), draining_key(pod))
 redis.call('HDEL', METADATA, pod)
 redis.call('HDEL', PENDING, pod)
