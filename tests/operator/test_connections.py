@@ -1,6 +1,7 @@
 """The server of all four processes against clients that hold connections, and against ambiguous requests."""
 
 import http.client
+import itertools
 import json
 import logging
 import os
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -162,7 +165,17 @@ class Pages:
         async def large(_: Request) -> Response:
             return Response(b"x" * LARGE_BYTES)
 
-        return [Route("/wait", wait), Route("/read", read, methods=["POST"]), Route("/large", large)]
+        async def hang(request: Request) -> Response:
+            while (await request.receive())["type"] != "http.disconnect":
+                continue
+            return PlainTextResponse("")
+
+        return [
+            Route("/wait", wait),
+            Route("/read", read, methods=["POST"]),
+            Route("/large", large),
+            Route("/hang", hang),
+        ]
 
 
 @contextmanager
@@ -180,14 +193,20 @@ def _served() -> Iterator[tuple[int, Pages]]:
 
 
 @pytest.fixture(scope="module")
-def impatient() -> Iterator[tuple[int, Pages]]:
+def served() -> Iterator[tuple[int, Pages]]:
+    """A server that all may ask."""
+    with _served() as found:
+        yield found
+
+
+@pytest.fixture
+def impatient(served: tuple[int, Pages], monkeypatch: pytest.MonkeyPatch) -> tuple[int, Pages]:
     """A server whose deadlines are short."""
     from equipoise.app import connections
 
-    with pytest.MonkeyPatch.context() as patch, _served() as served:
-        patch.setattr(connections, "SECONDS_MAX", dict.fromkeys(connections.SECONDS_MAX, 0.2))
-        patch.setattr(connections, "ANSWER_SECONDS", 0.2)
-        yield served
+    monkeypatch.setattr(connections, "SECONDS_MAX", dict.fromkeys(connections.SECONDS_MAX, 0.2))
+    monkeypatch.setattr(connections, "ANSWER_SECONDS", 0.2)
+    return served
 
 
 def _send(one: socket.socket, data: bytes) -> None:
@@ -221,6 +240,7 @@ SLOW: dict[str, tuple[Callable[[socket.socket, bytes], None], bytes]] = {
     "a body byte by byte": (_trickle, POST),
     "no chunk": (_send, CHUNKED),
     "a body that nobody asked for": (_trickle, POST.replace(b"/read", b"/no")),
+    "a request that the server never answers": (_send, WHOLE.replace(b"/ ", b"/hang ")),
     "an answer that is not read": (_send, WHOLE.replace(b"/ ", b"/large ")),
 }
 
@@ -300,6 +320,42 @@ def test_requests_that_wait_for_the_server_leave_places_for_probes(monkeypatch: 
         del idle
 
 
+class Transport:
+    """As much of a transport as the bookkeeping asks for."""
+
+    def __init__(self) -> None:
+        self.is_aborted = False
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 5), st.sampled_from(["HEAD", "IDLE", "BODY", "ANSWER", "SERVER", "WEBSOCKET"])
+        )
+    )
+)
+def test_room_is_made_by_who_waits_longest_for_its_client(steps: list[tuple[int, str]]) -> None:
+    """Never by a request that waits for the server, nor by a websocket."""
+    from equipoise.app.connections import Connections, Phase
+
+    clock = itertools.count()
+    connections = Connections(10, lambda: float(next(clock)))
+    transports = [Transport() for _ in range(6)]
+    opened = [connections.opened(each) for each in transports]  # type: ignore[arg-type]
+    for number, phase in steps:
+        connections.enter(opened[number], Phase[phase])
+    waiting = [one for one in opened if one.phase not in {Phase.SERVER, Phase.WEBSOCKET}]
+    for one in sorted(waiting, key=lambda one: one.since):
+        left = len(connections)
+        assert connections.make_room()
+        assert transports[opened.index(one)].is_aborted
+        assert len(connections) == left - 1
+    assert not connections.make_room()
+
+
 def test_answers_that_nobody_reads_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who reads nothing for longest is closed, so that memory does not grow with every client."""
     from equipoise.app import connections
@@ -342,10 +398,9 @@ AMBIGUOUS = {
 
 
 @pytest.fixture(scope="module")
-def port() -> Iterator[int]:
-    """A server that all may ask."""
-    with _served() as (found, _):
-        yield found
+def port(served: tuple[int, Pages]) -> int:
+    """Where that server listens."""
+    return served[0]
 
 
 def _answers(port: int, request: bytes) -> list[bytes]:

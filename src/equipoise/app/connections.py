@@ -57,8 +57,8 @@ class Phase(Enum):
     """For whatever either side says next; uvicorn ends it when the client answers no ping."""
 
 
-SECONDS_MAX = {Phase.HEAD: 5.0, Phase.IDLE: 5.0, Phase.BODY: 10.0}
-"""How long a client may keep the server waiting. `pools serve` itself refuses a body after 5 s."""
+SECONDS_MAX = {Phase.HEAD: 5.0, Phase.IDLE: 5.0, Phase.BODY: 10.0, Phase.SERVER: 120.0}
+"""How long a phase may last. `pools serve` itself refuses a body after 5 s and answers within 8 s."""
 ANSWER_SECONDS = 30.0
 """How long a client may read nothing of an answer. The kernel shows progress in steps of up to 1 MB."""
 
@@ -272,7 +272,13 @@ class BoundedHttp(H11Protocol):
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Leave the connection to the protocol of websockets."""
         self._all.enter(self._connection, Phase.WEBSOCKET)
-        super().handle_websocket_upgrade(event)
+        try:
+            super().handle_websocket_upgrade(event)
+        except Exception:  # noqa: BLE001 - whatever the library raises, it is about what the client sent
+            self.connections.difference_update(
+                [one for one in self.connections if one.transport is self.transport]
+            )
+            self.send_400_response("Invalid websocket upgrade received.")
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP and close; an answer that has begun already is cut off instead."""

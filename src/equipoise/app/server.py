@@ -103,6 +103,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: "list[Socket] | None" = None) -> None:
         """Let those finish that have asked; whoever has been accepted just now is told to go."""
+        self._connections.sweep()
         self._connections.is_stopping = True
         await super().shutdown(sockets)
 
