@@ -3,10 +3,8 @@
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
-import uvicorn
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
@@ -15,6 +13,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from equipoise import __version__
+from equipoise.app.server import Server, bind
 from equipoise.model.errors import WorldFailed
 
 START_SECONDS = 30.0
@@ -69,13 +68,10 @@ class Door:
     ) -> None:
         """Prepare; `name` is what the user called the address."""
         self._name = name
-        host, _, port = address.rpartition(":")
         self._address = address
-        self._host = host.removeprefix("[").removesuffix("]") or None
-        self._port = int(port)
         self._started = threading.Event()
         self._error: OSError | None = None
-        self._server = _Server(_config(app, drain_seconds), self._started)
+        self._server = Server(app, drain_seconds=drain_seconds, on_started=self._started.set)
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
         self.port = 0
         """The one that it listens on."""
@@ -107,44 +103,7 @@ class Door:
             self._started.set()
 
     async def _serve(self) -> None:
-        try:
-            bound = await self._bind(self._host)
-        except OSError:
-            if self._host is not None:
-                raise
-            bound = await self._bind("0.0.0.0")  # noqa: S104 - every interface was asked for; IPv6 is off
-        # uvicorn ends the process when it can't bind; so it gets sockets that are bound already.
-        sockets = [socket.dup() for socket in bound.sockets]
-        bound.close()
+        host, _, port = self._address.rpartition(":")
+        sockets = await bind(host, int(port))
         self.port = sockets[0].getsockname()[1]
         await self._server.serve(sockets)
-
-    async def _bind(self, host: str | None) -> asyncio.Server:
-        loop = asyncio.get_running_loop()
-        return await loop.create_server(asyncio.Protocol, host, self._port, start_serving=False)
-
-
-def _config(app: Starlette, drain_seconds: int) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        loop="asyncio",
-        http="h11",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        timeout_graceful_shutdown=drain_seconds,
-    )
-
-
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, ready: threading.Event) -> None:
-        super().__init__(config)
-        self._ready = ready
-
-    async def startup(self, sockets: Any = None) -> None:
-        with suppress(SystemExit):
-            await super().startup(sockets)
-        self._ready.set()

@@ -23,6 +23,7 @@ from starlette.status import (
 )
 
 from equipoise import __version__
+from equipoise.app.connections import requests_max
 from equipoise.app.operator.http import Problems, make_app
 from equipoise.app.pools_output import sentence_of, status_document
 from equipoise.app.pools_remote import RemotePools
@@ -46,8 +47,6 @@ BODY_SECONDS = 5.0
 ANSWER_SECONDS = 8.0
 """Longer than the server's own time-out and its one retry, so that this bound is the last resort."""
 WORKERS = 32
-WAITING_MAX = 512
-"""How many requests may be under way; more would only wait."""
 RESULTS = {400: "BadRequest", 404: "NotFound", 405: "MethodNotAllowed", 408: "TooLate", 413: "TooLong"}
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _INDEX = f"""<!doctype html><title>Equipoise pools</title><h1>Equipoise pools {__version__}</h1>
@@ -68,6 +67,7 @@ class Api:
         self._tokens = tokens
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="ask")
         self._waiting = 0
+        self._waiting_max = requests_max()  # more would only wait, and leave no place for probes
         self._requests = Counter(
             "equipoise_pool_requests",
             "Requests by what came of them.",
@@ -128,7 +128,7 @@ class Api:
 
     async def _asked(self, question: Callable[[], Response]) -> Response:
         """Ask on a thread, in time; say whether something may have happened when there is no answer."""
-        if self._waiting >= WAITING_MAX:
+        if self._waiting >= self._waiting_max:
             said = "Too much is asked at once. Nothing was changed; ask again later"
             return _no(HTTP_503_SERVICE_UNAVAILABLE, "Overloaded", said)
         self._waiting += 1

@@ -14,8 +14,11 @@ import uvicorn
 from fastapi import FastAPI
 from nicegui import app as nice
 from nicegui import ui
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
+from equipoise.app.connections import Connections
 from equipoise.app.pools_serve.tokens import Tokens
+from equipoise.app.server import Server, bind
 from equipoise.app.web import frame
 from equipoise.app.web.gate import Gate
 from equipoise.app.web.journals import Journals
@@ -75,44 +78,33 @@ def _app(live: Live) -> FastAPI:
 
 
 async def _run(service: Service, app: Gate, live: Live) -> None:
-    # uvicorn ends the process when it can't bind; so it gets sockets that are bound already.
-    bound = await _bound(service)
-    sockets = [socket.dup() for socket in bound.sockets]
-    bound.close()
+    sockets = await bind(service.host, service.port)
     url = _address(service.host, sockets[0].getsockname()[1])
-    await _Server(_config(app), live, url, is_opened=service.is_opened).serve(sockets)
+    await _Server(app, live, url, is_opened=service.is_opened).serve(sockets)
 
 
-async def _bound(service: Service) -> asyncio.Server:
-    loop = asyncio.get_running_loop()
-    host = service.host.removeprefix("[").removesuffix("]") or None
-    try:
-        return await loop.create_server(asyncio.Protocol, host, service.port, start_serving=False)
-    except OSError:
-        if host is not None:
-            raise
-        every = "0.0.0.0"  # noqa: S104 - every address was asked for; IPv6 is off
-        return await loop.create_server(asyncio.Protocol, every, service.port, start_serving=False)
+class _Websocket(WSProtocol):
+    """uvicorn's websocket, which frees its place when it ends."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: Connections,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._all = server_state
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Free its place."""
+        self._all.closed(self.transport)
+        super().connection_lost(exc)
 
 
-def _config(app: Any) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        loop="asyncio",
-        http="h11",
-        ws="wsproto",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        timeout_graceful_shutdown=DRAIN_SECONDS,
-    )
-
-
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, live: Live, url: str, *, is_opened: bool) -> None:
-        super().__init__(config)
+class _Server(Server):
+    def __init__(self, app: Gate, live: Live, url: str, *, is_opened: bool) -> None:
+        super().__init__(app, drain_seconds=DRAIN_SECONDS, lifespan="on", websockets=_Websocket)
         self._live = live
         self._url = url
         self._is_opened = is_opened

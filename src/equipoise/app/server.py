@@ -1,0 +1,192 @@
+"""The HTTP server of every process: operator, agent, `pools serve` and dashboard.
+
+It binds first, so that an address that is taken is an error with its name. It accepts a few connections at a
+time, within the bounds and deadlines of `connections`. What libraries say about clients is logged once
+a minute.
+"""
+
+import asyncio
+import errno
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+import uvicorn
+
+from equipoise.app.connections import Admission, App, BoundedHttp, Connections, connections_max
+
+if TYPE_CHECKING:
+    from socket import socket as Socket  # noqa: N812 - a class
+
+BACKLOG = 2048
+"""How many connections the kernel keeps until they are accepted; more than it allows is cut down by it."""
+ACCEPTS_PER_TURN = 16
+"""How many connections are accepted before others have their turn in the event loop."""
+PAUSE_SECONDS = 0.05
+"""How long nothing is accepted when there is no place, or no descriptor."""
+SWEEP_TICKS = 5
+"""Deadlines are looked at in every fifth of uvicorn's ticks, of which there are ten a second."""
+QUIET_SECONDS = 60.0
+"""How long a message that a library has logged is not logged again."""
+MESSAGES_MAX = 100
+_SHORTAGE = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+async def bind(host: str, port: int) -> "list[Socket]":
+    """Return sockets that are bound to the address: to every interface where the host is empty.
+
+    uvicorn ends the process when it can't bind; so it gets sockets that are bound already.
+    """
+    name = host.removeprefix("[").removesuffix("]") or None
+    try:
+        bound = await _bound(name, port)
+    except OSError:
+        if name is not None:
+            raise
+        bound = await _bound("0.0.0.0", port)  # noqa: S104 - every interface was asked for; IPv6 is off
+    sockets = [socket.dup() for socket in bound.sockets]
+    bound.close()
+    return sockets
+
+
+async def _bound(host: str | None, port: int) -> asyncio.Server:
+    loop = asyncio.get_running_loop()
+    return await loop.create_server(asyncio.Protocol, host, port, start_serving=False)
+
+
+class Server(uvicorn.Server):
+    """uvicorn, bounded."""
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        drain_seconds: int,
+        lifespan: Literal["on", "off"] = "off",
+        websockets: type[asyncio.Protocol] | None = None,
+        on_started: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Prepare; `on_started` is called when connections are accepted."""
+        connections = Connections(connections_max())
+        config = uvicorn.Config(
+            Admission(app, connections),
+            loop="asyncio",
+            http=BoundedHttp,
+            ws=websockets or "none",
+            lifespan=lifespan,
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=drain_seconds,
+        )
+        super().__init__(config)
+        self.server_state = connections
+        self._connections = connections
+        self._on_started = on_started
+
+    async def startup(self, sockets: "list[Socket] | None" = None) -> None:
+        """Begin to accept; asyncio's own way would take all that have come at once, without a bound."""
+        for name in ("asyncio", "uvicorn.error"):
+            logging.getLogger(name).addFilter(_SELDOM)
+        await super().startup(sockets=[])
+        for listener in sockets or []:
+            self.servers.append(_Acceptor(listener, self._protocol, self._connections))  # type: ignore[arg-type]
+        self._on_started()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Look at the deadlines."""
+        if counter % SWEEP_TICKS == 0:
+            self._connections.sweep()
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: "list[Socket] | None" = None) -> None:
+        """Let those finish that have asked; whoever has been accepted just now is told to go."""
+        self._connections.sweep()
+        self._connections.is_stopping = True
+        await super().shutdown(sockets)
+
+    def _protocol(self) -> BoundedHttp:
+        return BoundedHttp(self.config, self._connections, self.lifespan.state)
+
+
+class _Acceptor:
+    """Accepts what comes to one socket, a few at a time, and only where there is a place."""
+
+    def __init__(
+        self, listener: "Socket", protocol: Callable[[], asyncio.Protocol], connections: Connections
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._listener = listener
+        self._protocol = protocol
+        self._connections = connections
+        self._beginning: set[asyncio.Task[Any]] = set()
+        self._is_closed = False
+        listener.setblocking(False)
+        listener.listen(BACKLOG)
+        self._resume()
+
+    def close(self) -> None:
+        """Accept nothing more."""
+        self._is_closed = True
+        self._loop.remove_reader(self._listener)
+
+    async def wait_closed(self) -> None:
+        """Return at once: uvicorn itself waits for the connections."""
+
+    def _resume(self) -> None:
+        if not self._is_closed:
+            self._loop.add_reader(self._listener, self._accept)
+
+    def _pause(self) -> None:
+        self._loop.remove_reader(self._listener)
+        self._loop.call_later(PAUSE_SECONDS, self._resume)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            taken = len(self._connections) + len(self._beginning)
+            if taken >= self._connections.limit and not self._connections.make_room():
+                self._pause()
+                return
+            try:
+                accepted, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno in _SHORTAGE:
+                    self._connections.count("not accepted for want of descriptors or memory")
+                    self._connections.make_room()
+                self._pause()
+                return
+            beginning = self._loop.create_task(self._loop.connect_accepted_socket(self._protocol, accepted))
+            self._beginning.add(beginning)
+            beginning.add_done_callback(self._beginning.discard)
+
+
+class Seldom(logging.Filter):
+    """Lets a message of a library pass once a minute, with the number of those that were left out."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._now = now
+        self._said: dict[tuple[str, str, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether to log it: what asyncio says of an exception differs from its second line on."""
+        error = type(record.exc_info[1]).__name__ if record.exc_info else ""
+        key = (record.name, str(record.msg).partition("\n")[0], error)
+        if key not in self._said and len(self._said) >= MESSAGES_MAX:
+            key = (record.name, "", "")
+        now = self._now()
+        at, left_out = self._said.get(key, (now - QUIET_SECONDS, 0))
+        if now - at < QUIET_SECONDS:
+            self._said[key] = (at, left_out + 1)
+            return False
+        self._said[key] = (now, 0)
+        if left_out:
+            record.msg = f"{str(record.msg).rstrip()} ({left_out} more like it in between)"
+        return True
+
+
+_SELDOM = Seldom()
