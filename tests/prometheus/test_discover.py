@@ -187,15 +187,30 @@ def test_a_service_that_refuses_is_not_passed_over() -> None:
         find(api)
 
 
+def test_a_service_without_endpoints_is_silent_and_no_other_server() -> None:
+    """The API server says so in two ways: by a 503, and by a 404 of its own where none was ever made."""
+    missing = (
+        b'{"kind":"Status","message":"services \\"prometheus\\" not found","reason":"NotFound","code":404}'
+    )
+    made = [service("monitoring", "prometheus"), service("monitoring", "thanos-query")]
+    behind = {"monitoring/prometheus:web": Response(404, missing), "monitoring/thanos-query:web": ONE}
+    with (
+        cluster(made, behind=behind) as (api, _),
+        pytest.raises(Undecided, match=r"monitoring/prometheus:web does not answer .* has no endpoints"),
+    ):
+        find(api)
+
+
 def test_a_service_that_answers_something_else_is_passed_over() -> None:
     """Not everything named prometheus is one."""
     made = [service("monitoring", "prometheus"), service("monitoring", "thanos-query")]
-    behind = {"monitoring/prometheus:web": Response(200, b"<html>"), "monitoring/thanos-query:web": ONE}
-    with cluster(made, behind=behind) as (api, _):
-        found = find(api)
-        assert found.transport.service == "thanos-query"
-        (other,) = found.others
-        assert other.startswith("monitoring/prometheus:web is something else (")
+    for answer in (Response(200, b"<html>"), Response(404, b"404 page not found")):
+        behind = {"monitoring/prometheus:web": answer, "monitoring/thanos-query:web": ONE}
+        with cluster(made, behind=behind) as (api, _):
+            found = find(api)
+            assert found.transport.service == "thanos-query"
+            (other,) = found.others
+            assert other.startswith("monitoring/prometheus:web is something else (")
 
 
 def test_two_services_before_the_same_pods_are_one() -> None:

@@ -233,15 +233,17 @@ def _metrics_server(client: Client, namespace: str | None) -> Iterator[Check]:
 
 def _prometheus(neighbours: Neighbours, client: Client, namespace: str | None) -> Iterator[Check]:
     from equipoise.adapters.prometheus.discover import NAMESPACES, look_elsewhere
-    from equipoise.adapters.prometheus.errors import NotFound
+    from equipoise.adapters.prometheus.errors import Ambiguous, NotFound, Undecided
 
     options = neighbours.prometheus
     try:
         found = find_prometheus(client, options) if options.url is None else None
-    except NotFound as error:
-        sentence = str(error)
-        remedy = "Name its namespace or its address, unless metrics-server is enough."
-        yield Check("prometheus", "warn", f"{sentence[:1].upper()}{sentence[1:]}.", remedy)
+    except (NotFound, Ambiguous, Undecided) as error:
+        status, remedy = "fail", REMEDIES["prometheus"]
+        if isinstance(error, NotFound):
+            status, remedy = "warn", "Name its namespace or its address, unless metrics-server is enough."
+        said = str(error)
+        yield Check("prometheus", status, f"{said[:1].upper()}{said[1:]}.", remedy)
         return
     if found is not None:
         elsewhere = look_elsewhere(client, options.namespaces or NAMESPACES)

@@ -84,7 +84,7 @@ class Neighbours:
         except NotFound as error:
             if self.metrics_from == "prometheus":
                 raise
-            warn(f"{error}: usage is read from metrics.k8s.io")
+            warn(f"no Prometheus was found, so usage is read from metrics.k8s.io ({error})")
             return resource_metrics(client)
         except Undecided as error:
             if self.metrics_from == "prometheus":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
@@ -29,9 +29,11 @@ from equipoise.adapters.prometheus.errors import (
     NotFound,
     NotPrometheus,
     PrometheusFailed,
+    Reply,
     TimedOut,
     Unauthorized,
     Undecided,
+    Unreachable,
     clean,
 )
 from equipoise.adapters.prometheus.proxy import ApiServer, ServiceProxy
@@ -60,6 +62,10 @@ T = TypeVar("T", PrometheusObject, Service)
 
 class _Continue(msgspec.Struct, gc=False, rename={"token": "continue"}):
     token: str = ""
+
+
+class _Kind(msgspec.Struct):
+    kind: str = ""
 
 
 class _Page(msgspec.Struct):
@@ -269,10 +275,29 @@ def _asked(
             return PrometheusFailed(one.problem)
         if left_seconds <= 0:
             return TimedOut(f"the candidates before it took {SEARCH_SECONDS:g} s to answer")
-        return _probe(ServiceProxy(api, *one.candidate), min(PROBE_SECONDS, left_seconds))
+        return _probe(_Listed(api, *one.candidate), min(PROBE_SECONDS, left_seconds))
 
     with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
         return list(zip(known, pool.map(ask, known), strict=True))
+
+
+class _Listed(ServiceProxy):
+    """The way to a Service that was just listed, so that a 404 of the API server means no endpoints."""
+
+    def send(self, path: str, fields: Mapping[str, str], timeout_seconds: float, bytes_max: int) -> Reply:
+        """Ask once; a 404 of the API server itself is no answer of a server behind it."""
+        reply = super().send(path, fields, timeout_seconds, bytes_max)
+        if reply.status == ABSENT and _is_status(reply.body):
+            raise Unreachable(f"{self.address} has no endpoints")
+        return reply
+
+
+def _is_status(body: bytes) -> bool:
+    """Return whether this is the `Status` object of an API server."""
+    try:
+        return msgspec.json.decode(body, type=_Kind).kind == "Status"
+    except DECODE_ERRORS:
+        return False
 
 
 def _probe(transport: ServiceProxy, seconds: float) -> PrometheusFailed | None:

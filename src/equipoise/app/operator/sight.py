@@ -173,7 +173,7 @@ class FoundMetrics:
             except NotFound as error:
                 if metrics_from == "prometheus":
                     raise
-                tell(f"{error}: usage is read from metrics.k8s.io")
+                tell(f"no Prometheus was found, so usage is read from metrics.k8s.io ({error})")
                 return Source(resource_metrics(client), is_second_choice=True)
 
         return cls(find)
