@@ -12,6 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from equipoise import __version__
+from equipoise.adapters.prometheus.discover import NAMESPACES as PROMETHEUS_NAMESPACES
 from equipoise.adapters.resource_metrics import NAMESPACES_ONE_BY_ONE_MAX
 from equipoise.app.operator.layers import leaf_paths
 from equipoise.app.operator.settings import Settings
@@ -43,6 +44,7 @@ IMPOSSIBLE: dict[str, list[Any]] = {
     "config.journal.ageMax": ["a week", -1],
     "config.journal.bytesMax": ["lots", "256MB", "1Ki", 1000, "-1Gi", 0],
     "config.lease.durationSeconds": [0, 3601, 1.5],
+    "config.prometheus.namespaces": ["monitoring", [""], ["Monitoring"], ["a.b"]],
     "extraEnv": [[{"name": ""}], [{"value": "x"}]],
     "journal.sizeLimit": ["big", "", "512MB", "-1Gi"],
     "networkPolicy.apiServer.cidrs": [["10.0.0.1"], ["10.0.0.1/33"], ["300.0.0.0/8"], ["fd00::/129"]],
@@ -56,6 +58,7 @@ POSSIBLE: dict[str, list[Any]] = {
     "config.intervals.rotation": [30, 1.5, "30", "1h30m", "0.5h", "1d"],
     "config.journal.ageMax": ["7d", 3600],
     "config.journal.bytesMax": ["256Mi", "1.5G", 1 << 28, "1048576", "1024Ki", "1e9"],
+    "config.prometheus.namespaces": [[], ["monitoring"], ["a", "b"]],
     "journal.sizeLimit": ["512Mi", "1G", "1073741824"],
     "networkPolicy.apiServer.cidrs": [
         ["10.0.0.0/8", "0.0.0.0/0", "::/0", "fd00::1/128", "::ffff:10.0.0.1/128"]
@@ -194,3 +197,10 @@ def test_the_chart_knows_when_usage_is_read_in_one_list() -> None:
     """The right has to be of the whole cluster from there on."""
     rules = (CHART / "templates" / "_rules.tpl").read_text()
     assert f".Values.config))) {NAMESPACES_ONE_BY_ONE_MAX}) -}}}}" in rules
+
+
+def test_the_chart_knows_where_a_prometheus_is_looked_for() -> None:
+    """So that the right to ask it is given in the same namespaces."""
+    usual = " ".join(f'"{name}"' for name in PROMETHEUS_NAMESPACES)
+    helpers = (CHART / "templates" / "_helpers.tpl").read_text()
+    assert f"default (list {usual} .Release.Namespace) (dig" in helpers

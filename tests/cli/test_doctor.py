@@ -16,6 +16,7 @@ from equipoise.app.live import Neighbours, PrometheusOptions
 from tests.kubernetes.server import Asked, Player, Stage, playing
 from tests.prometheus.server import Model, Request, Response, ok, serving
 from tests.prometheus.test_metrics import container
+from tests.prometheus.worlds import NO_ENDPOINTS, answered, service
 
 FRESH = "10 of 10 running pods have a fresh CPU sample (the oldest is N s old)"
 WHOLE, HALF = (285, 20), (150, 11)
@@ -34,9 +35,16 @@ def _pod(name: str, age_seconds: float) -> dict[str, Any]:
 
 @contextmanager
 def _cluster(
-    pods: Sequence[dict[str, Any]], kinds: Sequence[str] = (), forbidden: Sequence[str] = ()
+    pods: Sequence[dict[str, Any]],
+    kinds: Sequence[str] = (),
+    forbidden: Sequence[str] = (),
+    services: Sequence[dict[str, Any]] = (),
+    behind: Callable[[Request], Response] = lambda _: NO_ENDPOINTS,
 ) -> Iterator[Player]:
-    """An API server with these pods and kinds of ours, where some verbs on ledgers are forbidden."""
+    """An API server with these pods and kinds of ours, where some verbs on ledgers are forbidden.
+
+    Behind each of its Services is the same.
+    """
 
     def play(asked: Asked, stage: Stage) -> None:
         if asked.path.endswith("/selfsubjectaccessreviews"):
@@ -49,6 +57,12 @@ def _cluster(
             stage.answer({"metadata": {}, "items": pods})
         elif asked.path == "/apis/equipoise.dev/v1alpha1" and kinds:
             stage.answer({"resources": [{"name": kind} for kind in kinds]})
+        elif asked.path.endswith(("/services", "/prometheuses")):
+            answer = answered(asked.path, services)
+            stage.answer(answer.body, answer.status)
+        elif "/proxy/" in asked.path:
+            answer = behind(Request(asked.method, asked.path, asked.query, asked.headers))
+            stage.answer(answer.body, answer.status)
         elif asked.path == "/apis":
             stage.answer({"groups": []})
         else:
@@ -69,7 +83,7 @@ def _prometheus(model: Model) -> Callable[[Request], Response]:
     return answer
 
 
-def _examined(player: Player, url: str, folder: Path) -> dict[str, Check]:
+def _examined(player: Player, url: str | None, folder: Path) -> dict[str, Check]:
     config = folder / "config"
     cluster = {"name": "c", "cluster": {"server": player.url}}
     context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
@@ -157,3 +171,46 @@ def test_the_doctor_counts_young_pods_beside_the_others(tmp_path: Path) -> None:
     assert _told(found) == (
         "1 of 1 running pods have a fresh CPU sample (the oldest is N s old); 1 more is too young."
     )
+
+
+def test_the_doctor_says_which_prometheus_is_used_and_why(tmp_path: Path) -> None:
+    """What answers beside it, and what was seen elsewhere with the option that accepts it."""
+    pods, model = [_pod("web-0", OLD)], Model([(container("shop", "web-0"), 0.5)], time.time() - 5)
+    services = [service("monitoring", "prometheus"), service("monitoring", "thanos-query")]
+    services.append(service("team-a", "prometheus"))
+    with _cluster(pods, services=services, behind=_prometheus(model)) as player:
+        found = _examined(player, None, tmp_path)
+    assert found["prometheus-choice"] == Check(
+        "prometheus-choice",
+        "ok",
+        "monitoring/prometheus:web is used: its name or its labels are those of a Prometheus; "
+        "monitoring/thanos-query:web (Thanos query) answers too; "
+        "seen elsewhere: team-a/prometheus (--prometheus-namespace team-a).",
+    )
+    assert found["prometheus-server"].status == found["prometheus"].status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("place", "status", "sentence"),
+    [
+        (
+            "monitoring",
+            "fail",
+            "Which Prometheus to use is unknown, since monitoring/prometheus:web does not",
+        ),
+        (
+            "team-a",
+            "warn",
+            "No Prometheus in namespace monitoring; seen elsewhere: team-a/prometheus (--prom",
+        ),
+    ],
+)
+def test_the_doctor_tells_a_prometheus_that_is_silent_from_one_elsewhere(
+    place: str, status: str, sentence: str, tmp_path: Path
+) -> None:
+    """By its name, and with what to do."""
+    with _cluster([_pod("web-0", OLD)], services=[service(place, "prometheus")]) as player:
+        found = _examined(player, None, tmp_path)["prometheus"]
+    assert (found.status, found.sentence[: len(sentence)]) == (status, sentence)
+    assert "--prometheus-url" in found.sentence
+    assert found.remedy

@@ -54,7 +54,9 @@ def drips(link: socket.socket, ending: threading.Event) -> None:
 
 
 @contextmanager
-def impostor(behaviour: Behaviour, tls: ssl.SSLContext | None = None) -> Iterator[int]:
+def impostor(
+    behaviour: Behaviour, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+) -> Iterator[int]:
     """Serve on a port of its own; give the port."""
     ending = threading.Event()
     threads: list[threading.Thread] = []
@@ -74,7 +76,7 @@ def impostor(behaviour: Behaviour, tls: ssl.SSLContext | None = None) -> Iterato
                 threads.append(threading.Thread(target=serve, args=(link,), daemon=True))
                 threads[-1].start()
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_server((host, 0)) as listener:
         listener.settimeout(_TURN_SECONDS)
         accepting = threading.Thread(target=accept, daemon=True)
         accepting.start()

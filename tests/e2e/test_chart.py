@@ -13,6 +13,7 @@ from tests.cli.running import equipoise_anew as equipoise
 from tests.e2e.charts import CHART, MONITORING, Helm, Values, rights_given
 from tests.testbed import ControlPlane, wait_until
 from tests.testbed.parts import KUBERNETES
+from tests.testbed.scenes import namespaced
 
 DEFAULT: Values = {}
 ALL_ON: Values = {
@@ -150,7 +151,7 @@ def defined(control_plane: ControlPlane) -> ControlPlane:
     """The shared control plane, with our definitions and those of Prometheus' own operator."""
     done = equipoise("crds", "apply", "--kubeconfig", str(control_plane.kubeconfig))
     assert done.returncode == 0, done.stderr
-    control_plane.apply(MONITORING)
+    control_plane.apply([*MONITORING, namespaced("monitoring")])
     return control_plane
 
 
@@ -295,9 +296,8 @@ def test_usage_is_read_from_where_rights_allow(helm: Helm, tmp_path: Path) -> No
     ):
         objects = helm.template("balance", values)
         config = yaml.safe_load(_only(objects, "ConfigMap")["data"]["config.yaml"])
-        rules = next(o for o in objects if o["kind"] == "ClusterRole" and "runtime" in o["metadata"]["name"])[
-            "rules"
-        ]
+        roles = [o for o in objects if "runtime" in o["metadata"]["name"] and "rules" in o]
+        rules = [rule for role in roles for rule in role["rules"]]
         given = {
             ".".join(filter(None, (r, g))) for u in rules for g in u["apiGroups"] for r in u["resources"]
         }

@@ -14,7 +14,7 @@ from equipoise.adapters.kubernetes import ApiError, KubernetesCluster, connect
 from equipoise.adapters.kubernetes.actuator import KubernetesActuator
 from equipoise.adapters.kubernetes.apply import KubernetesApplier
 from equipoise.adapters.prometheus.discover import find
-from equipoise.adapters.prometheus.errors import NotFound
+from equipoise.adapters.prometheus.errors import Undecided
 from equipoise.adapters.resource_metrics import (
     NAMESPACES_ONE_BY_ONE_MAX,
     ResourceMetrics,
@@ -41,7 +41,7 @@ from tests.testbed import api as testbed
 from tests.testbed.processes import is_answering
 from tests.testbed.scenes import deployment, namespaced
 
-ELSEWHERE = "elsewhere"
+ELSEWHERE, MONITORING = "elsewhere", "monitoring"
 PLAIN: Values = {}
 FULL: Values = {
     "rotation": {"evict": True},
@@ -63,7 +63,8 @@ def shop(audited: ControlPlane) -> ControlPlane:
         "metadata": {"name": "old", "namespace": SHOP},
         "spec": {"replicas": 0, "selector": {"app": "old"}, "template": _template("old")},
     }
-    audited.apply([namespaced(SHOP), namespaced(ELSEWHERE), deployment(SHOP, "web", replicas=1, request="1")])
+    audited.apply([namespaced(place) for place in (SHOP, ELSEWHERE, MONITORING)])
+    audited.apply(deployment(SHOP, "web", replicas=1, request="1"))
     audited.apply([controller, _lease(ELSEWHERE, "equipoise"), _lease(SHOP, "equipoise")])
     wait_until(lambda: audited.api.items("/api/v1/namespaces/shop/pods"), "a pod of the shop", 60)
     return audited
@@ -142,7 +143,7 @@ def test_no_right_is_given_that_is_not_used(full: Release, helm: Helm) -> None:
     with pytest.raises(ResourceMetricsAbsent):
         ResourceMetrics(full.client).cpu_usage({SHOP: ["web"]}, 0.0, 300.0)
     full.plane.apply(_prometheus_without_pods())
-    with pytest.raises(NotFound, match="did not answer"):
+    with pytest.raises(Undecided, match="monitoring/prometheus:web does not answer"):
         find(full.client)
     _adopt(full)
     resize(full)
@@ -180,10 +181,13 @@ def _hpa(replicas_max: int) -> dict[str, Any]:
 
 
 def _read_a_week(release: Release) -> None:
-    """Ask a Prometheus that is not there, by POST."""
-    path = f"/api/v1/namespaces/{ELSEWHERE}/services/prometheus:9090/proxy/api/v1/read"
-    with pytest.raises(testbed.ApiError, match=r"404|503"):
-        release.api.request("POST", path, {})
+    """Ask a Prometheus that is not there, by POST; Services of no other namespace may be asked."""
+    for place, answer in ((MONITORING, r"404|503"), (release.namespace, r"404|503"), (ELSEWHERE, "403")):
+        path = f"/api/v1/namespaces/{place}/services/prometheus:9090/proxy/api/v1/read"
+        with pytest.raises(testbed.ApiError, match=answer):
+            release.api.request("POST", path, {})
+        with pytest.raises(testbed.ApiError, match=answer):
+            release.api.get(path)
 
 
 @pytest.mark.parametrize("name", ["running", "confined"])
@@ -248,7 +252,7 @@ def _prometheus_without_pods() -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"name": "prometheus", "namespace": ELSEWHERE},
+        "metadata": {"name": "prometheus", "namespace": MONITORING},
         "spec": {"ports": [{"name": "web", "port": 9090}]},
     }
 

@@ -1,11 +1,16 @@
 """A split release under exactly the chart's roles: each operator runs, with its own account and Lease."""
 
+import json
 import subprocess
 import sys
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+import pytest
+
+from equipoise.app.operator.layers import effective
+from equipoise.app.operator.wiring import prometheus_options
 from tests.e2e.charts import Helm, Right, Values, rights_given, rights_used, wait_for_rights
 from tests.testbed import ControlPlane, StartPrometheus, free_port, wait_until
 from tests.testbed.processes import is_answering
@@ -69,3 +74,28 @@ def _is_renewed(plane: ControlPlane, namespace: str, account: str) -> bool:
     """Whether an account has its own Lease, and has renewed it."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{account}"
     return plane.api.answers(path) and RENEWAL in rights_used(plane.folder, namespace, account)
+
+
+@pytest.mark.parametrize("is_split", [False, True])
+@pytest.mark.parametrize(
+    ("named", "namespaces"),
+    [({}, {"monitoring", "balance"}), ({"namespaces": ["observability"]}, {"observability"})],
+)
+def test_services_are_asked_only_where_a_prometheus_is_looked_for(
+    helm: Helm, tmp_path: Path, named: Values, namespaces: set[str], is_split: bool
+) -> None:
+    """The roles are in the namespaces that the operator itself looks into, and no other role lets it ask."""
+    values = {"prometheus": {"discover": True}, "config": {"prometheus": named}, "split": is_split}
+    objects = helm.template("balance", values)
+    asking = [role for role in objects if "services/proxy" in json.dumps(role.get("rules", []))]
+    assert {role["kind"] for role in asking} == {"Role"}
+    for balancer in ("rotation-operator", "recommendation-operator") if is_split else ("runtime",):
+        found = [role for role in asking if balancer in role["metadata"]["name"]]
+        assert {role["metadata"]["namespace"] for role in found} == namespaces
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        next(one["data"]["config.yaml"] for one in objects if "config.yaml" in one.get("data", ()))
+    )
+    settings = effective(str(file), {}, {}).settings
+    assert settings.lease.namespace == "balance"
+    assert set(prometheus_options(settings.prometheus, "balance").namespaces) == namespaces

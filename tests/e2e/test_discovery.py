@@ -1,10 +1,14 @@
 """A Prometheus inside the cluster is found without an address, and asked through the API server."""
 
+import io
 import json
 import os
+import re
 import secrets
 import shutil
+import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -16,11 +20,18 @@ import pytest
 from equipoise.adapters.kubernetes import Client, find_target
 from equipoise.adapters.prometheus.client import Client as PrometheusClient
 from equipoise.adapters.prometheus.discover import find
-from equipoise.adapters.prometheus.errors import Unavailable
+from equipoise.adapters.prometheus.errors import NotFound, Unavailable
 from equipoise.adapters.prometheus.metrics import PrometheusMetrics
 from equipoise.adapters.prometheus.settings import Limits
+from equipoise.app.live import PrometheusOptions
+from equipoise.app.operator.logs import make_log
+from equipoise.app.operator.settings import Logs
+from equipoise.app.operator.sight import GONE_SECONDS, ChosenPrometheus
+from equipoise.model.errors import WorldFailed
 from tests.cli.running import equipoise_anew as equipoise
 from tests.e2e.accounts import account_with
+from tests.e2e.conftest import new_namespace
+from tests.e2e.impostors import answer, impostor
 from tests.testbed import ApiError, ControlPlane, Kwok, Prometheus, StartPrometheus, wait_until
 from tests.testbed.scenes import SIX_LOADS, history, six_pods
 
@@ -73,28 +84,30 @@ def inside(
 
 
 class Services:
-    """Services that name a server outside, deleted at the end: discovery looks at the whole cluster."""
+    """Services that name a server outside, deleted at the end: other tests see them, too."""
 
     def __init__(self, control_plane: ControlPlane, namespace: str) -> None:
         self._api = control_plane.api
         self._namespace = namespace
-        self._names: list[str] = []
+        self._paths: list[str] = []
 
-    def add(self, name: str, server: Prometheus, **labels: str) -> None:
+    def add(self, name: str, url: str, namespace: str | None = None, **labels: str) -> None:
         """Make a Service, its endpoint and the pod behind it; return when the proxy reaches it.
 
         The API server proxies to no address but that of a pod in the same namespace. Nobody schedules this
         one; what serves in its place has its address.
         """
-        host, _, port = server.url.removeprefix("http://").rpartition(":")
-        meta = {"name": name, "namespace": self._namespace, "labels": labels}
+        host, _, port = url.removeprefix("http://").rpartition(":")
+        where = namespace or self._namespace
+        place = f"/api/v1/namespaces/{where}"
+        meta = {"name": name, "namespace": where, "labels": labels}
         stand_in = {
             "schedulerName": "nobody",
             "containers": [{"name": "prometheus", "image": "example/it:1"}],
         }
-        endpoint = {"ip": host, "targetRef": {"kind": "Pod", "name": name, "namespace": self._namespace}}
+        endpoint = {"ip": host, "targetRef": {"kind": "Pod", "name": name, "namespace": where}}
         subset = {"addresses": [endpoint], "ports": [{"name": "web", "port": int(port)}]}
-        self._names.append(name)
+        self._paths.append(f"{place}/services/{name}")
         self._api.apply(
             [
                 _object("v1", "Pod", meta, spec=stand_in),
@@ -102,16 +115,16 @@ class Services:
                 _object("v1", "Endpoints", meta, subsets=[subset]),
             ]
         )
-        place = f"/api/v1/namespaces/{self._namespace}"
         self._api.patch(f"{place}/pods/{name}/status", {"status": {"podIP": host, "podIPs": [{"ip": host}]}})
         ready = f"{place}/services/{name}:web/proxy/-/ready"
         wait_until(lambda: self._api.answers(ready), f"{name} behind the proxy", 60)
 
-    def remove_all(self) -> None:
-        for name in self._names:
-            path = f"/api/v1/namespaces/{self._namespace}/services/{name}"
+    def remove_all(self, but: str = "") -> None:
+        """Delete all of them, but those of one namespace."""
+        for path in [path for path in self._paths if not but or f"/{but}/" not in path]:
+            self._paths.remove(path)
             self._api.delete(path)
-            wait_until(partial(self._is_gone, path), f"{name} to be gone", 60)
+            wait_until(partial(self._is_gone, path), f"{path} to be gone", 60)
 
     def _is_gone(self, path: str) -> bool:
         try:
@@ -136,8 +149,23 @@ def services(control_plane: ControlPlane, namespace: str) -> Iterator[Services]:
 def _plan(namespace: str, kubeconfig: str, *more: str) -> subprocess.CompletedProcess[str]:
     return equipoise(
         *("rotation", "plan", "web", "-n", namespace, "-o", "json", "--set", "minPodAge=0s"),
-        *("--kubeconfig", kubeconfig, *more),
+        *("--prometheus-namespace", namespace, "--kubeconfig", kubeconfig, *more),
     )
+
+
+def _wait_for_the_plan(control_plane: ControlPlane, namespace: str, six: dict[str, str]) -> None:
+    """Wait until the plan is that of the six; a scrape that comes late leaves pods unknown."""
+
+    def is_planned() -> bool:
+        done = _plan(namespace, str(control_plane.kubeconfig))
+        assert done.returncode == 0, done.stderr
+        (decision,) = json.loads(done.stdout)["decisions"]
+        planned = [action["pod"] for action in (*decision["actions"], *decision["held"])]
+        is_whole = planned == [six[letter] for letter in "ABFE"]
+        assert not is_whole or done.stderr == ""
+        return is_whole
+
+    wait_until(is_planned, "the plan of the six, from behind the proxy", 90)
 
 
 def test_a_prometheus_is_found_and_asked_through_the_service_proxy(
@@ -148,9 +176,9 @@ def test_a_prometheus_is_found_and_asked_through_the_service_proxy(
     services: Services,
 ) -> None:
     """No address is given: the command finds the Service, and decides from what lies behind it."""
-    services.add("prometheus", inside)
+    services.add("prometheus", inside.url)
     with closing(Client(find_target(str(control_plane.kubeconfig)))) as api:
-        found = find(api)
+        found = find(api, [namespace])
         path = f"/api/v1/namespaces/{namespace}/services/prometheus:web/proxy"
         assert found.transport.address == f"{control_plane.server}{path}"
         metrics = PrometheusMetrics(PrometheusClient(found.transport, Limits(timeout_seconds=30)))
@@ -163,17 +191,7 @@ def test_a_prometheus_is_found_and_asked_through_the_service_proxy(
         wait_until(are_told, "the six loads through the proxy", 60)
         assert metrics.build_info().flavour == "Prometheus"
 
-        def is_planned() -> bool:
-            done = _plan(namespace, str(control_plane.kubeconfig))
-            assert done.returncode == 0, done.stderr
-            (decision,) = json.loads(done.stdout)["decisions"]
-            planned = [action["pod"] for action in (*decision["actions"], *decision["held"])]
-            is_whole = planned == [six[letter] for letter in "ABFE"]
-            assert not is_whole or done.stderr == ""
-            return is_whole
-
-        # A scrape that comes late leaves pods unknown, or moves what they use.
-        wait_until(is_planned, "the plan of the six, from behind the proxy", 90)
+        _wait_for_the_plan(control_plane, namespace, six)
 
         inside.kill()
         with pytest.raises(Unavailable, match=f"{path} is not available"):
@@ -190,8 +208,8 @@ def test_two_that_answer_are_named_and_a_person_must_choose(
     control_plane: ControlPlane, namespace: str, inside: Prometheus, services: Services
 ) -> None:
     """Nobody guesses: both Services and the option that chooses are in the one line."""
-    services.add("prometheus", inside)
-    services.add("another", inside, **{"app.kubernetes.io/name": "prometheus"})
+    services.add("prometheus", inside.url)
+    services.add("another", inside.url, **{"app.kubernetes.io/name": "prometheus"})
     done = _plan(namespace, str(control_plane.kubeconfig))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: several ")
@@ -205,19 +223,94 @@ def test_two_that_answer_are_named_and_a_person_must_choose(
 def test_discovery_needs_two_rights_and_says_which_is_missing(
     control_plane: ControlPlane, namespace: str, inside: Prometheus, services: Services
 ) -> None:
-    """To list services and to get services/proxy; without the second nothing answers, and 403 is told."""
-    services.add("prometheus", inside)
+    """To list services and to get services/proxy, in the named namespace alone.
+
+    Without the second nobody knows what is there: 403. What may not be listed elsewhere is told where nothing
+    was found.
+    """
+    services.add("prometheus", inside.url)
     listing = {"apiGroups": [""], "resources": ["services"], "verbs": ["list"]}
     proxying = {"apiGroups": [""], "resources": ["services/proxy"], "verbs": ["get"]}
     with account_with(control_plane, namespace, "finder", [listing]) as token:
         config = control_plane.kubeconfig_for("finder", {"token": token})
-        done = _plan(namespace, str(config), "--metrics-from", "prometheus")
+        done = _plan(namespace, str(config))
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith("error: no Prometheus ")
+        assert done.stderr.startswith("error: which Prometheus to use is unknown, since ")
         assert done.stderr.count("\n") == 1
-        for part in (f"{namespace}/prometheus:web", "403", "services/proxy"):
+        for part in (f"{namespace}/prometheus:web refuses to answer", "403", "services/proxy"):
             assert part in done.stderr
-    with account_with(control_plane, namespace, "asker", [listing, proxying]) as token:
+    group = "rbac.authorization.k8s.io"
+    meta = {"name": "asker", "namespace": namespace}
+    subject = {"kind": "ServiceAccount", "name": "asker", "namespace": namespace}
+    role = {"apiGroup": group, "kind": "Role", "name": "asker"}
+    with account_with(control_plane, namespace, "asker", []) as token:
+        control_plane.apply(
+            [
+                _object(f"{group}/v1", "Role", meta, rules=[listing, proxying]),
+                _object(f"{group}/v1", "RoleBinding", meta, roleRef=role, subjects=[subject]),
+            ]
+        )
         config = control_plane.kubeconfig_for("asker", {"token": token})
         with closing(Client(find_target(str(config)))) as api:
-            assert find(api).transport.service == "prometheus"
+            wait_until(lambda: _service(api, namespace) == "prometheus", "the role in force", 60)
+            services.remove_all()
+            with pytest.raises(NotFound, match="were not looked into: listing their Services is forbidden"):
+                find(api, [namespace])
+
+
+def _service(api: Client, namespace: str) -> str | None:
+    try:
+        return find(api, [namespace]).transport.service
+    except WorldFailed:
+        return None
+
+
+def test_a_tenants_prometheus_is_never_asked_and_only_hinted_at(
+    control_plane: ControlPlane,
+    namespace: str,
+    six: dict[str, str],
+    inside: Prometheus,
+    services: Services,
+    address: str,
+) -> None:
+    """Whether the real one answers, is silent or is gone: nobody decides from what a tenant's one says."""
+    asked: list[float] = []
+
+    def lie(link: socket.socket, _: threading.Event) -> None:
+        asked.append(time.monotonic())
+        link.sendall(answer(200, '{"status":"success","data":{"resultType":"scalar","result":[1,"1"]}}'))
+
+    with (
+        new_namespace(control_plane) as tenant,
+        impostor(lie, host=address) as port,
+        closing(Client(find_target(str(control_plane.kubeconfig)))) as api,
+    ):
+        services.add("prometheus", f"http://{address}:{port}", tenant)
+        services.add("thanos-query", inside.url)
+        asked.clear()
+        kubeconfig, log = str(control_plane.kubeconfig), make_log(Logs(), said := io.StringIO())
+        now = [0.0]
+        chosen = ChosenPrometheus(api, PrometheusOptions(namespaces=(namespace,)), log, lambda: now[0])
+        assert f"{namespace}/services/thanos-query:web" in chosen.metrics().client.address
+        _wait_for_the_plan(control_plane, namespace, six)
+
+        inside.kill()
+        done = _plan(namespace, kubeconfig)
+        unknown = f"error: which Prometheus to use is unknown, since {namespace}/thanos-query:web does not"
+        assert (done.returncode, done.stderr[: len(unknown)]) == (1, unknown)
+        with pytest.raises(WorldFailed, match="thanos-query:web/proxy is not available"):
+            chosen.metrics().scalar("1", time.time())
+
+        services.remove_all(but=tenant)
+        hint = f"seen elsewhere: {tenant}/prometheus (--prometheus-namespace {tenant})"
+        done = _plan(namespace, kubeconfig, "--metrics-from", "prometheus")
+        assert done.stderr.startswith(f"error: no Prometheus in namespace {namespace}; {hint}")
+        assert "thanos-query" in chosen.metrics().client.address  # its Service may come back
+        now[0] += GONE_SECONDS + 1
+        with pytest.raises(NotFound, match=re.escape(hint)):
+            chosen.metrics()
+        assert "thanos-query:web has gone from the cluster" in said.getvalue()
+        assert asked == []
+        assert find(api, [tenant]).transport.namespace == tenant  # but where somebody names it
+        assert asked
+        services.remove_all()

@@ -27,7 +27,7 @@ __all__ = ["address", "services"]
 def inside(start_prometheus: StartPrometheus, address: str, services: Services) -> Prometheus:
     """A Prometheus with a day's past, behind a Service."""
     server = start_prometheus(backfill=containers(END), host=address)
-    services.add("past", server, app="past")
+    services.add("past", server.url, app="past")
     return server
 
 

@@ -210,15 +210,33 @@ def test_config_prints_a_file_that_can_be_used_again(tmp_path: Path) -> None:
     )
     assert first.returncode == 0
     lines = dict(line.split(" # from ") for line in first.stdout.splitlines() if "#" in line)
-    origins = {key.strip().partition(":")[0]: origin for key, origin in lines.items()}
-    assert origins["level"] == "--set"
+    origins = {key.partition(":")[0]: origin for key, origin in lines.items()}
+    assert origins["  level"] == "--set"
     assert origins["namespaces"] == "--namespace"
     assert origins["stopSeconds"] == "EQUIPOISE_STOP_SECONDS"
-    assert origins["clusterMax"] == "default"
+    assert origins["  clusterMax"] == "default"
     file = tmp_path / "again.yaml"
     file.write_text(first.stdout)
     second = equipoise("config", "--config", str(file))
     assert yaml.safe_load(second.stdout) == yaml.safe_load(first.stdout)
+
+
+def test_the_namespaces_of_prometheus_are_set_in_every_layer(tmp_path: Path) -> None:
+    """As a list in the file, with commas in a variable, one by one with the flag; the later replaces all."""
+    path = ("prometheus", "namespaces")
+    text = "prometheus: {namespaces: [a, b]}"
+    environment = {"EQUIPOISE_PROMETHEUS_NAMESPACES": "c,d"}
+    assert effective(None, {}, {}).settings.prometheus.namespaces == ()
+    assert _layers(tmp_path, text).settings.prometheus.namespaces == ("a", "b")
+    assert _layers(tmp_path, text, environment).settings.prometheus.namespaces == ("c", "d")
+    flags = ["--prometheus-namespace", "e", "--prometheus-namespace", "f"]
+    done = equipoise("config", "-o", "json", *flags, environment=environment)
+    document = yaml.safe_load(done.stdout)
+    assert document["settings"]["prometheus"]["namespaces"] == ["e", "f"]
+    assert document["sources"][".".join(path)] == "--prometheus-namespace"
+    refused = equipoise("config", "--prometheus-namespace", "Not_One")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("error: --prometheus-namespace: ")
 
 
 def test_config_as_json_has_settings_and_sources() -> None:

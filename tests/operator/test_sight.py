@@ -8,9 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from equipoise.app.operator.sight import SEARCH_SECONDS, FoundMetrics, Source, WatchedNamespaces
+from equipoise.adapters.prometheus.errors import NotFound, Undecided
+from equipoise.app.live import PrometheusOptions
+from equipoise.app.operator.sight import (
+    GONE_SECONDS,
+    SEARCH_SECONDS,
+    ChosenPrometheus,
+    FoundMetrics,
+    Source,
+    WatchedNamespaces,
+)
 from equipoise.model.errors import BadInput, WorldFailed
 from equipoise.ports import CpuUsage
+from tests.operator.worlds import logged
+from tests.prometheus.server import Response
+from tests.prometheus.worlds import ONE, cluster, service
 
 
 class _Metrics:
@@ -86,6 +98,90 @@ def test_the_second_choice_gives_way_when_the_first_appears() -> None:
     assert _source_of(metrics) == "prometheus"
     now[0] *= 10
     assert _source_of(metrics) == "prometheus"
+
+
+def _named(names: Sequence[str]) -> list[dict[str, Any]]:
+    return [service("monitoring", name) for name in names]
+
+
+def test_a_chosen_prometheus_that_is_silent_stays_the_choice() -> None:
+    """Its loops are told so and hold; a new process does not choose either, for it can't know."""
+    services = _named(["prometheus"])
+    behind: dict[str, Response] = {"monitoring/prometheus:web": ONE}
+    log, lines = logged("info")
+    with cluster(services, behind=behind) as (api, _):
+        chosen = ChosenPrometheus(api, PrometheusOptions(), log)
+        metrics = FoundMetrics.of(api, "auto", chosen.metrics, log.warning)
+        assert metrics.scalar("1", 0.0) == 1.0
+        services += _named(["thanos-query"])
+        behind["monitoring/thanos-query:web"] = ONE
+        del behind["monitoring/prometheus:web"]
+        for _ in range(3):
+            with pytest.raises(WorldFailed, match=r"services/prometheus:web/proxy is not available"):
+                metrics.scalar("1", 0.0)
+        with pytest.raises(Undecided, match="since monitoring/prometheus:web does not answer"):
+            ChosenPrometheus(api, PrometheusOptions(), log).metrics()
+        behind["monitoring/prometheus:web"] = ONE
+        assert metrics.scalar("1", 0.0) == 1.0
+    (line,) = lines()
+    assert line["message"].startswith("the Prometheus monitoring/prometheus:web is used: ")
+
+
+def test_a_chosen_prometheus_that_is_gone_is_looked_for_again_and_told() -> None:
+    """Only after a minute without its Service, which may be made anew; until then nothing else is asked."""
+    services = _named(["prometheus", "thanos-query"])
+    behind = {"monitoring/prometheus:web": ONE, "monitoring/thanos-query:web": ONE}
+    now = [1000.0]
+    log, lines = logged("info")
+    with cluster(services, behind=behind) as (api, _):
+        chosen = ChosenPrometheus(api, PrometheusOptions(), log, lambda: now[0])
+        first = chosen.metrics()
+        gone = services.pop(0)
+        assert chosen.metrics() is first
+        now[0] += GONE_SECONDS - 1
+        assert chosen.metrics() is first
+        services.insert(0, gone)
+        assert chosen.metrics() is first  # it is back, and the minute begins anew
+        del services[0]
+        now[0] += GONE_SECONDS + 1
+        assert chosen.metrics() is first
+        now[0] += GONE_SECONDS + 1
+        assert "thanos-query" in chosen.metrics().client.address
+        services.clear()
+        assert "thanos-query" in chosen.metrics().client.address
+        now[0] += GONE_SECONDS + 1
+        with pytest.raises(NotFound, match="no Prometheus in namespace monitoring"):
+            chosen.metrics()
+    assert [line["message"].partition(": ")[0] for line in lines()] == [
+        "the Prometheus monitoring/prometheus:web is used",
+        "the Prometheus monitoring/prometheus:web has gone from the cluster",
+        "the Prometheus monitoring/thanos-query:web is used",
+        "the Prometheus monitoring/thanos-query:web has gone from the cluster",
+    ]
+
+
+def test_a_chosen_prometheus_is_followed_to_another_port_and_kept_while_nothing_can_be_told() -> None:
+    """A change of its Service is no other server; an API server that fails says nothing about it."""
+    services = _named(["prometheus"])
+    behind = {"monitoring/prometheus:web": ONE, "monitoring/prometheus:http": ONE}
+    log, _ = logged("info")
+    with cluster(services, behind=behind) as (api, _):
+        chosen = ChosenPrometheus(api, PrometheusOptions(), log)
+        first = chosen.metrics()
+        services[0] = service("monitoring", "prometheus", ports=[{"name": "http", "port": 9090}])
+        assert "/services/prometheus:http/" in chosen.metrics().client.address
+        services[0] = {"metadata": 7}
+        assert "/services/prometheus:http/" in chosen.metrics().client.address
+        assert "/services/prometheus:web/" in first.client.address
+
+
+def test_an_address_that_was_given_is_asked_without_a_search() -> None:
+    """Whatever else there is."""
+    log, lines = logged("info")
+    with cluster() as (api, server):
+        options = PrometheusOptions(url="http://prometheus.example:9090", namespaces=("monitoring",))
+        assert ChosenPrometheus(api, options, log).metrics().client.address == options.url
+        assert (server.requests, lines()) == ([], [])
 
 
 def _cluster(name: str) -> Any:

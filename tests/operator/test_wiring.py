@@ -182,8 +182,24 @@ def test_prometheus_is_reached_as_the_one_shot_commands_reach_it() -> None:
     """The same options, from the settings."""
     sets = ["prometheus.url=http://p:9", "prometheus.headers=A=1,B=2", "prometheus.timeout=90"]
     sets.append("prometheus.labels=pod=pod_name")
-    options = prometheus_options(effective(None, {}, {}, sets).settings.prometheus)
+    options = prometheus_options(effective(None, {}, {}, sets).settings.prometheus, "ops")
     assert options.url == "http://p:9"
     assert options.headers == ("A=1", "B=2")
     assert options.timeout == "1m30s"
     assert options.labels == ("pod=pod_name",)
+
+
+@pytest.mark.parametrize(
+    ("sets", "namespaces"),
+    [
+        ([], ("monitoring", "ops")),
+        (["prometheus.namespaces=observability"], ("observability",)),
+        (["prometheus.namespaces=a,b"], ("a", "b")),
+    ],
+)
+def test_prometheus_is_looked_for_beside_the_operator_and_where_it_was_named(
+    sets: list[str], namespaces: tuple[str, ...]
+) -> None:
+    """What is named replaces the usual namespaces, the operator's own among them."""
+    settings = effective(None, {}, {}, sets).settings.prometheus
+    assert prometheus_options(settings, "ops").namespaces == namespaces

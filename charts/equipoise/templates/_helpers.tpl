@@ -129,6 +129,11 @@ yes
 {{- end -}}
 {{- end -}}
 
+{{/* Where a Prometheus is looked for: the operator knows the same default. */}}
+{{- define "equipoise.prometheusNamespaces" -}}
+{{- default (list "monitoring" .Release.Namespace) (dig "prometheus" "namespaces" (list) .Values.config) | uniq | toJson -}}
+{{- end -}}
+
 {{/* The settings of the operator: the user's, and what only the chart can know. */}}
 {{- define "equipoise.config" -}}
 {{- $root := .root -}}

@@ -27,20 +27,27 @@ Secret, or a right to change rights; templates/*-rbac.yaml gives them out.
 {{/* What is needed to know usage: for rotation and recommendation. */}}
 {{- define "equipoise.rules.measuring.cluster" -}}
 {{- if include "equipoise.isDiscovering" . }}
-# To find a Prometheus: the operator's objects first, then Services with well-known names.
+# To find a Prometheus in the namespaces that are named, by Prometheus objects and by Services with well-known names;
+# everywhere, so that the log can say what was seen elsewhere.
 - apiGroups: ["monitoring.coreos.com"]
   resources: ["prometheuses"]
   verbs: ["list"]
 - apiGroups: [""]
   resources: ["services"]
   verbs: ["list"]
-# To ask it, by GET alone, through the API server.
-- apiGroups: [""]
-  resources: ["services/proxy"]
-  verbs: ["get"]
 {{- end }}
 {{- if eq (include "equipoise.usageReach" .) "cluster" }}
 {{ include "equipoise.rules.usage" . }}
+{{- end }}
+{{- end -}}
+
+{{/* Only in the namespaces where a Prometheus is looked for. */}}
+{{- define "equipoise.rules.measuring.prometheus" -}}
+{{- if include "equipoise.isDiscovering" . }}
+# To ask a Prometheus, by GET alone, through the API server.
+- apiGroups: [""]
+  resources: ["services/proxy"]
+  verbs: ["get"]
 {{- end }}
 {{- end -}}
 
@@ -130,6 +137,9 @@ Secret, or a right to change rights; templates/*-rbac.yaml gives them out.
   resources: ["customresourcedefinitions"]
   resourceNames: ["analytics.analysis.crane.io", "recommendations.analysis.crane.io"]
   verbs: ["get"]
+{{- end -}}
+
+{{- define "equipoise.rules.recommendation.prometheus" -}}
 {{- if include "equipoise.isDiscovering" . }}
 # A week of usage is read by POST.
 - apiGroups: [""]
@@ -223,7 +233,8 @@ Secret, or a right to change rights; templates/*-rbac.yaml gives them out.
 {{- end -}}
 
 {{/*
-A role and its binding for everywhere, and, where config.namespaces is set, one more of each in those namespaces.
+A role and its binding for everywhere, and, where config.namespaces is set, one more of each in those namespaces;
+where a Prometheus is looked for, one more of each in the namespaces that may have it.
 Takes root, the operator as part, what the roles are called after, and the names of the rules that they have.
 */}}
 {{- define "equipoise.roles" -}}
@@ -263,32 +274,48 @@ roleRef:
   name: {{ $name }}
 subjects:
   {{- $subjects | nindent 2 }}
+{{- $names := dict "root" $root "subjects" $subjects }}
 {{- range ternary (uniq $namespaces) (list) (not (empty $rules)) }}
+{{- include "equipoise.role" (merge (dict "name" $name "namespace" . "rules" $rules) $names) }}
+{{- end }}
+{{- $asking := list }}
+{{- range .rules }}
+{{- if has . (list "measuring" "recommendation") }}
+{{- $asking = append $asking (include (printf "equipoise.rules.%s.prometheus" .) $root | trim) }}
+{{- end }}
+{{- end }}
+{{- $asking = compact $asking | join "\n" }}
+{{- range ternary (include "equipoise.prometheusNamespaces" $root | fromJsonArray) (list) (not (empty $asking)) }}
+{{- include "equipoise.role" (merge (dict "name" (printf "%s-prometheus" $name) "namespace" . "rules" $asking) $names) }}
+{{- end }}
+{{- end -}}
+
+{{/* One Role and its binding. */}}
+{{- define "equipoise.role" }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata:
-  name: {{ $name }}
-  namespace: {{ . }}
+  name: {{ .name }}
+  namespace: {{ .namespace }}
   labels:
-    {{- include "equipoise.labels" $root | nindent 4 }}
+    {{- include "equipoise.labels" .root | nindent 4 }}
 rules:
-  {{- $rules | nindent 2 }}
+  {{- .rules | nindent 2 }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata:
-  name: {{ $name }}
-  namespace: {{ . }}
+  name: {{ .name }}
+  namespace: {{ .namespace }}
   labels:
-    {{- include "equipoise.labels" $root | nindent 4 }}
+    {{- include "equipoise.labels" .root | nindent 4 }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: Role
-  name: {{ $name }}
+  name: {{ .name }}
 subjects:
-  {{- $subjects | nindent 2 }}
-{{- end }}
+  {{- .subjects | nindent 2 }}
 {{- end -}}
 
 {{- define "equipoise.subjects" -}}

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from equipoise.adapters.kubernetes import ApiError, Client, KubernetesCluster
-from equipoise.app.live import Neighbours, prometheus_metrics, resource_metrics
+from equipoise.app.live import Neighbours, find_prometheus, prometheus_metrics, resource_metrics
 from equipoise.model.cluster import Pod
 from equipoise.model.errors import WorldFailed
 from equipoise.ports import CpuUsage, Metrics
@@ -232,14 +232,24 @@ def _metrics_server(client: Client, namespace: str | None) -> Iterator[Check]:
 
 
 def _prometheus(neighbours: Neighbours, client: Client, namespace: str | None) -> Iterator[Check]:
-    from equipoise.adapters.prometheus.errors import NotFound
+    from equipoise.adapters.prometheus.discover import NAMESPACES, look_elsewhere
+    from equipoise.adapters.prometheus.errors import Ambiguous, NotFound, Undecided
 
+    options = neighbours.prometheus
     try:
-        metrics = prometheus_metrics(client, neighbours.prometheus)
-    except NotFound:
-        sentence = "None was found in the cluster, by Prometheus objects or by well-known Services."
-        yield Check("prometheus", "warn", sentence, "Give --prometheus-url, unless metrics-server is enough.")
+        found = find_prometheus(client, options) if options.url is None else None
+    except (NotFound, Ambiguous, Undecided) as error:
+        status, remedy = "fail", REMEDIES["prometheus"]
+        if isinstance(error, NotFound):
+            status, remedy = "warn", "Name its namespace or its address, unless metrics-server is enough."
+        said = str(error)
+        yield Check("prometheus", status, f"{said[:1].upper()}{said[1:]}.", remedy)
         return
+    if found is not None:
+        elsewhere = look_elsewhere(client, options.namespaces or NAMESPACES)
+        parts = [f"{found.candidate} is used: {found.how}", *found.others, str(elsewhere)]
+        yield Check("prometheus-choice", "ok", f"{'; '.join(parts)}.")
+    metrics = prometheus_metrics(client, options, found)
     build = metrics.build_info()
     yield Check("prometheus-server", "ok", f"{build.flavour} {build.version} at {metrics.client.address}.")
     yield _clock("prometheus-clock", metrics.server_time() - time.time(), "Prometheus")

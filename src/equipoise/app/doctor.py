@@ -20,6 +20,7 @@ def doctor(
     kubeconfig: options.Kubeconfig = None,
     context: options.Context = None,
     prometheus_url: options.PrometheusUrl = None,
+    prometheus_namespace: options.PrometheusNamespace = None,
     prometheus_token_file: options.PrometheusTokenFile = None,
     prometheus_user: options.PrometheusUser = None,
     prometheus_password_file: options.PrometheusPasswordFile = None,

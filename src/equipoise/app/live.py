@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 from equipoise.adapters.kubernetes import Client, connect
 from equipoise.app.output import warn
 from equipoise.model.duration import parse_seconds
-from equipoise.model.errors import BadInput
+from equipoise.model.errors import BadInput, WorldFailed
 from equipoise.ports import Metrics
 
 if TYPE_CHECKING:
+    from equipoise.adapters.prometheus.discover import Found
     from equipoise.adapters.prometheus.metrics import PrometheusMetrics
+    from equipoise.adapters.prometheus.proxy import ServiceProxy
     from equipoise.adapters.prometheus.settings import Names, Settings
 
 SOURCES = ("auto", "prometheus", "metrics-server")
@@ -23,6 +25,8 @@ class PrometheusOptions:
     """What the command line says about Prometheus."""
 
     url: str | None = None
+    namespaces: tuple[str, ...] = ()
+    """Where one is looked for without a URL; none means the usual."""
     token_file: str | None = None
     user: str | None = None
     password_file: str | None = None
@@ -51,6 +55,7 @@ class Neighbours:
             options.get("metrics_from", "auto"),
             PrometheusOptions(
                 url=options["prometheus_url"],
+                namespaces=tuple(options["prometheus_namespace"] or ()),
                 token_file=options["prometheus_token_file"],
                 user=options["prometheus_user"],
                 password_file=options["prometheus_password_file"],
@@ -72,15 +77,19 @@ class Neighbours:
             raise BadInput(f"--metrics-from: expected {', '.join(SOURCES)}, got {self.metrics_from!r}")
         if self.metrics_from == "metrics-server":
             return resource_metrics(client)
-        from equipoise.adapters.prometheus.errors import NotFound
+        from equipoise.adapters.prometheus.errors import NotFound, Undecided
 
         try:
             return prometheus_metrics(client, self.prometheus)
-        except NotFound:
+        except NotFound as error:
             if self.metrics_from == "prometheus":
                 raise
-            warn("no Prometheus was found in the cluster, so usage is read from metrics.k8s.io")
+            warn(f"no Prometheus was found, so usage is read from metrics.k8s.io ({error})")
             return resource_metrics(client)
+        except Undecided as error:
+            if self.metrics_from == "prometheus":
+                raise
+            raise WorldFailed(f"{error}; --metrics-from metrics-server reads metrics.k8s.io") from error
 
 
 def resource_metrics(client: Client) -> Metrics:
@@ -90,8 +99,17 @@ def resource_metrics(client: Client) -> Metrics:
     return ResourceMetrics(client)
 
 
-def prometheus_metrics(client: Client, options: PrometheusOptions) -> "PrometheusMetrics":
-    """Reach Prometheus by its address, or find it in the cluster."""
+def find_prometheus(client: Client, options: PrometheusOptions) -> "Found":
+    """Return the Prometheus of the namespaces that the options name; a URL is not looked at."""
+    from equipoise.adapters.prometheus.discover import NAMESPACES, find
+
+    return find(client, options.namespaces or NAMESPACES)
+
+
+def prometheus_metrics(
+    client: Client, options: PrometheusOptions, found: "Found | None" = None
+) -> "PrometheusMetrics":
+    """Reach Prometheus by its address, or as it was found, or find it in the cluster."""
     from equipoise.adapters.prometheus.connect import connect as connect_prometheus
     from equipoise.adapters.prometheus.settings import Limits
 
@@ -99,9 +117,13 @@ def prometheus_metrics(client: Client, options: PrometheusOptions) -> "Prometheu
         limits = Limits(timeout_seconds=parse_seconds(options.timeout))
     except ValueError as error:
         raise BadInput(f"--prometheus-timeout: {error}") from error
-    where = client if options.url is None else _prometheus_settings(options, options.url)
-    matchers = _pairs("--prometheus-matcher", options.matchers)
-    return connect_prometheus(where, limits=limits, names=_names(options), extra_matchers=matchers)
+    matchers, names = _pairs("--prometheus-matcher", options.matchers), _names(options)
+    where: Settings | ServiceProxy
+    if options.url is None:
+        where = (found or find_prometheus(client, options)).transport
+    else:
+        where = _prometheus_settings(options, options.url)
+    return connect_prometheus(where, limits=limits, names=names, extra_matchers=matchers)
 
 
 def _names(options: PrometheusOptions) -> "Names":

@@ -19,6 +19,14 @@ def expect_namespace(name: str | None) -> str | None:
     return name
 
 
+def expect_namespaces(names: list[str] | None) -> list[str]:
+    """Return the namespaces of an option that may be repeated, each of which may be several with commas."""
+    found = [name.strip() for text in names or () for name in text.split(",") if name.strip()]
+    for name in found or names or ():
+        expect_namespace(name)
+    return found
+
+
 def expect_object(name: str) -> str:
     """Refuse what is no object's name before anybody is asked."""
     if not OBJECT.fullmatch(name):
@@ -72,6 +80,16 @@ PrometheusUrl = Annotated[
         envvar=["EQUIPOISE_PROMETHEUS_URL", "PROMETHEUS_ENDPOINT"],
         show_envvar=False,
         help="Prometheus, Thanos, Mimir or VictoriaMetrics; found in the cluster when not given.",
+    ),
+]
+PrometheusNamespace = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        envvar="EQUIPOISE_PROMETHEUS_NAMESPACES",
+        show_envvar=False,
+        help="Where one is looked for without a URL, instead of monitoring; may be repeated.",
+        callback=expect_namespaces,
     ),
 ]
 PrometheusTokenFile = Annotated[

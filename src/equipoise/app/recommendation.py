@@ -53,6 +53,7 @@ def plan(
     kubeconfig: options.Kubeconfig = None,
     context: options.Context = None,
     prometheus_url: options.PrometheusUrl = None,
+    prometheus_namespace: options.PrometheusNamespace = None,
     prometheus_token_file: options.PrometheusTokenFile = None,
     prometheus_user: options.PrometheusUser = None,
     prometheus_password_file: options.PrometheusPasswordFile = None,
@@ -92,7 +93,10 @@ def plan(
 app.command()(apply)
 app.command()(simulate)
 OF_FILE = ("request", "replicas", "available", "pod_usage", "kind")
-OF_CLUSTER = ("source", "namespace", "all_namespaces", "kubeconfig", "context", "prometheus_url")
+OF_CLUSTER = (
+    *("source", "namespace", "all_namespaces", "kubeconfig", "context"),
+    *("prometheus_url", "prometheus_namespace"),
+)
 
 
 class Found(NamedTuple):

@@ -36,6 +36,7 @@ def apply(
     context: options.Context = None,
     operator_namespace: options.OperatorNamespace = "equipoise-system",
     prometheus_url: options.PrometheusUrl = None,
+    prometheus_namespace: options.PrometheusNamespace = None,
     prometheus_token_file: options.PrometheusTokenFile = None,
     prometheus_user: options.PrometheusUser = None,
     prometheus_password_file: options.PrometheusPasswordFile = None,

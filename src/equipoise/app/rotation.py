@@ -59,6 +59,7 @@ def plan(
     operator_namespace: options.OperatorNamespace = "equipoise-system",
     metrics_from: options.MetricsFrom = "auto",
     prometheus_url: options.PrometheusUrl = None,
+    prometheus_namespace: options.PrometheusNamespace = None,
     prometheus_token_file: options.PrometheusTokenFile = None,
     prometheus_user: options.PrometheusUser = None,
     prometheus_password_file: options.PrometheusPasswordFile = None,
@@ -101,6 +102,7 @@ def apply(
     operator_namespace: options.OperatorNamespace = "equipoise-system",
     metrics_from: options.MetricsFrom = "auto",
     prometheus_url: options.PrometheusUrl = None,
+    prometheus_namespace: options.PrometheusNamespace = None,
     prometheus_token_file: options.PrometheusTokenFile = None,
     prometheus_user: options.PrometheusUser = None,
     prometheus_password_file: options.PrometheusPasswordFile = None,
@@ -189,7 +191,8 @@ def _write(journal: str | None, records: "list[Record]") -> None:
 
 def _refuse_beside_file(command: typer.Context) -> None:
     """Refuse what was typed beside --from and would have no effect; variables may be there for other runs."""
-    for name in ("workloads", "namespace", "all_namespaces", "kubeconfig", "context", "prometheus_url"):
+    of_cluster = ("workloads", "namespace", "all_namespaces", "kubeconfig", "context")
+    for name in (*of_cluster, "prometheus_url", "prometheus_namespace"):
         source = command.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             said = "a workload" if name == "workloads" else f"--{name.replace('_', '-')}"

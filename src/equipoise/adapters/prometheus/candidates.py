@@ -1,4 +1,4 @@
-"""Which Services of a cluster may be a Prometheus, and in which order to try them."""
+"""Which Services of a namespace may be a Prometheus, and which of several is preferred."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class ServiceSpec(msgspec.Struct, frozen=True, gc=False):
     ports: list[Port] | None = None
     selector: dict[str, str] | None = None
     clusterIP: str = ""
+    type: str = ""
 
 
 class Service(msgspec.Struct, frozen=True, gc=False):
@@ -45,6 +46,12 @@ class Web(msgspec.Struct, frozen=True, gc=False):
     tlsConfig: msgspec.Raw = msgspec.Raw(b"")
 
 
+class PodMeta(msgspec.Struct, frozen=True, gc=False):
+    """What a Prometheus object adds to the metadata of its pods."""
+
+    labels: dict[str, str] | None = None
+
+
 class PrometheusSpec(msgspec.Struct, frozen=True, gc=False):
     """What is read of a Prometheus object (`monitoring.coreos.com/v1`)."""
 
@@ -53,6 +60,7 @@ class PrometheusSpec(msgspec.Struct, frozen=True, gc=False):
     routePrefix: str | None = None
     shards: int | None = None
     web: Web | None = None
+    podMetadata: PodMeta | None = None
 
 
 class PrometheusObject(msgspec.Struct, frozen=True, gc=False):
@@ -75,6 +83,20 @@ class Candidate(NamedTuple):
         return f"{self.namespace}/{self.service}:{self.port}"
 
 
+class Known(NamedTuple):
+    """A candidate and what is known of it before it is asked."""
+
+    rank: int
+    """Its place in the order of preference; 0 is the first."""
+    candidate: Candidate
+    title: str
+    """The kind of server that it is taken for."""
+    how: str
+    """How it was recognised."""
+    problem: str = ""
+    """Why it can't be asked; it then counts as a server that does not answer."""
+
+
 class Family(NamedTuple):
     """One kind of server, how its Services are recognised, and where its API lives."""
 
@@ -84,6 +106,8 @@ class Family(NamedTuple):
 
 
 _NAME, _COMPONENT = "app.kubernetes.io/name", "app.kubernetes.io/component"
+EXTERNAL_NAME = "ExternalName"
+GOVERNING_SERVICE = "prometheus-operated"
 _PORT_NAMES = ("web", "http-web", "http", "http-query", "http-metrics", "prometheus", "https", "https-web")
 _PORT_NUMBERS = (9090, 80, 8428, 8429, 8481, 10902, 10904, 8080, 443)
 
@@ -120,11 +144,24 @@ def _is_mimir(name: str, labels: Mapping[str, str]) -> bool:
     )
 
 
+def _is_part(name: str, labels: Mapping[str, str], part: str) -> bool:
+    is_labelled = part in {_app(labels), _component(labels), labels.get("app")}
+    return is_labelled or name == part or name.startswith(f"{part}-")
+
+
+def _is_vmsingle(name: str, labels: Mapping[str, str]) -> bool:
+    is_chart = _app(labels) == "victoria-metrics-single" and labels.get("app", "server") in {
+        "server",
+        "vmsingle",
+    }
+    return is_chart or _is_part(name, labels, "vmsingle")
+
+
 FAMILIES = (
     Family("Prometheus", _is_prometheus),
     Family("Thanos query-frontend", _is_thanos_frontend),
     Family("Thanos query", _is_thanos_query),
-    Family("VictoriaMetrics vmsingle", lambda name, labels: _is_part(name, labels, "vmsingle")),
+    Family("VictoriaMetrics vmsingle", _is_vmsingle),
     Family(
         "VictoriaMetrics vmselect",
         lambda name, labels: _is_part(name, labels, "vmselect"),
@@ -132,43 +169,107 @@ FAMILIES = (
     ),
     Family("Grafana Mimir gateway", _is_mimir, "/prometheus"),
 )
-"""Tried in this order. The servers of one cluster come before layers that may stand over several."""
+"""In the order of preference, after Prometheus objects.
+
+A Prometheus has the series of its own cluster. A Thanos or a Mimir may have those of several clusters, and
+would mix pods of the same name and namespace, so it comes after a Prometheus.
+"""
+_OBJECTS_RANK, _FAMILIES_RANK = 0, 1
 
 
-def _is_part(name: str, labels: Mapping[str, str], part: str) -> bool:
-    return _app(labels) == part or _component(labels) == part or name == part or name.startswith(f"{part}-")
+def recognise(objects: Sequence[PrometheusObject], services: Sequence[Service]) -> list[Known]:
+    """Return the candidates among the objects and Services of one namespace, the preferred first.
+
+    Several Services before the same pods are one candidate.
+    """
+    found = [_of_object(one, services) for one in objects]
+    taken = {known.candidate.service for known in found}
+    taken |= {service.metadata.name for service in services for one in objects if _is_before(service, one)}
+    rest = [service for service in services if service.metadata.name not in taken]
+    for rank, family in enumerate(FAMILIES, _FAMILIES_RANK):
+        how = f"its name or its labels are those of a {family.title}"
+        found += [Known(rank, one, family.title, how) for one in _of_family(rest, family)]
+    return sorted(found, key=lambda known: (known.rank, known.candidate))
 
 
-def from_objects(objects: Iterable[PrometheusObject]) -> list[Candidate]:
-    """Give the governing Service of each Prometheus object."""
-    found = []
-    for one in objects:
-        spec = one.spec
-        found.append(
-            Candidate(
-                one.metadata.namespace,
-                spec.serviceName or "prometheus-operated",
-                spec.portName or "web",
-                "https" if spec.web is not None and spec.web.tlsConfig else "http",
-                (spec.routePrefix or "/").rstrip("/"),
-            )
-        )
-    return sorted(found)
+def aliases(services: Iterable[Service]) -> list[str]:
+    """Return the names of Services of type ExternalName that would be candidates otherwise.
+
+    The API server's proxy reaches pods of the Service's own namespace only, so they are never asked.
+    """
+    return sorted(
+        service.metadata.name
+        for service in services
+        if service.spec.type == EXTERNAL_NAME
+        and any(one.recognises(service.metadata.name, service.metadata.labels or {}) for one in FAMILIES)
+    )
 
 
-def from_services(services: Sequence[Service], family: Family) -> list[Candidate]:
-    """Give the Services of a family; of several before the same pods the plainest counts."""
-    chosen: dict[tuple[str, object], Candidate] = {}
-    for service in sorted(services, key=lambda s: (s.spec.clusterIP == "None", s.metadata.name)):
-        meta = service.metadata
-        port = _port(service.spec.ports or [])
-        if port is None or not family.recognises(meta.name, meta.labels or {}):
+def _of_object(one: PrometheusObject, services: Sequence[Service]) -> Known:
+    """Return the Service of a Prometheus object: the governing one, or another before the same pods."""
+    spec, meta = one.spec, one.metadata
+    governing, port = spec.serviceName or GOVERNING_SERVICE, spec.portName or "web"
+    service, problem = governing, ""
+    if all(each.metadata.name != governing for each in services):
+        own = [each for each in services if _is_before(each, one) and _port(each.spec.ports or [])]
+        if own:
+            best = min(own, key=_plainness)
+            chosen = _port(best.spec.ports or [])
+            service = best.metadata.name
+            port = chosen.name or str(chosen.port) if chosen else port
+        else:
+            problem = f"the Prometheus object {meta.name} has no Service {governing}"
+    scheme = "https" if spec.web is not None and spec.web.tlsConfig else "http"
+    candidate = Candidate(meta.namespace, service, port, scheme, (spec.routePrefix or "/").rstrip("/"))
+    how = f"it is the Service of the Prometheus object {meta.name}"
+    return Known(_OBJECTS_RANK, candidate, "Prometheus", how, problem)
+
+
+def _is_before(service: Service, one: PrometheusObject) -> bool:
+    """Return whether a Service selects the pods that Prometheus' operator makes for this object."""
+    name = one.metadata.name
+    labels = dict(one.spec.podMetadata.labels or {}) if one.spec.podMetadata else {}
+    labels |= {
+        "app": "prometheus",
+        _NAME: "prometheus",
+        "app.kubernetes.io/managed-by": "prometheus-operator",
+        "app.kubernetes.io/instance": name,
+        "operator.prometheus.io/name": name,
+        "operator.prometheus.io/shard": "0",
+        "prometheus": name,
+    }
+    selector = dict(service.spec.selector or {})
+    pod = selector.pop("statefulset.kubernetes.io/pod-name", f"prometheus-{name}-")
+    return (
+        service.metadata.namespace == one.metadata.namespace
+        and bool(service.spec.selector)
+        and pod.startswith(f"prometheus-{name}-")
+        and selector.items() <= labels.items()
+    )
+
+
+def _of_family(services: Sequence[Service], family: Family) -> list[Candidate]:
+    """Return the Services of a family. Of two that select nested sets of pods, the narrower counts."""
+    recognised = []
+    for service in sorted(services, key=_plainness):
+        meta, port = service.metadata, _port(service.spec.ports or [])
+        if service.spec.type == EXTERNAL_NAME or port is None:
             continue
-        scheme = "https" if port.name.startswith("https") or port.appProtocol == "https" else "http"
-        pods = tuple(sorted((service.spec.selector or {"service": meta.name}).items()))
-        found = Candidate(meta.namespace, meta.name, port.name or str(port.port), scheme, family.path_prefix)
-        chosen.setdefault((meta.namespace, pods), found)
-    return sorted(chosen.values())
+        if family.recognises(meta.name, meta.labels or {}):
+            scheme = "https" if port.name.startswith("https") or port.appProtocol == "https" else "http"
+            candidate = Candidate(
+                meta.namespace, meta.name, port.name or str(port.port), scheme, family.path_prefix
+            )
+            pods = frozenset((service.spec.selector or {"service": meta.name}).items())
+            recognised.append((pods, candidate))
+    chosen: dict[frozenset[tuple[str, str]], Candidate] = {}
+    for pods, candidate in recognised:
+        chosen.setdefault(pods, candidate)
+    return [one for pods, one in chosen.items() if not any(pods < others for others in chosen)]
+
+
+def _plainness(service: Service) -> tuple[bool, str]:
+    return (service.spec.clusterIP == "None", service.metadata.name)
 
 
 def _port(ports: Sequence[Port]) -> Port | None:

@@ -1,105 +1,226 @@
-"""Finds the cluster's Prometheus when no address is given, and never guesses between two."""
+"""Finds the cluster's Prometheus when no address is given: in named namespaces, and never by a guess."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from equipoise.adapters.http import NO_RETRIES
 from equipoise.adapters.kubernetes.errors import ApiError
 from equipoise.adapters.prometheus.candidates import (
-    FAMILIES,
+    GOVERNING_SERVICE,
     Candidate,
+    Known,
     PrometheusObject,
     Service,
-    from_objects,
-    from_services,
+    aliases,
+    recognise,
 )
 from equipoise.adapters.prometheus.client import Client
 from equipoise.adapters.prometheus.decode import decode_number
-from equipoise.adapters.prometheus.errors import Ambiguous, Malformed, NotFound, PrometheusFailed, clean
+from equipoise.adapters.prometheus.errors import (
+    Ambiguous,
+    Malformed,
+    NotFound,
+    NotPrometheus,
+    PrometheusFailed,
+    Reply,
+    TimedOut,
+    Unauthorized,
+    Undecided,
+    Unreachable,
+    clean,
+)
 from equipoise.adapters.prometheus.proxy import ApiServer, ServiceProxy
 from equipoise.adapters.prometheus.settings import Limits
+from equipoise.model.errors import DECODE_ERRORS, WorldFailed
 
+NAMESPACES = ("monitoring",)
+"""Where a Prometheus is looked for when nobody names a namespace."""
 PAGE_OBJECTS = 500
 PAGE_BYTES_MAX = 64 * 1024 * 1024
+PAGES_MAX = 20
+"""Pages that are read of one list."""
 PROBE_SECONDS = 10.0
+SEARCH_SECONDS = 30.0
+"""How long all candidates together may take to answer, and how long other namespaces are listed."""
+ASKED_MAX = 20
+"""Candidates that are asked; where there are more, a person must choose."""
+ASKED_AT_ONCE = 8
 LISTED_MAX = 5
+NAME = "--prometheus-namespace"
 CHOOSE = "name one with --prometheus-url"
-OBJECTS_PATH = "/apis/monitoring.coreos.com/v1/prometheuses"
-SERVICES_PATH = "/api/v1/services"
+FORBIDDEN, ABSENT = 403, 404
 
-T = TypeVar("T")
+T = TypeVar("T", PrometheusObject, Service)
 
 
 class _Continue(msgspec.Struct, gc=False, rename={"token": "continue"}):
     token: str = ""
 
 
-class _Page(msgspec.Struct, Generic[T]):
-    items: list[T] | None = None
+class _Kind(msgspec.Struct):
+    kind: str = ""
+
+
+class _Page(msgspec.Struct):
+    items: list[msgspec.Raw] | None = None
     metadata: _Continue = msgspec.field(default_factory=_Continue)
+
+
+class _Listing(NamedTuple):
+    """What is in one namespace."""
+
+    known: list[Known]
+    services: frozenset[str]
+    aliases: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What looks like a Prometheus in namespaces that were not named. None of it was asked."""
+
+    services: Sequence[tuple[str, str]] = ()
+    """One of each namespace, as namespace and Service."""
+    trouble: str = ""
+    """Why this may not be everything."""
+
+    def __str__(self) -> str:
+        shown = [
+            f"{namespace}/{service} ({NAME} {namespace})" for namespace, service in self.services[:LISTED_MAX]
+        ]
+        more = len(self.services) - LISTED_MAX
+        seen = f"seen elsewhere: {', '.join(shown)}{f' and {more} more' if more > 0 else ''}" if shown else ""
+        return "; ".join(filter(None, [seen, self.trouble])) or "none was seen elsewhere"
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The one Prometheus that was found, and how."""
+    """The one Prometheus that was chosen, and why."""
 
     transport: ServiceProxy
     how: str
+    others: Sequence[str] = ()
+    """Candidates that came after it or were no Prometheus, each with what was found out about it."""
+
+    @property
+    def candidate(self) -> Candidate:
+        """The Service that was chosen."""
+        one = self.transport
+        return Candidate(one.namespace, one.service, one.port, one.scheme, one.path_prefix)
 
 
-def find(api: ApiServer) -> Found:
-    """Find the one Prometheus that answers: by Prometheus objects, then by well-known Services.
+def find(api: ApiServer, namespaces: Sequence[str] = NAMESPACES) -> Found:
+    """Find the one Prometheus of these namespaces.
 
-    The first kind of which any answers decides. Several of that kind may be shards, or belong to
-    different teams: then a person must choose.
+    All candidates are asked. The preferred one that answers is chosen, unless one that does not answer
+    would have been preferred to it or be its equal: then which one to use is unknown.
     """
-    kinds, silent = [], []
-    for kind, candidates in _kinds(api):
-        kinds.append(kind)
-        answering = []
-        for candidate in candidates:
-            transport = ServiceProxy(api, *candidate)
-            failure = _probe(transport)
-            if failure is None:
-                answering.append(transport)
-            else:
-                silent.append(f"{candidate} did not answer: {clean(str(failure))}")
-        if len(answering) > 1:
-            raise Ambiguous(f"several {kind} answer: {_listed(answering)}: {CHOOSE}")
-        if answering:
-            return Found(answering[0], kind)
-    tried = f"; {'; '.join(silent[:LISTED_MAX])}" if silent else ""
-    raise NotFound(f"no Prometheus in {api.address}: {CHOOSE}; looked for {', '.join(kinds)}{tried}")
+    ends_at = time.monotonic() + SEARCH_SECONDS
+    namespaces = list(dict.fromkeys(namespaces))
+    listings = [_listing(api, namespace, ends_at) for namespace in namespaces]
+    known = sorted((one for listing in listings for one in listing.known), key=lambda one: one.rank)
+    if len(known) > ASKED_MAX:
+        raise Ambiguous(
+            f"{len(known)} Services of {_spoken(namespaces)} may be a Prometheus, and at most {ASKED_MAX} "
+            f"are asked: {CHOOSE}"
+        )
+    answers = _asked(api, known, ends_at)
+    healthy = [one for one, failure in answers if failure is None]
+    rank = healthy[0].rank if healthy else max((one.rank for one in known), default=0)
+    silent = [(one, why) for one, why in answers if one.rank <= rank and _is_silent(why)]
+    if silent:
+        raise _undecided(silent, healthy, look_elsewhere(api, namespaces))
+    if not healthy:
+        raise _not_found(api, namespaces, listings, answers)
+    equals = [one for one in healthy if one.rank == rank]
+    if len(equals) > 1:
+        raise Ambiguous(f"several {equals[0].title} services answer: {_listed(equals)}: {_choose(equals)}")
+    chosen = equals[0]
+    others = [f"{one.candidate} {_told(one, why)}" for one, why in answers if one is not chosen]
+    return Found(ServiceProxy(api, *chosen.candidate), chosen.how, tuple(others))
 
 
-def _kinds(api: ApiServer) -> Iterator[tuple[str, list[Candidate]]]:
-    objects = _objects(api)
-    _refuse_shards(objects)
-    yield "services of Prometheus objects", from_objects(objects)
-    services = list(_list(api, SERVICES_PATH, Service))
-    for family in FAMILIES:
-        yield f"{family.title} services", from_services(services, family)
+def still(api: ApiServer, chosen: Candidate) -> Candidate | None:
+    """Return how a server that was chosen before is reached now, or None where its Service is gone."""
+    listing = _listing(api, chosen.namespace, time.monotonic() + SEARCH_SECONDS)
+    for one in listing.known:
+        if one.candidate.service == chosen.service:
+            return one.candidate
+    return chosen if chosen.service in listing.services else None
 
 
-def _objects(api: ApiServer) -> list[PrometheusObject]:
+def look_elsewhere(api: ApiServer, namespaces: Sequence[str]) -> Elsewhere:
+    """Return what looks like a Prometheus in other namespaces, as far as it may be listed; nothing is asked.
+
+    Whoever lives there may have made it, so no failure and no length of these lists is an error.
+    """
+    ends_at = time.monotonic() + SEARCH_SECONDS
+    objects: dict[str, list[PrometheusObject]] = {}
+    services: dict[str, list[Service]] = {}
+    troubles = [
+        _collect(_objects(api, None, ends_at), objects),
+        _collect(_list(api, _services_path(None), Service, ends_at, is_strict=False), services),
+    ]
+    seen = []
+    for namespace in (objects.keys() | services.keys()) - set(namespaces):
+        found = recognise(objects.get(namespace, [])[:ASKED_MAX], services.get(namespace, [])[:PAGE_OBJECTS])
+        if found:
+            seen.append((found[0].rank, clean(namespace), clean(found[0].candidate.service)))
+    return Elsewhere(
+        tuple((namespace, service) for _, namespace, service in sorted(seen)),
+        next(filter(None, troubles), ""),
+    )
+
+
+def _collect(items: Iterator[T], by_namespace: dict[str, list[T]]) -> str:
+    """Put objects into their namespaces; return why there may be more of them."""
     try:
-        return list(_list(api, OBJECTS_PATH, PrometheusObject))
+        for one in items:
+            by_namespace.setdefault(one.metadata.namespace, []).append(one)
+    except ApiError as error:
+        why = "listing their Services is forbidden" if error.status == FORBIDDEN else clean(str(error))
+        return f"other namespaces were not looked into: {why}"
+    except WorldFailed as error:
+        return f"other namespaces were not looked into as a whole: {clean(str(error))}"
+    return ""
+
+
+def _listing(api: ApiServer, namespace: str, ends_at: float) -> _Listing:
+    """Read what may be a Prometheus in one namespace."""
+    objects = list(_objects(api, namespace, ends_at))
+    services = list(_list(api, _services_path(namespace), Service, ends_at))
+    _refuse_shards(objects)
+    names = frozenset(service.metadata.name for service in services)
+    return _Listing(
+        recognise(objects, services), names, [f"{namespace}/{name}" for name in aliases(services)]
+    )
+
+
+def _objects(api: ApiServer, namespace: str | None, ends_at: float) -> Iterator[PrometheusObject]:
+    where = "" if namespace is None else f"/namespaces/{namespace}"
+    try:
+        path = f"/apis/monitoring.coreos.com/v1{where}/prometheuses"
+        yield from _list(api, path, PrometheusObject, ends_at, is_strict=namespace is not None)
     except ApiError as error:
         # Absent (no operator) or not ours to see: Services may still tell.
-        if error.status in {403, 404}:
-            return []
-        raise
+        if error.status not in {FORBIDDEN, ABSENT}:
+            raise
+
+
+def _services_path(namespace: str | None) -> str:
+    return "/api/v1/services" if namespace is None else f"/api/v1/namespaces/{namespace}/services"
 
 
 def _refuse_shards(objects: Sequence[PrometheusObject]) -> None:
     """Refuse one service before several Prometheus: each answer would come from another one."""
     names = [f"{one.metadata.namespace}/{one.metadata.name}" for one in objects]
-    services = [candidate[:2] for candidate in from_objects(objects)]
+    services = [one.spec.serviceName or GOVERNING_SERVICE for one in objects]
     if len(set(services)) < len(services):
         listed = ", ".join(sorted(names)[:LISTED_MAX])
         raise Ambiguous(f"several Prometheus objects share one service ({listed}): {CHOOSE}")
@@ -111,25 +232,76 @@ def _refuse_shards(objects: Sequence[PrometheusObject]) -> None:
             )
 
 
-def _list(api: ApiServer, path: str, kind: type[T]) -> Iterator[T]:
+def _list(api: ApiServer, path: str, kind: type[T], ends_at: float, *, is_strict: bool = True) -> Iterator[T]:
+    """Read a list page by page; where it is too long or takes too long, the end is an error.
+
+    An object that can't be read is an error only where `is_strict`.
+    """
     token = ""
-    while True:
+    for page_number in range(PAGES_MAX):
         params: dict[str, str | int | bool] = {"limit": PAGE_OBJECTS}
         if token:
             params["continue"] = token
         body = api.get(path, params, bytes_max=PAGE_BYTES_MAX)
         try:
-            page = msgspec.json.decode(body, type=_Page[kind])  # type: ignore[valid-type]
-        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            page = msgspec.json.decode(body, type=_Page)
+        except DECODE_ERRORS as error:
             raise Malformed(f"{api.address}{path} answered something else than a list") from error
-        yield from page.items or ()
+        for item in page.items or ():
+            try:
+                one = msgspec.json.decode(item, type=kind)
+            except DECODE_ERRORS as error:
+                if is_strict:
+                    raise Malformed(f"{api.address}{path} has an object that can't be read") from error
+                continue
+            yield one
         token = page.metadata.token
         if not token:
             return
+        if time.monotonic() > ends_at:
+            read = (page_number + 1) * PAGE_OBJECTS
+            raise TimedOut(f"{api.address}{path}: {read} objects took more than {SEARCH_SECONDS:g} s to list")
+    raise Malformed(f"{api.address}{path}: more than {PAGES_MAX * PAGE_OBJECTS} objects")
 
 
-def _probe(transport: ServiceProxy) -> PrometheusFailed | None:
-    client = Client(transport, Limits(timeout_seconds=PROBE_SECONDS), backoff=NO_RETRIES)
+def _asked(
+    api: ApiServer, known: Sequence[Known], ends_at: float
+) -> list[tuple[Known, PrometheusFailed | None]]:
+    """Ask all candidates, several at a time; None is what a Prometheus that answers has as failure."""
+
+    def ask(one: Known) -> PrometheusFailed | None:
+        left_seconds = ends_at - time.monotonic()
+        if one.problem:
+            return PrometheusFailed(one.problem)
+        if left_seconds <= 0:
+            return TimedOut(f"the candidates before it took {SEARCH_SECONDS:g} s to answer")
+        return _probe(_Listed(api, *one.candidate), min(PROBE_SECONDS, left_seconds))
+
+    with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
+        return list(zip(known, pool.map(ask, known), strict=True))
+
+
+class _Listed(ServiceProxy):
+    """The way to a Service that was just listed, so that a 404 of the API server means no endpoints."""
+
+    def send(self, path: str, fields: Mapping[str, str], timeout_seconds: float, bytes_max: int) -> Reply:
+        """Ask once; a 404 of the API server itself is no answer of a server behind it."""
+        reply = super().send(path, fields, timeout_seconds, bytes_max)
+        if reply.status == ABSENT and _is_status(reply.body):
+            raise Unreachable(f"{self.address} has no endpoints")
+        return reply
+
+
+def _is_status(body: bytes) -> bool:
+    """Return whether this is the `Status` object of an API server."""
+    try:
+        return msgspec.json.decode(body, type=_Kind).kind == "Status"
+    except DECODE_ERRORS:
+        return False
+
+
+def _probe(transport: ServiceProxy, seconds: float) -> PrometheusFailed | None:
+    client = Client(transport, Limits(timeout_seconds=seconds), backoff=NO_RETRIES)
     try:
         if decode_number(client.instant("1")) == 1:
             return None
@@ -138,7 +310,57 @@ def _probe(transport: ServiceProxy) -> PrometheusFailed | None:
     return Malformed("it did not answer 1 when asked for 1")
 
 
-def _listed(transports: Sequence[ServiceProxy]) -> str:
-    named = [f"{t.namespace}/{t.service}:{t.port}" for t in transports]
-    more = f" and {len(named) - LISTED_MAX} more" if len(named) > LISTED_MAX else ""
-    return ", ".join(named[:LISTED_MAX]) + more
+def _is_silent(failure: PrometheusFailed | None) -> bool:
+    """Return whether it is unknown what is behind a candidate: all but a Prometheus or something else."""
+    return failure is not None and not isinstance(failure, NotPrometheus | Malformed)
+
+
+def _undecided(
+    silent: Sequence[tuple[Known, PrometheusFailed | None]], healthy: Sequence[Known], elsewhere: Elsewhere
+) -> Undecided:
+    reasons = [f"{one.candidate} {_told(one, why)}" for one, why in silent[:LISTED_MAX]]
+    more = f", and {len(silent) - LISTED_MAX} more do not answer" if len(silent) > LISTED_MAX else ""
+    answering = f"; these answer: {_listed(healthy)}" if healthy else ""
+    seen = f"; {elsewhere}" if elsewhere.services else ""
+    return Undecided(
+        f"which Prometheus to use is unknown, since {', '.join(reasons)}{more}{answering}: "
+        f"wait for it, remove it, or {CHOOSE}{seen}"
+    )
+
+
+def _not_found(
+    api: ApiServer,
+    namespaces: Sequence[str],
+    listings: Iterable[_Listing],
+    answers: Sequence[tuple[Known, PrometheusFailed | None]],
+) -> NotFound:
+    said = [f"no Prometheus in {_spoken(namespaces)}", str(look_elsewhere(api, namespaces))]
+    said += [f"{one.candidate} {_told(one, why)}" for one, why in answers[:LISTED_MAX]]
+    for alias in [alias for listing in listings for alias in listing.aliases][:LISTED_MAX]:
+        said.append(f"{alias} is of type ExternalName, which the API server's proxy does not follow")
+    return NotFound(f"{'; '.join(said)}; an address is given with --prometheus-url")
+
+
+def _told(one: Known, why: PrometheusFailed | None) -> str:
+    """Return what was found out about a candidate that was not chosen."""
+    if why is None:
+        return f"({one.title}) answers too"
+    if not _is_silent(why):
+        return f"is something else ({clean(str(why))})"
+    verb = "refuses to answer" if isinstance(why, Unauthorized) else "does not answer"
+    return f"{verb} ({clean(str(why))})"
+
+
+def _choose(equals: Sequence[Known]) -> str:
+    """Return how to choose one of several."""
+    namespaces = {one.candidate.namespace for one in equals}
+    return f"{CHOOSE}, or one namespace with {NAME}" if len(namespaces) > 1 else CHOOSE
+
+
+def _spoken(namespaces: Sequence[str]) -> str:
+    return f"namespace{'s' if len(namespaces) > 1 else ''} {', '.join(namespaces)}"
+
+
+def _listed(known: Sequence[Known]) -> str:
+    more = f" and {len(known) - LISTED_MAX} more" if len(known) > LISTED_MAX else ""
+    return ", ".join(str(one.candidate) for one in known[:LISTED_MAX]) + more

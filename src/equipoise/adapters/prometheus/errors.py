@@ -84,7 +84,11 @@ class NotOffered(PrometheusFailed):
 
 
 class NotFound(PrometheusFailed):
-    """No Prometheus was found in the cluster."""
+    """No Prometheus was found in the namespaces that were named."""
+
+
+class Undecided(PrometheusFailed):
+    """A candidate does not answer, so that it is unknown which Prometheus to use, or whether there is one."""
 
 
 class Ambiguous(PrometheusFailed):

@@ -60,6 +60,13 @@ PrometheusUrl = Annotated[
     str | None,
     typer.Option(metavar="URL", help="Found in the cluster when not given."),
 ]
+PrometheusNamespace = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Where one is looked for without a URL, instead of monitoring and the operator's own namespace.",
+    ),
+]
 PrometheusTimeout = Annotated[str | None, typer.Option(metavar="SPAN", help="How long one query may take.")]
 ConfigOutput = Annotated[Format, typer.Option("-o", "--output", help="How to print the settings.")]
 
@@ -74,6 +81,7 @@ FLAGS = {
     "log_format": ("--log-format", ("logs", "format")),
     "metrics_from": ("--metrics-from", ("metricsFrom",)),
     "prometheus_url": ("--prometheus-url", ("prometheus", "url")),
+    "prometheus_namespace": ("--prometheus-namespace", ("prometheus", "namespaces")),
     "prometheus_token_file": ("--prometheus-token-file", ("prometheus", "tokenFile")),
     "prometheus_user": ("--prometheus-user", ("prometheus", "user")),
     "prometheus_password_file": ("--prometheus-password-file", ("prometheus", "passwordFile")),
@@ -99,6 +107,7 @@ def operator(
     context: options.Context = None,
     metrics_from: MetricsFrom = None,
     prometheus_url: PrometheusUrl = None,
+    prometheus_namespace: PrometheusNamespace = None,
     prometheus_token_file: options.PrometheusTokenFile = None,
     prometheus_user: options.PrometheusUser = None,
     prometheus_password_file: options.PrometheusPasswordFile = None,
@@ -129,6 +138,7 @@ def config(
     context: options.Context = None,
     metrics_from: MetricsFrom = None,
     prometheus_url: PrometheusUrl = None,
+    prometheus_namespace: PrometheusNamespace = None,
     prometheus_token_file: options.PrometheusTokenFile = None,
     prometheus_user: options.PrometheusUser = None,
     prometheus_password_file: options.PrometheusPasswordFile = None,

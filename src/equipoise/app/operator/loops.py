@@ -21,6 +21,7 @@ from equipoise.ports import (
 if TYPE_CHECKING:
     from equipoise.adapters.journal import RecordIds
     from equipoise.adapters.kubernetes import Client, Reflector
+    from equipoise.adapters.prometheus.metrics import PrometheusMetrics
     from equipoise.app.operator.batches import Batches
 
 
@@ -43,6 +44,8 @@ class Wiring:
     """For kinds of the balancer's own; a reflector made with it goes to `watch`."""
     cluster: Cluster
     metrics: Metrics
+    prometheus: "Callable[[], PrometheusMetrics]"
+    """Where metrics.k8s.io is not enough; it raises where there is none."""
     actuator: Actuator
     leadership: Leadership
     """Answers None from the moment that a stop is asked for, so that no new action begins."""

@@ -9,7 +9,6 @@ from equipoise.adapters.kubernetes.hpa_specs import HpaSpecs
 from equipoise.adapters.prometheus.errors import NotFound
 from equipoise.adapters.prometheus.history import PrometheusHistory
 from equipoise.adapters.prometheus.owners import PrometheusOwners
-from equipoise.app.live import prometheus_metrics
 from equipoise.app.operator.loops import Loop, Wiring
 from equipoise.app.operator.settings import Settings
 from equipoise.model.cluster import HpaSpec
@@ -82,16 +81,14 @@ def recommendation_loop(wiring: Wiring, settings: Settings) -> Loop:
 
 
 def _world(wiring: Wiring, settings: Settings, decide: Decide) -> World:
-    """Find the past: anew for every look, which is seldom, so that one that moved is found."""
-    from equipoise.app.operator.wiring import prometheus_options
-
+    """Return where the past is read: in the Prometheus that all loops ask."""
     if settings.metrics_from == "metrics-server":
         raise NoHistory(
             "advice is made from a week of history, which metrics.k8s.io does not have: "
             "the setting metricsFrom is metrics-server, and prometheus is needed"
         )
     try:
-        metrics = prometheus_metrics(wiring.client, prometheus_options(settings.prometheus))
+        metrics = wiring.prometheus()
     except NotFound as error:
         raise NoHistory(f"advice is made from a week of history in Prometheus: {error}") from error
     return World(

@@ -138,6 +138,8 @@ class Prometheus(Part):
     """How Prometheus is reached; without a URL it is looked for in the cluster."""
 
     url: Annotated[str, PlainSerializer(_hidden_user)] | None = None
+    namespaces: Names = ()
+    """Where it is looked for; none means `monitoring` and the operator's own."""
     token_file: str | None = None
     user: str | None = None
     password_file: str | None = None

@@ -3,11 +3,16 @@
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from equipoise.adapters.kubernetes import CachedCluster, Client
+from equipoise.adapters.prometheus.discover import Found, still
 from equipoise.adapters.prometheus.errors import NotFound
-from equipoise.app.live import PrometheusOptions, prometheus_metrics, resource_metrics
+from equipoise.adapters.prometheus.metrics import PrometheusMetrics
+from equipoise.adapters.prometheus.proxy import ServiceProxy
+from equipoise.app.live import PrometheusOptions, find_prometheus, prometheus_metrics, resource_metrics
+from equipoise.app.operator.logs import Log
 from equipoise.model.cluster import Hpa, Node, Pdb, Pod, Workload
 from equipoise.model.errors import BadInput, WorldFailed
 from equipoise.model.references import WorkloadRef
@@ -16,6 +21,8 @@ from equipoise.ports import Cluster, CpuUsage, Metrics
 T = TypeVar("T")
 SEARCH_SECONDS = 300.0
 """How often a better source is looked for while the second choice serves."""
+GONE_SECONDS = 60.0
+"""How long the Service of the chosen Prometheus must be gone before another is looked for."""
 
 
 class WatchedNamespaces:
@@ -83,6 +90,61 @@ class Source(NamedTuple):
     is_second_choice: bool = False
 
 
+class ChosenPrometheus:
+    """The Prometheus that all loops ask. One that was found stays the choice while its Service is there.
+
+    It stays so when it does not answer: what is measured never moves to another server by itself.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        options: PrometheusOptions,
+        log: Log,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._options = options
+        self._log = log
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._chosen: tuple[Found, PrometheusMetrics] | None = None
+        self._gone_since: float | None = None
+
+    def metrics(self) -> PrometheusMetrics:
+        """Return the Prometheus at the address that was given, or the chosen one; without any, find one."""
+        if self._options.url is not None:
+            return prometheus_metrics(self._client, self._options)
+        with self._lock:
+            if self._chosen is not None:
+                before = self._chosen[0].candidate
+                if self._stays(self._chosen[0]):
+                    return self._chosen[1]
+                self._chosen = None
+                self._log.warning(f"the Prometheus {before} has gone from the cluster: another is looked for")
+            return self._choose(find_prometheus(self._client, self._options))
+
+    def _choose(self, found: Found) -> PrometheusMetrics:
+        metrics = prometheus_metrics(self._client, self._options, found)
+        self._chosen, self._gone_since = (found, metrics), None
+        self._log.info(f"the Prometheus {found.candidate} is used: {found.how}", others=list(found.others))
+        return metrics
+
+    def _stays(self, found: Found) -> bool:
+        """Return whether the chosen one is still there; where its port or its path changed, follow it."""
+        try:
+            now = still(self._client, found.candidate)
+        except WorldFailed:
+            return True  # nothing can be told, so nothing changes
+        if now is None:
+            self._gone_since = self._monotonic() if self._gone_since is None else self._gone_since
+            return self._monotonic() - self._gone_since < GONE_SECONDS
+        self._gone_since = None
+        if now != found.candidate:
+            self._choose(replace(found, transport=ServiceProxy(self._client, *now)))
+        return True
+
+
 class FoundMetrics:
     """Usage from wherever it comes now. A source that fails is dropped, and looked for again next time."""
 
@@ -95,7 +157,11 @@ class FoundMetrics:
 
     @classmethod
     def of(
-        cls, client: Client, metrics_from: str, options: PrometheusOptions, tell: Callable[[str], object]
+        cls,
+        client: Client,
+        metrics_from: str,
+        prometheus: Callable[[], Metrics],
+        tell: Callable[[str], object],
     ) -> "FoundMetrics":
         """Look as the one-shot commands do: Prometheus first, metrics.k8s.io where there is none."""
 
@@ -103,11 +169,11 @@ class FoundMetrics:
             if metrics_from == "metrics-server":
                 return Source(resource_metrics(client))
             try:
-                return Source(prometheus_metrics(client, options))
-            except NotFound:
+                return Source(prometheus())
+            except NotFound as error:
                 if metrics_from == "prometheus":
                     raise
-                tell("no Prometheus was found in the cluster, so usage is read from metrics.k8s.io")
+                tell(f"no Prometheus was found, so usage is read from metrics.k8s.io ({error})")
                 return Source(resource_metrics(client), is_second_choice=True)
 
         return cls(find)

@@ -17,6 +17,7 @@ from equipoise.adapters.kubernetes.kubeconfig import SERVICE_ACCOUNT_FOLDER
 from equipoise.adapters.kubernetes.lease import LeaseElection, process_identity
 from equipoise.adapters.kubernetes.pauses import OPERATOR_NAMESPACE, NamespacePauses
 from equipoise.adapters.kubernetes.store import LedgerStore
+from equipoise.adapters.prometheus.discover import NAMESPACES as PROMETHEUS_NAMESPACES
 from equipoise.app.live import PrometheusOptions
 from equipoise.app.operator.batches import Batches
 from equipoise.app.operator.hearts import Hearts
@@ -27,7 +28,7 @@ from equipoise.app.operator.parts import Caches, JournalPart, LeasePart, NoJourn
 from equipoise.app.operator.settings import Journal as JournalSettings
 from equipoise.app.operator.settings import Prometheus, Settings
 from equipoise.app.operator.shell import Part, Shell, Turnstile
-from equipoise.app.operator.sight import FoundMetrics, cached_clusters
+from equipoise.app.operator.sight import ChosenPrometheus, FoundMetrics, cached_clusters
 from equipoise.model.duration import print_seconds
 from equipoise.model.errors import WorldFailed
 from equipoise.model.references import WorkloadRef
@@ -63,12 +64,12 @@ def make_shell(
     caches = Caches(clusters if looks_at_workloads else (), pauses, client.world.monotonic)
     meters.add(ReflectorMeters(lambda: caches.reflectors, client.world.monotonic))
     journal, journal_parts = _journal(settings.journal, clock, meters)
+    prometheus = ChosenPrometheus(client, prometheus_options(settings.prometheus, namespace), log)
     wiring = Wiring(
         client=client,
         cluster=cluster,
-        metrics=FoundMetrics.of(
-            client, settings.metrics_from, prometheus_options(settings.prometheus), log.warning
-        ),
+        metrics=FoundMetrics.of(client, settings.metrics_from, prometheus.metrics, log.warning),
+        prometheus=prometheus.metrics,
         actuator=KubernetesActuator(client, instance=election.identity),
         leadership=Turnstile(election, stopping),
         store=LedgerStore(client, uid_of=partial(_uid, cluster), namespaces=settings.namespaces),
@@ -115,10 +116,11 @@ def _uid(cluster: Cluster, ref: WorkloadRef) -> str | None:
     return None if workload is None else workload.uid or None
 
 
-def prometheus_options(settings: Prometheus) -> PrometheusOptions:
-    """Say it as the one-shot commands do."""
+def prometheus_options(settings: Prometheus, namespace: str) -> PrometheusOptions:
+    """Return the options of the one-shot commands; an operator also looks into its own namespace."""
     return PrometheusOptions(
         url=settings.url,
+        namespaces=settings.namespaces or (*PROMETHEUS_NAMESPACES, namespace),
         token_file=settings.token_file,
         user=settings.user,
         password_file=settings.password_file,
