@@ -1,5 +1,6 @@
 """A state file that is damaged or gone costs no container its CPU, and ends no start."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -8,9 +9,12 @@ import pytest
 from prometheus_client import generate_latest
 
 from equipoise.adapters.cgroups.state import SIZE_MAX, StateFile
+from equipoise.adapters.kubernetes.decode import Decoder
+from equipoise.adapters.kubernetes.node_pods import PODS_OF_NODE
 from equipoise.app.agent.run import Agent
 from equipoise.model.errors import WorldFailed
 from equipoise.qos.keep import AgentState, ThrottledContainer
+from equipoise.qos.pods import PodTold
 from tests.agent.api import ID, PODS, UID, Api, agent_of, running_pod
 from tests.agent.damaging import Node, journal, keep_in_each, quick_folder, rounds, start_with_each
 from tests.cli.running import equipoise
@@ -49,6 +53,11 @@ def _loop(path: Path) -> None:
     path.symlink_to(path.name)
 
 
+def _dangling(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("none")
+
+
 def _pipe(path: Path) -> None:
     path.unlink()
     os.mkfifo(path)
@@ -79,7 +88,7 @@ LOSSES: dict[str, tuple[Callable[[Path], object], bool]] = {
     "a pipe": (_pipe, True),
     "one that can't be set aside": (_aside_in_the_way, True),
     "deleted": (Path.unlink, False),
-    "a link to nowhere": (lambda path: (path.unlink(), path.symlink_to("none")), False),
+    "a link to nowhere": (_dangling, False),
     "of another boot": (_boot, True),
 }
 """How a file is lost, and whether its checksum or its shape shows it."""
@@ -163,8 +172,8 @@ def _limited(**parts: object) -> Document:
     pod = running_pod()
     pod["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "400m"}}
     pod["status"]["containerStatuses"][0]["resources"] = {"limits": {"cpu": "400m"}}
-    pod["status"] |= parts.pop("status", {})  # type: ignore[arg-type]
-    pod["spec"] |= parts.pop("spec", {})  # type: ignore[arg-type]
+    pod["status"] |= parts.pop("status", {})
+    pod["spec"] |= parts.pop("spec", {})
     return pod
 
 
@@ -222,19 +231,15 @@ def test_what_cannot_be_told_is_said_and_left(case: str, tmp_path: Path) -> None
         assert "equipoise_agent_unclear_quotas 1.0" in _metrics(agent)
         (outcome,) = agent.clean_up()
         assert (outcome.result, outcome.detail) == ("Unknown", said["message"])
-        agent.around._pods.cache.replace(_records(_limited()))
+        agent.around._pods.cache.replace([_told(_limited())])
         agent.give_back("the agent ends")
         assert quota.read_text() == "40000 100000"
 
 
-def _records(document: Document) -> list[object]:
-    import json
-
-    from equipoise.adapters.kubernetes.decode import Decoder
-    from equipoise.adapters.kubernetes.node_pods import PODS_OF_NODE
-
-    document["metadata"] |= {"resourceVersion": "99"}
-    return [PODS_OF_NODE.turn(Decoder(), PODS_OF_NODE.decode_object(json.dumps(document).encode()))]
+def _told(document: Document) -> PodTold:
+    found = PODS_OF_NODE.turn(Decoder(), PODS_OF_NODE.decode_object(json.dumps(document).encode()))
+    assert found is not None
+    return found
 
 
 ALONE = {
