@@ -19,7 +19,7 @@ from equipoise.qos.loop import QosLoop
 from equipoise.qos.pods import PodTold
 from equipoise.qos.see import refs_of
 
-AGAIN_SECONDS = 30.0
+AGAIN_SECONDS = 10.0
 """How often it is looked again at what could not be told."""
 PREVIEW = "nothing is changed in Preview where no agent has kept a state file; --cleanup restores it"
 
