@@ -123,6 +123,8 @@ class Node:
 
         keep, around = self._keep(), self.around
         keep.hold()
+        assert keep._lock is not None
+        os.close(keep._lock)  # what a process holds until it ends
         loop = QosLoop("n1", self.host, around, around, around, keep, around, is_enforced=True)
         recovery = Recovery(keep, loop, self.teller, AgentMeters(CollectorRegistry()))  # type: ignore[arg-type]
         recovery.load()

@@ -227,7 +227,7 @@ def test_a_lost_state_file_costs_no_real_container_its_cpu(
         "the rest to be given back",
     )
     assert 0 < quotas()["resized"] < 30000
-    resize(real_node, real_namespace, "resized", **limits)
+    resize(real_node, real_namespace, "resized", requests={"cpu": "10m"}, limits={"cpu": "300m"})
     agent.wait_for(lambda: quotas() == throttled | {"whole": 30000}, "the last to be given back")
     assert "whole" not in _said_of(real_node, real_namespace, "ThrottleFound")
 
