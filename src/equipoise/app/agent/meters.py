@@ -17,7 +17,7 @@ class AgentMeters:
         )
         self.bugs = Counter(
             "equipoise_agent_round_bugs",
-            "Rounds that a bug of Equipoise ended; they count as failures too.",
+            "Bugs of Equipoise met in rounds; a round that one ends is a failure too.",
             registry=registry,
         )
         self.state_damaged = Gauge(

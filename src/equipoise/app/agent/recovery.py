@@ -13,7 +13,6 @@ from equipoise.adapters.cgroups.state import StateFile
 from equipoise.app.agent.meters import AgentMeters
 from equipoise.app.agent.telling import Teller
 from equipoise.model.decision import Outcome, RestorePod
-from equipoise.model.errors import WorldFailed
 from equipoise.qos.keep import NEVER_KEPT, AgentState, Lowered, judged
 from equipoise.qos.loop import QosLoop
 from equipoise.qos.pods import PodTold
@@ -54,12 +53,13 @@ class Recovery:
         self._is_loaded = True
         try:
             state = self._loop.state
-        except WorldFailed as error:
-            state, self._damage = AgentState(self._file.boot_id), str(error)
+        except Exception as error:  # noqa: BLE001 - whatever is in the file, the agent starts
+            state, self._damage = AgentState(self._file.boot_id), str(error) or type(error).__name__
+        lost = self._damage or self._file.lost
         self._meters.state_damaged.set(bool(self._damage))
-        self._teller.tell_state(self._file.lost, self._file.unlocked, is_damaged=bool(self._damage))
-        if self._file.lost and not state.lost:
-            self._loop.adopt(msgspec.structs.replace(state, lost=self._file.lost))
+        self._teller.tell_state(lost, self._file.unlocked, is_damaged=bool(self._damage))
+        if lost and not state.lost:
+            self._loop.adopt(msgspec.structs.replace(state, lost=lost))
 
     @property
     def is_over(self) -> bool:

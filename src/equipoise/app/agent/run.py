@@ -200,8 +200,9 @@ class Agent:
 
     def clean_up(self) -> list[Outcome]:
         """Give back what an agent has left; what is left as it is comes last."""
-        other_agent = self.mandate.other_agent(self.around.crane_agent())
-        self.recovery.look(self.around.pods(), other_agent, is_preview=False)
+        if not self.recovery.is_over:
+            other_agent = self.mandate.other_agent(self.around.crane_agent())
+            self.recovery.look(self.around.pods(), other_agent, is_preview=False)
         return [*self.loop.restore_all(), *self.recovery.outcomes()]
 
     def one_round(self) -> None:
@@ -209,17 +210,23 @@ class Agent:
         spent = time.thread_time()
         try:
             self._recover()
+        except Exception as error:  # noqa: BLE001 - the round goes on with what is known
+            self._tell_failure(error)
+        try:
             self._ask_leave()
             self._tell(self.loop.round(), spent)
         except Exception as error:  # noqa: BLE001 - one bad round must not end the loop
-            is_bug = not isinstance(error, EquipoiseError)
+            is_expected = isinstance(error, EquipoiseError)
+            self._why_failed = str(error) if is_expected else f"unexpected {type(error).__name__}: {error}"
             self._failures += 1
-            self._why_failed = f"unexpected {type(error).__name__}: {error}" if is_bug else str(error)
             self.meters.failures.inc()
-            self.meters.bugs.inc(is_bug)
-            self.teller.tell_failure(error)
+            self._tell_failure(error)
         else:
             self._failures, self._rounds = 0, self._rounds + 1
+
+    def _tell_failure(self, error: Exception) -> None:
+        self.meters.bugs.inc(not isinstance(error, EquipoiseError))
+        self.teller.tell_failure(error)
 
     def _tell(self, done: Round, spent: float) -> None:
         was = self._diary.trouble
