@@ -63,10 +63,13 @@ def until(holds, seconds=300):
 
 from equipoise.adapters.cgroups import connect_host
 from equipoise.adapters.cgroups.state import StateFile
+from equipoise.model.errors import WorldFailed
 from equipoise.ports import EvictionAnswer
+from equipoise.qos.keep import AgentState, judged
 from equipoise.qos.loop import QosLoop
 from equipoise.qos.pods import ContainerTold, PodTold
 from equipoise.qos.policy import AvoidanceActionSpec, NodePolicy, ObjectiveEnsurance, QosPolicy
+from equipoise.qos.see import refs_of
 
 def asked(cooldown):
     throttle = {"cpuThrottle": {"stepCPURatio": 70}}
@@ -148,13 +151,36 @@ while quota() != "max" and count < 40:
     time.sleep(0.7)
 found["restored"] = quota()
 found["state"] = StateFile(STATE, connect_host().boot_id()).load().throttled
+
+# As an agent left it whose state file is damaged: it is found from the cgroup, and given back.
+(PLACE / "cpu.max").write_text("30000 100000")
+sound = Path(STATE).read_bytes()
+Path(STATE).write_bytes(sound[:-3] + bytes([255]) + sound[-2:])
+mine = loop(10)
+try:
+    mine.state
+except WorldFailed as error:
+    found["said"] = str(error)
+host, pods = mine.node, mine.around.pods()
+lowered = judged(pods, host.read(refs_of(pods), is_deep=True), ()).ours
+found["lowered"] = [one.quota_us for one in lowered]
+mine.adopt(AgentState(host.boot_id(), {one.part.id: one.throttled for one in lowered}))
+count = 0
+while quota() != "max" and count < 40:
+    mine.round()
+    count += 1
+    time.sleep(0.7)
+found["recovered"] = quota()
 print(json.dumps(found))
 """
 
 
 @pytest.mark.parametrize("driver", ["cgroupfs", "systemd"])
 def test_a_breach_is_throttled_and_given_back_after_a_kill(driver: str, new_machine: NewMachine) -> None:
-    """What is in `cpu.max` is what was computed; usage falls below the waterline; a SIGKILL loses nothing."""
+    """What is in `cpu.max` is what was computed; usage falls below the waterline; a SIGKILL loses nothing.
+
+    Nor does a state file that is damaged: what it told of is found from `cpu.max`.
+    """
     is_systemd = driver == "systemd"
     machine = new_machine(is_systemd=is_systemd, code=[PRODUCT], packages=PACKAGES)
     ran = machine.run(SCRIPT % (BY_SYSTEMD if is_systemd else BY_HAND), seconds=900)
@@ -165,3 +191,5 @@ def test_a_breach_is_throttled_and_given_back_after_a_kill(driver: str, new_mach
     assert found["throttled"] == found["written"] == found["after_kill"]
     assert found["used"] <= 400
     assert (found["restored"], found["state"]) == ("max", {})
+    assert "not what was written" in found["said"]
+    assert (found["lowered"], found["recovered"]) == ([30000], "max")

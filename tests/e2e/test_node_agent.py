@@ -161,6 +161,77 @@ def test_real_pods_are_throttled_and_given_back_whatever_becomes_of_the_agent(
     assert [_quota(real_node, real_namespace, name) for name in ("free", "limited")] == [-1, 50000]
 
 
+def _said_of(node: RealNode, namespace: str, reason: str) -> set[str]:
+    """Name the pods that have an event with this reason."""
+    found = node.control_plane.api.items(f"/api/v1/namespaces/{namespace}/events")
+    return {one["involvedObject"]["name"] for one in found if one["reason"] == reason}
+
+
+def _damage(state: Path) -> None:
+    """Put one byte that is not UTF-8 into a name."""
+    before, name, after = state.read_bytes().partition(b'"pod":"')
+    state.write_bytes(before + name + b"\xff" + after[1:])
+
+
+def test_a_lost_state_file_costs_no_real_container_its_cpu(
+    real_node: RealNode, real_namespace: str, agent: Agent
+) -> None:
+    """After a SIGKILL and one byte that is not UTF-8, or no file: found from the cgroups, and given back.
+
+    A container whose quota is its own limit is left alone; one that is being resized is said and left until
+    that is over.
+    """
+    limits = {"requests": {"cpu": "10m"}, "limits": {"cpu": "300m"}}
+    throttled = {"free": -1, "limited": 30000, "resized": 30000}
+    real_node.control_plane.apply(
+        [
+            real_pod(real_namespace, "free", command=PACED),
+            real_pod(real_namespace, "limited", command=BURN, **limits),
+            real_pod(real_namespace, "resized", command=BURN, **limits),
+            real_pod(real_namespace, "whole", **limits),
+        ]
+    )
+    ready_pods(real_node, real_namespace, 4)
+    step = action("step", coolDownSeconds=3600, throttle={"cpuThrottle": {"stepCPURatio": 60}})
+
+    def quotas() -> dict[str, int]:
+        return {name: _quota(real_node, real_namespace, name) for name in (*throttled, "whole")}
+
+    def throttle_and_kill() -> None:
+        _ask(real_node, real_namespace, step)
+        agent.start()
+        agent.wait_for(lambda: all(quotas()[name] != us for name, us in throttled.items()), "all throttled")
+        agent.end(signal.SIGKILL)
+        real_node.control_plane.api.delete(f"{ENSURANCE}/nodeqosensurancepolicies/busy")
+
+    assert quotas() == throttled | {"whole": 30000}
+    throttle_and_kill()
+    _damage(agent.state)
+    agent.start()
+    agent.wait_for(lambda: quotas() == throttled | {"whole": 30000}, "everything to be given back")
+    assert "equipoise_agent_state_file_damaged 1.0" in agent.metrics()
+    agent.wait_for(lambda: "StateFileDamaged" in _described(real_node), "the node to tell of it")
+    agent.wait_for(
+        lambda: _said_of(real_node, real_namespace, "ThrottleFound") == set(throttled), "each pod to tell"
+    )
+    agent.end()
+    throttle_and_kill()
+    agent.state.unlink()
+    resize(real_node, real_namespace, "resized", requests={"cpu": "1k"}, limits={"cpu": "1k"})
+    agent.start()
+    agent.wait_for(
+        lambda: _said_of(real_node, real_namespace, "QuotaUnclear") == {"resized"}, "the doubt to be said"
+    )
+    agent.wait_for(
+        lambda: quotas() | {"resized": 0} == throttled | {"whole": 30000, "resized": 0},
+        "the rest to be given back",
+    )
+    assert 0 < quotas()["resized"] < 30000
+    resize(real_node, real_namespace, "resized", requests={"cpu": "10m"}, limits={"cpu": "300m"})
+    agent.wait_for(lambda: quotas() == throttled | {"whole": 30000}, "the last to be given back")
+    assert "whole" not in _said_of(real_node, real_namespace, "ThrottleFound")
+
+
 def test_real_pods_are_evicted_budgets_respected_and_a_pause_obeyed(
     real_node: RealNode, real_namespace: str, agent: Agent
 ) -> None:

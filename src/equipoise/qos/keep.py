@@ -1,18 +1,32 @@
 """What the agent has throttled, as it is kept: which containers, and what was written last.
 
 A quota that is neither what we wrote nor what we were about to write is somebody else's, and becomes the new
-base: the container is ours no more.
+base: the container is ours no more. Where the state is lost, `judged` finds what is throttled from the
+cgroups themselves (docs/decisions/0010).
 """
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from equipoise.qos.metrics import PERCENT
 from equipoise.qos.node import Counters
 from equipoise.qos.observation import UNLIMITED, quota_of
-from equipoise.qos.pods import PodTold
-from equipoise.qos.refusals import Refusal
+from equipoise.qos.pods import ContainerTold, PodTold
+from equipoise.qos.protection import protection_of
+from equipoise.qos.refusals import WHY_LENGTH_MAX, Refusal
+from equipoise.qos.throttle import QUOTA_MIN_US
+
+TOLERANCE_PERCENT = 1
+"""A quota that is lower than what is asked for by no more than this is no throttle."""
+NEVER_KEPT = "there was no state file"
+"""What `AgentState.lost` says on a node where no agent is known to have kept one."""
+QUOTA_MAX_US = 2**44
+"""The kernel takes no more."""
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
+"""Names, UIDs and ids, as loosely as all of them are covered."""
 
 
 class ThrottledContainer(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -43,6 +57,22 @@ class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     """When something was last done to a pod: seconds since the boot."""
     refused: dict[str, Refusal] = {}
     """Evictions that were refused, by the UID of the pod."""
+    lost: str = ""
+    """Why what was throttled before is not known, until it has been found from the cgroups."""
+
+    def absurdity(self, now: float) -> str:
+        """Return what no agent of this boot can have written until now (monotonic seconds), or nothing."""
+        for id_, part in self.throttled.items():
+            names = (id_, part.pod_uid, part.namespace, part.pod, part.container)
+            if not all(map(NAME.fullmatch, names)):
+                return "a container has a name that none can have"
+            if not all(_is_quota(one) for one in (part.intended_us, part.written_us or UNLIMITED)):
+                return "a quota is out of its range"
+        if self.changed_at is not None and not 0 <= self.changed_at <= now:
+            return "changedAt is not within this boot"
+        if any(one.count < 1 or len(one.why) > WHY_LENGTH_MAX for one in self.refused.values()):
+            return "a refusal is out of its range"
+        return ""
 
     def intending(self, pod: PodTold, ids: dict[str, str], quotas: dict[str, int]) -> "AgentState":
         """Add what is about to be written; `ids` gives the id of each container by its name."""
@@ -88,6 +118,86 @@ def _is_whole(now: Counters, limit_nanos: int) -> bool:
     if now.quota_us is None or limit_nanos <= 0:
         return now.quota_us == UNLIMITED
     return now.quota_us < 0 or now.quota_us >= quota_of(limit_nanos, now.period_us)
+
+
+def _is_quota(quota_us: int) -> bool:
+    return quota_us == UNLIMITED or 0 < quota_us <= QUOTA_MAX_US
+
+
+class Lowered(NamedTuple):
+    """A container that has a lower CPU quota than it asks for."""
+
+    pod: PodTold
+    part: ContainerTold
+    quota_us: int
+    asked_us: int
+    why_left: str = ""
+    """Why it is left as it is; where it is empty, the quota counts as ours."""
+
+    @property
+    def sentence(self) -> str:
+        """Say what was found, and what follows."""
+        asked = "no limit" if self.asked_us == UNLIMITED else f"{self.asked_us} us"
+        found = f"container {self.part.name} has a CPU quota of {self.quota_us} us and asks for {asked}"
+        if self.why_left:
+            return f"{found}; it is left as it is, since {self.why_left}"
+        return f"{found}; the quota counts as written by this agent, and is given back"
+
+    @property
+    def throttled(self) -> ThrottledContainer:
+        """Return it as a container that we throttled."""
+        return ThrottledContainer(
+            self.pod.uid, self.pod.namespace, self.pod.name, self.part.name, self.quota_us
+        )
+
+
+class Judged(NamedTuple):
+    """What the cgroups tell of some pods."""
+
+    ours: tuple[Lowered, ...]
+    unclear: tuple[Lowered, ...]
+    left: frozenset[str]
+    """UIDs of the pods to look at again: they have unclear containers, or none that is told to run."""
+
+
+def judged(
+    pods: Sequence[PodTold], counters: Mapping[str, Counters], known: Collection[str], why_none: str = ""
+) -> Judged:
+    """Find the containers with a lower quota than they ask for; `known` are those of the state, by id.
+
+    Such a quota counts as ours where nothing else explains it: no resize in progress, no resources of the
+    pod as a whole, and no other agent (`why_none` then says why none is ours).
+    """
+    ours: list[Lowered] = []
+    unclear: list[Lowered] = []
+    left: set[str] = set()
+    for pod in pods:
+        if protection_of(pod.owner, pod.priority, pod.priority_class, is_mirror=pod.is_mirror):
+            continue  # no agent ever throttles it
+        is_over = bool(pod.containers) or pod.phase != "Running"
+        for part in pod.containers:
+            if part.id in known or part.id not in counters:
+                continue
+            now = counters[part.id]
+            is_over = is_over and now.quota_us is not None
+            found = _lowered(pod, part, now, why_none)
+            if found is not None:
+                (unclear if found.why_left else ours).append(found)
+                is_over = is_over and not found.why_left
+        if not is_over:
+            left.add(pod.uid)
+    return Judged(tuple(ours), tuple(unclear), frozenset(left))
+
+
+def _lowered(pod: PodTold, part: ContainerTold, now: Counters, why_none: str) -> Lowered | None:
+    if now.quota_us is None or now.quota_us <= 0:
+        return None
+    asked = quota_of(part.cpu_limit_nanos, now.period_us)
+    if asked != UNLIMITED:
+        asked = max(asked, QUOTA_MIN_US)  # the kubelet writes no less
+        if now.quota_us * PERCENT >= asked * (PERCENT - TOLERANCE_PERCENT):
+            return None
+    return Lowered(pod, part, now.quota_us, asked, why_none or dict(pod.unclear).get(part.id, ""))
 
 
 class Keep(Protocol):

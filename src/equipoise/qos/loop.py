@@ -27,15 +27,15 @@ from equipoise.ports import Actuator, Clock, EvictionResult, Pauses
 from equipoise.qos.decide import decide
 from equipoise.qos.evicting import Direct, Evictor
 from equipoise.qos.guarding import guarded, previewed
-from equipoise.qos.keep import AgentState, Keep
+from equipoise.qos.keep import AgentState, Keep, ThrottledContainer
 from equipoise.qos.memory import QosMemory
 from equipoise.qos.node import ContainerRef, Counters, Node, NodeCounters
-from equipoise.qos.observation import Observation, quota_of
+from equipoise.qos.observation import PERIOD_US, Observation, quota_of
 from equipoise.qos.outcomes import accepted, failed, is_felt, is_unforeseen, refused, throttled_nanos
-from equipoise.qos.pods import PodTold
+from equipoise.qos.pods import ContainerTold, PodTold
 from equipoise.qos.policy import QosPolicy
 from equipoise.qos.refusals import in_force, refused_again, still_known
-from equipoise.qos.see import Look, Marks, ending_since, refs_of, see, usage_between
+from equipoise.qos.see import Look, Marks, ending_since, rates_of, refs_of, see, usage_between
 from equipoise.qos.surroundings import Surroundings
 from equipoise.qos.waterlines import State, judge
 
@@ -122,7 +122,7 @@ class QosLoop:
             decision, seen, outcomes = self._act(policy, pods, after, at)
         elif decision.actions:
             decision = previewed(decision)
-        self._rates = self._rates_of(seen)
+        self._rates = rates_of(seen, self._rates)
         self._before = after
         if any(is_felt(one) for one in outcomes):
             self._look_again(policy, pods, outcomes)
@@ -146,16 +146,6 @@ class QosLoop:
         assert self._seen is not None, "a decision has been made"
         return self._seen
 
-    def _rates_of(self, seen: Observation) -> dict[str, tuple[str, int]]:
-        found = {}
-        for pod in seen.pods:
-            for part in pod.containers:
-                nanos = part.cpu_nanos
-                if nanos is None:
-                    _, nanos = self._rates.get(part.id, ("", 0))
-                found[part.id] = (pod.uid, nanos)
-        return found
-
     def restore_all(self) -> list[Outcome]:
         """Give every pod what it may use now, at once: the way out, and `--cleanup`.
 
@@ -163,25 +153,37 @@ class QosLoop:
         one that is full or slow keeps nobody throttled.
         """
         pods = self.around.pods()
-        counters = self.node.read(self._refs([]), is_deep=True)
-        self._forget(counters, pods)
+        counters: Mapping[str, Counters] = {}
+        try:
+            counters = self.node.read(self._refs([]), is_deep=True)
+            self._forget(counters, pods)
+        except WorldFailed as error:
+            self._warnings.append(str(error))
         told = {part.id: (pod, part) for pod in pods for part in pod.containers}
-        outcomes = []
-        for id_, part in list(self.state.throttled.items()):
-            if id_ not in told:
-                unknown = RestorePod(f"{part.namespace}/{part.pod}", uid=part.pod_uid)
-                why = f"nobody tells what {part.container} may use now"
-                outcomes.append(Outcome(unknown, "Unknown", why))
-                continue
-            pod, now = told[id_]
-            quota = quota_of(now.cpu_limit_nanos, counters[id_].period_us)
-            action = RestorePod(pod.key, uid=pod.uid, quota={part.container: quota})
-            outcomes.append(self._write(action, pod, {part.container: id_}))
+        outcomes = [
+            self._restored(part, told.get(id_), counters.get(id_))
+            for id_, part in list(self.state.throttled.items())
+        ]
         if outcomes:
             self._look_after(self._refs([]), pods)
         if self.around.is_scheduling_disabled():
             outcomes.append(self._schedule(EnableScheduling(self.name), "The agent ends."))
         return outcomes
+
+    def _restored(
+        self, part: ThrottledContainer, told: tuple[PodTold, ContainerTold] | None, seen: Counters | None
+    ) -> Outcome:
+        """Restore one container; whatever fails, the others are restored all the same."""
+        action = RestorePod(f"{part.namespace}/{part.pod}", uid=part.pod_uid)
+        if told is None:
+            return Outcome(action, "Unknown", f"nobody tells what {part.container} may use now")
+        pod, now = told
+        try:
+            quota = quota_of(now.cpu_limit_nanos, seen.period_us if seen is not None else PERIOD_US)
+            action = RestorePod(pod.key, uid=pod.uid, quota={part.container: quota})
+            return self._write(action, pod, {part.container: now.id})
+        except Exception as error:  # noqa: BLE001 - a bug about one container must not keep the others throttled
+            return Outcome(action, "Failed", f"unexpected {type(error).__name__}: {error}")
 
     def _look(self, policy: QosPolicy, pods: Sequence[PodTold]) -> Look:
         """Look at the machine and its containers; at memory and quotas only where they may matter."""
@@ -200,11 +202,9 @@ class QosLoop:
     def _is_crossed(self, policy: QosPolicy, node: NodeCounters) -> bool:
         before = self._before.node if self._before is not None else None
         size = (node.cpus * 10**9, node.memory_total_bytes or 0)
-        seen = Observation(self.name, 0.0, *size, self._usage(before, node), labels=self.around.labels())
+        usage = usage_between(before, node, self.state.changed_at)
+        seen = Observation(self.name, 0.0, *size, usage, labels=self.around.labels())
         return any(line.state is State.CROSSED for line in judge(policy, seen, QosMemory()))
-
-    def _usage(self, before: NodeCounters | None, now: NodeCounters) -> dict[str, str]:
-        return usage_between(before, now, self.state.changed_at)
 
     def _tidy(self, pods: Sequence[PodTold], at: float) -> None:
         """Forget what has come to pass."""
@@ -222,7 +222,7 @@ class QosLoop:
         over = self.state.over(counters, limits)
         over = over if among is None else over & set(among)
         if over:
-            self._try_put(self.state.without(over))
+            self.adopt(self.state.without(over))
         self._state = self.state.settled(counters)
 
     def _marks(self, at: float, released_cpu_nanos: int) -> Marks:
@@ -382,7 +382,7 @@ class QosLoop:
         state = msgspec.structs.replace(self.state, memory=decision.memory)
         has_news = state.memory.get("lastTrigger") != self.state.memory.get("lastTrigger")
         if is_news or (has_news and at - self._saved_at >= NEWS_SECONDS):
-            self._try_put(state)
+            self.adopt(state)
             self._saved_at = at
         self._state = state
 
@@ -390,8 +390,8 @@ class QosLoop:
         self.keep.save(state)
         self._state = state
 
-    def _try_put(self, state: AgentState) -> None:
-        """Keep it where that is possible: what was done must be told, and the rest of a round goes on."""
+    def adopt(self, state: AgentState) -> None:
+        """Take this for what is known, and keep it where that is possible: the rest of a round goes on."""
         self._state = state
         try:
             self.keep.save(state)

@@ -40,6 +40,8 @@ class PodTold(msgspec.Struct, frozen=True, gc=False):
     ext_cpu_limit_nanos: int = 0
     controller: Owner | None = None
     """Who made it, and makes another when it goes."""
+    unclear: tuple[tuple[str, str], ...] = ()
+    """Containers, by id, of which can't be told what quota the kubelet has given them, and why."""
 
     @property
     def key(self) -> str:

@@ -154,6 +154,15 @@ def _pod(pod: PodTold, at: float, before: Look | None, after: Look, marks: Marks
     )
 
 
+def rates_of(seen: Observation, before: Mapping[str, tuple[str, int]]) -> dict[str, tuple[str, int]]:
+    """Return the pod's UID and the nanocores of each container, by id; what is unknown now, as before."""
+    return {
+        part.id: (pod.uid, before.get(part.id, ("", 0))[1] if part.cpu_nanos is None else part.cpu_nanos)
+        for pod in seen.pods
+        for part in pod.containers
+    }
+
+
 def _container(part: ContainerTold, before: Look | None, after: Look, marks: Marks) -> ContainerSeen:
     now = after.containers.get(part.id)
     then = before.containers.get(part.id) if before is not None else None

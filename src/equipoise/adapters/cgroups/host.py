@@ -69,18 +69,26 @@ class HostNode:
             raise WorldFailed(f"{error.filename or self.proc}: {error.strerror or error}") from error
 
     def read(self, containers: Sequence[ContainerRef], *, is_deep: bool) -> Mapping[str, Counters]:
-        """Read containers by id; one that has vanished is not there."""
+        """Read containers by id; one that has vanished is not there.
+
+        One that can't be read is unknown, and the others are not; where none can be, it raises.
+        """
         found: dict[str, Counters] = {}
-        try:
-            for container in containers:
+        failures: list[OSError] = []
+        for container in containers:
+            try:
                 place = self._place(container)
                 counters = None if place is None else self._read(place, self.monotonic(), is_deep=is_deep)
-                if counters is None:
-                    self._places.pop(container.id, None)
-                else:
-                    found[container.id] = counters
-        except OSError as error:
-            raise WorldFailed(f"{error.filename or self.layout.cpu}: {error.strerror or error}") from error
+            except OSError as error:
+                failures.append(error)
+                counters = Counters(None, self.monotonic())
+            if counters is None:
+                self._places.pop(container.id, None)
+            else:
+                found[container.id] = counters
+        if failures and len(failures) == len(found):
+            first = failures[0]
+            raise WorldFailed(f"{first.filename or self.layout.cpu}: {first.strerror or first}") from first
         known = {container.id for container in containers}
         for gone in self._places.keys() - known:
             del self._places[gone]

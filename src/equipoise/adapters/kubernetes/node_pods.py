@@ -11,7 +11,14 @@ import msgspec
 from equipoise.adapters.kubernetes.decode import Decoder, parse_time
 from equipoise.adapters.kubernetes.kinds import Kind
 from equipoise.adapters.kubernetes.nodes import Taint
-from equipoise.adapters.kubernetes.structs import Meta, PodSpec, Quantities, RawContainer, Resources
+from equipoise.adapters.kubernetes.structs import (
+    Condition,
+    Meta,
+    PodSpec,
+    Quantities,
+    RawContainer,
+    Resources,
+)
 from equipoise.model.cluster import Owner
 from equipoise.model.quantity import NANO, Quantity
 from equipoise.qos.pods import ContainerTold, PodTold
@@ -21,6 +28,7 @@ MIRROR = "kubernetes.io/config.mirror"
 TAINT = Taint("ensurance.equipoise.dev/waterline", "NoSchedule", "crossed")
 """What keeps new pods away from a node whose waterline is crossed."""
 CRANE_AGENT = "crane-agent"
+RESIZE_CONDITIONS = frozenset({"PodResizePending", "PodResizeInProgress"})
 
 
 class RunningContainer(msgspec.Struct, gc=False):
@@ -38,6 +46,9 @@ class PodStatusOnNode(msgspec.Struct, gc=False):
     phase: str = ""
     qosClass: str = ""
     startTime: str | None = None
+    resize: str | None = None
+    """What Kubernetes before 1.33 tells of a resize in place; the conditions tell it since then."""
+    conditions: list[Condition] | None = None
     containerStatuses: list[RunningContainer] | None = None
     initContainerStatuses: list[RunningContainer] | None = None
 
@@ -121,7 +132,48 @@ def _pod(decoder: Decoder, raw: RawPodOnNode) -> PodTold:
         containers=tuple(_containers(status, specs, spec.resources or Resources())),
         ext_cpu_limit_nanos=extended,
         controller=None if owner is None else Owner(owner.apiVersion, owner.kind, owner.name, owner.uid),
+        unclear=tuple(_unclear(status, specs, spec.resources)),
     )
+
+
+def _unclear(
+    status: PodStatusOnNode, specs: dict[str, RawContainer], whole: Resources | None
+) -> Iterator[tuple[str, str]]:
+    """Yield each running container whose quota its limit does not explain, by id, and why."""
+    running = list(_running(status))
+    why_all = ""
+    if whole is not None and (whole.requests or whole.limits):
+        why_all = "its pod has resources as a whole"
+    elif _is_resized(status, running, specs):
+        why_all = "a resize of its pod is in progress"
+    for part, id_ in running:
+        if why_all or part.name not in specs:
+            yield id_, why_all or "its spec is not known"
+
+
+def _is_resized(
+    status: PodStatusOnNode, running: list[tuple[RunningContainer, str]], specs: dict[str, RawContainer]
+) -> bool:
+    """Return whether the pod asks for something else than it has: the kubelet may be about to write it."""
+    if status.resize or any(
+        one.type in RESIZE_CONDITIONS and one.status == "True" for one in status.conditions or ()
+    ):
+        return True
+    for part, _ in running:
+        if part.resources is None or part.name not in specs:
+            continue
+        asked = specs[part.name].resources or Resources()
+        if nanos_of(asked.limits, "cpu") != nanos_of(part.resources.limits, "cpu"):
+            return True
+    return False
+
+
+def _running(status: PodStatusOnNode) -> Iterator[tuple[RunningContainer, str]]:
+    """Yield the containers that run now, with their ids."""
+    for part in (*(status.containerStatuses or ()), *(status.initContainerStatuses or ())):
+        _, _, id_ = part.containerID.partition("://")
+        if id_ and "running" in (part.state or {}):
+            yield part, id_
 
 
 def _containers(
@@ -132,10 +184,7 @@ def _containers(
     What only the pod as a whole has holds for each container: the kubelet writes its limit as their quota,
     and none may be throttled below its request.
     """
-    for part in (*(status.containerStatuses or ()), *(status.initContainerStatuses or ())):
-        _, _, id_ = part.containerID.partition("://")
-        if not id_ or "running" not in (part.state or {}):
-            continue
+    for part, id_ in _running(status):
         spec = specs.get(part.name)
         has = part.resources or (spec.resources if spec is not None else None) or Resources()
         request = nanos_of(has.requests, "cpu") or nanos_of(whole.requests, "cpu")

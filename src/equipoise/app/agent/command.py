@@ -158,12 +158,24 @@ def _node(name: str) -> str:
 
 
 def _file(path: str, flag: str) -> str:
-    import os
     from pathlib import Path
 
-    if not Path(path).name or "\0" in path or os.path.isdir(path):  # noqa: PTH112 - never raises
+    if not Path(path).name or "\0" in path or _is_used_folder(path):
         raise BadInput(f"{flag}: expected a file, got {path!r}")
     return path
+
+
+def _is_used_folder(path: str) -> bool:
+    """Return whether a folder with something in it is there; an empty one is in the way of the file only."""
+    import os
+
+    try:
+        with os.scandir(path) as entries:
+            return any(True for _ in entries)
+    except NotADirectoryError:
+        return False
+    except OSError:
+        return os.path.isdir(path)  # noqa: PTH112 - never raises
 
 
 def _journal(said: str | None, state: str) -> str:

@@ -23,6 +23,7 @@ FOREIGN = (
     "ForeignController: the kinds of ensurance.crane.io are somebody else's; nothing is changed until "
     "--crane on says to take over"
 )
+OTHER = f"the kinds of {GROUP} are somebody else's, whose agent may have written it"
 
 
 class Mandate:
@@ -54,9 +55,7 @@ class Mandate:
         if not self._is_enforced:
             return PREVIEW
         if beside:
-            return (
-                f"pod {beside} is Crane's own agent, and both would write the same quotas; remove one of them"
-            )
+            return f"{_crane(beside)}; remove one of them"
         if self._takes_over:
             return ""
         has_now = has_policies()
@@ -64,8 +63,22 @@ class Mandate:
         self._had_policies = has_now
         self.is_unknown = self._standing is None
         if self.is_unknown:
-            return f"whose the kinds of {GROUP} are is not known: {self._why_unknown}"
+            return self._unknown()
         return FOREIGN if self._standing is Standing.FOREIGN else ""
+
+    def other_agent(self, beside: str) -> str:
+        """Return why a quota on this node may be another agent's, or nothing; Preview or not is no matter."""
+        if beside:
+            return _crane(beside)
+        if self._takes_over:
+            return ""
+        self._look(is_first=False)
+        if self._standing is None:
+            return self._unknown()
+        return OTHER if self._standing is Standing.FOREIGN else ""
+
+    def _unknown(self) -> str:
+        return f"whose the kinds of {GROUP} are is not known: {self._why_unknown}"
 
     def _look(self, *, is_first: bool) -> None:
         """Look again where it is time; a look that failed changes nothing, unless the first policy came."""
@@ -79,3 +92,7 @@ class Mandate:
         except WorldFailed as error:
             self._why_unknown = str(error)
         self._look_at = now + (RETRY_SECONDS if self._standing is None else LOOK_SECONDS)
+
+
+def _crane(pod: str) -> str:
+    return f"pod {pod} is Crane's own agent, and both would write the same quotas"

@@ -15,6 +15,21 @@ class AgentMeters:
         self.failures = Counter(
             "equipoise_agent_round_failures", "Rounds that could not be decided.", registry=registry
         )
+        self.bugs = Counter(
+            "equipoise_agent_round_bugs",
+            "Bugs of Equipoise met in rounds; a round that one ends is a failure too.",
+            registry=registry,
+        )
+        self.state_damaged = Gauge(
+            "equipoise_agent_state_file_damaged",
+            "Whether the state file could not be read when the agent began.",
+            registry=registry,
+        )
+        self.unclear = Gauge(
+            "equipoise_agent_unclear_quotas",
+            "Containers with a lower quota than they ask for, left as they are after the state was lost.",
+            registry=registry,
+        )
         self.actions = Counter(
             "equipoise_agent_actions", "Actions by what came of them.", ["kind", "result"], registry=registry
         )

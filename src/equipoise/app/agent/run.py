@@ -13,16 +13,17 @@ from equipoise.app.agent.diary import Diary, SystemClock
 from equipoise.app.agent.evicting import ledgered
 from equipoise.app.agent.mandate import PREVIEW, Mandate
 from equipoise.app.agent.meters import AgentMeters
+from equipoise.app.agent.recovery import Recovery
 from equipoise.app.agent.surroundings import NodeSurroundings
 from equipoise.app.agent.telling import Teller
 from equipoise.app.operator.hearts import Heart
 from equipoise.app.operator.http import Door, make_app
-from equipoise.app.operator.logs import Log, make_log
+from equipoise.app.operator.logs import Log, log_failure, make_log
 from equipoise.app.operator.settings import Logs
 from equipoise.app.signals import on_signals
 from equipoise.model.decision import Outcome
 from equipoise.model.errors import EquipoiseError, WorldFailed
-from equipoise.qos.loop import QosLoop
+from equipoise.qos.loop import QosLoop, Round
 
 FAILURES_MAX = 5
 """So many rounds in a row that fail make the agent unready."""
@@ -96,6 +97,7 @@ class Agent:
         )
         self.mandate = Mandate(client, is_enforced=settings.is_enforced, takes_over=settings.takes_over)
         self.teller = Teller(log, self.actuator, self.around)
+        self.recovery = Recovery(self.file, self.loop, self.teller, self.meters)
         self._diary = Diary(settings.journal)
         self._failures, self._why_failed = 0, ""
         self._rounds = 0
@@ -138,8 +140,12 @@ class Agent:
         return event.is_set()
 
     def run(self) -> None:
-        """Answer from the beginning, do rounds until told to stop, then give everything back."""
+        """Answer from the beginning, do rounds until told to stop, then give everything back.
+
+        That is done on every way out: also when the start failed, as far as the pods are known then.
+        """
         self.hold()
+        self.recovery.load()
         door = Door(
             self.settings.http_address,
             make_app(self.illnesses, self.unready, self.registry),
@@ -150,9 +156,12 @@ class Agent:
             if self.start():
                 self._keep_watch()
         finally:
-            door.stop(2.0)
-            self.stop()
-            self._diary.close()
+            try:
+                self.give_back("the agent ends")
+            finally:
+                door.stop(2.0)
+                self.stop()
+                self._diary.close()
 
     def _keep_watch(self) -> None:
         self.log.info("the agent begins", node=self.settings.node, enforced=self.settings.is_enforced)
@@ -162,7 +171,6 @@ class Agent:
             self.heart.beat()
             rest = self.settings.interval_seconds - (time.monotonic() - began_at)
             self.stopping.wait(max(0.1, rest))
-        self.give_back("the agent ends")
 
     def stop(self) -> None:
         """End the watches."""
@@ -170,11 +178,15 @@ class Agent:
         self.pauses.stop(1.0)
 
     def give_back(self, why: str) -> list[Outcome]:
-        """Restore what is throttled and take our taint off, at once."""
+        """Restore what is throttled and take our taint off, at once; whatever fails is said."""
+        try:
+            self._recover(is_last=True)
+        except Exception as error:  # noqa: BLE001 - what is known is given back all the same
+            log_failure(self.log, "what is throttled could not be looked for", error)
         try:
             outcomes = self.loop.restore_all()
-        except EquipoiseError as error:
-            self.log.warning("not everything could be given back", error=str(error))
+        except Exception as error:  # noqa: BLE001 - the way out goes on, and the next agent tries again
+            log_failure(self.log, "not everything could be given back", error)
             return []
         for outcome in outcomes:
             self.log.info(
@@ -186,18 +198,37 @@ class Agent:
             )
         return outcomes
 
+    def clean_up(self) -> list[Outcome]:
+        """Give back what an agent has left; what is left as it is comes last."""
+        if not self.recovery.is_over:
+            other_agent = self.mandate.other_agent(self.around.crane_agent())
+            self.recovery.look(self.around.pods(), other_agent, is_preview=False)
+        return [*self.loop.restore_all(), *self.recovery.outcomes()]
+
     def one_round(self) -> None:
-        """Do one round; what fails is said, and the next one tries again."""
+        """Do one round; whatever fails is said, and the next one tries again."""
         spent = time.thread_time()
         try:
+            self._recover()
+        except Exception as error:  # noqa: BLE001 - the round goes on with what is known
+            self._tell_failure(error)
+        try:
             self._ask_leave()
-            done = self.loop.round()
-        except EquipoiseError as error:
-            self._failures, self._why_failed = self._failures + 1, str(error)
+            self._tell(self.loop.round(), spent)
+        except Exception as error:  # noqa: BLE001 - one bad round must not end the loop
+            is_expected = isinstance(error, EquipoiseError)
+            self._why_failed = str(error) if is_expected else f"unexpected {type(error).__name__}: {error}"
+            self._failures += 1
             self.meters.failures.inc()
-            self.log.warning("a round failed", error=str(error))
-            return
-        self._failures, self._rounds = 0, self._rounds + 1
+            self._tell_failure(error)
+        else:
+            self._failures, self._rounds = 0, self._rounds + 1
+
+    def _tell_failure(self, error: Exception) -> None:
+        self.meters.bugs.inc(not isinstance(error, EquipoiseError))
+        self.teller.tell_failure(error)
+
+    def _tell(self, done: Round, spent: float) -> None:
         was = self._diary.trouble
         self._diary.keep(done)
         if self._diary.trouble not in {"", was}:
@@ -205,6 +236,14 @@ class Agent:
         self.meters.tell(done, len(self.loop.state.throttled), time.thread_time() - spent)
         self.meters.left_out.set(len(self.around.problems))
         self.teller.tell(done)
+
+    def _recover(self, *, is_last: bool = False) -> None:
+        """Look for what is throttled where the state does not tell, once the pods are listed."""
+        if self.recovery.is_over or self.around.waiting_for():
+            return
+        other_agent = self.mandate.other_agent(self.around.crane_agent())
+        is_preview = not self.settings.is_enforced
+        self.recovery.look(self.around.pods(), other_agent, is_preview=is_preview, is_last=is_last)
 
     def _ask_leave(self) -> None:
         """Look whether anything may be changed; where it may not any more, give back what was taken."""
@@ -251,8 +290,9 @@ def clean_up(settings: AgentSettings) -> list[Outcome]:
     """Give everything back that an agent has left, and end."""
     agent = Agent(settings, make_log(settings.logs))
     agent.hold()
+    agent.recovery.load()
     agent.around.start()
     try:
-        return agent.loop.restore_all()
+        return agent.clean_up()
     finally:
         agent.around.stop()

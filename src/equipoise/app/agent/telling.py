@@ -5,15 +5,19 @@ from collections.abc import Callable, Iterable
 
 from equipoise.adapters.kubernetes import KubernetesActuator
 from equipoise.app.agent.surroundings import NodeSurroundings
-from equipoise.app.operator.logs import Log
+from equipoise.app.operator.logs import Log, log_failure
 from equipoise.model.decision import DisableScheduling, EnableScheduling, Outcome
+from equipoise.model.errors import EquipoiseError
 from equipoise.model.references import ObjectRef
+from equipoise.qos.keep import Judged
 from equipoise.qos.loop import Round
 from equipoise.qos.outcomes import WELL, came_otherwise
 
 PROBLEMS_SAID_MAX = 5
+FOUND_SAID_MAX = 20
+"""So many quotas that one look found have an event; the log has all."""
 AGAIN_SECONDS = 600.0
-"""How long the same failure of the same action is not told again."""
+"""How long the same failure of the same action is not told again, nor where the same bug is."""
 
 
 class Teller:
@@ -33,6 +37,8 @@ class Teller:
         self._code = ""
         self._problems: tuple[str, ...] = ()
         self._failures: dict[tuple[object, ...], float] = {}
+        self._bugs: dict[tuple[str, ...], float] = {}
+        self._found: dict[str, str] = {}
 
     def tell(self, done: Round) -> None:
         """Say what is news of one round."""
@@ -55,6 +61,45 @@ class Teller:
         """Say something that somebody has to look at, on the node too."""
         self._log.warning(sentence)
         self._actuator.record_event(self._node(), reason, sentence, is_warning=True)
+
+    def tell_failure(self, error: Exception) -> None:
+        """Say that a round failed; where a bug of ours is, once in ten minutes."""
+        if isinstance(error, EquipoiseError):
+            self._log.warning("a round failed", error=str(error))
+            return
+        now, key = self._monotonic(), (type(error).__name__, str(error))
+        self._bugs = {one: at for one, at in self._bugs.items() if now - at < AGAIN_SECONDS}
+        if key in self._bugs:
+            self._log.error("a round failed", error=f"unexpected {key[0]}: {key[1]}")
+            return
+        self._bugs[key] = now
+        log_failure(self._log, "a round failed", error)
+
+    def tell_state(self, lost: str, unlocked: str, *, is_damaged: bool) -> None:
+        """Say in the log what is wrong with the state file."""
+        if unlocked:
+            self._log.warning("the state file is not locked", error=unlocked)
+        if lost:
+            say = self._log.warning if is_damaged else self._log.info
+            say("what is throttled is looked for in the cgroups", reason=lost)
+
+    def tell_damage(self, sentence: str) -> None:
+        """Say on the node that the state file was damaged; the log has it already."""
+        said = f"{sentence}. What is throttled is looked for in the cgroups."
+        self._actuator.record_event(self._node(), "StateFileDamaged", said, is_warning=True)
+
+    def tell_found(self, found: Judged) -> None:
+        """Say of each container that has a lower quota than it asks for whose that is, when that is news."""
+        all_ = [("ThrottleFound", one) for one in found.ours] + [
+            ("QuotaUnclear", one) for one in found.unclear
+        ]
+        news = [(reason, one) for reason, one in all_ if self._found.get(one.part.id) != one.sentence]
+        for place, (reason, one) in enumerate(news):
+            self._found[one.part.id] = one.sentence
+            self._log.warning(one.sentence, pod=one.pod.key, reason=reason)
+            if place < FOUND_SAID_MAX:
+                pod = ObjectRef("v1", "Pod", one.pod.namespace, one.pod.name, one.pod.uid)
+                self._actuator.record_event(pod, reason, one.sentence, is_warning=bool(one.why_left))
 
     def _tell_problems(self) -> None:
         """Say which policies are left out, when that has changed; on the node, since no status is written."""
