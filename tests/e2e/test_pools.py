@@ -1,20 +1,23 @@
 """Pools, the long way: large worlds, foreign allocators, other servers."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from redis import Redis
 
 from tests.e2e.conftest import Offered
+from tests.pools.answers import ask_under_kills
 from tests.pools.beside import run_beside
 from tests.pools.explorer.machine import World
 from tests.pools.explorer.running import explore
 from tests.pools.explorer.scenes import FOREIGN, LARGE, SMALL
 from tests.pools.servers import server
-from tests.testbed import binary
+from tests.testbed import StartRedis, binary
 
 BESIDE_SECONDS = 60
+ANSWERS_SECONDS = 20
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +50,18 @@ def test_foreign_allocators_beside_us_lose_no_pod_and_get_none_twice(url: str) -
     assert report.lost == []
     assert report.served > BESIDE_SECONDS
     assert report.moves > BESIDE_SECONDS / 10
+
+
+def test_no_answer_that_denies_a_change_is_false_while_servers_are_killed(
+    start_redis: StartRedis, tmp_path: Path
+) -> None:
+    """16 clients over HTTP; every *no* is held against Redis, which writes it all down before it answers."""
+    report = ask_under_kills(start_redis(append_only=True, fsync="always"), tmp_path, ANSWERS_SECONDS)
+    print(report)
+    assert report.false == []
+    assert report.redis_kills > 0
+    assert report.checked.total() > 0
+    assert report.count("yes") > report.redis_kills
 
 
 @pytest.fixture(scope="module")

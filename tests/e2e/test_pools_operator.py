@@ -260,10 +260,10 @@ def test_crashes_of_redis_keep_what_was_written_down(offered: Any, tmp_path: Pat
     """With an append-only file every promise holds; a replica that was cut off forgets, yet all is sound."""
     with offered():
         kept = killed_with_everything_written(tmp_path / "aof")
-    assert (kept.lost, kept.given_twice, kept.broken) == ([], [], [])
+    assert (kept.lost, kept.given_twice, kept.broken, kept.denied) == ([], [], [], [])
     over = failed_over_to_a_replica(tmp_path / "behind", is_behind=True)
     assert len(over.lost) > 0
-    assert (over.given_twice, over.broken) == ([], [])
+    assert (over.given_twice, over.broken, over.denied) == ([], [], [])
 
 
 def test_a_cluster_of_redis_serves_a_fleet_in_one_slot(start_redis_cluster: StartRedisCluster) -> None:

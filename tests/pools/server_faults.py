@@ -40,6 +40,10 @@ class Crash:
     """Calls that were never answered."""
     kept: int = 0
     """Of those, how many had happened all the same."""
+    refused: int = 0
+    """Calls that were answered with a *no*: nothing was changed."""
+    denied: list[str] = field(default_factory=list)
+    """Of those, what the server knows all the same."""
 
 
 def killed_with_everything_written(folder: Path) -> Crash:
@@ -100,7 +104,7 @@ def _crash(
     with server.client(socket_timeout=30) as client:
         if client.info("replication")["connected_slaves"]:
             client.wait(1, 20_000)
-    answers: dict[str, str] = {}
+    answers: dict[str, str | None] = {}
     crashed, going = threading.Event(), threading.Event()
     going.set()
     threads = [threading.Thread(target=_allocate, args=(url(), who, answers, going, crashed)) for who in "ab"]
@@ -129,7 +133,7 @@ def _crash(
     return crash
 
 
-def _wait_for(count: int, answers: dict[str, str], threads: list[threading.Thread]) -> None:
+def _wait_for(count: int, answers: dict[str, str | None], threads: list[threading.Thread]) -> None:
     """Wait in short steps: a few more answers, and there is nothing left to crash amid."""
     end = time.monotonic() + ANSWERS_SECONDS
     while len(answers) < count:
@@ -150,8 +154,9 @@ def _config() -> str:
 
 
 def _allocate(
-    url: str, who: str, answers: dict[str, str], going: threading.Event, crashed: threading.Event
+    url: str, who: str, answers: dict[str, str | None], going: threading.Event, crashed: threading.Event
 ) -> None:
+    """Ask for calls; an answer is a pod, nothing (unknown) or None (no)."""
     with Redis.from_url(url, decode_responses=True, socket_timeout=1) as client:
         pools = RedisPools(client, "voice", url)
         for number in range(CALLS_EACH):
@@ -160,22 +165,30 @@ def _allocate(
                 return
             call = f"{who}-{number}"
             try:
-                answers[call] = pools.allocate(call).pod
+                answers[call] = pools.allocate(call).pod or None
             except (Unanswered, RedisError):
                 answers[call] = ""  # a busy machine can be as silent as a dead server: the next call tells
             except WorldFailed:
-                return
+                answers[call] = None
+                if crashed.is_set():
+                    return
 
 
-def _judge(remote: RemotePools, answers: dict[str, str], crash: Crash) -> None:
+def _judge(remote: RemotePools, answers: dict[str, str | None], crash: Crash) -> None:
     seen = remote.ask(lambda pools: pools.snapshot(is_thorough=True))
     crash.broken = [each.detail for each in violations(read_policy(seen.config, "config"), seen)]
     holders = {call: name for name, keys in seen.pods.items() for call in keys.calls}
     promised = {call: name for call, name in answers.items() if name}
     crash.acknowledged = len(promised)
     crash.lost = sorted(call for call, name in promised.items() if holders.get(call) != name)
-    crash.unknown = len(answers) - len(promised)
-    crash.kept = sum(call in holders for call, name in answers.items() if not name)
+    crash.unknown = list(answers.values()).count("")
+    crash.kept = sum(call in holders for call, name in answers.items() if name == "")
+    refused = [call for call, name in answers.items() if name is None]
+    crash.refused = len(refused)
+    records = remote.ask(lambda pools: [pools.heartbeat(call).code for call in refused])
+    crash.denied = [
+        call for call, code in zip(refused, records, strict=True) if call in holders or code != "UnknownCall"
+    ]
     served = list(holders.values())
     crash.given_twice = sorted({name for name in served if served.count(name) > 1})
 

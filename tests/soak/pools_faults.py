@@ -1,8 +1,8 @@
 """Faults of pools, the long way: `python -m tests.soak.pools_faults [--kills N] [--operations N]`.
 
-Leaders are killed at random points; servers crash and fail over; foreign allocators work beside ours until a
-million operations are done. Ends with 1 when a pod is lost, given twice, or its keys contradict each other.
-Figures go to docs/soak.md.
+Leaders are killed at random points; servers crash and fail over; clients ask over HTTP while Redis and the
+service are killed; foreign allocators work beside ours until a million operations are done. Ends with 1 when
+a pod is lost, given twice, its keys contradict each other, or a *no* was false. Figures go to docs/soak.md.
 """
 
 import argparse
@@ -16,14 +16,16 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from tests.pools.answers import CLIENTS, ask_under_kills
 from tests.pools.beside import run_beside
 from tests.pools.server_faults import Crash, failed_over_to_a_replica, killed_with_everything_written
 from tests.pools.servers import server
 from tests.pools.storm import storm
-from tests.testbed import Unavailable
+from tests.testbed import RedisServer, Unavailable
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "soak.md"
 BEGIN, END = "<!-- pools: begin -->", "<!-- pools: end -->"
+ANSWERS = "clients over HTTP, Redis (append-only file, fsync always) and the service killed"
 BESIDE_SECONDS_MAX = 4 * 3600.0
 
 
@@ -32,13 +34,19 @@ def main() -> int:
     options = argparse.ArgumentParser(prog="python -m tests.soak.pools_faults", description=__doc__)
     options.add_argument("--kills", type=int, default=250)
     options.add_argument("--crashes", type=int, default=20, help="of each kind")
+    options.add_argument("--minutes", type=float, default=10.0, help="of clients over HTTP")
+    options.add_argument("--only", choices=["answers"], help="run this part alone, and add its line")
     options.add_argument("--operations", type=int, default=1_000_000)
     options.add_argument("--seed", type=int, default=1)
     chosen = options.parse_args()
     try:
+        if chosen.only:
+            _write(_with_row(_answers(chosen.minutes, chosen.seed)))
+            return 0
         rows = [
             _storm(chosen.kills, chosen.seed),
             *_crashes(chosen.crashes),
+            _answers(chosen.minutes, chosen.seed),
             _beside(chosen.operations, chosen.seed),
         ]
     except Unavailable as missing:
@@ -80,6 +88,7 @@ def _crashes(times: int) -> list[tuple[str, str, str]]:
         acknowledged, lost = sum(r.acknowledged for r in reports), sum(len(r.lost) for r in reports)
         assert not any(report.broken or report.given_twice for report in reports), reports
         assert lost == 0 or "replica" in kind, reports
+        assert not any(report.denied for report in reports), reports
         unknown, kept = sum(r.unknown for r in reports), sum(r.kept for r in reports)
         what = f"{times} crashes, {acknowledged} acknowledged allocations, {unknown} without an answer"
         rows.append(
@@ -87,6 +96,35 @@ def _crashes(times: int) -> list[tuple[str, str, str]]:
         )
         print(rows[-1], flush=True)
     return rows
+
+
+def _answers(minutes: float, seed: int) -> tuple[str, str, str]:
+    with tempfile.TemporaryDirectory(prefix="answers-") as folder:
+        redis = RedisServer(Path(folder) / "redis", append_only=True, fsync="always")
+        redis.start()
+        try:
+            report = ask_under_kills(redis, Path(folder), minutes * 60, seed)
+        finally:
+            redis.stop()
+    for (operation, outcome, result), count in sorted(report.answers.items()):
+        print(f"{operation}: {outcome} {result}: {count}", flush=True)
+    assert not report.false, report.false
+    assert report.redis_kills > minutes, report
+    kinds = ", ".join(f"{report.count(kind):,} {kind}" for kind in ("yes", "no", "unknown"))
+    much = (
+        f"{minutes:g} minutes, {CLIENTS} clients, {report.redis_kills} SIGKILL of Redis, "
+        f"{report.serve_kills} of the service; answers: {kinds}"
+    )
+    checked = ", ".join(f"{count} of {operation}" for operation, count in sorted(report.checked.items()))
+    return ANSWERS, much, f"of the *no* answers ({checked}) {len(report.false)} were false"
+
+
+def _with_row(row: tuple[str, str, str]) -> str:
+    """Return the entry that stands, with this line in the place of the last one of its kind."""
+    text = DOCUMENT.read_text()
+    entry = text[text.index(BEGIN) + len(BEGIN) : text.index(END)].strip()
+    kept = [line for line in entry.splitlines() if not line.startswith(f"| {row[0]}")]
+    return "\n".join([*kept, f"| {' | '.join(row)} |"])
 
 
 def _beside(operations: int, seed: int) -> tuple[str, str, str]:

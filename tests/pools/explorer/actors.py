@@ -3,9 +3,10 @@
 import json
 from typing import Any
 
-from equipoise.adapters.redis.decode import decode_snapshot
-from equipoise.adapters.redis.pools import PAGE, wire
+from equipoise.adapters.redis.decode import Page, decode_pages
+from equipoise.adapters.redis.pools import wire
 from equipoise.adapters.redis.scripts import Scripts
+from equipoise.adapters.redis.snapshot import PAGE
 from equipoise.model.decision import MovePod
 from equipoise.pools.decide import busy_excess, decide
 from equipoise.pools.observation import observe
@@ -101,7 +102,7 @@ class Rebalancer(_Program):
         return ("move", view, moves[1:]) if moves[1:] else ()
 
     def _planned(self, view: Known, answer: list[Any]) -> Local:
-        seen = decode_snapshot(PREFIX, [answer])
+        seen = decode_pages(PREFIX, [Page(*answer)])
         policy = read_policy(seen.config, KEY)
         observation = observe(policy, seen)
         moves = [

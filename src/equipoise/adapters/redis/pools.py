@@ -1,16 +1,15 @@
 """The port `Pools` on Redis. A caller's view of the tiers goes with each call, and the script checks it."""
 
 import hashlib
-from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
 from redis import Redis, RedisCluster
 
-from equipoise.adapters.redis.decode import Page, decode_snapshot
 from equipoise.adapters.redis.errors import IN_DOUBT, Request, WrongKeyType, certain, explained
 from equipoise.adapters.redis.scripts import Scripts
+from equipoise.adapters.redis.snapshot import Reader
 from equipoise.model.decision import (
     Attendance,
     MovePod,
@@ -28,11 +27,6 @@ LEASE_SECONDS = 900.0
 RECORD_SECONDS = 3600.0
 TRIES = 5
 """How often a call goes out again because the tiers changed under it."""
-SCAN_COUNT = 1000
-PAGE = 500
-"""How many pods are read at one moment: a few milliseconds in which the server answers nobody else."""
-LOOKS = 3
-"""How often pods are looked for that moved from tier to tier under our eyes."""
 WRITERS: dict[type[Attendance], str] = {
     RegisterPod: "register",
     UnregisterPod: "unregister",
@@ -77,6 +71,7 @@ class RedisPools:
         self._address = address
         self._key = f"{prefix}:tier:config"
         self._scripts = Scripts(client, self._key, address)
+        self._reader = Reader(client, prefix, self._scripts, address)
         self._spans = [str(int(seconds * 1000)) for seconds in (lease_seconds, record_seconds)]
         self._is_dry = is_dry
         self._config: tuple[str, str] | None = None
@@ -91,58 +86,15 @@ class RedisPools:
 
     def snapshot(self, *, is_thorough: bool = False, also: Sequence[str] = ()) -> PoolsSeen:
         """Read every pod, each at one moment; thoroughly also looks for keys that no set leads to."""
-        tiers, pods = self._scan() if is_thorough else ([], [])
+        tiers, pods = self._reader.scan() if is_thorough else ([], [])
         pods = list(dict.fromkeys([*pods, *also]))
         for _ in range(TRIES):
             known = self._known() if not is_thorough else self._known_or_nothing()
-            pages = self._pages(known, tiers, pods)
-            configs = {page.config or "" for page in map(Page._make, pages)}
-            if configs == {known[0]} or (is_thorough and not known[1] and len(configs) == 1):
-                return decode_snapshot(self._prefix, pages)
+            seen = self._reader.read(known, tiers, pods)
+            if seen is not None and ((seen.config or "") == known[0] or (is_thorough and not known[1])):
+                return seen
             self._config = None
         raise WorldFailed(f"{self._address}: {self._key} changes faster than it can be read")
-
-    def _pages(self, known: tuple[str, str], tiers: Sequence[str], pods: Sequence[str]) -> list[list[Any]]:
-        """Read a small fleet at once, and a large one page by page: the server answers others in between."""
-
-        def page(most: int, names: Sequence[str]) -> list[Any]:
-            words = [*known, str(most), str(len(tiers)), *tiers, *names]
-            return self._scripts.read("snapshot", words)
-
-        pages = [page(PAGE, pods if len(pods) <= PAGE else ())]
-        first = Page._make(pages[0])
-        if first.is_whole and len(pods) <= PAGE:
-            return pages
-        read: set[str] = set()
-        for _ in range(LOOKS):
-            names = [name for name in dict.fromkeys([*pods, *self._names(first)]) if name not in read]
-            pages += [page(0, names[at : at + PAGE]) for at in range(0, len(names), PAGE)]
-            read.update(names)
-            # Who moved from a tier that was not listed yet to one that was listed already is in neither.
-            counts = Counter(tier for each in map(Page._make, pages) for row in each.rows for tier in row[8])
-            if not names or all(counts[pool[0]] == pool[3] for pool in Page._make(pages[-1]).pools):
-                break
-        return pages
-
-    def _names(self, page: Page) -> list[str]:
-        """List the pods that any key of the fleet has, some at a time."""
-        names: dict[str, None] = {}
-        pool = f"{self._prefix}:pool:"
-        with explained(self._address):
-            for tier, kind, free, *_ in page.pools:
-                if kind == "set":
-                    names.update(
-                        dict.fromkeys(self._client.sscan_iter(f"{pool}{tier}:assigned", count=SCAN_COUNT))
-                    )
-                key = f"{pool}{tier}:available"
-                if free == "set":
-                    names.update(dict.fromkeys(self._client.sscan_iter(key, count=SCAN_COUNT)))
-                elif free == "zset":
-                    names.update((pod, None) for pod, _ in self._client.zscan_iter(key, count=SCAN_COUNT))
-            if f"{self._prefix}:pod:metadata" not in page.wrong:
-                metadata = self._client.hscan_iter(f"{self._prefix}:pod:metadata", count=SCAN_COUNT)
-                names.update((pod, None) for pod, _ in metadata)
-        return list(names)
 
     def move(
         self, moves: Sequence[MovePod], version: str, epoch: int | None, *, marks_busy: bool = False
@@ -316,19 +268,6 @@ class RedisPools:
         with explained(self._address):
             text: str | None = self._client.get(self._key)
         return text
-
-    def _scan(self) -> tuple[list[str], list[str]]:
-        """Find tiers and pods by their keys alone; what appears meanwhile is found by the next look."""
-        tiers: set[str] = set()
-        pods: set[str] = set()
-        pool, pod = f"{self._prefix}:pool:", f"{self._prefix}:pod:tier:"
-        with explained(self._address):
-            for key in self._client.scan_iter(match=f"{self._prefix}:po*", count=SCAN_COUNT):
-                if key.startswith(pod):
-                    pods.add(key.removeprefix(pod))
-                elif key.startswith(pool):
-                    tiers.add(key.removeprefix(pool).rpartition(":")[0])
-        return sorted(tiers - {""}), sorted(pods)
 
 
 def wire(policy: TierPolicy) -> str:

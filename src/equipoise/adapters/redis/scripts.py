@@ -114,13 +114,19 @@ class Scripts:
         for attempt in range(ATTEMPTS):
             if attempt:
                 time.sleep(RETRY_SECONDS)
+            connection = None
             try:
                 pool = self._pool(is_elsewhere=is_moved or attempt > 0)
-                _exchange(pool, commands[len(replies) :], requests[len(replies) :], replies)
+                connection = pool.get_connection()  # until it is there, nothing is sent
+                _exchange(connection, commands[len(replies) :], requests[len(replies) :], replies)
             except FAILURES as error:
                 problem = error
-            if len(replies) == len(commands):
-                break
+            finally:
+                if connection is not None:
+                    pool.release(connection)
+            is_away = connection is None and not isinstance(self._client, RedisCluster)
+            if is_away or len(replies) == len(commands):
+                break  # a connection tries twice by itself; of a cluster, another node may have the keys now
         return replies + [problem] * (len(commands) - len(replies))
 
     def _pool(self, *, is_elsewhere: bool) -> Any:
@@ -134,10 +140,9 @@ class Scripts:
 
 
 def _exchange(
-    pool: Any, commands: Sequence[Command], requests: Sequence[Request], replies: list[Any]
+    connection: Any, commands: Sequence[Command], requests: Sequence[Request], replies: list[Any]
 ) -> None:
-    """Send commands on one connection, and add to the replies, in order, as far as the server answers."""
-    connection = pool.get_connection()  # until it is there, nothing was sent
+    """Send commands, and add to the replies, in order, as far as the server answers."""
     try:
         packed = connection.pack_commands(commands)
         for request in requests:
@@ -150,8 +155,6 @@ def _exchange(
     except BaseException:
         connection.disconnect()  # what is still under way must not be taken for the next answer
         raise
-    finally:
-        pool.release(connection)
 
 
 def _reply(connection: Any, request: Request) -> Any:
