@@ -39,6 +39,7 @@ soak: setup ## long runs against the real neighbours; figures into docs/soak.md
 	$(BIN)/python -m tests.testbed build
 	$(BIN)/python -m tests.soak.rest
 	$(BIN)/python -m tests.soak.batch
+	$(BIN)/python -m tests.soak.connections
 	$(BIN)/python -m tests.soak.pools
 	$(BIN)/python -m tests.soak.pools_faults
 	$(BIN)/python -m tests.soak
