@@ -1,31 +1,24 @@
-"""The server of all four processes against clients that hold connections, and against ambiguous requests."""
+"""The server of all four processes against clients that hold connections."""
 
 import http.client
 import itertools
 import json
-import logging
 import os
 import select
 import socket
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
 
-from equipoise.app.operator.http import Door, make_app
+from tests.operator.serving import LARGE_BYTES, WHOLE, Pages, connect, served
 from tests.operator.worlds import WAIT_SECONDS, eventually
 
 PROGRAM = """
@@ -45,8 +38,6 @@ for line in sys.stdin:
         print(len(taken), flush=True)
 """
 HALF = b"GET / HTTP/1.1\r\nHost: x\r\nA: "
-WHOLE = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-LARGE_BYTES = 12 * 1024 * 1024
 
 
 class Bounded:
@@ -89,10 +80,6 @@ def bounded(tmp_path: Path) -> Iterator[Bounded]:
             process.kill()
 
 
-def _connect(stack: ExitStack, port: int) -> socket.socket:
-    return stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=WAIT_SECONDS))
-
-
 def _closed(sockets: list[socket.socket]) -> list[socket.socket]:
     """Return those that the server has closed."""
     found = []
@@ -113,7 +100,7 @@ def _closed(sockets: list[socket.socket]) -> list[socket.socket]:
 def test_connections_that_ask_nothing_keep_no_probe_out(bounded: Bounded) -> None:
     """Silent ones and ones with half a head, more than there are descriptors; 5 s later they are all gone."""
     with ExitStack() as stack:
-        held = [_connect(stack, bounded.port) for _ in range(200)]
+        held = [connect(stack, bounded.port) for _ in range(200)]
         assert bounded.is_well()
         for one in held[::2]:
             try:
@@ -134,7 +121,7 @@ def test_connections_that_ask_nothing_keep_no_probe_out(bounded: Bounded) -> Non
 def test_a_server_without_descriptors_closes_who_waits_longest(bounded: Bounded) -> None:
     """The process itself has used up the rest of them, and still a probe gets in."""
     with ExitStack() as stack:
-        held = [_connect(stack, bounded.port) for _ in range(10)]
+        held = [connect(stack, bounded.port) for _ in range(10)]
         assert bounded.is_well()
         assert bounded.use_all_descriptors() > 50
         assert bounded.is_well()
@@ -144,69 +131,21 @@ def test_a_server_without_descriptors_closes_who_waits_longest(bounded: Bounded)
     assert bounded.log.read_text().count("\n") <= 2
 
 
-class Pages:
-    """Pages of the test's own."""
-
-    def __init__(self) -> None:
-        self.gate = threading.Event()
-        self.entered = threading.Semaphore(0)
-        self.open: Callable[[], int]
-        """How many connections the server has; a client learns of the end only when it reads."""
-
-    def routes(self) -> list[Route]:
-        def wait(_: Request) -> Response:
-            self.entered.release()
-            self.gate.wait(WAIT_SECONDS)
-            return PlainTextResponse("done")
-
-        async def read(request: Request) -> Response:
-            return PlainTextResponse(str(len(await request.body())))
-
-        async def large(_: Request) -> Response:
-            return Response(b"x" * LARGE_BYTES)
-
-        async def hang(request: Request) -> Response:
-            while (await request.receive())["type"] != "http.disconnect":
-                continue
-            return PlainTextResponse("")
-
-        return [
-            Route("/wait", wait),
-            Route("/read", read, methods=["POST"]),
-            Route("/large", large),
-            Route("/hang", hang),
-        ]
-
-
-@contextmanager
-def _served() -> Iterator[tuple[int, Pages]]:
-    """Serve in this process."""
-    pages = Pages()
-    door = Door("127.0.0.1:0", make_app(list, list, CollectorRegistry(), more=pages.routes()))
-    pages.open = lambda: len(door._server.server_state)  # type: ignore[arg-type]
-    door.start()
-    try:
-        yield door.port, pages
-    finally:
-        pages.gate.set()
-        assert door.stop(WAIT_SECONDS)
-
-
 @pytest.fixture(scope="module")
-def served() -> Iterator[tuple[int, Pages]]:
-    """A server that all may ask."""
-    with _served() as found:
+def shared() -> Iterator[tuple[int, Pages]]:
+    """A server that several tests ask."""
+    with served() as found:
         yield found
 
 
 @pytest.fixture
-def impatient(served: tuple[int, Pages], monkeypatch: pytest.MonkeyPatch) -> tuple[int, Pages]:
+def impatient(shared: tuple[int, Pages], monkeypatch: pytest.MonkeyPatch) -> tuple[int, Pages]:
     """A server whose deadlines are short."""
     from equipoise.app import connections
 
     monkeypatch.setattr(connections, "SECONDS_MAX", dict.fromkeys(connections.SECONDS_MAX, 0.2))
     monkeypatch.setattr(connections, "ANSWER_SECONDS", 0.2)
-    return served
+    return shared
 
 
 def _send(one: socket.socket, data: bytes) -> None:
@@ -268,7 +207,7 @@ def test_a_client_that_reads_slowly_gets_its_whole_answer(monkeypatch: pytest.Mo
     from equipoise.app import connections
 
     monkeypatch.setattr(connections, "SECONDS_MAX", dict.fromkeys(connections.SECONDS_MAX, 0.3))
-    with _served() as (port, _), socket.create_connection(("127.0.0.1", port), timeout=WAIT_SECONDS) as one:
+    with served() as (port, _), socket.create_connection(("127.0.0.1", port), timeout=WAIT_SECONDS) as one:
         one.sendall(WHOLE.replace(b"/ ", b"/large "))
         read = 0
         began = time.monotonic()
@@ -281,7 +220,7 @@ def test_a_client_that_reads_slowly_gets_its_whole_answer(monkeypatch: pytest.Mo
 
 def test_requests_on_one_connection_are_answered_one_after_another() -> None:
     """A connection that is used again, and requests that are sent before the answer."""
-    with _served() as (port, _), socket.create_connection(("127.0.0.1", port), timeout=WAIT_SECONDS) as one:
+    with served() as (port, _), socket.create_connection(("127.0.0.1", port), timeout=WAIT_SECONDS) as one:
         asking = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS)
         for _ in range(3):
             asking.request("POST", "/read", b"abc")
@@ -298,13 +237,13 @@ def test_requests_that_wait_for_the_server_leave_places_for_probes(monkeypatch: 
     from equipoise.app import connections
 
     monkeypatch.setattr(connections, "CONNECTIONS_MAX", 16)
-    with _served() as (port, pages), ExitStack() as stack:
-        asked = [_connect(stack, port) for _ in range(12)]
+    with served() as (port, pages), ExitStack() as stack:
+        asked = [connect(stack, port) for _ in range(12)]
         for one in asked:
             one.sendall(WHOLE.replace(b"/ ", b"/wait "))
         for _ in asked:
             assert pages.entered.acquire(timeout=WAIT_SECONDS)
-        idle = [_connect(stack, port) for _ in range(20)]
+        idle = [connect(stack, port) for _ in range(20)]
         for path, status in (("/", 503), ("/healthz", 200), ("/readyz", 200), ("/metrics", 503)):
             asking = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS)
             asking.request("GET", path)
@@ -361,116 +300,12 @@ def test_answers_that_nobody_reads_have_a_bound(monkeypatch: pytest.MonkeyPatch)
     from equipoise.app import connections
 
     monkeypatch.setattr(connections, "UNSENT_BYTES_MAX", 1000)
-    with _served() as (port, pages), ExitStack() as stack:
+    with served() as (port, pages), ExitStack() as stack:
         for _ in range(3):
-            last = _connect(stack, port)
+            last = connect(stack, port)
             last.sendall(WHOLE.replace(b"/ ", b"/large "))
             assert last.recv(1) == b"H"
         eventually(lambda: pages.open() == 1)
         read = 1
         while read < LARGE_BYTES:
             read += len(last.recv(1 << 20))
-
-
-BODY = b"0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
-AMBIGUOUS = {
-    "both lengths": b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
-    "both lengths, the other order": b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
-    "both lengths, in other letters": b"tRANSFER-eNCODING: Chunked\r\ncONTENT-lENGTH: 5\r\n",
-    "both lengths, one of them folded": b"Content-Length: 5\r\nTransfer-Encoding:\r\n chunked\r\n",
-    "two different lengths": b"Content-Length: 5\r\nContent-Length: 6\r\n",
-    "two different lengths in one line": b"Content-Length: 5, 6\r\n",
-    "a length with a sign": b"Content-Length: +5\r\n",
-    "a length of hexadecimal digits": b"Content-Length: 0x5\r\n",
-    "a length below 0": b"Content-Length: -1\r\n",
-    "a length beyond reason": b"Content-Length: 100000000000000000000000\r\n",
-    "a space before the colon": b"Content-Length : 5\r\n",
-    "another coding": b"Transfer-Encoding: gzip, chunked\r\n",
-    "a coding that looks like one": b"Transfer-Encoding: xchunked\r\n",
-    "no coding": b"Transfer-Encoding: identity\r\n",
-    "two codings": b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
-    "a NUL": b"A: \0\r\n",
-    "a line that begins with a space": b" Content-Length: 5\r\n",
-    "two hosts": b"Host: y\r\n",
-    "a long head at once": b"A: " + b"a" * 20_000 + b"\r\n",
-    "a long head without an end": b"A: " + b"a" * 300_000,
-}
-
-
-@pytest.fixture(scope="module")
-def port(served: tuple[int, Pages]) -> int:
-    """Where that server listens."""
-    return served[0]
-
-
-def _answers(port: int, request: bytes) -> list[bytes]:
-    """Return the first line of each answer that comes until the server closes the connection."""
-    read = b""
-    with ExitStack() as stack:
-        one = _connect(stack, port)
-        stack.enter_context(suppress(ConnectionError))  # it has not read all that was sent
-        one.sendall(request)
-        while part := one.recv(65536):
-            read += part
-    return [line for line in read.split(b"\r\n") if line.startswith(b"HTTP/")]
-
-
-@pytest.mark.parametrize("lines", AMBIGUOUS.values(), ids=AMBIGUOUS)
-def test_what_two_servers_could_read_differently_is_refused(port: int, lines: bytes) -> None:
-    """With 400, and the connection is closed: what follows is no request."""
-    head = b"POST /read HTTP/1.1\r\n" + (b"" if lines[:1] == b" " else b"Host: x\r\n")
-    found = _answers(port, head + lines + b"\r\n" + BODY)
-    assert found in ([b"HTTP/1.1 400 Bad Request"], []), found
-    assert found or len(lines) > 100_000  # a reset may overtake the answer to what was not read
-
-
-@pytest.mark.parametrize(
-    "request_line", [b"POST /read HTTP/1.0", b"POST /read", b"POST  /read HTTP/1.1", b"\x16\x03\x01\x02"]
-)
-def test_chunks_before_http_1_1_and_other_protocols_are_refused(port: int, request_line: bytes) -> None:
-    """The first line decides: HTTP/1.0 knows no chunks, and TLS is not spoken here."""
-    found = _answers(port, request_line + b"\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + BODY)
-    assert found == [b"HTTP/1.1 400 Bad Request"]
-
-
-def test_lengths_that_agree_are_one_length(port: int) -> None:
-    """RFC 9112, section 6.3: the same number twice may be taken once."""
-    lengths = b"Content-Length: 3\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc"
-    assert _answers(port, b"POST /read HTTP/1.1\r\nHost: x\r\n" + lengths) == [b"HTTP/1.1 200 OK"]
-
-
-def test_clients_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """Bad requests, chunks that break off amid an answer, protocols that are not spoken: a line each."""
-    bad_chunk = b"POST /no HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"
-    upgrade = WHOLE.replace(b"\r\n\r\n", b"\r\nConnection: upgrade, close\r\nUpgrade: websocket\r\n\r\n")
-    with _served() as (port, _), caplog.at_level(logging.WARNING):
-        for _ in range(20):
-            assert _answers(port, bad_chunk) == [b"HTTP/1.1 400 Bad Request"]
-            assert _answers(port, b"nonsense\r\n\r\n") == [b"HTTP/1.1 400 Bad Request"]
-            assert len(_answers(port, upgrade)) == 1
-    said = [record.getMessage() for record in caplog.records]
-    assert len(said) == len(set(said)) <= 5, said
-    assert not any(record.exc_info for record in caplog.records)
-
-
-def test_a_message_is_logged_again_after_a_minute_with_a_count() -> None:
-    """And other messages, or the same with another exception, are not held back by it."""
-    from equipoise.app.server import QUIET_SECONDS, Seldom
-
-    now = [0.0]
-    seldom = Seldom(lambda: now[0])
-
-    def logged(text: str, error: Exception | None = None) -> str | None:
-        info: Any = None if error is None else (type(error), error, None)
-        record = logging.LogRecord("asyncio", logging.ERROR, "", 0, text, (), info)
-        return record.getMessage() if seldom.filter(record) else None
-
-    assert logged("out of descriptors\nsocket 1") == "out of descriptors\nsocket 1"
-    assert [logged(f"out of descriptors\nsocket {number}") for number in range(7)] == [None] * 7
-    assert logged("something else") == "something else"
-    assert logged("out of descriptors", OSError()) == "out of descriptors"
-    now[0] = QUIET_SECONDS
-    assert (
-        logged("out of descriptors\nsocket 8") == "out of descriptors\nsocket 8 (7 more like it in between)"
-    )
-    assert sum(logged(f"unheard of {number}") is not None for number in range(10_000)) <= 101

@@ -60,10 +60,10 @@ class Seen(NamedTuple):
 
 
 def flood(port: int) -> None:
-    """Hold the connections until standard input is closed; then print how many were opened."""
+    """Hold the connections until standard input is closed; print a line when all are open, and at the end."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     held: dict[int, socket.socket] = {}
-    poll, opened = select.poll(), 0
+    poll, opened, is_ready = select.poll(), 0, False
     stop = select.poll()
     stop.register(sys.stdin, select.POLLIN | select.POLLHUP)
     while not stop.poll(0):
@@ -75,6 +75,9 @@ def flood(port: int) -> None:
             opened += 1
             held[one.fileno()] = one
             poll.register(one, select.POLLOUT if opened % 2 else select.POLLIN)
+        if opened >= CONNECTIONS and not is_ready:
+            is_ready = True
+            print("all are open", flush=True)
         for number, event in poll.poll(0):
             if event == select.POLLOUT:
                 poll.modify(number, select.POLLIN)
@@ -119,6 +122,8 @@ def _attack(name: str, words: Words, folder: Path, seconds: float) -> Seen:
 def _measure(address: str, seconds: float) -> tuple[int, list[float], int]:
     words = [sys.executable, "-m", "tests.soak.connections", "--flood", address.rpartition(":")[2]]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as flooding:
+        assert flooding.stdout is not None
+        assert flooding.stdout.readline() == "all are open\n"
         probes, unanswered = _probe(f"http://{address}/healthz", seconds)
         opened, _ = flooding.communicate(timeout=60)
     return int(opened), probes, unanswered
