@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import urllib3
 import yaml
@@ -20,9 +21,17 @@ _SAMPLE = re.compile(r"^(\S+\{.*\}) (\S+) (\S+)$", re.MULTILINE)
 class VictoriaMetrics:
     """A single node, which scrapes like a Prometheus."""
 
-    def __init__(self, folder: Path, *, kwok: Kwok | None = None, scrape_interval_seconds: float = 1) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        kwok: Kwok | None = None,
+        scrape_interval_seconds: float = 1,
+        scrape_configs: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
         self._folder = folder
         self._kwok = kwok
+        self._scrape_configs = [dict(config) for config in scrape_configs]
         self._interval = f"{round(scrape_interval_seconds * 1000)}ms"
         self._process: Process | None = None
         self.url = ""
@@ -59,7 +68,9 @@ class VictoriaMetrics:
         files = [{"files": [str(self._kwok.targets)]}] if self._kwok else []
         jobs = [{"job_name": "kubelet", "file_sd_configs": files}] if files else []
         interval = {"scrape_interval": self._interval, "scrape_timeout": self._interval}
-        config.write_text(yaml.safe_dump({"global": interval, "scrape_configs": jobs}))
+        config.write_text(
+            yaml.safe_dump({"global": interval, "scrape_configs": [*jobs, *self._scrape_configs]})
+        )
         command: list[str | Path] = [
             binary("victoria-metrics"),
             f"-storageDataPath={self._folder / 'data'}",

@@ -16,7 +16,7 @@ from tests.contracts.real import session_of
 from tests.contracts.worlds import QueryWorld
 from tests.e2e.conftest import Offered
 from tests.e2e.test_contracts import Measured, hold
-from tests.testbed import ControlPlane, Kwok, Prometheus
+from tests.testbed import ControlPlane, Kwok, Prometheus, wait_until
 from tests.testbed.scenes import history, namespaced, six_pods
 
 LOADS = (1.2, 0.8, 0.4)
@@ -80,23 +80,42 @@ def loads(control_plane: ControlPlane, kwok: Kwok) -> dict[str, float]:
     return dict(zip(pods.values(), LOADS, strict=True))
 
 
-@pytest.fixture(scope="module", params=STARTS)
-def measured(
-    request: pytest.FixtureRequest,
+@pytest.fixture(scope="module")
+def servers(
     offered: Offered,
     control_plane: ControlPlane,
     kwok: Kwok,
     client: Client,
     loads: dict[str, float],
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Measured]:
-    """A server that has seen the pods for an hour, and goes on scraping them."""
+) -> Iterator[dict[str, Measured]]:
+    """Servers that have seen the pods for an hour, and go on scraping them: all at once, for one past."""
+    began = time.time()
     with ExitStack() as stack, offered():
-        past = history(control_plane, kwok, PLACE, loads, until=time.time())
-        folder = tmp_path_factory.mktemp(request.param)
-        url = STARTS[request.param](stack, folder, kwok, past)
-        time.sleep(LIVE_SECONDS)
-        yield Measured(prometheus_metrics(client, PrometheusOptions(url=url)), loads, PLACE)
+        past = history(control_plane, kwok, PLACE, loads, until=began)
+        urls = {
+            name: start(stack, tmp_path_factory.mktemp(name), kwok, past) for name, start in STARTS.items()
+        }
+        found = {
+            name: Measured(prometheus_metrics(client, PrometheusOptions(url=url)), loads, PLACE)
+            for name, url in urls.items()
+        }
+        for name, one in found.items():
+            wait_until(lambda at=one: _is_live(at, began), f"live samples in {name}", 180)  # type: ignore[misc]
+        yield found
+
+
+def _is_live(measured: Measured, began: float) -> bool:
+    """Whether all pods were scraped long after the past that was written."""
+    usage = measured.metrics.cpu_usage({PLACE: list(measured.loads)}, time.time(), 300.0)
+    times = usage.sampled_at.tolist()
+    return len(times) == len(measured.loads) and min(times) > began + LIVE_SECONDS
+
+
+@pytest.fixture(scope="module", params=STARTS)
+def measured(request: pytest.FixtureRequest, servers: dict[str, Measured]) -> Measured:
+    """One of the servers."""
+    return servers[request.param]
 
 
 @pytest.mark.parametrize("fact", [*METRICS.facts, *QUERIES.facts], ids=name_of)
