@@ -14,7 +14,7 @@ import pytest
 from equipoise.app.checks import Check, examine
 from equipoise.app.live import Neighbours, PrometheusOptions
 from tests.kubernetes.server import Asked, Player, Stage, playing
-from tests.prometheus.server import Model, Request, Response, ok, serving
+from tests.prometheus.server import Model, Request, Response, failed, ok, serving
 from tests.prometheus.test_metrics import container
 from tests.prometheus.worlds import NO_ENDPOINTS, answered, service
 
@@ -214,3 +214,43 @@ def test_the_doctor_tells_a_prometheus_that_is_silent_from_one_elsewhere(
     assert (found.status, found.sentence[: len(sentence)]) == (status, sentence)
     assert "--prometheus-url" in found.sentence
     assert found.remedy
+
+
+DOWN = "receive series from Addr: 10.0.0.7:10901: rpc error: code = Unavailable desc = connection refused"
+"""What Thanos says of a store that is down: as a warning, or as the error of a query that asks for all."""
+AS_WARNING: dict[str, Any] = {"warnings": [DOWN]}
+
+
+@pytest.mark.parametrize("is_refused", [False, True], ids=["a warning", "a refusal"])
+def test_the_doctor_tells_the_servers_own_words_of_a_part(is_refused: bool, tmp_path: Path) -> None:
+    """A third of the pods has no sample since a store is down: nobody is sent to their kubelets for that."""
+    model = Model([(container("shop", "web-0"), 0.5)], time.time() - 5, **AS_WARNING)
+
+    def answer(request: Request) -> Response:
+        if is_refused and "container" in request.fields.get("query", ""):
+            return failed(422, "execution", f"expanding series: proxy Series(): {DOWN}")
+        return _prometheus(model)(request)
+
+    pods = [_pod(f"web-{i}", OLD) for i in range(2)]
+    with _cluster(pods) as player, serving(answer) as server:
+        found = _examined(player, server.url, tmp_path)["prometheus"]
+    assert found.status == "fail"
+    assert DOWN in found.sentence
+    assert found.remedy.startswith("Start the store that it misses")
+
+
+def test_the_doctor_looks_behind_a_thanos_first(tmp_path: Path) -> None:
+    """Thanos forgets a store that is down within seconds, and then answers as if there had never been one."""
+    model = Model([(container("shop", "web-0"), 0.5)], time.time() - 5)
+
+    def answer(request: Request) -> Response:
+        if request.path.endswith("/buildinfo"):
+            return ok({"version": "0.42.4", "revision": "abc"})
+        return _prometheus(model)(request)
+
+    with _cluster([_pod(f"web-{i}", OLD) for i in range(2)]) as player, serving(answer) as server:
+        found = _examined(player, server.url, tmp_path)["prometheus"]
+    assert (found.status, found.remedy.partition(". ")[0]) == (
+        "warn",
+        "See whether every store behind Thanos is up",
+    )

@@ -133,7 +133,7 @@ def in_metrics_server(metrics_server: MetricsServer, client: Client, loads: dict
     return Measured(metrics, loads)
 
 
-def _hold(fact: Fact[W], world: W) -> None:
+def hold(fact: Fact[W], world: W) -> None:
     """Check a fact about what was measured; a scrape that came late shows in a window, and then no more."""
     end = time.monotonic() + MEASURED_SECONDS
     while True:
@@ -208,7 +208,7 @@ def test_policies_and_pauses_of_a_real_cluster_keep_the_contract(
 @pytest.mark.parametrize("fact", [*METRICS.facts, *QUERIES.facts], ids=name_of)
 def test_a_real_prometheus_keeps_the_contract(fact: Fact[QueryWorld], in_prometheus: Measured) -> None:
     """Rates of real counters."""
-    _hold(fact, in_prometheus)
+    hold(fact, in_prometheus)
 
 
 @pytest.mark.parametrize("fact", METRICS.facts, ids=name_of)
@@ -216,4 +216,4 @@ def test_a_real_metrics_server_keeps_the_contract(
     fact: Fact[MetricsWorld], in_metrics_server: Measured
 ) -> None:
     """Its own short window."""
-    _hold(fact, in_metrics_server)
+    hold(fact, in_metrics_server)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from equipoise.adapters.prometheus.client import Client
-from equipoise.adapters.prometheus.errors import Reply, TooHeavy, Unreachable
+from equipoise.adapters.prometheus.errors import BadQuery, Reply, TooHeavy, Unreachable
 from equipoise.adapters.prometheus.matrix import Matrix
 from equipoise.adapters.prometheus.metrics import PrometheusMetrics
 from equipoise.adapters.prometheus.promql import CpuQueries, Matcher
 from equipoise.adapters.prometheus.range import RangeQuery, query_range
-from equipoise.adapters.prometheus.settings import CADVISOR, Limits, Settings
+from equipoise.adapters.prometheus.settings import CADVISOR, Limits, Names, Settings
 from equipoise.adapters.prometheus.shards import plan
 from equipoise.adapters.prometheus.transport import Direct
 from tests.cli.running import equipoise_anew as equipoise
@@ -321,3 +321,14 @@ def test_a_container_scraped_by_two_jobs_counts_once(
     metrics = _metrics(server.url)
     with closing(metrics.client):
         _wait_for_cores(metrics, {namespace: tuple(six.values())}, 10, expected, rel=0.1)
+
+
+def test_a_server_before_version_3_says_which_label_names_it_cannot_read(prometheus: Prometheus) -> None:
+    """Names with dots are quoted, which only Prometheus 3 reads; the error says so."""
+    names = Names(pod="k8s.pod.name")
+    metrics = PrometheusMetrics(Client(Direct(Settings(prometheus.url))), names)
+    if metrics.build_info().version.startswith("2."):
+        with pytest.raises(BadQuery, match="a label name in quotes needs Prometheus 3 or newer"):
+            metrics.cpu_usage({"shop": ["web-1"]}, time.time(), 300.0)
+    else:
+        assert metrics.cpu_usage({"shop": ["web-1"]}, time.time(), 300.0).pods == []

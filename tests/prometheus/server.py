@@ -37,6 +37,8 @@ class Response:
 
 Answer = Callable[[Request], Response]
 
+BUILD_INFO = "/api/v1/status/buildinfo"
+
 
 def ok(data: Any, **more: Any) -> Response:
     return Response(body=json.dumps({"status": "success", "data": data, **more}).encode())
@@ -114,6 +116,11 @@ class Server(ThreadingHTTPServer):
                 connection.shutdown(socket.SHUT_RDWR)
 
     @property
+    def asked(self) -> list[Request]:
+        """All requests but those for what the server is."""
+        return [request for request in self.requests if request.path != BUILD_INFO]
+
+    @property
     def port(self) -> int:
         return int(self.server_address[1])
 
@@ -158,6 +165,8 @@ class Model:
 
     def __call__(self, request: Request) -> Response:
         query = request.fields.get("query", "")
+        if request.path == BUILD_INFO:
+            return ok({"version": "2.42.0", "revision": "225c61122d88b01d1f0eaaee0e05b6f3e0567ac0"})
         if query == "1":
             return ok({"resultType": "scalar", "result": [1000, "1"]})
         counts = re.fullmatch(r"count\((.*)\)", query)

@@ -206,11 +206,11 @@ def test_a_rate_over_a_part_of_the_window_is_marked() -> None:
     for reach, expected in (((285, 20), True), ((150, 11), False)):
         with serving(Model([(container("shop", pod), 0.5) for pod in pods], reach=reach)) as server:
             usage = metrics(server.url).cpu_usage({"shop": pods}, 1000.0, 300.0)
-            closely = [r for r in server.requests if "min_over_time(" in r.fields["query"]]
+            closely = [r for r in server.asked if "min_over_time(" in r.fields["query"]]
         assert usage.is_covered is not None
         assert usage.is_covered.tolist() == [expected] * 2
         assert usage.cores.tolist() == [0.5] * 2
-        assert (len(server.requests), len(closely)) == ((4, 0) if expected else (5, 1))
+        assert (len(server.asked), len(closely)) == ((4, 0) if expected else (5, 1))
 
 
 def test_only_pods_in_doubt_are_asked_for_closely() -> None:
@@ -220,11 +220,11 @@ def test_only_pods_in_doubt_are_asked_for_closely() -> None:
     series.append((container("shop", "web-007", job="second"), 0.4))
     with serving(Model(series)) as server:
         usage = metrics(server.url).cpu_usage({"shop": pods}, 1000.0, 300.0)
-        (closely,) = [q for r in server.requests if "min_over_time(" in (q := r.fields["query"])]
+        (closely,) = [q for r in server.asked if "min_over_time(" in (q := r.fields["query"])]
     assert usage.is_covered is not None
     assert usage.is_covered.all()
     assert 'pod="web-007"' in closely
-    assert len(server.requests) == 1 + 4 + 1
+    assert len(server.asked) == 1 + 4 + 1
 
 
 def test_no_query_is_longer_than_the_way_carries(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +236,7 @@ def test_no_query_is_longer_than_the_way_carries(monkeypatch: pytest.MonkeyPatch
         source = metrics(server.url)
         monkeypatch.setattr(Direct, "query_max_bytes", 16 * 1024)
         usage = source.cpu_usage({"shop": pods}, 1000.0, 300.0)
-        lengths = [len(quote_plus(request.fields["query"])) for request in server.requests]
+        lengths = [len(quote_plus(request.fields["query"])) for request in server.asked]
     assert usage.is_covered is not None
     assert usage.is_covered.tolist() == [True] * 256
     assert max(lengths) <= 16 * 1024

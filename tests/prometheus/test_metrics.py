@@ -58,8 +58,8 @@ def test_usage_is_one_row_per_container_with_its_time() -> None:
     with serving(model) as server:
         port: Metrics = metrics(server.url)
         usage = port.cpu_usage({"shop": ["web-1", "web-2", "web-3"]}, 1000.0, 300.0)
-        assert len(server.requests) == 4
-        assert all(r.fields["time"] == "1000.000" for r in server.requests)
+        assert len(server.asked) == 4
+        assert all(r.fields["time"] == "1000.000" for r in server.asked)
     assert rows(usage) == {
         ("shop", "web-1", "app"): 0.5,
         ("shop", "web-1", "sidecar"): 0.1,
@@ -142,8 +142,8 @@ def test_every_query_carries_the_matchers_of_the_installation() -> None:
         usage = metrics(server.url, extra={"cluster": "eu"}).cpu_usage(
             {"a": [f"p{i}" for i in range(400)]}, 1000.0, 300.0
         )
-        assert len(server.requests) == 5
-        assert all('cluster="eu"' in r.fields["query"] for r in server.requests)
+        assert len(server.asked) == 5
+        assert all('cluster="eu"' in r.fields["query"] for r in server.asked)
     assert set(rows(usage).values()) == {1.0}
 
 

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.adapters.prometheus.promql import CpuQueries, Matcher, escape_regex, one_of, quote, rounded
+from equipoise.adapters.prometheus.promql import (
+    CpuQueries,
+    Matcher,
+    escape_regex,
+    has_quoted_names,
+    one_of,
+    quote,
+    rounded,
+)
 from equipoise.adapters.prometheus.settings import CADVISOR, Names
 from equipoise.adapters.prometheus.shards import FILL, Reach, Shard, cut, plan, prefix_regex
 from equipoise.model.errors import BadInput
@@ -78,6 +86,18 @@ def test_names_of_metric_and_labels_are_settings() -> None:
         "max by (ns, pod_name, container_name) "
         '(rate(cpu_seconds{container_name!="",container_name!="POD"}[1m30s]))'
     )
+
+
+def test_label_names_that_only_prometheus_3_reads_are_quoted() -> None:
+    """In matchers and in groupings; plain names stay as every version reads them."""
+    queries = CpuQueries(Names(pod="k8s.pod.name"), {"käse": "ja"})
+    asked = queries.usage((Matcher("k8s.pod.name", "=", "web-1"),), 90)
+    assert asked == (
+        'max by (namespace, "k8s.pod.name", container) (rate(container_cpu_usage_seconds_total'
+        '{container!="",container!="POD","k8s.pod.name"="web-1","käse"="ja"}[1m30s]))'
+    )
+    assert has_quoted_names(asked)
+    assert not has_quoted_names(CpuQueries(extra={"cluster": 'a",="b'}).usage((), 90))
 
 
 def test_what_promql_could_not_read_is_bad_input() -> None:

@@ -85,6 +85,8 @@ class Histories:
     memory: Series = field(default_factory=dict)
     lots: Sequence[tuple[str, ...] | None] = (None,)
     warnings: tuple[str, ...] = ()
+    partial: Mapping[str, str] = field(default_factory=dict)
+    """By measure, why the source says that its answers are not whole."""
     asked: list[Any] = field(default_factory=list)
     given: Callable[[UsageHistory], object] = id
     large: Sequence[str] = ()
@@ -144,6 +146,7 @@ class Histories:
             window_seconds=150.0,
             source="made up",
             warnings=self.warnings,
+            partial=(self.partial[measure],) if measure in self.partial else (),
             groups=None if part is None else frozenset(groups),
         )
 

@@ -15,6 +15,7 @@ from tests.recommendation.clusters import (
     AT,
     DAY,
     END,
+    TIMES,
     WEEK,
     Clustered,
     Histories,
@@ -66,6 +67,73 @@ def test_a_pod_that_runs_without_samples_makes_the_total_unknown_and_is_counted(
         waiting = pod(WEB, "web-7c9f8b6d5-zzzzz", created_at=END - 86400.0, **harmless)
         numbers = _numbers(Clustered([WEB], [*PODS, waiting]), USED)
         assert (numbers["pods_unknown"], numbers["samples"]) == (0, WEEK)
+
+
+@pytest.mark.parametrize(
+    ("measure", "about", "reason"),
+    [
+        ("cpu", AdviceType.HPA, "MetricsIncomplete"),
+        ("cpu", AdviceType.RESOURCE, "MetricsIncomplete"),
+        ("memory", AdviceType.RESOURCE, "MetricsIncomplete"),
+    ],
+)
+def test_nothing_is_advised_from_a_part_of_the_samples(measure: str, about: AdviceType, reason: str) -> None:
+    """However much is known: the source says that there is more which it could not give."""
+    histories = Histories(USED, USED, partial={measure: "store 10.0.0.7:10901 is down"})
+    decision = _plan(Clustered([WEB], PODS), histories, about=about)["shop/web"]
+    assert (decision.reason.code.value, decision.extra["recommended"]) == (reason, None)
+    assert (decision.extra["confidence"], decision.reason.numbers["confidence"]) == ("low", "low")
+    assert decision.reason.sentence == (
+        "The metrics source answered in part (store 10.0.0.7:10901 is down), "
+        "and advice needs the whole answer."
+    )
+
+
+def test_whoever_is_in_no_answer_may_be_in_the_part_that_is_missing() -> None:
+    """No sample of web came, and no whole answer either: that it has none is not known."""
+    histories = Histories(
+        {("park", "x-1", "app"): DAY}, lots=(("park",),), partial={"cpu": "a store is down"}
+    )
+    decision = _plan(Clustered([WEB], PODS), histories)["shop/web"]
+    assert decision.reason.code.value == "MetricsIncomplete"
+
+
+@pytest.mark.parametrize(
+    ("pods", "measured", "reason"),
+    [
+        (10, 9, "Recommend"),
+        (10, 8, "MetricsIncomplete"),
+        (9, 8, "MetricsIncomplete"),
+        (12, 8, "MetricsIncomplete"),
+    ],
+)
+def test_a_tenth_of_the_pods_may_lack_samples_and_no_more(pods: int, measured: int, reason: str) -> None:
+    """The week of their forerunners is known, and they must have some by now."""
+    gone = {("shop", "web-9d8c7b6f5-zzzzz", "app"): 12.0 * DAY}
+    young = [
+        pod(WEB, f"web-7c9f8b6d5-{n:05}", created_at=END - 1200.0, ready_since=END - 1190.0)
+        for n in range(pods)
+    ]
+    used = {("shop", one.name, "app"): np.where(TIMES > END - 900, DAY, np.nan) for one in young[:measured]}
+    decision = _plan(Clustered([WEB], young), Histories(gone | used))["shop/web"]
+    assert decision.reason.code.value == reason
+    assert decision.reason.numbers["coverage"] == pytest.approx(measured / pods, abs=0.002)
+    if reason == "MetricsIncomplete":
+        assert decision.extra["recommended"] is None
+        assert decision.extra["confidence"] == "low"
+        assert decision.reason.sentence.startswith(
+            f"{pods - measured} of the {pods} pods ready for ten minutes "
+        )
+
+
+def test_pods_that_are_ready_for_less_than_ten_minutes_need_no_samples() -> None:
+    """Nobody knows yet whether they will have some."""
+    young = [
+        pod(WEB, f"web-7c9f8b6d5-{n:05}", created_at=END - 700.0, ready_since=AT - 599.0) for n in range(4)
+    ]
+    decision = _plan(Clustered([WEB], [*PODS, *young]), Histories(USED))["shop/web"]
+    assert decision.reason.code.value == "Recommend"
+    assert decision.reason.numbers["pods_unknown"] == 4
 
 
 def test_a_container_without_samples_makes_its_pod_unknown() -> None:

@@ -85,6 +85,8 @@ class World:
         self.samples: dict[tuple[str, str], tuple[float, float]] = {}
         self.partial: set[str] = set()
         """Pods whose samples are of a part of the window only."""
+        self.warned: tuple[str, ...] = ()
+        """Why the source says that its answer is not whole."""
         self.lag: float | WorldFailed | None = None
         self.queries = 0
 
@@ -134,6 +136,8 @@ class World:
             window_seconds,
             "test",
             is_covered=np.array([row[0] not in self.partial for row in rows], dtype=np.bool_),
+            warnings=self.warned,
+            partial=self.warned,
         )
 
     def scalar(self, query: str, at: float) -> float | None:
@@ -179,6 +183,20 @@ def test_an_old_sample_is_no_sample() -> None:
     (decision,) = _plan(world)
     assert decision.reason.code is Code.METRICS_INCOMPLETE
     assert decision.reason.numbers["pods_unknown"] == 1
+
+
+def test_nothing_is_decided_from_a_part_of_the_usage() -> None:
+    """All six pods are there and one is hot; but the source says that it could not give all that it has."""
+    world = _seed_world()
+    world.warned = ("store 10.0.0.7:10901 is down",)
+    told: list[str] = []
+    (decision,) = plan(RotationPolicy(), world, world, NOW, "shop", warn=told.append)
+    assert (decision.reason.code, decision.actions, decision.held) == (Code.METRICS_INCOMPLETE, (), ())
+    assert decision.reason.sentence == (
+        "The source of the CPU usage answered in part (store 10.0.0.7:10901 is down), "
+        "so nothing is decided from it."
+    )
+    assert told == ["test: store 10.0.0.7:10901 is down"]
 
 
 @pytest.mark.parametrize("cores", [1e300, float("nan"), float("inf")])

@@ -22,6 +22,15 @@ _HELM_STAMP: Final = (
 )
 
 
+_VICTORIA_METRICS: Final = "github.com/VictoriaMetrics/VictoriaMetrics"
+
+
+def _common_stamp(version: str) -> str:
+    """Return the stamp of a server that says its version as Prometheus does."""
+    package = "github.com/prometheus/common/version"
+    return f"-X {package}.Version={version} -X {package}.Revision=v{version} -X {package}.Branch=HEAD"
+
+
 @dataclass(frozen=True, kw_only=True)
 class GoPart:
     """A command that is built from Go modules."""
@@ -33,6 +42,8 @@ class GoPart:
     """What the answer to `version_question` must match for a ready binary to be taken."""
     version_question: tuple[str, ...] = ("--version",)
     stamp: str = ""
+    tags: str = ""
+    """Build tags, which leave out what nobody needs here, or choose one of several ways to build."""
     module: str
     """The folder under `go/` whose go.mod and go.sum say what goes into it."""
     cost: str
@@ -175,3 +186,40 @@ PARTS: Final[dict[str, GoPart | DebianPart]] = {
         ),
     )
 }
+
+COMPAT: Final[dict[str, GoPart | DebianPart]] = {
+    part.name: part
+    for part in (
+        GoPart(
+            name="victoria-metrics",
+            version="1.150.0",
+            package=f"{_VICTORIA_METRICS}/app/victoria-metrics",
+            module="victoriametrics",
+            acceptable=r"v1\.1[5-9]\d\.\d+",
+            version_question=("-version",),
+            stamp=f"-X {_VICTORIA_METRICS}/lib/buildinfo.Version=victoria-metrics-v1.150.0",
+            cost="3 min",
+        ),
+        GoPart(
+            name="prometheus3",
+            version="3.15.0",
+            package="github.com/prometheus/prometheus/cmd/prometheus",
+            module="prometheus3",
+            acceptable=r"prometheus, version 3\.\d+\.",
+            stamp=_common_stamp("3.15.0"),
+            tags="remove_all_sd",
+            cost="5 min",
+        ),
+        GoPart(
+            name="thanos",
+            version="0.42.4",
+            package="github.com/thanos-io/thanos/cmd/thanos",
+            module="thanos",
+            acceptable=r"thanos, version 0\.4[2-9]\.",
+            stamp=_common_stamp("0.42.4"),
+            tags="slicelabels",
+            cost="10 min",
+        ),
+    )
+}
+"""Other servers that understand PromQL: built by `make compat` alone, since nothing else needs them."""

@@ -32,8 +32,12 @@ class Prometheus:
         jobs: Sequence[str] = ("kubelet",),
         scrape_configs: Sequence[Mapping[str, Any]] = (),
         extra_args: Sequence[str] = (),
+        command: str = "prometheus",
+        external_labels: Mapping[str, str] | None = None,
     ) -> None:
         self._folder = folder
+        self._command = command
+        self._external_labels = dict(external_labels or {})
         self._kwok = kwok
         self._host = host
         self._jobs = tuple(jobs)
@@ -44,6 +48,11 @@ class Prometheus:
         self._http = urllib3.PoolManager(timeout=30.0, retries=False)
         self._process: Process | None = None
         self.url = ""
+
+    @property
+    def data(self) -> Path:
+        """The folder of its blocks."""
+        return self._data
 
     @property
     def processes(self) -> list[Process]:
@@ -117,7 +126,7 @@ class Prometheus:
         self._process = Process(
             "prometheus",
             [
-                binary("prometheus"),
+                binary(self._command),
                 f"--config.file={config}",
                 f"--storage.tsdb.path={self._data}",
                 "--storage.tsdb.retention.time=10y",  # a written history may be old
@@ -141,6 +150,10 @@ class Prometheus:
         jobs = [{"job_name": job, "file_sd_configs": files} for job in self._jobs] if files else []
         interval = f"{round(self._scrape_interval_seconds * 1000)}ms"
         return {
-            "global": {"scrape_interval": interval, "scrape_timeout": interval},
+            "global": {
+                "scrape_interval": interval,
+                "scrape_timeout": interval,
+                "external_labels": self._external_labels,
+            },
             "scrape_configs": [*jobs, *self._scrape_configs],
         }

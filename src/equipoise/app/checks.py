@@ -17,6 +17,11 @@ REMEDIES = {
     "prometheus": "Give --prometheus-url, or the rights to list services and to get services/proxy.",
 }
 """What to do when a part can't be asked at all."""
+PART_REMEDY = (
+    "Start the store that it misses (Thanos lists its stores, and what is wrong with each); "
+    "until then no advice is given and nothing is rotated."
+)
+"""What to do where a server can't give all that it should have."""
 SKEW_OK_SECONDS = 5.0
 SKEW_MAX_SECONDS = 60.0
 WINDOW_SECONDS = 300.0
@@ -233,7 +238,13 @@ def _metrics_server(client: Client, namespace: str | None) -> Iterator[Check]:
 
 def _prometheus(neighbours: Neighbours, client: Client, namespace: str | None) -> Iterator[Check]:
     from equipoise.adapters.prometheus.discover import NAMESPACES, look_elsewhere
-    from equipoise.adapters.prometheus.errors import Ambiguous, NotFound, Undecided
+    from equipoise.adapters.prometheus.errors import (
+        Ambiguous,
+        NotFound,
+        QueryFailed,
+        Unavailable,
+        Undecided,
+    )
 
     options = neighbours.prometheus
     try:
@@ -253,11 +264,20 @@ def _prometheus(neighbours: Neighbours, client: Client, namespace: str | None) -
     build = metrics.build_info()
     yield Check("prometheus-server", "ok", f"{build.flavour} {build.version} at {metrics.client.address}.")
     yield _clock("prometheus-clock", metrics.server_time() - time.time(), "Prometheus")
-    yield _freshness("prometheus", metrics, client, namespace)
+    behind = (
+        "" if build.flavour == "Prometheus" else f"See whether every store behind {build.flavour} is up. "
+    )
+    try:
+        yield _freshness("prometheus", metrics, client, namespace, behind)
+    except (QueryFailed, Unavailable) as error:
+        yield Check("prometheus", "fail", f"{error}.", PART_REMEDY)
 
 
-def _freshness(name: str, metrics: Metrics, client: Client, namespace: str | None) -> Check:
-    """How many running pods have a fresh sample: the share that a decision will see."""
+def _freshness(name: str, metrics: Metrics, client: Client, namespace: str | None, before: str = "") -> Check:
+    """How many running pods have a fresh sample: the share that a decision will see.
+
+    `before` is what to do before the remedy for missing samples.
+    """
     there = [pod for pod in KubernetesCluster(client).pods(namespace) if _is_running(pod)]
     pods = [pod for pod in there if _is_measurable(pod)]
     young = len(there) - len(pods)
@@ -270,6 +290,8 @@ def _freshness(name: str, metrics: Metrics, client: Client, namespace: str | Non
         by_namespace.setdefault(pod.namespace, []).append(pod.name)
     now = time.time()
     usage = metrics.cpu_usage(by_namespace, now, WINDOW_SECONDS)
+    if usage.partial:
+        return Check(name, "fail", f"It answers in part: {usage.partial[0].rstrip('.')}.", PART_REMEDY)
     wanted = {(pod.namespace, pod.name) for pod in pods}
     rows = zip(usage.namespaces, usage.pods, usage.sampled_at.tolist(), strict=True)
     known = {(place, pod): at for place, pod, at in rows if (place, pod) in wanted}
@@ -281,7 +303,7 @@ def _freshness(name: str, metrics: Metrics, client: Client, namespace: str | Non
     )
     if fresh < 0.9 * len(pods):
         remedy = "Scrape every kubelet (cAdvisor or /metrics/resource) at least once a minute."
-        return Check(name, "warn", sentence, remedy)
+        return Check(name, "warn", sentence, f"{before}{remedy}")
     partial = _partial(usage, {(pod.namespace, pod.name): pod.created_at for pod in pods}, now)
     if partial > 0.1 * len(pods):
         gap = f"{partial} of {len(pods)} have no samples over the whole window of {WINDOW_SECONDS:g} s"

@@ -58,3 +58,5 @@ class UsageHistory:
     warnings: tuple[str, ...] = ()
     groups: frozenset[object] | None = None
     """Of a namespace too large to be read at once, the groups that are whole in here; None means all."""
+    partial: tuple[str, ...] = ()
+    """Why samples may be missing, in the source's words: it says that its answer is not whole."""

@@ -84,6 +84,8 @@ class CpuUsage:
 
     Nothing: the source has a window of its own, and always tells about the whole of it.
     """
+    partial: tuple[str, ...] = ()
+    """Why rows may be missing, in the source's words: it says that its answer is not whole."""
 
 
 class Metrics(Protocol):

@@ -18,6 +18,8 @@ from equipoise.stats.arrays import Claims, Floats, Whole
 
 SLACK = 1e-7
 """0.3 / 0.2 is not below 1.5, although floats say so; single precision has twice that noise."""
+UNMEASURED_SHARE_MAX = 0.1
+"""So many of the pods that must have samples may have none; beyond, there is no advice."""
 REPLICAS_MAX = 2**31 - 1
 CORES_SLACK = 1e-12
 NEXT_TO_NOTHING = 1e-290
@@ -72,11 +74,22 @@ def inspections(
             Code.TOO_FEW_AVAILABLE_PODS: _is_below(
                 seen.available / np.maximum(seen.pods, 1), policy.pod_available_share_min
             ),
+            Code.METRICS_INCOMPLETE: _is_incomplete(seen, numbers),
             Code.NO_SAMPLES: (numbers.known_samples == 0) | np.isnan(numbers.pod_p99_cores),
             Code.LOW_USAGE: _is_below(numbers.peak_cores, policy.peak_cores_min),
             Code.LOW_FLUCTUATION: _is_below(fluctuation, policy.fluctuation_min),
             Code.NO_REQUEST: ~(seen.request_cores > 0),
         }
+
+
+def _is_incomplete(seen: Observation, numbers: Statistics) -> Claims:
+    """Tell whose samples are a part of what should be there; where there are none at all, that is said."""
+    is_partial = np.array([bool(why) for why in seen.partial] or [False] * len(seen.subjects))
+    if seen.measurable is None or seen.unmeasured is None:
+        return is_partial
+    has_some = (numbers.known_samples > 0) | (seen.unmeasured < seen.measurable)
+    is_lacking = seen.unmeasured * 100 > round(UNMEASURED_SHARE_MAX * 100) * seen.measurable
+    return np.asarray(is_partial | (has_some & is_lacking))
 
 
 def fluctuations(numbers: Statistics) -> Floats:

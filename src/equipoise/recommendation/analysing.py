@@ -13,6 +13,7 @@ from equipoise.model.crd.definition import Standing
 from equipoise.model.crd.targets import Mode
 from equipoise.model.decision import Decision, Outcome
 from equipoise.model.errors import WorldFailed
+from equipoise.model.reason import Code
 from equipoise.ports import (
     Actuator,
     Applier,
@@ -200,7 +201,9 @@ class AnalyticsLoop:
             )
             wrong = giving.give(selected, own, found)
             warnings += wrong
-            if giving.is_answered:
+            if any(one.reason.code is Code.METRICS_INCOMPLETE for one in giving.decisions):
+                self._retries.failed(selected.about, at, wrong)
+            elif giving.is_answered:
                 self._retries.succeeded(selected.about)
             else:
                 self._retries.failed(selected.about, at, wrong)

@@ -12,6 +12,7 @@ from equipoise.recommendation.explain import Row, sentence
 from equipoise.recommendation.observation import Inherited, Observation, Statistics
 from equipoise.recommendation.policy import AdviceType, RecommendationPolicy
 from equipoise.recommendation.summarise import Shared, share_key, summarise
+from equipoise.stats.arrays import Whole
 from equipoise.stats.predict import Algorithm
 
 BATCH = 256
@@ -83,7 +84,7 @@ def decide_from(
             "kind": row.kind,
             "recommended": recommended,
             "prediction": dict(row.prediction),
-            "confidence": "low" if row.coverage < CONFIDENT_COVERAGE_MIN else "high",
+            "confidence": _confidence(row),
         }
         decisions.append(Decision(row.subject, reason, extra=extra))
     return decisions
@@ -106,15 +107,27 @@ def _rows(seen: Observation, numbers: Statistics, advice: Advice) -> list[Row]:
         numbers.p95_past_cores.tolist(),
         numbers.peak_cores.tolist(),
         advice.fluctuation.tolist(),
-        numbers.coverage.tolist(),
+        (numbers.coverage * seen.measured_share).tolist(),
         numbers.known_samples.tolist(),
         [numbers.expected_samples] * len(seen.subjects),
         advice.target_percent.tolist(),
         advice.replicas_min.tolist(),
         advice.replicas_max.tolist(),
         numbers.predictions,
+        _column(seen.measurable, seen),
+        _column(seen.unmeasured, seen),
+        list(seen.partial) or [""] * len(seen.subjects),
     )
     return [Row(*row) for row in zip(*columns, strict=True)]
+
+
+def _column(values: Whole | None, seen: Observation) -> list[int]:
+    return [0] * len(seen.subjects) if values is None else values.tolist()
+
+
+def _confidence(row: Row) -> str:
+    is_low = row.coverage < CONFIDENT_COVERAGE_MIN or row.code is Code.METRICS_INCOMPLETE
+    return "low" if is_low else "high"
 
 
 def _hpa(row: Row, inherited: Inherited | None) -> dict[str, Any]:
@@ -141,6 +154,7 @@ def _is_cpu(metric: Mapping[str, Any]) -> bool:
 
 
 def _numbers(row: Row) -> dict[str, Any]:
+    incomplete = {"pods_measurable": row.measurable, "pods_unmeasured": row.unmeasured}
     return {
         "pod_p99_cores": shown(row.pod_p99_cores),
         "lowest_median_cores": shown(row.lowest_median_cores),
@@ -150,12 +164,13 @@ def _numbers(row: Row) -> dict[str, Any]:
         "peak_cores": shown(row.peak_cores),
         "fluctuation": shown(row.fluctuation),
         "coverage": row.coverage,
-        "confidence": "low" if row.coverage < CONFIDENT_COVERAGE_MIN else "high",
+        "confidence": _confidence(row),
         "replicas": row.replicas,
         "pods": row.pods,
         "pods_available": row.available,
         "request_cores": shown(row.request_cores),
         "samples": row.known_samples,
+        **(incomplete if row.code is Code.METRICS_INCOMPLETE else {}),
     }
 
 

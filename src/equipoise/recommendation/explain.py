@@ -32,6 +32,9 @@ class Row(NamedTuple):
     replicas_min: int
     replicas_max: int
     prediction: Mapping[str, Any]
+    measurable: int
+    unmeasured: int
+    partial: str
 
 
 def sentence(policy: RecommendationPolicy, row: Row, recommended: Mapping[str, Any] | None) -> str:
@@ -50,13 +53,8 @@ def sentence(policy: RecommendationPolicy, row: Row, recommended: Mapping[str, A
                 f"{row.available} of {_count(row.pods, 'pod')} {be} available, a share of {share}, and "
                 f"{PREFIX}pod-available-ratio asks for at least {asked:.12g}."
             )
-        case Code.NO_SAMPLES if row.known_samples:
-            return "0 samples of single pods are known in the past seven days, and advice needs at least 1."
-        case Code.NO_SAMPLES:
-            return (
-                f"{row.known_samples} of the {row.expected_samples} samples of the past seven days are "
-                "known, and advice needs at least 1."
-            )
+        case Code.METRICS_INCOMPLETE | Code.NO_SAMPLES:
+            return _unknown(row)
         case Code.LOW_USAGE:
             peak = _below(row.peak_cores, policy.peak_cores_min)
             return (
@@ -77,6 +75,24 @@ def sentence(policy: RecommendationPolicy, row: Row, recommended: Mapping[str, A
                 "more than 0."
             )
     return _advice(row, recommended or {})
+
+
+def _unknown(row: Row) -> str:
+    """Say which samples are missing."""
+    if row.code is Code.NO_SAMPLES:
+        if row.known_samples:
+            return "0 samples of single pods are known in the past seven days, and advice needs at least 1."
+        return (
+            f"{row.known_samples} of the {row.expected_samples} samples of the past seven days are "
+            "known, and advice needs at least 1."
+        )
+    if row.partial:
+        return f"The metrics source answered in part ({row.partial}), and advice needs the whole answer."
+    have = "has" if row.unmeasured == 1 else "have"
+    return (
+        f"{row.unmeasured} of the {_count(row.measurable, 'pod')} ready for ten minutes {have} "
+        "no samples, and advice needs samples of at least 9 in 10."
+    )
 
 
 def _advice(row: Row, recommended: Mapping[str, Any]) -> str:

@@ -150,6 +150,10 @@ class _Looking:
     learnt: set[str] = field(default_factory=set)
     """Namespaces whose owners were asked for."""
     learning: Lock = field(default_factory=Lock)
+    partial: dict[str, None] = field(default_factory=dict)
+    """Why answers lacked data, whatever they were about: whoever is in none of them may be missing there."""
+    partial_peaks: dict[WorkloadRef, str] = field(default_factory=dict)
+    """Why the memory of a workload may be higher than is known."""
 
     @property
     def end(self) -> float:
@@ -168,7 +172,9 @@ class _Looking:
                 yield from self._decided(lot, [left.pop(ref).ref for ref in within], peaks)
             del lot  # before the next one is waited for
         nothing = UsageHistory(
-            CPU.name, None, [], [], [], np.array([self.end]), np.zeros((0, 1)), STEP_SECONDS, ""
+            CPU.name,
+            *(None, [], [], [], np.array([self.end]), np.zeros((0, 1)), STEP_SECONDS, ""),
+            partial=tuple(self.partial),
         )
         yield from self._decided(nothing, list(left), peaks)
 
@@ -196,6 +202,7 @@ class _Looking:
         for lot in lots:
             for warning in lot.warnings:
                 self._warn(warning)
+            self.partial |= dict.fromkeys(lot.partial)
             self._learn(lot.namespaces, lot.pods)
             yield lot
             del lot
@@ -232,6 +239,8 @@ class _Looking:
     def _add_peaks(self, lot: UsageHistory, peaks: dict[tuple[WorkloadRef, str], float]) -> None:
         """Keep the highest memory of each container, whichever pod had it."""
         chosen = self._resourced()
+        if lot.partial:
+            self.partial_peaks |= dict.fromkeys((r for r in chosen if _is_within(r, lot)), lot.partial[0])
         highest = np.fmax.reduce(lot.values, axis=1, initial=np.nan).tolist()
         rows = zip(lot.namespaces, lot.pods, lot.containers, highest, strict=True)
         for namespace, pod, container, peak in rows:
@@ -240,7 +249,8 @@ class _Looking:
                 peaks[ref, container] = max(peak, peaks.get((ref, container), 0.0))
 
     def _decided(self, lot: UsageHistory, refs: Sequence[WorkloadRef], peaks: Peaks) -> Iterator[Advised]:
-        reader = LotReader(lot, self.belonging, refs)
+        reader = LotReader(lot, self.belonging, refs, self.at)
+        partial = next(iter(lot.partial), "")
         by_container = any(job.question.about is AdviceType.RESOURCE for job in self.jobs)
         wanted = [{workload.ref for workload in job.workloads} for job in self.jobs]
         for batch in reader.batches():
@@ -254,7 +264,7 @@ class _Looking:
                         parts[tuple(rows)] = used.rows(rows)
                     part = parts[tuple(rows)]
                     workloads = [self.chosen[batch[row]] for row in rows]
-                    seen = self._observation(job.question, workloads, part, peaks)
+                    seen = self._observation(job.question, workloads, part, peaks, partial)
                     asked.append((job.question, seen, part.pods_unknown.tolist()))
                     whose.append((number, workloads))
             for (number, workloads), found in zip(whose, self.world.decide(asked), strict=True):
@@ -262,15 +272,16 @@ class _Looking:
                     yield Advised(number, workload.ref, decision, facts)
 
     def _observation(
-        self, question: Question, workloads: Sequence[Workload], used: Usage, peaks: Peaks
+        self, question: Question, workloads: Sequence[Workload], used: Usage, peaks: Peaks, partial: str
     ) -> Observation:
         refs = [workload.ref for workload in workloads]
         pods = [[pod for pod in self.belonging.pods.get(ref, ()) if _counts(pod)] for ref in refs]
         newest = [max(some, key=lambda pod: (pod.created_at, pod.name), default=None) for some in pods]
         ready_at = self.at - question.policy.pod_ready_seconds_min
-        containers = None
+        containers, whys = None, [partial] * len(refs)
         if question.about is AdviceType.RESOURCE:
             containers = _containers(refs, newest, used, peaks)
+            whys = [partial or self.partial_peaks.get(ref, "") for ref in refs]
         return Observation(
             subjects=[ref.subject for ref in refs],
             kinds=[ref.kind for ref in refs],
@@ -284,6 +295,9 @@ class _Looking:
             pod_p99_cores=used.pod_p99_cores,
             inherited=[self.inherited.get(ref) for ref in refs],
             containers=containers,
+            measurable=used.measurable,
+            unmeasured=used.unmeasured,
+            partial=whys,
         )
 
 

@@ -58,6 +58,19 @@ class Observation:
     sample_times: Floats | None = None
     inherited: Sequence[Inherited | None] = ()
     containers: Containers | None = None
+    measurable: Whole | None = None
+    """Pods that have been ready for so long that they must have samples. None: from a file, nobody knows."""
+    unmeasured: Whole | None = None
+    """Those of them that have none."""
+    partial: Sequence[str] = ()
+    """By workload, why the source could not answer in full, in its words; empty where it could."""
+
+    @property
+    def measured_share(self) -> Floats:
+        """The share of the pods that must have samples, and have some."""
+        if self.measurable is None or self.unmeasured is None:
+            return np.ones(len(self.subjects))
+        return 1.0 - self.unmeasured / np.maximum(self.measurable, 1)
 
     @property
     def week_samples(self) -> int:
@@ -85,6 +98,9 @@ class Observation:
             samples=None if self.samples is None else self.samples[part],
             sample_times=self.sample_times,
             inherited=self.inherited[part],
+            measurable=None if self.measurable is None else self.measurable[part],
+            unmeasured=None if self.unmeasured is None else self.unmeasured[part],
+            partial=self.partial[part],
         )
 
     def week(self) -> tuple[Floats, Floats]:

@@ -65,6 +65,12 @@ class Facts(msgspec.Struct, frozen=True):
     containers: list[ContainerFacts] = []
     picture: Picture | None = None
     """For people's eyes, where there is advice: nothing is decided from it."""
+    measurable: int = 0
+    """Pods that must have samples."""
+    unmeasured: int = 0
+    """Those of them that have none."""
+    partial: str = ""
+    """Why the source could not answer in full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +145,9 @@ def _facts(
         metrics=[dict(metric) for metric in inherited.metrics],
         behavior=None if inherited.behavior is None else dict(inherited.behavior),
         containers=containers,
+        measurable=0 if seen.measurable is None else int(seen.measurable[row]),
+        unmeasured=0 if seen.unmeasured is None else int(seen.unmeasured[row]),
+        partial=seen.partial[row] if seen.partial else "",
     )
 
 
@@ -245,6 +254,9 @@ def _seen(facts: Facts) -> Observation:
             cpu_p99_cores=np.array([_number(each.cpu_p99_cores) for each in facts.containers]),
             memory_peak_bytes=np.array([_number(each.memory_peak_bytes) for each in facts.containers]),
         ),
+        measurable=np.array([facts.measurable], np.intp),
+        unmeasured=np.array([facts.unmeasured], np.intp),
+        partial=[facts.partial],
     )
 
 

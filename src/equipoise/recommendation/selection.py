@@ -12,7 +12,8 @@ from equipoise.ports import PolicyObject
 from equipoise.recommendation.analytics import AnalyticsSpec, ResourceSelector
 
 ADOPTED, READY = "Adopted", "Ready"
-PASSING = frozenset({"NoPods", "TooFewAvailablePods", "NoSamples"})
+INCOMPLETE = "MetricsIncomplete"
+PASSING = frozenset({"NoPods", "TooFewAvailablePods", "NoSamples", INCOMPLETE})
 """What keeps a workload from getting advice while it starts, and passes by itself."""
 SETTLING_SECONDS = 900.0
 """For so long after an Analytics was made, what passes is waited for, Once or not:"""
@@ -97,11 +98,10 @@ def is_due(
     if last is None or (period is not None and at - last >= period - min(slack_seconds, period / 2)):
         return True
     is_settling = at - selected.about.created_at < SETTLING_SECONDS and at - last >= SETTLING_STEP_SECONDS
-    return any(
-        (is_settling and condition_of(one.status, READY).get("reason") in PASSING)
-        or _wants_adoption(one, is_retried)
-        for one in given
-    )
+    reasons = [condition_of(one.status, READY).get("reason") for one in given]
+    if any(reason == INCOMPLETE or (is_settling and reason in PASSING) for reason in reasons):
+        return True  # what is missing now may be there later, Once or not
+    return any(_wants_adoption(one, is_retried) for one in given)
 
 
 def _wants_adoption(recommendation: PolicyObject, is_retried: Callable[[PolicyObject, str], bool]) -> bool:

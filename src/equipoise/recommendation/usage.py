@@ -5,6 +5,7 @@ and until now. While one that lives has no sample, its pod is unknown, and so is
 StatefulSet does not live while it is scaled away.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -52,6 +53,10 @@ class Usage:
     """By the workload's place in the batch, and the container's name."""
     pods_unknown: Whole
     """Pods that run now, and some container of which has no sample."""
+    measurable: Whole
+    """Pods that have been ready for so long that they must have samples."""
+    unmeasured: Whole
+    """Those of them that are unknown."""
 
     def rows(self, places: Sequence[int]) -> "Usage":
         """Give some of the workloads, in this order."""
@@ -61,7 +66,24 @@ class Usage:
             for (place, name), cores in self.container_p99_cores.items()
             if place in moved
         }
-        return Usage(self.cores[places], self.pod_p99_cores[places], containers, self.pods_unknown[places])
+        return Usage(
+            self.cores[places],
+            self.pod_p99_cores[places],
+            containers,
+            self.pods_unknown[places],
+            self.measurable[places],
+            self.unmeasured[places],
+        )
+
+
+READY_SECONDS_MIN = 600.0
+"""A pod that has been ready for so long must have samples: its scrape and the rate over it have come."""
+
+
+def _was_ready(pod: Pod, at: float) -> bool:
+    """Whether a pod has been ready since then; where nobody says since when, since it was made."""
+    since = pod.created_at if pod.ready_since is None else pod.ready_since
+    return pod.is_ready and since <= at
 
 
 def is_running(pod: Pod) -> bool:
@@ -72,8 +94,15 @@ def is_running(pod: Pod) -> bool:
 class LotReader:
     """One lot, whose rows are sorted by workload once."""
 
-    def __init__(self, lot: UsageHistory, belonging: Belonging, chosen: Sequence[WorkloadRef]) -> None:
-        self._lot, self._belonging = lot, belonging
+    def __init__(
+        self,
+        lot: UsageHistory,
+        belonging: Belonging,
+        chosen: Sequence[WorkloadRef],
+        at: float = -math.inf,
+    ) -> None:
+        """Read at a time; without one, no pod is expected to have samples."""
+        self._lot, self._belonging, self._at = lot, belonging, at
         self._rows: dict[WorkloadRef, list[int]] = {ref: [] for ref in chosen}
         owners: dict[tuple[str, str], WorkloadRef | None] = {}
         for row, key in enumerate(zip(lot.namespaces, lot.pods, strict=True)):
@@ -105,7 +134,9 @@ class LotReader:
         ]
         there = [self._there(place, ref) for place, ref in enumerate(batch)]
         missing = [list(_missing(place, there[place], running[place])) for place in range(len(batch))]
-        unknown = np.array([len({part.pod for part in parts}) for parts in missing], np.intp)
+        lacking = [{part.pod for part in parts} for parts in missing]
+        ready_at = self._at - max(READY_SECONDS_MIN, 2 * self._lot.window_seconds)
+        ready = [{name for name, pod in pods.items() if _was_ready(pod, ready_at)} for pods in running]
         seen = [place for place in range(len(batch)) if there[place]]
         parts = sorted(part for place in seen for part in (*there[place], *missing[place]))
         containers: Mapping[tuple[int, str], float] = {}
@@ -124,7 +155,14 @@ class LotReader:
                 containers = {(place, parts[0].container): p99[place] for place in seen}
             elif by_container:
                 containers = _by_container(table, parts)
-        return Usage(cores, p99, containers, unknown)
+        return Usage(
+            cores,
+            p99,
+            containers,
+            pods_unknown=np.array([len(pods) for pods in lacking], np.intp),
+            measurable=np.array([len(pods) for pods in ready], np.intp),
+            unmeasured=np.array([len(a & b) for a, b in zip(ready, lacking, strict=True)], np.intp),
+        )
 
     def _there(self, place: int, ref: WorkloadRef) -> list[_Part]:
         lot = self._lot

@@ -136,7 +136,7 @@ def propose(policy: RotationPolicy, seen: Observation) -> Decision:
         metric = choose_metric(policy, seen.hpas)
         ready = [pod for pod in seen.pods if pod.is_ready]
         _check_replicas(policy, ready, len(seen.pods))
-        _check_coverage(ready)
+        _check_coverage(ready, seen.metrics_partial)
         return _rotate(policy, seen, ready, target_cores(metric, ready))
     except Refused as refused:
         return Decision(seen.subject, refused.reason)
@@ -211,8 +211,16 @@ def _check_replicas(policy: RotationPolicy, ready: Sequence[PodLoad], total: int
         )
 
 
-def _check_coverage(ready: Sequence[PodLoad]) -> None:
+def _check_coverage(ready: Sequence[PodLoad], partial: str) -> None:
     known = sum(pod.cpu_cores is not None for pod in ready)
+    if partial:
+        raise Refused(
+            Code.METRICS_INCOMPLETE,
+            f"The source of the CPU usage answered in part ({partial}), so nothing is decided from it.",
+            pods_ready=len(ready),
+            pods_unknown=len(ready) - known,
+            coverage=known / len(ready) if ready else 0.0,
+        )
     # Counted in whole pods: 0.9 x 10 in floats is a hair above 9.
     if known * 100 < COVERAGE_MIN * 100 * len(ready):
         raise Refused(

@@ -196,6 +196,7 @@ class RotationLoop:
         usage: dict[float, Usage] = {}
         warnings: list[str] = []
         failures: list[str] = []
+        partial: dict[float, str] = {}
         for window in sorted({item.policy.metrics_window_seconds for item in assigned}):
             names: dict[str, list[str]] = {}
             for item in assigned:
@@ -213,12 +214,15 @@ class RotationLoop:
                 continue
             warnings += [f"{answer.source}: {warning}" for warning in answer.warnings]
             usage[window] = fresh_usage(answer, at)
+            if answer.partial:
+                partial[window] = answer.partial[0]
         away = {pod.uid for group in pods.values() for pod in group if is_away(pod)}
         hpas, pdbs = hpas_by_workload(self.cluster.hpas(namespace)), self.cluster.pdbs(namespace)
         pauses, notes = self._autoscaler_pauses(namespace) if assigned else ({}, set())
         return Seen(
             *(at, pods, hpas, pdbs, usage, pauses, warnings, failures, away),
             namespaces_protected=self.namespaces_protected,
+            partial=partial,
             notes=notes,
         )
 

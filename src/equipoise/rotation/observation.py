@@ -79,3 +79,5 @@ class Observation(msgspec.Struct, frozen=True):
     namespace: str = ""
     workload: WorkloadSeen | None = None
     """None: from a file, where only the algorithm decides."""
+    metrics_partial: str = ""
+    """Why the source of the usage could not answer in full, in its words."""

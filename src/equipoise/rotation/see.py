@@ -51,6 +51,8 @@ class Seen:
     away: set[str]
     """The UIDs of all pods that are away now, whoever caused it; what this cycle sends away comes on top."""
     namespaces_protected: Collection[str] = SYSTEM_NAMESPACES
+    partial: Mapping[float, str] = field(default_factory=dict)
+    """By metrics window, why the usage is not whole: nothing is decided from a part."""
     notes: set[str] = field(default_factory=set)
     """What came up on the way and should be said once, however many workloads it is about."""
 
@@ -155,7 +157,10 @@ def observe(policy: RotationPolicy, workload: Workload, seen: Seen) -> Observati
     pods = tuple(
         _load(policy, pod, usage, container, at) for pod in seen.pods[ref] if pod.phase not in FINISHED
     )
-    return Observation(ref.subject, at, hpas, pods, ref.namespace, _workload(workload, seen))
+    partial = seen.partial.get(policy.metrics_window_seconds, "")
+    return Observation(
+        ref.subject, at, hpas, pods, ref.namespace, _workload(workload, seen), metrics_partial=partial
+    )
 
 
 def _workload(workload: Workload, seen: Seen) -> WorkloadSeen:

@@ -8,18 +8,29 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import replace
-from typing import TypeVar
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
 
-from equipoise.adapters.http import Backoff, TryAgain, with_retries
+import msgspec
+
+from equipoise.adapters.http import NO_RETRIES, Backoff, TryAgain, with_retries
 from equipoise.adapters.prometheus.decode import (
     Answer,
     Vector,
+    decode_json,
     decode_series,
     decode_vector,
     open_answer,
 )
-from equipoise.adapters.prometheus.errors import PrometheusFailed, TimedOut, refusal
+from equipoise.adapters.prometheus.errors import (
+    BadQuery,
+    NotPrometheus,
+    PrometheusFailed,
+    TimedOut,
+    refusal,
+)
 from equipoise.adapters.prometheus.matrix import Grid
+from equipoise.adapters.prometheus.promql import has_quoted_names
 from equipoise.adapters.prometheus.settings import Limits
 from equipoise.adapters.prometheus.transport import OK, Transport
 
@@ -27,6 +38,27 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 BACKOFF = Backoff(attempts_max=5, first_seconds=0.25, delay_max_seconds=5.0)
+WHOLE_AND_PRESENT = MappingProxyType(
+    {"partial_response": "false", "deny_partial_response": "1", "nocache": "1"}
+)
+"""Sent with every query; a server ignores what it does not know.
+
+Thanos and a cluster of VictoriaMetrics answer in part when a store of theirs is down, unless they are asked
+to fail. VictoriaMetrics takes the present to be 30 seconds ago, unless it is asked for no cache.
+"""
+BUILD_INFO_SECONDS = 5.0
+
+
+class BuildInfo(NamedTuple):
+    """What answers: Prometheus, Thanos, Grafana Mimir, VictoriaMetrics, or unknown."""
+
+    flavour: str
+    version: str
+
+    @property
+    def is_victoria_metrics(self) -> bool:
+        """Whether its `rate` is of another definition than Prometheus'."""
+        return self.flavour == "VictoriaMetrics"
 
 
 class Client:
@@ -47,6 +79,7 @@ class Client:
         self._backoff = replace(backoff, total_max_seconds=self.limits.timeout_seconds)
         self._slots = threading.BoundedSemaphore(self.limits.concurrency_max)
         self._sleep, self._chance, self._monotonic = sleep, chance, monotonic
+        self._build_info: BuildInfo | None = None
 
     @property
     def address(self) -> str:
@@ -86,6 +119,25 @@ class Client:
         body = self.call("/api/v1/series", fields)
         return decode_series(body, labels, self.limits.series_max, self.address)
 
+    def build_info(self) -> BuildInfo:
+        """Return what answers and its version, as far as it says."""
+        try:
+            body = self.call("/api/v1/status/buildinfo", {})
+        except NotPrometheus:
+            return BuildInfo("unknown", "")
+        return _build_info(decode_json(body, _BuildAnswer, self.address).data)
+
+    def known_build_info(self) -> BuildInfo:
+        """Return the same without failing: asked once, briefly, and again only where nothing answered."""
+        if self._build_info is None:
+            limit = min(BUILD_INFO_SECONDS, self.limits.timeout_seconds)
+            brief = Client(self.transport, replace(self.limits, timeout_seconds=limit), backoff=NO_RETRIES)
+            try:
+                self._build_info = brief.build_info()
+            except PrometheusFailed:
+                return BuildInfo("unknown", "")
+        return self._build_info
+
     def call(self, path: str, fields: Mapping[str, str]) -> bytes:
         """Give the body of a 200. Tries again where that may help, until the timeout."""
         deadline = self._monotonic() + self.limits.timeout_seconds
@@ -101,7 +153,7 @@ class Client:
     def _ask(self, path: str, fields: Mapping[str, str], left_seconds: float) -> bytes:
         if fields:
             # Newer servers cut an answer at `limit`; one more than ours tells that there were more.
-            fields = {**fields, "limit": str(self.limits.series_max + 1)}
+            fields = {**WHOLE_AND_PRESENT, **fields, "limit": str(self.limits.series_max + 1)}
             # A bare number is seconds; with a unit, fractions are refused.
             fields = {**fields, "timeout": f"{left_seconds:.3f}"}
         if not self._slots.acquire(timeout=left_seconds):
@@ -114,7 +166,7 @@ class Client:
         finally:
             self._slots.release()
         if reply.status != OK:
-            raise refusal(reply, self.address)
+            raise _explained(refusal(reply, self.address), fields)
         return reply.body
 
     def each(self, ask: Callable[[A], B], items: Sequence[A]) -> list[B]:
@@ -132,6 +184,32 @@ class Client:
     def close(self) -> None:
         """Give back the connections."""
         self.transport.close()
+
+
+def _explained(error: PrometheusFailed, fields: Mapping[str, str]) -> PrometheusFailed:
+    """Say also what a server must be to read a label name in quotes."""
+    if isinstance(error, BadQuery) and has_quoted_names(fields.get("query") or fields.get("match[]") or ""):
+        return BadQuery(f"{error} (a label name in quotes needs Prometheus 3 or newer)")
+    return error
+
+
+class _Build(msgspec.Struct, gc=False):
+    version: str = ""
+    revision: str = ""
+    application: str = ""
+
+
+class _BuildAnswer(msgspec.Struct, gc=False):
+    data: _Build = msgspec.field(default_factory=_Build)
+
+
+def _build_info(build: _Build) -> BuildInfo:
+    if build.application:
+        return BuildInfo(build.application, build.version)
+    if build.version and not build.revision:
+        # VictoriaMetrics claims to be some Prometheus, and has no revision.
+        return BuildInfo("VictoriaMetrics", "")
+    return BuildInfo("Thanos" if build.version.startswith("0.") else "Prometheus", build.version)
 
 
 def _judge(error: Exception) -> TryAgain | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.adapters.prometheus.errors import (
+    Incomplete,
     Malformed,
     NotPrometheus,
     TooManySeries,
@@ -32,6 +33,13 @@ DECODE_ERRORS = (msgspec.MsgspecError, UnicodeError, RecursionError)
 """All that msgspec raises on bytes of any kind."""
 
 HISTOGRAMS_LEFT_OUT = "native histograms were left out: only float samples are read"
+ANNOTATIONS = ("PromQL info:", "PromQL warning:")
+"""How Prometheus begins what it remarks on a query, such as a name that does not look like a counter's.
+
+Servers without `infos` put both among the warnings. Every other warning is of the storage: it could not give
+all that it has.
+"""
+MARKED_PARTIAL = "the server marks its answer as partial (isPartial)"
 
 
 _PLAIN_BEGIN = b'{"status":"success","data":{"resultType":"matrix","result":['
@@ -51,6 +59,8 @@ class _Envelope(msgspec.Struct, gc=False):
     error: str = ""
     warnings: list[str] | None = None
     infos: list[str] | None = None
+    isPartial: bool | None = None
+    """Of a cluster of VictoriaMetrics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +74,8 @@ class Answer:
     address: str
     text: bytes = b""
     """All that came, where nothing but a matrix did."""
+    partial: tuple[str, ...] = ()
+    """Why data may be missing from the answer, in the server's words."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,9 +88,20 @@ class Vector:
     """What makes the answer partial or doubtful."""
     infos: tuple[str, ...] = ()
     """What the server remarks on the query."""
+    partial: tuple[str, ...] = ()
+    """Why data may be missing from the answer, in the server's words."""
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def known(self) -> Vector:
+        """Return this without the rows that have no number."""
+        is_known = ~np.isnan(self.values)
+        if is_known.all():
+            return self
+        kept = np.flatnonzero(is_known).tolist()
+        columns = tuple([column[row] for row in kept] for column in self.columns)
+        return replace(self, columns=columns, values=self.values[is_known])
 
 
 def open_answer(body: bytes, address: str) -> Answer:
@@ -94,8 +117,19 @@ def open_answer(body: bytes, address: str) -> Answer:
         raise Malformed(f"{address} answered a success without data: a result was expected")
     data = decode_json(envelope.data, _Data, address)
     return Answer(
-        data.resultType, data.result, tidy(envelope.warnings or ()), tidy(envelope.infos or ()), address
+        data.resultType,
+        data.result,
+        tidy(envelope.warnings or ()),
+        tidy(envelope.infos or ()),
+        address,
+        partial=_partial(envelope),
     )
+
+
+def _partial(envelope: _Envelope) -> tuple[str, ...]:
+    """Return why data may be missing: what the storage warned of, or that the server says so in general."""
+    told = tidy(one for one in envelope.warnings or () if not one.startswith(ANNOTATIONS))
+    return told or ((MARKED_PARTIAL,) if envelope.isPartial else ())
 
 
 def _envelope(body: bytes, address: str) -> _Envelope:
@@ -158,12 +192,15 @@ def decode_vector(answer: Answer, labels: Sequence[str], series_max: int) -> Vec
     columns = tuple(
         list(map(sys.intern, map(attrgetter(f"metric.label_{i}"), floats))) for i in range(len(labels))
     )
-    return Vector(columns, numbers([s.value[1] for s in floats], answer.address), warnings, answer.infos)
+    values = numbers([s.value[1] for s in floats], answer.address)
+    return Vector(columns, values, warnings, answer.infos, answer.partial)
 
 
 def decode_series(body: bytes, labels: Sequence[str], series_max: int, address: str) -> list[tuple[str, ...]]:
     """Decode a list of series; a label that one does not have is the empty text."""
     envelope = _envelope(body, address)
+    if partial := _partial(envelope):
+        raise Incomplete(f"{address} answered in part: {partial[0]}")
     kind: Any = list[labels_struct(tuple(labels))]  # type: ignore[misc]
     found = decode_json(envelope.data, kind, address)
     check_series(len(found), series_max, address)

@@ -71,6 +71,10 @@ class Malformed(PrometheusFailed):
     """The answer is cut off, is no JSON, or has a shape or a value that it must not have."""
 
 
+class Incomplete(PrometheusFailed):
+    """The server says that its answer lacks data."""
+
+
 class TooLarge(PrometheusFailed):
     """The answer is larger than the memory that we are ready to give it."""
 

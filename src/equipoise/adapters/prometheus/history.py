@@ -15,20 +15,18 @@ from enum import StrEnum
 import numpy as np
 
 from equipoise.adapters.prometheus.client import Client
-from equipoise.adapters.prometheus.decode import decode_number
+from equipoise.adapters.prometheus.decode import decode_number, tidy
 from equipoise.adapters.prometheus.errors import (
     SPLITTABLE,
     Malformed,
     NotOffered,
-    PrometheusFailed,
     QueryFailed,
     Unavailable,
 )
 from equipoise.adapters.prometheus.lots import TEXT_MAX_BYTES, Job, Lot, packed
 from equipoise.adapters.prometheus.matrix import Grid
 from equipoise.adapters.prometheus.measures import grid_of
-from equipoise.adapters.prometheus.metrics import PrometheusMetrics
-from equipoise.adapters.prometheus.promql import Matcher, selector
+from equipoise.adapters.prometheus.promql import Matcher, label_name, selector
 from equipoise.adapters.prometheus.reading import Reading
 from equipoise.adapters.prometheus.remote_read.rates import window_for
 from equipoise.adapters.prometheus.remote_read.read import Form, ReadLimits, RemoteRead
@@ -72,7 +70,8 @@ class PrometheusHistory:
     read_limits: ReadLimits = field(default_factory=ReadLimits)
     _offered: Form | str | None = None
     """The form of remote read, or why there is none."""
-    _is_closed: bool | None = None
+    _partial: list[str] = field(default_factory=list)
+    """Why an answer that planned the present reading may lack data."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -99,6 +98,8 @@ class PrometheusHistory:
         asked = None if namespaces is None else tuple(sorted(set(namespaces)))
         if asked == () or not measures:
             return
+        build = self.client.known_build_info()
+        self._partial.clear()
         grid = Grid.over(start, end, step_seconds)
         fixed = (*self._fixed(), *matchers)
         whole = [self._whole(measure, grid, fixed, Lot(asked)) for measure in measures]
@@ -109,7 +110,10 @@ class PrometheusHistory:
             offered=offered,
             must_offer=self.source is Source.REMOTE_READ,
             read_limits=self.read_limits,
-            is_closed=self._closed(),
+            # Until version 3, a sample right at a window's begin was in it.
+            is_closed=build.flavour == "Prometheus" and build.version.startswith("2."),
+            reads_samples=self._reads_samples,
+            partial=tidy(self._partial),
             bytes_max=self._bytes_max,
             known=known,
             grouping=grouping,
@@ -160,12 +164,18 @@ class PrometheusHistory:
         """Ask how often samples come, since a rate takes two of them."""
         counting = f"quantile(0.5, count_over_time({selector(measure.metric, fixed)}[1h]))"
         try:
-            counted = decode_number(self.client.instant(counting, at))
+            answer = self.client.instant(counting, at)
+            self._partial += answer.partial
+            counted = decode_number(answer)
         except QueryFailed:
             counted = None
         interval = 3600.0 / counted if counted is not None and counted >= 1 else INTERVAL_SECONDS
         unit = 1.0 if interval < _FINE_SECONDS else 5.0
         return max(unit, round(interval / unit) * unit) * 1000
+
+    @property
+    def _reads_samples(self) -> bool:
+        return self.client.known_build_info().is_victoria_metrics
 
     def _series_planned(self, job: Job) -> int:
         """Give how many series a lot is planned with: numbers, and the text or samples that they come as."""
@@ -173,7 +183,8 @@ class PrometheusHistory:
         offered = self.offered()
         if isinstance(offered, str):
             text_max_bytes = min(TEXT_MAX_BYTES, self.client.limits.answer_max_bytes)
-            planned = min(planned, text_max_bytes / (POINT_BYTES * job.grid.count))
+            points = max(job.grid.count, job.samples if self._reads_samples else 0)
+            planned = min(planned, text_max_bytes / (POINT_BYTES * points))
         elif offered is Form.SAMPLES:
             planned = min(planned, self.read_limits.block_max_bytes / (SAMPLE_BYTES * job.samples))
         return max(1, int(FILL * planned))
@@ -182,31 +193,18 @@ class PrometheusHistory:
         """Pack namespaces into as few lots as memory allows, the same for all measures; say which exist."""
         label, job = self.names.namespace, whole[0]
         (within,) = job.lot.matchers(self.names)
-        counting = f"count by ({label}) ({selector(job.measure.metric, (*job.fixed, *within))})"
+        counting = f"count by ({label_name(label)}) ({selector(job.measure.metric, (*job.fixed, *within))})"
         try:
             vector = self.client.vector(counting, at, (label,))
         except (QueryFailed, *SPLITTABLE):
             return [job.lot], job.lot.namespaces or ()
+        self._partial += vector.partial
         counts = dict(zip(vector.columns[0], vector.values.astype(np.int64).tolist(), strict=True))
         known = job.lot.namespaces or tuple(sorted(counts))
         series_max = min(self._series_planned(job) for job in whole)
         if sum(counts.values()) <= series_max:
             return [replace(job.lot, series=sum(counts.values()))], known
         return packed({name: counts.get(name, 0) for name in known}, series_max), known
-
-    def _closed(self) -> bool:
-        """Ask once by which rule this server counts samples at a window's begin, to count as it does."""
-        with self._lock:
-            if self._is_closed is None:
-                self._is_closed = self._is_version_2()
-            return self._is_closed
-
-    def _is_version_2(self) -> bool:
-        try:
-            flavour, version = PrometheusMetrics(self.client).build_info()
-        except PrometheusFailed:
-            return False
-        return flavour == "Prometheus" and version.startswith("2.")
 
 
 __all__ = ["READS_MAX", "PrometheusHistory", "Source", "UsageHistory"]

@@ -72,6 +72,8 @@ class Matrix:
     values: Floats
     warnings: tuple[str, ...] = ()
     infos: tuple[str, ...] = ()
+    partial: tuple[str, ...] = ()
+    """Why data may be missing, in the server's words."""
 
 
 def decode_matrix(
@@ -111,7 +113,7 @@ def decode_matrix(
     warnings = tidy((*answer.warnings, HISTOGRAMS_LEFT_OUT)) if has_histograms else answer.warnings
     if len(set(keys)) != len(keys):
         keys, values = _without_duplicates(keys, values, duplicates, answer.address)
-    return Matrix(keys, grid.timestamps, values, warnings, answer.infos)
+    return Matrix(keys, grid.timestamps, values, warnings, answer.infos, answer.partial)
 
 
 def _place(
@@ -167,4 +169,5 @@ def concatenate(
         values[where, columns] = np.fmax(before, part.values)
     warnings = tidy(warning for _, part in held for warning in part.warnings)
     infos = tidy(info for _, part in held for info in part.infos)
-    return Matrix(list(rows), grid.timestamps, values, warnings, infos)
+    partial = tidy(why for _, part in held for why in part.partial)
+    return Matrix(list(rows), grid.timestamps, values, warnings, infos, partial)

@@ -5,39 +5,32 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from urllib.parse import quote_plus
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.adapters.prometheus.client import Client
-from equipoise.adapters.prometheus.decode import Vector, decode_json, decode_number, tidy
+from equipoise.adapters.prometheus.client import BuildInfo, Client
+from equipoise.adapters.prometheus.decode import HISTOGRAMS_LEFT_OUT, Vector, decode_number, tidy
 from equipoise.adapters.prometheus.errors import (
     SPLITTABLE,
     BadQuery,
     BadUserQuery,
     Malformed,
-    NotPrometheus,
     QueryFailed,
 )
 from equipoise.adapters.prometheus.promql import CpuQueries, Extent, Matcher, Tally
+from equipoise.adapters.prometheus.raw import Raw, at_the_end
 from equipoise.adapters.prometheus.settings import CADVISOR, Names, no_text
 from equipoise.adapters.prometheus.shards import EXACT_NAMES_MAX, Shard, named, plan
 from equipoise.ports import CpuUsage
 from equipoise.stats.coverage import early_seconds, is_covered
 
+T = TypeVar("T")
 _Write = Callable[[Sequence[Matcher]], str]
 _Key = tuple[str, str, str]
 _Asked = Mapping[str, frozenset[str]]
-
-
-class BuildInfo(NamedTuple):
-    """What answers: Prometheus, Thanos, Grafana Mimir, VictoriaMetrics, or unknown."""
-
-    flavour: str
-    version: str
 
 
 class Number(NamedTuple):
@@ -67,7 +60,21 @@ class PrometheusMetrics:
         negative rates are left out, and so are pods that nobody asked for. A rate over a window of which
         there are samples in a part only is marked as such.
         """
-        queries, shards = self.queries, self.shards(pods_by_namespace, at)
+        shards = self.shards(pods_by_namespace, at)
+        asked = {namespace: frozenset(pods) for namespace, pods in pods_by_namespace.items()}
+        reads_samples = shards and self.client.known_build_info().is_victoria_metrics
+        read = self._by_samples if reads_samples else self._by_promql
+        usage = read(shards, asked, at, window_seconds)
+        warnings = list(usage.warnings)
+        if shards and not usage.pods:
+            warnings.append(f"no container answered for {self.names.metric}: is it scraped, under this name?")
+        return replace(usage, warnings=tidy(warnings), partial=tidy(usage.partial))
+
+    def _by_promql(
+        self, shards: Sequence[Shard], asked: _Asked, at: float, window_seconds: float
+    ) -> CpuUsage:
+        """Let the server reduce."""
+        queries = self.queries
         rates, times, tallies = self._ask(
             shards,
             at,
@@ -75,20 +82,59 @@ class PrometheusMetrics:
             queries.sampled_at,
             lambda matchers: queries.tally(matchers, window_seconds),
         )
-        asked = {namespace: frozenset(pods) for namespace, pods in pods_by_namespace.items()}
         usage = _join(rates, times, asked, window_seconds, self.client.address)
-        covered, warnings = self._covered(usage, tallies, shards, asked, at)
-        if shards and not any(len(vector) for vector in rates):
-            warnings = [
-                *warnings,
-                f"no container answered for {self.names.metric}: is it scraped, under this name?",
-            ]
-        return replace(usage, is_covered=covered, warnings=tidy((*usage.warnings, *warnings)))
+        covered, looks = self._covered(usage, tallies, shards, asked, at)
+        vectors = (*rates, *times, *tallies, *looks)
+        return replace(
+            usage,
+            is_covered=covered,
+            warnings=(*(w for vector in vectors for w in vector.warnings), *usage.warnings),
+            partial=tuple(why for vector in vectors for why in vector.partial),
+        )
+
+    def _by_samples(
+        self, shards: Sequence[Shard], asked: _Asked, at: float, window_seconds: float
+    ) -> CpuUsage:
+        """Take the samples of the window, and reduce them as Prometheus does.
+
+        VictoriaMetrics' own `rate` takes in the sample before the window, and stretches nothing; and its
+        `timestamp` and subqueries look back otherwise.
+        """
+        queries = self.queries
+
+        def read(shard: Shard) -> list[tuple[Vector, Vector, Vector]]:
+            return self._split(
+                lambda matchers: queries.samples(matchers, window_seconds),
+                shard,
+                lambda query: self._reduced(query, at, window_seconds),
+            )
+
+        parts = [part for some in self.client.each(read, shards) for part in some]
+        rates, times, covered = ([part[column] for part in parts] for column in range(3))
+        usage = _join(rates, times, asked, window_seconds, self.client.address)
+        keys = zip(usage.namespaces, usage.pods, usage.containers, strict=True)
+        return replace(
+            usage,
+            is_covered=_column(keys, _largest(covered, asked)) == 1,
+            warnings=(*(w for vector in rates for w in vector.warnings), *usage.warnings),
+            partial=tuple(why for vector in rates for why in vector.partial),
+        )
+
+    def _reduced(self, query: str, at: float, window_seconds: float) -> tuple[Vector, Vector, Vector]:
+        """Ask for samples; return rates, times of the last samples, and 1 for whom the window is covered."""
+        answer, raw = self.client.instant(query, at), Raw(is_as_stored=True)
+        raw.add(answer, self.names.labels, self.client.limits.series_max)
+        found = at_the_end(raw, round(at * 1000), round(window_seconds * 1000))
+        columns = tuple([key[i] for key in found.keys] for i in range(len(self.names.labels)))
+        warnings = (*answer.warnings, *(HISTOGRAMS_LEFT_OUT for _ in range(raw.has_histograms)))
+        whole = is_covered(window_seconds, found.spans, found.counts, at - found.last)
+        rates = Vector(columns, found.rates, warnings, answer.infos, answer.partial)
+        return rates.known(), Vector(columns, found.last).known(), Vector(columns, whole.astype(np.float64))
 
     def _covered(
         self, usage: CpuUsage, tallies: Sequence[Vector], shards: Sequence[Shard], asked: _Asked, at: float
-    ) -> tuple[NDArray[np.bool_], list[str]]:
-        """Say whose samples cover the window, and what was warned of; who is in doubt is asked for closely.
+    ) -> tuple[NDArray[np.bool_], list[Vector]]:
+        """Say whose samples cover the window, and what was asked; who is in doubt is asked for closely.
 
         The cheap look finds a sample near the window's beginning, perhaps not the first: who is covered by it
         is covered. It tells about one series, and so only of containers that have no other.
@@ -110,7 +156,7 @@ class PrometheusMetrics:
             (extents,) = self._ask(left, at, lambda each: self.queries.coverage(each, at, window))
             extent = Extent.unpack(_column(keys, _largest(extents, asked)))
             covered |= is_covered(window, extent.spans, extent.counts, ages)
-        return covered, [w for vector in (*tallies, *begun, *extents) for w in vector.warnings]
+        return covered, [*begun, *extents]
 
     def _ask(self, shards: Sequence[Shard], at: float, *writes: _Write) -> list[list[Vector]]:
         """Ask each of these about every shard; one list of answers for each."""
@@ -144,14 +190,18 @@ class PrometheusMetrics:
         return dict(zip(counted.columns[0], counted.values.astype(np.int64).tolist(), strict=True))
 
     def _read(self, write: _Write, shard: Shard, at: float) -> list[Vector]:
+        return self._split(write, shard, lambda query: self.client.vector(query, at, self.names.labels))
+
+    def _split(self, write: _Write, shard: Shard, ask: Callable[[str], T]) -> list[T]:
+        """Ask about a shard; about its parts where the question or the answer is too large."""
         query, smaller = write(shard.matchers(self.names)), shard.smaller()
         if not smaller or len(quote_plus(query)) <= self.client.transport.query_max_bytes:
             try:
-                return [self.client.vector(query, at, self.names.labels)]
+                return [ask(query)]
             except SPLITTABLE:
                 if not smaller:
                     raise
-        return [vector for one in smaller for vector in self._read(write, one, at)]
+        return [found for one in smaller for found in self._split(write, one, ask)]
 
     def scalar(self, query: str, at: float) -> float | None:
         """Ask for one number; None when the answer is empty, partial or not one finite number."""
@@ -160,7 +210,7 @@ class PrometheusMetrics:
     def number(self, query: str, at: float) -> Number:
         """Ask for one number with a query of the user's, taken as it is, and say why there is none.
 
-        An answer with warnings is partial: a sum over what is left would be too low, so it is none.
+        Where the storage warns, the answer is partial: a sum over what is left would be too low.
         """
         try:
             answer = self.client.instant(query, at)
@@ -171,9 +221,9 @@ class PrometheusMetrics:
             return Number(None, f"the answer is not one number ({answer.result_type})", answer.warnings)
         if not math.isfinite(value):
             return Number(None, f"the answer is {value}", answer.warnings)
-        if answer.warnings:
-            return Number(None, f"the answer is partial: {answer.warnings[0]}", answer.warnings)
-        return Number(value)
+        if answer.partial:
+            return Number(None, f"the answer is partial: {answer.partial[0]}", answer.warnings)
+        return Number(value, warnings=answer.warnings)
 
     def ready(self) -> None:
         """Raise unless queries are answered."""
@@ -188,31 +238,8 @@ class PrometheusMetrics:
         return seconds
 
     def build_info(self) -> BuildInfo:
-        """Tell what answers and its version, as far as it says."""
-        try:
-            body = self.client.call("/api/v1/status/buildinfo", {})
-        except NotPrometheus:
-            return BuildInfo("unknown", "")
-        return _build_info(decode_json(body, _BuildAnswer, self.client.address).data)
-
-
-class _Build(msgspec.Struct, gc=False):
-    version: str = ""
-    revision: str = ""
-    application: str = ""
-
-
-class _BuildAnswer(msgspec.Struct, gc=False):
-    data: _Build = msgspec.field(default_factory=_Build)
-
-
-def _build_info(build: _Build) -> BuildInfo:
-    if build.application:
-        return BuildInfo(build.application, build.version)
-    if build.version and not build.revision:
-        # VictoriaMetrics claims to be some Prometheus, and has no revision.
-        return BuildInfo("VictoriaMetrics", "")
-    return BuildInfo("Thanos" if build.version.startswith("0.") else "Prometheus", build.version)
+        """Return what answers and its version, as far as it says."""
+        return self.client.build_info()
 
 
 def _join(
@@ -225,7 +252,6 @@ def _join(
     is_fresh = np.isfinite(stamps)
     kept = is_number & is_fresh
     keys = [key for key, is_kept in zip(usage, kept.tolist(), strict=True) if is_kept]
-    warnings = [w for vector in (*rates, *times) for w in vector.warnings]
     return CpuUsage(
         namespaces=[key[0] for key in keys],
         pods=[key[1] for key in keys],
@@ -234,7 +260,7 @@ def _join(
         sampled_at=stamps[kept],
         window_seconds=window_seconds,
         source=address,
-        warnings=(*warnings, *_dropped(is_number, is_fresh)),
+        warnings=tuple(_dropped(is_number, is_fresh)),
     )
 
 
@@ -273,3 +299,6 @@ def _dropped(is_number: NDArray[np.bool_], is_fresh: NDArray[np.bool_]) -> list[
     if gone := int((is_number & ~is_fresh).sum()):
         warnings.append(f"{gone} containers have a usage but no current sample: left out")
     return warnings
+
+
+__all__ = ["BuildInfo", "Number", "PrometheusMetrics"]

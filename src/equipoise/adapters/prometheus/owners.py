@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from equipoise.adapters.prometheus.client import Client
-from equipoise.adapters.prometheus.errors import SPLITTABLE
+from equipoise.adapters.prometheus.errors import SPLITTABLE, Incomplete
 from equipoise.adapters.prometheus.promql import Matcher, one_of, selector
 from equipoise.adapters.prometheus.settings import check_label, no_text
 
@@ -53,5 +53,7 @@ class PrometheusOwners:
             self._ask(label, names[:middle], at, found)
             self._ask(label, names[middle:], at, found)
             return
+        if vector.partial:
+            raise Incomplete(f"{self.client.address} answered in part: {vector.partial[0]}")
         for namespace, exported, replica_set, kind, name in zip(*vector.columns, strict=True):
             found[exported or namespace, replica_set] = (kind, name)

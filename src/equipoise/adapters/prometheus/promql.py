@@ -5,6 +5,7 @@ A query that the user wrote is taken as it is: to put matchers into it would tak
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.adapters.prometheus.settings import CADVISOR, Names, check_label, no_text
+from equipoise.adapters.prometheus.settings import CADVISOR, Names, check_label, is_plain_label, no_text
 from equipoise.model.duration import print_seconds
 from equipoise.model.errors import BadInput
 
@@ -35,6 +36,20 @@ def quote(text: str) -> str:
     return '"' + "".join(_ESCAPES.get(c) or _escape_control(c) for c in text) + '"'
 
 
+def label_name(name: str) -> str:
+    """Write a label's name, in quotes where only Prometheus 3 reads it."""
+    return name if is_plain_label(name) else quote(name)
+
+
+def has_quoted_names(query: str) -> bool:
+    """Return whether a query has the name of a label in quotes: there, it is compared with a value."""
+    return any(match[1] for match in _QUOTED.finditer(query))
+
+
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"\s*(=~|!~|!=|=)?')
+"""Text in quotes, and the operator behind it."""
+
+
 def _escape_control(character: str) -> str:
     code = ord(character)
     return f"\\x{code:02x}" if code < 0x20 or code == 0x7F else character  # noqa: PLR2004
@@ -53,7 +68,7 @@ class Matcher(NamedTuple):
     value: str
 
     def __str__(self) -> str:
-        return f"{self.label}{self.operator}{quote(self.value)}"
+        return f"{label_name(self.label)}{self.operator}{quote(self.value)}"
 
 
 def one_of(label: str, values: Iterable[str]) -> Matcher:
@@ -132,6 +147,10 @@ class CpuQueries:
         """
         return self._by_container(f"timestamp({self._select(matchers)})")
 
+    def samples(self, matchers: Iterable[Matcher], window_seconds: float) -> str:
+        """Ask for all samples that the window holds."""
+        return f"{self._select(matchers)}[{print_seconds(window_seconds)}]"
+
     def tally(self, matchers: Iterable[Matcher], window_seconds: float) -> str:
         """Ask how many samples of each container the window holds, and of how many series; `Tally` reads it.
 
@@ -169,10 +188,10 @@ class CpuQueries:
 
     def series_by_namespace(self) -> str:
         """Ask how many series each namespace has."""
-        return f"count by ({self.names.namespace}) ({self._select(())})"
+        return f"count by ({label_name(self.names.namespace)}) ({self._select(())})"
 
     def _by_container(self, expression: str, of_several: str = "max") -> str:
-        return f"{of_several} by ({', '.join(self.names.labels)}) ({expression})"
+        return f"{of_several} by ({', '.join(map(label_name, self.names.labels))}) ({expression})"
 
     def _select(self, matchers: Iterable[Matcher]) -> str:
         container = self.names.container

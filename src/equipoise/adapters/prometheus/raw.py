@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import simdjson
@@ -18,10 +19,15 @@ from numpy.typing import NDArray
 
 from equipoise.adapters.prometheus.decode import Answer, decode_json, expect
 from equipoise.adapters.prometheus.errors import Malformed
-from equipoise.adapters.prometheus.remote_read.windows import Samples
+from equipoise.adapters.prometheus.remote_read.rates import rates_over
+from equipoise.adapters.prometheus.remote_read.windows import STALE, Samples
 from equipoise.adapters.prometheus.series import SECONDS_MAX, Key, each_series, points
 
 Labels = tuple[tuple[str, str], ...]
+Floats = NDArray[np.float64]
+
+LOOKBACK_MS = 300_000
+"""A series whose last sample is older has no present value: Prometheus' own rule."""
 
 PARTS_MAX = 8
 PART_MAX_BYTES = 12 * 1024 * 1024
@@ -36,10 +42,10 @@ class _Scraped:
 
     key: Key
     times_ms: list[NDArray[np.int64]] = field(default_factory=list)
-    values: list[NDArray[np.float64]] = field(default_factory=list)
+    values: list[Floats] = field(default_factory=list)
     count: int = 0
 
-    def add(self, times_ms: NDArray[np.int64], values: NDArray[np.float64]) -> None:
+    def add(self, times_ms: NDArray[np.int64], values: Floats) -> None:
         """Put samples behind the others; what a part before has told is left out."""
         first = 0
         if self.times_ms:
@@ -53,7 +59,9 @@ class _Scraped:
 class Raw:
     """Series as they were scraped, from answers about times that follow one another; two may have one key."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_as_stored: bool = False) -> None:
+        self._is_as_stored = is_as_stored
+        """Whether twins and stale markers are given too, as VictoriaMetrics does."""
         self.has_histograms = False
         """Whether samples were left out since they are no floats."""
         self._series: dict[tuple[Labels, int], _Scraped] = {}
@@ -79,6 +87,8 @@ class Raw:
             self.has_histograms |= one.has_histograms
             if one.values:
                 seconds, values = points(one.values, parser, answer.address)
+                if self._is_as_stored:
+                    seconds, values = _as_scraped(seconds, values)
                 times_ms = _rising(seconds, answer.address)
                 if not len(times_ms):
                     continue
@@ -104,6 +114,40 @@ class Raw:
             yield _joined(held)
 
 
+class AtTheEnd(NamedTuple):
+    """What samples tell about the window that ends now: one entry for each series."""
+
+    keys: list[Key]
+    rates: Floats
+    """Per second, as Prometheus' `rate` has them."""
+    spans: Floats
+    """Seconds from the first to the last sample."""
+    counts: Floats
+    last: Floats
+    """When the last sample was taken; NaN where the series has ended since."""
+
+
+def at_the_end(raw: Raw, at_ms: int, window_ms: int) -> AtTheEnd:
+    """Reduce the samples of one window."""
+    keys: list[Key] = []
+    found: list[tuple[Floats, ...]] = []
+    for some, held in raw.lots():
+        is_ended = held.values[held.offsets[1:] - 1].view(np.int64) == STALE
+        samples = held.without_stale()
+        begin, end = samples.offsets[:-1], samples.offsets[1:]
+        counts = (end - begin).astype(np.float64)
+        spans, last = np.full(len(some), np.nan), np.full(len(some), np.nan)
+        has = np.flatnonzero(counts)
+        first_ms, last_ms = samples.times_ms[begin[has]], samples.times_ms[end[has] - 1]
+        spans[has], last[has] = (last_ms - first_ms) / 1000.0, last_ms / 1000.0
+        last[is_ended | (last < (at_ms - LOOKBACK_MS) / 1000.0)] = np.nan
+        keys += some
+        found.append((rates_over(samples, at_ms, window_ms), spans, counts, last))
+    if not found:
+        found.append((np.zeros(0),) * 4)
+    return AtTheEnd(keys, *(np.concatenate(column) for column in zip(*found, strict=True)))
+
+
 def _joined(series: Sequence[_Scraped]) -> tuple[list[Key], Samples]:
     offsets = np.cumsum([0, *(one.count for one in series)])
     times_ms = np.concatenate([part for one in series for part in one.times_ms])
@@ -111,7 +155,20 @@ def _joined(series: Sequence[_Scraped]) -> tuple[list[Key], Samples]:
     return [one.key for one in series], Samples(offsets, times_ms, values)
 
 
-def _rising(seconds: NDArray[np.float64], address: str) -> NDArray[np.int64]:
+def _as_scraped(seconds: Floats, values: Floats) -> tuple[Floats, Floats]:
+    """Leave out twins, of which the last counts, and mark as the end what stands for it: NaN."""
+    if len(seconds) > 1:
+        is_kept = np.append(seconds[1:] != seconds[:-1], True)
+        if not is_kept.all():
+            seconds, values = seconds[is_kept], values[is_kept]
+    is_end = np.isnan(values)
+    if is_end.any():
+        values = np.ascontiguousarray(values)
+        values.view(np.int64)[is_end] = STALE
+    return seconds, values
+
+
+def _rising(seconds: Floats, address: str) -> NDArray[np.int64]:
     with np.errstate(over="ignore"):
         times_ms = seconds * 1000
     np.rint(times_ms, out=times_ms)

@@ -54,6 +54,10 @@ class Reading:
     """Whether remote read is the only way for samples."""
     read_limits: ReadLimits
     is_closed: bool
+    reads_samples: bool
+    """Whether PromQL gives samples, however many: the server's `rate` is not Prometheus'."""
+    partial: tuple[str, ...]
+    """Why whatever this reading finds may lack samples: what it was planned from did."""
     bytes_max: int
     """The numbers of one lot; a single group of pods may take more."""
     known: tuple[str, ...]
@@ -153,18 +157,24 @@ class Reading:
         return self._history(job, warned, "PromQL")
 
     def _by_promql(self, job: Job) -> Found:
+        if self.reads_samples and job.measure.reduction is Reduction.RATE:
+            return self._by_samples(job)
         if job.has_few_samples and job.measure.reduction is not Reduction.HIGHEST:
             with suppress(*OTHER_WAY_MAY_DO):
-                return by_samples(
-                    self.client,
-                    self.names,
-                    job,
-                    rows_max=self._rows_max(job),
-                    is_closed=self.is_closed,
-                    turn=self._turn,
-                    on_bytes=self.on_bytes,
-                )
+                return self._by_samples(job)
         return by_promql(self.client, self.names, job, rows_max=self._rows_max(job), on_bytes=self.on_bytes)
+
+    def _by_samples(self, job: Job) -> Found:
+        return by_samples(
+            self.client,
+            self.names,
+            job,
+            rows_max=self._rows_max(job),
+            is_closed=self.is_closed,
+            is_as_stored=self.reads_samples,
+            turn=self._turn,
+            on_bytes=self.on_bytes,
+        )
 
     def _by_remote_read(self, job: Job) -> Found:
         """Ask by remote read, and once more after what may pass: nothing was given away yet."""
@@ -202,6 +212,7 @@ class Reading:
             source=f"{way} of {self.client.address}",
             warnings=tidy(warnings),
             groups=job.lot.groups,
+            partial=tidy((*found.partial, *self.partial)),
         )
 
 

@@ -12,7 +12,8 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from equipoise.model.errors import BadInput
 
-_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PLAIN_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NOT_MEANT = re.compile(r"[\s\"'`\\{}]")
 _METRIC = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
@@ -72,9 +73,14 @@ def no_text() -> Mapping[str, str]:
 
 
 def check_label(name: str) -> None:
-    """Refuse a label name that PromQL would not read as one."""
-    if not _LABEL.fullmatch(name):
+    """Refuse what can hardly be meant as a label name; since version 3, nearly all of Unicode is one."""
+    if not name or not name.isprintable() or _NOT_MEANT.search(name):
         raise BadInput(f"prometheus label: {name!r} is not a label name")
+
+
+def is_plain_label(name: str) -> bool:
+    """Return whether PromQL of every version reads this label name without quotes."""
+    return _PLAIN_LABEL.fullmatch(name) is not None
 
 
 CADVISOR = Names()

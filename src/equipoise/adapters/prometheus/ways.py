@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,8 @@ class Found:
     keys: list[Key]
     values: NDArray[np.float64]
     warnings: tuple[str, ...] = ()
+    partial: tuple[str, ...] = ()
+    """Why samples may be missing, in the server's words."""
 
 
 def by_remote_read(
@@ -76,6 +78,7 @@ def by_samples(
     *,
     rows_max: int,
     is_closed: bool,
+    is_as_stored: bool,
     turn: AbstractContextManager[object],
     on_bytes: OnBytes | None = None,
 ) -> Found:
@@ -86,13 +89,15 @@ def by_samples(
     values = np.empty((rows_max, grid.count))
     keys: list[Key] = []
     warnings: list[str] = []
+    partial: list[str] = []
     requests = job.lot.matchers(names)
     parts = spans(grid.start_ms - job.window_ms, grid.end_ms, job.text_bytes / max(1, len(requests)))
     for matchers in requests:
-        asked, raw = selector(job.measure.metric, (*job.fixed, *matchers)), Raw()
+        asked, raw = selector(job.measure.metric, (*job.fixed, *matchers)), Raw(is_as_stored=is_as_stored)
         for end_ms, span_ms in parts:
             answer = client.instant(f"{asked}[{span_ms}ms]", end_ms / 1000, on_bytes)
             warnings += answer.warnings
+            partial += answer.partial
             with turn:
                 raw.add(answer, names.labels, client.limits.series_max)
             del answer  # before the next one is waited for
@@ -110,7 +115,7 @@ def by_samples(
                 _drop_nonsense(values[first:end])
                 keys += some
         warnings += [HISTOGRAMS_LEFT_OUT] * raw.has_histograms
-    return _unique(keys, values[: len(keys)], tidy(warnings))
+    return replace(_unique(keys, values[: len(keys)], tidy(warnings)), partial=tidy(partial))
 
 
 def by_promql(
@@ -132,7 +137,7 @@ def by_promql(
         matrix = query_range(client, query, on_bytes)
         values = matrix.values.astype(np.float64, copy=False)
         _drop_nonsense(values)
-        found.append(Found(matrix.keys, values, matrix.warnings))
+        found.append(Found(matrix.keys, values, matrix.warnings, matrix.partial))
         if sum(len(one.keys) for one in found) > rows_max:
             raise _too_many(client.address, rows_max)
     if len(found) == 1:
@@ -141,6 +146,7 @@ def by_promql(
         [key for one in found for key in one.keys],
         np.concatenate([one.values for one in found]),
         tuple(warning for one in found for warning in one.warnings),
+        tuple(why for one in found for why in one.partial),
     )
 
 

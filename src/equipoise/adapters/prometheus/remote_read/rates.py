@@ -66,6 +66,14 @@ def rates(samples: Samples, steps: Steps, out: Floats | None = None) -> Floats:
     return out
 
 
+def rates_over(samples: Samples, at_ms: int, window_ms: int) -> Floats:
+    """Give the rise of counters per second over one window, which is widened for nobody."""
+    out = np.empty((len(samples.offsets) - 1, 1))
+    windows = np.full(len(out), window_ms, dtype=np.int64)
+    _reduced(samples.without_stale(), Steps(at_ms, 1, 1, window_ms), windows, _rates, out)
+    return out[:, 0]
+
+
 def highest(samples: Samples, steps: Steps, out: Floats | None = None) -> Floats:
     """Give the highest of all samples, in the only column: one window has them all."""
     samples = samples.without_stale()

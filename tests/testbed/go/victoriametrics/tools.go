@@ -1,0 +1,8 @@
+//go:build tools
+
+// Package tools names the commands that the testbed builds, so that go.mod keeps what they need.
+package tools
+
+import (
+	_ "github.com/VictoriaMetrics/VictoriaMetrics/app/victoria-metrics"
+)
