@@ -71,10 +71,9 @@ def escaped(text: str) -> str:
 def print_document(document: Any, form: Format) -> None:
     """Print exactly one document."""
     if form is Format.YAML:
-        import yaml
+        from equipoise.model.documents import dump
 
-        any_letter = is_any_letter_printed()
-        yaml.safe_dump(document, sys.stdout, sort_keys=False, allow_unicode=any_letter, width=100)
+        sys.stdout.write(dump(document, allow_unicode=is_any_letter_printed()))
     else:
         print(escaped(json.dumps(document, indent=2, ensure_ascii=False)))
 
