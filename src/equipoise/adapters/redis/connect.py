@@ -1,6 +1,7 @@
 """Finds out what stands behind a URL, and connects to it."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -19,6 +20,8 @@ PREFIX = re.compile(r"[A-Za-z0-9_.:{}-]{1,200}")
 VERSION_MIN = (6, 2)
 TIMEOUT_SECONDS = 5.0
 RETRY_SECONDS = 0.2
+KEEPS_ALL = "noeviction"
+"""The one maxmemory-policy under which Redis removes no key before its time; every other name evicts."""
 
 
 def connect(url: str, prefix: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> "Redis | RedisCluster":
@@ -79,6 +82,98 @@ def address_of(url: str) -> str:
     if not DATABASE.fullmatch(parts.path):
         raise BadInput("--redis: expected the number of a database after the /, or nothing")
     return f"{parts.scheme}://{host}:{port}"
+
+
+class EvictingServer(redis_errors.ConnectionError):
+    """A new connection led to a server that may remove the keys of live calls, so nothing was asked of it."""
+
+
+def ask_at_every_connect(client: "Redis | RedisCluster") -> None:
+    """Have every further connection ask how its server evicts keys: a failover leads to another server."""
+    if isinstance(client, RedisCluster):
+        client.user_on_connect_func = _expect_no_eviction
+    else:
+        pool = client.connection_pool
+        pool.connection_kwargs["redis_connect_func"] = _connected
+        pool.disconnect()
+        pool.reset()  # a connection that exists would connect anew as it was made
+
+
+def eviction_of(client: "Redis | RedisCluster", address: str) -> str:
+    """Return why keys of live calls may be lost, and what keeps them; nothing where they are kept.
+
+    Of a Redis Cluster every primary is asked; one that is away is asked when it is connected to.
+    """
+    with explained(address):
+        if not isinstance(client, RedisCluster):
+            said = _eviction_at(client)
+            return f"{address}: {said}" if said else ""
+        for node in client.get_primaries():  # type: ignore[no-untyped-call]
+            try:
+                said = _eviction_at(client.get_redis_connection(node))
+            except (redis_errors.ConnectionError, redis_errors.TimeoutError):
+                continue
+            if said:
+                return f"{address}: the primary {node.name}: {said}"
+    return ""
+
+
+def _eviction_at(client: "Redis") -> str:
+    try:
+        found: dict[str, Any] = client.info("memory")
+    except EvictingServer as error:
+        return str(error)
+    except redis_errors.ResponseError as error:
+        if not _is_closed(error):
+            raise
+        return _unknown(str(error))
+    return eviction_in(found)
+
+
+def eviction_in(memory: Mapping[str, Any]) -> str:
+    """Return what the section `memory` of INFO says against this server. What it leaves out is not fine."""
+    policy, limit = memory.get("maxmemory_policy"), memory.get("maxmemory")
+    if policy == KEEPS_ALL or str(limit) == "0":
+        return ""
+    if policy is None:
+        return _unknown("INFO memory has no maxmemory_policy")
+    shown = memory.get("maxmemory_human") or limit or "not said"
+    return (
+        f"Redis evicts keys when its memory is full (maxmemory-policy is {policy}, maxmemory is {shown}), "
+        f"so a live call could lose its pod to another; set maxmemory-policy to {KEEPS_ALL}"
+    )
+
+
+def _is_closed(error: redis_errors.ResponseError) -> bool:
+    """Tell whether INFO is refused for good, and not only while a script runs."""
+    return isinstance(error, redis_errors.NoPermissionError) or "unknown command" in str(error)
+
+
+def _unknown(why: str) -> str:
+    return (
+        f"whether Redis evicts keys is not known ({why}), so a live call could lose its pod to another; "
+        f"allow the command INFO (+info), and set maxmemory-policy to {KEEPS_ALL}"
+    )
+
+
+def _connected(connection: Any) -> None:
+    connection.on_connect()
+    _expect_no_eviction(connection)
+
+
+def _expect_no_eviction(connection: Any) -> None:
+    connection.send_command("INFO", "memory")
+    try:
+        answer = connection.read_response()
+    except redis_errors.ResponseError as error:
+        if _is_closed(error):
+            raise EvictingServer(_unknown(str(error))) from error
+        # It is no answer to what the connection is made for.
+        raise redis_errors.ConnectionError(str(error)) from error
+    text = answer.decode(errors="replace") if isinstance(answer, bytes) else str(answer)
+    said = eviction_in(dict(line.split(":", 1) for line in text.splitlines() if ":" in line))
+    if said:
+        raise EvictingServer(said)
 
 
 def has_hash_tag(prefix: str) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from redis import Redis, RedisCluster
 
+from equipoise.adapters.redis.connect import eviction_of
 from equipoise.adapters.redis.decode import decode_snapshot
 from equipoise.adapters.redis.errors import WrongKeyType, explained
 from equipoise.adapters.redis.scripts import Scripts
@@ -64,6 +65,10 @@ class RedisPools:
     def close(self) -> None:
         """Let go of the connections."""
         self._client.close()
+
+    def eviction(self) -> str:
+        """Return why the server may lose keys of live calls, and what to set; nothing where it loses none."""
+        return eviction_of(self._client, self._address)
 
     def policy(self) -> TierPolicy:
         """Read the tiers as they are now."""

@@ -173,6 +173,8 @@ class Pools(Part):
     redis_url: Annotated[str, PlainSerializer(_hidden_redis)] | None = None
     redis_url_file: str | None = None
     """Read again after every failure, so that a password may change."""
+    accept_eviction: bool = False
+    """Whether a Redis that may evict keys is worked on all the same."""
     prefix: str = Field("voice", pattern=r"^[A-Za-z0-9_.:{}-]{1,200}$")
     namespace: Name | None = None
     selector: str | None = None
