@@ -187,5 +187,7 @@ def warn_of_nothing(what: str, *, is_everywhere: bool) -> None:
 def tell(message: str) -> None:
     """Print one line on standard error, where it can be printed at all."""
     if sys.stderr is not None:  # closed: a print without it would go to standard output
+        from equipoise.adapters.urls import without_users
+
         with suppress(OSError):  # what is to be told is not worth another exit status
-            print(plain(" ".join(message.split())), file=sys.stderr, flush=True)
+            print(plain(without_users(" ".join(message.split()))), file=sys.stderr, flush=True)

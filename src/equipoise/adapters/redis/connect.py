@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from redis import Redis, RedisCluster
 from redis import exceptions as redis_errors
@@ -11,6 +11,7 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
 from equipoise.adapters.redis.errors import explained
+from equipoise.adapters.urls import split_url
 from equipoise.model.errors import BadInput, WorldFailed
 
 SCHEMES = ("redis", "rediss", "unix")
@@ -37,14 +38,15 @@ def connect(url: str, prefix: str, *, timeout_seconds: float = TIMEOUT_SECONDS) 
         "socket_connect_timeout": timeout_seconds,
         "retry": Retry(ConstantBackoff(RETRY_SECONDS), 1),
     }
-    if urlsplit(url).scheme == "unix":
+    if url.startswith("unix:"):
         del options["socket_connect_timeout"]
     try:
         client = Redis.from_url(url, **options)
         client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)  # sends nothing
-    except (TypeError, ValueError) as error:
-        asked = ", ".join(parse_qs(urlsplit(url).query))
-        raise BadInput(f"--redis: expected options of redis-py after the ?, got {asked}") from error
+    except (TypeError, ValueError):
+        asked = ", ".join(parse_qs(split_url(url).query))
+        # What redis-py says quotes their values, a password among them.
+        raise BadInput(f"--redis: expected options of redis-py after the ?, got {asked}") from None
     try:
         is_cluster = _is_cluster(client, address)
     except BaseException:
@@ -68,13 +70,10 @@ def connect(url: str, prefix: str, *, timeout_seconds: float = TIMEOUT_SECONDS) 
 def address_of(url: str) -> str:
     """Give the address without the password, for people to read; a refusal shows nothing of it either."""
     try:
-        parts = urlsplit(url)
+        parts = split_url(url)
         host, port = parts.hostname or "localhost", parts.port or 6379
     except ValueError as error:
-        # It would quote what stands where the port should: a part of the password, more often than not.
-        raise BadInput(
-            f"--redis: {FORM}; in a password, / ? # @ : [ and ] are written as %2F and so on"
-        ) from error
+        raise BadInput(f"--redis: {FORM}; {error}") from error
     if parts.scheme not in SCHEMES or not url.startswith(f"{parts.scheme}://"):
         raise BadInput(f"--redis: {FORM}")
     if parts.scheme == "unix":
