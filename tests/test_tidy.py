@@ -104,3 +104,10 @@ def test_every_reason_is_explained_in_the_reference() -> None:
 
     text = (ROOT / "docs" / "reference" / "reasons.md").read_text()
     assert [code.value for code in Code if f"`{code.value}`" not in text] == []
+
+
+def test_urls_are_taken_apart_in_one_place() -> None:
+    """What Python says of one that is malformed quotes a part of it, and that may be a part of a password."""
+    apart = re.compile(r"\b(urlsplit|urlparse|parse_url)\b")
+    found = {_name(path) for path in (ROOT / "src").rglob("*.py") if apart.search(path.read_text())}
+    assert found == {"src/equipoise/adapters/urls.py"}

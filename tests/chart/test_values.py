@@ -28,6 +28,7 @@ THE_CHARTS_OWN = {
     ("kubernetes", "kubeconfig"),
     ("lease", "name"),
     ("lease", "namespace"),
+    ("pools", "acceptEviction"),
     ("pools", "lease"),
     ("pools", "mode"),
     ("pools", "namespace"),

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import Redis
 
 from equipoise.app.checks import Check, examine
 from equipoise.app.live import Neighbours, PrometheusOptions
+from equipoise.model.errors import BadInput
 from tests.kubernetes.server import Asked, Player, Stage, playing
+from tests.pools.servers import server as redis_server
 from tests.prometheus.server import Model, Request, Response, failed, ok, serving
 from tests.prometheus.test_metrics import container
 from tests.prometheus.worlds import NO_ENDPOINTS, answered, service
@@ -83,7 +86,7 @@ def _prometheus(model: Model) -> Callable[[Request], Response]:
     return answer
 
 
-def _examined(player: Player, url: str | None, folder: Path) -> dict[str, Check]:
+def _examined(player: Player, url: str | None, folder: Path, redis: str | None = None) -> dict[str, Check]:
     config = folder / "config"
     cluster = {"name": "c", "cluster": {"server": player.url}}
     context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
@@ -91,7 +94,7 @@ def _examined(player: Player, url: str | None, folder: Path) -> dict[str, Check]
     config.write_text(
         json.dumps({"current-context": "c", "contexts": [context], "clusters": [cluster], "users": users})
     )
-    checks = examine(Neighbours(str(config), prometheus=PrometheusOptions(url=url)), "shop")
+    checks = examine(Neighbours(str(config), prometheus=PrometheusOptions(url=url)), "shop", redis)
     return {check.name: check for check in checks}
 
 
@@ -254,3 +257,24 @@ def test_the_doctor_looks_behind_a_thanos_first(tmp_path: Path) -> None:
         "warn",
         "See whether every store behind Thanos is up",
     )
+
+
+def test_the_doctor_says_how_a_redis_that_was_named_evicts_keys(tmp_path: Path) -> None:
+    """A word of warning, or that all is well; a server that is away is a failure."""
+    with (
+        _cluster([]) as player,
+        serving(_prometheus(Model([]))) as server,
+        redis_server(settings=("--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru")) as url,
+    ):
+        found = _examined(player, server.url, tmp_path, url)["redis"]
+        assert found.status == "warn"
+        assert "maxmemory-policy is volatile-lru, maxmemory is 100.00M" in found.sentence
+        assert "set maxmemory-policy to noeviction" in found.sentence
+        with Redis.from_url(url) as person:
+            person.config_set("maxmemory-policy", "noeviction")
+        assert _examined(player, server.url, tmp_path, url)["redis"].status == "ok"
+        gone = _examined(player, server.url, tmp_path, "unix:///no/redis.sock")["redis"]
+        assert (gone.status, "not reachable" in gone.sentence) == ("fail", True)
+        assert "redis" not in _examined(player, server.url, tmp_path)
+        with pytest.raises(BadInput, match="--redis: expected redis://HOST:PORT"):
+            _examined(player, server.url, tmp_path, "http://host")

@@ -154,6 +154,16 @@ POD = "pods: [{name: a, cpu: 1, request: 1}]\n"
             "pods: [{name: a, age: 5x}]",
             "pods[0].age: expected seconds or a span such as 90s, 5m or 1h30m, got '5x'",
         ),
+        (
+            "pods: [{name: a, age: 12:30:00}]",
+            "pods[0].age: expected seconds or a span such as 90s, 5m or 1h30m, got '12:30:00'",
+        ),
+        (
+            "pods: [{name: a, cpu: 1:30}]",
+            "pods[0].cpu: expected a quantity such as 250m, 1.5 or 1Gi, got '1:30'",
+        ),
+        ("pods: [{name: a, ready: !!bool maybe}]", "line 1, column 25: expected true, false or null, got"),
+        ('{"pods": [{"name": "a", "cpu": ' + "9" * 5000 + "}]}", "expected a number that a float holds"),
         ("pods: [{name: a, restarts: -1}]", "pods[0].restarts: expected greater than or equal to 0, got -1"),
         (
             POD + "hpa: {target: {type: Utilization, value: 0}}",

@@ -105,9 +105,11 @@ SPEC = "spec: {targetRef: {kind: Deployment, name: web}, "
         (f"{HEAD}spec: {{", "", "expected YAML, but at line"),
         ("- a", "", "expected a mapping"),
         ("just text", "", "expected a mapping"),
-        (f"{HEAD}{SPEC}hpaPrefix: !!binary aGk=}}", "", "got bytes"),
+        (f"{HEAD}{SPEC}hpaPrefix: !!binary aGk=}}", "", "could not determine a constructor"),
         (f"{HEAD}{SPEC}hpaPrefix: 2026-01-01}}", "", ""),
         (f"{HEAD}{SPEC}toleranceMultiplier: .nan}}", "spec.toleranceMultiplier", "expected a finite number"),
+        (f"{HEAD}{SPEC}topK: !!int 1:30}}", "", "expected a number, got '1:30'"),
+        (f"{HEAD}{SPEC}cooldown: 1:30}}", "spec.cooldown", "such as 90s, 5m or 1h30m, got '1:30'"),
         (f"{HEAD}a: &a [*a]", "", "the alias *a holds itself in line 4"),
         (
             "apiVersion: equipoise.dev/v1\nkind: RotationPolicy",

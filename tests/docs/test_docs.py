@@ -12,10 +12,10 @@ import yaml
 
 from equipoise.app.commands import app
 from equipoise.app.kinds import KINDS
-from equipoise.app.manifests import ManifestLoader
 from equipoise.app.metric_table import metric_table
 from equipoise.app.operator.layers import FILE_VARIABLE, variables
 from equipoise.model.crd.manifest import problems
+from equipoise.model.documents import StrictLoader
 from equipoise.model.reason import Code
 from tests.docs.pages import ROOT, Shown, anchors, blocks, commands, inline, links, name_of, pages, tables
 
@@ -126,7 +126,7 @@ def _wrong(text: str) -> list[str]:
     of_ours = {(kind.api_version, kind.name): kind for kind in KINDS}
     versions = {kind.api_version for kind in KINDS}
     found = []
-    for document in yaml.load_all(text, Loader=ManifestLoader):
+    for document in yaml.load_all(text, Loader=StrictLoader):
         if not isinstance(document, dict) or document.get("apiVersion") not in versions:
             continue
         kind = of_ours.get((document["apiVersion"], str(document.get("kind"))))

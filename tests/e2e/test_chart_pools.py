@@ -24,6 +24,7 @@ VALUES: Values = {
         "namespace": "default",
         "selector": "app=voice-agent",
         "redis": {"secret": "redis"},
+        "acceptEviction": True,
         "serve": {"tokenSecret": "callers"},
     },
 }
@@ -61,7 +62,9 @@ def test_what_is_rendered_is_accepted_and_understood(
     asked = settings.pools
     assert (asked.mode.value, asked.namespace, asked.selector) == ("Enforce", "default", "app=voice-agent")
     assert (asked.redis_url_file, asked.loss_max) == ("/etc/equipoise-redis/url", 0.5)
+    assert asked.accept_eviction
     container = _serving(objects)
+    assert "--accept-eviction" in container["args"]
     assert "secret" not in yaml.safe_dump(config)
     # Its flags are known: the first thing that is missing is the file of the tokens.
     monkeypatch.setattr(sys, "argv", [*container["command"], *container["args"]])

@@ -102,6 +102,15 @@ BAD: list[tuple[object, str]] = [
 ]
 
 
+def test_text_that_yaml_1_1_takes_for_a_number_or_a_date_is_text(tmp_path: Path) -> None:
+    """As kubectl reads it: nobody quotes a password for its colons."""
+    words = "token: 12:30:00"
+    text = yaml.safe_dump(config()).replace("token: secret", words).replace("name: dev", "name: 2026-01-01")
+    path = write(tmp_path, text.replace("current-context: dev", "current-context: 2026-01-01"))
+    target = find_target(str(path), None)
+    assert target.identity.token == "12:30:00"
+
+
 @pytest.mark.parametrize(("content", "message"), BAD, ids=[message for _, message in BAD])
 def test_a_bad_kubeconfig_is_told_with_its_path_and_field(
     content: object, message: str, tmp_path: Path

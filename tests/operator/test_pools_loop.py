@@ -9,12 +9,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from redis import Redis
 
 from equipoise.app.operator.layers import effective
-from equipoise.app.operator.pools_loop import Upkeep, pools_loop, url_source
+from equipoise.app.operator.pools_loop import Upkeep, pools_loop, remote_pools, url_source
 from equipoise.app.operator.pools_meters import PoolsMeters, tell_moves, tell_unread
 from equipoise.app.operator.settings import Settings
 from equipoise.app.pools_remote import RemotePools
 from equipoise.model.decision import Decision, MovePod, Outcome, RecoverPod
-from equipoise.model.errors import BadInput, WorldFailed
+from equipoise.model.errors import BadInput, SetUpWrong, WorldFailed
 from equipoise.model.pools import PoolSeen, PoolsSeen
 from equipoise.model.reason import Code, Reason
 from equipoise.pools.observation import observe
@@ -159,3 +159,21 @@ def test_a_tier_that_cannot_be_counted_is_told_in_the_same_words() -> None:
     (line,) = lines()
     assert (line["message"], line["tier"]) == ("rebalance: failed to get assigned count", "gold")
     assert line["error"].startswith("voice:pool:gold:assigned: expected a set, got a list")
+
+
+def test_a_redis_that_evicts_keys_fails_the_cycle_until_it_is_accepted() -> None:
+    """The setting, or its variable, says that somebody knows."""
+    environment = {"EQUIPOISE_POOLS_ACCEPT_EVICTION": "true"}
+    accepted = effective(None, environment, {}, [f"{name}={value}" for name, value in WHOLE.items()]).settings
+    assert accepted.pools.accept_eviction
+    with server(settings=("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lfu")) as url:
+        refusing, accepting = (
+            remote_pools(lambda: url, asked) for asked in (_settings().pools, accepted.pools)
+        )
+        with pytest.raises(SetUpWrong) as refused:
+            Upkeep(refusing).snapshot()
+        assert "maxmemory-policy is allkeys-lfu" in str(refused.value)
+        assert "or accept it with pools.acceptEviction" in str(refused.value)
+        with pytest.raises(BadInput, match="voice:tier:config"):
+            Upkeep(accepting).snapshot()
+        accepting.close()

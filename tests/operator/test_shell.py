@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from equipoise.app.operator.http import Door, make_app
 from equipoise.app.operator.meters import Meters
 from equipoise.app.operator.shell import Turnstile
-from equipoise.model.errors import WorldFailed
+from equipoise.model.errors import SetUpWrong, WorldFailed
 from equipoise.ports import CycleReport
 from tests.operator.worlds import WAIT_SECONDS, ScriptedLoop, decision, eventually, report, standing
 
@@ -29,6 +29,28 @@ def test_it_is_ready_when_a_cycle_has_gone_well() -> None:
         assert shell.get("/readyz") == (503, "loop rotation: no cycle has gone well yet\n")
         gate.set()
         eventually(lambda: shell.get("/readyz") == (200, "ok\n"))
+
+
+def test_a_neighbour_that_is_set_up_wrong_stops_one_loop_and_the_page_says_why() -> None:
+    """Before its first cycle and after many; the other loops go on, and it does, too, once that is mended."""
+    wrong = ["tiers: Redis evicts keys"]
+
+    def script(at: float) -> CycleReport:
+        if wrong:
+            raise SetUpWrong(wrong[0])
+        return report(decision())
+
+    other = ScriptedLoop(name="proportional")
+    with standing(ScriptedLoop(script, name="pools"), other) as shell:
+        eventually(lambda: shell.get("/readyz") == (503, "loop pools: tiers: Redis evicts keys\n"))
+        began = other.cycles
+        eventually(lambda: other.cycles > began + 3)
+        assert shell.get("/healthz") == (200, "ok\n")
+        wrong.clear()
+        eventually(lambda: shell.get("/readyz") == (200, "ok\n"))
+        wrong.append("tiers: Redis evicts keys again")
+        eventually(lambda: shell.get("/readyz") == (503, "loop pools: tiers: Redis evicts keys again\n"))
+        assert [line for line in shell.lines() if "Redis evicts keys again" in line["message"]]
 
 
 def test_no_cycle_begins_before_the_caches_are_synced() -> None:

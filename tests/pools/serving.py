@@ -2,7 +2,8 @@
 
 import http.client
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -58,11 +59,14 @@ class Caller:
 
 @contextmanager
 def service(
-    url: str, tokens: Tokens | None = None, timeout_seconds: float = 60.0
+    url: str,
+    tokens: Tokens | None = None,
+    timeout_seconds: float = 60.0,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> Iterator[tuple[Caller, Readiness]]:
     """Serve in this process."""
     registry = CollectorRegistry()
-    remote = RemotePools(lambda: url, "voice", timeout_seconds=timeout_seconds)
+    remote = RemotePools(lambda: url, "voice", timeout_seconds=timeout_seconds, monotonic=monotonic)
     api = Api(remote, "voice", tokens, registry)
     readiness = Readiness(remote, tokens)
     door = Door("127.0.0.1:0", api.app(list, readiness.unready, registry))
@@ -73,3 +77,22 @@ def service(
         assert door.stop(60)
         api.close()
         remote.close()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait until it is so, within a minute."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def later() -> Callable[[], float]:
+    """A clock by which seconds have passed at every look, so that no failure is remembered."""
+    now = [0.0]
+
+    def tick() -> float:
+        now[0] += 2.0
+        return now[0]
+
+    return tick

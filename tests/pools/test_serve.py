@@ -6,8 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,8 @@ from equipoise.app.pools_serve.openapi import openapi
 from equipoise.app.pools_serve.run import Readiness
 from equipoise.app.pools_serve.tokens import LOOK_SECONDS, Tokens
 from equipoise.model.errors import BadInput
-from tests.cli.running import equipoise
 from tests.pools.servers import server
-from tests.pools.serving import Answer, Caller, service
+from tests.pools.serving import Answer, Caller, later, service, until
 from tests.pools.worlds import write
 
 TOKEN = "a-token-of-this-test"
@@ -128,14 +126,14 @@ def test_an_answer_that_is_lost_is_unknown_and_asking_again_is_safe(url: str, cl
     write(client, {"gold": ["a-0", "a-1"]})
     with service(url, timeout_seconds=3.0) as (caller, _):
         # A busy machine may be silent for as long as we wait, and to ask again is safe.
-        _until(lambda: caller.ask("allocate", call="warm").status == 200)
-        _until(lambda: caller.ask("release", call="warm").status != 503)
+        until(lambda: caller.ask("allocate", call="warm").status == 200)
+        until(lambda: caller.ask("release", call="warm").status != 503)
         client.execute_command("CLIENT", "PAUSE", "120000", "WRITE")
         lost = caller.ask("allocate", call="c1")
         assert (lost.status, lost.document["outcome"]) == (503, "unknown")
         assert "To ask for the same again is safe" in lost.document["sentence"]
         client.execute_command("CLIENT", "UNPAUSE")
-        _until(lambda: caller.ask("allocate", call="c1").status == 200)
+        until(lambda: caller.ask("allocate", call="c1").status == 200)
         assert client.scard("voice:pool:gold:available") == 1
 
 
@@ -143,7 +141,7 @@ def test_without_its_server_it_says_no_and_it_resumes_by_itself(tmp_path: Path) 
     """Also when the server was not there at the start."""
     where: list[str] = [f"unix://{tmp_path}/none.sock"]
     registry = CollectorRegistry()
-    remote = RemotePools(lambda: where[0], "voice", timeout_seconds=60.0, monotonic=_later())
+    remote = RemotePools(lambda: where[0], "voice", timeout_seconds=60.0, monotonic=later())
     api = Api(remote, "voice", None, registry)
     readiness = Readiness(remote, None)
     door = Door("127.0.0.1:0", api.app(list, readiness.unready, registry))
@@ -168,16 +166,6 @@ def test_without_its_server_it_says_no_and_it_resumes_by_itself(tmp_path: Path) 
     finally:
         assert door.stop(60)
         api.close()
-
-
-def _later() -> Callable[[], float]:
-    now = [0.0]
-
-    def tick() -> float:
-        now[0] += 2.0
-        return now[0]
-
-    return tick
 
 
 def test_only_who_has_a_token_is_served_and_tokens_can_change(url: str, client: Any, tmp_path: Path) -> None:
@@ -258,13 +246,13 @@ def test_a_stop_answers_what_was_asked(url: str, client: Any) -> None:
         assert process.stderr is not None
         try:
             caller = Caller(json.loads(process.stderr.readline())["port"])
-            _until(lambda: caller.raw("GET", "/readyz")[0] == 200)
+            until(lambda: caller.raw("GET", "/readyz")[0] == 200)
             assert caller.ask("allocate", call="c1").status == 200
             client.execute_command("CLIENT", "PAUSE", "120000", "WRITE")
             answers: list[Answer] = []
             asking = threading.Thread(target=lambda: answers.append(caller.ask("release", call="c1")))
             asking.start()
-            _until(lambda: b"\nequipoise_pool_requests_waiting 1.0" in caller.raw("GET", "/metrics")[1])
+            until(lambda: b"\nequipoise_pool_requests_waiting 1.0" in caller.raw("GET", "/metrics")[1])
             process.send_signal(signal.SIGTERM)
             client.execute_command("CLIENT", "UNPAUSE")
             asking.join(60)
@@ -273,17 +261,3 @@ def test_a_stop_answers_what_was_asked(url: str, client: Any) -> None:
             assert json.loads(process.stderr.read().splitlines()[-1])["message"] == "stopped"
         finally:
             process.kill()
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
-def test_the_document_is_published_by_the_command() -> None:
-    """The same that is served."""
-    done = equipoise("schema", "pools-openapi")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == json.loads(json.dumps(openapi()))

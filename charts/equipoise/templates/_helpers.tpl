@@ -166,6 +166,7 @@ yes
 {{- define "equipoise.pools" -}}
 mode: {{ .Values.pools.mode }}
 redisUrlFile: /etc/equipoise-redis/{{ .Values.pools.redis.key }}
+acceptEviction: {{ .Values.pools.acceptEviction }}
 prefix: {{ .Values.pools.prefix | quote }}
 namespace: {{ default .Release.Namespace .Values.pools.namespace }}
 selector: {{ required "pools.selector: expected the labels of the tiers' pods, such as app=voice-agent" .Values.pools.selector | quote }}

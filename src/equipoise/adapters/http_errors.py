@@ -7,9 +7,10 @@ import http.client
 import socket
 import ssl
 from collections.abc import Iterator
-from urllib.parse import urlsplit, urlunsplit
 
 from urllib3 import exceptions
+
+from equipoise.adapters.urls import shown_url
 
 
 class AnswerTooLarge(Exception):  # noqa: N818 - reads as a fact
@@ -56,7 +57,7 @@ def explain(error: BaseException, address: str) -> str:
     """Say in one clause why this address could not be spoken to."""
     chain = list(_chain(error))
     through = " through its proxy" if any(isinstance(e, exceptions.ProxyError) for e in chain) else ""
-    return f"cannot reach {_without_secrets(address)}{through}: {_why(chain)}"
+    return f"cannot reach {shown_url(address)}{through}: {_why(chain)}"
 
 
 def never_connected(error: BaseException) -> bool:
@@ -118,17 +119,6 @@ def _tls_clause(error: ssl.SSLError) -> str:
     if "EOF" in reason:
         return "the connection was closed during TLS"
     return f"TLS failed: {one_line(reason.lower().replace('_', ' '))}"
-
-
-def _without_secrets(address: str) -> str:
-    """Drop a user, a password and a query: an address is printed, and these may be secret."""
-    try:
-        parts = urlsplit(address)
-    except ValueError:
-        return address
-    if not parts.netloc:
-        return address.partition("?")[0]
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def one_line(text: str, length_max: int = 200) -> str:

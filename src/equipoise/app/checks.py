@@ -78,8 +78,12 @@ class Check:
         return asdict(self)
 
 
-def examine(neighbours: Neighbours, namespace: str | None) -> list[Check]:
+def examine(neighbours: Neighbours, namespace: str | None, redis: str | None = None) -> list[Check]:
     """Run every check. A cluster that can't be reached ends it; all else is a line."""
+    if redis is not None:
+        from equipoise.adapters.redis.connect import address_of
+
+        address_of(redis)  # refuses what makes no sense before anything is asked
     client = neighbours.client()
     version = client.server_version()
     checks = [Check("cluster", "ok", f"Kubernetes {version} at {client.address}.")]
@@ -91,6 +95,7 @@ def examine(neighbours: Neighbours, namespace: str | None) -> list[Check]:
         ("controllers", lambda: _controllers(client)),
         ("metrics-server", lambda: _metrics_server(client, namespace)),
         ("prometheus", lambda: _prometheus(neighbours, client, namespace)),
+        ("redis", lambda: _redis(redis)),
     ]
     for name, part in parts:
         try:
@@ -271,6 +276,22 @@ def _prometheus(neighbours: Neighbours, client: Client, namespace: str | None) -
         yield _freshness("prometheus", metrics, client, namespace, behind)
     except (QueryFailed, Unavailable) as error:
         yield Check("prometheus", "fail", f"{error}.", PART_REMEDY)
+
+
+def _redis(url: str | None) -> Iterator[Check]:
+    """Whether the server of the pools keeps what it is given; it is asked only where it was named."""
+    if url is None:
+        return
+    from equipoise.adapters.redis.connect import address_of, connect, eviction_of
+
+    address = address_of(url)
+    with connect(url, "{doctor}") as client:  # on a Redis Cluster a prefix needs a hash tag
+        said = eviction_of(client, address)
+    if said:
+        remedy = "Until then, `pools serve` and the operator need --accept-eviction and pools.acceptEviction."
+        yield Check("redis", "warn", f"{said}.", remedy)
+    else:
+        yield Check("redis", "ok", f"Redis at {address} keeps all keys until they expire.")
 
 
 def _freshness(name: str, metrics: Metrics, client: Client, namespace: str | None, before: str = "") -> Check:

@@ -47,9 +47,9 @@ def print_(
 
 def as_yaml(definitions: list[dict[str, Any]]) -> str:
     """Write the definitions as one text of YAML documents."""
-    import yaml
+    from equipoise.model.documents import dump
 
-    return "---\n".join(yaml.safe_dump(one, sort_keys=False, width=100) for one in definitions)
+    return "---\n".join(dump(one, allow_unicode=False) for one in definitions)
 
 
 @app.command()

@@ -1,6 +1,6 @@
 """`equipoise doctor`: whether everything is here that the balancers need."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,15 @@ from equipoise.app.output import Format, print_document, tell
 if TYPE_CHECKING:
     from equipoise.app.checks import Check
 
+Redis = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        envvar="EQUIPOISE_REDIS_URL",
+        show_envvar=False,
+        help="The server of the pools, to check that it evicts no keys.",
+    ),
+]
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
@@ -29,15 +38,16 @@ def doctor(
     prometheus_matcher: options.PrometheusMatcher = None,
     prometheus_label: options.PrometheusLabel = None,
     prometheus_timeout: options.PrometheusTimeout = "30s",
+    redis: Redis = None,
 ) -> None:
-    """Check rights, kinds, metrics and clocks.
+    """Check rights, kinds, metrics and clocks, and with --redis the server of the pools.
 
     One line for each thing that the balancers need, with the remedy where something is missing.
     """
     from equipoise.app.checks import examine
     from equipoise.app.live import Neighbours
 
-    checks = examine(Neighbours.from_options(command.params), namespace)
+    checks = examine(Neighbours.from_options(command.params), namespace, redis)
     if output is Format.TABLE:
         _print_table(checks)
     else:

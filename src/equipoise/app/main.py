@@ -39,7 +39,10 @@ def main(called: str = "equipoise") -> None:
             with suppress(OSError):
                 import traceback
 
-                traceback.print_exception(error)
+                from equipoise.app.output import plain
+
+                told = _without_secrets(error, "".join(traceback.format_exception(error)))
+                print(plain(told), file=sys.stderr, end="")
         status = _explain(error, called, is_debug=is_debug)
     sys.exit(status if isinstance(status, int) else 0)
 
@@ -76,7 +79,8 @@ def _explain(error: BaseException, called: str, *, is_debug: bool = False) -> in
             if _is_help(error):
                 print(error.format_message())
                 return 0
-            _say(error.format_message().replace(": Value error, ", ": ", 1))  # the parser's word for itself
+            # `Value error` is the parser's word for itself.
+            _say(_without_secrets(error, error.format_message().replace(": Value error, ", ": ", 1)))
             return 2
         case typer.Abort() | KeyboardInterrupt():
             return INTERRUPTED
@@ -91,6 +95,15 @@ def _explain(error: BaseException, called: str, *, is_debug: bool = False) -> in
             more = "" if is_debug else " (run again with --debug for the traceback)"
             _say(f"unexpected {type(error).__name__}: {error}{more}")
             return 1
+
+
+def _without_secrets(error: BaseException, text: str) -> str:
+    """Return a text without passwords of URLs; the parser repeats whatever was typed."""
+    import typer
+
+    from equipoise.adapters.urls import shown_in, without_users
+
+    return shown_in(text) if isinstance(error, typer.TyperException) else without_users(text)
 
 
 def _say(message: str) -> None:

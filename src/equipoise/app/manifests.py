@@ -12,7 +12,7 @@ from equipoise.app.kinds import KINDS
 from equipoise.model.crd.acceptance import Problem
 from equipoise.model.crd.kind import Kind
 from equipoise.model.crd.manifest import problems
-from equipoise.model.documents import VALUES_MAX, StrictLoader, TooMuch, check_bounds
+from equipoise.model.documents import StrictLoader, TooMuch, check_bounds
 
 NOTHING = f"expected a manifest of one of {', '.join(kind.name for kind in KINDS)}, got none"
 
@@ -49,17 +49,7 @@ class Verdict:
 
 
 class Unreadable(ValueError):  # noqa: N818 - reads as a fact
-    """A document that no JSON could hold."""
-
-
-class ManifestLoader(StrictLoader):
-    """YAML as kubectl reads it: a date is text, and a key that comes twice is an error."""
-
-
-ManifestLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
+    """A document that is no manifest."""
 
 
 def judge(paths: Sequence[str]) -> Verdict:
@@ -94,7 +84,7 @@ def _documents(path: str) -> Iterator[tuple[int, Any]]:
     """Give the documents by their number; one that can't be read ends the file."""
     number = 0
     text = read_text(path)
-    loader = ManifestLoader(text)
+    loader = StrictLoader(text)
     try:
         refused = _refused(text)
         while True:
@@ -105,15 +95,12 @@ def _documents(path: str) -> Iterator[tuple[int, Any]]:
                 return
             document = loader.get_data()
             if document is not None:
-                plain = _plain(document, [VALUES_MAX])
-                yield number, plain if isinstance(plain, dict) else Unreadable("expected a mapping")
+                yield number, document if isinstance(document, dict) else Unreadable("expected a mapping")
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "not YAML"
         yield number, Unreadable(f"expected YAML, but{where}: {problem}")
-    except Unreadable as error:
-        yield number, error
     except (ValueError, RecursionError) as error:
         yield max(number, 1), Unreadable(f"expected plain YAML: {error}")
     finally:
@@ -128,29 +115,6 @@ def _refused(text: str) -> TooMuch | None:
     except TooMuch as error:
         return error
     return None
-
-
-def _plain(value: Any, left: list[int]) -> Any:
-    """Write a document out as JSON holds it; keys become text, as they do for the API server."""
-    left[0] -= 1
-    if left[0] < 0:
-        raise Unreadable(f"expected at most {VALUES_MAX} values once anchors are written out")
-    match value:
-        case None | bool() | int() | float() | str():
-            return value
-        case dict():
-            return {_key(key): _plain(part, left) for key, part in value.items()}
-        case list():
-            return [_plain(part, left) for part in value]
-    raise Unreadable(f"expected text, numbers, lists and mappings, got {type(value).__name__}")
-
-
-def _key(key: Any) -> str:
-    if isinstance(key, bool):
-        return str(key).lower()
-    if isinstance(key, str | int | float):
-        return str(key)
-    raise Unreadable("expected text as key")
 
 
 def _items(document: dict[str, Any], at: str = "") -> Iterator[tuple[str, dict[str, Any]]]:

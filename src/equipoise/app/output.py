@@ -71,10 +71,9 @@ def escaped(text: str) -> str:
 def print_document(document: Any, form: Format) -> None:
     """Print exactly one document."""
     if form is Format.YAML:
-        import yaml
+        from equipoise.model.documents import dump
 
-        any_letter = is_any_letter_printed()
-        yaml.safe_dump(document, sys.stdout, sort_keys=False, allow_unicode=any_letter, width=100)
+        sys.stdout.write(dump(document, allow_unicode=is_any_letter_printed()))
     else:
         print(escaped(json.dumps(document, indent=2, ensure_ascii=False)))
 
@@ -188,5 +187,7 @@ def warn_of_nothing(what: str, *, is_everywhere: bool) -> None:
 def tell(message: str) -> None:
     """Print one line on standard error, where it can be printed at all."""
     if sys.stderr is not None:  # closed: a print without it would go to standard output
+        from equipoise.adapters.urls import without_users
+
         with suppress(OSError):  # what is to be told is not worth another exit status
-            print(plain(" ".join(message.split())), file=sys.stderr, flush=True)
+            print(plain(without_users(" ".join(message.split()))), file=sys.stderr, flush=True)

@@ -267,7 +267,9 @@ def fsck(
             mended += [pools.mend(pod, seen.epoch) for pod in dict.fromkeys(v.pod for v in found if v.pod)]
             seen = pools.snapshot(is_thorough=True)
             found = violations(policy, seen)
-    print_fsck(found, notes(policy, seen), mended, output)
+        eviction = pools.eviction()
+    said = [*notes(policy, seen), *([eviction] if eviction else [])]
+    print_fsck(found, said, mended, output)
     if found:
         from equipoise.model.errors import WorldFailed
 

@@ -17,4 +17,13 @@ RedisUrl = Annotated[
 Prefix = Annotated[
     str, typer.Option(metavar="TEXT", help="What every key begins with; {voice} on a Redis Cluster.")
 ]
+AcceptEviction = Annotated[
+    bool,
+    typer.Option(
+        "--accept-eviction",
+        envvar="EQUIPOISE_ACCEPT_EVICTION",
+        show_envvar=False,
+        help="Serve from a Redis that may evict keys: calls that go on could lose their pods.",
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from equipoise.adapters.redis import RedisPools, connect
-from equipoise.adapters.redis.connect import TIMEOUT_SECONDS, address_of
+from equipoise.adapters.redis.connect import TIMEOUT_SECONDS, address_of, ask_at_every_connect
 from equipoise.adapters.redis.pools import LEASE_SECONDS, RECORD_SECONDS
-from equipoise.model.errors import BadInput, EquipoiseError, WorldFailed
+from equipoise.model.errors import BadInput, EquipoiseError, SetUpWrong, WorldFailed
+from equipoise.ports import Unanswered
 
 T = TypeVar("T")
+EVICTION_SECONDS = 30.0
+"""After so long the server is asked again how it evicts keys: the setting can change while it runs."""
 REST_SECONDS = 1.0
 """After a connection that failed, the next is not tried sooner: many callers would all wait for it."""
 
@@ -30,7 +33,8 @@ class RemotePools:
     """Connects when it is first asked; after a failure the URL is read anew, since passwords change.
 
     It may be asked from any thread. The client behind it finds a server again by itself; one of another URL
-    is let go of as soon as nobody asks it any more.
+    is let go of as soon as nobody asks it any more. Unless somebody accepted it, a server that evicts keys is
+    asked nothing: neither at first, nor after a failover, nor when its setting changes.
     """
 
     def __init__(
@@ -41,13 +45,19 @@ class RemotePools:
         lease_seconds: float = LEASE_SECONDS,
         record_seconds: float = RECORD_SECONDS,
         timeout_seconds: float = TIMEOUT_SECONDS,
+        accepts_eviction: bool = False,
+        accepting: str = "--accept-eviction",
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Take what is needed to connect; `accepting` names the option behind `accepts_eviction`."""
         self._url = url
         self._prefix = prefix
         self._lease_seconds = lease_seconds
         self._record_seconds = record_seconds
         self._timeout_seconds = timeout_seconds
+        self._accepts_eviction = accepts_eviction
+        self._accepting = accepting
+        self._asked_at = float("-inf")
         self._monotonic = monotonic
         self._connecting = threading.Lock()
         self._counting = threading.Lock()
@@ -58,6 +68,7 @@ class RemotePools:
 
     def ask(self, question: Callable[[RedisPools], T]) -> T:
         """Ask the pools something."""
+        self._look_again()
         connected = self._taken()
         if connected is None:
             with self._connecting:
@@ -112,6 +123,8 @@ class RemotePools:
             current = self._current
             if current is None or url != current.url:
                 current = self._connected_to(url)
+            else:
+                self._expect_no_eviction(current.pools)
         except EquipoiseError as error:
             self._failed = (self._monotonic(), error)
             raise
@@ -128,7 +141,39 @@ class RemotePools:
             lease_seconds=self._lease_seconds,
             record_seconds=self._record_seconds,
         )
+        try:
+            self._expect_no_eviction(pools)
+        except WorldFailed:
+            pools.close()
+            raise
+        if not self._accepts_eviction:
+            ask_at_every_connect(client)
         return _Connected(pools, url)
+
+    def _look_again(self) -> None:
+        """Ask now and then whether the server evicts keys by now; who finds that out leaves it in doubt."""
+        if self._accepts_eviction or self._monotonic() - self._asked_at < EVICTION_SECONDS:
+            return
+        with self._connecting:
+            current, is_due = self._current, self._monotonic() - self._asked_at >= EVICTION_SECONDS
+            if current is None or self._is_doubtful or not is_due:
+                return
+            try:
+                self._expect_no_eviction(current.pools)
+            except WorldFailed:
+                self._is_doubtful = True  # the next connection says why
+
+    def _expect_no_eviction(self, pools: RedisPools) -> None:
+        """Refuse a server that may remove the keys of live calls. Whatever it answers, no pool was asked."""
+        if self._accepts_eviction:
+            return
+        try:
+            said = pools.eviction()
+        except Unanswered as error:
+            raise WorldFailed(str(error)) from error
+        if said:
+            raise SetUpWrong(f"{said}, or accept it with {self._accepting}")
+        self._asked_at = self._monotonic()
 
 
 def read_url(name: str, file: str) -> str:

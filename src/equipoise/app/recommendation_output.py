@@ -10,6 +10,7 @@ from equipoise.app.output import Format, is_any_letter_printed, print_document, 
 from equipoise.app.recommendation_options import AdviceFormat
 from equipoise.app.recommendation_tables import containers_of, print_tables
 from equipoise.model.decision import Decision, plan_document
+from equipoise.model.documents import dump
 from equipoise.model.errors import BadInput
 from equipoise.model.references import API_VERSIONS
 from equipoise.recommendation.manifests import UNSCALED, ehpa_manifest, hpa_manifest
@@ -49,12 +50,6 @@ NAMES = {
     "namespace": (r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", 63, "small letters, digits and -"),
 }
 """The form of an object's names, how long they may be, and both in words."""
-FOR_GO = {
-    "bool": (r"[yYnN]$", "yYnN"),
-    "float": (r"[-+]?[0-9.]+[eE][-+]?[0-9]+$", "-+.0123456789"),
-    "int": (r"0o[0-7]+$", "0"),
-}
-"""Words that other readers of YAML, such as kubectl's, take for no text; and what they begin with."""
 
 
 def print_advice(
@@ -83,8 +78,6 @@ def _print_manifests(
     decisions: Sequence[Decision], manifests: Sequence[dict[str, Any] | None], form: AdviceFormat
 ) -> None:
     """Print what there is to apply; why there is nothing for the others goes to standard error."""
-    import yaml
-
     made = [manifest for manifest in manifests if manifest is not None]
     for one in made:
         _expect_names(one["metadata"], form)
@@ -93,14 +86,7 @@ def _print_manifests(
         if manifest is None:
             warn(f"{decision.subject}: {decision.reason.code.value}: {decision.reason.sentence}")
     if made:
-
-        class Quoting(yaml.SafeDumper):
-            """Quotes what any reader would take for something else than text."""
-
-        for tag, (pattern, letters) in FOR_GO.items():
-            Quoting.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(pattern), list(letters))
-        any_letter = is_any_letter_printed()
-        yaml.dump_all(made, sys.stdout, Quoting, sort_keys=False, allow_unicode=any_letter, width=100)
+        sys.stdout.write("---\n".join(dump(one, allow_unicode=is_any_letter_printed()) for one in made))
 
 
 def _expect_kinds(kinds: Collection[str], form: AdviceFormat) -> None:

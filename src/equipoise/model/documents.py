@@ -1,6 +1,13 @@
-"""YAML and JSON that somebody else wrote: no key twice, and not deeper than any honest document."""
+"""YAML and JSON that somebody else wrote, and YAML that others can read.
+
+There is one loader. It reads a plain scalar as Kubernetes does (sigs.k8s.io/yaml, which is go-yaml v2), and
+not as YAML 1.1 has it: `12:30:00` is text and no number of base 60, a date is text, and every key is text.
+One thing differs: `y` and `n` stay text, since a pod may be named so.
+"""
 
 import json
+import math
+import re
 from typing import Any
 
 import yaml
@@ -11,25 +18,168 @@ DEPTH_MAX = 100
 VALUES_MAX = 2_000_000
 """How much one document may hold once its anchors are written out: a few lines can stand for billions."""
 
+INT_MIN, INT_MAX = -(2**63), 2**64 - 1
+"""Whole numbers beyond these are read as floats, as in Kubernetes."""
+
+SHOWN_MAX = 60
+WIDTH = 100
+_BREAKS = {"\x85", "\u2028", "\u2029"}
+
 CSafeLoader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+_TAG = "tag:yaml.org,2002:"
+_TRUE = frozenset({"yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"})
+_FALSE = frozenset({"no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"})
+_NULL = frozenset({"", "~", "null", "Null", "NULL"})
+_INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)")
+_NAN = frozenset({".nan", ".NaN", ".NAN"})
+_WHOLE = (
+    (re.compile(r"([-+]?)0[xX]([0-9a-fA-F]+)"), 16),
+    (re.compile(r"([-+]?)0[bB]([01]+)"), 2),
+    (re.compile(r"([-+]?)0[oO]?([0-7]+)"), 8),
+    (re.compile(r"([-+]?)([1-9][0-9]*|0)"), 10),
+)
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_DIGITS_MAX = 70
+"""No whole number of 64 bits is longer, in any base and with its sign."""
 
-class StrictLoader(CSafeLoader):  # type: ignore[misc]  # which of the two it is, the machine says
-    """YAML in which a key that comes twice is an error: the last would silently win."""
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - yaml's own
-        """Refuse the second of two equal keys."""
-        seen = set()
-        for key_node, _ in node.value:
-            key = getattr(key_node, "value", None)
-            if key_node.tag != "tag:yaml.org,2002:merge" and isinstance(key, str):
+def number_of(text: str) -> float | None:
+    """Return the number that Kubernetes reads in a plain scalar; None where it reads text."""
+    if not text or text[0] not in "-+.0123456789":
+        return None
+    if text in _NAN:
+        return math.nan
+    if _INFINITE.fullmatch(text):
+        return -math.inf if text[0] == "-" else math.inf
+    plain = text if text[0] == "." else text.replace("_", "")
+    for form, base in _WHOLE if len(plain) <= _DIGITS_MAX else ():
+        found = form.fullmatch(plain)
+        if found and INT_MIN <= (whole := int(found[1] + found[2], base)) <= INT_MAX:
+            return whole
+    number = float(plain) if _FLOAT.fullmatch(plain) else math.inf
+    return number if math.isfinite(number) else None
+
+
+class _IsNumber:
+    """What PyYAML asks instead of a pattern: whether a plain scalar is a number."""
+
+    @staticmethod
+    def match(text: str) -> bool:
+        """Tell whether it is."""
+        return number_of(text) is not None
+
+
+class Loader(CSafeLoader):  # type: ignore[misc]  # which of the two it is, the machine says
+    """YAML as Kubernetes reads it. Of a key that comes twice, the last holds, as it does for kubectl."""
+
+    is_strict = False
+
+    def flatten_mapping(self, node: Any) -> None:
+        """Write out what `<<` stands for; before it, look for a key that comes twice."""
+        if not isinstance(node, yaml.MappingNode):
+            raise _refused(node, f"expected a mapping, but found a {node.id}")
+        if getattr(node, "is_flat", False):
+            return  # another mapping has taken it in already
+        node.is_flat = True  # type: ignore[attr-defined]
+        seen: set[str] = set()
+        for key_node, _ in node.value if self.is_strict else ():
+            if key_node.tag != f"{_TAG}merge":
+                key = self._key(key_node)
                 if key in seen:
-                    raise yaml.constructor.ConstructorError(
-                        problem=f"the key {key!r} comes twice", problem_mark=key_node.start_mark
-                    )
+                    raise _refused(key_node, f"the key {key!r} comes twice")
                 seen.add(key)
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
-        return mapping
+        super().flatten_mapping(node)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - yaml's own
+        """Return a mapping whose keys are text."""
+        self.flatten_mapping(node)
+        return {self._key(key): self.construct_object(value, deep=deep) for key, value in node.value}
+
+    def _key(self, node: Any) -> str:
+        match self.construct_object(node) if isinstance(node, yaml.ScalarNode) else None:
+            case str(text):
+                return text
+            case bool(truth):
+                return str(truth).lower()
+            case int(number) | float(number):
+                return repr(number).removesuffix(".0")
+        raise _refused(node, "expected text as key")
+
+    def construct_number(self, node: Any) -> float:
+        """Return a number; one that is only tagged as such is refused."""
+        number = number_of(self.construct_scalar(node))
+        if number is None:
+            raise _refused(node, f"expected a number, got {node.value[:SHOWN_MAX]!r}")
+        return number
+
+    def construct_word(self, node: Any) -> bool | None:
+        """Return true, false or nothing."""
+        word = self.construct_scalar(node)
+        if word not in _TRUE | _FALSE | _NULL:
+            raise _refused(node, f"expected true, false or null, got {word[:SHOWN_MAX]!r}")
+        return None if word in _NULL else word in _TRUE
+
+
+def _refused(node: Any, problem: str) -> Exception:
+    error: Exception = yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark)
+    return error
+
+
+Loader.yaml_implicit_resolvers = {}
+Loader.yaml_constructors = {None: CSafeLoader.construct_undefined}
+for _kind, _construct in {
+    "bool": Loader.construct_word,
+    "null": Loader.construct_word,
+    "int": Loader.construct_number,
+    "float": Loader.construct_number,
+    "str": CSafeLoader.construct_yaml_str,
+    "timestamp": CSafeLoader.construct_yaml_str,
+    "seq": CSafeLoader.construct_yaml_seq,
+    "map": CSafeLoader.construct_yaml_map,
+}.items():
+    Loader.add_constructor(_TAG + _kind, _construct)
+for _kind, _words in {"bool": _TRUE | _FALSE, "null": _NULL, "merge": {"<<"}}.items():
+    _pattern = re.compile(f"(?:{'|'.join(map(re.escape, sorted(_words)))})$")
+    Loader.add_implicit_resolver(_TAG + _kind, _pattern, sorted({word[:1] for word in _words}))
+Loader.add_implicit_resolver(f"{_TAG}float", _IsNumber, list("-+.0123456789"))
+
+
+class StrictLoader(Loader):
+    """The same, where a key that comes twice is an error: the last would silently win."""
+
+    is_strict = True
+
+
+class Dumper(yaml.SafeDumper):
+    """YAML in which every text is quoted that some reader would take for something else."""
+
+    def represent_text(self, text: str) -> Any:
+        """Return a scalar; a letter that ends a line for some readers only is written as an escape."""
+        return self.represent_scalar(f"{_TAG}str", text, '"' if _BREAKS & set(text) else None)
+
+
+Dumper.add_representer(str, Dumper.represent_text)
+
+for _kind, (_form, _letters) in {
+    "bool": (r"[yYnN]$", "yYnN"),
+    "float": (r"[-+]?[0-9._]+([eE][-+]?[0-9]+)?$", "-+.0123456789"),
+    "int": (r"[-+]?0[oO][0-7_]+$|[-+]?0[xX][0-9a-fA-F_]+$|[-+]?0[bB][01_]+$", "-+0"),
+}.items():
+    Dumper.add_implicit_resolver(_TAG + _kind, re.compile(_form), list(_letters))
+
+
+def dump(document: Any, *, allow_unicode: bool = True, is_flow: bool = False, sort_keys: bool = False) -> str:
+    """Return a document as YAML that this loader, kubectl and readers of YAML 1.1 read back as it was."""
+    text: str = yaml.dump(
+        document,
+        Dumper=Dumper,
+        sort_keys=sort_keys,
+        allow_unicode=allow_unicode,
+        width=1 << 20 if is_flow else WIDTH,
+        default_flow_style=is_flow,
+    )
+    return text
 
 
 class TooMuch(ValueError):  # noqa: N818 - reads as a fact
@@ -99,21 +249,51 @@ def read_document(text: str) -> Any:
     """Read one document. JSON is read as JSON, which is quicker and knows all of its escapes."""
     if text.lstrip()[:1] in {"{", "["}:
         try:
-            return json.loads(text, object_pairs_hook=_once)
+            return read_json(text)
         except json.JSONDecodeError:
             pass
-        except RecursionError as error:
-            raise ValueError(f"expected at most {DEPTH_MAX} levels") from error
+    return load(text)
+
+
+def load(text: str | bytes, loader: type[Loader] = StrictLoader) -> Any:
+    """Read one YAML document; a YAMLError or a ValueError says what is wrong."""
     check_bounds(text)
-    return yaml.load(text, Loader=StrictLoader)  # noqa: S506 - a safe one
+    return yaml.load(text, Loader=loader)  # noqa: S506 - a safe one
 
 
 def read_json(text: str) -> Any:
     """Read one JSON document and nothing else; a ValueError says what is wrong."""
     try:
-        return json.loads(text, object_pairs_hook=_once)
+        found = json.loads(text, object_pairs_hook=_once, parse_int=_json_whole, parse_float=_json_float)
     except RecursionError as error:
-        raise ValueError(f"expected at most {DEPTH_MAX} levels") from error
+        raise ValueError(f"expected at most {DEPTH_MAX} levels, got more") from error
+    level = [found]
+    for _ in range(DEPTH_MAX):
+        level = [inner for value in level for inner in _inside(value)]
+    if level:
+        raise ValueError(f"expected at most {DEPTH_MAX} levels, got more")
+    return found
+
+
+def _inside(value: Any) -> list[Any]:
+    """Return the collections directly in a value."""
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list):
+        return []
+    return [inner for inner in value if isinstance(inner, dict | list)]
+
+
+def _json_whole(text: str) -> float:
+    number = int(text) if len(text) <= _DIGITS_MAX else math.inf
+    return number if INT_MIN <= number <= INT_MAX else _json_float(text)
+
+
+def _json_float(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"expected a number that a float holds, got one of {len(text)} characters")
+    return number
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -24,3 +24,7 @@ class BadInput(EquipoiseError):  # noqa: N818 - reads as a fact
 
 class WorldFailed(EquipoiseError):  # noqa: N818 - reads as a fact
     """A neighbour did not answer, refused, or answered what it must not."""
+
+
+class SetUpWrong(WorldFailed):
+    """A neighbour answers, and is set up so that acting on it would do harm, until somebody mends it."""

@@ -1,5 +1,6 @@
 """A node described in a file: what `qos plan --from FILE` reads."""
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Annotated, Any
@@ -62,6 +63,14 @@ def _printable(text: str) -> str:
 Printable = Annotated[str, AfterValidator(_printable)]
 
 
+def _rfc3339(value: object) -> object:
+    """Return a time as RFC 3339 writes it; writers of YAML 1.1 put a space where it has a T."""
+    return re.sub(r"^([0-9-]{10}) (?=[0-9])", r"\1T", value) if isinstance(value, str) else value
+
+
+When = Annotated[Moment, BeforeValidator(_rfc3339)]
+
+
 class _Node(_Part):
     name: Printable = "node"
     cpu_cores: Amount
@@ -108,7 +117,7 @@ class _Pod(_Part):
     qosClass: str = "BestEffort"  # noqa: N815 - the file's spelling
     priority: Annotated[int, Field(strict=True, ge=-(2**31), lt=2**31)] = 0
     priorityClassName: str = ""  # noqa: N815
-    startTime: Moment | None = None  # noqa: N815
+    startTime: When | None = None  # noqa: N815
     extendedCpuLimit: Amount = Quantity(0)  # noqa: N815
     labels: dict[str, str] = {}
     owner: str = ""
@@ -166,7 +175,7 @@ class PlanFile(_Part):
     fresh: MaybeUsage | None = None
     state: _State = _State()
     budget: _Budget = _Budget()
-    now: Moment | None = None
+    now: When | None = None
 
     @field_validator("pods")
     @classmethod
@@ -353,9 +362,8 @@ def _triggers(file: PlanFile, policy: QosPolicy, at: float, source: str) -> Iter
 
 def _moment(value: object, at: float, where: str) -> float:
     """Read a time, or a span that has passed since."""
+    value = _rfc3339(value)
     try:
-        if isinstance(value, datetime):
-            return _unix(value)
         if isinstance(value, str) and "T" in value:
             return _unix(datetime.fromisoformat(value))
         if isinstance(value, str | int | float) and not isinstance(value, bool):

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import yaml
-
 from equipoise.model.crd.status import ENTRIES_MAX
 from equipoise.model.decision import Decision
+from equipoise.model.documents import dump
 from equipoise.model.reason import Code
 from equipoise.model.references import WorkloadRef
 from equipoise.ports import PolicyObject
@@ -38,15 +37,11 @@ def advice_text(decision: Decision, interval_seconds: float) -> str:
         containers = [
             {"containerName": each["name"], "target": each["requests"]} for each in recommended["containers"]
         ]
-        return _yaml({"resourceRequest": {"containers": containers}})
+        return dump({"resourceRequest": {"containers": containers}}, sort_keys=True)
     manifest = ehpa_manifest(decision, interval_seconds)
     assert manifest is not None, "advice of type HPA can be written as one"
     told = ("minReplicas", "maxReplicas", "metrics", "behavior", "prediction")
-    return _yaml({key: manifest["spec"][key] for key in told if key in manifest["spec"]})
-
-
-def _yaml(document: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(document, sort_keys=True, default_flow_style=False, allow_unicode=True)
+    return dump({key: manifest["spec"][key] for key in told if key in manifest["spec"]}, sort_keys=True)
 
 
 def target_ref(ref: WorkloadRef) -> dict[str, str]:

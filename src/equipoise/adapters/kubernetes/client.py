@@ -42,6 +42,7 @@ from equipoise.adapters.kubernetes.errors import (
 from equipoise.adapters.kubernetes.kubeconfig import Target, find_target
 from equipoise.adapters.kubernetes.structs import AccessReview, Version
 from equipoise.adapters.kubernetes.wire import Wire
+from equipoise.adapters.urls import shown_url
 
 T = TypeVar("T")
 Parameters = Mapping[str, str | int]
@@ -103,7 +104,7 @@ class Client:
     @property
     def address(self) -> str:
         """How messages name the server."""
-        return self.target.endpoint.server
+        return shown_url(self.target.endpoint.server)
 
     @property
     def namespace(self) -> str:

@@ -141,8 +141,9 @@ def _run(
         try:
             output, complaint = _read_both(process, time.monotonic() + timeout_seconds, name)
             status = process.wait(timeout_seconds)
-        except subprocess.TimeoutExpired as error:
-            raise CredentialFailed(f"{name}: closed its output but did not end") from error
+        except subprocess.TimeoutExpired:
+            # It would show the arguments, which may be secret.
+            raise CredentialFailed(f"{name}: closed its output but did not end") from None
         finally:
             # Its children hold the pipes too, so the whole session is ended.
             with suppress(ProcessLookupError):

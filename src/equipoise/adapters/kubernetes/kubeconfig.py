@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 from equipoise.adapters.kubernetes.kubefile import (
     ClusterEntry,
@@ -27,6 +26,7 @@ from equipoise.adapters.kubernetes.kubefile import (
     UserEntry,
     read_kubefile,
 )
+from equipoise.adapters.urls import shown_url, split_url
 from equipoise.model.errors import BadInput
 
 SERVICE_ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -208,12 +208,13 @@ def _url(name: str, text: str, schemes: tuple[str, ...]) -> str:
     """Check an address; one without a scheme is plain HTTP, as in kubectl."""
     url = (text if "://" in text else f"http://{text}").rstrip("/")
     try:
-        parts = urlsplit(url)
+        parts = split_url(url)
         is_sound = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_sound = False
     if not is_sound or any(c.isspace() for c in url):
-        raise BadInput(f"{name}: expected an address such as {schemes[0]}://host:port, got {text!r}")
+        got = shown_url(text)
+        raise BadInput(f"{name}: expected an address such as {schemes[0]}://host:port, got {got!r}")
     return url
 
 

@@ -10,7 +10,7 @@ import msgspec
 import yaml
 
 from equipoise.adapters.http import one_line
-from equipoise.model.documents import CSafeLoader, TooMuch, check_bounds
+from equipoise.model.documents import Loader, TooMuch, load
 from equipoise.model.errors import BadInput
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
@@ -120,8 +120,7 @@ def read_kubefile(label: str, path: Path) -> KubeFile:
     except OSError as error:
         raise BadInput(f"{label}: {(error.strerror or str(error)).lower()}") from error
     try:
-        check_bounds(content)
-        tree = yaml.load(content, Loader=CSafeLoader)  # noqa: S506 - a safe one
+        tree = load(content, Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise BadInput(f"{label}: not YAML: {_yaml_problem(error)}") from error
     if tree is None:
@@ -148,9 +147,6 @@ _WORDS = {
     "float": "a number",
     "bool": "true or false",
     "null": "nothing",
-    "datetime": "a date",
-    "date": "a date",
-    "bytes": "bytes",
 }
 _EXPECTED = re.compile(r"Expected `(?P<wanted>[^`]+)`, got `(?P<got>[^`]+)`(?: - at `(?P<at>[^`]+)`)?")
 _MISSING = re.compile(r"Object missing required field `(?P<field>[^`]+)`(?: - at `(?P<at>[^`]+)`)?")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import socket
 import threading
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import urllib3
 from urllib3.connection import HTTPConnection
@@ -17,6 +18,7 @@ from equipoise.adapters.http import tls_context
 from equipoise.adapters.kubernetes.credentials import Certificate
 from equipoise.adapters.kubernetes.errors import Stopped
 from equipoise.adapters.kubernetes.kubeconfig import Endpoint
+from equipoise.adapters.urls import shown_url, split_url
 
 if TYPE_CHECKING:
     from urllib3._base_connection import BaseHTTPConnection
@@ -73,7 +75,7 @@ class Wire:
         self._certificate: Certificate | None = None
         self._is_cut = False
         self._streams: weakref.WeakSet[urllib3.BaseHTTPResponse] = weakref.WeakSet()
-        parts = urlsplit(endpoint.server)
+        parts = split_url(endpoint.server)
         self._prefix = parts.path.rstrip("/")
         if endpoint.proxy_url and parts.scheme == "http":
             # A proxy for plain HTTP is asked for whole addresses.
@@ -106,7 +108,7 @@ class Wire:
             is_cut = self._is_cut
         if is_cut:
             response.close()
-            raise Stopped(f"the session with {self._endpoint.server} was stopped")
+            raise Stopped(f"the session with {shown_url(self._endpoint.server)} was stopped")
         return response
 
     def cut(self) -> None:
@@ -132,7 +134,7 @@ class Wire:
     def _pool_for(self, certificate: Certificate | None) -> _KeptPool:
         with self._lock:
             if self._is_cut:
-                raise Stopped(f"the session with {self._endpoint.server} was stopped")
+                raise Stopped(f"the session with {shown_url(self._endpoint.server)} was stopped")
             if self._pool is None or self._certificate != certificate:
                 if self._pool is not None:
                     self._pool.close()
@@ -162,8 +164,10 @@ class Wire:
             if endpoint.tls_server_name:
                 options["server_hostname"] = endpoint.tls_server_name
         if endpoint.proxy_url:
-            secret = urlsplit(endpoint.proxy_url).netloc.rpartition("@")[0]
-            headers = urllib3.make_headers(proxy_basic_auth=unquote(secret)) if secret else None
+            secret = unquote(split_url(endpoint.proxy_url).netloc.rpartition("@")[0])
+            # urllib3 itself knows no letters beyond Latin 1.
+            given = f"Basic {base64.b64encode(secret.encode()).decode()}"
+            headers = {"proxy-authorization": given} if secret else None
             keeper: urllib3.PoolManager = urllib3.ProxyManager(
                 endpoint.proxy_url, proxy_headers=headers, **options
             )

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, unquote
 
+from equipoise.adapters.urls import HIDDEN, shown_url, split_url
 from equipoise.model.errors import BadInput
 
 _PLAIN_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -122,13 +123,14 @@ class Settings:
 
     def _split(self) -> SplitResult:
         try:
-            split = urlsplit(self.url)
+            split = split_url(self.url)
             is_good = split.scheme in {"http", "https"} and bool(split.hostname) and split.port != 0
         except ValueError:
             is_good = False
         if not is_good or split.query or split.fragment or any(c <= " " for c in self.url):
-            shown = self.url.rpartition("@")[2].partition("?")[0]
-            raise BadInput(f"prometheus url: http://HOST:PORT/PREFIX was expected, not {shown!r}")
+            got = shown_url(self.url)
+            hint = "; in a password, / ? # @ : [ and ] are written as %2F and so on" if got == HIDDEN else ""
+            raise BadInput(f"prometheus url: http://HOST:PORT/PREFIX was expected, not {got!r}{hint}")
         return split
 
     @property

@@ -1,8 +1,9 @@
 """Finds out what stands behind a URL, and connects to it."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from redis import Redis, RedisCluster
 from redis import exceptions as redis_errors
@@ -10,6 +11,7 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
 from equipoise.adapters.redis.errors import explained
+from equipoise.adapters.urls import split_url
 from equipoise.model.errors import BadInput, WorldFailed
 
 SCHEMES = ("redis", "rediss", "unix")
@@ -19,6 +21,8 @@ PREFIX = re.compile(r"[A-Za-z0-9_.:{}-]{1,200}")
 VERSION_MIN = (6, 2)
 TIMEOUT_SECONDS = 5.0
 RETRY_SECONDS = 0.2
+KEEPS_ALL = "noeviction"
+"""The one maxmemory-policy under which Redis removes no key before its time; every other name evicts."""
 
 
 def connect(url: str, prefix: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> "Redis | RedisCluster":
@@ -34,14 +38,15 @@ def connect(url: str, prefix: str, *, timeout_seconds: float = TIMEOUT_SECONDS) 
         "socket_connect_timeout": timeout_seconds,
         "retry": Retry(ConstantBackoff(RETRY_SECONDS), 1),
     }
-    if urlsplit(url).scheme == "unix":
+    if url.startswith("unix:"):
         del options["socket_connect_timeout"]
     try:
         client = Redis.from_url(url, **options)
         client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)  # sends nothing
-    except (TypeError, ValueError) as error:
-        asked = ", ".join(parse_qs(urlsplit(url).query))
-        raise BadInput(f"--redis: expected options of redis-py after the ?, got {asked}") from error
+    except (TypeError, ValueError):
+        asked = ", ".join(parse_qs(split_url(url).query))
+        # What redis-py says quotes their values, a password among them.
+        raise BadInput(f"--redis: expected options of redis-py after the ?, got {asked}") from None
     try:
         is_cluster = _is_cluster(client, address)
     except BaseException:
@@ -65,13 +70,10 @@ def connect(url: str, prefix: str, *, timeout_seconds: float = TIMEOUT_SECONDS) 
 def address_of(url: str) -> str:
     """Give the address without the password, for people to read; a refusal shows nothing of it either."""
     try:
-        parts = urlsplit(url)
+        parts = split_url(url)
         host, port = parts.hostname or "localhost", parts.port or 6379
     except ValueError as error:
-        # It would quote what stands where the port should: a part of the password, more often than not.
-        raise BadInput(
-            f"--redis: {FORM}; in a password, / ? # @ : [ and ] are written as %2F and so on"
-        ) from error
+        raise BadInput(f"--redis: {FORM}; {error}") from error
     if parts.scheme not in SCHEMES or not url.startswith(f"{parts.scheme}://"):
         raise BadInput(f"--redis: {FORM}")
     if parts.scheme == "unix":
@@ -79,6 +81,98 @@ def address_of(url: str) -> str:
     if not DATABASE.fullmatch(parts.path):
         raise BadInput("--redis: expected the number of a database after the /, or nothing")
     return f"{parts.scheme}://{host}:{port}"
+
+
+class EvictingServer(redis_errors.ConnectionError):
+    """A new connection led to a server that may remove the keys of live calls, so nothing was asked of it."""
+
+
+def ask_at_every_connect(client: "Redis | RedisCluster") -> None:
+    """Have every further connection ask how its server evicts keys: a failover leads to another server."""
+    if isinstance(client, RedisCluster):
+        client.user_on_connect_func = _expect_no_eviction
+    else:
+        pool = client.connection_pool
+        pool.connection_kwargs["redis_connect_func"] = _connected
+        pool.disconnect()
+        pool.reset()  # a connection that exists would connect anew as it was made
+
+
+def eviction_of(client: "Redis | RedisCluster", address: str) -> str:
+    """Return why keys of live calls may be lost, and what keeps them; nothing where they are kept.
+
+    Of a Redis Cluster every primary is asked; one that is away is asked when it is connected to.
+    """
+    with explained(address):
+        if not isinstance(client, RedisCluster):
+            said = _eviction_at(client)
+            return f"{address}: {said}" if said else ""
+        for node in client.get_primaries():  # type: ignore[no-untyped-call]
+            try:
+                said = _eviction_at(client.get_redis_connection(node))
+            except (redis_errors.ConnectionError, redis_errors.TimeoutError):
+                continue
+            if said:
+                return f"{address}: the primary {node.name}: {said}"
+    return ""
+
+
+def _eviction_at(client: "Redis") -> str:
+    try:
+        found: dict[str, Any] = client.info("memory")
+    except EvictingServer as error:
+        return str(error)
+    except redis_errors.ResponseError as error:
+        if not _is_closed(error):
+            raise
+        return _unknown(str(error))
+    return eviction_in(found)
+
+
+def eviction_in(memory: Mapping[str, Any]) -> str:
+    """Return what the section `memory` of INFO says against this server. What it leaves out is not fine."""
+    policy, limit = memory.get("maxmemory_policy"), memory.get("maxmemory")
+    if policy == KEEPS_ALL or str(limit) == "0":
+        return ""
+    if policy is None:
+        return _unknown("INFO memory has no maxmemory_policy")
+    shown = memory.get("maxmemory_human") or limit or "not said"
+    return (
+        f"Redis evicts keys when its memory is full (maxmemory-policy is {policy}, maxmemory is {shown}), "
+        f"so a live call could lose its pod to another; set maxmemory-policy to {KEEPS_ALL}"
+    )
+
+
+def _is_closed(error: redis_errors.ResponseError) -> bool:
+    """Tell whether INFO is refused for good, and not only while a script runs."""
+    return isinstance(error, redis_errors.NoPermissionError) or "unknown command" in str(error)
+
+
+def _unknown(why: str) -> str:
+    return (
+        f"whether Redis evicts keys is not known ({why}), so a live call could lose its pod to another; "
+        f"allow the command INFO (+info), and set maxmemory-policy to {KEEPS_ALL}"
+    )
+
+
+def _connected(connection: Any) -> None:
+    connection.on_connect()
+    _expect_no_eviction(connection)
+
+
+def _expect_no_eviction(connection: Any) -> None:
+    connection.send_command("INFO", "memory")
+    try:
+        answer = connection.read_response()
+    except redis_errors.ResponseError as error:
+        if _is_closed(error):
+            raise EvictingServer(_unknown(str(error))) from error
+        # It is no answer to what the connection is made for.
+        raise redis_errors.ConnectionError(str(error)) from error
+    text = answer.decode(errors="replace") if isinstance(answer, bytes) else str(answer)
+    said = eviction_in(dict(line.split(":", 1) for line in text.splitlines() if ":" in line))
+    if said:
+        raise EvictingServer(said)
 
 
 def has_hash_tag(prefix: str) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from redis import Redis, RedisCluster
 
+from equipoise.adapters.redis.connect import eviction_of
 from equipoise.adapters.redis.errors import IN_DOUBT, Request, WrongKeyType, certain, explained
 from equipoise.adapters.redis.scripts import Scripts
 from equipoise.adapters.redis.snapshot import Reader
@@ -79,6 +80,10 @@ class RedisPools:
     def close(self) -> None:
         """Let go of the connections."""
         self._client.close()
+
+    def eviction(self) -> str:
+        """Return why the server may lose keys of live calls, and what to set; nothing where it loses none."""
+        return eviction_of(self._client, self._address)
 
     def policy(self) -> TierPolicy:
         """Read the tiers as they are now."""

@@ -144,7 +144,9 @@ def _of_sets(texts: Sequence[str]) -> Layer:
         key, separator, value = text.partition("=")
         path = tuple(key.split("."))
         if not separator or not all(path):
-            raise BadInput(f"--set {text}: expected KEY=VALUE, such as lease.name=blue")
+            # What follows the key may be a password.
+            shown = re.split(r"[=:]", text, maxsplit=1)[0]
+            raise BadInput(f"--set {shown}: expected KEY=VALUE, such as lease.name=blue")
         layer[path] = (value, Origin("--set", f"--set {key}"))
     return layer
 
@@ -186,7 +188,7 @@ def _message(error: ValidationError, given: Layer) -> str:
     """Name the layer that gave the first bad value: of several that took part, the topmost."""
     place = tuple(map(str, error.errors(include_url=False)[0]["loc"]))
     said = explain(error)
-    if any(place[: len(path)] == path for path in SECRET_PATHS):
+    if any(place[: len(path)] == path or path[: len(place)] == place for path in SECRET_PATHS):
         said = re.sub(r", got .*", "", said, flags=re.DOTALL)
     named = [
         (path, origin)

@@ -13,6 +13,7 @@ import msgspec
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
+from equipoise.adapters.urls import without_users
 from equipoise.app.operator.settings import Logs
 from equipoise.model.decision import Decision, Outcome
 from equipoise.model.errors import EquipoiseError
@@ -86,7 +87,7 @@ class _Steady:
 
     def write(self, text: str) -> int:
         with suppress(OSError, ValueError):
-            return self._stream.write(text)
+            return self._stream.write(without_users(text))
         return 0
 
     def flush(self) -> None:

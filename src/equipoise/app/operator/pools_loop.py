@@ -58,7 +58,7 @@ def pools_loop(wiring: Wiring, settings: Settings) -> PoolsLoop:
     pods = SelectedPods(wiring.client, namespace, selector)
     wiring.watch(pods.reflector)
     return PoolsLoop(
-        pools=Upkeep(RemotePools(url, asked.prefix, lease_seconds=asked.lease_seconds)),
+        pools=Upkeep(remote_pools(url, asked)),
         pods=pods.pods,
         is_gone=pods.is_gone,
         pauses=wiring.pauses,
@@ -72,6 +72,17 @@ def pools_loop(wiring: Wiring, settings: Settings) -> PoolsLoop:
         marks_busy=asked.marks_busy,
         beat=wiring.beat,
         has_changed=pods.has_changed,
+    )
+
+
+def remote_pools(url: Callable[[], str], asked: PoolsSettings) -> RemotePools:
+    """Return the pools as the settings describe them."""
+    return RemotePools(
+        url,
+        asked.prefix,
+        lease_seconds=asked.lease_seconds,
+        accepts_eviction=asked.accept_eviction,
+        accepting="pools.acceptEviction",
     )
 
 

@@ -40,9 +40,9 @@ def _lines(found: Effective, document: dict[str, Any], above: Path) -> Iterator[
 
 
 def _flow(value: Any) -> str:
-    import yaml
+    from equipoise.model.documents import dump
 
-    text: str = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=1 << 20)
+    text = dump(value, is_flow=True, sort_keys=True)
     return text.removesuffix("\n").removesuffix("\n...")
 
 

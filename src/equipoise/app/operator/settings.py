@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -15,12 +14,12 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from equipoise.adapters.urls import HIDDEN, shown_url
 from equipoise.model.crd.targets import Mode
 from equipoise.model.duration import parse_seconds, print_seconds
 from equipoise.model.quantity import parse_bytes
 
 PORT_MAX = 65_535
-MASK = "(hidden)"
 _NAME = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 
 
@@ -67,19 +66,17 @@ def _address(text: str) -> str:
 
 
 def _hidden_user(url: str | None) -> str | None:
-    if url is None or "@" not in url:
-        return url
-    return f"{urlsplit(url).scheme}://{MASK}@{url.rpartition('@')[2]}"
-
-
-def _hidden_redis(url: str | None) -> str | None:
-    """Hide the password, also where it is an option behind the address."""
-    address, mark, _ = (_hidden_user(url) or "").partition("?")
-    return f"{address}?{MASK}" if mark else _hidden_user(url)
+    if url is None:
+        return None
+    shown = shown_url(url)
+    if "@" in url and shown != HIDDEN:
+        scheme, separator, rest = shown.rpartition("://")
+        shown = f"{scheme}{separator}{HIDDEN}@{rest}"
+    return f"{shown}?{HIDDEN}" if "?" in url and shown != HIDDEN else shown
 
 
 def _hidden_values(pairs: Mapping[str, str]) -> dict[str, str]:
-    return dict.fromkeys(pairs, MASK)
+    return dict.fromkeys(pairs, HIDDEN)
 
 
 Whole = Annotated[int, BeforeValidator(_not_a_claim)]
@@ -98,7 +95,14 @@ Balancer = Literal["rotation", "recommendation", "pools", "proportional"]
 class Part(BaseModel):
     """One mapping of the settings: frozen, closed, in camelCase outside."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, alias_generator=to_camel)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        alias_generator=to_camel,
+        hide_input_in_errors=True,
+    )
+    """An input may be a URL with its password, which a traceback would show."""
 
 
 class Kubernetes(Part):
@@ -172,9 +176,11 @@ class Pools(Part):
 
     mode: Mode = Mode.PREVIEW
     """In Preview it looks and says what it would do; nothing is written."""
-    redis_url: Annotated[str, PlainSerializer(_hidden_redis)] | None = None
+    redis_url: Annotated[str, PlainSerializer(_hidden_user)] | None = None
     redis_url_file: str | None = None
     """Read again after every failure, so that a password may change."""
+    accept_eviction: bool = False
+    """Whether a Redis that may evict keys is worked on all the same."""
     prefix: str = Field("voice", pattern=r"^[A-Za-z0-9_.:{}-]{1,200}$")
     namespace: Name | None = None
     selector: str | None = None

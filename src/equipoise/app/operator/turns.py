@@ -9,7 +9,7 @@ from equipoise.app.operator.logs import DecisionLines, Log, log_failure
 from equipoise.app.operator.loops import Loop
 from equipoise.app.operator.meters import Meters
 from equipoise.app.operator.pools_meters import tell_moves, tell_unread
-from equipoise.model.errors import EquipoiseError
+from equipoise.model.errors import EquipoiseError, SetUpWrong
 from equipoise.ports import Clock, CycleReport
 
 JITTER_MAX_SECONDS = 5.0
@@ -41,6 +41,7 @@ class Turns:
         self._hearts = hearts
         self._heart = Heart(loop.name, loop.interval_seconds, monotonic)
         self._has_succeeded = False
+        self._refused = ""
         self._meters = meters
         self._log = log.bind(balancer=loop.name)
         self._lines = DecisionLines(log, loop.name)
@@ -66,7 +67,9 @@ class Turns:
         return self._heart.illness()
 
     def unready(self) -> list[str]:
-        """Say that no cycle has gone well yet, while that is so."""
+        """Return why the loop is not at work: no cycle has gone well yet, or a neighbour is set up wrong."""
+        if self._refused:
+            return [f"loop {self.loop.name}: {self._refused}"]
         return [] if self._has_succeeded else [f"loop {self.loop.name}: no cycle has gone well yet"]
 
     def run(self) -> None:
@@ -100,9 +103,11 @@ class Turns:
         began = self._monotonic()
         try:
             report = self.loop.cycle(self._clock.now())
+            self._refused = ""
             self._tell(report, self._monotonic() - began)
         except Exception as error:  # noqa: BLE001 - one bad cycle must not end the loop
             result = "failed" if isinstance(error, EquipoiseError) else "bug"
+            self._refused = str(error) if isinstance(error, SetUpWrong) else ""
             self._meters.cycle_failed(self.loop.name, result, self._monotonic() - began)
             tell_unread(self._log, error)
             log_failure(self._log, "the cycle failed", error)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from equipoise.app.pools_options import Prefix, RedisUrl
+from equipoise.app.pools_options import AcceptEviction, Prefix, RedisUrl
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,6 +46,7 @@ def serve(
     lease: Span = "15m",
     record: RecordSpan = "1h",
     linger: Linger = "0s",
+    accept_eviction: AcceptEviction = False,
     log_level: LogLevel = "info",
     log_format: LogFormat = "auto",
 ) -> None:
@@ -64,7 +65,7 @@ def serve(
     expect_safe(where, token_file)
     end_on_signals()
     with _source(redis, redis_url_file) as url:
-        stand(Service(url, prefix, where, token_file, *spans, logs))
+        stand(Service(url, prefix, where, token_file, *spans, logs, accept_eviction))
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from equipoise.app.pools_remote import RemotePools
 from equipoise.app.pools_serve.api import Api
 from equipoise.app.pools_serve.tokens import Tokens
 from equipoise.app.signals import on_signals
-from equipoise.model.errors import EquipoiseError
+from equipoise.model.errors import EquipoiseError, SetUpWrong
 
 LOOK_SECONDS = 2.0
 REDIS_SECONDS = 2.0
@@ -36,6 +36,7 @@ class Service:
     record_seconds: float
     linger_seconds: float
     logs: Logs
+    accepts_eviction: bool = False
 
 
 class Readiness:
@@ -46,14 +47,18 @@ class Readiness:
         self._tokens = tokens
         self._problem = "the tiers have not been read yet"
         self._is_stopping = False
+        self._has_begun = False
 
     def look(self) -> None:
-        """Ask once."""
+        """Ask once; only a server that is set up to do harm is more than a reason to wait."""
         try:
             self._remote.ask(lambda pools: pools.policy())
             self._problem = ""
         except EquipoiseError as error:
             self._problem = str(error)
+            if isinstance(error, SetUpWrong) and not self._has_begun:
+                raise
+        self._has_begun = True
 
     def stop(self) -> None:
         """Send callers elsewhere from now on."""
@@ -85,6 +90,7 @@ def serve(service: Service) -> None:
         lease_seconds=service.lease_seconds,
         record_seconds=service.record_seconds,
         timeout_seconds=REDIS_SECONDS,
+        accepts_eviction=service.accepts_eviction,
     )
     api = Api(remote, service.prefix, tokens, registry)
     readiness = Readiness(remote, tokens)
@@ -93,13 +99,19 @@ def serve(service: Service) -> None:
     complaints = Complaints(log, readiness.complaints)
     stopping = threading.Event()
     on_signals(stopping)
+    try:
+        readiness.look()
+    except SetUpWrong:
+        api.close()
+        remote.close()
+        raise
     door.start()
     log.info("serving", port=door.port, prefix=service.prefix, is_guarded=tokens is not None)
     while True:
-        readiness.look()
         complaints.look()
         if stopping.wait(LOOK_SECONDS):
             break
+        readiness.look()
     readiness.stop()
     time.sleep(service.linger_seconds)  # a second signal ends it
     is_clean = door.stop(DRAIN_SECONDS + 2.0)

@@ -5,8 +5,9 @@ import hmac
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from html import escape
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
+from equipoise.adapters.urls import split_url
 from equipoise.app.pools_serve.tokens import Tokens, is_loopback
 from equipoise.model.errors import BadInput
 
@@ -128,7 +129,7 @@ _NOT_THIS_HOST = "Asked under a name that is not this machine's: use 127.0.0.1 o
 def is_loopback_host(host: str) -> bool:
     """Tell whether a Host header names this machine; the port does not matter."""
     try:
-        name = urlsplit(f"//{host}").hostname or ""
+        name = split_url(f"//{host}").hostname or ""
     except ValueError:
         return False
     return is_loopback(name)
