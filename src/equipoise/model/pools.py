@@ -37,7 +37,7 @@ class PodSeen(msgspec.Struct, frozen=True):
 
 
 class PoolsSeen(msgspec.Struct, frozen=True):
-    """All pools under one prefix at one moment: one script read it, so it is one state."""
+    """All pools under one prefix. Each pod was seen at one moment: its tiers and its keys are one state."""
 
     prefix: str
     config: str | None
@@ -70,7 +70,7 @@ class PoolCode(StrEnum):
     DESTINATION_FULL = "DestinationFull"
     NOT_THERE = "NotThere"
     UNSOUND = "Unsound"
-    """What the keys say of the pod contradicts itself; `fsck` tells how."""
+    """What the keys say of the pod contradicts itself (`fsck` tells how), or its name is in others' keys."""
     OTHER_UID = "OtherUid"
     """The name belongs to another incarnation of the pod now."""
     FENCED = "Fenced"

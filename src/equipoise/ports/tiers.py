@@ -20,7 +20,7 @@ class PoolsUpkeep(Protocol):
     """What keeping the tiers in order needs of them."""
 
     def snapshot(self, *, is_thorough: bool = False, also: Sequence[str] = ()) -> PoolsSeen:
-        """Read everything at one moment; thoroughly also looks for keys that no set leads to.
+        """Read every pod, each at one moment; thoroughly also looks for keys that no set leads to.
 
         `also` are pods that are looked at too, whether a tier has them or not.
         """
@@ -45,7 +45,8 @@ class Pools(PoolsUpkeep, Protocol):
     """Pods in tiers. Each writer is one step: all of it happens, or nothing.
 
     Every one may be asked again: what has happened already is answered, not done twice. An epoch of None
-    is a caller without a leader. WorldFailed means that nothing was changed, Unanswered that nobody knows.
+    is a caller without a leader. WorldFailed means that nothing was changed, Unanswered that nobody knows. So
+    does an answer that is a *no*: it is only given when everything that was sent for it was answered.
     """
 
     def register(self, pod: str, uid: str, epoch: int | None, metadata: str = "") -> PoolAnswer:

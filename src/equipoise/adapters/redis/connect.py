@@ -30,7 +30,7 @@ def connect(url: str, prefix: str, *, timeout_seconds: float = TIMEOUT_SECONDS) 
     address = address_of(url)
     if not PREFIX.fullmatch(prefix):
         raise BadInput(f"--prefix: expected letters, digits and any of _ . : - {{ }}, got {prefix!r}")
-    # Every writer may be asked again, so one retry is safe; more would only hide a sick server.
+    # For connections and what is only read; more would only hide a sick server. scripts.py counts its own.
     options: dict[str, Any] = {
         "decode_responses": True,
         "encoding_errors": "replace",

@@ -27,7 +27,7 @@ class Upkeep:
         self._ask = remote.ask
 
     def snapshot(self, *, is_thorough: bool = False, also: Sequence[str] = ()) -> "PoolsSeen":
-        """Read everything at one moment."""
+        """Read every pod, each at one moment."""
         return self._ask(lambda pools: pools.snapshot(is_thorough=is_thorough, also=also))
 
     def attend(self, actions: "Sequence[Attendance]", epoch: int | None) -> "Sequence[PoolAnswer]":

@@ -23,12 +23,12 @@ _WRITER = """local function answer()
 {text}
 end
 
-local answered = answer()
-redis.call('GETEX', KEYS[1])
+local answered, has_written = answer()
+if not has_written then redis.call('GETEX', KEYS[1]) end
 return answered
 """
 """GETEX without a time reads as GET does. But it counts as a write, and a replica refuses it: whatever a
-writer answers, the primary has said it."""
+writer answers, the primary has said it. The writers that are called most say themselves that they wrote."""
 _NAMES_A_KEY = re.compile(r"(^local function (\w+_key)\((\w+)\) return (.+) end\n\n)", re.MULTILINE)
 _DEFINES = re.compile(r"^local (?:function )?([\w, ]+?)(?: =|\()", re.MULTILINE)
 

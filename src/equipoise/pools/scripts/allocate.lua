@@ -76,4 +76,4 @@ redis.call('HSET', record, 'pod_name', pod, 'tier', tier.name, 'uid', uid)
 redis.call('PEXPIRE', record, record_ms)
 redis.call('SADD', calls, call)
 if is_suspect and not tier.shared then redis.call('HDEL', SUSPECTS, pod) end
-return {'Allocated', pod, tier.name}
+return {'Allocated', pod, tier.name}, true

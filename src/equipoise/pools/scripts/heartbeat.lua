@@ -14,4 +14,4 @@ local is_suspect = redis.call('HEXISTS', SUSPECTS, pod) == 1
 redis.call('SET', lease_key(pod), call, 'PX', lease_ms)
 redis.call('PEXPIRE', call_key(call), record_ms)
 if is_suspect and not tier.shared then redis.call('HDEL', SUSPECTS, pod) end
-return {'Renewed', pod, tier.name}
+return {'Renewed', pod, tier.name}, true

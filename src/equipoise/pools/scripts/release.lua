@@ -42,12 +42,12 @@ redis.call('SREM', own_calls, call)
 if lease and (is_idle or (lease == call and not (tier and tier.shared))) then redis.call('DEL', own_lease) end
 if is_suspect and not (tier and tier.shared) then redis.call('HDEL', SUSPECTS, pod) end
 if pending and (is_idle or not tier) then redis.call('HDEL', PENDING, pod) end
-if not tier then return {'Released', pod, ''} end
+if not tier then return {'Released', pod, ''}, true end
 if draining then
   -- The count of a draining pod waits in its mark.
   local waiting = tonumber(draining)
   if tier.shared and waiting and waiting > 0 then redis.call('SET', draining_key(pod), waiting - 1, 'KEEPTTL') end
-  return {'Released', pod, tier.name, 'draining'}
+  return {'Released', pod, tier.name, 'draining'}, true
 end
 if to then
   unpublish(tier, pod)
@@ -56,11 +56,11 @@ if to then
   redis.call('SADD', to.assigned, pod)
   publish(to, pod, 0)
   if metadata then redis.call('HSET', METADATA, pod, metadata) end
-  return {'Released', pod, to.name, 'moved from ' .. tier.name}
+  return {'Released', pod, to.name, 'moved from ' .. tier.name}, true
 end
 if tier.shared then
   if calls then redis.call('ZADD', tier.available, math.max(calls - 1, 0), pod) end
 elseif is_idle then
   redis.call('SADD', tier.available, pod)
 end
-return {'Released', pod, tier.name}
+return {'Released', pod, tier.name}, true
