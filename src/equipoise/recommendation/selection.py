@@ -38,6 +38,8 @@ class Selected(NamedTuple):
 
 def select(about: PolicyObject, in_namespace: Sequence[Workload]) -> Selected | Verdict:
     """Find the workloads of an Analytics, or say by path why there are none; then nothing is changed."""
+    if about.unreadable:
+        return Verdict(False, "Unreadable", f"The object cannot be read: {about.unreadable}")
     try:
         spec = AnalyticsSpec.model_validate(about.spec)
     except ValidationError as error:

@@ -43,6 +43,9 @@ def assign(
     assigned: dict[WorkloadRef, Assigned] = {}
     refused: dict[ObjectRef, Refusal] = {}
     for policy in sorted(policies, key=lambda policy: (policy.ref.namespace, policy.ref.name)):
+        if policy.unreadable:
+            refused[policy.ref] = Refusal("Unreadable", f"The object cannot be read: {policy.unreadable}")
+            continue
         try:
             spec = RotationPolicySpec.model_validate(policy.spec)
         except ValidationError as error:

@@ -19,6 +19,7 @@ from equipoise.adapters.kubernetes.keda import ScaledObjects
 from equipoise.adapters.kubernetes.kinds import HPAS
 from equipoise.adapters.kubernetes.lists import list_items
 from equipoise.adapters.kubernetes.objects import Document, Objects
+from equipoise.adapters.kubernetes.outline import Outline
 from equipoise.adapters.kubernetes.ownership import MANAGER, OWNER_LABEL, OwnedMeta, conflicts, joined
 from equipoise.model.errors import BadInput
 from equipoise.model.references import API_VERSIONS, ObjectRef, WorkloadRef
@@ -173,13 +174,13 @@ class KubernetesApplier:
 
     def _asked(self, namespace: str) -> dict[WorkloadRef, dict[str, str]]:
         found: dict[WorkloadRef, dict[str, str]] = {}
-        unreadable: list[str] = []
+        unreadable: list[Outline] = []
         for hpa in list_items(self._client, HPAS.path(namespace), _Hpa, unreadable.append):
             name = f"{KIND} {namespace}/{hpa.metadata.name}"
             owner = "us" if hpa.metadata.is_ours else hpa.metadata.owner
             found.setdefault(_ref(hpa.spec.scaleTargetRef, namespace), {})[name] = owner
         if unreadable:
-            raise BadAnswer(f"{self._client.address}: the {KIND} {unreadable[0]} cannot be read")
+            raise BadAnswer(f"{self._client.address}: the {KIND} {unreadable[0].place} cannot be read")
         for ref, scaled in self._scaled_objects.names(namespace).items():
             found.setdefault(ref, {})[f"ScaledObject {namespace}/{scaled}"] = "KEDA"
         return found

@@ -115,7 +115,9 @@ class LedgerStore:
         path = path_of(GROUP, VERSION, PLURAL, namespace)
         found: dict[WorkloadRef, RawLedger] = {}
         try:
-            ledgers = list_items(self._client, path, RawLedger, lambda name: warnings.add(_UNREADABLE, name))
+            ledgers = list_items(
+                self._client, path, RawLedger, lambda one: warnings.add(_UNREADABLE, one.place)
+            )
         except ApiError as error:
             if _is_kind_missing(error):
                 raise NotInstalled(_INSTALL) from error

@@ -19,6 +19,9 @@ def read_objects(objects: Iterable[PolicyObject]) -> tuple[QosPolicy, tuple[str,
     problems: list[str] = []
     for one in seen:
         where = f"{one.ref.kind} {one.ref.name}"
+        if one.unreadable:
+            problems.append(f"{where}: the object cannot be read: {one.unreadable}")
+            continue
         spec = _spec(one.ref.kind, one.spec)
         if isinstance(spec, str):
             problems.append(f"{where}: spec.{spec}")
