@@ -1,12 +1,13 @@
 """Which workloads an Analytics is for, in its own namespace, and whether it is time to look at them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from equipoise.model.cluster import Workload
+from equipoise.model.duration import parse_moment
+from equipoise.model.errors import DECODE_ERRORS
 from equipoise.model.validation import explain
 from equipoise.ports import PolicyObject
 from equipoise.recommendation.analytics import AnalyticsSpec, ResourceSelector
@@ -116,6 +117,6 @@ def _wants_adoption(recommendation: PolicyObject, is_retried: Callable[[PolicyOb
 
 def _moment(text: object) -> float | None:
     try:
-        return datetime.fromisoformat(str(text)).timestamp() if text else None
-    except ValueError:
+        return parse_moment(text) if text else None
+    except DECODE_ERRORS:
         return None  # somebody wrote nonsense there: look again, and write it anew

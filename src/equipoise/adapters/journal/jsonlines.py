@@ -16,11 +16,10 @@ import msgspec
 from equipoise.adapters.journal.keep import Subject, gist, is_news, prolonged, subject_of
 from equipoise.adapters.journal.query import Query
 from equipoise.model.decision import Record
+from equipoise.model.duration import check_moment
 from equipoise.model.errors import BadInput
 
 FOUND_MAX = 10
-TIME_MIN, TIME_MAX = -62_135_510_400.0, 253_402_214_399.0
-"""In seconds since 1970, what is within the years 1 to 9999 in every time zone."""
 
 
 class JsonLines:
@@ -191,6 +190,8 @@ def _parse(path: Path, number: int, line: bytes) -> Record:
 def _timely(record: Record) -> Record:
     """Refuse moments that no calendar has."""
     for name, at in (("at", record.at), ("streak.until", record.until)):
-        if not TIME_MIN <= at <= TIME_MAX:
-            raise ValueError(f"{name}: expected seconds since 1970, of the years 1 to 9999, got {at:g}")
+        try:
+            check_moment(at)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
     return record
