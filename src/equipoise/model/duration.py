@@ -15,11 +15,12 @@ def parse_seconds(value: str | float) -> float:
     """Read a span as seconds; raise ValueError on anything that is not one."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError(f"expected seconds or a span such as 90s, 5m or 1h30m, got {value!r}")
-    if isinstance(value, str) and _WHOLE.fullmatch(value):
-        return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(value))
     try:
-        seconds = float(value)
-    except ValueError:
+        if isinstance(value, str) and _WHOLE.fullmatch(value):
+            seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(value))
+        else:
+            seconds = float(value)
+    except (ValueError, OverflowError):
         seconds = math.nan
     if not (math.isfinite(seconds) and seconds >= 0):
         raise ValueError(f"expected seconds or a span such as 90s, 5m or 1h30m, got {value!r}")

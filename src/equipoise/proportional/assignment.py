@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
-from pydantic import ValidationError
 
 from equipoise.model.cluster import Selector, Workload
 from equipoise.model.crd.targets import Mode
-from equipoise.model.errors import BadInput
+from equipoise.model.errors import DECODE_ERRORS, BadInput
 from equipoise.model.references import ObjectRef, WorkloadRef
 from equipoise.model.validation import explain
 from equipoise.ports import PolicyObject
@@ -81,7 +80,7 @@ def _read(policy: PolicyObject) -> Prepared | Refusal:
         return Refusal("Unreadable", f"The object cannot be read: {policy.unreadable}")
     try:
         return Prepared.of(WrittenScalingPolicySpec.model_validate(dict(policy.spec)))
-    except ValidationError as error:
+    except DECODE_ERRORS as error:
         said = explain(error)
         where = "spec: " if said.startswith("document: ") else "spec."
         return Refusal("InvalidSpec", f"{where}{said.removeprefix('document: ')}")

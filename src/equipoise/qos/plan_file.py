@@ -10,7 +10,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationError,
     field_validator,
 )
 
@@ -225,11 +224,11 @@ def _object(part: dict[str, Any], where: str) -> QosObject:
     known = _kind(part, where)
     try:
         written = _Written.model_validate(part)
-    except ValidationError as error:
+    except DECODE_ERRORS as error:
         raise BadInput(f"{where}.{explain(error)}") from error
     try:
         spec = known.body["spec"].model_validate(written.spec, by_alias=True, by_name=False)
-    except ValidationError as error:
+    except DECODE_ERRORS as error:
         path = f".{explain(error)}".replace(".document:", ":", 1)
         raise BadInput(f"{where}.spec{path}") from error
     return QosObject(known.name, written.metadata.name, spec, where)

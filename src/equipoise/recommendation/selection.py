@@ -3,8 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
 from equipoise.model.cluster import Workload
 from equipoise.model.duration import parse_moment
 from equipoise.model.errors import DECODE_ERRORS
@@ -43,7 +41,7 @@ def select(about: PolicyObject, in_namespace: Sequence[Workload]) -> Selected | 
         return Verdict(False, "Unreadable", f"The object cannot be read: {about.unreadable}")
     try:
         spec = AnalyticsSpec.model_validate(about.spec)
-    except ValidationError as error:
+    except DECODE_ERRORS as error:
         return Verdict(False, "InvalidSpec", f"spec.{explain(error)}")
     chosen: dict[object, Workload] = {}
     for number, selector in enumerate(spec.resource_selectors):

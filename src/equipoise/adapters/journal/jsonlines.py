@@ -17,7 +17,7 @@ from equipoise.adapters.journal.keep import Subject, gist, is_news, prolonged, s
 from equipoise.adapters.journal.query import Query
 from equipoise.model.decision import Record
 from equipoise.model.duration import check_moment
-from equipoise.model.errors import BadInput
+from equipoise.model.errors import DECODE_ERRORS, BadInput
 
 FOUND_MAX = 10
 
@@ -183,7 +183,7 @@ def _read(path: Path) -> Iterator[Record]:
 def _parse(path: Path, number: int, line: bytes) -> Record:
     try:
         return _timely(Record.from_json(line))
-    except (msgspec.MsgspecError, ValueError) as error:
+    except DECODE_ERRORS as error:
         raise BadInput(f"journal {path}: line {number}: expected a record, but: {error}") from error
 
 
