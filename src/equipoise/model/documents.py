@@ -267,21 +267,8 @@ def read_json(text: str) -> Any:
         found = json.loads(text, object_pairs_hook=_once, parse_int=_json_whole, parse_float=_json_float)
     except RecursionError as error:
         raise ValueError(f"expected at most {DEPTH_MAX} levels, got more") from error
-    level = [found]
-    for _ in range(DEPTH_MAX):
-        level = [inner for value in level for inner in _inside(value)]
-    if level:
-        raise ValueError(f"expected at most {DEPTH_MAX} levels, got more")
+    refuse_deep(found)
     return found
-
-
-def _inside(value: Any) -> list[Any]:
-    """Return the collections directly in a value."""
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, list):
-        return []
-    return [inner for inner in value if isinstance(inner, dict | list)]
 
 
 def _json_whole(text: str) -> float:
@@ -294,6 +281,24 @@ def _json_float(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"expected a number that a float holds, got one of {len(text)} characters")
     return number
+
+
+def refuse_deep(value: object) -> None:
+    """Raise ValueError where mappings and lists are nested deeper than `DEPTH_MAX`, without recursion.
+
+    What passes can be encoded, copied and compared, which takes a part of the stack for each level.
+    """
+    layer = [value]
+    for _ in range(DEPTH_MAX + 1):
+        layer = [
+            part
+            for each in layer
+            if isinstance(each, dict | list)
+            for part in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not layer:
+            return
+    raise ValueError(f"expected at most {DEPTH_MAX} levels, got more")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import msgspec
 
 from equipoise.model.cluster import Pod
 from equipoise.model.decision import Outcome
+from equipoise.model.errors import DECODE_ERRORS
 from equipoise.model.reason import Code, Reason
 from equipoise.ports import PolicyObject
 from equipoise.proportional.memory import ProportionalMemory
@@ -55,11 +56,11 @@ class Mind:
     @classmethod
     def of(cls, policy: PolicyObject) -> "Mind":
         """Begin from what the status has; what can't be read is forgotten, as after an edit."""
-        memory: Mapping[str, Any] = policy.status.get("memory") or {}
         try:
+            memory = dict(policy.status.get("memory") or {})
             ProportionalMemory.from_data(memory)
             msgspec.convert(memory.get(KEY, {}), type=Deeds)
-        except (msgspec.ValidationError, TypeError):
+        except DECODE_ERRORS:
             memory = {}
         return cls(memory, policy.generation)
 

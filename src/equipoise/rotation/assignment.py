@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
-from pydantic import ValidationError
 
 from equipoise.model.cluster import Workload
 from equipoise.model.crd.targets import Mode
+from equipoise.model.errors import DECODE_ERRORS
 from equipoise.model.references import ObjectRef, WorkloadRef
 from equipoise.model.validation import explain
 from equipoise.ports import PolicyObject
@@ -43,9 +43,12 @@ def assign(
     assigned: dict[WorkloadRef, Assigned] = {}
     refused: dict[ObjectRef, Refusal] = {}
     for policy in sorted(policies, key=lambda policy: (policy.ref.namespace, policy.ref.name)):
+        if policy.unreadable:
+            refused[policy.ref] = Refusal("Unreadable", f"The object cannot be read: {policy.unreadable}")
+            continue
         try:
             spec = RotationPolicySpec.model_validate(policy.spec)
-        except ValidationError as error:
+        except DECODE_ERRORS as error:
             refused[policy.ref] = Refusal("InvalidSpec", f"spec.{explain(error)}")
             continue
         wanted = [each for each in by_namespace.get(policy.ref.namespace, ()) if _is_wanted(spec, each)]

@@ -20,6 +20,7 @@ from equipoise.adapters.kubernetes.structs import (
     Resources,
 )
 from equipoise.model.cluster import Owner
+from equipoise.model.errors import DECODE_ERRORS
 from equipoise.model.quantity import NANO, Quantity
 from equipoise.qos.pods import ContainerTold, PodTold
 
@@ -199,14 +200,14 @@ def nanos_of(amounts: Quantities | None, name: str) -> int:
         return 0
     try:
         return Quantity.parse(value).nanos if isinstance(value, str) else math.ceil(value * NANO)
-    except (ValueError, OverflowError):
+    except DECODE_ERRORS:
         return 0
 
 
 def _time(text: str | None) -> float | None:
     try:
         return None if text is None else parse_time(text)
-    except ValueError:
+    except DECODE_ERRORS:
         return None
 
 
