@@ -43,7 +43,7 @@ class Turns:
         self._has_succeeded = False
         self._meters = meters
         self._log = log.bind(balancer=loop.name)
-        self._lines = DecisionLines(log, loop.name)
+        self._lines = DecisionLines(log, loop.name, monotonic)
         self._stopping = stopping
         self._unready = unready
         self._chance = chance
@@ -109,8 +109,9 @@ class Turns:
         self._heart.beat()
 
     def _tell(self, report: CycleReport, took_seconds: float) -> None:
-        self._meters.cycle_done(self.loop.name, report, took_seconds, self._clock.now())
+        unshown = self._meters.cycle_done(self.loop.name, report, took_seconds, self._clock.now())
         self._lines.tell(report)
+        self._lines.tell_failed(unshown)
         if self.loop.name == "pools":
             tell_moves(self._log, report)
         if report.failure:
