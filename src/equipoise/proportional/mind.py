@@ -8,6 +8,7 @@ import msgspec
 
 from equipoise.model.cluster import Pod
 from equipoise.model.decision import Outcome
+from equipoise.model.errors import DECODE_ERRORS
 from equipoise.model.reason import Code, Reason
 from equipoise.ports import PolicyObject
 from equipoise.proportional.memory import ProportionalMemory
@@ -59,7 +60,7 @@ class Mind:
         try:
             ProportionalMemory.from_data(memory)
             msgspec.convert(memory.get(KEY, {}), type=Deeds)
-        except (msgspec.ValidationError, TypeError):
+        except (*DECODE_ERRORS, AttributeError):
             memory = {}
         return cls(memory, policy.generation)
 
