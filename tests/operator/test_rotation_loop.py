@@ -31,7 +31,7 @@ def test_a_heavy_batch_goes_in_parts_and_comes_back_in_order(
         **dict.fromkeys(
             ("client", "cluster", "metrics", "pauses", "leadership", "store", "actuator", "journal", "beat")
         ),
-        batches=SimpleNamespace(submit=submit),
+        batches=SimpleNamespace(submit=submit, replaced=0),
         clock=SimpleNamespace(now=None),
         record_ids=SimpleNamespace(next=None),
         operator_namespace="ops",

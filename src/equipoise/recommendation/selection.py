@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from equipoise.model.cluster import Workload
+from equipoise.model.errors import DECODE_ERRORS
+from equipoise.model.reason import Code
 from equipoise.model.validation import explain
 from equipoise.ports import PolicyObject
 from equipoise.recommendation.analytics import AnalyticsSpec, ResourceSelector
@@ -42,6 +44,8 @@ def select(about: PolicyObject, in_namespace: Sequence[Workload]) -> Selected | 
         spec = AnalyticsSpec.model_validate(about.spec)
     except ValidationError as error:
         return Verdict(False, "InvalidSpec", f"spec.{explain(error)}")
+    except RecursionError:
+        return Verdict(False, "InvalidSpec", "spec: expected fewer levels, since it is nested too deeply")
     chosen: dict[object, Workload] = {}
     for number, selector in enumerate(spec.resource_selectors):
         found = [workload for workload in in_namespace if _is_meant(selector, workload)]
@@ -98,7 +102,8 @@ def is_due(
         return True
     is_settling = at - selected.about.created_at < SETTLING_SECONDS and at - last >= SETTLING_STEP_SECONDS
     return any(
-        (is_settling and condition_of(one.status, READY).get("reason") in PASSING)
+        (reason := condition_of(one.status, READY).get("reason")) == Code.INTERNAL_ERROR
+        or (is_settling and reason in PASSING)
         or _wants_adoption(one, is_retried)
         for one in given
     )
@@ -115,5 +120,5 @@ def _wants_adoption(recommendation: PolicyObject, is_retried: Callable[[PolicyOb
 def _moment(text: object) -> float | None:
     try:
         return datetime.fromisoformat(str(text)).timestamp() if text else None
-    except ValueError:
+    except DECODE_ERRORS:
         return None  # somebody wrote nonsense there: look again, and write it anew

@@ -52,7 +52,9 @@ def rotation_loop(wiring: Wiring, settings: Settings) -> RotationLoop:
         return wiring.batches.submit(decide_all, part, deadline_seconds=deadline_seconds)
 
     def batches(batch: Batch) -> Iterable[tuple[Batch, Decide]]:
-        if sum(len(seen.pods) for _, seen, _ in batch) < HEAVY_PODS:
+        is_heavy = sum(len(seen.pods) for _, seen, _ in batch) >= HEAVY_PODS
+        # What ended a worker would end us: from then on nothing is decided here, however small.
+        if not is_heavy and not wiring.batches.replaced:
             return [(batch, decide_all)]
         return ((part, in_worker) for part in _parts(batch))
 
