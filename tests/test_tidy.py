@@ -17,6 +17,29 @@ BANNED_NAMES = re.compile(r"(Manager|Handler|Helper|Utils?|Base)$")
 BANNED_NAMES_KEPT = {"RequestHandler"}
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")
 
+DECODING = frozenset(
+    {
+        "b64decode", "convert", "decode", "decode_object", "decode_page", "from_json", "fromisoformat",
+        "load", "loads", "model_validate", "model_validate_json", "parse_moment", "parse_time",
+        "read_document", "read_json", "unpack",
+    }
+)  # fmt: skip
+"""Calls that decode what somebody else wrote."""
+NARROW = frozenset(
+    {
+        "ArithmeticError", "DecodeError", "Error", "JSONDecodeError", "KeyError", "LookupError",
+        "MsgspecError", "OverflowError", "RecursionError", "TypeError", "UnicodeDecodeError", "UnicodeError",
+        "ValidationError", "ValueError", "YAMLError", "ZeroDivisionError", "error",
+    }
+)  # fmt: skip
+"""Exceptions that decoding raises; whoever expects one of them has to expect all of `DECODE_ERRORS`."""
+NARROW_ON_PURPOSE = {
+    "src/equipoise/model/documents.py:read_document": "what is no JSON is read as YAML; callers catch more",
+    "src/equipoise/model/documents.py:read_json": "only gives a stack that is used up a better message",
+    "src/equipoise/proportional/written.py:_read": "a validator within a model; callers catch the rest",
+}
+"""Exceptions, with their reasons. The list only shrinks."""
+
 
 def _sources() -> list[Path]:
     listed = subprocess.run(
@@ -56,6 +79,68 @@ def test_a_file_is_small_and_well_named(path: Path) -> None:
             assert not BANNED_NAMES.search(node.name), node.name
     if path != Path(__file__):
         assert not UNFINISHED.search(text)
+
+
+def _called(node: ast.AST) -> set[str]:
+    """Return the names of all calls below a node."""
+    calls = (each.func for each in ast.walk(node) if isinstance(each, ast.Call))
+    return {call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", "") for call in calls}
+
+
+def _caught(handler: ast.ExceptHandler) -> set[str]:
+    """Return the names of the exceptions that a handler catches."""
+    if handler.type is None:
+        return {"BaseException"}
+    parts = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    names = (part.value if isinstance(part, ast.Starred) else part for part in parts)
+    return {name.attr if isinstance(name, ast.Attribute) else getattr(name, "id", "") for name in names}
+
+
+def narrow_decoding(source: str, where: str) -> Iterator[tuple[str, int]]:
+    """Yield the function and line of each `except` around decoding that catches a part of `DECODE_ERRORS`."""
+    for function in _functions(ast.parse(source)):
+        for node in ast.walk(function):
+            if not isinstance(node, ast.Try):
+                continue
+            decoding = set.union(*(_called(part) for part in node.body)) & DECODING
+            caught = set.union(set(), *map(_caught, node.handlers))
+            is_text = decoding == {"decode"} and caught & NARROW <= {"UnicodeDecodeError", "UnicodeError"}
+            is_whole = bool(caught & {"DECODE_ERRORS", "Exception", "BaseException"})
+            if decoding and caught & NARROW and not (is_whole or is_text):
+                yield f"{where}:{function.name}", node.lineno
+
+
+def test_whoever_catches_an_error_of_decoding_catches_all_of_them() -> None:
+    """A narrower `except` lets one stranger's deep object, huge number or odd date end everybody's turn."""
+    found = dict(
+        each
+        for path in SOURCES
+        if path.is_relative_to(ROOT / "src")
+        for each in narrow_decoding(path.read_text(), _name(path))
+    )
+    surprises = {place: line for place, line in found.items() if place not in NARROW_ON_PURPOSE}
+    assert surprises == {}, "catch model.errors.DECODE_ERRORS there"
+    assert [place for place in NARROW_ON_PURPOSE if place not in found] == []
+
+
+@pytest.mark.parametrize(
+    ("caught", "is_narrow"),
+    [
+        ("ValueError", True),
+        ("(msgspec.MsgspecError, UnicodeError, RecursionError)", True),
+        ("msgspec.DecodeError", True),
+        ("DECODE_ERRORS", False),
+        ("(ssl.SSLError, *DECODE_ERRORS)", False),
+        ("Exception", False),
+        ("OSError", False),
+    ],
+)
+def test_a_narrow_except_around_decoding_would_be_found(caught: str, is_narrow: bool) -> None:
+    """The rule itself: an `except` for other troubles alone is no matter of decoding."""
+    source = (
+        f"def read(x):\n    try:\n        return msgspec.json.decode(x)\n    except {caught}:\n        pass\n"
+    )
+    assert list(narrow_decoding(source, "x.py")) == ([("x.py:read", 2)] if is_narrow else [])
 
 
 def test_every_test_is_a_fact_with_a_docstring() -> None:

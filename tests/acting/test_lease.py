@@ -288,3 +288,72 @@ def test_the_clock_goes_on_while_we_do_not() -> None:
 def client() -> Iterator[Client]:
     with session("http://127.0.0.1:9") as client:
         yield client
+
+
+TOP = 2**31 - 1
+"""The highest number that the API takes for `leaseTransitions`."""
+
+
+def _held(transitions: object) -> dict[str, Any]:
+    spec = {"holderIdentity": "x", "leaseTransitions": transitions, "leaseDurationSeconds": 15}
+    return {"metadata": {"name": "operator"}, "spec": spec}
+
+
+def test_at_the_end_of_all_epochs_nobody_leads_and_every_replica_says_why() -> None:
+    """A lower epoch could pass for a former one, and a higher one cannot be written."""
+    with _elections() as (api, world):
+        api.put(PATH, _held(TOP))
+        replicas: list[Any] = [world.join("a"), world.join("b")]
+        world.pass_seconds(60)
+        for replica in replicas:
+            assert replica.epoch() is None
+            said = str(replica.last_error)
+            assert "leaseTransitions is 2147483647 and the API takes no higher number" in said
+            assert "kubectl delete lease -n equipoise-system operator" in said
+        assert api.objects[PATH]["spec"]["leaseTransitions"] == TOP
+        del api.objects[PATH]
+        world.pass_seconds(60)
+        (epoch,) = [replica.epoch() for replica in replicas if replica.epoch() is not None]
+        assert FIRST < epoch < FIRST + 60
+        assert [replica.last_error for replica in replicas] == [None, None]
+
+
+def test_a_leader_whose_lease_is_edited_to_the_end_of_all_epochs_stops_leading() -> None:
+    """Its record is not there any more; and the last of all epochs may be led in."""
+    with _elections() as (api, world):
+        api.put(PATH, _held(TOP - 1))
+        a = world.join("a")
+        world.pass_seconds(60)
+        assert a.epoch() == TOP
+        api.put(PATH, _held(TOP - 2))
+        world.pass_seconds(10)
+        assert a.epoch() is None
+        api.put(PATH, _held(TOP))
+        world.pass_seconds(60)
+        assert a.epoch() is None
+
+
+@pytest.mark.parametrize(
+    ("transitions", "epoch"),
+    [
+        (None, FIRST - 1),
+        (-5, FIRST - 1),
+        (0, FIRST - 1),
+        ("7", None),
+        (1.5, None),
+        (True, None),
+        (10**30, None),
+    ],
+)
+def test_whatever_stands_for_the_transitions_leads_to_a_higher_epoch_or_to_none(
+    transitions: object, epoch: int | None
+) -> None:
+    """What an API server would not keep is not read as some number."""
+    with _elections() as (api, world):
+        api.put(PATH, _held(transitions))
+        a: Any = world.join("a")
+        world.pass_seconds(60)
+        assert a.epoch() == epoch
+        if epoch is None:
+            said = str(a.last_error)
+            assert "spec.leaseTransitions: expected a whole number of 32 bits, got" in said

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
+from equipoise.adapters.kubernetes import ApiError, connect
+from equipoise.adapters.kubernetes.lease import LeaseElection
 from tests.e2e.conftest import Offered
 from tests.testbed import ControlPlane, Process, wait_until
 
@@ -237,3 +239,56 @@ def test_a_long_outage_leaves_nobody_leading_and_then_one(api_server: ControlPla
     wait_until(lambda: a.epoch() or b.epoch(), "one of them leading again", 60)
     time.sleep(1.0)
     assert wait_until(lambda: a.epoch() or b.epoch(), "one of them leading", 60) > epoch
+
+
+TOP = 2**31 - 1
+"""The highest number that the API takes for `leaseTransitions`."""
+
+
+def test_a_lease_at_the_end_of_all_epochs_is_led_by_nobody_until_it_is_deleted(
+    api_server: ControlPlane,
+) -> None:
+    """The server takes no higher number; every replica says so, and what to do, and that helps."""
+    client = connect(str(api_server.kubeconfig), environment={})
+    collection = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    name = f"lease-{secrets.token_hex(3)}"
+
+    def lease(transitions: object) -> dict[str, object]:
+        kind: dict[str, object] = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": name},
+        }
+        return kind | {"spec": {"holderIdentity": "", "leaseTransitions": transitions}}
+
+    for refused in (TOP + 1, -1, 1.5, "7"):
+        with pytest.raises(ApiError, match=r"40\d|422"):
+            client.post(collection, lease(refused), retry=False)
+    client.post(collection, lease(TOP))
+
+    def stand(who: str, lease: str) -> LeaseElection:
+        seconds, renew_seconds, _ = LONG
+        return LeaseElection(
+            client, "default", lease, who, lease_seconds=seconds, renew_seconds=renew_seconds
+        )
+
+    replicas = [stand(who, name) for who in ("a", "b")]
+    for replica in replicas:
+        replica.step()
+        assert replica.epoch() is None
+        assert f"kubectl delete lease -n default {name}" in str(replica.last_error)
+    client.delete(f"{collection}/{name}")
+    for replica in replicas:
+        replica.step()
+    first, second = (replica.epoch() for replica in replicas)
+    assert first is not None
+    assert first < TOP
+    assert second is None
+    assert [replica.last_error for replica in replicas] == [None, None]
+    for replica in replicas:
+        replica.stop()
+    client.post(collection, lease(None) | {"metadata": {"name": f"{name}-absent"}})
+    absent = stand("a", f"{name}-absent")
+    absent.step()
+    assert absent.epoch() is not None
+    absent.stop()

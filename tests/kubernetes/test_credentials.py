@@ -87,7 +87,7 @@ FAULTS: list[tuple[ExecConfig, type[EquipoiseError], str]] = [
     (
         plugin(printing({"token": "t", "expirationTimestamp": "tomorrow"})),
         CredentialFailed,
-        "expirationTimestamp: expected a time, got 'tomorrow'",
+        "expirationTimestamp: expected a time with a zone, got 'tomorrow'",
     ),
     (plugin("print('x' * 3_000_000)"), CredentialFailed, "printed more than"),
     (

@@ -161,25 +161,6 @@ def test_what_cannot_be_read_is_unknown_and_counted() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"metadata": {"namespace": "shop"}}, r"items\[1\] \(shop\): metadata: name is missing"),
-        ({"metadata": {"name": "a", "labels": "x"}}, r"items\[1\] \(a\): metadata.labels: expected a map"),
-        ({"metadata": 7}, r"items\[1\] \(unnamed\): metadata: expected a map, got a number"),
-        (
-            {"spec": {"containers": "many"}},
-            r"items\[1\] \(shop/web-1\): spec.containers: expected a list, got text",
-        ),
-    ],
-)
-def test_an_object_of_the_wrong_shape_is_named(change: dict[str, Any], message: str) -> None:
-    """No API server sends one, so the answer is not trusted at all."""
-    body = json.dumps(page([pod("fine"), {**pod(), **change}])).encode()
-    with pytest.raises(ValueError, match=message):
-        PODS.decode_page(body)
-
-
 def test_a_node_becomes_a_record() -> None:
     """Its allocatable size, readiness and cordon."""
     raw = {

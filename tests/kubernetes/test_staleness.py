@@ -113,7 +113,7 @@ def test_an_event_that_cannot_be_taken_leads_to_a_new_list_whatever_is_wrong_wit
 
     def turn(decoder: Decoder, raw: RawPod) -> Pod:
         if raw.metadata.resourceVersion == "8":
-            raise TypeError("nobody thought of this")
+            raise KeyError("nobody thought of this")
         return decoder.pod(raw)
 
     def script(asked: Asked, stage: Stage) -> None:
@@ -132,7 +132,7 @@ def test_an_event_that_cannot_be_taken_leads_to_a_new_list_whatever_is_wrong_wit
         reflector = Reflector(client, replace(PODS, turn=turn))
         try:
             reflector.step()
-            assert isinstance(reflector.last_error, TypeError)
+            assert isinstance(reflector.last_error, KeyError)
             reflector.step()
             assert [one.resource_version for one in reflector.cache.records()] == ["9"]
         finally:

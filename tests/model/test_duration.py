@@ -1,10 +1,14 @@
-"""Spans of time."""
+"""Spans of time, and moments."""
+
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.model.duration import parse_seconds, print_seconds
+from equipoise.model.duration import MOMENT_MAX, MOMENT_MIN, parse_moment, parse_seconds, print_seconds
+
+DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
 
 
 @pytest.mark.parametrize(
@@ -36,3 +40,39 @@ def test_anything_else_is_refused(text: object) -> None:
 def test_printing_a_span_loses_nothing(milliseconds: int) -> None:
     """What is printed reads back."""
     assert parse_seconds(print_seconds(milliseconds / 1000)) == pytest.approx(milliseconds / 1000, abs=1e-6)
+
+
+@given(st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29)), st.timedeltas().map(lambda each: each % DAY))  # noqa: DTZ001
+def test_every_moment_that_is_read_can_be_printed_in_every_zone(moment: datetime, offset: timedelta) -> None:
+    """Whatever its own zone is."""
+    zone = timezone(offset - DAY / 2)
+    at = parse_moment(moment.replace(tzinfo=zone).isoformat())
+    assert MOMENT_MIN <= at <= MOMENT_MAX
+    for other in (UTC, timezone(DAY - MINUTE), timezone(MINUTE - DAY)):
+        assert datetime.fromtimestamp(at, other).timestamp() == pytest.approx(at, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "9999-12-31T23:59:59-23:59",
+        "9999-12-31T23:59:59Z",
+        "0001-01-01T00:00:00+23:59",
+        "0000-01-01T00:00:00Z",
+        "10000-01-01T00:00:00Z",
+        "2026-02-30T00:00:00Z",
+        "2026-06-30T23:59:60Z",
+        "2026-01-01T24:00:01Z",
+        "2026-01-01T00:00:00",
+        "2026-01-01T00:00:00+24:00",
+        "soon",
+        "",
+        7,
+        None,
+        [],
+    ],
+)
+def test_a_moment_off_the_calendar_is_refused_as_a_value(text: object) -> None:
+    """The year 10000 of another zone, a leap second, no zone at all: one error for all of them."""
+    with pytest.raises(ValueError, match=r"\S"):
+        parse_moment(text)

@@ -175,22 +175,33 @@ def test_a_pause_holds_what_is_left_of_a_wave() -> None:
 class Forgetful:
     """A store whose ledger of one workload makes no sense."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: World, name: str, data: Mapping[str, Any] | None = None) -> None:
         self._inner = world.store
         self._name = name
+        self._data = data or {"entries": [{"at": "soon"}]}
 
     def read_all(self, room: str, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
         ref = WorkloadRef("apps/v1", "Deployment", "shop", self._name)
-        return {**self._inner.read_all(room, namespace), ref: Stored({"entries": [{"at": "soon"}]}, "7")}
+        return {**self._inner.read_all(room, namespace), ref: Stored(self._data, "7")}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
 
-def test_a_ledger_that_is_unknown_holds_its_workload_and_no_other() -> None:
+DATED_9999 = ledger_entry(1, 0.0, state=EntryState.INTENT)
+UNREADABLE: tuple[Mapping[str, Any], ...] = (
+    {"entries": [{"at": "soon"}]},
+    {"entries": [msgspec.to_builtins(DATED_9999) | {"at": "9999-12-31T23:59:59-23:59"}]},
+    {"entries": [msgspec.to_builtins(DATED_9999) | {"at": "0001-01-01T00:00:00+23:59"}]},
+    {"entries": "none", "memory": 7},
+)
+
+
+@pytest.mark.parametrize("data", UNREADABLE, ids=["no date", "year 10000", "year 0", "no entries"])
+def test_a_ledger_that_is_unknown_holds_its_workload_and_no_other(data: Mapping[str, Any]) -> None:
     """The cycle goes on, and the reason says what is unknown."""
     world = _workloads("a", "b")
-    report = loop_in(world, Policies(ALL), store=Forgetful(world, "a")).cycle(world.now)
+    report = loop_in(world, Policies(ALL), store=Forgetful(world, "a", data)).cycle(world.now)
     held, acted = report.decisions
     assert held.reason.code is Code.HELD_BY_BUDGET
     assert "a ledger that cannot be read" in held.reason.sentence

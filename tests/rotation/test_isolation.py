@@ -213,6 +213,9 @@ FAULTS: dict[str, Callable[..., None]] = {
     "its status": _in_module(loop, "next_status", lambda policy, *_: policy.ref.namespace == ODD),
 }
 
+FORESEEN = {"its ledger"}
+"""What is not taken for an error: what was done before is unknown, and so the workload is held."""
+
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_all_others_get_the_decisions_that_they_get_without_it(
@@ -223,7 +226,7 @@ def test_all_others_get_the_decisions_that_they_get_without_it(
     FAULTS[fault](shop, ERRORS[list(FAULTS).index(fault) % len(ERRORS)], monkeypatch)
     reports = shop.run()
     assert others(reports) == undisturbed[shop.has_lost(ODD)]
-    assert all(report.failed_turns for report in reports[:1])
+    assert bool(reports[0].failed_turns) == (fault not in FORESEEN)
     assert all(
         _is_odd(failed.subject) or "240" in failed.subject
         for report in reports

@@ -21,7 +21,7 @@ from typing import TypeVar
 import urllib3
 
 from equipoise.adapters.http_errors import AnswerTooLarge, explain, may_pass, never_connected, one_line
-from equipoise.model.errors import BadInput
+from equipoise.model.errors import DECODE_ERRORS, BadInput
 
 T = TypeVar("T")
 
@@ -175,7 +175,7 @@ def _trust(ca_file: str | None, ca_data: bytes | None) -> ssl.SSLContext:
         if ca_data is not None:
             return ssl.create_default_context(cadata=ca_data.decode("ascii"))
         return ssl.create_default_context(cafile=ca_file)
-    except (ssl.SSLError, ValueError) as error:
+    except (ssl.SSLError, *DECODE_ERRORS) as error:
         raise BadInput(f"{ca_file or 'CA data'}: not a PEM certificate") from error
     except OSError as error:
         raise BadInput(f"{ca_file}: {(error.strerror or str(error)).lower()}") from error

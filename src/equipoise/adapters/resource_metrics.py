@@ -16,7 +16,7 @@ from equipoise.adapters.kubernetes.decode import parse_time
 from equipoise.adapters.kubernetes.errors import ApiError
 from equipoise.adapters.prometheus.metrics import Number
 from equipoise.model.duration import parse_seconds
-from equipoise.model.errors import WorldFailed
+from equipoise.model.errors import DECODE_ERRORS, WorldFailed
 from equipoise.model.quantity import parse_cores
 from equipoise.ports import CpuUsage
 
@@ -126,7 +126,7 @@ class ResourceMetrics:
             body = self._get(path, params)
             try:
                 page = msgspec.json.decode(body, type=_List)
-            except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            except DECODE_ERRORS as error:
                 raise ResourceMetricsMalformed(
                     f"{self.api.address}{path} answered something else than pod metrics"
                 ) from error
@@ -160,7 +160,7 @@ class _Rows:
         try:
             sampled_at = parse_time(pod.timestamp)
             window_seconds = parse_seconds(pod.window)
-        except (ValueError, OverflowError):
+        except DECODE_ERRORS:
             self._unreadable += len(pod.containers or ())
             return
         self._window_seconds = max(self._window_seconds, window_seconds)
@@ -199,6 +199,6 @@ def _cores(text: str) -> float | None:
     """Read a usage such as `123456789n`; what is unreadable or negative is no usage."""
     try:
         cores = parse_cores(text)
-    except (ValueError, OverflowError):
+    except DECODE_ERRORS:
         return None
     return cores if math.isfinite(cores) and cores >= 0 else None

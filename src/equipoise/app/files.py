@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from equipoise.model.errors import BadInput
+from equipoise.model.errors import DECODE_ERRORS, BadInput
 
 SIZE_MAX_BYTES = 64 * 1024 * 1024
 
@@ -23,7 +23,7 @@ def read_yaml(path: str) -> Any:
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "not YAML"
         raise BadInput(f"{path}: expected one YAML document, but{where}: {problem}") from error
-    except (ValueError, RecursionError) as error:
+    except DECODE_ERRORS as error:
         raise BadInput(f"{path}: expected one YAML document: {error}") from error
 
 

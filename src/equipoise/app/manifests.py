@@ -13,6 +13,7 @@ from equipoise.model.crd.acceptance import Problem
 from equipoise.model.crd.kind import Kind
 from equipoise.model.crd.manifest import problems
 from equipoise.model.documents import VALUES_MAX, StrictLoader, TooMuch, check_bounds
+from equipoise.model.errors import DECODE_ERRORS
 
 NOTHING = f"expected a manifest of one of {', '.join(kind.name for kind in KINDS)}, got none"
 
@@ -114,7 +115,7 @@ def _documents(path: str) -> Iterator[tuple[int, Any]]:
         yield number, Unreadable(f"expected YAML, but{where}: {problem}")
     except Unreadable as error:
         yield number, error
-    except (ValueError, RecursionError) as error:
+    except DECODE_ERRORS as error:
         yield max(number, 1), Unreadable(f"expected plain YAML: {error}")
     finally:
         loader.dispose()

@@ -4,9 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import ValidationError
-
-from equipoise.model.errors import BadInput
+from equipoise.model.errors import DECODE_ERRORS, BadInput
 from equipoise.model.validation import explain
 from equipoise.rotation.policy import ENVIRONMENT, RotationPolicy
 
@@ -28,7 +26,7 @@ def _check(name: str, path: tuple[str, ...], value: str) -> None:
     _put(alone, path, value)
     try:
         RotationPolicy.model_validate(alone)
-    except ValidationError as error:
+    except DECODE_ERRORS as error:
         message = explain(error).partition(": ")[2]
         raise BadInput(f"environment variable {name}: {message}") from error
 

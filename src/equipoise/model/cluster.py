@@ -201,6 +201,8 @@ class HpaSpec(msgspec.Struct, frozen=True):
     labels: tuple[tuple[str, str], ...] = ()
     replicas_min: int = 1
     replicas_max: int = 1
+    unreadable: str = ""
+    """Why the object cannot be read; then nobody knows its target, of which only the namespace is told."""
 
 
 class Pdb(msgspec.Struct, frozen=True, gc=False):

@@ -99,11 +99,9 @@ def read_document(text: str) -> Any:
     """Read one document. JSON is read as JSON, which is quicker and knows all of its escapes."""
     if text.lstrip()[:1] in {"{", "["}:
         try:
-            return json.loads(text, object_pairs_hook=_once)
+            return read_json(text)
         except json.JSONDecodeError:
             pass
-        except RecursionError as error:
-            raise ValueError(f"expected at most {DEPTH_MAX} levels") from error
     check_bounds(text)
     return yaml.load(text, Loader=StrictLoader)  # noqa: S506 - a safe one
 
@@ -111,9 +109,29 @@ def read_document(text: str) -> Any:
 def read_json(text: str) -> Any:
     """Read one JSON document and nothing else; a ValueError says what is wrong."""
     try:
-        return json.loads(text, object_pairs_hook=_once)
+        document = json.loads(text, object_pairs_hook=_once)
     except RecursionError as error:
-        raise ValueError(f"expected at most {DEPTH_MAX} levels") from error
+        raise ValueError(f"expected at most {DEPTH_MAX} levels, got more") from error
+    refuse_deep(document)
+    return document
+
+
+def refuse_deep(value: object) -> None:
+    """Raise ValueError where mappings and lists are nested deeper than `DEPTH_MAX`, without recursion.
+
+    What passes can be encoded, copied and compared, which takes a part of the stack for each level.
+    """
+    layer = [value]
+    for _ in range(DEPTH_MAX + 1):
+        layer = [
+            part
+            for each in layer
+            if isinstance(each, dict | list)
+            for part in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not layer:
+            return
+    raise ValueError(f"expected at most {DEPTH_MAX} levels, got more")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -11,7 +11,9 @@ from typing import Any
 
 import msgspec
 
-from equipoise.model.errors import WorldFailed
+from equipoise.model.documents import refuse_deep
+from equipoise.model.duration import parse_moment
+from equipoise.model.errors import DECODE_ERRORS, WorldFailed
 
 ENTRIES_MAX = 200
 BYTES_MAX = 64 * 1024
@@ -70,12 +72,12 @@ class Ledger(msgspec.Struct, frozen=True):
     def from_data(cls, data: Mapping[str, Any]) -> "Ledger":
         """Read what a store holds; an absent ledger is an empty one, and one we can't read is unknown."""
         try:
+            refuse_deep(dict(data))
             entries = [
-                dict(entry) | {"at": datetime.fromisoformat(entry["at"]).timestamp()}
-                for entry in data.get("entries", ())
+                dict(entry) | {"at": parse_moment(dict(entry).get("at"))} for entry in data.get("entries", ())
             ]
             return msgspec.convert(dict(data) | {"entries": entries}, type=cls)
-        except (ValueError, TypeError, KeyError) as error:
+        except DECODE_ERRORS as error:
             raise WorldFailed(f"a ledger that cannot be read: {error}") from error
 
     def to_data(self) -> dict[str, Any]:

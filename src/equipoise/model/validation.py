@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from equipoise.model.errors import BadInput
+from equipoise.model.errors import DECODE_ERRORS, BadInput
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -24,7 +24,7 @@ def validated(model: type[Model], document: object, source: str) -> Model:
     """Read a document into a model, or refuse it naming the source and the first bad field."""
     try:
         return model.model_validate(document)
-    except ValidationError as error:
+    except DECODE_ERRORS as error:
         raise BadInput(f"{source}: {explain(error)}") from error
 
 
@@ -41,8 +41,10 @@ def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def explain(error: ValidationError) -> str:
+def explain(error: Exception) -> str:
     """Say what is wrong with the first bad field, and how many more there are."""
+    if not isinstance(error, ValidationError):
+        return f"document: {str(error) or type(error).__name__}"
     first, *others = error.errors(include_url=False)
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
     message = _SENTENCES.get(first["type"]) or first["msg"].removeprefix("Value error, ")

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
+from equipoise.model.errors import DECODE_ERRORS
 from equipoise.model.names import by_ordinal
 from equipoise.model.pools import EPOCH_MAX, PodSeen, PoolSeen, PoolsSeen
 from equipoise.pools.policy import TierPolicy
@@ -149,7 +150,7 @@ def _notes_on_metadata(seen: PoolsSeen) -> Iterator[str]:
     for pod, text in sorted(seen.metadata.items()):
         try:
             is_mapping = isinstance(json.loads(text), dict)
-        except (ValueError, RecursionError):
+        except DECODE_ERRORS:
             is_mapping = False
         if not is_mapping:
             yield f"{pod}: its metadata is malformed, and is left as it is"

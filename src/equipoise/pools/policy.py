@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from equipoise.model.crd.fields import INTEGER_MAX, Part
 from equipoise.model.documents import read_json
-from equipoise.model.errors import BadInput
+from equipoise.model.errors import DECODE_ERRORS, BadInput
 from equipoise.model.names import expect_name
 from equipoise.model.validation import validated
 
@@ -87,7 +87,7 @@ def read_policy(text: str | None, source: str) -> TierPolicy:
         )
     try:
         document = read_json(text)
-    except ValueError as error:
+    except DECODE_ERRORS as error:
         raise BadInput(f"{source}: expected JSON: {error}") from error
     return policy_from(document, source)
 

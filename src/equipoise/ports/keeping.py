@@ -79,6 +79,8 @@ class PolicyObject:
     status: Mapping[str, Any]
     labels: Mapping[str, str] = field(default_factory=dict)
     created_at: float = 0.0
+    unreadable: str = ""
+    """Why the object cannot be read; then nothing of its spec is known, and nothing is done for it."""
 
 
 class Policies(Protocol):

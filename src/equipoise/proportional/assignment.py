@@ -7,19 +7,18 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
-from pydantic import ValidationError
 
 from equipoise.guard.isolation import Isolation, failed_reason
 from equipoise.model.cluster import Selector, Workload
 from equipoise.model.crd.targets import Mode
-from equipoise.model.errors import BadInput
+from equipoise.model.errors import DECODE_ERRORS, BadInput
 from equipoise.model.references import ObjectRef, WorkloadRef
 from equipoise.model.validation import explain
 from equipoise.ports import FailedTurn, PolicyObject
 from equipoise.proportional.decide import Asked
 from equipoise.proportional.policy import ScalingPolicySpec
 from equipoise.proportional.record import as_asked
-from equipoise.proportional.sizes import Sizes
+from equipoise.proportional.sizes import Sizes, every_workload
 from equipoise.proportional.written import WrittenScalingPolicySpec
 
 
@@ -63,7 +62,7 @@ class Assigned(msgspec.Struct, frozen=True):
 class Readings:
     """Remembers what policies say, so that 2,000 of them are not read anew in every cycle."""
 
-    _known: dict[str, tuple[int, Prepared | Refusal]] = field(default_factory=dict)
+    _known: dict[str, tuple[tuple[int, str], Prepared | Refusal]] = field(default_factory=dict)
 
     def read(
         self, policies: Iterable[PolicyObject], isolation: Isolation | None = None
@@ -73,16 +72,17 @@ class Readings:
         One whose reading fails for a reason that nobody foresaw is read anew the next time.
         """
         isolation = isolation or Isolation()
-        fresh: dict[str, tuple[int, Prepared | Refusal]] = {}
+        fresh: dict[str, tuple[tuple[int, str], Prepared | Refusal]] = {}
         found: dict[ObjectRef, Prepared | Refusal] = {}
         for policy in policies:
             known = self._known.get(policy.ref.uid)
-            if known is None or known[0] != policy.generation:
+            edition = (policy.generation, policy.unreadable)
+            if known is None or known[0] != edition:
                 read = isolation.attempt(subject_of(policy.ref), partial(_read, policy))
                 if isinstance(read, FailedTurn):
                     found[policy.ref] = refusal_of(read)
                     continue
-                known = (policy.generation, read)
+                known = (edition, read)
             fresh[policy.ref.uid] = known
             found[policy.ref] = known[1]
         self._known = fresh
@@ -101,16 +101,16 @@ def refusal_of(failed: FailedTurn) -> Refusal:
 
 
 def _read(policy: PolicyObject) -> Prepared | Refusal:
+    if policy.unreadable:
+        return Refusal("Unreadable", f"The object cannot be read: {policy.unreadable}")
     try:
         return Prepared.of(WrittenScalingPolicySpec.model_validate(dict(policy.spec)))
-    except ValidationError as error:
+    except DECODE_ERRORS as error:
         said = explain(error)
         where = "spec: " if said.startswith("document: ") else "spec."
         return Refusal("InvalidSpec", f"{where}{said.removeprefix('document: ')}")
     except BadInput as error:
         return Refusal("InvalidSpec", str(error))
-    except RecursionError:
-        return Refusal("InvalidSpec", "spec: expected fewer levels, since it is nested too deeply to be read")
 
 
 def target_of(policy: PolicyObject, spec: ScalingPolicySpec) -> WorkloadRef:
@@ -143,8 +143,9 @@ def assign(
 
     def assigned_to(policy: PolicyObject, read: Prepared, ref: WorkloadRef) -> Assigned | Refusal:
         others = sorted(name for name in rivals[ref] if name != policy.ref.name)
-        workload = None if others or ref in advised else sizes.workload(ref)
-        refusal = _refusal(read.spec, ref, others, advised.get(ref), workload)
+        setter = _setter(advised, ref)
+        workload = None if others or setter else sizes.workload(ref)
+        refusal = _refusal(read.spec, ref, others, setter, workload)
         if workload is None or refusal is not None:
             assert refusal is not None, "whatever has no workload says why"
             return refusal
@@ -160,20 +161,28 @@ def assign(
     return assigned, refused
 
 
+def _setter(advised: Mapping[WorkloadRef, str], ref: WorkloadRef) -> str:
+    """Return who sets the requests of a workload or may do so, as the beginning of a sentence."""
+    if vpa := advised.get(ref):
+        return f"{vpa} sets the requests of {ref} already"
+    if vpa := advised.get(every_workload(ref.namespace)):
+        return f"{vpa}, may set the requests of {ref}"
+    return ""
+
+
 def _refusal(
     spec: ScalingPolicySpec,
     ref: WorkloadRef,
     others: Sequence[str],
-    vpa: str | None,
+    setter: str,
     workload: Workload | None,
 ) -> Refusal | None:
     if others:
         names = ", ".join(others)
         sentence = f"spec.scaleTargetRef: {ref} is also the target of {names}, so nothing is changed for any"
         return Refusal("Conflict", sentence)
-    if vpa is not None:
-        sentence = f"spec.scaleTargetRef: {vpa} sets the requests of {ref} already, so nothing is changed"
-        return Refusal("Conflict", sentence)
+    if setter:
+        return Refusal("Conflict", f"spec.scaleTargetRef: {setter}, so nothing is changed")
     if workload is None:
         sentence = f"spec.scaleTargetRef: expected a workload in this namespace, found no {ref}"
         hint = " (one that a Deployment made is scaled by naming the Deployment)"

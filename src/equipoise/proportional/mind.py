@@ -56,8 +56,8 @@ class Mind:
     @classmethod
     def of(cls, policy: PolicyObject) -> "Mind":
         """Begin from what the status has; what can't be read is forgotten, as after an edit."""
-        memory: Mapping[str, Any] = policy.status.get("memory") or {}
         try:
+            memory = dict(policy.status.get("memory") or {})
             ProportionalMemory.from_data(memory)
             msgspec.convert(memory.get(KEY, {}), type=Deeds)
         except (*DECODE_ERRORS, AttributeError):

@@ -3,11 +3,12 @@
 import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC
 from fractions import Fraction
 from typing import NamedTuple
 
-from equipoise.model.errors import BadInput
+from equipoise.model.duration import parse_moment
+from equipoise.model.errors import DECODE_ERRORS, BadInput
 from equipoise.proportional.fields import INPUTS
 from equipoise.proportional.observation import moment_of, read_inputs
 
@@ -94,13 +95,10 @@ def _moment(text: str) -> int:
     if SECONDS.fullmatch(text):
         return moment_of(Fraction(text))
     try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
+        return round(parse_moment(text, UTC) * 1000)
+    except DECODE_ERRORS:
         message = f"{TIMESTAMP}: expected seconds or a time such as 2026-01-31T08:00:00Z, got {text!r:.60}"
         raise ValueError(message) from None
-    known = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-    seconds = (known - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()
-    return round(seconds * 1000)
 
 
 def _number(text: str) -> int | float | str:

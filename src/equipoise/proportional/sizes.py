@@ -37,6 +37,11 @@ class ResizeAnswer:
     detail: str = ""
 
 
+def every_workload(namespace: str) -> WorkloadRef:
+    """Return the key that stands for all workloads of a namespace."""
+    return WorkloadRef("", "", namespace, "")
+
+
 class Sizes(Protocol):
     """Whose requests and limits can be set: reads beside those of `Cluster`, and the deeds."""
 
@@ -47,7 +52,8 @@ class Sizes(Protocol):
     def advised(self) -> Mapping[WorkloadRef, str]:
         """Tell whose requests a VerticalPodAutoscaler sets, and which; not knowing raises.
 
-        The words are part of a sentence: `VerticalPodAutoscaler shop/web (Auto)`.
+        The words are part of a sentence: `VerticalPodAutoscaler shop/web (Auto)`. The key
+        `every_workload` of a namespace stands for all of its workloads: it is not known which one is meant.
         """
         ...
 

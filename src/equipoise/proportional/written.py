@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self
 from pydantic import ModelWrapValidatorHandler, ValidationError, ValidationInfo, model_validator
 from pydantic_core import InitErrorDetails
 
-from equipoise.model.errors import BadInput
+from equipoise.model.errors import DECODE_ERRORS, BadInput
 from equipoise.model.validation import explain
 from equipoise.proportional.normalise import Misplaced, Origins, normalised, written_path
 from equipoise.proportional.policy import ScalingPolicySpec
@@ -56,7 +56,7 @@ def read_spec(document: Any, source: str, at: str = "") -> ScalingPolicySpec:
     """Read a spec from a file: numbers may have fractions; the first bad field is named."""
     try:
         found: ScalingPolicySpec = WrittenScalingPolicySpec.model_validate(document)
-    except ValidationError as error:
+    except DECODE_ERRORS as error:
         said = explain(error)
         where = f"{at.removesuffix('.')}: " if said.startswith("document: ") and at else at
         raise BadInput(f"{source}: {where}{said.removeprefix('document: ') if at else said}") from error

@@ -10,15 +10,14 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationError,
     field_validator,
 )
 
 from equipoise.model.crd.amounts import Amount
 from equipoise.model.crd.fields import Moment, Name
 from equipoise.model.crd.kind import Kind
-from equipoise.model.duration import parse_seconds
-from equipoise.model.errors import BadInput
+from equipoise.model.duration import check_moment, parse_moment, parse_seconds
+from equipoise.model.errors import DECODE_ERRORS, BadInput
 from equipoise.model.quantity import NANO, Quantity
 from equipoise.model.validation import explain, validated
 from equipoise.qos.comparators import CLASSES
@@ -225,11 +224,11 @@ def _object(part: dict[str, Any], where: str) -> QosObject:
     known = _kind(part, where)
     try:
         written = _Written.model_validate(part)
-    except ValidationError as error:
+    except DECODE_ERRORS as error:
         raise BadInput(f"{where}.{explain(error)}") from error
     try:
         spec = known.body["spec"].model_validate(written.spec, by_alias=True, by_name=False)
-    except ValidationError as error:
+    except DECODE_ERRORS as error:
         path = f".{explain(error)}".replace(".document:", ":", 1)
         raise BadInput(f"{where}.spec{path}") from error
     return QosObject(known.name, written.metadata.name, spec, where)
@@ -357,11 +356,11 @@ def _moment(value: object, at: float, where: str) -> float:
         if isinstance(value, datetime):
             return _unix(value)
         if isinstance(value, str) and "T" in value:
-            return _unix(datetime.fromisoformat(value))
+            return parse_moment(value)
         if isinstance(value, str | int | float) and not isinstance(value, bool):
             seconds = parse_seconds(value)
             return at - seconds if seconds < AGO_SECONDS_MAX else seconds
-    except ValueError:
+    except DECODE_ERRORS:
         pass
     expected = "a time such as 2026-01-31T08:00:00Z, or a span that has passed since then such as 90s"
     raise BadInput(f"{where}: expected {expected}, got {value!r}")
@@ -370,4 +369,4 @@ def _moment(value: object, at: float, where: str) -> float:
 def _unix(moment: datetime) -> float:
     if moment.tzinfo is None:
         raise ValueError("a time without its zone")
-    return moment.timestamp()
+    return check_moment(moment.timestamp())

@@ -143,7 +143,12 @@ def _inherited(world: World, namespace: str | None) -> Mapping[WorkloadRef, Inhe
     """Give what each workload's HPA has beside CPU; of several HPAs nobody knows which is meant."""
     specs: dict[WorkloadRef, list[HpaSpec]] = defaultdict(list)
     for spec in world.autoscalers.specs(namespace):
-        if MADE_BY_CRANE not in spec.labels:
+        if spec.unreadable:
+            name = f"{spec.target.namespace}/{spec.name}"
+            world.warn(
+                f"HorizontalPodAutoscaler {name} cannot be read ({spec.unreadable}): nothing is inherited"
+            )
+        elif MADE_BY_CRANE not in spec.labels:
             specs[spec.target].append(spec)
     for ref, several in specs.items():
         if len(several) > 1:

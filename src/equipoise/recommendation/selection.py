@@ -1,12 +1,10 @@
 """Which workloads an Analytics is for, in its own namespace, and whether it is time to look at them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
 from equipoise.model.cluster import Workload
+from equipoise.model.duration import parse_moment
 from equipoise.model.errors import DECODE_ERRORS
 from equipoise.model.reason import Code
 from equipoise.model.validation import explain
@@ -40,12 +38,12 @@ class Selected(NamedTuple):
 
 def select(about: PolicyObject, in_namespace: Sequence[Workload]) -> Selected | Verdict:
     """Find the workloads of an Analytics, or say by path why there are none; then nothing is changed."""
+    if about.unreadable:
+        return Verdict(False, "Unreadable", f"The object cannot be read: {about.unreadable}")
     try:
         spec = AnalyticsSpec.model_validate(about.spec)
-    except ValidationError as error:
+    except DECODE_ERRORS as error:
         return Verdict(False, "InvalidSpec", f"spec.{explain(error)}")
-    except RecursionError:
-        return Verdict(False, "InvalidSpec", "spec: expected fewer levels, since it is nested too deeply")
     chosen: dict[object, Workload] = {}
     for number, selector in enumerate(spec.resource_selectors):
         found = [workload for workload in in_namespace if _is_meant(selector, workload)]
@@ -119,6 +117,6 @@ def _wants_adoption(recommendation: PolicyObject, is_retried: Callable[[PolicyOb
 
 def _moment(text: object) -> float | None:
     try:
-        return datetime.fromisoformat(str(text)).timestamp() if text else None
+        return parse_moment(text) if text else None
     except DECODE_ERRORS:
         return None  # somebody wrote nonsense there: look again, and write it anew

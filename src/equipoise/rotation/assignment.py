@@ -5,11 +5,11 @@ from functools import partial
 from typing import NamedTuple
 
 import msgspec
-from pydantic import ValidationError
 
 from equipoise.guard.isolation import Isolation, failed_reason
 from equipoise.model.cluster import Workload
 from equipoise.model.crd.targets import Mode
+from equipoise.model.errors import DECODE_ERRORS
 from equipoise.model.references import ObjectRef, WorkloadRef
 from equipoise.model.validation import explain
 from equipoise.ports import FailedTurn, PolicyObject
@@ -70,9 +70,11 @@ def subject_of(policy: ObjectRef) -> str:
 
 def _wanted(policy: PolicyObject, near: Iterable[Workload]) -> list[Assigned] | Refusal:
     """Return what a policy wants of its own namespace, or why it can't be followed."""
+    if policy.unreadable:
+        return Refusal("Unreadable", f"The object cannot be read: {policy.unreadable}")
     try:
         spec = RotationPolicySpec.model_validate(policy.spec)
-    except ValidationError as error:
+    except DECODE_ERRORS as error:
         return Refusal("InvalidSpec", f"spec.{explain(error)}")
     wanted = [workload for workload in near if _is_wanted(spec, workload)]
     if not wanted:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from equipoise.model.errors import WorldFailed
+from equipoise.model.errors import DECODE_ERRORS, WorldFailed
 from equipoise.model.ledger import EntryState, Ledger
 
 BALANCER = "rotation"
@@ -94,7 +94,7 @@ def recall(ledger: Ledger) -> dict[str, Any]:
     data = ledger.memory.get(BALANCER, {})
     try:
         memory = RotationMemory.from_data(data)
-    except (ValueError, TypeError) as error:
+    except DECODE_ERRORS as error:
         raise WorldFailed(f"a memory that cannot be read: {error}") from error
     course = memory.course
     if course is None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from equipoise.model.errors import WorldFailed
+from equipoise.model.errors import DECODE_ERRORS, WorldFailed
 from equipoise.qos.keep import AgentState
 from equipoise.qos.memory import QosMemory
 
@@ -46,7 +46,7 @@ class StateFile:
             return AgentState(self.boot_id)
         except OSError as error:
             raise WorldFailed(f"{self.path}: {error.strerror or error}") from error
-        except msgspec.MsgspecError as error:
+        except DECODE_ERRORS as error:
             aside = self.path.with_suffix(".damaged")
             with contextlib.suppress(OSError):
                 self.path.replace(aside)

@@ -16,11 +16,10 @@ import msgspec
 from equipoise.adapters.journal.keep import Subject, gist, is_news, prolonged, subject_of
 from equipoise.adapters.journal.query import Query
 from equipoise.model.decision import Record
-from equipoise.model.errors import BadInput
+from equipoise.model.duration import check_moment
+from equipoise.model.errors import DECODE_ERRORS, BadInput
 
 FOUND_MAX = 10
-TIME_MIN, TIME_MAX = -62_135_510_400.0, 253_402_214_399.0
-"""In seconds since 1970, what is within the years 1 to 9999 in every time zone."""
 
 
 class JsonLines:
@@ -184,13 +183,15 @@ def _read(path: Path) -> Iterator[Record]:
 def _parse(path: Path, number: int, line: bytes) -> Record:
     try:
         return _timely(Record.from_json(line))
-    except (msgspec.MsgspecError, ValueError) as error:
+    except DECODE_ERRORS as error:
         raise BadInput(f"journal {path}: line {number}: expected a record, but: {error}") from error
 
 
 def _timely(record: Record) -> Record:
     """Refuse moments that no calendar has."""
     for name, at in (("at", record.at), ("streak.until", record.until)):
-        if not TIME_MIN <= at <= TIME_MAX:
-            raise ValueError(f"{name}: expected seconds since 1970, of the years 1 to 9999, got {at:g}")
+        try:
+            check_moment(at)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
     return record

@@ -13,6 +13,7 @@ import msgspec
 
 from equipoise.adapters.journal.schema import Damaged
 from equipoise.model.decision import Decision, Record, Streak
+from equipoise.model.errors import DECODE_ERRORS
 
 PACKING_LEVEL = 1
 """Nine tenths of what the highest level gains, for half its time."""
@@ -69,5 +70,5 @@ def unpack(data: bytes, kind: type[T]) -> T:
     """Give back what `pack` took, read as this type."""
     try:
         return msgspec.json.decode(zlib.decompress(data) if data[:1] == _ZLIB else data, type=kind)
-    except (zlib.error, msgspec.MsgspecError, TypeError) as error:
+    except (zlib.error, *DECODE_ERRORS) as error:
         raise Damaged(f"a row is damaged: {error}") from error

@@ -15,7 +15,7 @@ from equipoise.adapters.kubernetes.errors import (
 )
 from equipoise.adapters.kubernetes.kubeconfig import Target, find_target
 from equipoise.adapters.kubernetes.lease import LeaseElection, process_identity
-from equipoise.adapters.kubernetes.lists import list_kind, list_raw
+from equipoise.adapters.kubernetes.lists import list_kind
 from equipoise.adapters.kubernetes.nodes import NodeMarks, Taint
 from equipoise.adapters.kubernetes.objects import Objects, PatchType, write_status
 from equipoise.adapters.kubernetes.paths import path_of, proxy_path
@@ -55,7 +55,6 @@ __all__ = [
     "find_target",
     "format_selector",
     "list_kind",
-    "list_raw",
     "parse_selector",
     "path_of",
     "process_identity",

@@ -19,14 +19,16 @@ import msgspec
 from equipoise.adapters.kubernetes.client import MERGE_PATCH, Client
 from equipoise.adapters.kubernetes.decode import Decoder, parse_time
 from equipoise.adapters.kubernetes.definitions import Definition, look_at
-from equipoise.adapters.kubernetes.errors import ApiError, Unreachable
+from equipoise.adapters.kubernetes.errors import ApiError, Unreachable, bad_answer
 from equipoise.adapters.kubernetes.kinds import Kind
 from equipoise.adapters.kubernetes.objects import write_status
 from equipoise.adapters.kubernetes.paths import path_of
 from equipoise.adapters.kubernetes.policies import RawPolicy
 from equipoise.adapters.kubernetes.reflector import Reflector
+from equipoise.adapters.kubernetes.structs import Meta
 from equipoise.model.crd.definition import Standing
-from equipoise.model.errors import WorldFailed
+from equipoise.model.documents import refuse_deep
+from equipoise.model.errors import DECODE_ERRORS, WorldFailed
 from equipoise.model.references import ObjectRef
 from equipoise.ports import PolicyObject, StoreConflict
 
@@ -168,7 +170,11 @@ class KubernetesAnalyses:
             raise
 
     def _read(self, answer: bytes, request: str) -> PolicyObject:
-        kept = _turned(self._client.decode(RawPolicy, answer, request), RECOMMENDATIONS[0])
+        raw = self._client.decode(RawPolicy, answer, request)
+        try:
+            kept = _turned(raw, RECOMMENDATIONS[0])
+        except DECODE_ERRORS as error:
+            raise bad_answer(self._client.address, request, answer, str(error)) from error
         return kept.policy if self._definitions[RECOMMENDATIONS[1]].has_status else _by_content(kept)
 
 
@@ -190,11 +196,13 @@ def _kind(name: str, plural: str) -> Kind[Kept]:
         turn,
         lambda kept: (kept.policy.ref.namespace, kept.policy.ref.name),
         identity=lambda kept: (kept.policy.ref.uid, kept.policy.version),
+        stand_in=lambda outline: _turned(RawPolicy(outline.meta, {}, outline.status), name, outline.why),
     )
 
 
-def _turned(raw: RawPolicy, kind: str) -> Kept:
+def _turned(raw: RawPolicy, kind: str, unreadable: str = "") -> Kept:
     meta = raw.metadata
+    refuse_deep([raw.spec, raw.status])
     policy = PolicyObject(
         ref=ObjectRef(f"{GROUP}/{VERSION}", kind, meta.namespace, meta.name, meta.uid),
         generation=meta.generation,
@@ -202,9 +210,17 @@ def _turned(raw: RawPolicy, kind: str) -> Kept:
         spec=raw.spec,
         status=raw.status or {},
         labels=meta.labels or {},
-        created_at=parse_time(meta.creationTimestamp) if meta.creationTimestamp else 0.0,
+        created_at=_created_at(meta),
+        unreadable=unreadable,
     )
     return Kept(policy, (meta.annotations or {}).get(OBSERVED, ""))
+
+
+def _created_at(meta: Meta) -> float:
+    try:
+        return parse_time(meta.creationTimestamp) if meta.creationTimestamp else 0.0
+    except DECODE_ERRORS:
+        return 0.0  # long ago: it does not count as new
 
 
 def _by_content(kept: Kept) -> PolicyObject:

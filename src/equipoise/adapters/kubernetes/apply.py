@@ -19,8 +19,9 @@ from equipoise.adapters.kubernetes.keda import ScaledObjects
 from equipoise.adapters.kubernetes.kinds import HPAS
 from equipoise.adapters.kubernetes.lists import list_items
 from equipoise.adapters.kubernetes.objects import Document, Objects
+from equipoise.adapters.kubernetes.outline import Outline
 from equipoise.adapters.kubernetes.ownership import MANAGER, OWNER_LABEL, OwnedMeta, conflicts, joined
-from equipoise.model.errors import BadInput
+from equipoise.model.errors import DECODE_ERRORS, BadInput
 from equipoise.model.references import API_VERSIONS, ObjectRef, WorkloadRef
 from equipoise.ports import ApplyAnswer, ApplyResult
 
@@ -173,13 +174,13 @@ class KubernetesApplier:
 
     def _asked(self, namespace: str) -> dict[WorkloadRef, dict[str, str]]:
         found: dict[WorkloadRef, dict[str, str]] = {}
-        unreadable: list[str] = []
+        unreadable: list[Outline] = []
         for hpa in list_items(self._client, HPAS.path(namespace), _Hpa, unreadable.append):
             name = f"{KIND} {namespace}/{hpa.metadata.name}"
             owner = "us" if hpa.metadata.is_ours else hpa.metadata.owner
             found.setdefault(_ref(hpa.spec.scaleTargetRef, namespace), {})[name] = owner
         if unreadable:
-            raise BadAnswer(f"{self._client.address}: the {KIND} {unreadable[0]} cannot be read")
+            raise BadAnswer(f"{self._client.address}: the {KIND} {unreadable[0].place} cannot be read")
         for ref, scaled in self._scaled_objects.names(namespace).items():
             found.setdefault(ref, {})[f"ScaledObject {namespace}/{scaled}"] = "KEDA"
         return found
@@ -187,16 +188,16 @@ class KubernetesApplier:
     def _decoded(self, document: Document, about: ObjectRef) -> _Hpa:
         try:
             return msgspec.convert(document, _Hpa)
-        except msgspec.ValidationError as error:
+        except DECODE_ERRORS as error:
             raise self._odd(about, error) from error
 
     def _meta(self, document: Document, about: ObjectRef) -> OwnedMeta:
         try:
             return msgspec.convert(document.get("metadata"), OwnedMeta)
-        except msgspec.ValidationError as error:
+        except DECODE_ERRORS as error:
             raise self._odd(about, error) from error
 
-    def _odd(self, about: ObjectRef, error: msgspec.ValidationError) -> BadAnswer:
+    def _odd(self, about: ObjectRef, error: Exception) -> BadAnswer:
         name = f"{about.kind} {about.namespace}/{about.name}"
         return BadAnswer(f"{self._client.address}: {name} cannot be read: {error}")
 
@@ -216,7 +217,7 @@ def _target_of(manifest: Mapping[str, Any]) -> WorkloadRef:
         return _ref(
             msgspec.convert(manifest.get("spec"), _Spec).scaleTargetRef, manifest["metadata"]["namespace"]
         )
-    except msgspec.ValidationError as error:
+    except DECODE_ERRORS as error:
         raise BadInput(f"spec.scaleTargetRef: {error}") from error
 
 

@@ -40,8 +40,10 @@ from equipoise.adapters.kubernetes.errors import (
     bad_answer,
 )
 from equipoise.adapters.kubernetes.kubeconfig import Target, find_target
+from equipoise.adapters.kubernetes.outline import why_unreadable
 from equipoise.adapters.kubernetes.structs import AccessReview, Version
 from equipoise.adapters.kubernetes.wire import Wire
+from equipoise.model.errors import DECODE_ERRORS
 
 T = TypeVar("T")
 Parameters = Mapping[str, str | int]
@@ -240,8 +242,8 @@ class Client:
         """Decode a body, or say in one line what it is instead."""
         try:
             return msgspec.json.decode(body, type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise bad_answer(self.address, request, body, str(error)) from error
+        except DECODE_ERRORS as error:
+            raise bad_answer(self.address, request, body, why_unreadable(error)) from error
 
     def can_i(
         self, verb: str, group: str, resource: str, namespace: str | None = None, subresource: str = ""
@@ -273,7 +275,7 @@ class Client:
         text, received_at = self._date
         try:
             return parsedate_to_datetime(text).timestamp() - received_at
-        except (ValueError, TypeError, OverflowError):
+        except DECODE_ERRORS:
             return None
 
     def _ask(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.decode import Decoder
 from equipoise.adapters.kubernetes.discovery import Discovery
-from equipoise.adapters.kubernetes.errors import ApiError
+from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer
 from equipoise.adapters.kubernetes.keda import RecentPauses, ScaledObjects
 from equipoise.adapters.kubernetes.kinds import (
     DEPLOYMENTS,
@@ -22,6 +22,7 @@ from equipoise.adapters.kubernetes.kinds import (
     WORKLOADS,
 )
 from equipoise.adapters.kubernetes.lists import list_kind
+from equipoise.adapters.kubernetes.outline import Outline
 from equipoise.adapters.kubernetes.paths import path_of
 from equipoise.adapters.kubernetes.reflector import Reflector, Timings
 from equipoise.adapters.kubernetes.selectors import format_selector
@@ -56,7 +57,8 @@ class KubernetesCluster:
 
     def nodes(self) -> Sequence[Node]:
         """List the nodes."""
-        return list_kind(self.client, NODES, decoder=self.decoder).records
+        listing = list_kind(self.client, NODES, decoder=self.decoder)
+        return _whole(listing.records, listing.unreadable)
 
     def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
         """List the Deployments, StatefulSets and ReplicaSets without an owner."""
@@ -168,7 +170,7 @@ class CachedCluster:
 
     def nodes(self) -> Sequence[Node]:
         """Give the nodes."""
-        return self._nodes.believed().records()
+        return _whole(self._nodes.believed().records(), self._nodes.unreadable.values())
 
     def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
         """Give the Deployments, StatefulSets and ReplicaSets without an owner."""
@@ -192,3 +194,12 @@ class CachedCluster:
     def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
         """Tell whose autoscaling KEDA has paused, as of a few seconds ago."""
         return self._pauses.pauses(namespace)
+
+
+def _whole(nodes: Sequence[Node], unreadable: Iterable[Outline]) -> Sequence[Node]:
+    """Return the nodes, unless one is missing among them: the cluster would look smaller than it is."""
+    for outline in unreadable:
+        raise BadAnswer(
+            f"the node {outline.place} cannot be read, so the cluster's size is unknown: {outline.why}"
+        )
+    return nodes

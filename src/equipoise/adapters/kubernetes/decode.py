@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from datetime import datetime
 from functools import lru_cache
 
 from equipoise.adapters.kubernetes.resizes import resize_of, restarts_for
@@ -48,6 +47,8 @@ from equipoise.model.cluster import (
     Selector,
     Workload,
 )
+from equipoise.model.duration import parse_moment
+from equipoise.model.errors import DECODE_ERRORS
 from equipoise.model.quantity import parse_bytes, parse_cores
 from equipoise.model.references import API_VERSIONS, WorkloadRef
 
@@ -163,7 +164,7 @@ class Decoder:
         selector = NOTHING_MATCHES
         try:
             selector = parse_selector(raw.status.selector) if raw.status.selector else NOTHING_MATCHES
-        except ValueError:
+        except DECODE_ERRORS:
             self.warnings.add("a selector that cannot be read", f"the scale of {ref}")
         return Workload(
             ref=ref,
@@ -327,7 +328,7 @@ class Decoder:
             return None
         try:
             return self.pool.share(selector_of(fields))
-        except ValueError:
+        except DECODE_ERRORS:
             self.warnings.add("a selector that cannot be read", _where(meta))
             return unreadable
 
@@ -344,7 +345,7 @@ class Decoder:
     ) -> float | None:
         try:
             return parse(value)
-        except ValueError:
+        except DECODE_ERRORS:
             self.warnings.add("a quantity that cannot be read", _where(meta))
             return None
 
@@ -357,18 +358,15 @@ class Decoder:
             return None
         try:
             return parse_time(text)
-        except ValueError:
+        except DECODE_ERRORS:
             self.warnings.add("a time that cannot be read", _where(meta))
             return None
 
 
 @lru_cache(maxsize=8192)
 def parse_time(text: str) -> float:
-    """Read an RFC 3339 time as Unix seconds. Pods of one rollout share it, and so its float."""
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        raise ValueError(f"expected a time with a zone, got {text!r}")
-    return moment.timestamp()
+    """Return an RFC 3339 time as Unix seconds. Pods of one rollout share it, and so its float."""
+    return parse_moment(text)
 
 
 def _updated(status: WorkloadStatus, kind: str) -> int:

@@ -9,7 +9,7 @@ import msgspec
 
 from equipoise.adapters.http import one_line
 from equipoise.adapters.kubernetes.kubefile import in_plain_words
-from equipoise.model.errors import WorldFailed
+from equipoise.model.errors import DECODE_ERRORS, WorldFailed
 
 ERROR_BODY_BYTES_MAX = 64 * 1024
 """How much of an error's body is read; the rest is dropped with its connection."""
@@ -138,7 +138,7 @@ def bad_answer(address: str, request: str, body: bytes, why: str) -> BadAnswer:
 def _status(body: bytes) -> Status | None:
     try:
         said = msgspec.json.decode(body, type=Status)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except DECODE_ERRORS:
         return None
     return said if said.kind == "Status" or said.message else None
 

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -25,7 +24,8 @@ from equipoise.adapters.http import one_line
 from equipoise.adapters.kubernetes.errors import CredentialFailed
 from equipoise.adapters.kubernetes.kubeconfig import Endpoint
 from equipoise.adapters.kubernetes.kubefile import ExecConfig
-from equipoise.model.errors import BadInput
+from equipoise.model.duration import parse_moment
+from equipoise.model.errors import DECODE_ERRORS, BadInput
 
 GROUP = "client.authentication.k8s.io"
 API_VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta1")
@@ -178,7 +178,7 @@ def _check(config: ExecConfig, output: bytes, now: float) -> Given:
     name = f"exec plugin {config.command}"
     try:
         answer = msgspec.json.decode(output, type=ExecCredential)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except DECODE_ERRORS as error:
         raise CredentialFailed(f"{name}: did not print an ExecCredential: {one_line(str(error))}") from error
     if answer.kind != "ExecCredential" or answer.apiVersion != config.apiVersion:
         got = f"{one_line(answer.kind, 60)} of {one_line(answer.apiVersion, 60)}"
@@ -205,13 +205,8 @@ def _expiry(name: str, text: str | None) -> float | None:
     if not text:
         return None
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise CredentialFailed(
-            f"{name}: expirationTimestamp: expected a time, got {one_line(text, 60)!r}"
-        ) from error
-    if moment.tzinfo is None:
+        return parse_moment(text)
+    except DECODE_ERRORS as error:
         raise CredentialFailed(
             f"{name}: expirationTimestamp: expected a time with a zone, got {one_line(text, 60)!r}"
-        )
-    return moment.timestamp()
+        ) from error

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from equipoise.adapters.kubernetes.client import Client
-from equipoise.adapters.kubernetes.errors import BadAnswer
 from equipoise.adapters.kubernetes.kinds import HPAS
 from equipoise.adapters.kubernetes.lists import list_items
+from equipoise.adapters.kubernetes.outline import Outline
 from equipoise.adapters.kubernetes.structs import Meta
 from equipoise.model.cluster import HpaSpec
 from equipoise.model.references import API_VERSIONS, WorkloadRef
@@ -42,14 +42,15 @@ class HpaSpecs:
         self._client = client
 
     def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]:
-        """List what every HorizontalPodAutoscaler asks for; one that cannot be read is no small matter."""
-        unreadable: list[str] = []
+        """List what every HorizontalPodAutoscaler asks for; of one that cannot be read, only that."""
+        unreadable: list[Outline] = []
         found = list_items(self._client, HPAS.path(namespace), _Hpa, unreadable.append)
-        if unreadable:
-            raise BadAnswer(
-                f"{self._client.address}: the HorizontalPodAutoscaler {unreadable[0]} cannot be read"
-            )
-        return [_turned(hpa) for hpa in found]
+        return [*map(_turned, found), *map(_unread, unreadable)]
+
+
+def _unread(outline: Outline) -> HpaSpec:
+    meta = outline.meta
+    return HpaSpec(meta.name, WorkloadRef("", "", meta.namespace, ""), unreadable=outline.why)
 
 
 def _turned(hpa: _Hpa) -> HpaSpec:

@@ -17,6 +17,7 @@ from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.discovery import Discovery
 from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer, RightMissing
 from equipoise.adapters.kubernetes.lists import list_items
+from equipoise.adapters.kubernetes.outline import Outline
 from equipoise.adapters.kubernetes.paths import path_of
 from equipoise.adapters.kubernetes.sharing import Warnings
 from equipoise.adapters.kubernetes.structs import Meta
@@ -77,23 +78,23 @@ class ScaledObjects:
         """Tell whose autoscaling is paused and by what, or None where there is no KEDA."""
         unknown = "whether KEDA has paused an autoscaler is not known"
         found = self._listed(
-            namespace, unknown, lambda name: warnings.add("a ScaledObject that cannot be read", name)
+            namespace, unknown, lambda one: warnings.add("a ScaledObject that cannot be read", one.place)
         )
         return None if found is None else dict(_pauses(found))
 
     def names(self, namespace: str) -> dict[WorkloadRef, str]:
         """Tell which workloads of a namespace KEDA scales, with the names of their ScaledObjects."""
-        unreadable: list[str] = []
+        unreadable: list[Outline] = []
         unknown = "whether KEDA scales a workload is not known"
         found = self._listed(namespace, unknown, unreadable.append)
         if unreadable:
             raise BadAnswer(
-                f"{self._client.address}: the {KIND} {unreadable[0]} cannot be read, so {unknown}"
+                f"{self._client.address}: the {KIND} {unreadable[0].place} cannot be read, so {unknown}"
             )
         return {_target(each): each.metadata.name for each in found or ()}
 
     def _listed(
-        self, namespace: str | None, unknown: str, warn: Callable[[str], object]
+        self, namespace: str | None, unknown: str, warn: Callable[[Outline], object]
     ) -> list[RawScaledObject] | None:
         """List them, or give None where there is no KEDA; without the right to, it says what is unknown."""
         path = path_of(GROUP, VERSION, PLURAL, namespace)

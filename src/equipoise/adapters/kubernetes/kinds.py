@@ -10,10 +10,13 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from equipoise.adapters.kubernetes.decode import Decoder
-from equipoise.adapters.kubernetes.kubefile import in_plain_words
+from equipoise.adapters.kubernetes.outline import Outline, elements, members
 from equipoise.adapters.kubernetes.paths import path_of
 from equipoise.adapters.kubernetes.structs import (
+    LabelSelector,
     ListMeta,
+    PdbSpec,
+    PodSpec,
     RawHpa,
     RawNode,
     RawPdb,
@@ -33,12 +36,6 @@ class Page(msgspec.Struct, Generic[T], gc=False):
     items: list[T] | None = None
 
 
-class Named(msgspec.Struct, gc=False):
-    """As little of an object as names it."""
-
-    metadata: dict[str, Any] = {}
-
-
 @dataclass(frozen=True, eq=False)
 class Kind(Generic[R]):
     """One kind of object."""
@@ -55,6 +52,8 @@ class Kind(Generic[R]):
     is_namespaced: bool = True
     identity: Callable[[R], tuple[str, str]] = attrgetter("uid", "resource_version")
     """UID and version: which object it is, and how new. A record without them is an error, not an old one."""
+    stand_in: Callable[[Outline], R | None] = lambda _: None
+    """The record of an object that cannot be read, where leaving it out would not be safe."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_pages", msgspec.json.Decoder(Page[self.raw]))  # type: ignore[name-defined]
@@ -65,39 +64,21 @@ class Kind(Generic[R]):
         return path_of(self.group, self.version, self.plural, namespace if self.is_namespaced else None)
 
     def decode_page(self, body: bytes) -> Page[Any]:
-        """Decode a page; a ValueError names the object that is at fault."""
+        """Decode a page in one go; one object that cannot be decoded ends it."""
         pages: msgspec.json.Decoder[Page[Any]] = self._pages  # type: ignore[attr-defined]
-        try:
-            return pages.decode(body)
-        except msgspec.ValidationError as error:
-            raise ValueError(_blame(body, self.raw) or in_plain_words(str(error))) from error
+        return pages.decode(body)
 
     def decode_object(self, body: bytes | msgspec.Raw) -> Any:
         """Decode one object."""
         return self._objects.decode(body)  # type: ignore[attr-defined]
 
 
-def _blame(body: bytes, raw: type[Any]) -> str | None:
-    """Find the first object that cannot be decoded, and name it."""
-    try:
-        page = msgspec.json.decode(body, type=Page[msgspec.Raw])
-    except msgspec.ValidationError:
-        return None
-    for index, item in enumerate(page.items or ()):
-        try:
-            msgspec.json.decode(item, type=raw)
-        except msgspec.ValidationError as error:
-            return f"items[{index}] ({name_of(item)}): {in_plain_words(str(error))}"
-    return None
-
-
-def name_of(item: msgspec.Raw) -> str:
-    """Name an object that cannot be decoded, as far as it tells."""
-    try:
-        metadata = msgspec.json.decode(item, type=Named).metadata
-    except msgspec.ValidationError:
-        return "unnamed"
-    return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}".strip("/")[:300] or "unnamed"
+def cut_page(body: bytes) -> Page[bytes]:
+    """Return a page with its objects undecoded, however odd they are; a ValueError says that it is none."""
+    parts = members(body)
+    metadata = msgspec.json.decode(parts.get("metadata", b""), type=ListMeta)
+    items = parts.get("items", b"null")
+    return Page(metadata, None if items == b"null" else elements(items))
 
 
 def _workloads(name: str, plural: str) -> Kind[Workload]:
@@ -109,7 +90,26 @@ def _workloads(name: str, plural: str) -> Kind[Workload]:
     return Kind(name, plural, "apps", "v1", RawWorkload, turn, lambda w: (w.ref.namespace, w.ref.name))
 
 
-PODS: Kind[Pod] = Kind("Pod", "pods", "", "v1", RawPod, Decoder.pod, lambda p: (p.namespace, p.name))
+def _pod_unread(outline: Outline) -> Pod:
+    """Return a pod that is there and not ready: without it, its workload would look smaller than it is."""
+    return Decoder().pod(RawPod(outline.meta, PodSpec()))
+
+
+def _pdb_unread(outline: Outline) -> Pdb:
+    """Return a budget that allows no disruption of any pod of its namespace."""
+    return Decoder().pdb(RawPdb(outline.meta, PdbSpec(LabelSelector())))
+
+
+PODS: Kind[Pod] = Kind(
+    "Pod",
+    "pods",
+    "",
+    "v1",
+    RawPod,
+    Decoder.pod,
+    lambda p: (p.namespace, p.name),
+    stand_in=_pod_unread,
+)
 NODES: Kind[Node] = Kind(
     "Node", "nodes", "", "v1", RawNode, Decoder.node, lambda n: ("", n.name), is_namespaced=False
 )
@@ -135,4 +135,5 @@ PDBS: Kind[Pdb] = Kind(
     RawPdb,
     Decoder.pdb,
     lambda p: (p.namespace, p.name),
+    stand_in=_pdb_unread,
 )

@@ -9,7 +9,6 @@ file, since a service account has no contexts.
 from __future__ import annotations
 
 import base64
-import binascii
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from equipoise.adapters.kubernetes.kubefile import (
     UserEntry,
     read_kubefile,
 )
-from equipoise.model.errors import BadInput
+from equipoise.model.errors import DECODE_ERRORS, BadInput
 
 SERVICE_ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 EXEC_EXTENSION = "client.authentication.k8s.io/exec"
@@ -137,7 +136,7 @@ class _Place:
             return None
         try:
             return base64.b64decode("".join(value.split()), validate=True)
-        except (binascii.Error, ValueError) as error:
+        except DECODE_ERRORS as error:
             raise BadInput(f"{self.name}.{field_name}: not base64") from error
 
 

@@ -11,7 +11,7 @@ import yaml
 
 from equipoise.adapters.http import one_line
 from equipoise.model.documents import CSafeLoader, TooMuch, check_bounds
-from equipoise.model.errors import BadInput
+from equipoise.model.errors import DECODE_ERRORS, BadInput
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
 
@@ -122,13 +122,13 @@ def read_kubefile(label: str, path: Path) -> KubeFile:
     try:
         check_bounds(content)
         tree = yaml.load(content, Loader=CSafeLoader)  # noqa: S506 - a safe one
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, *DECODE_ERRORS) as error:
         raise BadInput(f"{label}: not YAML: {_yaml_problem(error)}") from error
     if tree is None:
         return KubeFile()
     try:
         return msgspec.convert(tree, KubeFile)
-    except msgspec.ValidationError as error:
+    except DECODE_ERRORS as error:
         raise BadInput(f"{label}: {in_plain_words(str(error))}") from error
 
 

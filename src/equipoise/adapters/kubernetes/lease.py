@@ -13,6 +13,10 @@ machine sleeps (as that does not), so a leader that was away for longer than its
 begun in an earlier belief can be told from what belongs to the present one. It is never below the time at
 which the process began: one that takes over under a lease of another name, or under one that was made anew,
 is above all that went before.
+
+The API has 31 bits for it. A Lease at their end leaves no higher epoch, and a lower one would let what was
+begun in a former belief pass for new: then nobody leads, and every replica says why. No election counts so
+high; somebody has edited the Lease. Once it is deleted, epochs begin anew at the time of day.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from typing import NamedTuple
 
 from equipoise.adapters.http import NO_RETRIES
 from equipoise.adapters.kubernetes.client import Client, Limits
-from equipoise.adapters.kubernetes.lease_record import LeaseRecords, Moved, Record, first_epoch
+from equipoise.adapters.kubernetes.lease_record import LeaseRecords, Moved, Record, first_epoch, next_epoch
 
 
 def uptime_seconds() -> float:
@@ -201,11 +205,10 @@ class LeaseElection:
 
     def _acquire(self, seen: Record) -> None:
         self._belief = None
-        self._claimed = max(seen.transitions + 1, self._lowest)
+        now = self._clock()
+        self._claimed = max(next_epoch(seen, now, self._records.place), self._lowest)
         try:
-            self._write(
-                seen.acquired_by(self.identity, self._claimed, self.times.lease_seconds, self._clock())
-            )
+            self._write(seen.acquired_by(self.identity, self._claimed, self.times.lease_seconds, now))
         except Moved:
             self._claimed = 0  # somebody was quicker; only a claim without an answer may be ours yet
             raise

@@ -10,17 +10,25 @@ from typing import Any
 import msgspec
 
 from equipoise.adapters.kubernetes.client import Client
-from equipoise.adapters.kubernetes.errors import ApiError
+from equipoise.adapters.kubernetes.errors import ApiError, bad_answer
 from equipoise.adapters.kubernetes.paths import path_of
+from equipoise.model.errors import DECODE_ERRORS, WorldFailed
+from equipoise.model.pools import EPOCH_MAX
 
 _GROUP, _VERSION, _PLURAL = "coordination.k8s.io", "v1", "leases"
 _KEPT_WHEN_MADE_ANEW = ("labels", "annotations")
+NUMBER_MAX = 2**31
+"""Beyond the 32 bits of the API's numbers, whatever their sign."""
 _FIRST_EPOCH_SECONDS = 10.0
 """In these units the time fits the API's 32 bits for six centuries."""
 
 
 class Moved(Exception):  # noqa: N818 - reads as a fact
     """The object is not what was read: nothing was written."""
+
+
+class EpochsUsedUp(WorldFailed):
+    """No higher epoch can be written, so that nobody can lead."""
 
 
 class RawLease(msgspec.Struct):
@@ -47,8 +55,8 @@ class Record:
         spec = raw.spec or {}
         return cls(
             holder=str(spec.get("holderIdentity") or ""),
-            transitions=int(spec.get("leaseTransitions") or 0),
-            duration_seconds=float(spec.get("leaseDurationSeconds") or 0),
+            transitions=_whole(spec, "leaseTransitions"),
+            duration_seconds=float(_whole(spec, "leaseDurationSeconds")),
             version=str(raw.metadata.get("resourceVersion") or ""),
             metadata=raw.metadata,
             spec=spec,
@@ -99,6 +107,34 @@ def first_epoch(now: float) -> int:
     return int(now // _FIRST_EPOCH_SECONDS)
 
 
+def next_epoch(seen: Record, now: float, place: str) -> int:
+    """Return the epoch after a record's; raise EpochsUsedUp where the API has no number for it.
+
+    A Lease at the end of all numbers that was deleted is begun anew: what was written in its epochs still
+    refuses lower ones, so that nothing is done twice.
+    """
+    if seen.transitions < EPOCH_MAX:
+        return seen.transitions + 1
+    if not seen.version:
+        return first_epoch(now) + 1
+    namespace, _, name = place.partition("/")
+    raise EpochsUsedUp(
+        f"Lease {place}: nobody can lead, since leaseTransitions is {seen.transitions} and the API takes no "
+        "higher number; somebody has edited it, for no election counts so high. Delete the Lease, and one of "
+        f"the replicas leads again: kubectl delete lease -n {namespace} {name}"
+    )
+
+
+def _whole(spec: dict[str, Any], name: str) -> int:
+    """Return a number of the spec; absent is 0."""
+    value = spec.get(name)
+    if value is None:
+        return 0
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) > NUMBER_MAX:
+        raise ValueError(f"spec.{name}: expected a whole number of 32 bits, got {str(value)[:40]}")
+    return value
+
+
 class LeaseRecords:
     """One Lease object, read and swapped; every request is sent once."""
 
@@ -108,11 +144,12 @@ class LeaseRecords:
         self._name = name
         self._collection = path_of(_GROUP, _VERSION, _PLURAL, namespace)
         self._path = path_of(_GROUP, _VERSION, _PLURAL, namespace, name)
+        self.place = f"{namespace}/{name}"
 
     def read(self, before: Record | None) -> Record | None:
         """Give the lease as it is; None when there is none and never was one that we have seen."""
         try:
-            return Record.read(self._client.get_as(RawLease, self._path))
+            return self._record(self._client.get(self._path), f"GET {self._path}")
         except ApiError as error:
             if error.status != HTTPStatus.NOT_FOUND or error.reason != "NotFound":
                 raise
@@ -136,7 +173,14 @@ class LeaseRecords:
             if error.status == HTTPStatus.CONFLICT or is_gone:
                 raise Moved(error.message) from error
             raise
-        return Record.read(self._client.decode(RawLease, answer, f"{method} {path}"))
+        return self._record(answer, f"{method} {path}")
+
+    def _record(self, answer: bytes, request: str) -> Record:
+        raw = self._client.decode(RawLease, answer, request)
+        try:
+            return Record.read(raw)
+        except DECODE_ERRORS as error:
+            raise bad_answer(self._client.address, request, answer, str(error)) from error
 
 
 def micro_time(at: float) -> str:

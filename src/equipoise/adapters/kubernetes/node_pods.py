@@ -13,6 +13,7 @@ from equipoise.adapters.kubernetes.kinds import Kind
 from equipoise.adapters.kubernetes.nodes import Taint
 from equipoise.adapters.kubernetes.structs import Meta, PodSpec, Quantities, RawContainer, Resources
 from equipoise.model.cluster import Owner
+from equipoise.model.errors import DECODE_ERRORS
 from equipoise.model.quantity import NANO, Quantity
 from equipoise.qos.pods import ContainerTold, PodTold
 
@@ -150,14 +151,14 @@ def nanos_of(amounts: Quantities | None, name: str) -> int:
         return 0
     try:
         return Quantity.parse(value).nanos if isinstance(value, str) else math.ceil(value * NANO)
-    except (ValueError, OverflowError):
+    except DECODE_ERRORS:
         return 0
 
 
 def _time(text: str | None) -> float | None:
     try:
         return None if text is None else parse_time(text)
-    except ValueError:
+    except DECODE_ERRORS:
         return None
 
 

@@ -11,6 +11,8 @@ from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.errors import ApiError
 from equipoise.adapters.kubernetes.objects import Document, PatchType
 from equipoise.adapters.kubernetes.paths import path_of
+from equipoise.model.duration import parse_moment
+from equipoise.model.errors import DECODE_ERRORS
 
 _ATTEMPTS_MAX = 8
 HEARTBEAT_SECONDS = 300.0
@@ -104,6 +106,6 @@ def _text(at: float) -> str:
 
 def _seconds(text: object) -> float:
     try:
-        return datetime.fromisoformat(str(text)).timestamp()
-    except ValueError:
+        return parse_moment(text)
+    except DECODE_ERRORS:
         return float("-inf")

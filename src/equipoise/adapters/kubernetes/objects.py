@@ -9,9 +9,10 @@ from typing import Any
 
 from equipoise.adapters.kubernetes.client import DEED_SECONDS, Client
 from equipoise.adapters.kubernetes.discovery import Discovery, Resource
-from equipoise.adapters.kubernetes.errors import ApiError
+from equipoise.adapters.kubernetes.errors import ApiError, bad_answer
+from equipoise.adapters.kubernetes.outline import Outline, outline_of
 from equipoise.adapters.kubernetes.paths import path_of
-from equipoise.model.errors import BadInput, WorldFailed
+from equipoise.model.errors import DECODE_ERRORS, BadInput, WorldFailed
 from equipoise.model.references import ObjectRef
 from equipoise.ports import StoreConflict
 
@@ -147,15 +148,19 @@ def write_status(client: Client, path: str, status: Mapping[str, Any], version: 
     except ApiError as error:
         if error.status != HTTPStatus.CONFLICT:
             raise
-        there = client.get_as(Document, path)
-        if there.get("status") != dict(status):
+        there = _written(client, path, client.get(path))
+        if there.status != dict(status):
             raise StoreConflict(error.message) from error
-        return _version(there)
-    return _version(client.decode(Document, answer, f"PATCH {where}"))
+        return there.meta.resourceVersion
+    return _written(client, where, answer).meta.resourceVersion
 
 
-def _version(document: Document) -> str:
-    return str(document.get("metadata", {}).get("resourceVersion", ""))
+def _written(client: Client, path: str, answer: bytes) -> Outline:
+    """Return what an answer tells of the object's version and status, however odd the rest of it is."""
+    try:
+        return outline_of(answer)
+    except DECODE_ERRORS as error:
+        raise bad_answer(client.address, path, answer, str(error)) from error
 
 
 def _dry(is_dry_run: bool) -> dict[str, str]:  # noqa: FBT001 - a word of the API in one place

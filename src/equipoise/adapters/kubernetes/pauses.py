@@ -74,6 +74,13 @@ NAMESPACES: Kind[NamespaceMarks] = Kind(
     _marks,
     lambda marks: ("", marks.name),
     is_namespaced=False,
+    stand_in=lambda outline: NamespaceMarks(
+        outline.meta.name,
+        outline.meta.uid,
+        outline.meta.resourceVersion,
+        paused=f"the namespace cannot be read ({outline.why})",
+        paused_everywhere=f"the namespace {outline.meta.name} cannot be read ({outline.why})",
+    ),
 )
 
 

@@ -17,6 +17,7 @@ from equipoise.adapters.kubernetes.objects import write_status
 from equipoise.adapters.kubernetes.paths import path_of
 from equipoise.adapters.kubernetes.reflector import Reflector, Timings
 from equipoise.adapters.kubernetes.structs import Meta
+from equipoise.model.documents import refuse_deep
 from equipoise.model.errors import WorldFailed
 from equipoise.model.references import ObjectRef
 from equipoise.ports import PolicyObject, StoreConflict
@@ -47,11 +48,14 @@ class KubernetesPolicies:
         """Prepare; with namespaces, policies elsewhere are somebody else's affair."""
         api_version = f"{group}/{version}"
 
+        def made(meta: Meta, spec: dict[str, Any], status: dict[str, Any], why: str = "") -> PolicyObject:
+            ref = ObjectRef(api_version, name, meta.namespace, meta.name, meta.uid)
+            return PolicyObject(ref, meta.generation, meta.resourceVersion, spec, status, unreadable=why)
+
         def turn(decoder: Decoder, raw: RawPolicy) -> PolicyObject:
             del decoder
-            meta = raw.metadata
-            ref = ObjectRef(api_version, name, meta.namespace, meta.name, meta.uid)
-            return PolicyObject(ref, meta.generation, meta.resourceVersion, raw.spec, raw.status or {})
+            refuse_deep([raw.spec, raw.status])
+            return made(raw.metadata, raw.spec, raw.status or {})
 
         kind: Kind[PolicyObject] = Kind(
             name,
@@ -62,6 +66,7 @@ class KubernetesPolicies:
             turn,
             lambda policy: (policy.ref.namespace, policy.ref.name),
             identity=lambda policy: (policy.ref.uid, policy.version),
+            stand_in=lambda outline: made(outline.meta, {}, outline.status, outline.why),
         )
         self._kind = kind
         self._client = client
@@ -116,7 +121,7 @@ class KubernetesPolicies:
     def _is_there(self, path: str) -> bool:
         """Tell an object that has gone from a kind without a status: the server says the same to both."""
         try:
-            self._client.get_as(RawPolicy, path)
+            self._client.get(path)
         except ApiError as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return False

@@ -5,6 +5,9 @@ the watch resumes after the last version seen, bookmarks included. When the serv
 version (410), or says something that cannot be understood, everything is listed anew, and what vanished
 meanwhile is reported as deleted.
 
+An object that cannot be read is kept apart, by name, until it can be read again or has gone: what was known
+of it before is not believed any more, and the others of its kind are not lost for it.
+
 How a dead link is noticed: the API server sends a bookmark about once a minute, so a silence of
 `silence_seconds` (90) ends the connection, and the attempt to resume shows whether the server is there.
 A server that sends no bookmarks (1.35 sends none of some kinds while nothing at all happens) is merely asked
@@ -33,7 +36,9 @@ from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer, Status, Un
 from equipoise.adapters.kubernetes.kinds import Kind
 from equipoise.adapters.kubernetes.lines import Lines
 from equipoise.adapters.kubernetes.lists import list_kind
-from equipoise.model.errors import EquipoiseError
+from equipoise.adapters.kubernetes.outline import Outline, members, outline_of
+from equipoise.adapters.kubernetes.structs import Meta
+from equipoise.model.errors import DECODE_ERRORS, EquipoiseError
 
 R = TypeVar("R")
 Listener = Callable[[ChangeType, R | None, R | None], object]
@@ -116,6 +121,8 @@ class Reflector(Generic[R]):
     ) -> None:
         self.kind = kind
         self.cache: Cache[R] = Cache(kind)
+        self.unreadable: dict[tuple[str, str], Outline] = {}
+        """The objects that cannot be read now, by namespace and name; it is replaced, never changed."""
         self.synced = threading.Event()
         self.counters = Counters()
         self.decoder = Decoder()
@@ -227,6 +234,7 @@ class Reflector(Generic[R]):
         )
         if not listing.resource_version:
             raise BadAnswer(f"{self._client.address} answered GET {self._path} with a list without a version")
+        self.unreadable = {_key(outline): outline for outline in listing.unreadable}
         changes = self.cache.replace(listing.records)
         self.resource_version = listing.resource_version
         self.counters.lists += 1
@@ -269,7 +277,7 @@ class Reflector(Generic[R]):
             self._watching_since = None
 
     def _take(self, line: bytes) -> None:
-        event = _EVENTS.decode(line)
+        event = _event(line)
         if event.type == "BOOKMARK":
             self._advance(_MARKED.decode(event.object).metadata.resourceVersion)
             self.counters.bookmarks += 1
@@ -279,15 +287,31 @@ class Reflector(Generic[R]):
             raise _ListAnew(f"the watch of {self.kind.plural} ended: {status.code} {status.message or ''}")
         if event.type not in ChangeType.__members__:
             raise _ListAnew(f"an event of unknown type {event.type[:40]!r}")
-        raw = self.kind.decode_object(event.object)
-        record = self.kind.turn(self.decoder, raw)
-        if event.type == ChangeType.DELETED or record is None:
-            changes = self.cache.drop(raw.metadata.namespace, raw.metadata.name)
-        else:
-            changes = self.cache.put(record)
-        self._advance(raw.metadata.resourceVersion)
+        meta, record, unread = self._read(event.object)
+        key = (meta.namespace, meta.name)
+        if event.type == ChangeType.DELETED:
+            record, unread = None, None
+        if unread is not None or key in self.unreadable:
+            known = {each: outline for each, outline in self.unreadable.items() if each != key}
+            self.unreadable = known if unread is None else known | {key: unread}
+        changes = self.cache.drop(*key) if record is None else self.cache.put(record)
+        self._advance(meta.resourceVersion)
         self.counters.events += 1
         self._tell(changes)
+
+    def _read(self, data: msgspec.Raw) -> tuple[Meta, R | None, Outline | None]:
+        """Turn the object of an event; one that cannot be read is outlined, and stood in for."""
+        try:
+            raw = self.kind.decode_object(data)
+            return raw.metadata, self.kind.turn(self.decoder, raw), None
+        except DECODE_ERRORS as error:
+            outline = outline_of(bytes(data), error)
+            if not outline.meta.name:
+                raise _ListAnew("an event about an object without a name") from error
+            self.decoder.warnings.add(
+                f"a {self.kind.name} that cannot be read", f"{outline.place} ({outline.why})"
+            )
+            return outline.meta, self.kind.stand_in(outline), outline
 
     def _advance(self, version: str) -> None:
         if not version:
@@ -306,6 +330,19 @@ class Reflector(Generic[R]):
             except Exception as error:  # noqa: BLE001 - the listener's fault must not stop the cache
                 self.counters.listener_failures += 1
                 self.last_error = error
+
+
+def _event(line: bytes) -> Event:
+    """Split an event; where the object in it is nested too deeply even for that, by its brackets."""
+    try:
+        return _EVENTS.decode(line)
+    except DECODE_ERRORS:
+        parts = members(line)
+        return Event(msgspec.json.decode(parts["type"], type=str), msgspec.Raw(parts["object"]))
+
+
+def _key(outline: Outline) -> tuple[str, str]:
+    return outline.meta.namespace, outline.meta.name
 
 
 class _Silent(BadAnswer):

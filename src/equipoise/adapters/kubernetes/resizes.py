@@ -10,6 +10,7 @@ from equipoise.adapters.kubernetes.structs import (
     RawContainer,
 )
 from equipoise.model.cluster import Resize
+from equipoise.model.errors import DECODE_ERRORS
 from equipoise.model.quantity import parse_bytes
 
 RESTART = "RestartContainer"
@@ -70,5 +71,5 @@ def _are_apart(asked: Quantities | None, given: Quantities | None) -> bool:
 def _amount(value: str | float) -> float | None:
     try:
         return parse_bytes(value)
-    except ValueError:
+    except DECODE_ERRORS:
         return None

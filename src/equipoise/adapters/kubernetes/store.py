@@ -28,7 +28,7 @@ from equipoise.adapters.kubernetes.lists import list_items
 from equipoise.adapters.kubernetes.paths import path_of
 from equipoise.adapters.kubernetes.sharing import Warnings
 from equipoise.adapters.kubernetes.structs import Meta
-from equipoise.model.errors import WorldFailed
+from equipoise.model.errors import DECODE_ERRORS, WorldFailed
 from equipoise.model.ledger import BYTES_MAX
 from equipoise.model.references import StoreKey, WorkloadRef
 from equipoise.ports import NotInstalled, StoreConflict, Stored
@@ -115,7 +115,9 @@ class LedgerStore:
         path = path_of(GROUP, VERSION, PLURAL, namespace)
         found: dict[WorkloadRef, RawLedger] = {}
         try:
-            ledgers = list_items(self._client, path, RawLedger, lambda name: warnings.add(_UNREADABLE, name))
+            ledgers = list_items(
+                self._client, path, RawLedger, lambda one: warnings.add(_UNREADABLE, one.place)
+            )
         except ApiError as error:
             if _is_kind_missing(error):
                 raise NotInstalled(_INSTALL) from error
@@ -254,6 +256,6 @@ def _workload_of(ledger: RawLedger) -> WorkloadRef | None:
     """Tell whose ledger this is, by its own words."""
     try:
         said = msgspec.convert(ledger.data.get("workload"), type=Whose)
-    except msgspec.ValidationError:
+    except DECODE_ERRORS:
         return None
     return WorkloadRef(said.apiVersion, said.kind, ledger.metadata.namespace, said.name).canonical

@@ -13,11 +13,13 @@ import msgspec
 
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.discovery import Discovery
-from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer, RightMissing
+from equipoise.adapters.kubernetes.errors import ApiError, RightMissing
 from equipoise.adapters.kubernetes.lists import list_items
+from equipoise.adapters.kubernetes.outline import Outline
 from equipoise.adapters.kubernetes.paths import path_of
 from equipoise.adapters.kubernetes.structs import Meta, ScaleTargetRef
 from equipoise.model.references import API_VERSIONS, WorkloadRef
+from equipoise.proportional.sizes import every_workload
 
 GROUP, VERSION, KIND, PLURAL = "autoscaling.k8s.io", "v1", "VerticalPodAutoscaler", "verticalpodautoscalers"
 MODE_DEFAULT = "Auto"
@@ -66,14 +68,17 @@ class RecentVpas:
             now = self._client.world.monotonic()
             if now >= self._believed_until:
                 lists = [self._listed(place) for place in self._places]
-                self._known = dict(pair for found in lists for pair in _targets(found or ()))
+                self._known = {ref: which for found in lists for ref, which in (found or {}).items()}
                 is_absent = all(found is None for found in lists)
                 self._believed_until = now + (ABSENT_SECONDS if is_absent else FRESH_SECONDS)
             return self._known
 
-    def _listed(self, namespace: str | None) -> list[RawVpa] | None:
-        """List them, or give None where there is no such kind."""
-        unreadable: list[str] = []
+    def _listed(self, namespace: str | None) -> dict[WorkloadRef, str] | None:
+        """Return whose requests they set, or None where there is no such kind.
+
+        One that cannot be read may set the requests of any workload in its namespace.
+        """
+        unreadable: list[Outline] = []
         try:
             found = list_items(
                 self._client, path_of(GROUP, VERSION, PLURAL, namespace), RawVpa, unreadable.append
@@ -87,9 +92,11 @@ class RecentVpas:
             if error.status == HTTPStatus.FORBIDDEN:
                 raise RightMissing("list", f"{PLURAL}.{GROUP}", namespace, UNKNOWN, error) from error
             raise
-        if unreadable:
-            raise BadAnswer(f"the {KIND} {unreadable[0]} cannot be read, so {UNKNOWN}")
-        return found
+        unknown = {
+            every_workload(each.meta.namespace): f"{KIND} {each.place}, which cannot be read ({each.why})"
+            for each in unreadable
+        }
+        return unknown | dict(_targets(found))
 
     def _is_served(self) -> bool:
         try:

@@ -23,6 +23,7 @@ from equipoise.adapters.prometheus.decode import decode_number
 from equipoise.adapters.prometheus.errors import Ambiguous, Malformed, NotFound, PrometheusFailed, clean
 from equipoise.adapters.prometheus.proxy import ApiServer, ServiceProxy
 from equipoise.adapters.prometheus.settings import Limits
+from equipoise.model.errors import DECODE_ERRORS
 
 PAGE_OBJECTS = 500
 PAGE_BYTES_MAX = 64 * 1024 * 1024
@@ -120,7 +121,7 @@ def _list(api: ApiServer, path: str, kind: type[T]) -> Iterator[T]:
         body = api.get(path, params, bytes_max=PAGE_BYTES_MAX)
         try:
             page = msgspec.json.decode(body, type=_Page[kind])  # type: ignore[valid-type]
-        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        except DECODE_ERRORS as error:
             raise Malformed(f"{api.address}{path} answered something else than a list") from error
         yield from page.items or ()
         token = page.metadata.token

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from equipoise.model.errors import BadInput, WorldFailed
+from equipoise.model.errors import DECODE_ERRORS, BadInput, WorldFailed
 
 TEXT_MAX = 300
 
@@ -180,7 +180,7 @@ def _busy(reply: Reply, body: _ErrorBody | None, address: str, said: str) -> Pro
 def _read(body: bytes) -> _ErrorBody | None:
     try:
         return msgspec.json.decode(body, type=_ErrorBody)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except DECODE_ERRORS:
         return None
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from equipoise.model.errors import DECODE_ERRORS
 from equipoise.model.quantity import parse_typed_cores
 
 Bytes = npt.NDArray[np.uint8]
@@ -150,6 +151,6 @@ def read_moment(row: int, word: str) -> float:
     """Read one time of any form of ISO 8601."""
     try:
         moment = datetime.fromisoformat(word)
-    except ValueError:
+    except DECODE_ERRORS:
         raise Unreadable(row, word) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

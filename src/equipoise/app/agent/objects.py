@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
+from equipoise.model.errors import DECODE_ERRORS
 from equipoise.model.validation import explain
 from equipoise.ports import PolicyObject
 from equipoise.qos.kind import POD_QOS, QOS_KINDS
@@ -19,6 +20,9 @@ def read_objects(objects: Iterable[PolicyObject]) -> tuple[QosPolicy, tuple[str,
     problems: list[str] = []
     for one in seen:
         where = f"{one.ref.kind} {one.ref.name}"
+        if one.unreadable:
+            problems.append(f"{where}: the object cannot be read: {one.unreadable}")
+            continue
         spec = _spec(one.ref.kind, one.spec)
         if isinstance(spec, str):
             problems.append(f"{where}: spec.{spec}")
@@ -35,5 +39,5 @@ def _spec(kind: str, spec: Mapping[str, Any]) -> BaseModel | str:
     model = next(one.body["spec"] for one in QOS_KINDS if one.name == kind)
     try:
         return model.model_validate(dict(spec), by_alias=True, by_name=False)
-    except ValidationError as error:
+    except DECODE_ERRORS as error:
         return explain(error)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from equipoise.app.files import read_yaml
 from equipoise.app.operator.settings import SECRET_PATHS, Settings
-from equipoise.model.errors import BadInput
+from equipoise.model.errors import DECODE_ERRORS, BadInput
 from equipoise.model.validation import explain
 
 PREFIX = "EQUIPOISE_"
@@ -168,7 +168,7 @@ def _validated(given: Layer) -> Settings:
         _put(document, path, value)
     try:
         return Settings.model_validate(document)
-    except ValidationError as error:
+    except DECODE_ERRORS as error:
         raise BadInput(_message(error, given)) from error
 
 
@@ -182,8 +182,10 @@ def _put(document: dict[str, Any], path: Path, value: Any) -> None:
     document[last] = value
 
 
-def _message(error: ValidationError, given: Layer) -> str:
+def _message(error: Exception, given: Layer) -> str:
     """Name the layer that gave the first bad value: of several that took part, the topmost."""
+    if not isinstance(error, ValidationError):
+        return explain(error)
     place = tuple(map(str, error.errors(include_url=False)[0]["loc"]))
     said = explain(error)
     if any(place[: len(path)] == path for path in SECRET_PATHS):

@@ -12,6 +12,8 @@ from equipoise.adapters.kubernetes.pauses import NamespacePauses
 
 QUIET_SECONDS = 30.0
 """A reflector that heard from the server so recently has only stumbled."""
+UNREADABLE_MAX = 20
+"""Of so many objects of a kind that cannot be read it is logged which they are."""
 
 
 class LeasePart:
@@ -105,13 +107,19 @@ class Caches:
         ]
 
     def complaints(self) -> Mapping[str, str]:
-        """Say which reflectors fail and have not heard from the server for a while."""
+        """Return which reflectors have failed for a while, and which objects they can't read."""
         now = self._monotonic()
-        return {
+        failing = {
             f"watch of {reflector.kind.plural}": str(reflector.last_error)
             for reflector in self.reflectors
             if reflector.last_error is not None and reflector.last_contact_age_seconds(now) > QUIET_SECONDS
         }
+        unreadable = {
+            f"{reflector.kind.name} {outline.place}": f"the object cannot be read: {outline.why}"
+            for reflector in self.reflectors
+            for outline in list(reflector.unreadable.values())[:UNREADABLE_MAX]
+        }
+        return failing | unreadable
 
 
 class JournalPart:

@@ -37,7 +37,7 @@ from equipoise.app.pools_serve.operations import (
     status_of,
 )
 from equipoise.app.pools_serve.tokens import Tokens
-from equipoise.model.errors import BadInput, EquipoiseError
+from equipoise.model.errors import DECODE_ERRORS, BadInput, EquipoiseError
 from equipoise.pools.policy import read_policy
 from equipoise.ports import Unanswered
 
@@ -104,7 +104,7 @@ class Api:
         async def answer(request: Request) -> Response:
             try:
                 asked = read_question(operation, await _body(request))
-            except (msgspec.MsgspecError, ValueError, BadInput) as error:
+            except (*DECODE_ERRORS, BadInput) as error:
                 return _no(HTTP_400_BAD_REQUEST, "BadRequest", str(error))
             return await self._asked(lambda: self._ask(operation, asked))
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from equipoise.model.errors import DECODE_ERRORS
 from equipoise.model.quantity import Quantity
 
 UNKNOWN = "-"
@@ -42,7 +43,7 @@ def quantity(value: object) -> float | None:
         return number(value)
     try:
         return number(float(Quantity.parse(value)))
-    except (ValueError, OverflowError):
+    except DECODE_ERRORS:
         return None
 
 

@@ -23,7 +23,8 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue, WithJsonSchema
 from pydantic_core import CoreSchema, core_schema
 
-from equipoise.model.duration import parse_seconds, print_seconds
+from equipoise.model.duration import check_moment, parse_seconds, print_seconds
+from equipoise.model.errors import DECODE_ERRORS
 
 INTEGER_MAX = 2**31 - 1
 COUNT_MAX = 2**53
@@ -172,8 +173,10 @@ def _moment(value: object) -> datetime:
         return value
     try:
         if isinstance(value, str) and re.fullmatch(TIME_PATTERN, value):
-            return datetime.fromisoformat(value)
-    except ValueError:
+            found = datetime.fromisoformat(value)
+            check_moment(found.timestamp())
+            return found
+    except DECODE_ERRORS:
         pass
     raise ValueError(f"expected a time such as 2026-01-31T08:00:00Z, got {value!r}")
 

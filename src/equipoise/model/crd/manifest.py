@@ -13,6 +13,7 @@ from equipoise.model.crd.fields import Name, Text
 from equipoise.model.crd.kind import Kind
 from equipoise.model.crd.schema import structural
 from equipoise.model.crd.targets import LabelKey, LabelValue
+from equipoise.model.errors import DECODE_ERRORS
 from equipoise.model.validation import explain
 
 NAMESPACE = Text(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "a name of small letters, digits and -", 63)
@@ -64,12 +65,15 @@ def _names(document: Mapping[str, Any]) -> Iterator[Problem]:
 def _judged(model: type[BaseModel], part: Any, at: str) -> Iterator[Problem]:
     try:
         model.model_validate_json(json.dumps(part), strict=True, by_alias=True, by_name=False)
-    except ValidationError as error:
+    except DECODE_ERRORS as error:
         yield from explained(error, at)
 
 
-def explained(error: ValidationError, at: str) -> Iterator[Problem]:
+def explained(error: Exception, at: str) -> Iterator[Problem]:
     """Explain every bad field, not only the first."""
+    if not isinstance(error, ValidationError):
+        yield Problem(at, str(error))
+        return
     for detail in error.errors(include_url=False):
         alone = ValidationError.from_exception_data(
             error.title,

@@ -9,6 +9,7 @@ from equipoise.app.web.charts import Bar, Options, bars, by_name
 from equipoise.app.web.figures import amount, counted, figure, items, mapping, mebibytes, moment, number, text
 from equipoise.app.web.page import Chart, Table
 from equipoise.model.decision import EvictPod, Record, RestorePod, ThrottlePod
+from equipoise.model.errors import DECODE_ERRORS
 from equipoise.qos.comparators import COMPARATORS, sorted_by
 from equipoise.qos.eligible import allowed_actions
 from equipoise.qos.metrics import METRICS, ORDER, Metric, Resource
@@ -92,7 +93,7 @@ def _sorted(record: Record) -> Sorted | None:
     """Sort the pods as the decision did; None where what was seen can't be read."""
     try:
         seen = msgspec.convert(record.observation, Observation)
-    except (msgspec.ValidationError, ValueError, TypeError):
+    except DECODE_ERRORS:
         return None
     metric, action = _metric(record)
     spec = mapping(mapping(record.policy.get("actions")).get(action))
@@ -106,7 +107,7 @@ def _eligible(record: Record, seen: Observation) -> dict[str, bool]:
     """Say who may be acted on at all; of a policy that can't be read only protection is known."""
     try:
         policy = QosPolicy.model_validate(record.policy)
-    except ValueError:
+    except DECODE_ERRORS:
         return {pod.key: not pod.protection for pod in seen.pods}
     found = {}
     for pod in seen.pods:
