@@ -1,16 +1,12 @@
-"""Tenants on a real API server, each with one object as damaged as that server accepts it."""
+"""What can be wrong with an object: as much as a real API server accepts."""
 
-import json
-import subprocess
 from collections.abc import Callable
 from typing import Any
 
 from equipoise.adapters.kubernetes.store import entry_name
 from equipoise.model.references import WorkloadRef
-from tests.testbed import ControlPlane, binary
+from tests.e2e.tenants import Objects, Raw, meta
 
-NODE = "node-1"
-REPLICAS = 3
 CALENDAR_END = "9999-12-31T23:59:59Z"
 PAST_THE_CALENDAR = "9999-12-31T23:59:59-23:59"
 BEFORE_THE_CALENDAR = "0001-01-01T00:00:00Z"
@@ -21,172 +17,10 @@ BULK = (ODD * 100_000)[: 200 * 1024 // len(ODD.encode()) * len(ODD)]
 DEPTH = 990
 """What ended a whole list: just below the depth at which Python's own recursion ends."""
 
-Objects = dict[str, Any]
-"""By kind; what is under `status/KIND` is written to the status afterwards."""
-
 
 def nested(depth: int = DEPTH) -> str:
     """Return JSON so many levels deep; as text, since Python's own encoder can't make it."""
     return '{"a":' * depth + "1" + "}" * depth
-
-
-class Raw:
-    """Stands for a piece of JSON text in a document."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-
-def encoded(document: Any) -> str:
-    """Return a document as JSON text, its raw pieces as they are."""
-    pieces: dict[str, str] = {}
-
-    def mark(part: Any) -> str:
-        assert isinstance(part, Raw)
-        name = f"@raw-{len(pieces)}@"
-        pieces[f'"{name}"'] = part.text
-        return name
-
-    text = json.dumps(document, default=mark)
-    for name, piece in pieces.items():
-        text = text.replace(name, piece)
-    return text
-
-
-def meta(namespace: str, name: str, **more: Any) -> dict[str, Any]:
-    return {"namespace": namespace, "name": name, **more}
-
-
-def policies_of(namespace: str) -> Objects:
-    """Return what asks each balancer to look after the Deployment `web`."""
-    target = {"kind": "Deployment", "name": "web"}
-    cores = {"resource": "cpu", "function": {"input": "cores", "base": "100m", "slope": "10m"}}
-    config = {"ehpa.min-cpu-usage-threshold": "0", "ehpa.fluctuation-threshold": "0"}
-    config |= {"ehpa.deployment-min-replicas": "1", "ehpa.pod-min-ready-seconds": "0"}
-    return {
-        "RotationPolicy": {
-            "apiVersion": "equipoise.dev/v1alpha1",
-            "metadata": meta(namespace, "web"),
-            "spec": {"targetRef": target, "minPodAge": "0s", "debounceCycles": 1},
-        },
-        "ScalingPolicy": {
-            "apiVersion": "scalingpolicy.kope.io/v1alpha1",
-            "metadata": meta(namespace, "web"),
-            "spec": {
-                "scaleTargetRef": target,
-                "containers": [{"name": "app", "resources": {"requests": [cores]}}],
-            },
-        },
-        "Analytics": {
-            "apiVersion": "analysis.crane.io/v1alpha1",
-            "metadata": meta(namespace, "web"),
-            "spec": {
-                "type": "HPA",
-                "completionStrategy": {"completionStrategyType": "Periodical", "periodSeconds": 600},
-                "resourceSelectors": [{"kind": "Deployment", "apiVersion": "apps/v1", "name": "web"}],
-                "config": config,
-            },
-        },
-    }
-
-
-def pod_named(namespace: str, name: str, labels: dict[str, str], owner: dict[str, Any] | None) -> Objects:
-    """Return a pod that is said to run on the node, and what is said of it."""
-    containers = [{"name": "app", "image": "example/app:1", "resources": {"requests": {"cpu": "1"}}}]
-    owners = [] if owner is None else [owner | {"controller": True}]
-    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2024-01-01T00:00:00Z"}
-    return {
-        "Pod": {
-            "apiVersion": "v1",
-            "metadata": meta(namespace, name, labels=labels, ownerReferences=owners),
-            "spec": {"nodeName": NODE, "containers": containers, "automountServiceAccountToken": False},
-        },
-        "status/Pod": {"phase": "Running", "conditions": [ready]},
-    }
-
-
-def pods_of(namespace: str) -> dict[str, Objects]:
-    labels = {"app": "web", "pod-template-hash": "6c9f"}
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-6c9f", "uid": f"rs-{namespace}"}
-    names = [f"web-6c9f-{letter}bcdf" for letter in "bcd"[:REPLICAS]]
-    return {name: pod_named(namespace, name, labels, owner) for name in names}
-
-
-def tenant(namespace: str) -> Objects:
-    """Return a Deployment of three pods with HPA, budget and policies."""
-    labels = {"app": "web"}
-    containers = [{"name": "app", "image": "example/app:1", "resources": {"requests": {"cpu": "1"}}}]
-    web = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
-    cpu = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 70}}
-    return {
-        "Namespace": {"apiVersion": "v1", "metadata": {"name": namespace}},
-        "ServiceAccount": {"apiVersion": "v1", "metadata": meta(namespace, "default")},
-        "Deployment": {
-            "apiVersion": "apps/v1",
-            "metadata": meta(namespace, "web", labels=labels),
-            "spec": {
-                "replicas": REPLICAS,
-                "selector": {"matchLabels": labels},
-                "template": {"metadata": {"labels": labels}, "spec": {"containers": containers}},
-            },
-        },
-        "status/Deployment": {
-            **dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas"), REPLICAS),
-            "availableReplicas": REPLICAS,
-            "observedGeneration": 1,
-        },
-        "HorizontalPodAutoscaler": {
-            "apiVersion": "autoscaling/v2",
-            "metadata": meta(namespace, "web"),
-            "spec": {
-                "scaleTargetRef": web,
-                "minReplicas": REPLICAS,
-                "maxReplicas": 2 * REPLICAS,
-                "metrics": [{"type": "Resource", "resource": cpu}],
-            },
-        },
-        "PodDisruptionBudget": {
-            "apiVersion": "policy/v1",
-            "metadata": meta(namespace, "web"),
-            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels}},
-        },
-        **policies_of(namespace),
-    }
-
-
-def create(plane: ControlPlane, objects: Objects) -> None:
-    """Create objects in order, then what their statuses say; whatever the server refuses fails."""
-    for kind, document in objects.items():
-        if "/" not in kind:
-            whole = {"kind": kind} | document
-            path = plane.api.path_of(whole).rpartition("/")[0]
-            if _is_raw(whole):
-                _kubectl(plane, encoded(whole), "create", "--raw", path, "-f", "-")
-            else:
-                plane.api.create(path, whole)
-    for kind, status in objects.items():
-        if kind.startswith("status/"):
-            own = kind.removeprefix("status/")
-            whole = {"kind": own} | objects[own]
-            plane.api.patch(f"{plane.api.path_of(whole)}/status", {"status": status})
-
-
-def _is_raw(part: Any) -> bool:
-    if isinstance(part, dict):
-        return any(map(_is_raw, part.values()))
-    return isinstance(part, Raw) or (isinstance(part, list) and any(map(_is_raw, part)))
-
-
-def _kubectl(plane: ControlPlane, text: str, *words: str) -> None:
-    """Send JSON text as it is: documents this deep no client in Python makes."""
-    done = subprocess.run(
-        [binary("kubectl"), f"--kubeconfig={plane.kubeconfig}", *words],
-        input=text.encode(),
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, f"{' '.join(words)}: {done.stderr.decode(errors='replace')[:500]}"
 
 
 def _annotated(kind: str) -> Callable[[Objects], None]:
@@ -346,36 +180,50 @@ POD_DAMAGE: dict[str, Callable[[Objects], None]] = {
 """The same for one pod of the tenant's Deployment."""
 
 
-def loose_definition(kind: str, plural: str, group: str, version: str) -> Objects:
-    """Return a definition that takes everything."""
-    loose = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": f"{plural}.{group}",
-            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
-        },
-        "spec": {
-            "group": group,
-            "scope": "Namespaced",
-            "names": {"kind": kind, "plural": plural, "listKind": f"{kind}List"},
-            "versions": [
-                {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": loose}}
-            ],
-        },
-    }
-
-
-def _nothing(_: Objects) -> None:
+def nothing(_: Objects) -> None:
     """Leave all as it is."""
 
 
 def damage_to(tenant: str) -> Callable[[Objects], None]:
     """Return what is to be done to the objects of a tenant."""
-    return DAMAGE.get(tenant, _nothing)
+    return DAMAGE.get(tenant, nothing)
 
 
 def damage_to_pod(tenant: str) -> Callable[[Objects], None]:
     """Return what is to be done to the first pod of a tenant."""
-    return POD_DAMAGE.get(tenant, _nothing)
+    return POD_DAMAGE.get(tenant, nothing)
+
+
+QOS = "ensurance.crane.io/v1alpha1"
+THROTTLE = {"cpuThrottle": {"minCPURatio": 10, "stepCPURatio": 20}}
+NODE_DAMAGE: dict[str, Objects] = {
+    "annotations": {"NodeQOSEnsurancePolicy": {"metadata": {"annotations": {"example.com/odd": BULK}}}},
+    "selector": {"NodeQOSEnsurancePolicy": {"spec": {"selector": {"matchExpressions": MANY[:50]}}}},
+    "waterline": {"rule": {"metricRule": {"name": "cpu_total_usage", "value": "9007199254740992"}}},
+    "rounds": {"rule": {"avoidanceThreshold": 1000, "restoreThreshold": 1000}},
+    "missing-action": {"rule": {"actionName": "x" * 253}},
+    "cool-down": {"AvoidanceAction": {"spec": {"coolDownSeconds": 604800}}},
+    "action-annotations": {"AvoidanceAction": {"metadata": {"annotations": {"example.com/odd": BULK}}}},
+}
+"""What is wrong with a policy of nodes of that name, or with its action."""
+
+
+def node_policy(name: str, damage: Objects) -> Objects:
+    """Return a policy that throttles from 2 cores on, and its action, but for what is wrong with them."""
+    rule = {"name": "cpu", "metricRule": {"name": "cpu_total_usage", "value": "2000"}, "actionName": name}
+    found: Objects = {
+        "AvoidanceAction": {
+            "apiVersion": QOS,
+            "metadata": {"name": name},
+            "spec": {"coolDownSeconds": 30, "throttle": THROTTLE},
+        },
+        "NodeQOSEnsurancePolicy": {
+            "apiVersion": QOS,
+            "metadata": {"name": name},
+            "spec": {"objectiveEnsurances": [rule | damage.get("rule", {})]},
+        },
+    }
+    for kind, document in found.items():
+        for part, changes in damage.get(kind, {}).items():
+            document[part] = document[part] | changes
+    return found

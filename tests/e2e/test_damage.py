@@ -9,27 +9,32 @@ from pathlib import Path
 import pytest
 
 from equipoise.adapters.journal import Query, open_reader
+from equipoise.adapters.kubernetes import KubernetesActuator, connect
+from equipoise.app.agent.surroundings import NodeSurroundings
 from equipoise.model.decision import Record
+from equipoise.model.errors import WorldFailed
+from equipoise.qos.loop import QosLoop
+from tests.agent.machines import Disk, Machine
 from tests.cli.running import equipoise_anew as equipoise
-from tests.e2e import damaged
-from tests.e2e.damaged import (
-    DAMAGE,
-    NODE,
-    POD_DAMAGE,
-    create,
-    damage_to,
-    damage_to_pod,
-    loose_definition,
-    pod_named,
-    pods_of,
-    tenant,
-)
+from tests.e2e.damaged import DAMAGE, NODE_DAMAGE, POD_DAMAGE, damage_to, damage_to_pod, node_policy, nothing
 from tests.e2e.replicas import Operator
-from tests.testbed import ControlPlane, RedisServer, StartControlPlane, StartPrometheus, StartRedis
+from tests.e2e.tenants import NODE, create, loose_definition, pod_named, pods_of, tenant
+from tests.testbed import (
+    ControlPlane,
+    RedisServer,
+    StartControlPlane,
+    StartPrometheus,
+    StartRedis,
+    wait_until,
+)
 
 HEALTHY, FLEET = "healthy", "fleet"
 LOADS = (1.2, 0.3, 0.3)
 PAST_SECONDS, AHEAD_SECONDS, STEP_SECONDS = 3600, 1800, 15
+RUNNING = {
+    **{"name": "app", "image": "i", "imageID": "", "ready": True, "restartCount": 0},
+    "state": {"running": {"startedAt": "2024-01-01T00:00:00Z"}},
+}
 FIRST = {
     "rotation": ("healthy/web", "Rotate"),
     "proportional": ("healthy/web", "Set"),
@@ -37,6 +42,16 @@ FIRST = {
     "pools": ("voice/pods", "Reconcile"),
 }
 """What each balancer decides first for who is well."""
+
+
+class Quiet:
+    """Nobody said stop, and nobody is asked."""
+
+    def pause_of(self, namespace: str) -> None:
+        del namespace
+
+    def now(self) -> float:
+        return time.time()
 
 
 @dataclass
@@ -60,13 +75,17 @@ def _past(pods: list[str]) -> str:
     return "\n".join([*lines, "# EOF", ""])
 
 
-def _make(plane: ControlPlane) -> None:
-    """Make the node, the tenants, and the fleet."""
+def _make_node(plane: ControlPlane) -> None:
     capacity = {"cpu": "4", "memory": "16Gi", "pods": "500"}
     ready = {"type": "Ready", "status": "True"}
     node = {"apiVersion": "v1", "metadata": {"name": NODE}, "spec": {}}
     status = {"capacity": capacity, "allocatable": capacity, "conditions": [ready]}
     create(plane, {"Node": node, "status/Node": status})
+
+
+def _make(plane: ControlPlane) -> None:
+    """Make the node, the tenants, and the fleet."""
+    _make_node(plane)
     for name in (HEALTHY, *DAMAGE, *POD_DAMAGE):
         objects, pods = tenant(name), list(pods_of(name).values())
         damage_to(name)(objects)
@@ -137,7 +156,46 @@ def test_who_is_well_has_its_decision_in_the_first_cycle_beside_every_damaged_ob
     assert {"agent-0", "agent-1"} <= members
 
 
-def test_every_damage_is_taken_by_the_server_and_named() -> None:
-    """The list is of what a server accepts: each is made as it stands above."""
-    assert len({*DAMAGE, *POD_DAMAGE}) == len(DAMAGE) + len(POD_DAMAGE)
-    assert damaged.encoded({"a": damaged.Raw(damaged.nested(2))}) == '{"a": {"a":{"a":1}}}'
+def _policies_of(around: NodeSurroundings) -> int:
+    """How many policies of the node are known by now."""
+    try:
+        return len(around.policy().policies)
+    except WorldFailed:
+        return 0
+
+
+def test_a_pod_that_is_well_is_decided_on_beside_damaged_policies_and_pods_of_its_node(
+    start_control_plane: StartControlPlane,
+) -> None:
+    """What the agent watches of its node, beside every damage: the throttle is what it is without them."""
+    plane = start_control_plane(controllers=False, scheduler=False)
+    done = equipoise("crds", "apply", "--kubeconfig", str(plane.kubeconfig))
+    assert done.returncode == 0, done.stderr
+    _make_node(plane)
+    base = tenant(HEALTHY)
+    create(plane, {kind: base[kind] for kind in ("Namespace", "ServiceAccount")})
+    for name, damage in ({HEALTHY: nothing} | POD_DAMAGE).items():
+        one = pod_named(HEALTHY, name, {}, None)
+        one["status/Pod"]["containerStatuses"] = [RUNNING | {"containerID": f"containerd://{name}00000000"}]
+        damage(one)
+        create(plane, one)
+    for name in (HEALTHY, *NODE_DAMAGE):
+        create(plane, node_policy(name, NODE_DAMAGE.get(name, {})))
+    client = connect(str(plane.kubeconfig), None)
+    around = NodeSurroundings(client, KubernetesActuator(client), NODE)
+    around.start()
+    try:
+        wait_until(lambda: _policies_of(around) >= len(NODE_DAMAGE), "the node's policies", 60)
+        machine, quiet = Machine(), Quiet()
+        (well,) = [pod for pod in around.pods() if pod.name == HEALTHY]
+        machine.start(well, 3.0)
+        loop = QosLoop(NODE, machine, around, quiet, quiet, Disk(), quiet, is_enforced=False)  # type: ignore[arg-type]
+        loop.round()
+        machine.pass_time(10.0)
+        done_ = loop.round()
+    finally:
+        around.stop()
+    assert done_.decision.reason.code.value == "Throttle", done_.decision.reason.sentence
+    assert [action.pod for action in done_.decision.actions] == [f"{HEALTHY}/{HEALTHY}"]
+    assert list(done_.failed_turns) == []
+    assert any("missing-action" in problem for problem in around.problems)
