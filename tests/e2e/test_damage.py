@@ -32,7 +32,11 @@ HEALTHY, FLEET = "healthy", "fleet"
 LOADS = (1.2, 0.3, 0.3)
 PAST_SECONDS, AHEAD_SECONDS, STEP_SECONDS = 3600, 1800, 15
 RUNNING = {
-    **{"name": "app", "image": "i", "imageID": "", "ready": True, "restartCount": 0},
+    "name": "app",
+    "image": "i",
+    "imageID": "",
+    "ready": True,
+    "restartCount": 0,
     "state": {"running": {"startedAt": "2024-01-01T00:00:00Z"}},
 }
 FIRST = {
