@@ -108,12 +108,13 @@ def test_a_world_that_fails_one_after_the_other_is_no_matter_of_workloads() -> N
         raise WorldFailed("no answer")
 
     for subject in ("a", "b"):
-        assert isolation.attempt(subject, fail) == FailedTurn(subject, "no answer")
-    assert isolation.attempt("c", lambda: 1) == 1
-    isolation.attempt("d", fail)
-    isolation.attempt("e", fail)
+        assert isolation.turn(subject, fail) == FailedTurn(subject, "no answer")
+        assert isolation.attempt(subject, lambda: 1) == 1, "a record of it is no turn"
+    assert isolation.turn("c", lambda: 1) == 1
+    isolation.turn("d", fail)
+    isolation.turn("e", fail)
     with pytest.raises(WorldFailed):
-        isolation.attempt("f", fail)
+        isolation.turn("f", fail)
 
 
 class Mute(Exception):  # noqa: N818

@@ -74,22 +74,35 @@ class Isolation:
     ) -> T | FailedTurn:
         """Return what the work returns, or how it failed; `passes` are exceptions that say something else."""
         try:
-            result = work()
+            return work()
         except passes:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it is about this subject
             return self.take(subject, error)
-        self._in_a_row = 0
-        return result
+
+    def turn(
+        self, subject: str, work: Callable[[], T], passes: tuple[type[Exception], ...] = ()
+    ) -> T | FailedTurn:
+        """Do the same for a whole turn: where the world fails one after the other, it is not their fault."""
+
+        def counted() -> T:
+            try:
+                return work()
+            except EquipoiseError as error:
+                self._in_a_row += not isinstance(error, passes)
+                raise
+
+        if self._in_a_row >= WORLD_FAILURES_MAX - 1:
+            passes = (*passes, EquipoiseError)
+        found = self.attempt(subject, counted, passes)
+        if not isinstance(found, FailedTurn):
+            self._in_a_row = 0
+        return found
 
     def take(self, subject: str, error: Exception) -> FailedTurn:
-        """Record an exception about one subject; raise it where it is about all of us, or about the world."""
+        """Record an exception about one subject; raise it where it is about all of us."""
         if not self._still_leads():
             raise error
-        if isinstance(error, EquipoiseError):
-            self._in_a_row += 1
-            if self._in_a_row >= WORLD_FAILURES_MAX:
-                raise error
         return self._add(failed_turn(subject, error))
 
     def each(

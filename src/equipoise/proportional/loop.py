@@ -210,7 +210,7 @@ class ProportionalLoop:
             (failed for failed in self._isolation.failed if failed.subject == subject), None
         )
         if item.ref in seen.pods:
-            turned = self._isolation.attempt(subject, lambda: self._taken(item, seen, guards, progress))
+            turned = self._isolation.turn(subject, lambda: self._taken(item, seen, guards, progress))
         if not isinstance(turned, FailedTurn):
             assert turned is not None, "a look that failed says why"
             return turned

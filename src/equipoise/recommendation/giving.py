@@ -128,7 +128,7 @@ class Giving:
     ) -> PolicyObject | FailedTurn:
         """Give one workload's advice; an error ends its turn, and what was sent by then is told."""
         self._applied.clear()
-        told = self.isolation.attempt(
+        told = self.isolation.turn(
             one.ref.subject,
             lambda: self._one(selected, workload, before, one),
             (StoreConflict, Lost),

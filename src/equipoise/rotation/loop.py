@@ -250,7 +250,7 @@ class RotationLoop:
         turned: Turned | FailedTurn = (
             decided
             if isinstance(decided, FailedTurn)
-            else self._isolation.attempt(
+            else self._isolation.turn(
                 item.workload.ref.subject, lambda: self._taken(item, decided, guards, outcomes)
             )
         )
