@@ -19,9 +19,9 @@ from equipoise.model.decision import Decision, EvictPod, Outcome
 from equipoise.model.reason import Code, Reason
 from equipoise.model.references import WorkloadRef
 from equipoise.rotation.assignment import Assigned
-from equipoise.rotation.loop import Turned
 from equipoise.rotation.once import BY_HAND, Done, Rotating
 from equipoise.rotation.policy import RotationPolicy
+from equipoise.rotation.status import Turned
 from tests.kubernetes.server import playing
 
 NO_CLUSTER = "no cluster: --kubeconfig and KUBECONFIG are not set"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from equipoise.app.operator.batches import Batches, BatchLost
+from equipoise.guard.isolation import Isolation
 from tests.operator import work
 from tests.operator.worlds import WAIT_SECONDS, eventually
 
@@ -155,3 +156,29 @@ def test_a_batch_that_nobody_waits_for_any_more_does_not_answer_the_next() -> No
         assert batches.submit(work.add, 1, 2) == 3
     finally:
         batches.stop()
+
+
+def test_one_that_ends_the_worker_costs_nobody_else_the_result(shared: Batches) -> None:
+    """As the kernel does it where memory is short: halves are tried, each in a worker of its own."""
+    shared.submit(work.add, 0, 0)
+    before, isolation = shared.replaced, Isolation()
+    found = isolation.each(range(6), lambda some: shared.submit(work.double_but, some, 4), str)
+    assert [one if isinstance(one, int) else one.error for one in found] == [
+        *(0, 2, 4, 6),
+        "the batch's worker died (signal SIGKILL)",
+        10,
+    ]
+    assert shared.replaced - before == 4
+    isolation.begin(10.0)
+    isolation.each(range(6), lambda some: shared.submit(work.double_but, some, 4), str)
+    assert shared.replaced - before == 4, "who is known to end a worker waits"
+
+
+def test_an_operator_that_stops_takes_no_batch_for_guilty() -> None:
+    """What is given up is decided by the next leader, and nothing is told of it."""
+    batches, isolation = Batches(), Isolation()
+    isolation.begin(0.0, lambda: False)
+    batches.stop()
+    with pytest.raises(BatchLost, match="not begun"):
+        isolation.each(range(6), lambda some: batches.submit(work.double_but, some, 4), str)
+    assert isolation.failed == []

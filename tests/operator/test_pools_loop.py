@@ -13,6 +13,7 @@ from equipoise.app.operator.pools_loop import Upkeep, pools_loop, remote_pools, 
 from equipoise.app.operator.pools_meters import PoolsMeters, tell_moves, tell_unread
 from equipoise.app.operator.settings import Settings
 from equipoise.app.pools_remote import RemotePools
+from equipoise.guard.isolation import Isolation
 from equipoise.model.decision import Decision, MovePod, Outcome, RecoverPod
 from equipoise.model.errors import BadInput, SetUpWrong, WorldFailed
 from equipoise.model.pools import PoolSeen, PoolsSeen
@@ -110,8 +111,8 @@ def test_the_tiers_are_metered_and_one_that_is_gone_has_no_series() -> None:
     registry = CollectorRegistry()
     meters = PoolsMeters(registry)
     done = Outcome(MovePod("a-1", "basic", "gold"), "Moved"), Outcome(RecoverPod("a-2"), "Recovered")
-    meters.take(_report(TIERS | {"former": TIERS["gold"]}, *done))
-    meters.take(_report(TIERS))
+    meters.take(_report(TIERS | {"former": TIERS["gold"]}, *done), Isolation())
+    meters.take(_report(TIERS), Isolation())
     text = generate_latest(registry).decode()
     for line in (
         'equipoise_pool_pods{prefix="voice",state="busy",tier="gold"} 1.0',

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from equipoise.app.operator import rotation_loop as wired
+from equipoise.app.operator.batches import DEADLINE_SECONDS
 from equipoise.app.operator.settings import Settings
 
 PODS = 700
@@ -18,7 +19,8 @@ def test_a_heavy_batch_goes_in_parts_and_comes_back_in_order(
     """A light one is decided at once; none is lost, and no part is much larger than it may be."""
     sent: list[list[Any]] = []
 
-    def submit(function: Any, part: list[Any]) -> list[Any]:
+    def submit(function: Any, part: list[Any], *, deadline_seconds: float) -> list[Any]:
+        assert 0 < deadline_seconds <= DEADLINE_SECONDS
         sent.append(part)
         return list(function(part))
 
@@ -29,7 +31,7 @@ def test_a_heavy_batch_goes_in_parts_and_comes_back_in_order(
         **dict.fromkeys(
             ("client", "cluster", "metrics", "pauses", "leadership", "store", "actuator", "journal", "beat")
         ),
-        batches=SimpleNamespace(submit=submit),
+        batches=SimpleNamespace(submit=submit, replaced=0),
         clock=SimpleNamespace(now=None),
         record_ids=SimpleNamespace(next=None),
         operator_namespace="ops",
@@ -37,6 +39,7 @@ def test_a_heavy_batch_goes_in_parts_and_comes_back_in_order(
     )
     loop: Any = wired.rotation_loop(anything, Settings())
     batch: Any = [(number, SimpleNamespace(pods=range(PODS)), {}) for number in range(workloads)]
-    assert loop.decide_batch(batch) == list(range(workloads))
+    found = [one for part, decide in loop.batches(batch) for one in decide(part)]
+    assert found == list(range(workloads))
     assert len(sent) == parts
     assert all(len(part) * PODS < wired.PART_PODS + PODS for part in sent)

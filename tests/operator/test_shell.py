@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from equipoise.app.operator.http import Door, make_app
 from equipoise.app.operator.meters import Meters
 from equipoise.app.operator.shell import Turnstile
+from equipoise.guard.isolation import failed_turn
 from equipoise.model.errors import SetUpWrong, WorldFailed
 from equipoise.ports import CycleReport
 from tests.operator.worlds import WAIT_SECONDS, ScriptedLoop, decision, eventually, report, standing
@@ -137,6 +138,46 @@ def test_a_failed_cycle_is_told_and_the_next_goes_on(error: Exception, result: s
         assert [line["level"] for line in told] == [level, level]
         count = f'equipoise_cycles_total{{balancer="rotation",result="{result}"}} 2.0'
         assert count in shell.get("/metrics")[1]
+
+
+def test_a_turn_that_fails_in_every_cycle_is_logged_once_counted_always_and_spoils_no_cycle() -> None:
+    """One line with the traceback for one cause, however many subjects; an hour later another."""
+    ahead = [0.0]
+    failed = [failed_turn(f"shop/{name}", KeyError("x")) for name in ("api", "web")]
+    failed.append(failed_turn("shop/db", WorldFailed("403")))
+
+    def script(at: float) -> CycleReport:
+        return CycleReport([decision("shop/cache")], (), failed_turns=failed)
+
+    loop = ScriptedLoop(script)
+    with standing(loop, monotonic=lambda: time.monotonic() + ahead[0]) as shell:
+
+        def told() -> list[tuple[str, str]]:
+            return [(line["level"], line["message"]) for line in shell.lines() if "failed" in line["message"]]
+
+        eventually(lambda: shell.get("/readyz")[0] == 200)
+        eventually(lambda: loop.cycles >= 4)
+        said = [
+            ("error", "the turn of shop/api and 1 more failed, and the rest went on: KeyError: 'x'"),
+            ("warning", "the turn of shop/db failed, and the rest went on: 403"),
+        ]
+        assert told() == said
+        ahead[0] = 3601.0
+        eventually(lambda: told() == said * 2)
+        text = shell.get("/metrics")[1]
+        counts = dict(re.findall(r'equipoise_failed_turns_total\{.*cause="(\w+)"\} ([\d.]+)', text))
+        assert float(counts["bug"]) == 2 * float(counts["world"]) >= 8
+
+
+def test_numbers_that_can_not_be_shown_cost_their_own_series_only() -> None:
+    """The cycle is a good one, and the others' metrics are there."""
+    odd = decision("shop/odd", threshold_cores="much")
+
+    with standing(ScriptedLoop(lambda _: report(odd, decision("shop/web", threshold_cores=1.05)))) as shell:
+        eventually(lambda: shell.get("/readyz")[0] == 200)
+        text = shell.get("/metrics")[1]
+        assert 'rebalancer_safety_threshold_current{namespace="shop",workload="web"} 1.05' in text
+        assert any("shop/odd failed" in line["message"] for line in shell.lines())
 
 
 def test_cycles_of_one_loop_never_overlap() -> None:

@@ -1,7 +1,9 @@
 """Functions for the batches' worker. It imports this module, so it is light."""
 
 import os
+import signal
 import time
+from collections.abc import Sequence
 
 
 def add(one: int, other: int) -> int:
@@ -50,3 +52,10 @@ def burn_until(file: str, seconds: float) -> bool:
         if os.path.exists(file):  # noqa: PTH110 - pathlib is not light
             return True
     return False
+
+
+def double_but(numbers: Sequence[int], deadly: int) -> list[int]:
+    """Double numbers, but for one that ends the process as the kernel's OOM killer does."""
+    if deadly in numbers:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [2 * number for number in numbers]

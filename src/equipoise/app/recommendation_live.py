@@ -19,6 +19,7 @@ from equipoise.app.live import Neighbours, prometheus_metrics
 from equipoise.app.output import warn
 from equipoise.app.progress import counting, reading
 from equipoise.app.recommendation_options import SourceName
+from equipoise.guard.isolation import failed_record
 from equipoise.model.cluster import HpaSpec, Workload
 from equipoise.model.decision import Decision, Outcome, Record
 from equipoise.model.errors import BadInput, WorldFailed
@@ -29,7 +30,7 @@ from equipoise.recommendation.current import with_current
 from equipoise.recommendation.loop import Advised, Asked, World, advised
 from equipoise.recommendation.observation import Observation
 from equipoise.recommendation.policy import AdviceType
-from equipoise.recommendation.record import Batch, Decided, Question, examine_all, record
+from equipoise.recommendation.record import BALANCER, Batch, Decided, Question, examine_all, record
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,12 @@ def apply_recommendation(
         if diary is not None:
             now = time.time()
             outcomes = () if each.outcome is None else (each.outcome,)
-            diary.append(record(question, one.facts, each.decision, now, ids.next(now), outcomes=outcomes))
+            name = ids.next(now)
+            diary.append(
+                failed_record(BALANCER, each.decision, now, name, outcomes)
+                if one.facts is None
+                else record(question, one.facts, each.decision, now, name, outcomes=outcomes)
+            )
     return done
 
 

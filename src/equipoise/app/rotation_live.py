@@ -24,9 +24,9 @@ from equipoise.model.references import WorkloadRef
 from equipoise.model.validation import validated
 from equipoise.ports import Metrics, NotInstalled, Pauses
 from equipoise.rotation.deeds import MAYBE_GONE
-from equipoise.rotation.loop import Turned
 from equipoise.rotation.once import Done, Hands, Rotating, loop_by_hand, plan
 from equipoise.rotation.policy import RotationPolicy
+from equipoise.rotation.status import Turned
 
 NOT_FOUND = 404
 

@@ -63,6 +63,7 @@ class Code(StrEnum):
     OPTED_OUT = "OptedOut"
     NOT_OURS = "NotOurs"
     NOT_APPLIED = "NotApplied"
+    INTERNAL_ERROR = "InternalError"
 
 
 class Reason(msgspec.Struct, frozen=True):

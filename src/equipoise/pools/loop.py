@@ -5,13 +5,15 @@ from Kubernetes' list is counted here: whoever begins to lead begins to count. E
 of the Lease, and the scripts refuse an epoch below the highest that they have seen.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 
+from equipoise.guard.isolation import Isolation, failed_decision, failed_record
 from equipoise.guard.leader import held_by_leader
 from equipoise.guard.pause import held_by_pause
 from equipoise.model.cluster import Pod
@@ -21,13 +23,13 @@ from equipoise.model.pools import PoolAnswer, PoolCode, PoolsSeen
 from equipoise.model.reason import Reason
 from equipoise.pools.decide import decide
 from equipoise.pools.fsck import odd_epoch, violations
-from equipoise.pools.observation import observe
+from equipoise.pools.observation import Observation, observe
 from equipoise.pools.policy import TierPolicy, read_policy
 from equipoise.pools.rebalance import DONE, LOST, ROUNDS, SAID, mark, move, moves_of, stuck_in, without
 from equipoise.pools.record import BALANCER, record
-from equipoise.pools.roster import Listed, Roster, RosterRule, State, attend, roster_of
+from equipoise.pools.roster import NAMED_MAX, Listed, Roster, RosterRule, State, attend, narrowed, roster_of
 from equipoise.pools.tally import tally
-from equipoise.ports import CycleReport, Journal, Leadership, Pauses, PoolsUpkeep
+from equipoise.ports import CycleReport, FailedTurn, Journal, Leadership, Pauses, PoolsUpkeep
 
 T = TypeVar("T")
 CHUNK = 500
@@ -69,6 +71,7 @@ class PoolsLoop:
     _memory: dict[str, Any] = field(default_factory=dict)
     _swept_at: float = float("-inf")
     _epoch: int | None = None
+    _isolation: Isolation = field(default_factory=Isolation)
 
     def is_woken(self) -> bool:
         """Whether the next cycle should not wait for its time: pods changed, or we lead now."""
@@ -79,36 +82,82 @@ class PoolsLoop:
     def cycle(self, at: float) -> CycleReport:
         """Look at both lists, bring them in step, put back who is lost, move who is idle."""
         self._epoch = self.leadership.epoch()
+        self._isolation.begin(at, lambda: self.leadership.epoch() == self._epoch)
         self.has_changed()
-        listed = [listed_as(pod) for pod in self.pods()]
-        seen = self.pools.snapshot(also=[pod.name for pod in listed])
-        attended, came = self._attend(roster_of(seen, listed), at)
-        swept = self._sweep(seen, at)
-        if came or swept:
-            seen = self.pools.snapshot()
-        planned, moved = self._rebalance(seen, at)
-        outcomes = [*came, *swept, *moved]
+        pods = self.pods()
+        read: dict[str, Listed | FailedTurn] = {
+            pod.name: self._isolation.attempt(pod.name, partial(listed_as, pod)) for pod in pods
+        }
+        listed = [one for one in read.values() if isinstance(one, Listed)]
+        seen = self.pools.snapshot(also=[pod.name for pod in pods])
+        roster = roster_of(seen, listed, read.keys() - {one.name for one in listed})
+        decisions: list[Decision] = []
+        outcomes: list[Outcome] = []
+        self._part(roster.subject, at, decisions, lambda: self._attend(roster, at, decisions, outcomes))
+        self._part(roster.subject, at, decisions, lambda: self._sweep(seen, at, outcomes))
+        now = self.pools.snapshot() if outcomes else seen
+        self._part(now.prefix, at, decisions, lambda: self._rebalance(now, at, decisions, outcomes))
         failure = next((outcome.detail for outcome in outcomes if outcome.result in LOST), "")
-        return CycleReport([attended, *planned], outcomes, _warnings(seen, self._epoch), failure)
+        warnings = self._isolation.attempt(now.prefix, lambda: _warnings(now, self._epoch))
+        return CycleReport(
+            decisions,
+            outcomes,
+            () if isinstance(warnings, FailedTurn) else warnings,
+            failure,
+            failed_turns=self._isolation.failed,
+        )
 
-    def _attend(self, roster: Roster, at: float) -> tuple[Decision, list[Outcome]]:
+    def _part(self, subject: str, at: float, decisions: list[Decision], work: Callable[[], object]) -> None:
+        """Do one part of a cycle; an error that is about no single pod ends this part, and no other."""
+        done = self._isolation.attempt(subject, work, (WorldFailed,))
+        if isinstance(done, FailedTurn):
+            decision = failed_decision(done)
+            decisions.append(decision)
+            written = failed_record(BALANCER, decision, at, self.new_id(at))
+            self._isolation.attempt(subject, lambda: self.journal.append(written), (WorldFailed,))
+
+    def _odd_of(self, pods: Sequence[str], probe: Callable[[Sequence[str]], object]) -> set[str]:
+        """Return the pods of which the probe fails, whatever others are looked at with them."""
+
+        def each(some: Sequence[str]) -> list[bool]:
+            probe(some)
+            return [True] * len(some)
+
+        found = self._isolation.each(pods, each, str, (WorldFailed,))
+        return {pod for pod, one in zip(pods, found, strict=True) if isinstance(one, FailedTurn)}
+
+    def _attended(self, roster: Roster, before: dict[str, Any], at: float) -> tuple[Roster, Decision]:
+        """Decide on who comes and goes; pods that an error is about are left as they are."""
+        try:
+            return roster, attend(self.rule, roster, before, at)
+        except Exception:
+            known = {pod.name for pod in roster.listed} | {pod.name for pod in roster.registered}
+            odd = self._odd_of(
+                sorted(known), lambda some: attend(self.rule, narrowed(roster, set(some)), before, at)
+            )
+            if not odd:
+                raise
+            roster = narrowed(roster, known - odd)
+            return roster, attend(self.rule, roster, before, at)
+
+    def _attend(self, roster: Roster, at: float, decisions: list[Decision], outcomes: list[Outcome]) -> None:
         """Register, forget, suspend and resume."""
         before = self._memory
-        decision = attend(self.rule, roster, before, at)
+        roster, decision = self._attended(roster, before, at)
         if any(isinstance(held.action, UnregisterPod) for held in decision.held):
-            roster = self._confirmed(roster, decision)
-            decision = attend(self.rule, roster, before, at)
+            roster, decision = self._attended(self._confirmed(roster, decision), before, at)
         self._memory = decision.memory
         decision = self._guarded(decision)
-        outcomes: list[Outcome] = []
+        came: list[Outcome] = []
         if self.is_acting:
-            outcomes = self._in_chunks(
+            came = self._in_chunks(
                 [action for action in decision.actions if not isinstance(action, MovePod)],
                 lambda part: self.pools.attend(part, self._epoch),
             )
+        outcomes += came
+        decisions.append(decision)
         name = self.new_id(at)
-        self.journal.append(record(self.rule, roster, before, decision, at, name, tuple(outcomes)))
-        return decision, outcomes
+        self.journal.append(record(self.rule, roster, before, decision, at, name, tuple(came)))
 
     def _confirmed(self, roster: Roster, decision: Decision) -> Roster:
         """Ask by name for pods that are missing beyond measure, some at a time; no answer is no proof."""
@@ -121,29 +170,51 @@ class PoolsLoop:
                     confirmed += [action.pod] if self.is_gone(action.pod, action.uid) else []
         return msgspec.structs.replace(roster, confirmed=tuple(confirmed))
 
-    def _sweep(self, seen: PoolsSeen, at: float) -> list[Outcome]:
+    def _sweep(self, seen: PoolsSeen, at: float, outcomes: list[Outcome]) -> None:
         """Look for pods that nobody holds. The script decides: two sweeps, a lease apart, must see it so."""
         is_held = self._held() is not None or not self.is_acting
         # A clock that was set back is not waited for.
         if is_held or 0 <= at - self._swept_at < self.interval_seconds / 2:
-            return []
+            return
         self._swept_at = at
         pods = [pod for pool in seen.pools for pod in pool.assigned]
         swept = self._in_chunks(
             [RecoverPod(pod) for pod in pods],
             lambda part: self.pools.recover([action.pod for action in part], self._epoch),
         )
-        return [outcome for outcome in swept if outcome.result in {PoolCode.RECOVERED, *LOST}]
+        outcomes += [outcome for outcome in swept if outcome.result in {PoolCode.RECOVERED, *LOST}]
 
-    def _rebalance(self, seen: PoolsSeen, at: float) -> tuple[list[Decision], list[Outcome]]:
+    def _planned(
+        self, policy: TierPolicy, seen: PoolsSeen, stuck: Collection[str]
+    ) -> tuple[Observation, Decision, Collection[str]]:
+        """Decide on who moves; pods that an error is about count, stay where they are, and are named."""
+
+        def plan(seen: PoolsSeen, odd: Collection[str] = ()) -> tuple[Observation, Decision, Collection[str]]:
+            observation = without(observe(policy, seen, odd), stuck)
+            return observation, decide(policy, observation), odd
+
+        try:
+            return plan(seen)
+        except WorldFailed:
+            raise
+        except Exception:
+            assigned = [pod for pool in seen.pools for pod in pool.assigned]
+            odd = self._odd_of(assigned, lambda some: plan(_only(seen, set(some))))
+            if not odd:
+                raise
+            return plan(seen, odd)
+
+    def _rebalance(
+        self, seen: PoolsSeen, at: float, decisions: list[Decision], outcomes: list[Outcome]
+    ) -> None:
         """Move idle pods, plan anew where one became busy meanwhile, and mark busy ones for their release."""
-        decisions: list[Decision] = []
-        outcomes: list[Outcome] = []
+        moved: list[Outcome] = []
         for _ in range(ROUNDS):
             policy = _policy(seen)
-            observation = without(observe(policy, seen), stuck_in(outcomes))
-            decision = self._guarded(decide(policy, observation))
+            observation, decision, odd = self._planned(policy, seen, stuck_in(moved))
+            decision = self._guarded(decision)
             came = self._move(moves_of(decision), seen) if self.is_acting else []
+            moved += came
             outcomes += came
             name = self.new_id(at)
             self.journal.append(record(policy, observation, {}, decision, at, name, tuple(came)))
@@ -156,9 +227,8 @@ class PoolsLoop:
         numbers = decisions[-1].reason.numbers
         is_wanted = self.marks_busy and self.is_acting and numbers["over"] and numbers["under"]
         is_our_turn = self._held() is None and self.leadership.epoch() == self._epoch
-        if is_wanted and is_our_turn and not _is_lost(outcomes):
-            outcomes += mark(self.pools, self._epoch)
-        return decisions, outcomes
+        if is_wanted and is_our_turn and not _is_lost(moved):
+            outcomes += mark(self.pools, self._epoch, odd)
 
     def _move(self, moves: Sequence[MovePod], seen: PoolsSeen) -> list[Outcome]:
         outcomes: list[Outcome] = []
@@ -167,8 +237,18 @@ class PoolsLoop:
                 why = "our turn was over, or the server gone"
                 return outcomes + [Outcome(one, PoolCode.FENCED.value, why) for one in part]
             self.beat()
-            outcomes += move(self.pools, part, seen, self._epoch)
+            try:
+                outcomes += move(self.pools, part, seen, self._epoch)
+            except WorldFailed:
+                raise
+            except Exception as error:  # noqa: BLE001 - as unknown as a lost answer
+                outcomes += self._unanswered(part, error)
         return outcomes
+
+    def _unanswered(self, part: Sequence[Any], error: Exception) -> list[Outcome]:
+        """Return what is known of actions whose answer an error kept from us: nothing."""
+        failed = self._isolation.take(", ".join(action.pod for action in part[:NAMED_MAX]), error)
+        return [Outcome(action, PoolCode.UNANSWERED.value, failed.error) for action in part]
 
     def _guarded(self, decision: Decision) -> Decision:
         """Hold everything unless we lead and nobody has said stop."""
@@ -191,10 +271,15 @@ class PoolsLoop:
                     Outcome(action, PoolCode.FENCED.value, "our turn was over") for action in part
                 ]
             self.beat()
-            outcomes += [
-                Outcome(action, answer.code.value, answer.detail or SAID.get(answer.code, answer.tier))
-                for action, answer in zip(part, ask(part), strict=True)
-            ]
+            try:
+                outcomes += [
+                    Outcome(action, answer.code.value, answer.detail or SAID.get(answer.code, answer.tier))
+                    for action, answer in zip(part, ask(part), strict=True)
+                ]
+            except WorldFailed:
+                raise
+            except Exception as error:  # noqa: BLE001 - as unknown as a lost answer
+                outcomes += self._unanswered(part, error)
             if _is_lost(outcomes):
                 break
         return outcomes
@@ -217,6 +302,15 @@ def _chunks(items: Sequence[T], size: int) -> list[Sequence[T]]:
 
 def _is_lost(outcomes: Sequence[Outcome]) -> bool:
     return any(outcome.result in LOST for outcome in outcomes)
+
+
+def _only(seen: PoolsSeen, pods: Collection[str]) -> PoolsSeen:
+    """Return a look with these assigned pods only."""
+    pools = (
+        msgspec.structs.replace(pool, assigned=tuple(pod for pod in pool.assigned if pod in pods))
+        for pool in seen.pools
+    )
+    return msgspec.structs.replace(seen, pools=tuple(pools))
 
 
 def _policy(seen: PoolsSeen) -> TierPolicy:

@@ -1,5 +1,6 @@
 """What deciding needs of the pools: each tier of the chain, each of its pods, and what keeps a pod there."""
 
+from collections.abc import Collection
 from enum import StrEnum
 
 import msgspec
@@ -49,15 +50,22 @@ class Observation(msgspec.Struct, frozen=True):
     tiers: tuple[TierSeen, ...]
 
 
-def observe(policy: TierPolicy, seen: PoolsSeen) -> Observation:
-    """Take from a snapshot what deciding needs; keys of a wrong type are not guessed at."""
+def observe(policy: TierPolicy, seen: PoolsSeen, odd: Collection[str] = ()) -> Observation:
+    """Take from a snapshot what deciding needs; keys of a wrong type are not guessed at.
+
+    Pods that are odd count in their tier, and are busy: whatever their keys say, they stay.
+    """
     pools = {pool.tier: pool for pool in seen.pools}
     tiers = []
     for name in policy.chain:
         pool = pools.get(name) or PoolSeen(name, "none", "none")
         _expect_types(seen.prefix, pool, is_shared=policy.tiers[name].is_shared)
         pods = sorted(pool.assigned, key=by_ordinal)
-        tiers.append(TierSeen(name, tuple(_pod(pod, pool, seen.pods.get(pod) or PodSeen()) for pod in pods)))
+        found = (
+            PodInTier(pod, Stay.BUSY) if pod in odd else _pod(pod, pool, seen.pods.get(pod) or PodSeen())
+            for pod in pods
+        )
+        tiers.append(TierSeen(name, tuple(found)))
     return Observation(seen.prefix, tuple(tiers))
 
 

@@ -152,11 +152,11 @@ def move(
     ]
 
 
-def mark(pools: PoolsUpkeep, epoch: int | None) -> list[Outcome]:
-    """Mark busy pods of tiers over their targets: their release delivers them to their new tier."""
+def mark(pools: PoolsUpkeep, epoch: int | None, odd: Collection[str] = ()) -> list[Outcome]:
+    """Mark busy pods of tiers over their targets, but for the odd ones: their release delivers them."""
     seen = pools.snapshot()
     policy = read_policy(seen.config, f"{seen.prefix}:tier:config")
-    chosen = busy_excess(policy, observe(policy, seen))
+    chosen = [one for one in busy_excess(policy, observe(policy, seen, odd)) if one[0].name not in odd]
     moves = [MovePod(pod.name, source, to, uid=pod.uid) for pod, source, to in chosen]
     moves = [one for one in moves if seen.pending.get(one.pod) != one.destination]
     return move(pools, moves, seen, epoch, marks_busy=True) if moves else []

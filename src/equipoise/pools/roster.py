@@ -11,7 +11,7 @@ server, asked for it by name, does not know it. A list that has none of the regi
 and what is lost beyond the share without proof waits for a person.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -92,13 +92,16 @@ class RosterMemory(msgspec.Struct, frozen=True):
     """The UIDs of pods whose deletion was seen to begin."""
 
 
-def roster_of(seen: PoolsSeen, listed: Sequence[Listed]) -> Roster:
-    """Lay the lists side by side, without merchants' pods and pods whose tiers contradict each other."""
+def roster_of(seen: PoolsSeen, listed: Sequence[Listed], odd: Collection[str] = ()) -> Roster:
+    """Lay the lists side by side, without merchants' pods and pods whose tiers contradict each other.
+
+    So are those left out that are odd: nobody knows what Kubernetes says of them.
+    """
     homes: dict[str, int] = {}
     for pool in seen.pools:
         for pod in pool.assigned:
             homes[pod] = homes.get(pod, 0) + 1
-    left_out = {pod for pod, count in homes.items() if count > 1}
+    left_out = {pod for pod, count in homes.items() if count > 1}.union(odd)
     left_out |= {pod for pod, keys in seen.pods.items() if (keys.tier or "").startswith(MERCHANT)}
     registered = [
         Registered(pod, keys.uid, keys.is_draining, bool(keys.suspended))
@@ -109,6 +112,15 @@ def roster_of(seen: PoolsSeen, listed: Sequence[Listed]) -> Roster:
         (pod for pod in listed if pod.name not in left_out), key=lambda pod: by_ordinal(pod.name)
     )
     return Roster(SUBJECT.format(prefix=seen.prefix), tuple(present), tuple(registered))
+
+
+def narrowed(roster: Roster, pods: Collection[str]) -> Roster:
+    """Return both lists with these pods only."""
+    return msgspec.structs.replace(
+        roster,
+        listed=tuple(pod for pod in roster.listed if pod.name in pods),
+        registered=tuple(pod for pod in roster.registered if pod.name in pods),
+    )
 
 
 def attend(rule: RosterRule, seen: Roster, memory: Mapping[str, Any], at: float) -> Decision:

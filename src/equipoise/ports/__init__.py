@@ -10,6 +10,7 @@ from equipoise.ports.acting import (
 )
 from equipoise.ports.keeping import (
     CycleReport,
+    FailedTurn,
     Journal,
     Leadership,
     NotInstalled,
@@ -48,6 +49,7 @@ __all__ = [
     "CycleReport",
     "EvictionAnswer",
     "EvictionResult",
+    "FailedTurn",
     "History",
     "Journal",
     "Leadership",

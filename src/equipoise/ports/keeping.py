@@ -104,6 +104,24 @@ class Journal(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class FailedTurn:
+    """The turn of one workload, policy or pod that an error ended, while all others went on."""
+
+    subject: str
+    error: str
+    """On one line."""
+    traceback: str = ""
+    """Empty where it was no bug: then the world failed, and the line says how."""
+    place: str = ""
+    """The file and line that raised it: subjects with the same one have the same cause."""
+
+    @property
+    def is_bug(self) -> bool:
+        """Whether nobody foresaw it."""
+        return bool(self.traceback)
+
+
+@dataclass(frozen=True, slots=True)
 class CycleReport:
     """What one cycle decided for everything it looks after, and what came of it.
 
@@ -117,3 +135,5 @@ class CycleReport:
     """What of the world could not be seen, so that this was no good cycle although it decided."""
     carried: Sequence[Decision] = ()
     """Decided in an earlier cycle and standing still, since it is not time to look again."""
+    failed_turns: Sequence[FailedTurn] = ()
+    """What an error cost single workloads or policies; the cycle is a good one all the same."""

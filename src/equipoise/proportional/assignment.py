@@ -3,16 +3,18 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
+from equipoise.guard.isolation import Isolation, failed_reason
 from equipoise.model.cluster import Selector, Workload
 from equipoise.model.crd.targets import Mode
 from equipoise.model.errors import DECODE_ERRORS, BadInput
 from equipoise.model.references import ObjectRef, WorkloadRef
 from equipoise.model.validation import explain
-from equipoise.ports import PolicyObject
+from equipoise.ports import FailedTurn, PolicyObject
 from equipoise.proportional.decide import Asked
 from equipoise.proportional.policy import ScalingPolicySpec
 from equipoise.proportional.record import as_asked
@@ -62,17 +64,40 @@ class Readings:
 
     _known: dict[str, tuple[tuple[int, str], Prepared | Refusal]] = field(default_factory=dict)
 
-    def read(self, policies: Iterable[PolicyObject]) -> dict[ObjectRef, Prepared | Refusal]:
-        """Read the new and the edited ones, and forget those that have gone."""
+    def read(
+        self, policies: Iterable[PolicyObject], isolation: Isolation | None = None
+    ) -> dict[ObjectRef, Prepared | Refusal]:
+        """Read the new and the edited ones, and forget those that have gone.
+
+        One whose reading fails for a reason that nobody foresaw is read anew the next time.
+        """
+        isolation = isolation or Isolation()
         fresh: dict[str, tuple[tuple[int, str], Prepared | Refusal]] = {}
+        found: dict[ObjectRef, Prepared | Refusal] = {}
         for policy in policies:
             known = self._known.get(policy.ref.uid)
             edition = (policy.generation, policy.unreadable)
             if known is None or known[0] != edition:
-                known = (edition, _read(policy))
+                read = isolation.attempt(subject_of(policy.ref), partial(_read, policy))
+                if isinstance(read, FailedTurn):
+                    found[policy.ref] = refusal_of(read)
+                    continue
+                known = (edition, read)
             fresh[policy.ref.uid] = known
+            found[policy.ref] = known[1]
         self._known = fresh
-        return {policy.ref: fresh[policy.ref.uid][1] for policy in policies}
+        return found
+
+
+def subject_of(policy: ObjectRef) -> str:
+    """Return how an error names a policy."""
+    return f"{policy.kind} {policy.namespace}/{policy.name}"
+
+
+def refusal_of(failed: FailedTurn) -> Refusal:
+    """Return what a policy's status says of an error that ended its turn."""
+    reason = failed_reason(failed)
+    return Refusal(reason.code.value, reason.sentence)
 
 
 def _read(policy: PolicyObject) -> Prepared | Refusal:
@@ -99,8 +124,10 @@ def assign(
     readings: Mapping[ObjectRef, Prepared | Refusal],
     sizes: Sizes,
     mode: Mode,
+    isolation: Isolation | None = None,
 ) -> tuple[list[Assigned], dict[ObjectRef, Refusal]]:
     """Give each policy its workload, and say which policies can't be followed."""
+    isolation = isolation or Isolation()
     refused: dict[ObjectRef, Refusal] = {}
     rivals: dict[WorkloadRef, list[str]] = defaultdict(list)
     readable: list[tuple[PolicyObject, Prepared, WorkloadRef]] = []
@@ -113,17 +140,24 @@ def assign(
         rivals[ref].append(policy.ref.name)
         readable.append((policy, read, ref))
     advised = sizes.advised() if readable else {}
-    assigned: list[Assigned] = []
-    for policy, read, ref in readable:
+
+    def assigned_to(policy: PolicyObject, read: Prepared, ref: WorkloadRef) -> Assigned | Refusal:
         others = sorted(name for name in rivals[ref] if name != policy.ref.name)
         setter = _setter(advised, ref)
         workload = None if others or setter else sizes.workload(ref)
         refusal = _refusal(read.spec, ref, others, setter, workload)
-        if refusal is not None or workload is None:
+        if workload is None or refusal is not None:
             assert refusal is not None, "whatever has no workload says why"
-            refused[policy.ref] = refusal
+            return refusal
+        return Assigned(policy, read, mode, workload)
+
+    assigned: list[Assigned] = []
+    for policy, read, ref in readable:
+        found = isolation.attempt(subject_of(policy.ref), partial(assigned_to, policy, read, ref))
+        if isinstance(found, Assigned):
+            assigned.append(found)
         else:
-            assigned.append(Assigned(policy, read, mode, workload))
+            refused[policy.ref] = refusal_of(found) if isinstance(found, FailedTurn) else found
     return assigned, refused
 
 

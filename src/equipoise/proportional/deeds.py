@@ -5,7 +5,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
+
 from equipoise.guard.fence import Deed, Fence
+from equipoise.guard.isolation import Isolation
 from equipoise.guard.others import held_by_others
 from equipoise.guard.pause import held_by_pause
 from equipoise.model.cluster import Pod, Workload
@@ -18,9 +21,11 @@ from equipoise.proportional.assignment import Assigned
 from equipoise.proportional.fit import sidecars_of
 from equipoise.proportional.functions import Slot
 from equipoise.proportional.guards import PODS_PER_CYCLE_MAX, Change, held_by_annotation
+from equipoise.proportional.observation import read_current
 from equipoise.proportional.policy import UpdateMode
 from equipoise.proportional.record import BALANCER
 from equipoise.proportional.sizes import ResizeAnswer, ResizeResult, Sizes, Values
+from equipoise.proportional.standing import Deeds, at_target
 
 USELESS = frozenset({ResizeResult.FORBIDDEN, ResizeResult.UNSUPPORTED})
 """Answers that hold for all pods."""
@@ -52,6 +57,7 @@ class Hands:
     """In which we led when we looked: what was decided then is done in no other."""
     beat: Callable[[], object]
     passed: Callable[[str], object]
+    isolation: Isolation
 
     def act(self, item: Assigned, decision: Decision, change: Change, at: float) -> Done:
         """Set the values, and give what came of it."""
@@ -79,6 +85,9 @@ class Hands:
                 answer = self._resize(item, change, pod)
             except WorldFailed as error:
                 answers.append((pod.name, error))
+                break
+            except Exception as error:  # noqa: BLE001 - as unknown as a lost answer
+                answers.append((pod.name, WorldFailed(self.isolation.take(item.ref.subject, error).error)))
                 break
             answers.append((pod.name, answer))
             if answer.result is ResizeResult.ACCEPTED:
@@ -151,6 +160,8 @@ class Hands:
             outcome = fence.through(action, done, key, entry, stored).outcome
         except WorldFailed as error:
             outcome = Outcome(action, "Unknown", str(error))
+        except Exception as error:  # noqa: BLE001 - as unknown as a lost answer
+            outcome = Outcome(action, "Unknown", self.isolation.take(item.ref.subject, error).error)
         result, own = outcome.result, {uid}
         return Done([outcome], own if result == "Accepted" else set(), own if result == "Refused" else set())
 
@@ -198,3 +209,32 @@ def about(workload: Workload) -> ObjectRef:
     """Name a workload as an event does."""
     ref = workload.ref
     return ObjectRef(ref.api_version, ref.kind, ref.namespace, ref.name, workload.uid)
+
+
+def applied_values(item: Assigned, decision: Decision) -> dict[str, int]:
+    """Give what is to be in force from now on, in each slot's units."""
+    texts = {
+        f"{container['name']}.{section}.{resource}": text
+        for container in decision.extra["containers"]
+        for section in ("requests", "limits")
+        for resource, text in container[section].items()
+    }
+    return read_current(item.prepared.asked.slots, texts)
+
+
+def intended(deeds: Deeds, change: Change, at_ms: int, epoch: int) -> Deeds:
+    """Remember what is about to be set, before it is."""
+    is_same = deeds.written == change.values and deeds.way == change.way.mode
+    return msgspec.structs.replace(
+        deeds,
+        way=change.way.mode.value,
+        written=dict(change.values),
+        at=at_ms if change.is_new else deeds.at,
+        is_confirmed=deeds.is_confirmed and is_same,
+        epoch=epoch,
+    )
+
+
+def pods_at_target(decision: Decision, pods: Sequence[Pod], item: Assigned) -> int:
+    """Return how many pods ask for what is decided, and have it."""
+    return at_target(pods, item.prepared.asked.slots, applied_values(item, decision))

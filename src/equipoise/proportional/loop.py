@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from equipoise.guard.isolation import Isolation, failed_decision, failed_record
 from equipoise.model.cluster import Pod
 from equipoise.model.crd.targets import Mode
 from equipoise.model.decision import Decision, Outcome
@@ -21,6 +22,7 @@ from equipoise.ports import (
     Actuator,
     Cluster,
     CycleReport,
+    FailedTurn,
     Journal,
     Leadership,
     NotInstalled,
@@ -30,24 +32,36 @@ from equipoise.ports import (
     Store,
     StoreConflict,
 )
-from equipoise.proportional.assignment import Assigned, Readings, Refusal, assign
+from equipoise.proportional.assignment import (
+    Assigned,
+    Readings,
+    Refusal,
+    assign,
+    refusal_of,
+    subject_of,
+)
 from equipoise.proportional.decide import decide_asked
-from equipoise.proportional.deeds import Hands, about
+from equipoise.proportional.deeds import Hands, about, applied_values, intended, pods_at_target
 from equipoise.proportional.fit import restarted
 from equipoise.proportional.guards import Change, Guards
 from equipoise.proportional.mind import Mind
-from equipoise.proportional.observation import Observation, moment_of, read_current
+from equipoise.proportional.observation import moment_of
 from equipoise.proportional.policy import UpdateMode
 from equipoise.proportional.record import BALANCER, record
-from equipoise.proportional.see import Seen, look, pods_by_workload, stuck, utilization_warning
+from equipoise.proportional.see import (
+    Seen,
+    look,
+    observe,
+    pods_by_workload,
+    unknown_size,
+    utilization_warning,
+)
 from equipoise.proportional.sizes import Sizes
 from equipoise.proportional.standing import (
     Deeds,
     Way,
-    at_target,
     behind,
     choose_way,
-    in_force,
     is_fought,
     living,
     noticed,
@@ -78,6 +92,17 @@ class Turned(NamedTuple):
     """Why its status could not be written."""
     left: int = 0
     """How many pods wait for the next turn: those beyond one turn's share."""
+    failed: FailedTurn | None = None
+    """The error that ended it."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far a turn has come: an error may end it anywhere."""
+
+    is_said: bool = False
+    """Whether what is to be remembered stands in the status."""
+    outcomes: list[Outcome] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -114,6 +139,7 @@ class ProportionalLoop:
     _readings: Readings = field(default_factory=Readings)
     _minds: dict[str, Mind] = field(default_factory=dict)
     _epoch: int | None = None
+    _isolation: Isolation = field(default_factory=Isolation)
 
     def cycle(self, at: float) -> CycleReport:
         """Do one turn. Whoever does not lead does nothing, not even looks."""
@@ -123,11 +149,13 @@ class ProportionalLoop:
             self._epoch = epoch
         if epoch is None:
             return CycleReport((), ())
+        self._begin(at)
         policies = self.policies.policies()
         known = {policy.ref.uid for policy in policies}
         self._minds = {uid: mind for uid, mind in self._minds.items() if uid in known}
-        assigned, refused = assign(policies, self._readings.read(policies), self.sizes, self.mode)
-        turned = self.look(assigned, at)
+        readings = self._readings.read(policies, self._isolation)
+        assigned, refused = assign(policies, readings, self.sizes, self.mode, self._isolation)
+        turned = self._look(assigned, at)
         unsaid = [
             self._refuse(policy, refused[policy.ref], at) for policy in policies if policy.ref in refused
         ]
@@ -136,17 +164,24 @@ class ProportionalLoop:
             [turn.decision for turn in turned if turn.decision is not None],
             [outcome for turn in turned for outcome in turn.outcomes],
             list(dict.fromkeys(words for words in unsaid if words)),
+            failed_turns=self._isolation.failed,
         )
+
+    def _begin(self, at: float) -> None:
+        """Begin a cycle: from here on an error is one policy's own for as long as we lead."""
+        epoch = self.leadership.epoch()
+        self._isolation.begin(at, lambda: self.leadership.epoch() == epoch)
 
     def by_hand(self, assigned: Sequence[Assigned], at: float, namespace: str | None = None) -> list[Turned]:
         """Take one turn for a person's command, for policies that it chose itself."""
         self._epoch = self.leadership.epoch()
         self._minds.clear()
-        return self.look(assigned, at, namespace)
+        self._begin(at)
+        return self._look(assigned, at, namespace)
 
-    def look(self, assigned: Sequence[Assigned], at: float, namespace: str | None = None) -> list[Turned]:
+    def _look(self, assigned: Sequence[Assigned], at: float, namespace: str | None = None) -> list[Turned]:
         """See, decide, guard, act and record for these policies."""
-        seen = look(self.cluster, assigned, at, namespace, sees_all_pods=self.sees_all_pods)
+        seen = look(self.cluster, assigned, at, namespace, self._isolation, sees_all_pods=self.sees_all_pods)
         guards = Guards(
             *(self.pauses, self.leadership, at, self.now or (lambda: at)),
             *(self.change_seconds, self.rollout_seconds),
@@ -167,8 +202,31 @@ class ProportionalLoop:
         return mind
 
     def _turn(self, item: Assigned, seen: Seen, guards: Guards) -> Turned:
-        """Decide for one policy, guard it, act on what is left, and write it all down."""
+        """Take the turn of one policy; an error ends it, and nobody else's."""
         self.beat()
+        progress, subject, uid = _Progress(), item.ref.subject, item.policy.ref.uid
+        kept = self._minds[uid].memory if uid in self._minds else None
+        turned: Turned | FailedTurn | None = next(
+            (failed for failed in self._isolation.failed if failed.subject == subject), None
+        )
+        if item.ref in seen.pods:
+            turned = self._isolation.turn(subject, lambda: self._taken(item, seen, guards, progress))
+        if not isinstance(turned, FailedTurn):
+            assert turned is not None, "a look that failed says why"
+            return turned
+        if kept is None:
+            self._minds.pop(uid, None)
+        elif not progress.is_said:
+            self._minds[uid].memory = kept  # what was about to be remembered is not in the status
+        outcomes = progress.outcomes
+        decision = failed_decision(turned, outcomes)
+        written = failed_record(BALANCER, decision, seen.at, self.new_id(seen.at), outcomes)
+        self._isolation.attempt(subject, lambda: self.journal.append(written))
+        unsaid = self._refuse(item.policy, refusal_of(turned), seen.at)
+        return Turned(item, decision, outcomes, unsaid=unsaid, failed=turned)
+
+    def _taken(self, item: Assigned, seen: Seen, guards: Guards, progress: _Progress) -> Turned:
+        """Decide for one policy, guard it, act on what is left, and write it all down."""
         refusal = unknown_size(item, seen)
         if refusal is not None:
             return Turned(item, None, (), refusal, unsaid=self._refuse(item.policy, refusal, seen.at))
@@ -186,21 +244,21 @@ class ProportionalLoop:
             reason = guards.ask(item, change, deeds, mind, lambda: self._ledger(item))
             decision = decision if reason is None else decision.hold(reason)
         warning = utilization_warning(seen.hpas.get(item.ref, ()), slots)
-        outcomes: list[Outcome] = []
         is_doing = self._is_real(item) and bool(decision.actions)
         stands = deeds
         if is_doing and change is not None:
             deeds = intended(deeds, change, at_ms, self.leadership.epoch() or 0)
         mind.memory = remembered(kept_memory(before, decision, is_done=is_doing), deeds)
         told = Told(
-            *(decision, mind.memory, item.mode, _at_target(decision, pods, item), len(pods)),
+            *(decision, mind.memory, item.mode, pods_at_target(decision, pods, item), len(pods)),
             cost=change.cost(item.workload) if change is not None else "",
             warning=warning,
             is_acting=is_doing,
         )
-        is_said, unsaid = self._say(item, told, mind, seen.at)
+        outcomes = progress.outcomes
+        progress.is_said, unsaid = self._say(item, told, mind, seen.at)
         if is_doing and change is not None:
-            outcomes = self._act(item, decision, change, mind, seen.at, is_said=is_said)
+            outcomes += self._act(item, decision, change, mind, seen.at, is_said=progress.is_said)
             if outcomes and all(outcome.result in UNDONE for outcome in outcomes):
                 mind.memory = remembered(kept_memory(before, decision, is_done=False), stands)
         self._tell(item, told, outcomes)
@@ -279,7 +337,7 @@ class ProportionalLoop:
             self.actuator.record_event(about(item.workload), decision.reason.code.value, sentence)
         hands = Hands(
             *(self.sizes, self.pauses, self.leadership, self.store, self.actuator),
-            *(self.new_id, self._epoch, self.beat, self.passed),
+            *(self.new_id, self._epoch, self.beat, self.passed, self._isolation),
         )
         outcomes, accepted, refused = hands.act(item, decision, change, at)
         mind.accepted = set(accepted) if change.is_new else mind.accepted | accepted
@@ -299,6 +357,10 @@ class ProportionalLoop:
         return is_said, unsaid
 
     def _refuse(self, policy: PolicyObject, refusal: Refusal, at: float) -> str:
+        said = self._isolation.attempt(subject_of(policy.ref), lambda: self._refuse_one(policy, refusal, at))
+        return "" if isinstance(said, FailedTurn) else said
+
+    def _refuse_one(self, policy: PolicyObject, refusal: Refusal, at: float) -> str:
         if not self.is_acting:
             return ""
         status = refused_status(policy, refusal, at)
@@ -334,59 +396,3 @@ class ProportionalLoop:
             self.actuator.record_event(
                 about(item.workload), reason.code.value, reason.sentence, is_warning=True
             )
-
-
-def unknown_size(item: Assigned, seen: Seen) -> Refusal | None:
-    """Say which input of the policy is unknown: what is missing is never zero."""
-    size = seen.size(item.prepared.selector)
-    if not size.nodes_ready:
-        return Refusal("NoNodes", "spec.nodeSelector: expected at least one Ready node, found none")
-    for name in sorted(item.prepared.spec.inputs & set(size.unknown)):
-        return Refusal("InputUnknown", f"{name}: {size.unknown[name]}, so nothing is changed")
-    return None
-
-
-def observe(item: Assigned, seen: Seen, deeds: Deeds) -> Observation:
-    """Join the cluster's size with what the workload has."""
-    asked, spec = item.prepared.asked, item.prepared.spec
-    pods = living(seen.pods[item.ref])
-    current = in_force(spec.update_mode, asked.slots, item.workload, pods, deeds)
-    is_template = UpdateMode.ROLLOUT in {spec.update_mode, deeds.way}
-    size = seen.size(item.prepared.selector)
-    return Observation(
-        subject=item.ref.subject,
-        at=seen.at,
-        inputs={name: size.inputs[name] for name in sorted(spec.inputs)},
-        current={slot.key: slot.text(current[slot.key]) for slot in asked.slots if slot.key in current},
-        pods=len(pods),
-        pods_behind=0 if is_template else len(behind(pods, asked.slots, current)),
-        stuck=stuck(pods),
-    )
-
-
-def applied_values(item: Assigned, decision: Decision) -> dict[str, int]:
-    """Give what is to be in force from now on, in each slot's units."""
-    texts = {
-        f"{container['name']}.{section}.{resource}": text
-        for container in decision.extra["containers"]
-        for section in ("requests", "limits")
-        for resource, text in container[section].items()
-    }
-    return read_current(item.prepared.asked.slots, texts)
-
-
-def intended(deeds: Deeds, change: Change, at_ms: int, epoch: int) -> Deeds:
-    """Remember what is about to be set, before it is."""
-    is_same = deeds.written == change.values and deeds.way == change.way.mode
-    return msgspec.structs.replace(
-        deeds,
-        way=change.way.mode.value,
-        written=dict(change.values),
-        at=at_ms if change.is_new else deeds.at,
-        is_confirmed=deeds.is_confirmed and is_same,
-        epoch=epoch,
-    )
-
-
-def _at_target(decision: Decision, pods: Sequence[Pod], item: Assigned) -> int:
-    return at_target(pods, item.prepared.asked.slots, applied_values(item, decision))

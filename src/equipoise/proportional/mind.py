@@ -60,7 +60,7 @@ class Mind:
             memory = dict(policy.status.get("memory") or {})
             ProportionalMemory.from_data(memory)
             msgspec.convert(memory.get(KEY, {}), type=Deeds)
-        except DECODE_ERRORS:
+        except (*DECODE_ERRORS, AttributeError):
             memory = {}
         return cls(memory, policy.generation)
 

@@ -3,14 +3,19 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
+from equipoise.guard.isolation import Isolation
 from equipoise.model.cluster import Hpa, Node, Pod, Selector, Workload
 from equipoise.model.references import WorkloadRef
-from equipoise.ports import Cluster
-from equipoise.proportional.assignment import Assigned
+from equipoise.ports import Cluster, FailedTurn
+from equipoise.proportional.assignment import Assigned, Refusal
 from equipoise.proportional.counting import Size, count, pods_by_node
 from equipoise.proportional.decide import STUCK
 from equipoise.proportional.functions import Slot
+from equipoise.proportional.observation import Observation
+from equipoise.proportional.policy import UpdateMode
+from equipoise.proportional.standing import Deeds, behind, in_force, living
 
 HASH_LABEL = "pod-template-hash"
 Labels = tuple[tuple[str, str], ...]
@@ -37,7 +42,13 @@ class Seen:
 
 
 def look(
-    cluster: Cluster, assigned: Sequence[Assigned], at: float, namespace: str | None, *, sees_all_pods: bool
+    cluster: Cluster,
+    assigned: Sequence[Assigned],
+    at: float,
+    namespace: str | None,
+    isolation: Isolation | None = None,
+    *,
+    sees_all_pods: bool,
 ) -> Seen:
     """Ask once for all; a namespace narrows what is asked for, and then `pods` is unknown as an input."""
     needs_all = any("pods" in item.prepared.spec.inputs for item in assigned)
@@ -50,19 +61,21 @@ def look(
     return Seen(
         at=at,
         nodes=cluster.nodes() if assigned else (),
-        pods=pods_by_workload([item.workload for item in assigned], pods),
+        pods=pods_by_workload([item.workload for item in assigned], pods, isolation),
         hpas=hpas,
         pods_on=pods_by_node(pods) if is_whole and needs_all else ({} if is_whole else None),
     )
 
 
 def pods_by_workload(
-    workloads: Iterable[Workload], pods: Iterable[Pod]
+    workloads: Iterable[Workload], pods: Iterable[Pod], isolation: Isolation | None = None
 ) -> Mapping[WorkloadRef, Sequence[Pod]]:
     """Give each workload the pods that its selector picks in its namespace.
 
-    They are found by one of the selector's labels, so that a workload costs what its own pods cost.
+    They are found by one of the selector's labels, so that a workload costs what its own pods cost. One whose
+    selector fails is left out: what its pods are is unknown.
     """
+    isolation = isolation or Isolation()
     wanted = list(workloads)
     keys = {(each.ref.namespace, pair) for each in wanted if (pair := _exact(each.selector)) is not None}
     by_label: dict[tuple[str, tuple[str, str]], list[Pod]] = defaultdict(list)
@@ -72,13 +85,19 @@ def pods_by_workload(
         for pair in pod.labels:
             if (pod.namespace, pair) in keys:
                 by_label[pod.namespace, pair].append(pod)
-    found: dict[WorkloadRef, Sequence[Pod]] = {}
-    for workload in wanted:
+
+    def picked(workload: Workload) -> list[Pod]:
         ref, selector = workload.ref, workload.selector
         pair = _exact(selector)
         near = by_namespace[ref.namespace] if pair is None else by_label[ref.namespace, pair]
         matching = [pod for pod in near if selector.requirements and selector.matches(dict(pod.labels))]
-        found[ref] = [pod for pod in matching if _is_kin(pod, workload)]
+        return [pod for pod in matching if _is_kin(pod, workload)]
+
+    found: dict[WorkloadRef, Sequence[Pod]] = {}
+    for workload in wanted:
+        own = isolation.attempt(workload.ref.subject, partial(picked, workload))
+        if not isinstance(own, FailedTurn):
+            found[workload.ref] = own
     return found
 
 
@@ -122,3 +141,31 @@ def utilization_warning(hpas: Iterable[Hpa], slots: Iterable[Slot]) -> str:
                 share = f"{metric.target_value:g} % of the {metric.name} request"
                 return f"HorizontalPodAutoscaler {hpa.name} scales at {share}, which changes with the request"
     return ""
+
+
+def unknown_size(item: Assigned, seen: Seen) -> Refusal | None:
+    """Say which input of the policy is unknown: what is missing is never zero."""
+    size = seen.size(item.prepared.selector)
+    if not size.nodes_ready:
+        return Refusal("NoNodes", "spec.nodeSelector: expected at least one Ready node, found none")
+    for name in sorted(item.prepared.spec.inputs & set(size.unknown)):
+        return Refusal("InputUnknown", f"{name}: {size.unknown[name]}, so nothing is changed")
+    return None
+
+
+def observe(item: Assigned, seen: Seen, deeds: Deeds) -> Observation:
+    """Join the cluster's size with what the workload has."""
+    asked, spec = item.prepared.asked, item.prepared.spec
+    pods = living(seen.pods[item.ref])
+    current = in_force(spec.update_mode, asked.slots, item.workload, pods, deeds)
+    is_template = UpdateMode.ROLLOUT in {spec.update_mode, deeds.way}
+    size = seen.size(item.prepared.selector)
+    return Observation(
+        subject=item.ref.subject,
+        at=seen.at,
+        inputs={name: size.inputs[name] for name in sorted(spec.inputs)},
+        current={slot.key: slot.text(current[slot.key]) for slot in asked.slots if slot.key in current},
+        pods=len(pods),
+        pods_behind=0 if is_template else len(behind(pods, asked.slots, current)),
+        stuck=stuck(pods),
+    )

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from equipoise.guard.isolation import Isolation
 from equipoise.guard.pause import held_by_pause
 from equipoise.model.decision import (
     Action,
@@ -23,8 +24,8 @@ from equipoise.model.decision import (
     ThrottlePod,
 )
 from equipoise.model.errors import WorldFailed
-from equipoise.ports import Actuator, Clock, EvictionResult, Pauses
-from equipoise.qos.decide import decide
+from equipoise.ports import Actuator, Clock, EvictionResult, FailedTurn, Pauses
+from equipoise.qos.apart import decided_apart, done_apart
 from equipoise.qos.evicting import Direct, Evictor
 from equipoise.qos.guarding import guarded, previewed
 from equipoise.qos.keep import AgentState, Keep, ThrottledContainer
@@ -35,7 +36,7 @@ from equipoise.qos.outcomes import accepted, failed, is_felt, is_unforeseen, ref
 from equipoise.qos.pods import ContainerTold, PodTold
 from equipoise.qos.policy import QosPolicy
 from equipoise.qos.refusals import in_force, refused_again, still_known
-from equipoise.qos.see import Look, Marks, ending_since, rates_of, refs_of, see, usage_between
+from equipoise.qos.see import Look, Marks, ending_since, rates_of, refs_of, usage_between
 from equipoise.qos.surroundings import Surroundings
 from equipoise.qos.waterlines import State, judge
 
@@ -59,6 +60,7 @@ class Round(NamedTuple):
     seen: Observation
     memory: Mapping[str, Any]
     """What it was decided from, so that it can be decided again."""
+    failed_turns: Sequence[FailedTurn] = ()
 
 
 @dataclass(slots=True)
@@ -86,6 +88,7 @@ class QosLoop:
     _ending: dict[str, float] = field(default_factory=dict)
     _warnings: list[str] = field(default_factory=list)
     _seen: Observation | None = None
+    _isolation: Isolation = field(default_factory=Isolation)
     _rates: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     @property
@@ -107,8 +110,8 @@ class QosLoop:
 
     def round(self) -> Round:
         """Do one round."""
-        self._warnings = []
-        at = self.clock.now()
+        self._warnings, at = [], self.clock.now()
+        self._isolation.begin(at)
         pods = list(self.around.pods())
         policy = self.around.policy()
         self._tidy(pods, at)
@@ -127,7 +130,7 @@ class QosLoop:
         if any(is_felt(one) for one in outcomes):
             self._look_again(policy, pods, outcomes)
         self._remember(decision, at, is_news=bool(outcomes))
-        return Round(decision, outcomes, tuple(self._warnings), policy, seen, memory)
+        return Round(decision, outcomes, tuple(self._warnings), policy, seen, memory, self._isolation.failed)
 
     def _look_again(self, policy: QosPolicy, pods: Sequence[PodTold], outcomes: Sequence[Outcome]) -> None:
         """Count from here: what was done is not judged by the time before it."""
@@ -253,17 +256,15 @@ class QosLoop:
             except WorldFailed as error:
                 self._warnings.append(str(error))
                 fresh = None
-        self._seen = see(
-            self.name,
-            at,
-            (self._before, after),
+        self._seen, decision = decided_apart(
+            (policy, self.state.memory, self._isolation),
+            (self.name, at, (self._before, after)),
             pods,
             self._marks(at, released_cpu_nanos),
             labels=self.around.labels(),
             is_scheduling_disabled=self.around.is_scheduling_disabled(),
             fresh=fresh,
         )
-        decision = decide(policy, self._seen, self.state.memory)
         return guarded(decision, lambda namespace: held_by_pause(self.pauses, namespace or self.home))
 
     def _act(
@@ -278,10 +279,10 @@ class QosLoop:
         decision = self._decide(policy, pods, after, at, is_fresh=True)
         seen = self._last_seen()
         budget = decision.reason.numbers["budget"]
-        left = decision
+        left, sentence = decision, decision.reason.sentence
         while True:
             for action in left.actions:
-                outcomes.append(self._deed(action, pods, decision.reason.sentence, at))
+                outcomes.append(done_apart(self._isolation, self._deed, action, pods, sentence, at))
                 self.on_progress()
                 if is_unforeseen(outcomes[-1]):
                     break
@@ -314,17 +315,16 @@ class QosLoop:
         raise TypeError(f"{type(action).__name__} is no action on a node")
 
     def _evict(self, action: EvictPod, pod: PodTold, at: float) -> Outcome:
+        # Unless somebody says that it stays, it counts as going, so that nobody else goes for it.
+        self._evicted[pod.uid] = at + ANSWERED_SECONDS
         try:
             outcome = (self.evictor or Direct(self.actuator)).evict(action, pod, at)
         except WorldFailed as error:
-            # Nobody knows whether it goes: it counts as going, so that nobody else goes for it.
-            self._evicted[pod.uid] = at + ANSWERED_SECONDS
             return Outcome(action, "Unknown", str(error))
         known = dict(self.state.refused)
         before = known.pop(pod.uid, None)
-        if outcome.result in {EvictionResult.ACCEPTED.value, EvictionResult.GONE.value}:
-            self._evicted[pod.uid] = at + ANSWERED_SECONDS
-        else:
+        if outcome.result not in {EvictionResult.ACCEPTED.value, EvictionResult.GONE.value}:
+            del self._evicted[pod.uid]
             known[pod.uid] = refused_again(before, at, outcome.detail or outcome.result)
         self._state = msgspec.structs.replace(self.state, refused=known)
         return outcome

@@ -7,7 +7,9 @@ annotations.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+from equipoise.guard.isolation import Isolation, failed_reason
 from equipoise.model.cluster import Workload
 from equipoise.model.crd.definition import Standing
 from equipoise.model.crd.targets import Mode
@@ -19,6 +21,7 @@ from equipoise.ports import (
     Applier,
     Cluster,
     CycleReport,
+    FailedTurn,
     Journal,
     Leadership,
     NoHistory,
@@ -27,10 +30,10 @@ from equipoise.ports import (
     StoreConflict,
 )
 from equipoise.recommendation.desk import Analyses
-from equipoise.recommendation.giving import Giving, Lost
-from equipoise.recommendation.loop import Advised, Job, World, advise_all
+from equipoise.recommendation.giving import Giving
+from equipoise.recommendation.loop import Advised, Job, Lost, World, advise_all
 from equipoise.recommendation.policy import AdviceType
-from equipoise.recommendation.precedence import OLDER, Asking, Precedence, precedence
+from equipoise.recommendation.precedence import OLDER, Asking, Precedence, precedence, subject_of
 from equipoise.recommendation.record import BALANCER, Question
 from equipoise.recommendation.retries import Retries
 from equipoise.recommendation.selection import READY, Selected, Verdict, condition_of, is_due, select
@@ -76,6 +79,7 @@ class AnalyticsLoop:
     _made: dict[str, tuple[float, PolicyObject]] = field(default_factory=dict)
     """Recommendations that the watch may not have told of yet, by UID, and when they were made."""
     _retries: Retries = field(init=False)
+    _isolation: Isolation = field(default_factory=Isolation)
 
     def __post_init__(self) -> None:
         """Try again in the next cycle first."""
@@ -88,6 +92,7 @@ class AnalyticsLoop:
             self._last.clear()
             self._retries.keep(())
             return CycleReport((), ())
+        self._isolation.begin(at, lambda: self.leadership.epoch() == epoch)
         standing, note = self.objects.standing()
         if standing is Standing.ABSENT:
             return CycleReport((), (), [f"{NOT_INSTALLED} ({note})"])
@@ -100,16 +105,16 @@ class AnalyticsLoop:
     def _leave_alone(self, at: float) -> Iterable[str]:
         """Say of every Analytics that nobody has answered that we do not; what another said stays."""
         for about in self.objects.analytics():
-            is_answered = bool(condition_of(about.status, READY))
-            if not is_answered and at - about.created_at >= FOREIGN_AGE_SECONDS:
+            said = self._isolation.attempt(subject_of(about), partial(_is_answered, about))
+            if said is False and at - about.created_at >= FOREIGN_AGE_SECONDS:
                 yield from self._refuse(about, FOREIGN, at)
 
     def _answer(self, at: float, epoch: int) -> CycleReport:
         asked = self.objects.analytics()
         self._retries.keep({about.ref.uid for about in asked})
         listed = self.cluster.workloads()
-        asking = list(_asking(asked, listed, _by_asker(self._given(at))))
-        first = precedence(asking)
+        asking = list(_asking(asked, listed, _by_asker(self._given(at)), self._isolation))
+        first = precedence(asking, self._isolation)
         unsaid: list[str] = []
         unread = ""
         due, standing = [], []
@@ -120,14 +125,27 @@ class AnalyticsLoop:
                 unsaid += self._retries.warnings(about)
                 unread = unread or self._retries.unread(about)
                 standing.append(about.ref.uid)
-            elif is_due(found, own, at, self.interval_seconds / 2, self._is_retried(about, first)):
+            elif self._is_due(found, own, first, at):
                 due.append((found, own))
             else:
                 standing.append(about.ref.uid)
         self._last = {uid: self._last[uid] for uid in standing if uid in self._last}
         carried = [decision for decisions in self._last.values() for decision in decisions]
         report = self._look(due, first, listed, at, epoch) if due else CycleReport((), (), failure=unread)
-        return replace(report, carried=carried, warnings=[*unsaid, *report.warnings])
+        return replace(
+            report,
+            carried=carried,
+            warnings=[*unsaid, *report.warnings],
+            failed_turns=self._isolation.failed,
+        )
+
+    def _is_due(self, found: Selected, own: Sequence[PolicyObject], first: Precedence, at: float) -> bool:
+        """Whether it is time to look at an Analytics; one of which that can't be told is looked at."""
+        slack, is_retried = self.interval_seconds / 2, self._is_retried(found.about, first)
+        is_time = self._isolation.attempt(
+            subject_of(found.about), lambda: is_due(found, own, at, slack, is_retried)
+        )
+        return self._retries.is_open(found.about) or is_time is not False
 
     def _is_retried(self, about: PolicyObject, first: Precedence) -> Callable[[PolicyObject, str], bool]:
         """Tell whether what kept advice from being adopted has passed, without a look at the past."""
@@ -162,6 +180,12 @@ class AnalyticsLoop:
         self, about: PolicyObject, verdict: Verdict, at: float, *, is_steady: bool = True
     ) -> list[str]:
         """Say why an Analytics is not followed, when that is news; give what could not be said."""
+        said = self._isolation.attempt(
+            subject_of(about), lambda: self._refuse_one(about, verdict, at, is_steady=is_steady)
+        )
+        return [] if isinstance(said, FailedTurn) else said
+
+    def _refuse_one(self, about: PolicyObject, verdict: Verdict, at: float, *, is_steady: bool) -> list[str]:
         status = refused(about, verdict, at, is_steady=is_steady)
         if status is None or self.leadership.epoch() is None:
             return []
@@ -186,7 +210,12 @@ class AnalyticsLoop:
     ) -> CycleReport:
         warnings: list[str] = []
         try:
-            advised = self._advised([selected for selected, _ in due], listed, at, epoch, warnings)
+            advised = self._isolation.each(
+                [selected for selected, _ in due],
+                lambda some: self._advised(some, listed, at, epoch, warnings),
+                lambda selected: subject_of(selected.about),
+                (WorldFailed,),
+            )
         except Lost:
             return CycleReport((), ())
         except WorldFailed as error:
@@ -195,23 +224,35 @@ class AnalyticsLoop:
         decisions: list[Decision] = []
         outcomes: list[Outcome] = []
         for (selected, own), found in zip(due, advised, strict=True):
+            about = selected.about
             giving = Giving(
                 *(self.objects, self.applier, self.actuator, self.pauses, self.leadership, self.journal),
                 *(self.new_id, self.mode, first, self.beat, epoch, at),
+                isolation=self._isolation,
             )
-            wrong = giving.give(selected, own, found)
+            given = found if isinstance(found, FailedTurn) else self._given_to(selected, own, found, giving)
+            wrong = [] if isinstance(given, FailedTurn) else given
             warnings += wrong
-            if any(one.reason.code is Code.METRICS_INCOMPLETE for one in giving.decisions):
-                self._retries.failed(selected.about, at, wrong)
-            elif giving.is_answered:
-                self._retries.succeeded(selected.about)
+            if isinstance(given, FailedTurn):
+                reason = failed_reason(given)
+                verdict = Verdict(False, reason.code.value, f"{reason.sentence} {RARELY}")
+                warnings += self._refuse(about, verdict, at, is_steady=False)
+            is_held = any(one.reason.code is Code.METRICS_INCOMPLETE for one in giving.decisions)
+            if giving.is_answered and not giving.failed and not is_held:
+                self._retries.succeeded(about)
             else:
-                self._retries.failed(selected.about, at, wrong)
+                self._retries.failed(about, at, wrong)
             self._made |= {one.ref.uid: (at, one) for one in giving.made}
-            self._last[selected.about.ref.uid] = giving.decisions
+            self._last[about.ref.uid] = giving.decisions
             decisions += giving.decisions
             outcomes += giving.outcomes
         return CycleReport(decisions, outcomes, warnings)
+
+    def _given_to(
+        self, selected: Selected, own: Sequence[PolicyObject], found: Sequence[Advised], giving: Giving
+    ) -> list[str] | FailedTurn:
+        """Give one Analytics its advice."""
+        return self._isolation.attempt(subject_of(selected.about), lambda: giving.give(selected, own, found))
 
     def _unread(
         self, due: Sequence[PolicyObject], error: WorldFailed, at: float, warnings: Sequence[str]
@@ -250,24 +291,34 @@ class AnalyticsLoop:
         ]
         world = replace(self.world(), warn=warnings.append, on_bytes=gets_on)
         found: list[list[Advised]] = [[] for _ in due]
-        for advised in advise_all(jobs, listed, world, at):
+        for advised in advise_all(jobs, listed, world, at, isolation=self._isolation):
             found[advised.job].append(advised)
         for each in found:
             each.sort(key=lambda one: (one.ref.name, one.ref.kind))
         return found
 
 
+def _is_answered(about: PolicyObject) -> bool:
+    return bool(condition_of(about.status, READY))
+
+
 def _asking(
     asked: Sequence[PolicyObject],
     listed: Sequence[Workload],
     given: Mapping[tuple[str, str], Sequence[PolicyObject]],
+    isolation: Isolation,
 ) -> Iterable[Asking]:
     by_namespace: dict[str, list[Workload]] = {}
     for workload in listed:
         by_namespace.setdefault(workload.ref.namespace, []).append(workload)
     for about in sorted(asked, key=lambda one: (one.ref.namespace, one.ref.name)):
         own = given.get((about.ref.namespace, about.ref.uid), ())
-        yield Asking(about, select(about, by_namespace.get(about.ref.namespace, ())), own)
+        near = by_namespace.get(about.ref.namespace, ())
+        found = isolation.attempt(subject_of(about), partial(select, about, near))
+        if isinstance(found, FailedTurn):
+            reason = failed_reason(found)
+            found = Verdict(False, reason.code.value, reason.sentence)
+        yield Asking(about, found, own)
 
 
 def _by_asker(given: Iterable[PolicyObject]) -> dict[tuple[str, str], list[PolicyObject]]:

@@ -7,11 +7,16 @@ meant, or none, it is nobody's.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
 
+from equipoise.guard.isolation import Isolation
 from equipoise.model.cluster import Pod, Workload
 from equipoise.model.references import API_VERSIONS, WorkloadRef
+from equipoise.ports import FailedTurn
 
+T = TypeVar("T")
 STEM_MAX = 58
 """A generated name has 63 letters at most, of which the last five are drawn."""
 DRAWN = 5
@@ -27,7 +32,12 @@ PATTERNS = {"Deployment": OF_DEPLOYMENT, "ReplicaSet": OF_REPLICA_SET, "Stateful
 class Belonging:
     """The pods of a cluster, those of its past included, by workload."""
 
-    def __init__(self, workloads: Iterable[Workload], pods: Iterable[Pod]) -> None:
+    def __init__(
+        self, workloads: Iterable[Workload], pods: Iterable[Pod], isolation: Isolation | None = None
+    ) -> None:
+        self._isolation = isolation or Isolation()
+        self.failed: dict[str, FailedTurn] = {}
+        """Namespaces of pods of which an error kept us from knowing whose they are."""
         self._workloads = {workload.ref: workload for workload in workloads}
         self._by_uid: dict[str, WorkloadRef | None] = {
             workload.uid: workload.ref for workload in self._workloads.values()
@@ -42,7 +52,17 @@ class Belonging:
         self.pods: dict[WorkloadRef, list[Pod]] = defaultdict(list)
         """Those that live."""
         for pod in pods:
-            self._add(pod)
+            self._attempt(pod.namespace, partial(self._add, pod))
+
+    def _attempt(self, namespace: str, work: Callable[[], T]) -> T | None:
+        """Do it, and remember the namespace where it fails: whose pod it is, nobody there can tell."""
+        if namespace in self.failed:
+            return None
+        found = self._isolation.attempt(f"namespace {namespace}", work)
+        if isinstance(found, FailedTurn):
+            self.failed[namespace] = found
+            return None
+        return found
 
     def _add(self, pod: Pod) -> None:
         ref, owner = None, pod.owner
@@ -67,6 +87,9 @@ class Belonging:
 
     def of(self, namespace: str, pod: str) -> WorkloadRef | None:
         """Give the workload of a pod that lives or did."""
+        return self._attempt(namespace, lambda: self._of(namespace, pod))
+
+    def _of(self, namespace: str, pod: str) -> WorkloadRef | None:
         for known, key in ((self._living, pod), (self._stems, pod[:-DRAWN])):
             if (namespace, key) in known:
                 return known[namespace, key]

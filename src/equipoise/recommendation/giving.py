@@ -3,6 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import structs
+
+from equipoise.guard.isolation import Isolation, failed_decision, failed_record
 from equipoise.guard.pause import held_by_pause
 from equipoise.model.cluster import Workload
 from equipoise.model.crd.targets import Mode
@@ -14,6 +17,7 @@ from equipoise.ports import (
     Actuator,
     Applier,
     ApplyResult,
+    FailedTurn,
     Journal,
     Leadership,
     Pauses,
@@ -23,10 +27,10 @@ from equipoise.ports import (
 from equipoise.recommendation.adopt import DONE, UNKNOWN, Adopted, Adopting, by_subject, proposed
 from equipoise.recommendation.analytics import GROUP, AdoptionType
 from equipoise.recommendation.desk import Analyses
-from equipoise.recommendation.loop import STEP_SECONDS, Advised
+from equipoise.recommendation.loop import STEP_SECONDS, Advised, Lost
 from equipoise.recommendation.policy import AdviceType
 from equipoise.recommendation.precedence import OLDER, Precedence, adoption_of, target_of
-from equipoise.recommendation.record import Question, record, told_for
+from equipoise.recommendation.record import BALANCER, Question, record, told_for
 from equipoise.recommendation.selection import ADOPTED, READY, Selected, Verdict, condition_of
 from equipoise.recommendation.status import (
     advice_text,
@@ -56,10 +60,6 @@ DEEDS = frozenset({ApplyResult.CREATED.value, ApplyResult.CHANGED.value, UNKNOWN
 """Outcomes after which something is different, or may be."""
 
 
-class Lost(WorldFailed):
-    """Somebody else leads, or we are to stop: nothing more is written."""
-
-
 @dataclass(slots=True)
 class Giving:
     """Writes the advice of one Analytics, for as long as we lead."""
@@ -76,11 +76,16 @@ class Giving:
     beat: Callable[[], object]
     epoch: int
     at: float
+    isolation: Isolation
     decisions: list[Decision] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     made: list[PolicyObject] = field(default_factory=list)
     is_answered: bool = False
     """Whether all was given, and the Analytics says so."""
+    failed: list[FailedTurn] = field(default_factory=list)
+    """What an error kept from single workloads."""
+    _applied: list[Outcome] = field(default_factory=list)
+    """What comes of the HPA of the workload whose turn it is, as far as it is known."""
 
     def give(
         self, selected: Selected, given: Sequence[PolicyObject], advised: Sequence[Advised]
@@ -90,22 +95,53 @@ class Giving:
         by_target, spare = _by_target(given)
         workloads = {workload.ref: workload for workload in selected.workloads}
         missions = []
+        unanswered = []
         try:
             for one in advised:
                 before = by_target.pop(one.ref, None)
-                recommendation = self._one(selected, workloads[one.ref], before, one)
-                missions.append(mission(recommendation, one.ref, one.decision, self.at))
+                told = self._attempt(selected, workloads[one.ref], before, one)
+                if isinstance(told, FailedTurn):
+                    self.failed.append(told)
+                    unanswered += [] if told.is_bug else [told.error]
+                    if before is not None:
+                        missions.append(mission(before, one.ref, failed_decision(told), self.at))
+                else:
+                    missions.append(mission(told, one.ref, one.decision, self.at))
+                if one.decision.reason.code is Code.INTERNAL_ERROR:
+                    self.failed.append(FailedTurn(one.ref.subject, one.decision.reason.sentence))
             for left in (*spare, *by_target.values()):
                 self._go_on()
                 self.objects.delete(left)
             self._go_on()
-            self.objects.write_status(about, answered(about, missions, self.at))
-            self.is_answered = True
+            if not unanswered:
+                self.objects.write_status(about, answered(about, missions, self.at))
+                self.is_answered = True
         except (StoreConflict, Lost):
             return []  # whoever leads tries again
         except WorldFailed as error:
-            return [f"Analytics {about.ref.namespace}/{about.ref.name} was not answered in full: {error}"]
-        return []
+            unanswered.append(str(error))
+        name = f"{about.ref.namespace}/{about.ref.name}"
+        return [f"Analytics {name} was not answered in full: {error}" for error in unanswered]
+
+    def _attempt(
+        self, selected: Selected, workload: Workload, before: PolicyObject | None, one: Advised
+    ) -> PolicyObject | FailedTurn:
+        """Give one workload's advice; an error ends its turn, and what was sent by then is told."""
+        self._applied.clear()
+        told = self.isolation.turn(
+            one.ref.subject,
+            lambda: self._one(selected, workload, before, one),
+            (StoreConflict, Lost),
+        )
+        if isinstance(told, FailedTurn):
+            done = tuple(self._applied)
+            decision = told_for(failed_decision(told, done), selected.about.ref.name)
+            decision = structs.replace(decision, extra=one.decision.extra)
+            written = failed_record(BALANCER, decision, self.at, self.new_id(self.at), done)
+            self.isolation.attempt(one.ref.subject, lambda: self.journal.append(written))
+            self.decisions.append(decision)
+            self.outcomes += done
+        return told
 
     def _go_on(self) -> None:
         self.beat()
@@ -136,13 +172,16 @@ class Giving:
 
     def _note(self, selected: Selected, one: Advised, adopted: Adopted) -> None:
         """Keep what was decided and done; what was right already or left to its owner is no deed."""
-        spec, outcome = selected.spec, adopted.outcome
-        done = () if outcome is None or outcome.result not in DEEDS else (outcome,)
+        spec, done = selected.spec, _done(adopted)
         asker = selected.about.ref.name
         decision = told_for(adopted.decision, asker)
         question = Question(spec.settings, AdviceType(spec.type), spec.algorithm)
         name = self.new_id(self.at)
-        self.journal.append(record(question, one.facts, decision, self.at, name, asker=asker, outcomes=done))
+        if one.facts is None:
+            written = failed_record(BALANCER, decision, self.at, name, done)
+        else:
+            written = record(question, one.facts, decision, self.at, name, asker=asker, outcomes=done)
+        self.journal.append(written)
         self.decisions.append(decision)
         self.outcomes += done
 
@@ -181,7 +220,9 @@ class Giving:
             tell=self._tell_applied,
             go_on=self._go_on,
         )
+        self._applied[:] = [Outcome(proposed(one.decision).actions[0], UNKNOWN, "an error ended it")]
         adopted = adopting.adopt(one.decision)
+        self._applied[:] = _done(adopted)
         reason, outcome = adopted.decision.reason, adopted.outcome
         if outcome is None or outcome.result not in DONE:
             return Verdict(False, reason.code.value, reason.sentence), adopted
@@ -244,6 +285,12 @@ class Giving:
             was = condition_of(before.status, ADOPTED)
             if was.get("reason") != adopted.reason:
                 self.actuator.record_event(_about(workload), adopted.reason, adopted.message, is_warning=True)
+
+
+def _done(adopted: Adopted) -> tuple[Outcome, ...]:
+    """Return the outcome, where something is different after it, or may be."""
+    outcome = adopted.outcome
+    return () if outcome is None or outcome.result not in DEEDS else (outcome,)
 
 
 def _by_target(

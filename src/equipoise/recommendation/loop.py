@@ -7,17 +7,20 @@ looked at, so memory holds a lot, not a cluster.
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
+from equipoise.guard.isolation import Isolation, WorkerBusy, failed_decision
 from equipoise.model.cluster import HpaSpec, Pod, Workload
 from equipoise.model.decision import Decision
 from equipoise.model.errors import WorldFailed
 from equipoise.model.history import CPU, MEMORY, Measure, UsageHistory
 from equipoise.model.references import WorkloadRef
-from equipoise.ports import Autoscalers, Cluster, History, Owners
+from equipoise.ports import Autoscalers, Cluster, FailedTurn, History, Owners
 from equipoise.recommendation.belonging import Belonging
 from equipoise.recommendation.choose import check_names, choose
 from equipoise.recommendation.observation import WEEK_SECONDS, Containers, Inherited, Observation
@@ -34,6 +37,16 @@ MADE_BY_CRANE = ("app.kubernetes.io/managed-by", "effective-hpa-controller")
 """An HPA that Crane writes has metrics of Crane's own; the advice is about what a person wrote."""
 
 Peaks = Mapping[tuple[WorkloadRef, str], float]
+Pair = tuple[WorkloadRef, int]
+"""A workload, and the place of a job that it gets advice for."""
+
+
+class Lost(WorldFailed):
+    """Somebody else leads, or we are to stop: nothing more is decided or written."""
+
+
+PASSING = (WorkerBusy, Lost)
+"""What keeps from deciding, and is about no workload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +90,8 @@ class Advised(NamedTuple):
     """Its place in the list of jobs."""
     ref: WorkloadRef
     decision: Decision
-    facts: Facts
+    facts: Facts | None
+    """None where an error ended it before there were any."""
 
 
 def plan(asked: Asked, world: World, at: float) -> list[Decision]:
@@ -94,7 +108,10 @@ def advised(asked: Asked, world: World, at: float) -> list[Advised]:
         return []
     job = Job(Question(asked.policy, asked.about, asked.algorithm), chosen)
     is_all = asked.namespace is None and not asked.names
-    found = advise_all([job], listed, world, at, asked.namespace, reads_all=is_all)
+    isolation = Isolation()
+    found = list(advise_all([job], listed, world, at, asked.namespace, reads_all=is_all, isolation=isolation))
+    for failed in isolation.failed:
+        world.warn(f"{failed.subject}: {failed.error}")
     return sorted(found, key=lambda one: (one.ref.subject, one.ref.kind))
 
 
@@ -106,18 +123,20 @@ def advise_all(
     namespace: str | None = None,
     *,
     reads_all: bool = False,
+    isolation: Isolation | None = None,
 ) -> Iterator[Advised]:
     """Decide for the workloads of all jobs from one reading of their past, as it comes in.
 
     `listed` are all workloads there are, so that no pod is given to the wrong one.
     """
-    belonging = Belonging(listed, world.cluster.pods(namespace))
+    isolation = isolation or Isolation()
+    belonging = Belonging(listed, world.cluster.pods(namespace), isolation)
     wants_hpas = any(
         job.question.policy.inherits_hpa and job.question.about is AdviceType.HPA for job in jobs
     )
     inherited = _inherited(world, namespace) if wants_hpas else {}
     chosen = {workload.ref: workload for job in jobs for workload in job.workloads}
-    return _Looking(jobs, chosen, world, belonging, inherited, at, reads_all).advised()
+    return _Looking(jobs, chosen, world, belonging, inherited, at, reads_all, isolation).advised()
 
 
 def _inherited(world: World, namespace: str | None) -> Mapping[WorkloadRef, Inherited]:
@@ -151,6 +170,7 @@ class _Looking:
     at: float
     reads_all: bool
     """Whether all namespaces there are were asked for."""
+    isolation: Isolation
     told: set[str] = field(default_factory=set)
     learnt: set[str] = field(default_factory=set)
     """Namespaces whose owners were asked for."""
@@ -235,6 +255,8 @@ class _Looking:
                 self.belonging.learn(self.world.owners.replica_sets(sorted(unsure), self.end))
             except WorldFailed as error:
                 self._warn(f"who owned pods that are gone is told from their names: {error}")
+            except Exception as error:  # noqa: BLE001 - the names tell it, too
+                self.isolation.take("owners of pods that are gone", error)
 
     def _resourced(self) -> set[WorkloadRef]:
         """Give the workloads whose memory somebody asks for."""
@@ -255,38 +277,56 @@ class _Looking:
 
     def _decided(self, lot: UsageHistory, refs: Sequence[WorkloadRef], peaks: Peaks) -> Iterator[Advised]:
         reader = LotReader(lot, self.belonging, refs, self.at)
-        partial = next(iter(lot.partial), "")
-        by_container = any(job.question.about is AdviceType.RESOURCE for job in self.jobs)
+        missing = next(iter(lot.partial), "")
         wanted = [{workload.ref for workload in job.workloads} for job in self.jobs]
         for batch in reader.batches():
-            used = reader.usage(batch, by_container=by_container)
-            asked, whose = [], []
-            parts = {tuple(range(len(batch))): used}
-            for number, job in enumerate(self.jobs):
-                rows = [row for row, ref in enumerate(batch) if ref in wanted[number]]
-                if rows:
-                    if tuple(rows) not in parts:  # the same arrays for the same workloads are summarised once
-                        parts[tuple(rows)] = used.rows(rows)
-                    part = parts[tuple(rows)]
-                    workloads = [self.chosen[batch[row]] for row in rows]
-                    seen = self._observation(job.question, workloads, part, peaks, partial)
-                    asked.append((job.question, seen, part.pods_unknown.tolist()))
-                    whose.append((number, workloads))
-            for (number, workloads), found in zip(whose, self.world.decide(asked), strict=True):
-                for workload, (decision, facts) in zip(workloads, found, strict=True):
-                    yield Advised(number, workload.ref, decision, facts)
+            pairs = [(ref, job) for ref in batch for job, own in enumerate(wanted) if ref in own]
+            found = self.isolation.each(
+                pairs, partial(self._examined, reader, peaks, missing), lambda pair: pair[0].subject, PASSING
+            )
+            for (ref, job), one in zip(pairs, found, strict=True):
+                failed = one if isinstance(one, FailedTurn) else self.belonging.failed.get(ref.namespace)
+                if failed is not None:
+                    yield Advised(job, ref, _failed(ref, failed), None)
+                elif not isinstance(one, FailedTurn):
+                    yield Advised(job, ref, *one)
+
+    def _examined(
+        self, reader: LotReader, peaks: Peaks, missing: str, pairs: Sequence[Pair]
+    ) -> list[Decided]:
+        """Decide for some workloads of some jobs, in arrays; `missing` is why the answer is partial."""
+        batch = list(dict.fromkeys(ref for ref, _ in pairs))
+        rows_of: dict[int, list[int]] = {}
+        place = {ref: row for row, ref in enumerate(batch)}
+        for ref, job in pairs:
+            rows_of.setdefault(job, []).append(place[ref])
+        by_container = any(job.question.about is AdviceType.RESOURCE for job in self.jobs)
+        used = reader.usage(batch, by_container=by_container)
+        parts = {tuple(range(len(batch))): used}
+        asked = []
+        for number, rows in sorted(rows_of.items()):
+            if tuple(rows) not in parts:  # the same arrays for the same workloads are summarised once
+                parts[tuple(rows)] = used.rows(rows)
+            part, question = parts[tuple(rows)], self.jobs[number].question
+            workloads = [self.chosen[batch[row]] for row in rows]
+            seen = self._observation(question, workloads, part, peaks, missing)
+            asked.append((question, seen, part.pods_unknown.tolist()))
+        found: dict[Pair, Decided] = {}
+        for (number, rows), decided in zip(sorted(rows_of.items()), self.world.decide(asked), strict=True):
+            found |= {(batch[row], number): one for row, one in zip(rows, decided, strict=True)}
+        return [found[pair] for pair in pairs]
 
     def _observation(
-        self, question: Question, workloads: Sequence[Workload], used: Usage, peaks: Peaks, partial: str
+        self, question: Question, workloads: Sequence[Workload], used: Usage, peaks: Peaks, missing: str
     ) -> Observation:
         refs = [workload.ref for workload in workloads]
         pods = [[pod for pod in self.belonging.pods.get(ref, ()) if _counts(pod)] for ref in refs]
         newest = [max(some, key=lambda pod: (pod.created_at, pod.name), default=None) for some in pods]
         ready_at = self.at - question.policy.pod_ready_seconds_min
-        containers, whys = None, [partial] * len(refs)
+        containers, whys = None, [missing] * len(refs)
         if question.about is AdviceType.RESOURCE:
             containers = _containers(refs, newest, used, peaks)
-            whys = [partial or self.partial_peaks.get(ref, "") for ref in refs]
+            whys = [missing or self.partial_peaks.get(ref, "") for ref in refs]
         return Observation(
             subjects=[ref.subject for ref in refs],
             kinds=[ref.kind for ref in refs],
@@ -304,6 +344,12 @@ class _Looking:
             unmeasured=used.unmeasured,
             partial=whys,
         )
+
+
+def _failed(ref: WorkloadRef, failed: FailedTurn) -> Decision:
+    """Return the decision for a workload whose advice an error ended, with the fields of any other."""
+    extra: dict[str, Any] = {"kind": ref.kind, "recommended": None, "prediction": {}, "confidence": "low"}
+    return msgspec.structs.replace(failed_decision(failed), subject=ref.subject, extra=extra)
 
 
 def _is_within(ref: WorkloadRef, lot: UsageHistory) -> bool:

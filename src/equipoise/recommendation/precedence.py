@@ -5,10 +5,12 @@ turns, with every look, for ever.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
+from equipoise.guard.isolation import Isolation
 from equipoise.model.references import WorkloadRef
-from equipoise.ports import PolicyObject
+from equipoise.ports import FailedTurn, PolicyObject
 from equipoise.recommendation.analytics import AdoptionType
 from equipoise.recommendation.policy import AdviceType
 from equipoise.recommendation.selection import Selected, Verdict
@@ -48,17 +50,23 @@ class Precedence(NamedTuple):
         return self.annotates_before(recommendation) is None
 
 
-def precedence(asking: Iterable[Asking]) -> Precedence:
+def precedence(asking: Iterable[Asking], isolation: Isolation | None = None) -> Precedence:
     """Find who comes first: by age, then by name."""
+    isolation = isolation or Isolation()
     annotating: dict[tuple[WorkloadRef, str], PolicyObject] = {}
     applying: dict[WorkloadRef, PolicyObject] = {}
     for one in sorted(asking, key=lambda each: (each.about.created_at, each.about.ref.name)):
-        for ref, type_, adoption in _wanted(one):
+        wanted = isolation.attempt(subject_of(one.about), partial(_everything_wanted, one))
+        for ref, type_, adoption in () if isinstance(wanted, FailedTurn) else wanted:
             if adoption is not AdoptionType.STATUS:
                 annotating.setdefault((ref, type_), one.about)
             if adoption is AdoptionType.AUTO and type_ == AdviceType.HPA.value:
                 applying.setdefault(ref, one.about)
     return Precedence(annotating, applying)
+
+
+def _everything_wanted(asking: Asking) -> list[tuple[WorkloadRef, str, AdoptionType]]:
+    return list(_wanted(asking))
 
 
 def _wanted(asking: Asking) -> Iterator[tuple[WorkloadRef, str, AdoptionType]]:
@@ -75,9 +83,15 @@ def _wanted(asking: Asking) -> Iterator[tuple[WorkloadRef, str, AdoptionType]]:
         yield workload.ref, AdviceType(spec.type).value, spec.adoption or adoption
 
 
+def subject_of(about: PolicyObject) -> str:
+    """Return how an error names an Analytics."""
+    return f"{about.ref.kind} {about.ref.namespace}/{about.ref.name}"
+
+
 def target_of(recommendation: PolicyObject) -> WorkloadRef:
     """Give the workload that a Recommendation is about."""
-    target = recommendation.spec.get("targetRef") or {}
+    target = recommendation.spec.get("targetRef")
+    target = target if isinstance(target, Mapping) else {}
     words = (target.get(key, "") for key in ("apiVersion", "kind", "namespace", "name"))
     return WorkloadRef(*map(str, words)).canonical
 

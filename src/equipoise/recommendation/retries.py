@@ -37,6 +37,10 @@ class Retries:
         failure = self._failure(about)
         return failure is not None and at < failure.until - self.first_seconds / 2
 
+    def is_open(self, about: PolicyObject) -> bool:
+        """Whether the last try failed, so that there is another, whatever the status says."""
+        return self._failure(about) is not None
+
     def warnings(self, about: PolicyObject) -> Sequence[str]:
         """Give what went wrong at the last try: it is wrong for as long as nobody tried again."""
         failure = self._failure(about)

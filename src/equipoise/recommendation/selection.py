@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from equipoise.model.cluster import Workload
 from equipoise.model.duration import parse_moment
 from equipoise.model.errors import DECODE_ERRORS
+from equipoise.model.reason import Code
 from equipoise.model.validation import explain
 from equipoise.ports import PolicyObject
 from equipoise.recommendation.analytics import AnalyticsSpec, ResourceSelector
@@ -100,7 +101,10 @@ def is_due(
         return True
     is_settling = at - selected.about.created_at < SETTLING_SECONDS and at - last >= SETTLING_STEP_SECONDS
     reasons = [condition_of(one.status, READY).get("reason") for one in given]
-    if any(reason == INCOMPLETE or (is_settling and reason in PASSING) for reason in reasons):
+    if any(
+        reason in {INCOMPLETE, Code.INTERNAL_ERROR.value} or (is_settling and reason in PASSING)
+        for reason in reasons
+    ):
         return True  # what is missing now may be there later, Once or not
     return any(_wants_adoption(one, is_retried) for one in given)
 

@@ -1,16 +1,18 @@
 """Which policy looks after which workload. A policy acts in its own namespace only."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
+from equipoise.guard.isolation import Isolation, failed_reason
 from equipoise.model.cluster import Workload
 from equipoise.model.crd.targets import Mode
 from equipoise.model.errors import DECODE_ERRORS
 from equipoise.model.references import ObjectRef, WorkloadRef
 from equipoise.model.validation import explain
-from equipoise.ports import PolicyObject
+from equipoise.ports import FailedTurn, PolicyObject
 from equipoise.rotation.policy import RotationPolicy, RotationPolicySpec
 
 
@@ -31,38 +33,54 @@ class Assigned(msgspec.Struct, frozen=True):
 
 
 def assign(
-    policies: Iterable[PolicyObject], workloads: Sequence[Workload]
+    policies: Iterable[PolicyObject], workloads: Sequence[Workload], isolation: Isolation | None = None
 ) -> tuple[list[Assigned], Mapping[ObjectRef, Refusal]]:
     """Give each workload to one policy, and say which policies can't be followed.
 
     Two policies that want the same workload would fight: the first by name has it.
     """
+    isolation = isolation or Isolation()
     by_namespace: dict[str, list[Workload]] = {}
     for workload in workloads:
         by_namespace.setdefault(workload.ref.namespace, []).append(workload)
     assigned: dict[WorkloadRef, Assigned] = {}
     refused: dict[ObjectRef, Refusal] = {}
     for policy in sorted(policies, key=lambda policy: (policy.ref.namespace, policy.ref.name)):
-        if policy.unreadable:
-            refused[policy.ref] = Refusal("Unreadable", f"The object cannot be read: {policy.unreadable}")
+        near = by_namespace.get(policy.ref.namespace, ())
+        found = isolation.attempt(subject_of(policy.ref), partial(_wanted, policy, near))
+        if isinstance(found, FailedTurn):
+            reason = failed_reason(found)
+            refused[policy.ref] = Refusal(reason.code.value, reason.sentence)
             continue
-        try:
-            spec = RotationPolicySpec.model_validate(policy.spec)
-        except DECODE_ERRORS as error:
-            refused[policy.ref] = Refusal("InvalidSpec", f"spec.{explain(error)}")
+        if isinstance(found, Refusal):
+            refused[policy.ref] = found
             continue
-        wanted = [each for each in by_namespace.get(policy.ref.namespace, ()) if _is_wanted(spec, each)]
-        if not wanted:
-            refused[policy.ref] = _nothing_there(spec)
-        settings = spec.settings
-        for workload in wanted:
-            holder = assigned.get(workload.ref)
-            if holder is None:
-                assigned[workload.ref] = Assigned(policy.ref, settings, spec.mode, workload)
-            else:
-                sentence = f"{workload.ref} is looked after by policy {holder.source.name} already"
+        for item in found:
+            holder = assigned.setdefault(item.workload.ref, item)
+            if holder is not item:
+                sentence = f"{item.workload.ref} is looked after by policy {holder.source.name} already"
                 refused[policy.ref] = Refusal("Conflict", sentence)
     return list(assigned.values()), refused
+
+
+def subject_of(policy: ObjectRef) -> str:
+    """Return how an error names a policy."""
+    return f"{policy.kind} {policy.namespace}/{policy.name}"
+
+
+def _wanted(policy: PolicyObject, near: Iterable[Workload]) -> list[Assigned] | Refusal:
+    """Return what a policy wants of its own namespace, or why it can't be followed."""
+    if policy.unreadable:
+        return Refusal("Unreadable", f"The object cannot be read: {policy.unreadable}")
+    try:
+        spec = RotationPolicySpec.model_validate(policy.spec)
+    except DECODE_ERRORS as error:
+        return Refusal("InvalidSpec", f"spec.{explain(error)}")
+    wanted = [workload for workload in near if _is_wanted(spec, workload)]
+    if not wanted:
+        return _nothing_there(spec)
+    settings = spec.settings
+    return [Assigned(policy.ref, settings, spec.mode, workload) for workload in wanted]
 
 
 def _nothing_there(spec: RotationPolicySpec) -> Refusal:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from equipoise.guard.fence import Fence, Passed
+from equipoise.guard.isolation import Isolation
 from equipoise.guard.pause import held_by_pause
 from equipoise.guard.protection import protection_of
 from equipoise.model.cluster import Workload
@@ -37,17 +38,23 @@ class Deeds:
     epoch: int | None
     """In which we led when we looked: what was decided then is done in no other."""
     passed: Callable[[str], object]
+    isolation: Isolation
 
     def act(
-        self, item: Assigned, observation: Observation, decision: Decision, stored: Stored, seen: Seen
-    ) -> list[Outcome]:
-        """Evict what the guards left of a decision.
+        self,
+        item: Assigned,
+        observation: Observation,
+        decision: Decision,
+        stored: Stored,
+        seen: Seen,
+        outcomes: list[Outcome],
+    ) -> None:
+        """Evict what the guards left of a decision; `outcomes` gets what came of each, as it comes.
 
         Whether somebody said stop is asked again before each: an eviction before it may have taken long.
         """
-        outcomes: list[Outcome] = []
         if self.epoch is None or self.leadership.epoch() != self.epoch:
-            return outcomes
+            return
         memory = RotationMemory.from_data(decision.memory)
         memory = begun(memory, observation, decision, self.new_id(seen.at))
         assert memory.course is not None, "a wave belongs to a rotation"
@@ -75,7 +82,6 @@ class Deeds:
             self._tell(item.workload, outcome, decision)
             if outcome.result != "Accepted":
                 break
-        return outcomes
 
     def _evict(
         self, item: Assigned, action: Action, entry: Entry, basis: Stored, memory: Mapping[str, Any]
@@ -93,6 +99,9 @@ class Deeds:
         except WorldFailed as error:
             # The intent is in the ledger, and counts: it may have happened.
             return Passed(Outcome(action, "Unknown", str(error)))
+        except Exception as error:  # noqa: BLE001 - as unknown as a lost answer
+            failed = self.isolation.take(item.workload.ref.subject, error)
+            return Passed(Outcome(action, "Unknown", failed.error))
 
     def _recheck(self, item: Assigned, action: Action) -> str | None:
         """Ask the server itself, past every cache, whether the pod may still go; say why not."""

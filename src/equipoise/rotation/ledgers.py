@@ -26,39 +26,37 @@ class Remembered(NamedTuple):
 _NOTHING = Ledger()
 
 
-def read_ledgers(
-    store: Store,
-    cluster: Cluster,
-    workloads: Sequence[Workload],
-    seen: Seen,
-    namespace: str | None,
-    *,
-    is_acting: bool,
-) -> Mapping[WorkloadRef, Remembered]:
+class Ledgers(NamedTuple):
+    """All ledgers, or why none is known."""
+
+    stored: Mapping[WorkloadRef, Stored]
+    trouble: str = ""
+
+    def of(self, workload: Workload, seen: Seen, cluster: Cluster) -> Remembered:
+        """Return what is remembered of one workload."""
+        stored = self.stored.get(workload.ref, Stored({}))
+        if self.trouble or not stored.version:
+            return Remembered(stored, _NOTHING, _NOTHING, {}, self.trouble)
+        try:
+            before = Ledger.from_data(stored.data)
+            ledger = _settled(before, seen, cluster, workload)
+            return Remembered(stored, before, ledger, recall(ledger))
+        except WorldFailed as error:
+            return Remembered(stored, _NOTHING, _NOTHING, {}, str(error))
+
+
+NO_LEDGERS = Ledgers({})
+
+
+def read_ledgers(store: Store, seen: Seen, namespace: str | None, *, is_acting: bool) -> Ledgers:
     """Read all ledgers at once. For who only looks, a ledger that was never installed is an empty one."""
-    trouble = ""
-    found: Mapping[WorkloadRef, Stored] = {}
     try:
-        found = store.read_all("ledger", namespace) if workloads else {}
+        return Ledgers(store.read_all("ledger", namespace))
     except WorldFailed as error:
-        if is_acting or not isinstance(error, NotInstalled):
-            trouble = str(error)
-            seen.notes.add(f"what was done before is unknown: {error}")
-    return {
-        workload.ref: _remembered(found.get(workload.ref, Stored({})), trouble, seen, cluster, workload)
-        for workload in workloads
-    }
-
-
-def _remembered(stored: Stored, trouble: str, seen: Seen, cluster: Cluster, workload: Workload) -> Remembered:
-    if trouble or not stored.version:
-        return Remembered(stored, _NOTHING, _NOTHING, {}, trouble)
-    try:
-        before = Ledger.from_data(stored.data)
-        ledger = _settled(before, seen, cluster, workload)
-        return Remembered(stored, before, ledger, recall(ledger))
-    except WorldFailed as error:
-        return Remembered(stored, _NOTHING, _NOTHING, {}, str(error))
+        if not is_acting and isinstance(error, NotInstalled):
+            return Ledgers({})
+        seen.notes.add(f"what was done before is unknown: {error}")
+        return Ledgers({}, str(error))
 
 
 def _settled(before: Ledger, seen: Seen, cluster: Cluster, workload: Workload) -> Ledger:

@@ -5,11 +5,13 @@ and the status of each policy. Only for how long a pod has been hot is counted h
 begins to count.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from equipoise.guard.debounce import count_streaks
+from equipoise.guard.isolation import Isolation, failed_decision, failed_record
 from equipoise.guard.protection import SYSTEM_NAMESPACES
 from equipoise.model.cluster import Workload
 from equipoise.model.crd.targets import Mode
@@ -21,6 +23,7 @@ from equipoise.ports import (
     Actuator,
     Cluster,
     CycleReport,
+    FailedTurn,
     Journal,
     Leadership,
     Metrics,
@@ -31,47 +34,36 @@ from equipoise.ports import (
     StoreConflict,
     Stored,
 )
-from equipoise.rotation.assignment import Assigned, Refusal, assign
+from equipoise.rotation.assignment import Assigned, Refusal, assign, subject_of
 from equipoise.rotation.course import told
 from equipoise.rotation.decide import decide_all
-from equipoise.rotation.deeds import MAYBE_GONE, Deeds, about_workload
+from equipoise.rotation.deeds import Deeds, about_workload
 from equipoise.rotation.guards import Guards, Refusals, held_by_server
-from equipoise.rotation.ledgers import Remembered, read_ledgers
+from equipoise.rotation.ledgers import NO_LEDGERS, Ledgers, Remembered, read_ledgers
 from equipoise.rotation.memory import BALANCER, RotationMemory
 from equipoise.rotation.observation import Observation
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.record import record
-from equipoise.rotation.see import (
-    Seen,
-    Usage,
-    fresh_usage,
-    hpas_by_workload,
-    is_away,
-    observe,
-    pods_by_workload,
-)
-from equipoise.rotation.status import next_status
+from equipoise.rotation.see import Look, Seen, observe
+from equipoise.rotation.status import Turned, next_status, tell_changes
 
 Batch = Sequence[tuple[RotationPolicy, Observation, Mapping[str, Any]]]
+Decide = Callable[[Batch], Sequence[Decision]]
 
 
-class Turned(NamedTuple):
-    """What came of one workload's turn."""
+class _Observed(NamedTuple):
+    """What is seen and remembered of one workload."""
 
-    item: Assigned
+    observation: Observation
+    known: Remembered
+
+
+class _Decided(NamedTuple):
+    """The same, and what follows from it."""
+
+    observation: Observation
+    known: Remembered
     decision: Decision
-    outcomes: Sequence[Outcome]
-    told: Reason | None = None
-    """What the workload was told already: how its rotation ended."""
-    at: float = 0.0
-    """When it was looked at."""
-    trouble: str = ""
-    """Why nobody knows what was done to it before."""
-
-    @property
-    def is_under_way(self) -> bool:
-        """Whether a rotation has begun that has no verdict yet."""
-        return "course" in self.decision.memory or any(o.result in MAYBE_GONE for o in self.outcomes)
 
 
 @dataclass(slots=True)
@@ -97,8 +89,10 @@ class RotationLoop:
     """Whether the server's dry run is asked before a preview is shown."""
     is_debounced: bool = True
     """Whether a pod must have been hot for some cycles before it goes."""
-    decide_batch: Callable[[Batch], list[Decision]] = field(default=decide_all)
-    """Where a batch is decided: here, or in a process of its own."""
+    batches: Callable[[Batch], Iterable[tuple[Batch, Decide]]] = field(
+        default=lambda all_: [(all_, decide_all)]
+    )
+    """The parts of a batch, and where each is decided: here, or in a process of its own."""
     beat: Callable[[], object] = field(default=str)
     """Says from inside a long cycle that it still gets on."""
     passed: Callable[[str], object] = field(default=str)
@@ -106,8 +100,9 @@ class RotationLoop:
     """The time, to stamp intents with and to know how old a look is; without, that of the cycle."""
     name: str = BALANCER
     _streaks: dict[WorkloadRef, dict[str, int]] = field(default_factory=dict)
-    _last: dict[WorkloadRef, "Turned"] = field(default_factory=dict)
+    _last: dict[WorkloadRef, Turned] = field(default_factory=dict)
     _refusals: Refusals = field(default_factory=Refusals)
+    _isolation: Isolation = field(default_factory=Isolation)
 
     def cycle(self, at: float) -> CycleReport:
         """Do one turn. Whoever does not lead does nothing, not even looks."""
@@ -115,11 +110,13 @@ class RotationLoop:
             self._streaks.clear()
             self._last.clear()
             return CycleReport((), ())
+        self._begin(at)
         policies = self.policies.policies()
-        assigned, refused = assign(policies, self.cluster.workloads())
+        assigned, refused = assign(policies, self.cluster.workloads(), self._isolation)
         due = [item for item in assigned if self._is_due(item, at)]
-        carried = [self._last[item.workload.ref] for item in assigned if not self._is_due(item, at)]
-        turned, seen = self.look(due, at, others=[turn.item.workload for turn in carried])
+        refs = {item.workload.ref for item in due}
+        carried = [self._last[item.workload.ref] for item in assigned if item.workload.ref not in refs]
+        turned, seen = self._look(due, at, others=[turn.item.workload for turn in carried])
         before = self._last
         self._last = {turn.item.workload.ref: turn for turn in (*carried, *turned)}
         self._streaks = {ref: self._streaks[ref] for ref in self._last.keys() & self._streaks.keys()}
@@ -130,7 +127,13 @@ class RotationLoop:
             [*seen.warnings, *sorted(seen.notes), *unsaid],
             carried=[turn.decision for turn in carried],
             failure="; ".join(seen.failures),
+            failed_turns=self._isolation.failed,
         )
+
+    def _begin(self, at: float) -> None:
+        """Begin a cycle: from here on an error is one workload's own for as long as we lead."""
+        epoch = self.leadership.epoch()
+        self._isolation.begin(at, lambda: self.leadership.epoch() == epoch)
 
     def _is_due(self, item: Assigned, at: float) -> bool:
         """Whether a policy's `syncPeriod` has passed, give or take half of our interval; or it is new.
@@ -138,7 +141,7 @@ class RotationLoop:
         A clock that was set back tells nothing of what has passed.
         """
         last = self._last.get(item.workload.ref)
-        if last is None or last.is_under_way:
+        if last is None or last.is_under_way or last.failed is not None:
             return True
         was = last.item
         if (was.source, was.mode) != (item.source, item.mode) or was.policy != item.policy:
@@ -148,6 +151,15 @@ class RotationLoop:
         return period <= self.interval_seconds or not 0 <= at - last.at < least
 
     def look(
+        self, assigned: Sequence[Assigned], at: float, namespace: str | None = None
+    ) -> tuple[list[Turned], Seen]:
+        """Take one turn for a person's command, for workloads that it chose itself."""
+        self._begin(at)
+        turned, seen = self._look(assigned, at, namespace)
+        seen.notes.update(f"{failed.subject}: {failed.error}" for failed in self._isolation.failed)
+        return turned, seen
+
+    def _look(
         self,
         assigned: Sequence[Assigned],
         at: float,
@@ -157,27 +169,62 @@ class RotationLoop:
     ) -> tuple[list[Turned], Seen]:
         """See, decide, guard, act and record for these workloads; `others` count as disturbed only."""
         epoch = self.leadership.epoch()
-        seen = self._see(assigned, at, namespace, others)
-        workloads = [item.workload for item in assigned]
-        remembered = read_ledgers(
-            *(self.store, self.cluster, workloads, seen, namespace), is_acting=self.is_acting
+        look = Look(
+            *(self.cluster, self.metrics, self._isolation, self.beat, self.namespaces_protected),
+            is_acting=self.is_acting,
         )
-        observations = [observe(item.policy, item.workload, seen) for item in assigned]
-        known = [self._known(item, remembered[item.workload.ref]) for item in assigned]
-        asked = [
-            (item.policy, observation, each.memory)
-            for item, observation, each in zip(assigned, observations, known, strict=True)
-        ]
-        decided = self.decide_batch(asked)
-        self._count(assigned, observations, decided)
+        wanted = [(item.policy.metrics_window_seconds, item.workload) for item in assigned]
+        seen = look.at(at, wanted, others, namespace)
+        ledgers = (
+            read_ledgers(self.store, seen, namespace, is_acting=self.is_acting) if assigned else NO_LEDGERS
+        )
+        observed = {item.workload.ref: self._observed(item, seen, ledgers) for item in assigned}
+        decided = self._decided(assigned, observed)
         guards = Guards(
             *(self.pauses, self.leadership, self.metrics, self.disturbed_in_cluster_max, seen),
             epoch=epoch,
             now=self.now or (lambda: at),
             is_planning=not self.is_acting,
         )
-        parts = zip(assigned, observations, decided, known, strict=True)
-        return [self._turn(*part, guards) for part in parts], seen
+        return [self._turn(item, decided[item.workload.ref], guards) for item in assigned], seen
+
+    def _observed(self, item: Assigned, seen: Seen, ledgers: Ledgers) -> "_Observed | FailedTurn":
+        """Return what is seen and remembered of one workload."""
+        ref = item.workload.ref
+        if ref not in seen.pods:
+            return next(failed for failed in self._isolation.failed if failed.subject == ref.subject)
+        return self._isolation.attempt(
+            ref.subject,
+            lambda: _Observed(
+                observe(item.policy, item.workload, seen),
+                self._known(item, ledgers.of(item.workload, seen, self.cluster)),
+            ),
+        )
+
+    def _decided(
+        self, assigned: Sequence[Assigned], observed: "Mapping[WorkloadRef, _Observed | FailedTurn]"
+    ) -> "Mapping[WorkloadRef, _Decided | FailedTurn]":
+        """Decide all that was observed, in batches."""
+        found: dict[WorkloadRef, _Decided | FailedTurn] = {}
+        asked, refs = [], []
+        for item in assigned:
+            ref = item.workload.ref
+            each = observed[ref]
+            if isinstance(each, FailedTurn):
+                found[ref] = each
+            else:
+                asked.append((item.policy, each.observation, each.known.memory))
+                refs.append(ref)
+        decided = [
+            one
+            for part, decide in self.batches(asked)
+            for one in self._isolation.each(part, decide, lambda asked: asked[1].subject)
+        ]
+        for ref, one in zip(refs, decided, strict=True):
+            each = observed[ref]
+            assert not isinstance(each, FailedTurn), "only what was observed is decided"
+            found[ref] = one if isinstance(one, FailedTurn) else _Decided(each.observation, each.known, one)
+        return found
 
     def _is_real(self, item: Assigned) -> bool:
         return item.mode is Mode.ENFORCE and self.is_acting
@@ -188,77 +235,38 @@ class RotationLoop:
             return known
         return known._replace(memory={name: known.memory[name] for name in known.memory if name != "course"})
 
-    def _see(
-        self, assigned: Sequence[Assigned], at: float, namespace: str | None, others: Sequence[Workload]
-    ) -> Seen:
-        workloads = [*(item.workload for item in assigned), *others]
-        pods = pods_by_workload(workloads, self.cluster.pods(namespace))
-        usage: dict[float, Usage] = {}
-        warnings: list[str] = []
-        failures: list[str] = []
-        partial: dict[float, str] = {}
-        for window in sorted({item.policy.metrics_window_seconds for item in assigned}):
-            names: dict[str, list[str]] = {}
-            for item in assigned:
-                if item.policy.metrics_window_seconds == window:
-                    names.setdefault(item.workload.ref.namespace, []).extend(
-                        pod.name for pod in pods[item.workload.ref]
-                    )
-            self.beat()
-            try:
-                answer = self.metrics.cpu_usage(names, at, window)
-            except WorldFailed as error:
-                # Unknown, not zero: every decision of this window says that its metrics are incomplete.
-                usage[window] = {}
-                failures.append(f"the usage over {window:g} s is unknown: {error}")
-                continue
-            warnings += [f"{answer.source}: {warning}" for warning in answer.warnings]
-            usage[window] = fresh_usage(answer, at)
-            if answer.partial:
-                partial[window] = answer.partial[0]
-        away = {pod.uid for group in pods.values() for pod in group if is_away(pod)}
-        hpas, pdbs = hpas_by_workload(self.cluster.hpas(namespace)), self.cluster.pdbs(namespace)
-        pauses, notes = self._autoscaler_pauses(namespace) if assigned else ({}, set())
-        return Seen(
-            *(at, pods, hpas, pdbs, usage, pauses, warnings, failures, away),
-            namespaces_protected=self.namespaces_protected,
-            partial=partial,
-            notes=notes,
-        )
-
-    def _autoscaler_pauses(self, namespace: str | None) -> tuple[Mapping[WorkloadRef, str], set[str]]:
-        """Ask whose autoscaler is paused; who acts must know, who only looks is told when it can't."""
-        try:
-            return self.cluster.autoscaler_pauses(namespace), set()
-        except WorldFailed as error:
-            if self.is_acting:
-                raise
-            return {}, {str(error)}
-
-    def _count(
-        self,
-        assigned: Sequence[Assigned],
-        observations: Sequence[Observation],
-        decided: Sequence[Decision],
-    ) -> None:
+    def _count(self, item: Assigned, observation: Observation, decision: Decision) -> None:
         """Count in how many cycles in a row each pod was hot; a workload without a hot pod has no count."""
-        for item, observation, decision in zip(assigned, observations, decided, strict=True):
-            hot = set(decision.reason.numbers.get("hot", ()))
-            before = self._streaks.pop(item.workload.ref, {})
-            if hot:
-                uids = [pod.uid for pod in observation.pods if pod.name in hot]
-                self._streaks[item.workload.ref] = count_streaks(before, uids)
+        hot = set(decision.reason.numbers.get("hot", ()))
+        before = self._streaks.pop(item.workload.ref, {})
+        if hot:
+            uids = [pod.uid for pod in observation.pods if pod.name in hot]
+            self._streaks[item.workload.ref] = count_streaks(before, uids)
 
-    def _turn(
-        self,
-        item: Assigned,
-        observation: Observation,
-        decision: Decision,
-        known: Remembered,
-        guards: Guards,
-    ) -> Turned:
-        """Guard one decision, act on what is left, and write it all down."""
+    def _turn(self, item: Assigned, decided: "_Decided | FailedTurn", guards: Guards) -> Turned:
+        """Take the turn of one workload; an error ends it, and nobody else's."""
         self.beat()
+        outcomes: list[Outcome] = []
+        turned: Turned | FailedTurn = (
+            decided
+            if isinstance(decided, FailedTurn)
+            else self._isolation.turn(
+                item.workload.ref.subject, lambda: self._taken(item, decided, guards, outcomes)
+            )
+        )
+        if not isinstance(turned, FailedTurn):
+            return turned
+        self._streaks.pop(item.workload.ref, None)
+        at = guards.seen.at
+        decision = failed_decision(turned, outcomes)
+        written = failed_record(BALANCER, decision, at, self.new_id(at), outcomes)
+        self._isolation.attempt(item.workload.ref.subject, lambda: self.journal.append(written))
+        return Turned(item, decision, outcomes, at=at, failed=turned)
+
+    def _taken(self, item: Assigned, decided: "_Decided", guards: Guards, outcomes: list[Outcome]) -> Turned:
+        """Guard one decision, act on what is left, and write it all down."""
+        observation, known, decision = decided
+        self._count(item, observation, decision)
         seen, is_real = guards.seen, self._is_real(item)
         stored: Stored | None = known.stored
         if is_real and not known.trouble:
@@ -268,13 +276,12 @@ class RotationLoop:
         said: Reason | None = None
         if is_real and stored is not None and has_ended:
             said = self._tell_end(item, guarded)
-        outcomes: list[Outcome] = []
         if is_real and guarded.actions and stored is not None and not known.trouble:
             deeds = Deeds(
                 *(self.cluster, self.pauses, self.leadership, self.store, self.actuator),
-                *(self.new_id, guards.now, guards.epoch, self.passed),
+                *(self.new_id, guards.now, guards.epoch, self.passed, self._isolation),
             )
-            outcomes = deeds.act(item, observation, guarded, stored, seen)
+            deeds.act(item, observation, guarded, stored, seen, outcomes)
             self._refusals.take(item.workload.ref, outcomes, seen.at)
         kept = tuple(outcomes)
         name = self.new_id(seen.at)
@@ -319,22 +326,6 @@ class RotationLoop:
         except (StoreConflict, WorldFailed):
             return None
 
-    def _tell_changes(
-        self, policy: PolicyObject, turns: Sequence[Turned], last: Mapping[WorkloadRef, Turned]
-    ) -> None:
-        """Attach the new reason to each workload whose reason changed; the first reason is no news.
-
-        The status, which a new leader has too, shows the first of many workloads only.
-        """
-        shown = {entry.get("subject"): entry.get("reason") for entry in policy.status.get("decisions", ())}
-        for turn in turns:
-            reason, code = turn.decision.reason, turn.decision.reason.code.value
-            ref = turn.item.workload.ref
-            known = last[ref].decision.reason.code.value if ref in last else code
-            is_news = not turn.outcomes and reason != turn.told
-            if is_news and shown.get(turn.decision.subject, known) != code:
-                self.actuator.record_event(about_workload(turn.item.workload), code, reason.sentence)
-
     def _say(
         self,
         policies: Sequence[PolicyObject],
@@ -350,20 +341,36 @@ class RotationLoop:
         by_policy: dict[ObjectRef, list[Turned]] = {}
         for turn in turned:
             by_policy.setdefault(turn.item.source, []).append(turn)
-        unsaid: list[str] = []
+        unsaid = []
         for policy in policies:
             ref, turns = policy.ref, by_policy.get(policy.ref, [])
-            status = next_status(policy, [turn.decision for turn in turns], refused.get(ref), at)
-            if status is None:
-                continue
-            try:
-                self.policies.write_status(policy, status)
-                self._tell_changes(policy, turns, last)
-            except StoreConflict:
-                continue
-            except WorldFailed as error:
-                unsaid.append(f"the status of {ref.kind} {ref.namespace}/{ref.name} was not written: {error}")
-        return unsaid
+            said = self._isolation.attempt(
+                subject_of(ref), partial(self._say_one, policy, turns, refused.get(ref), last, at)
+            )
+            unsaid.append("" if isinstance(said, FailedTurn) else said)
+        return [words for words in unsaid if words]
+
+    def _say_one(
+        self,
+        policy: PolicyObject,
+        turns: Sequence[Turned],
+        refusal: Refusal | None,
+        last: Mapping[WorkloadRef, Turned],
+        at: float,
+    ) -> str:
+        """Write the status of one policy, and return why that could not be done."""
+        ref = policy.ref
+        status = next_status(policy, [turn.decision for turn in turns], refusal, at)
+        if status is None:
+            return ""
+        try:
+            self.policies.write_status(policy, status)
+            tell_changes(self.actuator, policy, turns, last)
+        except StoreConflict:
+            return ""
+        except WorldFailed as error:
+            return f"the status of {ref.kind} {ref.namespace}/{ref.name} was not written: {error}"
+        return ""
 
 
 def _unknown_ledger(trouble: str) -> Reason:

@@ -33,9 +33,10 @@ from equipoise.rotation.assignment import Assigned
 from equipoise.rotation.choose import choose_workloads
 from equipoise.rotation.course import told
 from equipoise.rotation.deeds import MAYBE_GONE
-from equipoise.rotation.loop import RotationLoop, Turned
+from equipoise.rotation.loop import RotationLoop
 from equipoise.rotation.memory import RotationMemory
 from equipoise.rotation.policy import RotationPolicy
+from equipoise.rotation.status import Turned
 
 IN_VAIN = {
     "Forbidden": Code.OPTED_OUT,
@@ -186,6 +187,8 @@ class Done:
         """Why nothing could be done although something should have been, or nothing."""
         if self.evicted:
             return ""
+        if self.last.reason.code is Code.INTERNAL_ERROR:
+            return f"{self.last.subject}: {self.last.reason.sentence}"
         if self.trouble:
             unknown = f"what was done before is unknown: {self.trouble}"
             return f"{self.last.subject}: nothing was done, since {unknown}"

@@ -1,15 +1,18 @@
 """Join what the cluster and the metrics say: a few lists and a query per shard, never one per workload."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
+from equipoise.guard.isolation import Isolation
 from equipoise.guard.protection import SYSTEM_NAMESPACES, opted_out_by, protection_of
 from equipoise.model.cluster import Hpa, Pdb, Pod, Selector, Workload
+from equipoise.model.errors import WorldFailed
 from equipoise.model.ledger import Ledger
 from equipoise.model.references import WorkloadRef
-from equipoise.ports import CpuUsage
+from equipoise.ports import Cluster, CpuUsage, FailedTurn, Metrics
 from equipoise.rotation.decide import Refused, choose_metric
 from equipoise.rotation.observation import CORES_MAX, HpaSeen, Observation, PodLoad, WorkloadSeen
 from equipoise.rotation.policy import RotationPolicy
@@ -64,6 +67,84 @@ class Seen:
         return disturbed + max(0, workload.replicas_wanted - len(pods))
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look needs of the world."""
+
+    cluster: Cluster
+    metrics: Metrics
+    isolation: Isolation
+    beat: Callable[[], object]
+    namespaces_protected: Collection[str]
+    is_acting: bool
+
+    def at(
+        self,
+        at: float,
+        wanted: Sequence[tuple[float, Workload]],
+        others: Sequence[Workload] = (),
+        namespace: str | None = None,
+    ) -> Seen:
+        """See the workloads that are wanted, each over its own metrics window; of the others the pods."""
+        workloads = [*(workload for _, workload in wanted), *others]
+        listed = self.cluster.pods(namespace)
+        pods = pods_by_workload(workloads, listed, self.isolation)
+        usage: dict[float, Usage] = {}
+        warnings: list[str] = []
+        failures: list[str] = []
+        missing: dict[float, str] = {}
+        for window in sorted({window for window, _ in wanted}):
+            names: dict[str, list[str]] = {}
+            for each, workload in wanted:
+                if each == window:
+                    own = pods.get(workload.ref, ())
+                    names.setdefault(workload.ref.namespace, []).extend(pod.name for pod in own)
+            self.beat()
+            answer = self._usage(names, at, window)
+            if isinstance(answer, FailedTurn):
+                # Unknown, not zero: every decision of this window says that its metrics are incomplete.
+                usage[window] = {}
+                failures.append(f"the usage over {window:g} s is unknown: {answer.error}")
+                continue
+            said, usage[window] = answer
+            warnings += [f"{said.source}: {warning}" for warning in said.warnings]
+            if said.partial:
+                missing[window] = said.partial[0]
+        away = {pod.uid for group in pods.values() for pod in group if is_away(pod)}
+        # Of a workload whose pods can't be told, all count that may be its own.
+        unsure = {each.ref.namespace for each in workloads if each.ref not in pods}
+        away |= {pod.uid for pod in listed if pod.namespace in unsure and is_away(pod)}
+        hpas, pdbs = hpas_by_workload(self.cluster.hpas(namespace)), self.cluster.pdbs(namespace)
+        pauses, notes = self._autoscaler_pauses(namespace) if wanted else ({}, set())
+        return Seen(
+            *(at, pods, hpas, pdbs, usage, pauses, warnings, failures, away),
+            namespaces_protected=self.namespaces_protected,
+            partial=missing,
+            notes=notes,
+        )
+
+    def _usage(
+        self, names: Mapping[str, Sequence[str]], at: float, window: float
+    ) -> tuple[CpuUsage, Usage] | FailedTurn:
+        """Return what the source answered over one window and what is fresh of it, or why it is unknown."""
+        try:
+            answer = self.metrics.cpu_usage(names, at, window)
+            return answer, fresh_usage(answer, at)
+        except WorldFailed as error:
+            return FailedTurn("", str(error))
+        except Exception as error:  # noqa: BLE001 - it costs this window, not the others
+            return self.isolation.take(f"usage over {window:g} s", error)
+
+    def _autoscaler_pauses(self, namespace: str | None) -> tuple[Mapping[WorkloadRef, str], set[str]]:
+        """Ask whose autoscaler is paused; who acts must know, who only looks is told when it can't."""
+        try:
+            return self.cluster.autoscaler_pauses(namespace), set()
+        except WorldFailed as error:
+            if self.is_acting:
+                raise
+            return {}, {str(error)}
+
+
 def is_away(pod: Pod) -> bool:
     """Whether a pod serves nobody now, or is about to go."""
     if pod.phase in FINISHED:
@@ -91,9 +172,13 @@ Labels = tuple[tuple[str, str], ...]
 
 
 def pods_by_workload(
-    workloads: Iterable[Workload], pods: Iterable[Pod]
+    workloads: Iterable[Workload], pods: Iterable[Pod], isolation: Isolation | None = None
 ) -> Mapping[WorkloadRef, Sequence[Pod]]:
-    """Give each workload the pods that its selector picks in its namespace, as its HPA does."""
+    """Give each workload the pods that its selector picks in its namespace, as its HPA does.
+
+    One whose selector fails is left out: what its pods are is unknown.
+    """
+    isolation = isolation or Isolation()
     alike: dict[tuple[str, Labels], list[Pod]] = defaultdict(list)
     for pod in pods:
         alike[pod.namespace, pod.labels].append(pod)
@@ -103,14 +188,20 @@ def pods_by_workload(
         for key, value in labels:
             by_label[namespace, key, value].append(labels)
     found: dict[WorkloadRef, Sequence[Pod]] = {}
-    for workload in workloads:
+
+    def picked(workload: Workload) -> list[Pod]:
         namespace = workload.ref.namespace
-        found[workload.ref] = [
+        return [
             pod
             for labels in _label_sets(workload.selector, namespace, alike, by_label)
             if workload.selector.matches(dict(labels))
             for pod in alike[namespace, labels]
         ]
+
+    for workload in workloads:
+        own = isolation.attempt(workload.ref.subject, partial(picked, workload))
+        if not isinstance(own, FailedTurn):
+            found[workload.ref] = own
     return found
 
 

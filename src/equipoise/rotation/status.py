@@ -1,17 +1,40 @@
-"""What a policy's status says. It is written when a reason changes or something was done, and not else."""
+"""What came of each turn, and what a policy's status says of them; it is written when a reason changes."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
-from equipoise.model.decision import Decision
-from equipoise.model.reason import Code
-from equipoise.ports import PolicyObject
-from equipoise.rotation.assignment import Refusal
+from equipoise.model.decision import Decision, Outcome
+from equipoise.model.reason import Code, Reason
+from equipoise.model.references import WorkloadRef
+from equipoise.ports import Actuator, FailedTurn, PolicyObject
+from equipoise.rotation.assignment import Assigned, Refusal
+from equipoise.rotation.deeds import MAYBE_GONE, about_workload
 from equipoise.rotation.memory import RotationMemory
 
 DECISIONS_MAX = 200
 ROTATED = ("rotatedAt", "predictedImprovementPercent", "realisedImprovementPercent")
+
+
+class Turned(NamedTuple):
+    """What came of one workload's turn."""
+
+    item: Assigned
+    decision: Decision
+    outcomes: Sequence[Outcome]
+    told: Reason | None = None
+    """What the workload was told already: how its rotation ended."""
+    at: float = 0.0
+    """When it was looked at."""
+    trouble: str = ""
+    """Why nobody knows what was done to it before."""
+    failed: FailedTurn | None = None
+    """The error that ended it."""
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a rotation has begun that has no verdict yet."""
+        return "course" in self.decision.memory or any(o.result in MAYBE_GONE for o in self.outcomes)
 
 
 def next_status(
@@ -129,3 +152,23 @@ def _foremost(decisions: Sequence[Decision]) -> Decision:
             each.subject,
         ),
     )
+
+
+def tell_changes(
+    actuator: Actuator, policy: PolicyObject, turns: Sequence[Turned], last: Mapping[WorkloadRef, Turned]
+) -> None:
+    """Attach the new reason to each workload whose reason changed; the first reason is no news.
+
+    The status, which a new leader has too, shows the first of many workloads only.
+    """
+    shown = {entry.get("subject"): entry.get("reason") for entry in policy.status.get("decisions", ())}
+    for turn in turns:
+        reason, code = turn.decision.reason, turn.decision.reason.code.value
+        ref = turn.item.workload.ref
+        is_bad = turn.failed is not None  # which is news the first time, too
+        first = "" if is_bad else code
+        known = last[ref].decision.reason.code.value if ref in last else first
+        is_news = not turn.outcomes and reason != turn.told
+        if is_news and shown.get(turn.decision.subject, known) != code:
+            about = about_workload(turn.item.workload)
+            actuator.record_event(about, code, reason.sentence, is_warning=is_bad)

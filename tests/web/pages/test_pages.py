@@ -14,7 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from equipoise.app.web.page import COLOURS, SECTIONS_MAX, STANDINGS, Page, painted
+from equipoise.guard.isolation import failed_decision, failed_record
 from equipoise.model.decision import Record, Streak
+from equipoise.ports import FailedTurn
 from tests.web.pages.draw import GOLDEN, PAGES, document, maker, records_of
 
 HOSTILE = (
@@ -100,6 +102,20 @@ def test_without_inputs_a_page_says_what_the_decision_alone_says(name: str) -> N
     assert [(one.subject, one.reason, one.sentence) for one in whole.sections] == [
         (one.subject, one.reason, one.sentence) for one in bare.sections
     ]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_turn_that_failed_is_trouble_and_hides_nothing_that_came_before(name: str) -> None:
+    """Its record has neither inputs nor numbers; the pictures are of the older ones."""
+    records = records_of(name)
+    if not records:
+        pytest.skip(f"{name} shows no records")
+    first = records[0]
+    decision = failed_decision(FailedTurn(first.decision.subject, "KeyError: 'x'"))
+    failed = failed_record(first.balancer, decision, 9e9, "f")
+    page = maker(name)([failed, *records])
+    check(page)
+    assert "InternalError" in json.dumps(dataclasses.asdict(page))
 
 
 @pytest.mark.parametrize("name", PAGES)

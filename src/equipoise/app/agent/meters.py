@@ -33,6 +33,11 @@ class AgentMeters:
         self.actions = Counter(
             "equipoise_agent_actions", "Actions by what came of them.", ["kind", "result"], registry=registry
         )
+        self.failed_turns = Counter(
+            "equipoise_agent_failed_turns",
+            "Pods that an error left out of a round, and actions that it ended.",
+            registry=registry,
+        )
         self.held = Counter(
             "equipoise_agent_held",
             "Actions that were held, by the guard.",
@@ -74,6 +79,7 @@ class AgentMeters:
         self.rounds.labels(decision.reason.code.value).inc()
         for outcome in done.outcomes:
             self.actions.labels(type(outcome.action).__name__, outcome.result).inc()
+        self.failed_turns.inc(len(done.failed_turns))
         for held in decision.held:
             self.held.labels(type(held.action).__name__, held.reason.value).inc()
         self.seconds.set(cpu_seconds)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 from equipoise.adapters.kubernetes import KubernetesActuator
 from equipoise.app.agent.surroundings import NodeSurroundings
-from equipoise.app.operator.logs import Log, log_failure
+from equipoise.app.operator.logs import FailedTurnLines, Log, log_failure
 from equipoise.model.decision import DisableScheduling, EnableScheduling, Outcome
 from equipoise.model.errors import EquipoiseError
 from equipoise.model.references import ObjectRef
@@ -31,6 +31,7 @@ class Teller:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._log = log
+        self._failed_turns = FailedTurnLines(log, monotonic)
         self._actuator = actuator
         self._around = around
         self._monotonic = monotonic
@@ -52,6 +53,7 @@ class Teller:
         (self._log.info if is_news else self._log.debug)(sentence, reason=code, node=decision.subject)
         for warning in done.warnings:
             self._log.warning(warning)
+        self._failed_turns.tell(done.failed_turns)
         if is_news:
             self._actuator.record_event(self._node(), code, sentence)
         for outcome in news:

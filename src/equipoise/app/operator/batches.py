@@ -19,10 +19,12 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import TypeVar, TypeVarTuple
 
-from equipoise.model.errors import WorldFailed
+from equipoise.guard.isolation import BatchLost, WorkerBusy
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+__all__ = ["DEADLINE_SECONDS", "BatchLost", "Batches"]
 
 DEADLINE_SECONDS = 300.0
 NICENESS = 10
@@ -30,10 +32,6 @@ NICENESS = 10
 BEAT_SECONDS = 0.5
 _SPAWN = get_context("spawn")
 _DONE, _FAILED = b"done", b"failed"
-
-
-class BatchLost(WorldFailed):
-    """A batch has no result: its worker died, hung, or was told to stop. The next batch gets a new one."""
 
 
 def _nothing() -> None:
@@ -60,19 +58,23 @@ class Batches:
         The function must be one that a module defines; it, its arguments and its result travel as pickles.
         """
         message = pickle.dumps((function, args), pickle.HIGHEST_PROTOCOL)
-        until = time.monotonic() + deadline_seconds
-        while not self._turn.acquire(timeout=BEAT_SECONDS):
-            self._beat()
-            if time.monotonic() > until:
-                raise BatchLost(f"a batch waited {deadline_seconds:g} s for the worker, which is busy")
+        self._wait()
         try:
-            tag, reply = self._exchange(message, until, deadline_seconds)
+            tag, reply = self._exchange(message, time.monotonic() + deadline_seconds, deadline_seconds)
         finally:
             self._turn.release()
         if tag == _FAILED:
             raise _error(*pickle.loads(reply))  # noqa: S301 - our own worker wrote it
         result: T = pickle.loads(reply)  # noqa: S301
         return result
+
+    def _wait(self) -> None:
+        """Wait for the worker; that others keep it busy is no fault of this batch."""
+        until = time.monotonic() + DEADLINE_SECONDS
+        while not self._turn.acquire(timeout=BEAT_SECONDS):
+            self._beat()
+            if time.monotonic() > until:
+                raise WorkerBusy(f"a batch waited {DEADLINE_SECONDS:g} s for the worker, which is busy")
 
     def stop(self) -> None:
         """End the worker at once; a batch under way is lost, which is harmless: it is pure."""

@@ -1,11 +1,13 @@
 """One line per decision and per event, on standard error: JSON for machines, colour for a terminal."""
 
 import logging
+import math
 import sys
 import threading
+import time
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TextIO, cast
 
@@ -17,11 +19,13 @@ from equipoise.adapters.urls import without_users
 from equipoise.app.operator.settings import Logs
 from equipoise.model.decision import Decision, Outcome
 from equipoise.model.errors import EquipoiseError
-from equipoise.ports import CycleReport
+from equipoise.ports import CycleReport, FailedTurn
 
 Log = FilteringBoundLogger
 LISTED_MAX = 20
 """How many actions, held ones or outcomes a line lists; the journal has them all."""
+AGAIN_SECONDS = 3600.0
+"""How long the same cause of failed turns is not logged again, however many cycles it spoils."""
 
 
 def make_log(settings: Logs, stream: TextIO | None = None) -> Log:
@@ -104,11 +108,46 @@ def log_failure(log: Log, message: str, error: BaseException, **fields: Any) -> 
     (log.warning if is_expected else log.error)(f"{message}: {said}", **fields)
 
 
+class FailedTurnLines:
+    """Logs what an error cost single workloads: once for each cause, and once more for each hour it lasts."""
+
+    def __init__(self, log: Log, monotonic: Callable[[], float]) -> None:
+        self._log = log
+        self._monotonic = monotonic
+        self._logged_at: dict[tuple[str, str], float] = {}
+
+    def tell(self, failed: Sequence[FailedTurn]) -> None:
+        """Log the turns of one cycle that failed, those of one cause together."""
+        now, by_cause = self._monotonic(), dict[tuple[str, str], list[FailedTurn]]()
+        for each in failed:
+            # Where nobody foresaw it, the place tells the cause; else it is the subject that matters.
+            cause = (each.error.partition(":")[0], each.place) if each.is_bug else (each.subject, "")
+            by_cause.setdefault(cause, []).append(each)
+        for cause, turns in by_cause.items():
+            if now - self._logged_at.get(cause, -math.inf) >= AGAIN_SECONDS:
+                self._logged_at[cause] = now
+                self._line(turns)
+        is_recent = {cause: at for cause, at in self._logged_at.items() if now - at < AGAIN_SECONDS}
+        self._logged_at = is_recent
+
+    def _line(self, turns: Sequence[FailedTurn]) -> None:
+        first = turns[0]
+        fields: dict[str, Any] = {"subject": first.subject}
+        fields |= _listed("subjects", [turn.subject for turn in turns]) if len(turns) > 1 else {}
+        others = f" and {len(turns) - 1} more" if len(turns) > 1 else ""
+        sentence = f"the turn of {first.subject}{others} failed, and the rest went on: {first.error}"
+        if first.is_bug:
+            self._log.error(sentence, traceback=first.traceback, **fields)
+        else:
+            self._log.warning(sentence, **fields)
+
+
 class DecisionLines:
     """Says each decision once while it stays the same: info when it is news, debug when it is not."""
 
-    def __init__(self, log: Log, balancer: str) -> None:
+    def __init__(self, log: Log, balancer: str, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._log = log.bind(balancer=balancer)
+        self._failed_turns = FailedTurnLines(self._log, monotonic)
         self._reasons: dict[str, str] = {}
         self._warnings: frozenset[str] = frozenset()
         self._lock = threading.Lock()
@@ -127,6 +166,12 @@ class DecisionLines:
             for warning in dict.fromkeys(report.warnings):
                 (self._log.debug if warning in self._warnings else self._log.warning)(warning)
             self._warnings = frozenset(report.warnings)
+            self._failed_turns.tell(report.failed_turns)
+
+    def tell_failed(self, failed: Sequence[FailedTurn]) -> None:
+        """Tell of turns that failed after their cycle."""
+        with self._lock:
+            self._failed_turns.tell(failed)
 
     def _line(self, decision: Decision, done: Sequence[Outcome], *, is_news: bool) -> None:
         if not is_news and not self._log.is_enabled_for(logging.DEBUG):

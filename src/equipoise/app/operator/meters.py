@@ -24,7 +24,8 @@ from equipoise.app.operator.pools_meters import PoolsMeters
 from equipoise.app.operator.proportional_meters import ProportionalMeters
 from equipoise.app.operator.recommendation_meters import RecommendationMeters
 from equipoise.app.operator.rotation_meters import RotationMeters
-from equipoise.ports import CycleReport
+from equipoise.guard.isolation import Isolation
+from equipoise.ports import CycleReport, FailedTurn
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 READ_GAUGES = {
@@ -50,6 +51,13 @@ class Meters:
             registry, "actions", "Actions by kind and what came of them.", "balancer", "kind", "result"
         )
         self._cycles = _counter(registry, "cycles", "Cycles: done, failed or bug.", "balancer", "result")
+        self._failed_turns = _counter(
+            registry,
+            "failed_turns",
+            "Turns of single workloads or policies that an error ended: bug, or world.",
+            "balancer",
+            "cause",
+        )
         self._seconds = Histogram(
             "equipoise_cycle_seconds",
             "How long cycles took.",
@@ -76,26 +84,35 @@ class Meters:
         self._proportional = ProportionalMeters(registry)
         self._pools = PoolsMeters(registry)
 
-    def cycle_done(self, balancer: str, report: CycleReport, took_seconds: float, at: float) -> None:
-        """Count a cycle that decided; one that saw only a part of the world is no success."""
+    def cycle_done(
+        self, balancer: str, report: CycleReport, took_seconds: float, at: float
+    ) -> Sequence[FailedTurn]:
+        """Count a cycle that decided; one that saw only a part of the world is no success.
+
+        Returns whose numbers could not be shown.
+        """
+        isolation = Isolation()
         for decision in report.decisions:
             self._decisions.labels(balancer, decision.reason.code.value).inc()
         for outcome in report.outcomes:
             kind = type(outcome.action).__name__
             self._actions.labels(balancer, kind, outcome.result).inc()
+        for failed in report.failed_turns:
+            self._failed_turns.labels(balancer, "bug" if failed.is_bug else "world").inc()
         self._cycles.labels(balancer, "failed" if report.failure else "done").inc()
         self._seconds.labels(balancer).observe(took_seconds)
         if not report.failure:
             self._succeeded.labels(balancer).set(at)
         self._subjects.labels(balancer).set(len(report.decisions) + len(report.carried))
         if balancer == "rotation":
-            self._rotation.take(report)
+            self._rotation.take(report, isolation)
         if balancer == "recommendation":
-            self._recommendation.take(report)
+            self._recommendation.take(report, isolation)
         if balancer == "proportional":
-            self._proportional.take(report)
+            self._proportional.take(report, isolation)
         if balancer == "pools":
-            self._pools.take(report)
+            self._pools.take(report, isolation)
+        return isolation.failed
 
     def cycle_failed(self, balancer: str, result: str, took_seconds: float) -> None:
         """Count a cycle that did not; what was last known of its subjects stays."""

@@ -1,12 +1,15 @@
 """The pools' metrics, and the log lines of whoever looked after them before, from a cycle's report."""
 
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from equipoise.app.operator.logs import Log
+from equipoise.guard.isolation import Isolation
 from equipoise.model.decision import Decision, MovePod, RecoverPod
 from equipoise.model.pools import PoolCode
+from equipoise.model.reason import Code
 from equipoise.pools.observation import TierUnreadable
 from equipoise.pools.rebalance import LOST
 from equipoise.pools.tally import STATES
@@ -52,13 +55,13 @@ class PoolsMeters:
         )
         self._shown: set[tuple[str, str]] = set()
 
-    def take(self, report: CycleReport) -> None:
+    def take(self, report: CycleReport, isolation: Isolation) -> None:
         """Show what a cycle saw and did; tiers that are gone have no series."""
         for decision in report.decisions:
             prefix = decision.subject.removesuffix("/pods")
             if "tiers" in decision.extra:
-                self._show(prefix, decision)
-            else:
+                isolation.attempt(decision.subject, partial(self._show, prefix, decision))
+            elif decision.reason.code is not Code.INTERNAL_ERROR:
                 self._missing.labels(prefix).set(decision.reason.numbers.get("missing", 0))
         prefix = report.decisions[0].subject.removesuffix("/pods") if report.decisions else ""
         for outcome in report.outcomes:

@@ -1,9 +1,11 @@
 """The metrics of proportional scaling, fed from the numbers of its decisions."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Gauge
 
+from equipoise.guard.isolation import Isolation
 from equipoise.model.decision import Decision
 from equipoise.model.quantity import parse_bytes
 from equipoise.ports import CycleReport
@@ -36,16 +38,19 @@ class ProportionalMeters:
         }
         self._shown: set[Series] = set()
 
-    def take(self, report: CycleReport) -> None:
+    def take(self, report: CycleReport, isolation: Isolation) -> None:
         """Show a whole cycle; a number that is missing is no series, never a zero."""
         shown: set[Series] = set()
         for decision in report.decisions:
-            for gauge, labels, value in self._series(decision):
-                gauge.labels(*labels).set(value)
-                shown.add((gauge, labels))
+            isolation.attempt(decision.subject, partial(self._show, decision, shown))
         for gauge, labels in self._shown - shown:
             gauge.remove(*labels)
         self._shown = shown
+
+    def _show(self, decision: Decision, shown: set[Series]) -> None:
+        for gauge, labels, value in self._series(decision):
+            gauge.labels(*labels).set(value)
+            shown.add((gauge, labels))
 
     def _series(self, decision: Decision) -> Iterator[tuple[Gauge, tuple[str, ...], float]]:
         namespace, _, workload = decision.subject.rpartition("/")

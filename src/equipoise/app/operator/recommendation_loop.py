@@ -9,6 +9,7 @@ from equipoise.adapters.kubernetes.hpa_specs import HpaSpecs
 from equipoise.adapters.prometheus.errors import NotFound
 from equipoise.adapters.prometheus.history import PrometheusHistory
 from equipoise.adapters.prometheus.owners import PrometheusOwners
+from equipoise.app.operator.batches import DEADLINE_SECONDS
 from equipoise.app.operator.loops import Loop, Wiring
 from equipoise.app.operator.settings import Settings
 from equipoise.model.cluster import HpaSpec
@@ -58,7 +59,11 @@ def recommendation_loop(wiring: Wiring, settings: Settings) -> Loop:
     def decide(batch: Batch) -> list[list[Decided]]:
         wiring.beat()
         is_heavy = sum(len(seen.subjects) for _, seen, _ in batch) >= HEAVY_WORKLOADS
-        return wiring.batches.submit(examine_all, batch) if is_heavy else examine_all(batch)
+        # What ended a worker would end us: from then on nothing is decided here, however small.
+        if not is_heavy and not wiring.batches.replaced:
+            return examine_all(batch)
+        deadline_seconds = DEADLINE_SECONDS if is_heavy else DEADLINE_SECONDS / 5
+        return wiring.batches.submit(examine_all, batch, deadline_seconds=deadline_seconds)
 
     def world() -> World:
         return _world(wiring, settings, decide)

@@ -1,10 +1,12 @@
 """The recommendation's metrics: what each workload should have, by the Analytics that asks."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge
 
+from equipoise.guard.isolation import Isolation
 from equipoise.model.decision import Decision
 from equipoise.ports import CycleReport
 from equipoise.recommendation.record import FOR
@@ -34,20 +36,23 @@ class RecommendationMeters:
         self._shown: set[tuple[str, Labels]] = set()
         self._carried = 0
 
-    def take(self, report: CycleReport) -> None:
+    def take(self, report: CycleReport, isolation: Isolation) -> None:
         """Show a whole cycle; a number that is missing is no series, never a zero."""
         if not report.decisions and len(report.carried) == self._carried:
             return  # at rest: the same as before
         self._carried = len(report.carried) + len(report.decisions)
-        shown = set()
+        shown: set[tuple[str, Labels]] = set()
         for decision in (*report.carried, *report.decisions):
-            labels = _labels(decision)
-            for key, value in _numbers(decision):
-                self._gauges[key].labels(*labels).set(value)
-                shown.add((key, labels))
+            isolation.attempt(decision.subject, partial(self._show, decision, shown))
         for key, labels in self._shown - shown:
             self._gauges[key].remove(*labels)
         self._shown = shown
+
+    def _show(self, decision: Decision, shown: set[tuple[str, Labels]]) -> None:
+        labels = _labels(decision)
+        for key, value in _numbers(decision):
+            self._gauges[key].labels(*labels).set(value)
+            shown.add((key, labels))
 
 
 def _labels(decision: Decision) -> Labels:

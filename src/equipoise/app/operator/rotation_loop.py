@@ -1,20 +1,23 @@
 """The rotation's loop, wired to a cluster."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from equipoise.adapters.kubernetes.policies import KubernetesPolicies
+from equipoise.app.operator.batches import DEADLINE_SECONDS
 from equipoise.app.operator.loops import Wiring
 from equipoise.app.operator.settings import Settings
 from equipoise.guard.protection import SYSTEM_NAMESPACES
 from equipoise.model.decision import Decision
 from equipoise.rotation.decide import decide_all
-from equipoise.rotation.loop import Batch, RotationLoop
+from equipoise.rotation.loop import Batch, Decide, RotationLoop
 from equipoise.rotation.policy import ROTATION_POLICY
 
 HEAVY_PODS = 10_000
 """From here on deciding takes long enough to be in the way of the Lease and of `/healthz`."""
 PART_PODS = 5_000
 """So many go to the worker at once: to pack them holds up everything else for hundredths of a second."""
+
+DEADLINE_LEAST_SECONDS = 60.0
 
 
 def _parts(batch: Batch) -> Iterator[Batch]:
@@ -42,10 +45,18 @@ def rotation_loop(wiring: Wiring, settings: Settings) -> RotationLoop:
     )
     wiring.watch(policies.reflector)
 
-    def decide_batch(batch: Batch) -> list[Decision]:
-        if sum(len(seen.pods) for _, seen, _ in batch) < HEAVY_PODS:
-            return decide_all(batch)
-        return [one for part in _parts(batch) for one in wiring.batches.submit(decide_all, part)]
+    def in_worker(part: Batch) -> list[Decision]:
+        # What is narrowed down to one workload need not take as long as the whole part may.
+        share = sum(len(seen.pods) for _, seen, _ in part) / PART_PODS
+        deadline_seconds = min(DEADLINE_SECONDS, max(DEADLINE_LEAST_SECONDS, share * DEADLINE_SECONDS))
+        return wiring.batches.submit(decide_all, part, deadline_seconds=deadline_seconds)
+
+    def batches(batch: Batch) -> Iterable[tuple[Batch, Decide]]:
+        is_heavy = sum(len(seen.pods) for _, seen, _ in batch) >= HEAVY_PODS
+        # What ended a worker would end us: from then on nothing is decided here, however small.
+        if not is_heavy and not wiring.batches.replaced:
+            return [(batch, decide_all)]
+        return ((part, in_worker) for part in _parts(batch))
 
     return RotationLoop(
         cluster=wiring.cluster,
@@ -60,7 +71,7 @@ def rotation_loop(wiring: Wiring, settings: Settings) -> RotationLoop:
         interval_seconds=settings.intervals.rotation_seconds,
         disturbed_in_cluster_max=settings.disruption.cluster_max,
         namespaces_protected=SYSTEM_NAMESPACES | {wiring.operator_namespace},
-        decide_batch=decide_batch,
+        batches=batches,
         beat=wiring.beat,
         now=wiring.clock.now,
     )

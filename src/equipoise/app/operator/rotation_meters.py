@@ -1,9 +1,11 @@
 """The rotation's metrics under the seed's names, fed from the numbers of its decisions."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from equipoise.guard.isolation import Isolation
 from equipoise.model.decision import Decision, Outcome
 from equipoise.ports import CycleReport
 
@@ -53,14 +55,14 @@ class RotationMeters:
         )
         self._series: dict[Workload, set[tuple[Counter, tuple[str, ...]]]] = {}
 
-    def take(self, report: CycleReport) -> None:
+    def take(self, report: CycleReport, isolation: Isolation) -> None:
         """Show a whole cycle; a number that is missing is no series, never a zero."""
         whose = {action.uid: _workload(each) for each in report.decisions for action in each.actions}
         seen: set[Workload] = {_workload(decision) for decision in report.carried}
         for decision in report.decisions:
             workload = _workload(decision)
             seen.add(workload)
-            self._show(workload, decision)
+            isolation.attempt(decision.subject, partial(self._show, workload, decision))
             self._count(self._decisions, workload, decision.reason.code.value)
         self._take_outcomes(report.outcomes, whose)
         for workload in self._series.keys() - seen:

@@ -44,7 +44,7 @@ class Turns:
         self._refused = ""
         self._meters = meters
         self._log = log.bind(balancer=loop.name)
-        self._lines = DecisionLines(log, loop.name)
+        self._lines = DecisionLines(log, loop.name, monotonic)
         self._stopping = stopping
         self._unready = unready
         self._chance = chance
@@ -114,8 +114,9 @@ class Turns:
         self._heart.beat()
 
     def _tell(self, report: CycleReport, took_seconds: float) -> None:
-        self._meters.cycle_done(self.loop.name, report, took_seconds, self._clock.now())
+        unshown = self._meters.cycle_done(self.loop.name, report, took_seconds, self._clock.now())
         self._lines.tell(report)
+        self._lines.tell_failed(unshown)
         if self.loop.name == "pools":
             tell_moves(self._log, report)
         if report.failure:

@@ -16,6 +16,7 @@ TROUBLE_CODES = frozenset(
         Code.REFUSED,
         Code.INFEASIBLE,
         Code.NOT_APPLIED,
+        Code.INTERNAL_ERROR,
         Code.NO_ELIGIBLE_PODS,
         Code.FUTILE,
     }
