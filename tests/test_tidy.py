@@ -196,3 +196,15 @@ def test_urls_are_taken_apart_in_one_place() -> None:
     apart = re.compile(r"\b(urlsplit|urlparse|parse_url)\b")
     found = {_name(path) for path in (ROOT / "src").rglob("*.py") if apart.search(path.read_text())}
     assert found == {"src/equipoise/adapters/urls.py"}
+
+
+def test_text_is_printed_in_one_way_which_knows_no_markup() -> None:
+    """`[embedded]` in a message is no style; bars and tables go through the same console."""
+    ways = re.compile(
+        r"rich\.console import .*\bConsole\b|rich_console|from_markup|markup=True|rich\.markup"
+        r"|rich import print|rich\.progress|rich\.live|rich\.pretty"
+    )
+    found = {_name(path) for path in (ROOT / "src").rglob("*.py") if ways.search(path.read_text())}
+    assert found == {"src/equipoise/app/console.py", "src/equipoise/app/progress.py"}
+    bars = (ROOT / "src/equipoise/app/progress.py").read_text()
+    assert bars.count(" TextColumn(") == bars.count("markup=False") > 0

@@ -5,9 +5,9 @@ from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
+from equipoise.app.console import Console
 from equipoise.app.demo.scene import show, summary
 from equipoise.app.demo.theatre import opened
 
@@ -51,7 +51,6 @@ def main() -> None:
         file=StringIO(),
         force_terminal=True,
         color_system="truecolor",
-        highlight=False,
     )
     with TemporaryDirectory() as folder:
         place = Path(folder)

@@ -14,6 +14,7 @@ import pytest
 from rich.console import RenderableType
 
 from equipoise.adapters.journal import RecordIds, SqliteJournal
+from equipoise.app.demo import command as command_of_demo
 from equipoise.app.demo.live import MISSING, Pace, dashboard
 from equipoise.app.demo.notes import Notes
 from equipoise.app.demo.scene import Stage
@@ -139,13 +140,19 @@ def test_what_the_machine_refuses_is_said_before_anything_begins() -> None:
 
 
 def test_what_is_not_installed_is_said_in_one_line_and_the_rest_goes_on(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without the dashboard in the terminal, without the embedded server with four balancers."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     said: list[str] = []
-    with dashboard(tmp_path / "journal.db", Pace(60, 0, is_opened=False, stopping=Event()), said.append):
+    over = Event()
+    over.set()
+    with dashboard(tmp_path / "journal.db", Pace(60, 0, is_opened=False, stopping=over), said.append):
         assert said == [MISSING]
+    command_of_demo._live(7, tmp_path / "other.db", tmp_path, Pace(60, 0, is_opened=False, stopping=over))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "(pip install 'equipoise[embedded]')" in shown
+    assert "(pip install 'equipoise[dashboard]')" in shown
     with opened(7, 1_800_000_000.0, tmp_path / "journal.db", tmp_path / "redis") as theatre:
         theatre.tick()
         assert [scene.name for scene in theatre.scenes] == [

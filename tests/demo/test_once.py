@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from rich.console import Console
 
+from equipoise.app.console import Console
 from equipoise.app.demo.command import show_all
 from equipoise.app.demo.scene import DAY_SECONDS
 from equipoise.app.demo.theatre import TICK_SECONDS, Theatre, opened
@@ -123,5 +123,5 @@ def test_the_same_seed_is_the_same_day_whenever_it_begins(played: Played, tmp_pa
 
 def _shown(theatre: Theatre, width: int) -> str:
     screen = StringIO()
-    show_all(Console(file=screen, width=width, highlight=False), theatre)
+    show_all(Console(file=screen, width=width), theatre)
     return screen.getvalue()

@@ -86,4 +86,4 @@ def _print_table(done: "list[Installed]") -> None:
     for one in done:
         colour = "green" if one.is_fine else "bold red"
         table.add_row(Text(one.result, style=colour), Text(one.name, style="bold"), Text(one.sentence))
-    Console(highlight=False).print(table)
+    Console().print(table)

@@ -71,4 +71,4 @@ def _print_table(checks: "list[Check]") -> None:
         if check.remedy:
             said.append(f" {check.remedy}", style="italic")
         table.add_row(Text(check.status, style=_COLOURS[check.status]), Text(check.name, style="bold"), said)
-    Console(highlight=False).print(table)
+    Console().print(table)

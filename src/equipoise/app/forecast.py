@@ -146,11 +146,11 @@ def _print_table(document: dict[str, Any]) -> None:
     table.add_row("ahead", _span_of(document["timestamps"]))
     for key, name in (("values", "forecast"), ("upper", "95 % should stay below")):
         table.add_row(name, _range_of(document[key], document["timestamps"]))
-    console = Console(highlight=False)
+    console = Console()
     console.print(table)
     console.print()
     for sentence in (_sentence(document), *document["notes"]):
-        console.print(sentence, markup=False)
+        console.print(sentence)
 
 
 def _span_of(times: list[float]) -> str:

@@ -79,7 +79,7 @@ def list_records(
         return
     from equipoise.app.console import Console
 
-    print_list(Console(highlight=False), records)
+    print_list(Console(), records)
 
 
 @app.command()
@@ -104,7 +104,7 @@ def explain(record_id: RecordId, file: File = None, output: options.Output = For
     if output is not Format.TABLE:
         print_document(summary(record) | {"otherwise": otherwise(record)}, output)
         return
-    console = Console(highlight=False)
+    console = Console()
     console.print(explanation(record, console.width))
 
 
@@ -131,7 +131,7 @@ def replay_records(
         else:
             answer = replay([_named(reader, name) for name in record_ids or ()])
     if output is Format.TABLE:
-        print_replay(Console(highlight=False), answer)
+        print_replay(Console(), answer)
     else:
         print_document(replay_document(answer), output)
     if answer.different:

@@ -5,11 +5,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from equipoise.app.console import Console
 from equipoise.app.otherwise import otherwise
 from equipoise.app.replay import Replay
 from equipoise.model.decision import Decision, Record, plan_document

@@ -84,7 +84,7 @@ def print_sentences(*sentences: str) -> None:
 
     from equipoise.app.console import Console
 
-    console = Console(highlight=False)
+    console = Console()
     for sentence in sentences:
         console.print(Text(sentence), soft_wrap=not console.is_terminal)
 
@@ -98,7 +98,7 @@ def print_plan(balancer: str, decisions: "Sequence[Decision]", form: Format) -> 
         return
     from equipoise.app.console import Console
 
-    console = Console(highlight=False)
+    console = Console()
     if not decisions:
         console.print("There is nothing to decide.")
         return
@@ -127,7 +127,7 @@ def print_done(
         return
     from equipoise.app.console import Console
 
-    console = Console(highlight=False)
+    console = Console()
     if not decisions:
         console.print("There was nothing to decide.")
         return

@@ -149,7 +149,7 @@ def print_status(document: Mapping[str, Any], form: Format) -> None:
         return
     from equipoise.app.console import Console
 
-    Console(highlight=False).print(status_table(document["tiers"]))
+    Console().print(status_table(document["tiers"]))
 
 
 def status_table(tiers: Sequence[Mapping[str, Any]]) -> Any:

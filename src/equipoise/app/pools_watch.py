@@ -24,7 +24,7 @@ def watch_pools(redis: str | None, prefix: str, seconds: float, times: int) -> N
 
 def _watch(pools: "RedisPools", prefix: str, seconds: float, times: int) -> None:
     """Show what has changed. A server or a config that goes away later is said, and waited for."""
-    console = Console(highlight=False)
+    console = Console()
     before: Any = None
     looks = 0
     while True:
@@ -37,7 +37,7 @@ def _watch(pools: "RedisPools", prefix: str, seconds: float, times: int) -> None
             now = str(error)
         if now != before:
             console.print(time.strftime("%H:%M:%S"), style="dim")
-            console.print(now if isinstance(now, str) else status_table(now), markup=False)
+            console.print(now if isinstance(now, str) else status_table(now))
             console.file.flush()
             before = now
         looks += 1

@@ -70,8 +70,36 @@ def counting(items: Iterable[T], what: str, total: int) -> Iterable[T]:
     """Show how many of them were done, one by one."""
     if sys.stderr is None or not sys.stderr.isatty():
         return items
-    from rich.progress import track
+    return _counted(items, what, total)
+
+
+def _counted(items: Iterable[T], what: str, total: int) -> Iterator[T]:
+    with stepping(what, total) as told:
+        for number, item in enumerate(items):
+            told(number)
+            yield item
+
+
+def _unseen(done: int, total: int | None = None) -> None:
+    del done, total
+
+
+@contextmanager
+def stepping(title: str, total: int | None = None) -> Iterator[Callable[..., None]]:
+    """Show how far something is, where somebody watches: it is told the steps done, and of how many."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield _unseen
+        return
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     from equipoise.app.console import Console
 
-    return track(items, what, total=total, console=Console(stderr=True), transient=True)
+    text = TextColumn("{task.description}", markup=False)
+    columns = (text, BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=total)
+
+        def told(done: int, total: int | None = total) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield told

@@ -23,7 +23,7 @@ def print_proportional(asked: "Asked", decision: "Decision", form: Format) -> No
         return
     from equipoise.app.console import Console
 
-    console = Console(highlight=False)
+    console = Console()
     steps = decision.extra.get("steps", [])
     if steps:
         _print_steps(console, asked, steps)
@@ -46,14 +46,14 @@ def print_live(turns: "Sequence[Turned]", form: Format, *, is_done: bool) -> Non
         return
     from equipoise.app.console import Console
 
-    console = Console(highlight=False)
+    console = Console()
     for turn, decision in decided:
         console.print(_values(turn.item.prepared.asked, decision))
-        console.print(f"{decision.subject}: {decision.reason.sentence}", markup=False)
+        console.print(f"{decision.subject}: {decision.reason.sentence}")
         if decision.actions and turn.cost:
-            console.print(turn.cost, markup=False)
+            console.print(turn.cost)
         for outcome in turn.outcomes:
-            console.print(f"{outcome.result}: {outcome.detail}".rstrip(": "), markup=False)
+            console.print(f"{outcome.result}: {outcome.detail}".rstrip(": "))
         console.print()
     if not decided:
         console.print("There is nothing to decide.")

@@ -1,8 +1,5 @@
 """`equipoise proportional simulate`: what each way against flapping costs, and what it saves."""
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +8,7 @@ import typer
 
 from equipoise.app import options
 from equipoise.app.output import Format, print_document
+from equipoise.app.progress import stepping
 from equipoise.model.errors import BadInput
 
 if TYPE_CHECKING:
@@ -157,22 +155,9 @@ def _generated(file: "PolicyFile", cluster: "Cluster", scene: Scene, seeds: int)
 
     start = cluster.sized(cluster.nodes)
     histories = (generate(scene.value, cluster, seed) for seed in range(seeds))
-    with _progress(scene.value, seeds) as told:
+    with stepping(scene.value, seeds) as told:
         summaries = study(file.spec, start, histories, told)
     return Studied(scene.value, seeds, cluster.hours, summaries, generate(scene.value, cluster, 0), start)
-
-
-@contextmanager
-def _progress(title: str, total: int) -> Iterator[Callable[[int], object]]:
-    """Show on standard error how far it is, where somebody watches."""
-    from rich.progress import Progress
-
-    from equipoise.app.console import Console
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task(title, total=total)
-        yield lambda done: progress.update(task, completed=done)
 
 
 def _check_plot(path: str) -> None:

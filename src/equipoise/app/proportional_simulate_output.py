@@ -46,7 +46,7 @@ def print_tables(subject: str, studied: Sequence[Studied]) -> None:
     """Print one table for each kind of history, and what the words mean."""
     from equipoise.app.console import Console
 
-    console = Console(highlight=False)
+    console = Console()
     for each in studied:
         console.print(_table(each))
         console.print()

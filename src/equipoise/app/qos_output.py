@@ -32,7 +32,7 @@ def print_qos(decision: "Decision", form: Format) -> None:
 
     from equipoise.app.console import Console
 
-    console = Console(highlight=False)
+    console = Console()
     if decision.reason.numbers["rules"]:
         console.print(_rules(decision.reason.numbers["rules"]))
         console.print()

@@ -27,7 +27,7 @@ def print_adopted(done: Sequence[Adopted], form: Format, *, is_dry_run: bool) ->
         return
     from equipoise.app.console import Console
 
-    console = Console(highlight=False)
+    console = Console()
     if not done:
         console.print("There was nothing to decide.")
         return
@@ -35,7 +35,7 @@ def print_adopted(done: Sequence[Adopted], form: Format, *, is_dry_run: bool) ->
     console.print(_table(done, is_dry_run=is_dry_run, has_sentences=is_wide))
     left = [each for each in done if not _is_done(each)]
     for each in [] if is_wide else left[:SENTENCES_MAX]:
-        console.print(f"{each.decision.subject}: {each.decision.reason.sentence}", markup=False)
+        console.print(f"{each.decision.subject}: {each.decision.reason.sentence}")
     if not is_wide and len(left) > SENTENCES_MAX:
         console.print(f"(and {len(left) - SENTENCES_MAX} more sentences; -o json has all)")
     console.print(_said(done, is_dry_run=is_dry_run))

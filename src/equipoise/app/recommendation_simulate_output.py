@@ -62,7 +62,7 @@ def print_table(found: Sequence[Replayed]) -> None:
     """Print two rows for each workload, and what they add up to."""
     from equipoise.app.console import Console
 
-    console = Console(highlight=False)
+    console = Console()
     if not found:
         console.print("There is nothing to replay.")
         return
@@ -76,7 +76,7 @@ def print_table(found: Sequence[Replayed]) -> None:
         )
     refused = [each.decision for each in found if each.recommended is None]
     for decision in refused[:SENTENCES_MAX]:
-        console.print(f"{decision.subject}: {decision.reason.sentence}", markup=False)
+        console.print(f"{decision.subject}: {decision.reason.sentence}")
     if len(refused) > SENTENCES_MAX:
         console.print(f"(and {len(refused) - SENTENCES_MAX} more sentences; -o json has all)")
     console.print(_said(found))

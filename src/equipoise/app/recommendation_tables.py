@@ -28,7 +28,7 @@ def print_tables(decisions: Sequence[Decision]) -> None:
     """Print the advice, and why, on standard output."""
     from equipoise.app.console import Console
 
-    console = Console(highlight=False)
+    console = Console()
     if not decisions:
         console.print("There is nothing to decide.")
         return
@@ -42,7 +42,7 @@ def print_tables(decisions: Sequence[Decision]) -> None:
     # A row of requests says all that its sentence says.
     said = [one for one in decisions if "containers" not in (one.extra["recommended"] or {})]
     for decision in [] if is_wide else said[:SENTENCES_MAX]:
-        console.print(f"{decision.subject}: {decision.reason.sentence}", markup=False)
+        console.print(f"{decision.subject}: {decision.reason.sentence}")
     if not is_wide and len(said) > SENTENCES_MAX:
         console.print(f"(and {len(said) - SENTENCES_MAX} more sentences; -o csv and -o json have all)")
     advised = sum(decision.extra["recommended"] is not None for decision in decisions)

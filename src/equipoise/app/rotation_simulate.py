@@ -1,8 +1,6 @@
 """`equipoise rotation simulate`: what rotating brings, by the cause of the imbalance; needs no cluster."""
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +8,7 @@ import typer
 
 from equipoise.app import options
 from equipoise.app.output import Format, print_document, warn
+from equipoise.app.progress import stepping
 
 if TYPE_CHECKING:
     from equipoise.sim.futility import Futility
@@ -73,22 +72,9 @@ def _studied(cause: Cause, seeds: int, question: "Question") -> "tuple[CauseStud
     from equipoise.sim.futility import futility
     from equipoise.sim.study import study
 
-    with _progress(f"{cause.words}: rotating", seeds) as told:
+    with stepping(f"{cause.words}: rotating", seeds) as told:
         studied = study(cause.words, seeds, question, told=told)
     if cause is not Cause.KEY_SKEW or not studied.worlds:
         return studied, None
-    with _progress(f"{cause.words}: going on", studied.worlds) as told:
+    with stepping(f"{cause.words}: going on", studied.worlds) as told:
         return studied, futility(cause.words, studied.worlds, question, told=told)
-
-
-@contextmanager
-def _progress(title: str, total: int) -> Iterator[Told]:
-    """Show on standard error how far it is, where somebody watches."""
-    from rich.progress import Progress
-
-    from equipoise.app.console import Console
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task(title, total=total)
-        yield lambda done: progress.update(task, completed=done)

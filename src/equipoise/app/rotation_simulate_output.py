@@ -79,7 +79,7 @@ def print_tables(question: Question, found: Found) -> None:
     """Print one table for each cause, one line of what it says, and what the words mean."""
     from equipoise.app.console import Console
 
-    console = Console(highlight=False)
+    console = Console()
     for studied, futility in found:
         console.print(_table(studied))
         console.print(fewer_pods(studied), soft_wrap=True)

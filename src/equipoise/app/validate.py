@@ -48,7 +48,7 @@ def _print_table(verdict: "Verdict") -> None:
 
     from equipoise.app.console import Console
 
-    console = Console(highlight=False)
+    console = Console()
     if verdict.findings:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for heading in ("FILE", "DOCUMENT", "KIND", "NAME", "PATH", "PROBLEM"):

@@ -1,6 +1,5 @@
 """`equipoise demo`: every balancer at work before your eyes, without a cluster."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +12,7 @@ from equipoise.model.errors import BadInput, WorldFailed
 if TYPE_CHECKING:
     import threading
 
-    from rich.console import Console
-
+    from equipoise.app.console import Console
     from equipoise.app.demo.live import Pace
     from equipoise.app.demo.theatre import Theatre
 
@@ -113,12 +111,11 @@ def _started_at() -> float:
 
 
 def _once(seed: int, journal: Path, folder: Path, stopping: "threading.Event", *, is_kept: bool) -> None:
-    from rich.console import Console
-
+    from equipoise.app.console import Console
     from equipoise.app.demo.tether import REDIS
     from equipoise.app.demo.theatre import opened
 
-    console = Console(highlight=False)
+    console = Console()
     with opened(seed, _started_at(), journal, folder / REDIS) as theatre:
         with _progress(stopping) as told:
             theatre.play(told)
@@ -152,14 +149,13 @@ def show_all(console: "Console", theatre: "Theatre") -> None:
 
 
 def _live(seed: int, journal: Path, folder: Path, pace: "Pace") -> None:
-    from rich.console import Console
-
+    from equipoise.app.console import Console
     from equipoise.app.demo.live import run
     from equipoise.app.demo.scene import utc
     from equipoise.app.demo.tether import REDIS
     from equipoise.app.demo.theatre import opened
 
-    console = Console(highlight=False)
+    console = Console()
     started_at = _started_at()
     with opened(seed, started_at, journal, folder / REDIS) as theatre:
         console.print(f"One simulated cluster, seed {seed}; its time begins at {utc(started_at)}.")
@@ -171,16 +167,13 @@ def _live(seed: int, journal: Path, folder: Path, pace: "Pace") -> None:
 @contextmanager
 def _progress(stopping: "threading.Event") -> Iterator[Callable[[int, int], object]]:
     """Show on standard error how far the day is, where somebody watches; end it when somebody says stop."""
-    from rich.console import Console
-    from rich.progress import Progress
+    from equipoise.app.progress import stepping
 
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task("a day of the cluster")
+    with stepping("a day of the cluster") as show:
 
         def told(done: int, total: int) -> None:
             if stopping.is_set():
                 raise typer.Abort
-            progress.update(task, completed=done, total=total)
+            show(done, total)
 
         yield told

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
 from rich.text import Text
 
+from equipoise.app.console import Console
 from equipoise.app.demo.scene import Stage
 from equipoise.app.demo.theatre import TICK_SECONDS, Theatre
 from equipoise.model.decision import Record

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from equipoise.adapters.journal import RecordIds
+from equipoise.app.console import Console
 from equipoise.app.demo.notes import Notes
 from equipoise.model.decision import Record
 from equipoise.sim.policies import SimPolicies

@@ -61,4 +61,4 @@ def _print_table(found: Effective) -> None:
         for part in path:
             value = value[part]
         table.add_row(*map(Text, (".".join(path), _flow(value), found.source(path))))
-    Console(highlight=False).print(table)
+    Console().print(table)
