@@ -155,15 +155,24 @@ def test_since_and_limit_narrow_the_list(run: Terminal, path: Path) -> None:
 
 
 @pytest.mark.parametrize("at", ["1e300", "-1e15"])
-def test_a_moment_that_no_calendar_has_is_bad_input(run: Terminal, tmp_path: Path, at: str) -> None:
+def test_a_record_of_a_moment_that_no_calendar_has_is_named_and_left_out(
+    run: Terminal, tmp_path: Path, at: str
+) -> None:
     """With the file and the line."""
     file = tmp_path / "odd.jsonl"
     good = calm(0, NOON).to_json().decode()
     odd = good.replace(f'"at":{NOON}', f'"at":{at}', 1)
     file.write_text(f"{good}\n{odd}\n")
     status, out, err = run("journal", "list", "--file", str(file))
+    assert (status, out.splitlines()[0][:6]) == (0, calm(0, NOON).id[:6])
+    assert err == (
+        f"warning: journal {file}: line 2: expected a record, but: expected seconds since 1970, "
+        f"of the years 1 to 9999, got {float(at):g}\n"
+    )
+    file.write_text(f"{odd}\n")
+    status, out, err = run("journal", "list", "--file", str(file))
     assert (status, out) == (2, "")
-    assert err.startswith(f"error: journal {file}: line 2: expected a record, but: at: expected seconds")
+    assert err.startswith(f"error: journal {file}: line 1: expected a record, but: ")
 
 
 def test_a_balancer_that_there_is_not_is_bad_input(run: Terminal, path: Path) -> None:

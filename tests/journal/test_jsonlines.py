@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from equipoise.adapters.journal import JsonLines
+from equipoise.adapters.journal import JsonLines, Query, open_reader
 from equipoise.model.errors import BadInput
 from tests.journal.worlds import MIB, NOON, all_of, calm, hot
 
@@ -93,8 +93,13 @@ def test_a_crash_while_files_move_on_loses_nothing(tmp_path: Path) -> None:
 def test_a_bad_line_is_named(tmp_path: Path) -> None:
     """The file, the line, what was expected."""
     path = tmp_path / "journal.jsonl"
-    path.write_bytes(hot(1).to_json() + b'\n{"id": 3}\n')
-    with pytest.raises(BadInput, match=r"journal\.jsonl: line 2: expected a record, but: "):
+    path.write_bytes(hot(1).to_json() + b'\n{"id": 3}\n' + calm(2).to_json() + b"\n")
+    reader = open_reader(path)
+    assert list(reader.records(Query(), is_whole=True)) == [calm(2), hot(1)]
+    (line,) = reader.damages.lines
+    assert line.startswith(f"{path}: line 2: expected a record, but: Expected `str`, got `int`")
+    path.write_bytes(b'{"id": 3}\n')
+    with pytest.raises(BadInput, match=r"journal\.jsonl: line 1: expected a record, but: "):
         all_of(path)
 
 

@@ -39,19 +39,22 @@ class Damaged(NamedTuple):
     data: bytes
 
 
-def damages(sound: bytes, count: int, seed: int) -> Iterator[Damaged]:
-    """Yield `count` damaged variants of `sound`; a variant is never equal to it."""
+def damages(sound: bytes, count: int, seed: int, *, keeps_length: bool = False) -> Iterator[Damaged]:
+    """Yield `count` damaged variants of `sound`; a variant is never equal to it.
+
+    With `keeps_length` every byte stays in its place, as on a disk: for files that are read page by page.
+    """
     chance = random.Random(seed)
     for number in range(count):
-        yield Damaged(number, damaged(sound, chance))
+        yield Damaged(number, damaged(sound, chance, keeps_length=keeps_length))
 
 
-def damaged(sound: bytes, chance: random.Random) -> bytes:
+def damaged(sound: bytes, chance: random.Random, *, keeps_length: bool = False) -> bytes:
     """Return `sound` after one to three random damages."""
     while True:
         data = bytearray(sound)
         for _ in range(chance.choice((1, 1, 1, 2, 3))):
-            chance.choice(_DAMAGES)(data, chance)
+            chance.choice(_IN_PLACE if keeps_length else _DAMAGES)(data, chance)
         if data != sound:
             return bytes(data)
 
@@ -114,3 +117,4 @@ _DAMAGES: tuple[Damage, ...] = (
     _flip_bit, _replace_byte, _insert, _overwrite, _zero, _remove, _double, _cut,
     _replace_value, _replace_value, _replace_value, _replace_value,
 )  # fmt: skip
+_IN_PLACE: tuple[Damage, ...] = (_flip_bit, _replace_byte, _overwrite, _zero)

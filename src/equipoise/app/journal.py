@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from equipoise.app import options
-from equipoise.app.output import Format, escaped, print_document
+from equipoise.app.output import Format, escaped, print_document, warn
 from equipoise.model.errors import BadInput, WorldFailed
 
 if TYPE_CHECKING:
@@ -169,6 +169,8 @@ def _opened(file: str | None) -> "Iterator[Reader]":
     try:
         yield reader
     finally:
+        for line in reader.damages.lines:
+            warn(f"journal {line}")
         reader.close()
 
 
@@ -205,6 +207,8 @@ def write_records(path: str, records: "list[Record]") -> None:
         raise BadInput(f"--journal {path}: {error.strerror or error}") from error
     with journal:
         journal.append(*records, is_whole=True)
-        trouble = journal.unwell
+        trouble, damage = journal.unwell, journal.damage
+    if damage:
+        warn(f"--journal: {damage}")
     if trouble:
         raise WorldFailed(f"--journal: {trouble}")

@@ -8,6 +8,7 @@ import msgspec
 
 from equipoise import __version__
 from equipoise.model.decision import Decision, Record, hash_inputs
+from equipoise.model.errors import DECODE_ERRORS
 
 Redecide = Callable[[Record], Decision]
 
@@ -118,7 +119,7 @@ def compare(record: Record) -> Difference | None:
         return Difference(record, None, "its inputs are not the ones that were recorded: the hash differs")
     try:
         now = find()(record)
-    except ValueError as error:
+    except DECODE_ERRORS as error:
         reason = " ".join(str(error).split())
         return Difference(record, None, f"this version cannot read its inputs: {reason}")
     return Difference(record, now) if changes(record.decision, now) else None

@@ -13,10 +13,10 @@ from typing import Self
 
 import msgspec
 
-from equipoise.adapters.journal.keep import Subject, gist, is_news, prolonged, subject_of
-from equipoise.adapters.journal.query import Query
+from equipoise.adapters.http import one_line
+from equipoise.adapters.journal.keep import Subject, gist, is_news, parse, prolonged, subject_of
+from equipoise.adapters.journal.query import Damages, Query
 from equipoise.model.decision import Record
-from equipoise.model.duration import check_moment
 from equipoise.model.errors import DECODE_ERRORS, BadInput
 
 FOUND_MAX = 10
@@ -29,6 +29,8 @@ class JsonLines:
         self.path = Path(path)
         self.unwell = ""
         self.lost = 0
+        self.damage = ""
+        """What was found damaged last, and what was done about it; empty where nothing was."""
         self._file_bytes_max = bytes_max // max(1, files_max)
         self._files_max = max(1, files_max)
         self._lock = threading.Lock()
@@ -79,12 +81,22 @@ class JsonLines:
     def _write_line(self, line: bytes) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab+") as file:
-            end = _mended(file.fileno())
+            end = self._mended(file.fileno())
             if not end or end + len(line) <= self._file_bytes_max:
                 _write_whole(file.fileno(), line, end)
                 return
         self._rotate()
         self._write_line(line)
+
+    def _mended(self, descriptor: int) -> int:
+        """Cut off what a crash left half written; return where the next line begins."""
+        end = os.lseek(descriptor, 0, os.SEEK_END)
+        if not end or os.pread(descriptor, 1, end - 1) == b"\n":
+            return end
+        whole = os.pread(descriptor, end, 0).rfind(b"\n") + 1
+        os.ftruncate(descriptor, whole)
+        self.damage = f"{self.path} ended within a line: the last {end - whole} bytes were removed"
+        return whole
 
     def _rotate(self) -> None:
         """Make each file one older; the oldest goes."""
@@ -107,16 +119,6 @@ def parts_of(path: Path) -> list[Path]:
     return older + [path] * path.exists()
 
 
-def _mended(descriptor: int) -> int:
-    """Cut off what a crash left half written; give where the next line begins."""
-    end = os.lseek(descriptor, 0, os.SEEK_END)
-    if not end or os.pread(descriptor, 1, end - 1) == b"\n":
-        return end
-    whole = os.pread(descriptor, end, 0).rfind(b"\n") + 1
-    os.ftruncate(descriptor, whole)
-    return whole
-
-
 def _write_whole(descriptor: int, line: bytes, end: int) -> None:
     """Write all of a line or, on a full disk, none of it."""
     try:
@@ -132,10 +134,13 @@ class JsonLinesReader:
     """The records of a JSON lines journal and of its older files."""
 
     def __init__(self, path: Path) -> None:
+        self.damages = Damages()
         found: dict[str, Record] = {}
         for part in parts_of(path):
-            for record in _read(part):
+            for record in _read(part, self.damages):
                 found[record.id] = _joined(found.get(record.id), record)
+        if self.damages.lines and not found:
+            raise BadInput(f"journal {self.damages.lines[0]}")
         # An exported journal begins with the newest, one that was written ends with it.
         self._newest_first = sorted(found.values(), key=lambda record: (record.at, record.id), reverse=True)
 
@@ -170,28 +175,17 @@ def _joined(before: Record | None, after: Record) -> Record:
     )
 
 
-def _read(path: Path) -> Iterator[Record]:
+def _read(path: Path, damages: Damages) -> Iterator[Record]:
+    """Read the lines that are records; a last one without its end may be in the midst of being written."""
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                if line.endswith(b"\n"):
-                    yield _parse(path, number, line)
+                if not line.endswith(b"\n"):
+                    return
+                try:
+                    yield parse(line, Record)
+                except DECODE_ERRORS as error:
+                    why = one_line(str(error)) or type(error).__name__
+                    damages.add(f"{path}: line {number}: expected a record, but: {why}")
     except OSError as error:
         raise BadInput(f"journal {path}: {error.strerror or error}") from error
-
-
-def _parse(path: Path, number: int, line: bytes) -> Record:
-    try:
-        return _timely(Record.from_json(line))
-    except DECODE_ERRORS as error:
-        raise BadInput(f"journal {path}: line {number}: expected a record, but: {error}") from error
-
-
-def _timely(record: Record) -> Record:
-    """Refuse moments that no calendar has."""
-    for name, at in (("at", record.at), ("streak.until", record.until)):
-        try:
-            check_moment(at)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
-    return record

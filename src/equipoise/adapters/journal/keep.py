@@ -13,6 +13,8 @@ import msgspec
 
 from equipoise.adapters.journal.schema import Damaged
 from equipoise.model.decision import Decision, Record, Streak
+from equipoise.model.documents import DEPTH_MAX, refuse_deep
+from equipoise.model.duration import check_moment
 from equipoise.model.errors import DECODE_ERRORS
 
 PACKING_LEVEL = 1
@@ -69,6 +71,23 @@ def pack(text: bytes) -> bytes:
 def unpack(data: bytes, kind: type[T]) -> T:
     """Give back what `pack` took, read as this type."""
     try:
-        return msgspec.json.decode(zlib.decompress(data) if data[:1] == _ZLIB else data, type=kind)
+        return parse(zlib.decompress(data) if data[:1] == _ZLIB else data, kind)
     except (zlib.error, *DECODE_ERRORS) as error:
         raise Damaged(f"a row is damaged: {error}") from error
+
+
+def parse(text: bytes, kind: type[T]) -> T:
+    """Return what a line or a row has, read as this type; raise one of DECODE_ERRORS where it makes no sense.
+
+    What can be read can be printed and written again: nothing is nested too deeply, and no moment is off the
+    calendar.
+    """
+    value = msgspec.json.decode(text, type=kind)
+    if text.count(b"{") + text.count(b"[") > DEPTH_MAX:
+        refuse_deep(msgspec.json.decode(text))
+    if isinstance(value, Record):
+        check_moment(value.at)
+        check_moment(value.until)
+    elif isinstance(value, Streak):
+        check_moment(value.until)
+    return value

@@ -7,6 +7,8 @@ from typing import Protocol
 
 from equipoise.model.decision import Record
 
+DAMAGES_MAX = 20
+
 
 @dataclass(frozen=True, slots=True)
 class Query:
@@ -31,8 +33,39 @@ class Query:
         )
 
 
+class Damages:
+    """What of a journal could not be read, one line each: the first few, and how many there are."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, None] = {}
+        self._more = 0
+
+    def add(self, line: str) -> None:
+        """Note one, once."""
+        if line in self._lines:
+            return
+        if len(self._lines) < DAMAGES_MAX:
+            self._lines[line] = None
+        else:
+            self._more += 1
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """All that is known so far."""
+        rest = (f"and {self._more} more could not be read",) if self._more else ()
+        return (*self._lines, *rest)
+
+
 class Reader(Protocol):
-    """A journal that is open for reading. Trouble with the file is a BadInput of one line."""
+    """A journal that is open for reading.
+
+    What is damaged is left out and noted in `damages`; trouble with the whole file is a BadInput of one line.
+    """
+
+    @property
+    def damages(self) -> Damages:
+        """What could not be read so far."""
+        ...
 
     def records(self, query: Query, *, is_whole: bool = False) -> Iterator[Record]:
         """Give the records, the newest first; with their inputs where they were kept, if `is_whole`."""

@@ -20,6 +20,17 @@ CREATE INDEX by_subject ON records (subject, balancer, seq);
 CREATE INDEX by_until ON records (until);
 CREATE TABLE inputs (seq INTEGER PRIMARY KEY, body BLOB NOT NULL);
 """
+_SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name"
+_DOUBTFUL = frozenset(
+    {
+        sqlite3.SQLITE_ERROR,
+        sqlite3.SQLITE_CONSTRAINT,
+        sqlite3.SQLITE_MISMATCH,
+        sqlite3.SQLITE_INTERNAL,
+        sqlite3.SQLITE_SCHEMA,
+    }
+)
+"""Codes of our own mistakes, and of tables that are not as they were laid out."""
 # The inputs stand apart, so that a longer streak rewrites one short row and never a large one.
 
 
@@ -75,6 +86,8 @@ def check(connection: sqlite3.Connection, path: Path) -> bool:
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID and (application or tables):
+        if _is_laid_out(connection):
+            raise Damaged("its header does not have the mark of a journal")
         raise NotAJournal(f"{path}: expected a journal, got another program's SQLite file")
     if version > VERSION:
         raise NotAJournal(
@@ -97,6 +110,13 @@ def _lay_out(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("COMMIT")
 
 
+def refuse_damaged(connection: sqlite3.Connection) -> None:
+    """Raise Damaged where SQLite finds that the pages do not fit together: writing to such may be in vain."""
+    (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise Damaged(str(verdict).removeprefix("*** in database main ***\n"))
+
+
 def is_ours(path: Path) -> bool:
     """Whether a file may be written to as a journal: absent, empty, or with our mark in its header."""
     try:
@@ -107,10 +127,39 @@ def is_ours(path: Path) -> bool:
     return not header or (len(header) == 72 and struct.unpack(">I", header[68:72])[0] == APPLICATION_ID)  # noqa: PLR2004
 
 
-def is_corrupt(error: Exception) -> bool:
-    """Whether SQLite says that the file's content, not the disk or a lock, is the trouble."""
-    code = getattr(error, "sqlite_errorcode", None) or 0
-    return isinstance(error, Damaged) or code & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+def is_corrupt(error: Exception, path: Path) -> bool:
+    """Whether the file's content, not the disk, a lock or a mistake of ours, is the trouble."""
+    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    # Of text that is not UTF-8, in a row or in its own message, sqlite3 says so without a code.
+    is_text = isinstance(error, UnicodeDecodeError) or (
+        isinstance(error, sqlite3.OperationalError) and "decode to UTF-8" in str(error)
+    )
+    if isinstance(error, Damaged) or is_text or code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+        return True
+    return code in _DOUBTFUL and not _is_sound(path)
+
+
+def _is_laid_out(connection: sqlite3.Connection) -> bool:
+    """Whether the tables are those of a journal, to the letter."""
+    fresh = sqlite3.connect(":memory:")
+    try:
+        fresh.executescript(TABLES)
+        return connection.execute(_SCHEMA).fetchall() == fresh.execute(_SCHEMA).fetchall()
+    finally:
+        fresh.close()
+
+
+def _is_sound(path: Path) -> bool:
+    """Whether SQLite finds the file whole, with the tables of a journal."""
+    try:
+        connection = sqlite3.connect(path, timeout=1.0, isolation_level=None)
+        try:
+            verdict = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            return verdict == ("ok",) and _is_laid_out(connection)
+        finally:
+            connection.close()
+    except (sqlite3.Error, UnicodeDecodeError):
+        return False
 
 
 def move_aside(path: Path) -> Path:

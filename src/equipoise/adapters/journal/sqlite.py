@@ -9,6 +9,7 @@ from typing import NamedTuple, Self
 
 import msgspec
 
+from equipoise.adapters.http import one_line
 from equipoise.adapters.journal import bounds as bound
 from equipoise.adapters.journal import schema
 from equipoise.adapters.journal.keep import (
@@ -67,6 +68,8 @@ class SqliteJournal:
         """Why the last attempt failed; empty when it did not."""
         self.lost = 0
         """How many records could not be kept."""
+        self.damage = ""
+        """What was found damaged last, and what was done about it; empty where nothing was."""
         self._bounds = bound.Bounds(age_max_seconds, bytes_max)
         self._clock = clock
         self._settle_seconds = settle_seconds
@@ -74,6 +77,8 @@ class SqliteJournal:
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._file = 0
+        self._checked_file = 0
+        """The file that was found whole: it is read once for that, not at every new attempt to write."""
         self._last: dict[Subject, _Last] = {}
         self._streaks: dict[str, Streak] = {}
         self._survive(lambda _: None, 0)
@@ -113,7 +118,7 @@ class SqliteJournal:
             except Exception as error:  # noqa: BLE001 - whatever it is, the loop does without its diary
                 self._let_go()
                 self._last.clear()
-                if not is_last and schema.is_corrupt(error) and self._begin_anew():
+                if not is_last and schema.is_corrupt(error, self.path) and self._begin_anew(error):
                     continue
                 self.unwell = _sentence(self.path, error)
                 self.lost += at_stake
@@ -129,6 +134,9 @@ class SqliteJournal:
         if self._connection is None:
             connection = schema.open_writer(self.path)
             self._connection, self._file = connection, self._file_now()
+            if self._file != self._checked_file:
+                schema.refuse_damaged(connection)
+                self._checked_file = self._file
             bound.fit(connection, self.path, self._bounds)
         # Who waited in vain once does not wait at every record of a long round.
         self._connection.execute(f"PRAGMA busy_timeout={0 if self.unwell else BUSY_MILLISECONDS}").fetchall()
@@ -140,12 +148,14 @@ class SqliteJournal:
         except FileNotFoundError:
             return 0
 
-    def _begin_anew(self) -> bool:
+    def _begin_anew(self, error: Exception) -> bool:
         self._forget()
         try:
-            schema.move_aside(self.path)
+            aside = schema.move_aside(self.path)
         except OSError:
             return False
+        why = one_line(str(error))
+        self.damage = f"{self.path} was damaged ({why}): it is {aside.name} now, and a new one was begun"
         return True
 
     def _forget(self) -> None:

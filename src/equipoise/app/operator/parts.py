@@ -148,7 +148,8 @@ class JournalPart:
 
     def complaints(self) -> Mapping[str, str]:
         """Say why it could not write."""
-        return {"journal": self._journal.unwell} if self._journal.unwell else {}
+        found = {"journal": self._journal.unwell, "journal's file": self._journal.damage}
+        return {who: what for who, what in found.items() if what}
 
     def size_bytes(self) -> float:
         """Measure the file, its log and the log's index together."""

@@ -6,7 +6,7 @@ files change.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import islice
 from pathlib import Path
@@ -114,7 +114,8 @@ def _attempt(path: Path, read: Callable[[Reader], Reading]) -> Reading:
     try:
         reader = open_reader(path)
         try:
-            return read(reader)
+            found = read(reader)
+            return replace(found, troubles=(*found.troubles, *(f"{each}." for each in reader.damages.lines)))
         finally:
             reader.close()
     except (EquipoiseError, OSError) as error:
