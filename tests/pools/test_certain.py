@@ -227,6 +227,21 @@ def test_over_http_an_answer_in_doubt_is_unknown_and_a_refusal_a_no(
         assert not client.exists("voice:call:c2")
 
 
+def test_a_script_that_is_stopped_half_way_has_changed_something(
+    client: Any, pools: RedisPools, url: str
+) -> None:
+    """By rights that end in its middle, which the manual warns of: what it wrote before is kept."""
+    _world(client, pools)
+    words = "reset on >s3cret ~voice:* +@read +@write +@scripting +@connection +info +time -sadd"
+    client.execute_command("ACL", "SETUSER", "pools", *words.split())
+    try:
+        with connect(url.replace("unix://", "unix://pools:s3cret@"), "voice") as own:
+            assert _said(lambda poor: poor.allocate("c1"), RedisPools(own, "voice", url)) == "Unanswered"
+    finally:
+        client.execute_command("ACL", "DELUSER", "pools")
+    assert client.exists("voice:call:c1")
+
+
 def test_a_replica_answers_nothing_for_its_primary(client: Any, pools: RedisPools) -> None:
     """It runs a script that writes nothing, and would say of calls what it last heard: all are refused."""
     for name, (prepare, ask, _) in VERBS.items():

@@ -120,11 +120,12 @@ def _answers(minutes: float, seed: int) -> tuple[str, str, str]:
 
 
 def _with_row(row: tuple[str, str, str]) -> str:
-    """Return the entry that stands, with this line in the place of the last one of its kind."""
+    """Return the entry that stands, with this line, and its day, in the place of the last one of its kind."""
+    day = datetime.now(UTC).date().isoformat()
     text = DOCUMENT.read_text()
     entry = text[text.index(BEGIN) + len(BEGIN) : text.index(END)].strip()
     kept = [line for line in entry.splitlines() if not line.startswith(f"| {row[0]}")]
-    return "\n".join([*kept, f"| {' | '.join(row)} |"])
+    return "\n".join([*kept, f"| {row[0]} | {row[1]} ({day}) | {row[2]} |"])
 
 
 def _beside(operations: int, seed: int) -> tuple[str, str, str]:

@@ -54,7 +54,7 @@ def explained(address: str) -> Iterator[None]:
     except EquipoiseError:
         raise
     except FAILURES as error:
-        raise failure(error, address) from error
+        raise failure(error, address, is_reading=True) from error
 
 
 @contextmanager
@@ -76,7 +76,9 @@ def is_answer(error: Exception) -> bool:
     return isinstance(error, redis_errors.ResponseError) or status is not None
 
 
-def failure(error: Exception, address: str, *, is_in_doubt: bool = False) -> WorldFailed:
+def failure(
+    error: Exception, address: str, *, is_in_doubt: bool = False, is_reading: bool = False
+) -> WorldFailed:
     """Return what a failure means, after everything that was sent before it."""
     code = getattr(error, "status_code", None) or ""  # the client takes those that it knows out of the text
     said = " ".join(f"{code} {error}".split()) or type(error).__name__
@@ -87,7 +89,8 @@ def failure(error: Exception, address: str, *, is_in_doubt: bool = False) -> Wor
             f"{address}: a key of the pools has a wrong type; `equipoise pools fsck` names it. "
             "Nothing was changed"
         )
-    if "user_script" in said and not any(word in said for word in _BEFORE_ANY_WRITE):
+    is_stopped = "user_script" in said and not any(word in said for word in _BEFORE_ANY_WRITE)
+    if is_stopped and not is_reading:
         return Unanswered(f"{address}: a script was stopped, so it may have happened in part: {said}")
     if "READONLY" in said:
         return WorldFailed(f"{address}: it is a replica, which knows only what has reached it: {said}")

@@ -16,6 +16,7 @@ from redis import exceptions as redis_errors
 from equipoise.adapters.redis.errors import FAILURES, Request, WrongKeyType, explained, failure, is_answer
 from equipoise.model.errors import WorldFailed
 from equipoise.pools.scripts import source
+from equipoise.ports import Unanswered
 
 BATCH = 500
 """How many calls of a script travel together."""
@@ -24,6 +25,7 @@ ATTEMPTS = 2
 """Every writer may be asked again, so a second attempt is safe; more would only hide a sick server."""
 ROUNDS = 5
 """How often what the server did not do, since the script or the slot was elsewhere, goes out again."""
+NO_LIST = "a script answered {!r}, which is no list"
 _ELSEWHERE = (redis_errors.NoScriptError, redis_errors.MovedError)
 Command = tuple[str, ...]
 
@@ -52,11 +54,11 @@ class Scripts:
         """Run a script that changes nothing: whatever fails, nothing is in doubt."""
         with explained(self._address):
             try:
-                found = self._answer(self._client.evalsha(_sha(writer), 1, self._key, *arguments))
+                found = self._client.evalsha(_sha(writer), 1, self._key, *arguments)
             except redis_errors.NoScriptError:
-                found = self._answer(self._client.eval(source(writer), 1, self._key, *arguments))
-        if isinstance(found, WorldFailed):
-            raise found
+                found = self._client.eval(source(writer), 1, self._key, *arguments)
+        if not isinstance(found, list):
+            raise WorldFailed(f"{self._address}: {NO_LIST.format(found)}")
         return found
 
     def run_all(
@@ -96,14 +98,11 @@ class Scripts:
         return [
             failure(reply, self._address, is_in_doubt=request.is_in_doubt)
             if isinstance(reply, Exception)
-            else self._answer(reply)
+            else reply
+            if isinstance(reply, list)
+            else Unanswered(f"{self._address}: {NO_LIST.format(reply)}")
             for reply, request in zip(replies, requests, strict=True)
         ]
-
-    def _answer(self, reply: object) -> list[Any] | WorldFailed:
-        if isinstance(reply, list):
-            return reply
-        return WorldFailed(f"{self._address}: a script answered {reply!r}, which is no list")
 
     def _ask(
         self, commands: Sequence[Command], requests: Sequence[Request], *, is_moved: bool = False
