@@ -8,7 +8,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-
 	--no-header --no-emit-index-url --no-emit-find-links
 PYTEST_WORKERS ?= 2
 
-.PHONY: help setup demo test e2e soak bench lint format lock clean
+.PHONY: help setup demo test e2e compat soak bench lint format lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -29,11 +29,15 @@ demo: setup ## watch every balancer at work, without a cluster; ARGS=--once ends
 	$(BIN)/equipoise demo $(ARGS)
 
 test: setup ## the fast tests: Python and PyPI only
-	$(BIN)/python -m pytest tests --ignore tests/e2e -n $(PYTEST_WORKERS) --durations 15
+	$(BIN)/python -m pytest tests --ignore tests/e2e --ignore tests/compat -n $(PYTEST_WORKERS) --durations 15
 
 e2e: setup ## build and start the real neighbours, and test against them
 	$(BIN)/python -m tests.testbed build
 	$(BIN)/python -m pytest tests/e2e -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder --durations 25
+
+compat: setup ## real VictoriaMetrics, Thanos and Prometheus 3 beside Prometheus 2
+	$(BIN)/python -m tests.testbed build victoria-metrics prometheus3 thanos
+	EQUIPOISE_COMPAT=1 $(BIN)/python -m pytest tests/compat --durations 10
 
 soak: setup ## long runs against the real neighbours; figures into docs/soak.md
 	$(BIN)/python -m tests.testbed build

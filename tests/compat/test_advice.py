@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from equipoise.app.checks import examine
 from equipoise.model.decision import Decision
 from equipoise.model.reason import Code
 from equipoise.recommendation.policy import AdviceType
@@ -30,8 +29,8 @@ AHEAD_SECONDS = 1200.0
 """How much later than now the history ends: by then, all pods have been ready for more than ten minutes."""
 OTHERS = ("prometheus-3", "victoria-metrics", "thanos")
 ROTATED_MIN = 3
-UNSEEN_MAX = 0.001
-"""Numbers are the same but for the noise of floats and of milliseconds."""
+UNSEEN_MAX = 0.005
+"""Version 3 counts no sample at a window's begin; Thanos reckons otherwise in the minute after a restart."""
 LINE = re.compile(r"^\S.{0,600}$")
 
 
@@ -106,17 +105,19 @@ def _show(text: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_advice_is_the_same_on_every_server(
     about: AdviceType, twenty: Twenty, servers: Servers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The same codes, the same replicas, targets and requests, from numbers that are the same."""
+    """The same reasons, from numbers that are the same; to the letter where windows and rates are."""
     found = {name: twenty.advice(url, about) for name, url in servers.urls.items()}
     _show(_table(f"Advice of type {about.value}", found, brief), capsys)
     first = found["prometheus-2"]
     assert len(first) == WORKLOADS
     assert sum(one.reason.code is Code.RECOMMEND for one in first.values()) >= WORKLOADS // 2
     for name in OTHERS:
-        assert {one: brief(decision) for one, decision in found[name].items()} == {
-            one: brief(decision) for one, decision in first.items()
+        assert {one: decision.reason.code for one, decision in found[name].items()} == {
+            one: decision.reason.code for one, decision in first.items()
         }
         assert max(difference(first[one], found[name][one]) for one in first) < UNSEEN_MAX
+    third, victoria = found["prometheus-3"], found["victoria-metrics"]
+    assert {one: brief(victoria[one]) for one in first} == {one: brief(third[one]) for one in first}
 
 
 def test_rotations_are_the_same_on_every_server(
@@ -140,7 +141,7 @@ def test_rotations_are_the_same_on_every_server(
 def test_the_doctor_is_content_with_every_server(twenty: Twenty, servers: Servers) -> None:
     """Its clock agrees: VictoriaMetrics took the present to be half a minute ago, and NTP was advised."""
     for name, url in servers.urls.items():
-        checks = {check.name: check for check in examine(twenty.neighbours(url), twenty.namespace)}
+        checks = twenty.checks(url)
         assert checks["prometheus-clock"].status == "ok", (name, checks["prometheus-clock"])
 
 
@@ -157,7 +158,7 @@ def test_a_store_that_is_down_and_missed_is_one_sentence_and_nothing_is_done(
         _show(f"{what.__name__}: {said}", capsys)
         assert LINE.match(said)
     assert twenty.hpas() == before
-    checks = {check.name: check for check in examine(twenty.neighbours(servers.strict.url), twenty.namespace)}
+    checks = twenty.checks(servers.strict.url)
     _show(f"doctor: {checks['prometheus']}", capsys)
     assert checks["prometheus"].status == "fail"
     assert checks["prometheus"].remedy.startswith("Start the store that it misses")
@@ -184,5 +185,7 @@ def test_a_store_that_is_down_and_forgotten_holds_advice_and_rotation(
     assert {one.outcome for one in applied.values()} == {None}
     assert {one.reason.code for one in rotations.values()} == {Code.METRICS_INCOMPLETE}
     assert twenty.hpas() == before
-    checks = {check.name: check for check in examine(twenty.neighbours(servers.kept.url), twenty.namespace)}
+    checks = twenty.checks(servers.kept.url)
     _show(f"doctor: {checks['prometheus']}", capsys)
+    assert checks["prometheus"].sentence.startswith("80 of 120 running pods have a fresh CPU sample")
+    assert checks["prometheus"].remedy.startswith("See whether every store behind Thanos is up")

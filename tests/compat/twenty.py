@@ -12,6 +12,7 @@ import numpy as np
 
 from equipoise.adapters.kubernetes import KubernetesCluster
 from equipoise.adapters.prometheus.history import Source
+from equipoise.app.checks import NOBODY_YET, Check, examine
 from equipoise.app.live import Neighbours, PrometheusOptions
 from equipoise.app.recommendation_live import Request, apply_recommendation, plan_recommendation
 from equipoise.model.decision import Decision
@@ -22,7 +23,7 @@ from equipoise.recommendation.policy import AdviceType, read_policy
 from equipoise.rotation.once import plan as plan_rotation
 from equipoise.rotation.policy import RotationPolicy
 from tests.contracts.real import session_of
-from tests.testbed import ControlPlane, Prometheus
+from tests.testbed import ControlPlane, Prometheus, wait_until
 from tests.testbed.scenes import deployment, hpa, running_pods
 
 WORKLOADS = 20
@@ -71,6 +72,15 @@ class Twenty:
             client.close()
         return {one.subject.rpartition("/")[2]: one for one in found}
 
+    def checks(self, url: str) -> dict[str, Check]:
+        """Examine as the doctor does, which says nothing of pods that are too young to be measured."""
+
+        def found() -> dict[str, Check]:
+            checks = {check.name: check for check in examine(self.neighbours(url), self.namespace)}
+            return {} if checks["prometheus"].remedy == NOBODY_YET else checks
+
+        return wait_until(found, "pods that are old enough", 180)
+
     @contextmanager
     def all_scaled(self) -> Iterator[None]:
         """Give those an HPA that have none, for a while."""
@@ -89,7 +99,7 @@ class Twenty:
 def make(control_plane: ControlPlane, namespace: str, until: float) -> Twenty:
     """Make the workloads by the real controllers; most have an HPA."""
     control_plane.apply(
-        [deployment(namespace, name, replicas=PODS, request="1") for name in NAMES]
+        [deployment(namespace, name, replicas=PODS, request="500m") for name in NAMES]
         + [hpa(namespace, name, 60, PODS, 20) for name in NAMES[UNSCALED:]]
     )
     pods = {pod: name for name in NAMES for pod in running_pods(control_plane, namespace, name, PODS)}

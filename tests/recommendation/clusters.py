@@ -146,8 +146,8 @@ class Histories:
             window_seconds=150.0,
             source="made up",
             warnings=self.warnings,
-            partial=(self.partial[measure],) if measure in self.partial else (),
             groups=None if part is None else frozenset(groups),
+            **({"partial": (self.partial[measure],)} if measure in self.partial else {}),
         )
 
 

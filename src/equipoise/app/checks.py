@@ -269,9 +269,8 @@ def _prometheus(neighbours: Neighbours, client: Client, namespace: str | None) -
     build = metrics.build_info()
     yield Check("prometheus-server", "ok", f"{build.flavour} {build.version} at {metrics.client.address}.")
     yield _clock("prometheus-clock", metrics.server_time() - time.time(), "Prometheus")
-    behind = (
-        "" if build.flavour == "Prometheus" else f"See whether every store behind {build.flavour} is up. "
-    )
+    whom = "it" if build.flavour == "unknown" else build.flavour
+    behind = "" if whom == "Prometheus" else f"See whether every store behind {whom} is up. "
     try:
         yield _freshness("prometheus", metrics, client, namespace, behind)
     except (QueryFailed, Unavailable) as error:
