@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from enum import Enum, auto
-from typing import Any
+from typing import Any, Protocol
 
 import h11
 import msgspec
@@ -76,12 +76,28 @@ def requests_max() -> int:
     return connections_max() // 2
 
 
+class Transport(Protocol):
+    """What has to be known of the way to a client: asyncio's transport, or a socket that is not one yet."""
+
+    def abort(self) -> None:
+        """Close it now."""
+        ...
+
+    def is_closing(self) -> bool:
+        """Return whether nothing more is read from it."""
+        ...
+
+    def get_write_buffer_size(self) -> int:
+        """Return how many bytes wait for the client."""
+        ...
+
+
 class Connection:
     """One open connection."""
 
     __slots__ = ("phase", "progressed_at", "since", "transport", "unsent")
 
-    def __init__(self, transport: asyncio.Transport, now: float) -> None:
+    def __init__(self, transport: Transport, now: float) -> None:
         self.transport = transport
         self.phase = Phase.HEAD
         self.since = now
@@ -97,9 +113,9 @@ class Connections(ServerState):
     def __init__(self, limit: int, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self.limit = limit
-        self.is_stopping = False
+        self._is_stopping = False
         self.now = now
-        self._open: dict[asyncio.BaseTransport, Connection] = {}
+        self._open: dict[Transport, Connection] = {}
         self._waiting: dict[Connection, None] = {}
         """Those that wait for their client, the longest first."""
         self._in_phase: Counter[Phase] = Counter()
@@ -110,16 +126,16 @@ class Connections(ServerState):
         """Return how many are open."""
         return len(self._open)
 
-    def opened(self, transport: asyncio.Transport) -> Connection:
+    def opened(self, transport: Transport) -> Connection:
         """Count a new connection, which has to send the head of a request."""
-        if self.is_stopping:
+        if self._is_stopping:
             transport.abort()
         made = self._open[transport] = Connection(transport, self.now())
         self._in_phase[made.phase] += 1
         self._waiting[made] = None
         return made
 
-    def closed(self, transport: asyncio.BaseTransport) -> None:
+    def closed(self, transport: Transport) -> None:
         """Forget a connection; it may have been forgotten already."""
         gone = self._open.pop(transport, None)
         if gone is not None:
@@ -165,6 +181,14 @@ class Connections(ServerState):
         if kind == "websocket" and websockets > self.limit // 2:
             return False
         return websockets + self._in_phase[Phase.SERVER] <= self.limit * 3 // 4
+
+    def stop(self) -> None:
+        """Close what has asked nothing yet, now and from now on; the log tells what is left to tell."""
+        self.sweep()
+        self._is_stopping = True
+        for one in [one for one in self._waiting if one.phase is Phase.HEAD]:
+            self.closed(one.transport)
+            one.transport.abort()
 
     def count(self, event: str) -> None:
         """Remember for the log that something had to be done."""
@@ -229,9 +253,13 @@ class BoundedHttp(H11Protocol):
         server_state: Connections,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        received: bytes = b"",
     ) -> None:
+        """Prepare; `received` is what has been read from the connection already."""
         super().__init__(config, server_state, app_state, _loop)
         self.conn = StrictConnection(h11.SERVER, HEAD_BYTES_MAX)
+        self._received = received
         self._all = server_state
         self._connection: Connection
 
@@ -239,6 +267,7 @@ class BoundedHttp(H11Protocol):
         """Begin to wait for a head."""
         super().connection_made(transport)
         self._connection = self._all.opened(transport)
+        self.loop.call_soon(self.data_received, self._received)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Free its place."""
@@ -247,6 +276,8 @@ class BoundedHttp(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Read; the first byte of a further request begins the time for its head."""
+        if self.transport.is_closing():
+            return
         if self._connection.phase is Phase.IDLE:
             self._all.enter(self._connection, Phase.HEAD)
         super().data_received(data)

@@ -8,13 +8,22 @@ a minute.
 import asyncio
 import errno
 import logging
+import re
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import uvicorn
 
-from equipoise.app.connections import Admission, App, BoundedHttp, Connections, connections_max
+from equipoise.app.connections import (
+    HEAD_BYTES_MAX,
+    Admission,
+    App,
+    BoundedHttp,
+    Connections,
+    connections_max,
+)
 
 if TYPE_CHECKING:
     from socket import socket as Socket  # noqa: N812 - a class
@@ -30,6 +39,8 @@ SWEEP_TICKS = 5
 QUIET_SECONDS = 60.0
 """How long a message that a library has logged is not logged again."""
 MESSAGES_MAX = 100
+_BLANK_LINE = re.compile(rb"\n\r?\n")
+_FIRST_VISIBLE = 0x21
 _SHORTAGE = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
@@ -103,24 +114,69 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: "list[Socket] | None" = None) -> None:
         """Let those finish that have asked; whoever has been accepted just now is told to go."""
-        self._connections.sweep()
-        self._connections.is_stopping = True
+        self._connections.stop()
         await super().shutdown(sockets)
 
-    def _protocol(self) -> BoundedHttp:
-        return BoundedHttp(self.config, self._connections, self.lifespan.state)
+    def _protocol(self, received: bytes) -> BoundedHttp:
+        return BoundedHttp(self.config, self._connections, self.lifespan.state, received=received)
+
+
+class _Newcomer:
+    """A connection of which no whole head has come: a socket and few bytes."""
+
+    __slots__ = ("_acceptor", "_received", "_socket")
+
+    def __init__(self, accepted: "Socket", acceptor: "_Acceptor") -> None:
+        self._socket = accepted
+        self._acceptor = acceptor
+        self._received = b""
+        accepted.setblocking(False)
+        acceptor.loop.add_reader(accepted, self._read)
+        acceptor.connections.opened(self)
+
+    def abort(self) -> None:
+        """Close it now."""
+        self._acceptor.loop.remove_reader(self._socket)
+        self._socket.close()
+
+    def is_closing(self) -> bool:
+        """Return False: it is read from until it is closed."""
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        """Return 0: nothing is written to it."""
+        return 0
+
+    def _read(self) -> None:
+        try:
+            read = self._socket.recv(HEAD_BYTES_MAX)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            read = b""
+        self._received += read
+        # What can't be the beginning of a request, or is too long, is left to h11, which refuses it.
+        is_whole = _BLANK_LINE.search(self._received) or len(self._received) > HEAD_BYTES_MAX
+        if read and not is_whole and self._received[0] >= _FIRST_VISIBLE:
+            return
+        self._acceptor.connections.closed(self)
+        if read:
+            self._acceptor.loop.remove_reader(self._socket)
+            self._acceptor.serve(self._socket, self._received)
+        else:
+            self.abort()
 
 
 class _Acceptor:
     """Accepts what comes to one socket, a few at a time, and only where there is a place."""
 
     def __init__(
-        self, listener: "Socket", protocol: Callable[[], asyncio.Protocol], connections: Connections
+        self, listener: "Socket", protocol: Callable[[bytes], asyncio.Protocol], connections: Connections
     ) -> None:
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
+        self.connections = connections
         self._listener = listener
         self._protocol = protocol
-        self._connections = connections
         self._beginning: set[asyncio.Task[Any]] = set()
         self._is_closed = False
         listener.setblocking(False)
@@ -130,23 +186,30 @@ class _Acceptor:
     def close(self) -> None:
         """Accept nothing more."""
         self._is_closed = True
-        self._loop.remove_reader(self._listener)
+        self.loop.remove_reader(self._listener)
 
     async def wait_closed(self) -> None:
         """Return at once: uvicorn itself waits for the connections."""
 
+    def serve(self, accepted: "Socket", received: bytes) -> None:
+        """Give a connection to HTTP."""
+        protocol = partial(self._protocol, received)
+        beginning = self.loop.create_task(self.loop.connect_accepted_socket(protocol, accepted))
+        self._beginning.add(beginning)
+        beginning.add_done_callback(self._beginning.discard)
+
     def _resume(self) -> None:
         if not self._is_closed:
-            self._loop.add_reader(self._listener, self._accept)
+            self.loop.add_reader(self._listener, self._accept)
 
     def _pause(self) -> None:
-        self._loop.remove_reader(self._listener)
-        self._loop.call_later(PAUSE_SECONDS, self._resume)
+        self.loop.remove_reader(self._listener)
+        self.loop.call_later(PAUSE_SECONDS, self._resume)
 
     def _accept(self) -> None:
         for _ in range(ACCEPTS_PER_TURN):
-            taken = len(self._connections) + len(self._beginning)
-            if taken >= self._connections.limit and not self._connections.make_room():
+            taken = len(self.connections) + len(self._beginning)
+            if taken >= self.connections.limit and not self.connections.make_room():
                 self._pause()
                 return
             try:
@@ -155,13 +218,11 @@ class _Acceptor:
                 return
             except OSError as error:
                 if error.errno in _SHORTAGE:
-                    self._connections.count("not accepted for want of descriptors or memory")
-                    self._connections.make_room()
+                    self.connections.count("not accepted for want of descriptors or memory")
+                    self.connections.make_room()
                 self._pause()
                 return
-            beginning = self._loop.create_task(self._loop.connect_accepted_socket(self._protocol, accepted))
-            self._beginning.add(beginning)
-            beginning.add_done_callback(self._beginning.discard)
+            _Newcomer(accepted, self)
 
 
 class Seldom(logging.Filter):
