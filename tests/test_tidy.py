@@ -111,7 +111,7 @@ def narrow_decoding(source: str, where: str) -> Iterator[tuple[str, int]]:
 
 
 def test_whoever_catches_an_error_of_decoding_catches_all_of_them() -> None:
-    """A narrower `except` lets one stranger's deep object, huge number or odd date end everybody's turn."""
+    """A narrower `except` lets one tenant's deep object, huge number or odd date end everybody's turn."""
     found = dict(
         each
         for path in SOURCES
@@ -121,6 +121,9 @@ def test_whoever_catches_an_error_of_decoding_catches_all_of_them() -> None:
     surprises = {place: line for place, line in found.items() if place not in NARROW_ON_PURPOSE}
     assert surprises == {}, "catch model.errors.DECODE_ERRORS there"
     assert [place for place in NARROW_ON_PURPOSE if place not in found] == []
+    defining = re.compile(r"^DECODE_ERRORS\b", re.MULTILINE)
+    own = [_name(path) for path in (ROOT / "src").rglob("*.py") if defining.search(path.read_text())]
+    assert own == ["src/equipoise/model/errors.py"], "another tuple of this name may lack some"
 
 
 @pytest.mark.parametrize(
