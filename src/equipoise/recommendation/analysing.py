@@ -251,7 +251,7 @@ class AnalyticsLoop:
     def _given_to(
         self, selected: Selected, own: Sequence[PolicyObject], found: Sequence[Advised], giving: Giving
     ) -> list[str] | FailedTurn:
-        """Give one Analytics its advice."""
+        """Write the advice of one Analytics; return what could not be written, or how its turn failed."""
         return self._isolation.attempt(str(selected.about.ref), lambda: giving.give(selected, own, found))
 
     def _unread(
