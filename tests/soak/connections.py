@@ -184,7 +184,8 @@ def _entry(all_seen: list[Seen], seconds: float) -> str:
     lines += [
         f"| {seen.name} | {seen.opened} | {len(seen.probes)} | {seen.unanswered} "
         f"| {1000 * statistics.median(seen.probes):.0f} ms | {1000 * max(seen.probes):.0f} ms "
-        f"| {seen.log_bytes} bytes, {seen.log_lines} line{'s' * (seen.log_lines != 1)} | {100 * seen.cpu_share:.0f} % |"
+        f"| {seen.log_bytes} bytes, {seen.log_lines} line{'s' * (seen.log_lines != 1)} "
+        f"| {100 * seen.cpu_share:.0f} % |"
         for seen in all_seen
     ]
     return f"{title}\n\n" + "\n".join(lines) + "\n"
