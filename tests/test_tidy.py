@@ -160,9 +160,11 @@ def test_every_test_is_a_fact_with_a_docstring() -> None:
 
 def test_no_exception_to_the_sizes_is_stale() -> None:
     """The list of exceptions only shrinks."""
+    files = {name.rpartition(":")[0] for name in LONG_FUNCTIONS}
     lengths = {
         f"{_name(path)}:{function.name}": (function.end_lineno or 0) - function.lineno + 1
         for path in SOURCES
+        if _name(path) in files
         for function in _functions(ast.parse(path.read_text()))
     }
     stale = [name for name, length in LONG_FUNCTIONS.items() if lengths.get(name, 0) != length]
