@@ -96,6 +96,17 @@ def test_where_a_bug_is_is_logged_once_in_ten_minutes(tmp_path: Path) -> None:
     assert all(line["message"].startswith("a round failed") for line in lines)
 
 
+def test_a_failure_of_which_no_encoder_takes_the_words_is_logged(tmp_path: Path) -> None:
+    """A line that can't be written would end the agent in the midst of telling that a round failed."""
+    said = StringIO()
+    log = make_log(Logs(format="json"), said)
+    with agent_of(Api(), tmp_path) as agent:
+        Teller(log, agent.actuator, agent.around).tell_failure(ValueError("\udcff"))
+        log.warning("odd", error="\ud800")
+    assert ["udcff" in said.getvalue(), "ud800" in said.getvalue()] == [True, True]
+    assert all(json.loads(line) for line in said.getvalue().splitlines())
+
+
 def _run(agent: Agent) -> tuple[threading.Thread, list[BaseException]]:
     errors: list[BaseException] = []
 
@@ -197,13 +208,14 @@ def test_one_container_that_fails_keeps_no_other_throttled(
         assert set(agent.loop.state.throttled) == {OTHER_ID}
 
 
+@pytest.mark.parametrize("error", [WorldFailed("cpu.max: Input/output error"), ZeroDivisionError()], ids=repr)
 def test_quotas_that_cannot_be_read_are_given_back_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a container may use is known without them."""
 
     def read(*_: object, **__: object) -> object:
-        raise WorldFailed("cpu.max: Input/output error")
+        raise error
 
     api = Api()
     api.add(PODS, running_pod())

@@ -1,5 +1,6 @@
 """One line per decision and per event, on standard error: JSON for machines, colour for a terminal."""
 
+import json
 import logging
 import math
 import sys
@@ -64,7 +65,10 @@ def _in_order(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
 
 
 def _text(event: Any, **_: Any) -> str:
-    return msgspec.json.encode(event, enc_hook=str).decode()
+    try:
+        return msgspec.json.encode(event, enc_hook=str).decode()
+    except UnicodeEncodeError:  # somebody's text has half a letter
+        return json.dumps(event, default=str)
 
 
 class ForeignLines(logging.Handler):
