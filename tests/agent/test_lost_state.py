@@ -17,6 +17,7 @@ from equipoise.qos.keep import AgentState, ThrottledContainer
 from equipoise.qos.pods import PodTold
 from tests.agent.api import ID, PODS, UID, Api, agent_of, running_pod
 from tests.agent.damaging import Node, journal, keep_in_each, quick_folder, rounds, start_with_each
+from tests.agent.real import wait_until
 from tests.cli.running import equipoise
 from tests.qos.worlds import Document
 from tests.support.damage import damages
@@ -107,6 +108,16 @@ def _left(folder: Path, agent: Agent) -> tuple[Path, Path]:
     return quota, path
 
 
+def _do_two_rounds(agent: Agent) -> None:
+    """Do rounds until two have gone well: at the first, the policies may not be listed yet."""
+
+    def is_done() -> bool:
+        agent.one_round()
+        return agent._rounds >= 2
+
+    wait_until(is_done)
+
+
 def _metrics(agent: Agent) -> str:
     return generate_latest(agent.registry).decode()
 
@@ -121,8 +132,7 @@ def test_an_agent_starts_without_its_state_and_gives_back_what_it_finds(case: st
         quota, path = _left(tmp_path, agent)
         lose(path)
         assert agent.start()
-        for _ in range(2):
-            agent.one_round()
+        _do_two_rounds(agent)
         assert quota.read_text() == FREE
         assert agent.unready() == []
         assert api.reasons("Node").count("StateFileDamaged") == is_damaged
@@ -221,8 +231,7 @@ def test_what_cannot_be_told_is_said_and_left(case: str, tmp_path: Path) -> None
         quota, path = _left(tmp_path, agent)
         path.unlink()
         assert agent.start()
-        for _ in range(2):
-            agent.one_round()
+        _do_two_rounds(agent)
         assert quota.read_text() == THROTTLED
         (said,) = [one for one in api.events if one["involvedObject"]["kind"] == "Pod"]
         assert (said["reason"], said["type"]) == ("QuotaUnclear", "Warning")

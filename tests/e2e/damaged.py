@@ -85,12 +85,30 @@ def _ready(**changes: Any) -> list[dict[str, Any]]:
     return [{"type": "Ready", "status": "True", "lastTransitionTime": CALENDAR_END} | changes]
 
 
+def _odd_workload(kind: str, **spec: Any) -> Callable[[Objects], None]:
+    """Add a workload whose pods nobody has made, with annotations and a selector as large as may be."""
+    template = {
+        "metadata": {"labels": {"app": "odd"}},
+        "spec": {"containers": [{"name": "app", "image": "i"}]},
+    }
+    base = {"selector": {"matchLabels": {"app": "odd"}}, "template": template}
+
+    def damage(objects: Objects) -> None:
+        _extra(kind, "apps/v1", "odd", spec=base | spec)(objects)
+        _annotated(kind)(objects)
+
+    return damage
+
+
 MANY = [{"key": f"k{n}", "operator": "NotIn", "values": [f"v{m}" for m in range(50)]} for n in range(200)]
 DAMAGE: dict[str, Callable[[Objects], None]] = {
     "namespace-annotations": _annotated("Namespace"),
     "deployment-annotations": _annotated("Deployment"),
     "deployment-numbers": _put("Deployment", replicas=INT32_MAX),
     "deployment-status": _put("status/Deployment", replicas=INT32_MAX, observedGeneration=INT64_MAX),
+    "stateful-set": _odd_workload("StatefulSet", replicas=INT32_MAX, serviceName="odd"),
+    "replica-set": _odd_workload("ReplicaSet", replicas=INT32_MAX),
+    "daemon-set": _odd_workload("DaemonSet"),
     "hpa-annotations": _annotated("HorizontalPodAutoscaler"),
     "hpa-numbers": _put("HorizontalPodAutoscaler", maxReplicas=INT32_MAX),
     "hpa-status": _put(
