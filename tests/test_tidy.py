@@ -146,6 +146,18 @@ def test_a_narrow_except_around_decoding_would_be_found(caught: str, is_narrow: 
     assert list(narrow_decoding(source, "x.py")) == ([("x.py:read", 2)] if is_narrow else [])
 
 
+def test_the_errors_of_decoding_are_listed_once_and_no_shape_is_guessed() -> None:
+    """A second list of the same name would be narrower; a mapping of anything is taken apart in hope."""
+    sources = {_name(path): path.read_text() for path in SOURCES if path.is_relative_to(ROOT / "src")}
+    listed = re.compile(r"^DECODE_ERRORS\b.*=", re.MULTILINE)
+    assert [name for name, text in sources.items() if listed.search(text)] == [
+        "src/equipoise/model/errors.py"
+    ]
+    guessed = re.compile(r"\b(?:get_as|decode)\((?:dict|Document)\b")
+    found = [name for name, text in sources.items() if guessed.search(text)]
+    assert found == ["src/equipoise/adapters/kubernetes/objects.py"], "which passes objects on as they are"
+
+
 def test_every_test_is_a_fact_with_a_docstring() -> None:
     """A test says what it proves."""
     silent = [

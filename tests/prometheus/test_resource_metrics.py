@@ -94,7 +94,9 @@ def test_what_cannot_be_read_is_missing_not_zero() -> None:
     with api(lambda _: listed(items)) as (metrics, _):
         usage = metrics.cpu_usage({"a": ["p1", "p2", "p3", "p4"]}, 0.0, 300.0)
     assert list(usage.containers) == ["z"]
-    assert usage.warnings == ("5 containers have a usage, time or window that cannot be read: left out",)
+    assert usage.warnings == (
+        "5 pods or containers have a usage, time or window that cannot be read: left out",
+    )
 
 
 def test_a_pod_listed_twice_counts_once_with_its_newest_reading() -> None:

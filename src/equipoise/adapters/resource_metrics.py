@@ -14,6 +14,7 @@ import numpy as np
 
 from equipoise.adapters.kubernetes.decode import parse_time
 from equipoise.adapters.kubernetes.errors import ApiError
+from equipoise.adapters.kubernetes.outline import elements, members
 from equipoise.adapters.prometheus.metrics import Number
 from equipoise.model.duration import parse_seconds
 from equipoise.model.errors import DECODE_ERRORS, WorldFailed
@@ -22,6 +23,7 @@ from equipoise.ports import CpuUsage
 
 ROOT = "/apis/metrics.k8s.io/v1beta1"
 PAGE_PODS = 5_000
+PAGES_MAX = 1_000
 NAMESPACES_ONE_BY_ONE_MAX = 10
 """Up to so many namespaces are read one by one; beyond, one list of all is less work."""
 
@@ -75,7 +77,7 @@ class _Continue(msgspec.Struct, gc=False, rename={"token": "continue"}):
 
 
 class _List(msgspec.Struct, gc=False):
-    items: list[_PodMetrics] | None = None
+    items: list[_PodMetrics | None] | None = None
     metadata: _Continue = msgspec.field(default_factory=_Continue)
 
 
@@ -95,7 +97,9 @@ class ResourceMetrics:
         rows = _Rows()
         for path in self._paths(asked):
             for pod in self._list(path):
-                if pod.metadata.name in asked.get(pod.metadata.namespace, ()):
+                if pod is None:
+                    rows.miss()
+                elif pod.metadata.name in asked.get(pod.metadata.namespace, ()):
                     rows.add(pod)
         return rows.usage(f"{self.api.address}{ROOT}", window_seconds)
 
@@ -117,15 +121,16 @@ class ResourceMetrics:
             return [f"{ROOT}/pods"]
         return [f"{ROOT}/namespaces/{quote(namespace, safe='')}/pods" for namespace in sorted(asked)]
 
-    def _list(self, path: str) -> Iterator[_PodMetrics]:
+    def _list(self, path: str) -> Iterator[_PodMetrics | None]:
+        """Read a list page by page; None stands for a pod that cannot be read."""
         token = ""
-        while True:
+        for _ in range(PAGES_MAX):
             params: dict[str, str | int | bool] = {"limit": PAGE_PODS}
             if token:
                 params["continue"] = token
             body = self._get(path, params)
             try:
-                page = msgspec.json.decode(body, type=_List)
+                page = _read(body)
             except DECODE_ERRORS as error:
                 raise ResourceMetricsMalformed(
                     f"{self.api.address}{path} answered something else than pod metrics"
@@ -134,6 +139,7 @@ class ResourceMetrics:
             token = page.metadata.token
             if not token:
                 return
+        raise ResourceMetricsMalformed(f"{self.api.address}{path} answered a list that does not end")
 
     def _get(self, path: str, params: Mapping[str, str | int | bool]) -> bytes:
         try:
@@ -174,15 +180,16 @@ class _Rows:
             if before is None or sampled_at > before[1]:
                 self._found[key] = (cores, sampled_at)
 
+    def miss(self) -> None:
+        """Count a pod that cannot be read."""
+        self._unreadable += 1
+
     def usage(self, source: str, window_seconds: float) -> CpuUsage:
         """Give the columns."""
         keys = list(self._found)
         columns = np.array(list(self._found.values()), dtype=np.float64).reshape(len(keys), 2)
-        warnings = (
-            (f"{self._unreadable} containers have a usage, time or window that cannot be read: left out",)
-            if self._unreadable
-            else ()
-        )
+        left_out = "pods or containers have a usage, time or window that cannot be read: left out"
+        warnings = (f"{self._unreadable} {left_out}",) if self._unreadable else ()
         return CpuUsage(
             namespaces=[key[0] for key in keys],
             pods=[key[1] for key in keys],
@@ -193,6 +200,23 @@ class _Rows:
             source=source,
             warnings=warnings,
         )
+
+
+def _read(body: bytes) -> _List:
+    """Return a page; where it cannot be read in one go, pod by pod. One of DECODE_ERRORS: it is none."""
+    try:
+        return msgspec.json.decode(body, type=_List)
+    except DECODE_ERRORS:
+        parts = members(body)
+        metadata = msgspec.json.decode(parts.get("metadata", b"{}"), type=_Continue)
+        return _List([_read_pod(item) for item in elements(parts.get("items", b""))], metadata)
+
+
+def _read_pod(item: bytes) -> _PodMetrics | None:
+    try:
+        return msgspec.json.decode(item, type=_PodMetrics)
+    except DECODE_ERRORS:
+        return None
 
 
 def _cores(text: str) -> float | None:

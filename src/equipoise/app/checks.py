@@ -5,7 +5,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import msgspec
+
 from equipoise.adapters.kubernetes import ApiError, Client, KubernetesCluster
+from equipoise.adapters.kubernetes.discovery import ApiResourceList
+from equipoise.adapters.kubernetes.kinds import Page
+from equipoise.adapters.kubernetes.structs import RawObject
 from equipoise.app.live import Neighbours, find_prometheus, prometheus_metrics, resource_metrics
 from equipoise.model.cluster import Pod
 from equipoise.model.errors import WorldFailed
@@ -62,6 +67,14 @@ OTHER_DEPLOYMENTS = (
     "cluster-autoscaler",
     "goldilocks-controller",
 )
+
+
+class _Group(msgspec.Struct):
+    name: str
+
+
+class _Groups(msgspec.Struct):
+    groups: list[_Group] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +179,7 @@ def _rule(right: tuple[str, str, str, str]) -> str:
 
 
 def _groups(client: Client) -> set[str]:
-    document = client.get_as(dict[str, Any], "/apis")
-    return {str(group.get("name")) for group in document.get("groups", []) if isinstance(group, dict)}
+    return {group.name for group in client.get_as(_Groups, "/apis").groups or ()}
 
 
 def _kinds(client: Client) -> Iterator[Check]:
@@ -182,8 +194,8 @@ def _kinds(client: Client) -> Iterator[Check]:
 def _ledger(client: Client, namespace: str | None) -> Iterator[Check]:
     """Whether `apply` can remember what it does: without, it holds everything."""
     try:
-        document = client.get_as(dict[str, Any], "/apis/equipoise.dev/v1alpha1")
-        is_served = any(each.get("name") == "ledgers" for each in document.get("resources") or ())
+        served = client.get_as(ApiResourceList, "/apis/equipoise.dev/v1alpha1").resources
+        is_served = any(each.name == "ledgers" for each in served or ())
     except ApiError as error:
         if error.status != NOT_FOUND:
             raise
@@ -222,10 +234,8 @@ def _other_deployments(client: Client) -> list[str]:
     found: set[str] = set()
     for label in ("app.kubernetes.io/name", "app", "k8s-app"):
         params: dict[str, str | int] = {"labelSelector": f"{label} in ({names})", "limit": 50}
-        document = client.get_as(dict[str, Any], "/apis/apps/v1/deployments", params)
-        for item in document.get("items") or []:
-            metadata = item.get("metadata") or {}
-            found.add(f"{metadata.get('namespace')}/{metadata.get('name')}")
+        page = client.get_as(Page[RawObject], "/apis/apps/v1/deployments", params)
+        found |= {f"{one.metadata.namespace}/{one.metadata.name}" for one in page.items or ()}
     return sorted(found)
 
 

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import msgspec
+
 from equipoise.adapters.kubernetes import ApiError, Client
 from equipoise.model.crd.definition import OWNER, OWNER_LABEL, definition
 from equipoise.model.crd.kind import Kind
@@ -36,6 +38,28 @@ class Installed:
         return asdict(self)
 
 
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Condition(msgspec.Struct):
+    type: str
+    status: str = ""
+    message: str = ""
+
+
+class _Status(msgspec.Struct):
+    conditions: list[_Condition] | None = None
+
+
+class _Definition(msgspec.Struct):
+    metadata: _Meta
+    spec: dict[str, Any]
+    status: _Status | None = None
+
+
 def install(client: Client, kinds: Sequence[Kind], *, is_dry_run: bool) -> Iterator[Installed]:
     """Apply the definitions one by one; one that is not ours is left alone, and the others go on."""
     for kind in kinds:
@@ -50,20 +74,20 @@ def install(client: Client, kinds: Sequence[Kind], *, is_dry_run: bool) -> Itera
             yield Installed(kind.definition_name, "Foreign", sentence)
 
 
-def _look(client: Client, name: str) -> dict[str, Any] | None:
+def _look(client: Client, name: str) -> _Definition | None:
     try:
-        return client.get_as(dict[str, Any], f"{PATH}/{name}")
+        return client.get_as(_Definition, f"{PATH}/{name}")
     except ApiError as error:
         if error.status == NOT_FOUND:
             return None
         raise
 
 
-def _is_ours(found: dict[str, Any]) -> bool:
-    return (found["metadata"].get("labels") or {}).get(OWNER_LABEL) == OWNER
+def _is_ours(found: _Definition) -> bool:
+    return (found.metadata.labels or {}).get(OWNER_LABEL) == OWNER
 
 
-def _apply(client: Client, kind: Kind, before: dict[str, Any] | None, *, is_dry_run: bool) -> Installed:
+def _apply(client: Client, kind: Kind, before: _Definition | None, *, is_dry_run: bool) -> Installed:
     """Apply on the server's side.
 
     Ours is overwritten whoever changed it, if it is still the one we looked at. Where none was, nothing is
@@ -72,13 +96,13 @@ def _apply(client: Client, kind: Kind, before: dict[str, Any] | None, *, is_dry_
     wanted = definition(kind)
     params: dict[str, str | int] = {"fieldManager": OWNER, "fieldValidation": "Strict"}
     if before is not None:
-        wanted["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"]
+        wanted["metadata"]["resourceVersion"] = before.metadata.resource_version
         params["force"] = "true"
     if is_dry_run:
         params["dryRun"] = "All"
     path = f"{PATH}/{kind.definition_name}"
     body = client.request("PATCH", path, params, body=wanted, content_type=APPLY, is_idempotent=True)
-    after = client.decode(dict[str, Any], body, f"PATCH {path}")
+    after = client.decode(_Definition, body, f"PATCH {path}")
     result = "Created" if before is None else "Updated" if _has_changed(before, after) else "Unchanged"
     if is_dry_run:
         return Installed(
@@ -87,12 +111,9 @@ def _apply(client: Client, kind: Kind, before: dict[str, Any] | None, *, is_dry_
     return _established(client, kind, result)
 
 
-def _has_changed(before: dict[str, Any], after: dict[str, Any]) -> bool:
-    return bool(
-        before["spec"] != after["spec"]
-        or before["metadata"].get("labels") != after["metadata"].get("labels")
-        or before["metadata"].get("annotations") != after["metadata"].get("annotations")
-    )
+def _has_changed(before: _Definition, after: _Definition) -> bool:
+    was, now = before.metadata, after.metadata
+    return (before.spec, was.labels, was.annotations) != (after.spec, now.labels, now.annotations)
 
 
 def _established(client: Client, kind: Kind, result: str) -> Installed:
@@ -102,10 +123,10 @@ def _established(client: Client, kind: Kind, result: str) -> Installed:
     while True:
         conditions = _conditions(_look(client, name))
         for type_, bad in (("NonStructuralSchema", "True"), ("NamesAccepted", "False")):
-            said = conditions.get(type_, {})
-            if said.get("status") == bad:
-                return Installed(name, "Failed", f"{type_} is {bad}: {said.get('message', '')}")
-        if conditions.get("Established", {}).get("status") == "True":
+            said = conditions.get(type_, _Condition(type_))
+            if said.status == bad:
+                return Installed(name, "Failed", f"{type_} is {bad}: {said.message}")
+        if conditions.get("Established", _Condition("")).status == "True":
             return Installed(name, result, f"{kind.name} ({kind.api_version}) is served.")
         if client.world.monotonic() >= deadline:
             raise WorldFailed(
@@ -114,6 +135,6 @@ def _established(client: Client, kind: Kind, result: str) -> Installed:
         client.world.sleep(POLL_SECONDS)
 
 
-def _conditions(found: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
-    status = (found or {}).get("status") or {}
-    return {condition["type"]: condition for condition in status.get("conditions") or []}
+def _conditions(found: _Definition | None) -> dict[str, _Condition]:
+    status = found.status if found is not None else None
+    return {one.type: one for one in status.conditions or ()} if status is not None else {}

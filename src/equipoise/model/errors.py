@@ -10,10 +10,25 @@ DECODE_ERRORS = (msgspec.MsgspecError, ValueError, TypeError, ArithmeticError, R
 """
 
 
+SENTENCE_LENGTH_MAX = 4000
+"""What somebody else wrote may be quoted, and may be as long as they like."""
+
+
+def _printable(sentence: str) -> str:
+    """Return a sentence on one line that any encoder takes, cut where it is longer than anybody reads."""
+    line = " ".join(sentence.splitlines()) if len(sentence.splitlines()) > 1 else sentence
+    if not line.isascii():
+        line = line.encode(errors="backslashreplace").decode()
+    return line if len(line) <= SENTENCE_LENGTH_MAX else f"{line[:SENTENCE_LENGTH_MAX]}..."
+
+
 class EquipoiseError(Exception):
     """Something that a person is told in one line: what failed, where, what was expected."""
 
     exit_status = 1
+
+    def __str__(self) -> str:
+        return _printable(super().__str__())
 
 
 class BadInput(EquipoiseError):  # noqa: N818 - reads as a fact

@@ -64,7 +64,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 def _pressure(resource: str, line: bytes) -> dict[str, str]:
     """Read a line such as `some avg10=0.12 avg60=0.05 avg300=0.01 total=123`."""
-    who, *parts = line.decode("ascii", "replace").split()
+    who, *parts = line.decode("ascii", "replace").split() or [""]
     found: dict[str, str] = {}
     for part in parts:
         span, _, value = part.partition("=")

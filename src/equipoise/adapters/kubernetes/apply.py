@@ -230,7 +230,7 @@ def _as_ours(manifest: Mapping[str, Any], before: Document | None) -> Document:
     """Mark it as ours; one that is there must be the one that was looked at."""
     meta = dict(manifest["metadata"])
     meta["labels"] = {**meta.get("labels", {}), OWNER_LABEL: MANAGER}
-    if before is not None:
+    if before is not None and "uid" in before["metadata"]:
         meta["uid"] = before["metadata"]["uid"]
     return {**manifest, "metadata": meta}
 

@@ -203,6 +203,6 @@ def _fixed_authorization(identity: Identity) -> str | None:
     if identity.token:
         return f"Bearer {identity.token}"
     if identity.username:
-        pair = f"{identity.username}:{identity.password or ''}".encode()
+        pair = f"{identity.username}:{identity.password or ''}".encode("utf-8", "surrogateescape")
         return f"Basic {base64.b64encode(pair).decode()}"
     return None

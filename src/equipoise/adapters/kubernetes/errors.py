@@ -13,6 +13,8 @@ from equipoise.model.errors import DECODE_ERRORS, WorldFailed
 
 ERROR_BODY_BYTES_MAX = 64 * 1024
 """How much of an error's body is read; the rest is dropped with its connection."""
+RETRY_AFTER_SECONDS_MAX = 86_400
+"""A Status that asks for more is taken for this."""
 
 
 class Unreachable(WorldFailed):
@@ -112,7 +114,7 @@ def api_error(
         )
     details = said.details or Details()
     if retry_after_seconds is None and details.retryAfterSeconds:
-        retry_after_seconds = float(details.retryAfterSeconds)
+        retry_after_seconds = float(min(max(details.retryAfterSeconds, 0), RETRY_AFTER_SECONDS_MAX))
     message = one_line(said.message or "", 500)
     if status == HTTPStatus.UNAUTHORIZED:
         message = "the credential is wrong or has expired"

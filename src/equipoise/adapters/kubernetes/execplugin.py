@@ -135,8 +135,9 @@ def _run(
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-    except OSError as error:
-        raise CredentialFailed(f"{name}: cannot be run: {(error.strerror or str(error)).lower()}") from error
+    except (OSError, ValueError) as error:  # the second of a NUL, or of what no system takes as a word
+        why = getattr(error, "strerror", None) or str(error)
+        raise CredentialFailed(f"{name}: cannot be run: {why.lower()}") from error
     with process:
         try:
             output, complaint = _read_both(process, time.monotonic() + timeout_seconds, name)

@@ -109,8 +109,8 @@ def in_cluster(environment: Mapping[str, str], folder: Path = SERVICE_ACCOUNT_FO
                 f"KUBERNETES_SERVICE_HOST is set, but {folder / name} is absent (no service account)"
             )
     try:
-        namespace = (folder / "namespace").read_text().strip() or "default"
-    except OSError:
+        namespace = (folder / "namespace").read_text("utf-8").strip() or "default"
+    except (OSError, UnicodeDecodeError):
         namespace = "default"
     bracketed = f"[{host}]" if ":" in host else host
     return Target(
@@ -187,8 +187,9 @@ def _endpoint(place: _Place, entry: ClusterEntry) -> Endpoint:
     if not entry.server:
         raise BadInput(f"{place.name}.server: is missing")
     server = _url(f"{place.name}.server", entry.server, ("https", "http"))
-    if entry.proxy_url:
-        _url(f"{place.name}.proxy-url", entry.proxy_url, ("http", "https"))
+    proxy_url = entry.proxy_url or None
+    if proxy_url is not None:
+        proxy_url = _url(f"{place.name}.proxy-url", proxy_url, ("http", "https"))
     ca_file = place.path(entry.certificate_authority)
     if ca_file and not entry.certificate_authority_data and not Path(ca_file).is_file():
         raise BadInput(f"{place.name}.certificate-authority: no such file: {ca_file}")
@@ -198,7 +199,7 @@ def _endpoint(place: _Place, entry: ClusterEntry) -> Endpoint:
         ca_data=place.data("certificate-authority-data", entry.certificate_authority_data),
         insecure=bool(entry.insecure_skip_tls_verify),
         tls_server_name=entry.tls_server_name or None,
-        proxy_url=entry.proxy_url or None,
+        proxy_url=proxy_url,
         exec_config=next((e.extension for e in entry.extensions or () if e.name == EXEC_EXTENSION), None),
     )
 

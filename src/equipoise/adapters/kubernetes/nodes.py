@@ -7,10 +7,13 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
+import msgspec
+
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.errors import ApiError
 from equipoise.adapters.kubernetes.objects import Document, PatchType
 from equipoise.adapters.kubernetes.paths import path_of
+from equipoise.adapters.kubernetes.reflector import Marked
 from equipoise.model.duration import parse_moment
 from equipoise.model.errors import DECODE_ERRORS
 
@@ -25,6 +28,19 @@ class Taint(NamedTuple):
     key: str
     effect: str = "NoSchedule"
     value: str = ""
+
+
+class _Spec(msgspec.Struct):
+    taints: list[Document] | None = None
+
+
+class _Status(msgspec.Struct):
+    conditions: list[Document] | None = None
+
+
+class _Node(Marked):
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
 
 
 class NodeMarks:
@@ -53,9 +69,7 @@ class NodeMarks:
         """Say how a node fares in one respect; nothing is written while nothing is new."""
         path = path_of("", "v1", "nodes", None, node)
         now = self._client.world.clock()
-        conditions: list[Document] = (
-            self._client.get_as(Document, path).get("status", {}).get("conditions", [])
-        )
+        conditions = self._client.get_as(_Node, path).status.conditions or []
         before = next((c for c in conditions if c.get("type") == kind), {})
         said = {"type": kind, "status": status, "reason": reason, "message": message}
         is_same = all(before.get(name, "") == value for name, value in said.items())
@@ -77,13 +91,13 @@ class NodeMarks:
         """Replace the list against the version it was read at; a strategic merge would go by key alone."""
         path = path_of("", "v1", "nodes", None, node)
         for attempt in range(1, _ATTEMPTS_MAX + 1):
-            seen = self._client.get_as(Document, path)
-            taints: list[Document] = seen.get("spec", {}).get("taints") or []
+            seen = self._client.get_as(_Node, path)
+            taints = seen.spec.taints or []
             wanted = change(taints)
             if wanted == taints:
                 return False
             body: dict[str, Any] = {
-                "metadata": {"resourceVersion": seen["metadata"]["resourceVersion"]},
+                "metadata": {"resourceVersion": seen.metadata.resourceVersion},
                 "spec": {"taints": wanted or None},
             }
             try:

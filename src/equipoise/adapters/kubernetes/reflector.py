@@ -338,7 +338,8 @@ def _event(line: bytes) -> Event:
         return _EVENTS.decode(line)
     except DECODE_ERRORS:
         parts = members(line)
-        return Event(msgspec.json.decode(parts["type"], type=str), msgspec.Raw(parts["object"]))
+        kind = msgspec.json.decode(parts.get("type", b""), type=str)
+        return Event(kind, msgspec.Raw(parts.get("object", b"")))
 
 
 def _key(outline: Outline) -> tuple[str, str]:

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from equipoise.adapters.prometheus.errors import clean
+
 
 class Meta(msgspec.Struct, frozen=True, gc=False):
     """The name of an object and its labels."""
@@ -80,7 +82,7 @@ class Candidate(NamedTuple):
     path_prefix: str = ""
 
     def __str__(self) -> str:
-        return f"{self.namespace}/{self.service}:{self.port}"
+        return clean(f"{self.namespace}/{self.service}:{self.port}")
 
 
 class Known(NamedTuple):
@@ -218,7 +220,7 @@ def _of_object(one: PrometheusObject, services: Sequence[Service]) -> Known:
             service = best.metadata.name
             port = chosen.name or str(chosen.port) if chosen else port
         else:
-            problem = f"the Prometheus object {meta.name} has no Service {governing}"
+            problem = f"the Prometheus object {meta.name} has no Service {clean(governing)}"
     scheme = "https" if spec.web is not None and spec.web.tlsConfig else "http"
     candidate = Candidate(meta.namespace, service, port, scheme, (spec.routePrefix or "/").rstrip("/"))
     how = f"it is the Service of the Prometheus object {meta.name}"

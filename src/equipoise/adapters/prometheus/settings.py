@@ -171,7 +171,9 @@ class Settings:
             _check_header("prometheus bearer token", token)
             headers["Authorization"] = f"Bearer {token}"
         elif user is not None:
-            headers["Authorization"] = f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
+            # As it stands in the environment, whatever bytes those are.
+            pair = f"{user}:{password}".encode("utf-8", "surrogateescape")
+            headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
         return headers
 
     def _basic(self) -> tuple[str | None, str]:

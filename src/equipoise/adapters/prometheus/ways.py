@@ -65,7 +65,7 @@ def by_remote_read(
                 raise _too_many(reader.address, rows_max)
             reduce(job.measure, Samples(batch.offsets, batch.times, batch.values), steps, values[first:end])
             _drop_nonsense(values[first:end])
-            keys += batch.columns(names.labels)
+            keys += reader.columns(batch, names.labels)
             histograms += batch.histograms
     warnings = (HISTOGRAMS_LEFT_OUT,) if histograms else ()
     return _unique(keys, values[: len(keys)], warnings)

@@ -21,12 +21,12 @@ class Page(NamedTuple):
     """Each tier: its name, the types of its two keys, how many pods it has, which of these are in the two."""
     is_whole: int
     """Whether every pod is on this page; else there were too many to look for."""
-    wrong: list[Any]
+    wrong: list[int | str]
     """Keys of a wrong type: the number of the pod from 1 on, or 0; the key; its type."""
-    pods: Sequence[str]
+    pods: list[str]
     columns: Sequence[list[str | None]] = ()
     """Tier, draining, lease, UID, why suspended, metadata, pending tier."""
-    calls: Sequence[Any] = ()
+    calls: Sequence[int | str] = ()
     """Calls that are alive: the number of the pod, and the call."""
 
 
@@ -76,6 +76,8 @@ def decode_pages(prefix: str, pages: Sequence[Page]) -> PoolsSeen:
     for page in pages:
         seen.read(prefix, page)
     config, epoch, pools = pages[-1][:3]
+    for tier, kind, free, *_ in pools:
+        _expect_text(tier, kind, free)
     is_epoch = isinstance(epoch, str) and EPOCH.fullmatch(epoch) is not None and int(epoch) <= EPOCH_MAX
     return PoolsSeen(
         prefix=prefix,
@@ -92,6 +94,11 @@ def decode_pages(prefix: str, pages: Sequence[Page]) -> PoolsSeen:
         wrong={key: kind for number, key, kind in _in_groups(pages[-1].wrong, 3) if number == 0},
         odd_epoch=None if is_epoch else epoch,
     )
+
+
+def _expect_text(*words: object) -> None:
+    if not all(isinstance(word, str) for word in words):
+        raise TypeError("the name of a tier, or the type of a key, is no text")
 
 
 def _calls_of(score: str | int | None) -> float | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from redis import exceptions as redis_errors
 
-from equipoise.model.errors import EquipoiseError, WorldFailed
+from equipoise.model.errors import DECODE_ERRORS, EquipoiseError, WorldFailed
 from equipoise.ports import Unanswered
 
 _REFUSED = (
@@ -22,8 +22,15 @@ _REFUSED = (
     redis_errors.MaxConnectionsError,
     redis_errors.ClusterDownError,
 )
-FAILURES = (redis_errors.RedisError, redis_errors.RedisClusterException, OSError)
-"""What the client raises; the second is no `RedisError`."""
+FAILURES = (
+    redis_errors.RedisError,
+    redis_errors.RedisClusterException,
+    OSError,
+    *DECODE_ERRORS,
+    AttributeError,
+    LookupError,
+)
+"""What the client raises; the second is no `RedisError`, the last are about answers that no Redis gives."""
 _BEFORE_ANY_WRITE = ("READONLY", "OOM", "NOREPLICAS", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "non local key")
 """What stops a script at its first write or before; a wrong type stops ours before it, too."""
 IN_DOUBT = "no answer, so it may have happened or not"

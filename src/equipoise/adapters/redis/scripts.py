@@ -15,6 +15,7 @@ from redis import exceptions as redis_errors
 
 from equipoise.adapters.redis.errors import FAILURES, Request, WrongKeyType, explained, failure, is_answer
 from equipoise.model.errors import WorldFailed
+from equipoise.model.pools import PoolCode
 from equipoise.pools.scripts import source
 from equipoise.ports import Unanswered
 
@@ -25,7 +26,9 @@ ATTEMPTS = 2
 """Every writer may be asked again, so a second attempt is safe; more would only hide a sick server."""
 ROUNDS = 5
 """How often what the server did not do, since the script or the slot was elsewhere, goes out again."""
-NO_LIST = "a script answered {!r}, which is no list"
+NONSENSE = "a script answered {!r}, which none of ours says"
+SHOWN_MAX = 200
+CODES = frozenset(PoolCode)
 _ELSEWHERE = (redis_errors.NoScriptError, redis_errors.MovedError)
 Command = tuple[str, ...]
 
@@ -58,7 +61,7 @@ class Scripts:
             except redis_errors.NoScriptError:
                 found = self._client.eval(source(writer), 1, self._key, *arguments)
         if not isinstance(found, list):
-            raise WorldFailed(f"{self._address}: {NO_LIST.format(found)}")
+            raise WorldFailed(f"{self._address}: {NONSENSE.format(str(found)[:SHOWN_MAX])}")
         return found
 
     def run_all(
@@ -99,8 +102,8 @@ class Scripts:
             failure(reply, self._address, is_in_doubt=request.is_in_doubt)
             if isinstance(reply, Exception)
             else reply
-            if isinstance(reply, list)
-            else Unanswered(f"{self._address}: {NO_LIST.format(reply)}")
+            if _is_answer(reply)
+            else Unanswered(f"{self._address}: {NONSENSE.format(str(reply)[:SHOWN_MAX])}")
             for reply, request in zip(replies, requests, strict=True)
         ]
 
@@ -136,6 +139,12 @@ class Scripts:
             self._client.nodes_manager.initialize()
         cluster: Any = self._client
         return cluster.get_redis_connection(cluster.get_node_from_key(self._key)).connection_pool
+
+
+def _is_answer(reply: Any) -> bool:
+    """Return whether this is the answer of a writer: its code, then texts."""
+    is_text = isinstance(reply, list) and bool(reply) and all(isinstance(word, str) for word in reply)
+    return is_text and reply[0] in CODES
 
 
 def _exchange(

@@ -9,11 +9,14 @@ the script that acts.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 from redis import Redis, RedisCluster
 
+from equipoise.adapters.http import one_line
 from equipoise.adapters.redis.decode import Page, decode_pages
 from equipoise.adapters.redis.errors import explained
 from equipoise.adapters.redis.scripts import Scripts
+from equipoise.model.errors import DECODE_ERRORS, WorldFailed
 from equipoise.model.pools import PoolsSeen
 
 PAGE = 500
@@ -21,6 +24,8 @@ PAGE = 500
 LOOKS = 3
 """How often pods are looked for that moved from tier to tier meanwhile."""
 SCAN_COUNT = 1000
+NONSENSE = (*DECODE_ERRORS, LookupError, AttributeError)
+"""What comes of reading an answer that our script never gives, such as a proxy's."""
 
 
 class Reader:
@@ -34,10 +39,17 @@ class Reader:
 
     def read(self, known: tuple[str, str], tiers: Sequence[str], pods: Sequence[str]) -> PoolsSeen | None:
         """Read all that the tiers have, and these pods; None when the config changed meanwhile."""
+        try:
+            return self._read(known, tiers, pods)
+        except NONSENSE as error:
+            raise WorldFailed(
+                f"{self._address}: a snapshot that makes no sense: {one_line(str(error))}"
+            ) from error
 
+    def _read(self, known: tuple[str, str], tiers: Sequence[str], pods: Sequence[str]) -> PoolsSeen | None:
         def page(most: int, names: Sequence[str]) -> Page:
             words = [*known, str(most), str(len(tiers)), *tiers, *names]
-            return Page(*self._scripts.read("snapshot", words))
+            return msgspec.convert(self._scripts.read("snapshot", words), Page)
 
         is_short = len(pods) <= PAGE
         pages = [page(PAGE if is_short else 0, pods if is_short else ())]

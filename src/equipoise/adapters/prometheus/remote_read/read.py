@@ -105,6 +105,13 @@ class RemoteRead:
         with self._answer(matchers, start_ms, end_ms) as response:
             yield from self._batches(response, self._form(response), start_ms, end_ms, on_bytes)
 
+    def columns(self, batch: SeriesBatch, names: Sequence[str]) -> list[tuple[str, ...]]:
+        """Return these labels of each series of a batch; labels that make no sense are a `Malformed`."""
+        try:
+            return batch.columns(names)
+        except Damaged as error:
+            raise _named(error, self.address) from error
+
     @contextmanager
     def _answer(
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int
