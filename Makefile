@@ -47,6 +47,7 @@ soak: setup ## long runs against the real neighbours; figures into docs/soak.md
 	$(BIN)/python -m tests.soak.pools
 	$(BIN)/python -m tests.soak.pools_faults
 	$(BIN)/python -m tests.soak.agent
+	$(BIN)/python -m tests.soak.readers
 	$(BIN)/python -m tests.soak
 
 $(BENCH_READY): $(READY) requirements/bench.txt
