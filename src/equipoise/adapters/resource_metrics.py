@@ -14,7 +14,7 @@ import numpy as np
 
 from equipoise.adapters.kubernetes.decode import parse_time
 from equipoise.adapters.kubernetes.errors import ApiError
-from equipoise.adapters.kubernetes.outline import elements, members
+from equipoise.adapters.kubernetes.outline import elements, members, outline_of
 from equipoise.adapters.prometheus.metrics import Number
 from equipoise.model.duration import parse_seconds
 from equipoise.model.errors import DECODE_ERRORS, WorldFailed
@@ -216,6 +216,8 @@ def _read_pod(item: bytes) -> _PodMetrics | None:
     try:
         return msgspec.json.decode(item, type=_PodMetrics)
     except DECODE_ERRORS:
+        if not outline_of(item).meta.name:
+            raise  # no API server says such: nothing of it is believed
         return None
 
 

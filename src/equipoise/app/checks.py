@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from equipoise.adapters.kubernetes import ApiError, Client, KubernetesCluster
-from equipoise.adapters.kubernetes.discovery import ApiResourceList
 from equipoise.adapters.kubernetes.kinds import Page
 from equipoise.adapters.kubernetes.structs import RawObject
 from equipoise.app.live import Neighbours, find_prometheus, prometheus_metrics, resource_metrics
@@ -69,12 +68,13 @@ OTHER_DEPLOYMENTS = (
 )
 
 
-class _Group(msgspec.Struct):
+class _Named(msgspec.Struct):
     name: str
 
 
-class _Groups(msgspec.Struct):
-    groups: list[_Group] | None = None
+class _Served(msgspec.Struct):
+    groups: list[_Named] | None = None
+    resources: list[_Named] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ def _rule(right: tuple[str, str, str, str]) -> str:
 
 
 def _groups(client: Client) -> set[str]:
-    return {group.name for group in client.get_as(_Groups, "/apis").groups or ()}
+    return {group.name for group in client.get_as(_Served, "/apis").groups or ()}
 
 
 def _kinds(client: Client) -> Iterator[Check]:
@@ -194,7 +194,7 @@ def _kinds(client: Client) -> Iterator[Check]:
 def _ledger(client: Client, namespace: str | None) -> Iterator[Check]:
     """Whether `apply` can remember what it does: without, it holds everything."""
     try:
-        served = client.get_as(ApiResourceList, "/apis/equipoise.dev/v1alpha1").resources
+        served = client.get_as(_Served, "/apis/equipoise.dev/v1alpha1").resources
         is_served = any(each.name == "ledgers" for each in served or ())
     except ApiError as error:
         if error.status != NOT_FOUND:
