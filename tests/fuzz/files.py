@@ -1,7 +1,9 @@
 """Files: what users give, what other programs keep, and what the kernel says."""
 
+import atexit
 import io
 import json
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -52,6 +54,7 @@ from tests.qos.worlds import node, policy, rule
 from tests.qos.worlds import pod as pod_of_node
 
 FOLDER = Path(mkdtemp(prefix="fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
 ROTATION = {
     "workload": "shop/web",
     "hpa": {"name": "web", "target": {"type": "Utilization", "value": 70}},

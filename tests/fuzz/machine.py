@@ -107,7 +107,7 @@ def run(
 def _run_one(reader: Reader, seed: int, count: int | None, seconds: float) -> Figures:
     found = Figures(reader.name)
     sound = len(reader.sound) + len(reader.objects)
-    most = math.inf if count is None else count // (10 if reader.is_slow else 1)
+    most = math.inf if count is None else max(count // (10 if reader.is_slow else 1), sound + 4)
     ends_at = time.monotonic() + seconds
     for number, given in enumerate(inputs(reader, seed)):
         if number >= sound and (number >= most or time.monotonic() > ends_at):

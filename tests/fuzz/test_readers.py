@@ -18,7 +18,7 @@ from tests.fuzz.objects import SOUND
 from tests.fuzz.prometheus import MESSAGE as CHUNKS
 from tests.test_tidy import DECODING, ROOT, SOURCES, _called, _functions
 
-INPUTS = 40
+INPUTS = 12
 """For each reader; `python -m tests.soak.readers` has thousands."""
 LOOKED_AT = 10
 READERS = all_readers()
