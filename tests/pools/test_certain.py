@@ -15,6 +15,7 @@ from equipoise.model.decision import MovePod, RegisterPod, ResumePod, SuspendPod
 from equipoise.model.errors import EquipoiseError, WorldFailed
 from equipoise.pools.scripts import WRITERS, source
 from equipoise.ports import Unanswered
+from tests.cli.running import equipoise
 from tests.pools.clusters import cluster
 from tests.pools.serving import service
 from tests.pools.wire import Wire, wire_to
@@ -242,6 +243,21 @@ def test_a_config_that_breaks_between_two_attempts_proves_nothing(
     far.close()
 
 
+def test_fsck_tells_what_it_has_mended_before_an_answer_was_lost(
+    client: Any, pools: RedisPools, line: Wire
+) -> None:
+    """The first is mended, of the second nobody knows, and the third is not asked for."""
+    _world(client, pools)
+    for pod, tier in (("a-0", "basic"), ("a-1", "basic"), ("a-2", "gold")):
+        client.set(f"voice:pod:tier:{pod}", tier)
+    line.lose("answer", "refused", skips=2)  # the look, and the first repair
+    done = equipoise("pools", "fsck", "--repair", "--redis", line.url, "-o", "json")
+    repairs = [(each["pod"], each["result"]) for each in json.loads(done.stdout)["repairs"]]
+    assert (done.returncode, repairs) == (1, [("a-0", "Mended"), ("a-1", "Unanswered")])
+    assert "may have happened or not" in done.stderr
+    assert [client.get(f"voice:pod:tier:{pod}") for pod in ("a-0", "a-1", "a-2")] == ["gold", "gold", "gold"]
+
+
 def test_over_http_an_answer_in_doubt_is_unknown_and_a_refusal_a_no(
     client: Any, pools: RedisPools, line: Wire
 ) -> None:
@@ -307,4 +323,11 @@ def test_a_node_of_a_cluster_that_dies_amid_a_request_leaves_it_in_doubt() -> No
         os.kill(node.info("server")["process_id"], signal.SIGKILL)
         asking.join(60)
         assert said == ["Unanswered"]
+        others = [one.redis_connection for one in client.get_primaries() if one.redis_connection is not None]
         pools.close()
+        assert not any(_open_connections(one) for one in others), "what is closed leaves no connection open"
+
+
+def _open_connections(client: Any) -> int:
+    """Count the sockets of a client's pool."""
+    return sum(one._sock is not None for one in client.connection_pool._available_connections)
