@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.redis import RedisPools
+from equipoise.model.errors import WorldFailed
 from equipoise.pools import loop as looping
 from equipoise.pools import observation, roster
 from equipoise.ports import CycleReport
-from equipoise.model.errors import WorldFailed
 from tests.guard.faults import ERRORS, Around, failing
 from tests.pools.fleet import UIDS, World, make_loop, pod
 from tests.pools.worlds import WALK_THROUGH, config, dump, write

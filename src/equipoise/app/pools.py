@@ -267,10 +267,12 @@ def fsck(
         mended: list[PoolAnswer] = []
         pods: list[str] = []
         if repairs and found and policy is not None:
-            pods = [*([""] if seen.odd_epoch is not None else []), *dict.fromkeys(v.pod for v in found if v.pod)]
+            odd = [""] if seen.odd_epoch is not None else []
+            pods = [*odd, *dict.fromkeys(each.pod for each in found if each.pod)]
         try:
             for pod in pods:
-                mended.append(pools.mend(pod, seen.epoch) if pod else pools.forget_odd_epoch())
+                repair = pools.mend(pod, seen.epoch) if pod else pools.forget_odd_epoch()
+                mended.append(repair)
             if pods:
                 seen = pools.snapshot(is_thorough=True)
                 found = violations(policy, seen)

@@ -301,7 +301,7 @@ def _chunks(items: Sequence[T], size: int) -> list[Sequence[T]]:
 
 
 def _failed(part: Sequence[Any], error: WorldFailed, before: Sequence[Outcome]) -> list[Outcome]:
-    """Return what came of actions that could not be asked for; what came of those before is not lost with it."""
+    """Return what came of actions that could not be asked for; those before keep their answers."""
     if not before:
         raise error
     code = PoolCode.UNANSWERED if isinstance(error, Unanswered) else PoolCode.FAILED

@@ -30,15 +30,16 @@ _BEFORE_ANY_WRITE = (
 )
 """What stops a script at its first write or before; ours read every key, and so its type, before it."""
 _NOT_BEGUN = {
-    *("ASK", "BUSY", "CLUSTERDOWN", "CROSSSLOT", "DENIED", "LOADING", "MASTERDOWN", "MISCONF", "MOVED", "NOAUTH"),
-    *("NOPERM", "NOPROTO", "NOREPLICAS", "NOSCRIPT", "OOM", "READONLY", "TRYAGAIN", "WRONGPASS", "WRONGTYPE"),
+    *("ASK", "BUSY", "CLUSTERDOWN", "CROSSSLOT", "DENIED", "LOADING", "MASTERDOWN", "MISCONF", "MOVED"),
+    *("NOAUTH", "NOPERM", "NOPROTO", "NOREPLICAS", "NOSCRIPT", "OOM", "READONLY", "TRYAGAIN", "WRONGPASS"),
+    "WRONGTYPE",
 }
 """First words of errors by which a server refuses a command before it does anything of it."""
 _NOT_BEGUN_ERR = (
     *("unknown command", "wrong number of arguments", "max number of clients reached"),
     *("Protocol error", "operation not permitted"),
 )
-"""The same of those that begin with ERR. What else is said, such as the time-out of a proxy, proves nothing."""
+"""The same of those that begin with ERR. What else is said, by a proxy for example, proves nothing."""
 IN_DOUBT = "no answer, so it may have happened or not"
 
 

@@ -213,7 +213,7 @@ class RedisPools:
         try:
             text, tiers = self._known()
         except EquipoiseError as error:
-            return [failed(error, pod) for pod in pods]  # what was asked for others before is told all the same
+            return [failed(error, pod) for pod in pods]  # who was asked for before is told all the same
         calls = [[text, self._dry(tiers), pod, *words] for pod, words in zip(pods, arguments, strict=True)]
         requests = [Request() for _ in pods]
         replies = self._scripts.run_all(writer, calls, requests)

@@ -148,7 +148,8 @@ def _exchange(
             request.unanswered += 1
         connection.send_packed_command(packed, check_health=False)
         for request in requests:
-            replies.append(_reply(connection, request))
+            reply = _reply(connection, request)
+            replies.append(reply)
     except BaseException:
         connection.disconnect()  # what is still under way must not be taken for the next answer
         raise
