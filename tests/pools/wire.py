@@ -78,15 +78,13 @@ class Wire:
         with near, contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as far:
             far.connect(self.path)
             while asked := near.recv(READ_BYTES):
-                if b"EVAL" in asked and not self._passes(asked, near, far):
-                    return
-                if b"EVAL" not in asked or not (self.loses or self.is_lost):
+                if b"EVAL" not in asked or not self.loses:
                     near.sendall(_answer(asked, far))
+                elif not self._passes(asked, near, far):
+                    return
 
     def _passes(self, asked: bytes, near: socket.socket, far: socket.socket) -> bool:
         """Do with a script as was said; return whether its connection goes on."""
-        if not self.loses:
-            return True
         if self.skips:
             self.skips -= 1
             near.sendall(_answer(asked, far))

@@ -147,7 +147,7 @@ def eviction_in(memory: Mapping[str, Any]) -> str:
         return ""
     if policy is None:
         return _unknown("INFO memory has no maxmemory_policy")
-    shown = memory.get("maxmemory_human") or limit or "not said"
+    shown = memory.get("maxmemory_human") or limit or "not reported"
     return (
         f"Redis evicts keys when its memory is full (maxmemory-policy is {policy}, maxmemory is {shown}), "
         f"so a live call could lose its pod to another; set maxmemory-policy to {KEEPS_ALL}"
@@ -155,7 +155,7 @@ def eviction_in(memory: Mapping[str, Any]) -> str:
 
 
 def _is_closed(error: redis_errors.ResponseError) -> bool:
-    """Tell whether INFO is refused for good, and not only while a script runs."""
+    """Return whether INFO is refused for good, and not only while a script runs."""
     return isinstance(error, redis_errors.NoPermissionError) or "unknown command" in str(error)
 
 

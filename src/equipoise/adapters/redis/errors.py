@@ -1,4 +1,4 @@
-"""Redis' failures in two words: it did not happen, or nobody knows.
+"""Redis' failures are of two kinds: it did not happen, or it is not known whether it happened.
 
 The client's own errors do not tell the two apart: they speak of the last attempt only. An earlier one may
 have been done, and its answer lost. So whoever sends keeps a `Request`, and a failure is certain only when
@@ -73,7 +73,7 @@ def explained(address: str) -> Iterator[None]:
 
 @contextmanager
 def certain(request: Request) -> Iterator[None]:
-    """Whatever fails once a request is in doubt is no proof that nothing was changed."""
+    """Raise `Unanswered` for whatever fails once a request is in doubt: it may have changed something."""
     try:
         yield
     except Unanswered:
@@ -111,7 +111,7 @@ def failure(error: Exception, address: str, *, is_in_doubt: bool = False) -> Wor
             "Nothing was changed"
         )
     if "READONLY" in said:
-        return WorldFailed(f"{address}: it is a replica, which knows only what has reached it: {said}")
+        return WorldFailed(f"{address}: it is a replica; connect to the primary: {said}")
     if isinstance(error, redis_errors.AskError | redis_errors.TryAgainError):
         return WorldFailed(f"{address}: the cluster moves these keys to another node: {said}")
     if isinstance(error, _REFUSED):
