@@ -111,6 +111,8 @@ def test_what_a_websocket_sends_takes_little_memory(tmp_path: Path) -> None:
         deaf.settimeout(60)
         deaf.connect(("127.0.0.1", port))
         deaf.sendall(f"{SOCKET}\r\n".encode())
-        deaf.sendall(_frame(9, bytes(125)) * 150_000)
+        assert deaf.recv(4096).startswith(b"HTTP/1.1 101")
+        with suppress(ConnectionError):  # on a machine that takes 40 s for them
+            deaf.sendall(_frame(9, bytes(125)) * 150_000)
         assert _is_well(port)
         assert _memory_peak_mib(process) - before < 8
