@@ -63,7 +63,8 @@ def test_it_is_known_behind_a_proxy_that_lets_only_queries_pass(status: int) -> 
         if request.fields["query"] == "1":
             one = {"resultType": "vector", "result": [{"metric": {}, "value": [AT, "1"]}]}
             return ok(one, stats={"seriesFetched": "0", "executionTimeMsec": 0})
-        return samples(request)
+        answered: Response = samples(request)
+        return answered
 
     with serving(answer) as server:
         source = metrics(server.url)
