@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pytest
+
 from equipoise.model.cluster import Selector
 
 ERRORS = (KeyError("odd"), ZeroDivisionError(), RecursionError("deep"), AssertionError("\ud800" * 1000))
@@ -39,3 +41,23 @@ def failing(
         raise error
 
     return wrapped
+
+
+def in_module(place: Any, name: str, is_about: Callable[..., bool]) -> Callable[..., None]:
+    """Return what lets a function of a module or a class fail where it is about somebody."""
+
+    def inject(world: Any, error: Exception, patch: pytest.MonkeyPatch) -> None:
+        del world
+        patch.setattr(place, name, failing(getattr(place, name), is_about, error))
+
+    return inject
+
+
+def in_port(part: str, name: str, is_about: Callable[..., bool], **how: Any) -> Callable[..., None]:
+    """Return what lets a function of a port fail where it is about somebody; `how` may name the error."""
+
+    def inject(world: Any, error: Exception, patch: pytest.MonkeyPatch) -> None:
+        del patch
+        world.break_part(part, name, is_about, **({"error": error} | how))
+
+    return inject

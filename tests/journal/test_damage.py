@@ -16,7 +16,7 @@ from tests.support.damage import DEEP, damages
 
 KEPT = 12
 RUNS = 80
-"""Damages for each kind; `python -m tests.soak.readers` has thousands."""
+"""Damages for each kind."""
 
 
 def sqlite_file(folder: Path) -> bytes:

@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -11,7 +10,7 @@ import msgspec
 from equipoise.model.errors import WorldFailed
 from equipoise.model.ledger import Entry, EntryState, Ledger
 from equipoise.rotation.memory import recall
-from tests.support.damage import HOSTILE
+from tests.support.damage import HOSTILE, paths
 
 NOON = 1_790_000_000.0
 COURSE = {
@@ -44,14 +43,6 @@ SOUND: dict[str, Any] = json.loads(
 )
 
 
-def _paths(document: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    parts = document.items() if isinstance(document, dict) else enumerate(document)
-    for key, part in parts:
-        yield (*above, key)
-        if isinstance(part, dict | list):
-            yield from _paths(part, (*above, key))
-
-
 def _hostile() -> list[Any]:
     """Return the values that the decoder of all answers lets through."""
     found = []
@@ -65,7 +56,7 @@ def test_a_ledger_with_any_value_in_any_place_is_read_and_goes_on_or_is_unknown(
     """What can be read can be written again, settled, counted and recalled."""
     new = Entry("e2", "r2", "rotation", "EvictPod", "web-2", "u2", NOON + 60, 8)
     tried = unknown = 0
-    for path in _paths(SOUND):
+    for path in paths(SOUND):
         for value in _hostile():
             document: Any = copy.deepcopy(SOUND)
             place = document

@@ -139,22 +139,19 @@ def shared() -> Iterator[tuple[int, Pages]]:
 
 
 @pytest.fixture
-def impatient(shared: tuple[int, Pages], monkeypatch: pytest.MonkeyPatch) -> tuple[int, Pages]:
-    """A server whose deadlines are short."""
+def hurry(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Make the deadlines short from then on."""
     from equipoise.app import connections
 
-    monkeypatch.setattr(connections, "SECONDS_MAX", dict.fromkeys(connections.SECONDS_MAX, 0.2))
-    monkeypatch.setattr(connections, "ANSWER_SECONDS", 0.2)
-    return shared
+    def hurry() -> None:
+        monkeypatch.setattr(connections, "SECONDS_MAX", dict.fromkeys(connections.SECONDS_MAX, 0.2))
+        monkeypatch.setattr(connections, "ANSWER_SECONDS", 0.2)
+
+    return hurry
 
 
 def _send(one: socket.socket, data: bytes) -> None:
     one.sendall(data)
-
-
-def _wait_after_an_answer(one: socket.socket, data: bytes) -> None:
-    one.sendall(data)
-    assert one.recv(65536).startswith(b"HTTP/1.1 200")
 
 
 def _trickle(one: socket.socket, data: bytes) -> None:
@@ -169,29 +166,38 @@ def _trickle(one: socket.socket, data: bytes) -> None:
 
 POST = b"POST /read HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
 CHUNKED = POST.replace(b"Content-Length: 1000000", b"Transfer-Encoding: chunked")
-SLOW: dict[str, tuple[Callable[[socket.socket, bytes], None], bytes]] = {
-    "says nothing": (_send, b""),
-    "half a head": (_send, HALF),
-    "a head byte by byte": (_trickle, HALF),
-    "nothing after an answer": (_wait_after_an_answer, WHOLE),
-    "half a head after an answer": (_wait_after_an_answer, WHOLE + HALF),
-    "no body": (_send, POST),
-    "a body byte by byte": (_trickle, POST),
-    "no chunk": (_send, CHUNKED),
-    "a body that nobody asked for": (_trickle, POST.replace(b"/read", b"/no")),
-    "a request that the server never answers": (_send, WHOLE.replace(b"/ ", b"/hang ")),
-    "an answer that is not read": (_send, WHOLE.replace(b"/ ", b"/large ")),
+SLOW: dict[str, tuple[bytes, Callable[[socket.socket, bytes], None], bytes]] = {
+    "says nothing": (b"", _send, b""),
+    "half a head": (b"", _send, HALF),
+    "a head byte by byte": (b"", _trickle, HALF),
+    "nothing after an answer": (WHOLE, _send, b""),
+    "half a head after an answer": (WHOLE + HALF, _send, b""),
+    "no body": (b"", _send, POST),
+    "a body byte by byte": (b"", _trickle, POST),
+    "no chunk": (b"", _send, CHUNKED),
+    "a body that nobody asked for": (b"", _trickle, POST.replace(b"/read", b"/no")),
+    "a request that the server never answers": (b"", _send, WHOLE.replace(b"/ ", b"/hang ")),
+    "an answer that is not read": (b"", _send, WHOLE.replace(b"/ ", b"/large ")),
 }
+"""What is sent and answered first, and what the client does then."""
 
 
-@pytest.mark.parametrize(("act", "data"), SLOW.values(), ids=SLOW)
+@pytest.mark.parametrize(("answered", "act", "data"), SLOW.values(), ids=SLOW)
 def test_a_client_that_keeps_the_server_waiting_is_cut_off(
-    impatient: tuple[int, Pages], act: Callable[[socket.socket, bytes], None], data: bytes
+    shared: tuple[int, Pages],
+    hurry: Callable[[], None],
+    answered: bytes,
+    act: Callable[[socket.socket, bytes], None],
+    data: bytes,
 ) -> None:
     """Whatever it is that does not come, and also where something comes now and then."""
-    port, pages = impatient
+    port, pages = shared
     with socket.create_connection(("127.0.0.1", port), timeout=WAIT_SECONDS) as one:
         eventually(pages.open)
+        if answered:
+            one.sendall(answered)
+            assert one.recv(65536).startswith(b"HTTP/1.1 200")
+        hurry()
         with suppress(ConnectionError):
             act(one, data)
         eventually(lambda: pages.open() == 0)
@@ -206,7 +212,8 @@ def test_a_client_that_reads_slowly_gets_its_whole_answer(monkeypatch: pytest.Mo
     """Its connection is not idle while it reads, even where that takes longer than it may be idle."""
     from equipoise.app import connections
 
-    monkeypatch.setattr(connections, "SECONDS_MAX", dict.fromkeys(connections.SECONDS_MAX, 0.3))
+    short = connections.SECONDS_MAX | {connections.Phase.IDLE: 0.3}
+    monkeypatch.setattr(connections, "SECONDS_MAX", short)
     with served() as (port, _), socket.create_connection(("127.0.0.1", port), timeout=WAIT_SECONDS) as one:
         one.sendall(WHOLE.replace(b"/ ", b"/large "))
         read = 0

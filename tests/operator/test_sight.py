@@ -104,8 +104,9 @@ def _named(names: Sequence[str]) -> list[dict[str, Any]]:
     return [service("monitoring", name) for name in names]
 
 
-def test_a_chosen_prometheus_that_is_silent_stays_the_choice() -> None:
+def test_a_chosen_prometheus_that_is_silent_stays_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its loops are told so and hold; a new process does not choose either, for it can't know."""
+    monkeypatch.setattr("equipoise.adapters.http.Backoff.next_seconds", lambda *_: None)
     services = _named(["prometheus"])
     behind: dict[str, Response] = {"monitoring/prometheus:web": ONE}
     log, lines = logged("info")

@@ -16,6 +16,7 @@ from equipoise.app.pools_serve.api import Api
 from equipoise.app.pools_serve.openapi import openapi
 from equipoise.app.pools_serve.run import Readiness
 from equipoise.app.pools_serve.tokens import Tokens
+from tests.testbed import wait_until
 
 
 class Answer(NamedTuple):
@@ -81,10 +82,7 @@ def service(
 
 def until(condition: Callable[[], bool]) -> None:
     """Wait until it is so, within a minute."""
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_until(condition, "what the test waits for", 60)
 
 
 def later() -> Callable[[], float]:

@@ -20,6 +20,7 @@ from equipoise.app.pools_serve.api import BODY_BYTES_MAX, Api
 from equipoise.app.pools_serve.openapi import openapi
 from equipoise.app.pools_serve.run import Readiness
 from equipoise.app.pools_serve.tokens import LOOK_SECONDS, Tokens
+from equipoise.app.schemas import json_schema
 from equipoise.model.errors import BadInput
 from tests.pools.servers import server
 from tests.pools.serving import Answer, Caller, later, service, until
@@ -103,7 +104,9 @@ def test_other_pages_and_long_bodies_are_refused_in_the_same_form(caller: Caller
     ):
         found, text, _ = caller.raw(method, path, body)
         assert (found, json.loads(text)["outcome"]) == (status, "no")
-    assert json.loads(caller.raw("GET", "/openapi.json")[1]) == json.loads(json.dumps(openapi()))
+    document = json.loads(json.dumps(openapi()))
+    assert json.loads(caller.raw("GET", "/openapi.json")[1]) == document
+    assert json.loads(json.dumps(json_schema("pools-openapi"))) == document, "what `equipoise schema` prints"
     assert caller.raw("GET", "/healthz")[0] == 200
     metrics = caller.raw("GET", "/metrics")[1].decode()
     assert 'equipoise_pool_requests_total{operation="allocate",result="413"} 1.0' in metrics

@@ -250,5 +250,5 @@ def test_nothing_found_says_where_it_was_looked_for() -> None:
     message = str(caught.value)
     assert message.startswith("no Prometheus in namespaces monitoring, ops; none was seen elsewhere; ")
     assert "monitoring/prometheus:web is something else" in message
-    assert message.endswith("; an address is given with --prometheus-url")
+    assert message.endswith("; give the address of one with --prometheus-url")
     assert "\n" not in message

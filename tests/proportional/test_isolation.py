@@ -20,7 +20,7 @@ from equipoise.ports import CycleReport, PolicyObject
 from equipoise.proportional import assignment, loop
 from equipoise.proportional.loop import ProportionalLoop
 from equipoise.sim import Template, World
-from tests.guard.faults import ERRORS, Around, Unforeseen, failing
+from tests.guard.faults import ERRORS, Around, Unforeseen, failing, in_module, in_port
 from tests.proportional.running import CYCLE_SECONDS, POD, Diary, Lease, spec
 
 TENANTS = ("blue", "green", "odd", "red")
@@ -151,22 +151,6 @@ def _odd_status(cluster: Cluster, error: Exception, patch: pytest.MonkeyPatch) -
     cluster.change_policy(status=ODD_STATUS)
 
 
-def _in_loop(name: str, is_about: Callable[..., bool]) -> Callable[..., None]:
-    def inject(cluster: Cluster, error: Exception, patch: pytest.MonkeyPatch) -> None:
-        del cluster
-        patch.setattr(loop, name, failing(getattr(loop, name), is_about, error))
-
-    return inject
-
-
-def _in_port(part: str, name: str, is_about: Callable[..., bool], **how: Any) -> Callable[..., None]:
-    def inject(cluster: Cluster, error: Exception, patch: pytest.MonkeyPatch) -> None:
-        del patch
-        cluster.break_part(part, name, is_about, how.pop("error", error), **how)
-
-    return inject
-
-
 def _first(one: Any, *_: Any, **__: Any) -> bool:
     return bool(one.namespace == ODD)
 
@@ -175,18 +159,18 @@ FAULTS: dict[str, Callable[..., None]] = {
     "its policy": _bad_spec,
     "its deep policy": _deep_spec,
     "its status as others wrote it": _odd_status,
-    "the question for its workload": _in_port("sizes", "workload", _first),
-    "its workload, which nobody may read": _in_port("sizes", "workload", _first, error=WorldFailed("403")),
+    "the question for its workload": in_port("sizes", "workload", _first),
+    "its workload, which nobody may read": in_port("sizes", "workload", _first, error=WorldFailed("403")),
     "its selector": _bad_selector,
-    "its observation": _in_loop("observe", lambda item, *_: item.ref.namespace == ODD),
-    "its decision": _in_loop("decide_asked", lambda _, seen, *__: seen.subject.startswith(ODD)),
-    "its guards": _in_port("pauses", "pause_of", lambda namespace: namespace == ODD),
-    "its status": _in_loop("next_status", lambda policy, *_: policy.ref.namespace == ODD),
-    "the write of its status": _in_port("policies", "write_status", lambda one, _: one.ref.namespace == ODD),
-    "the answer to its change": _in_port("sizes", "resize", _first, is_done=True),
-    "its event": _in_port("actuator", "record_event", _first),
-    "its record": _in_loop("record", lambda _, seen, *__: seen.subject.startswith(ODD)),
-    "the journal": _in_port("journal", "append", lambda one, **_: one.decision.subject.startswith(ODD)),
+    "its observation": in_module(loop, "observe", lambda item, *_: item.ref.namespace == ODD),
+    "its decision": in_module(loop, "decide_asked", lambda _, seen, *__: seen.subject.startswith(ODD)),
+    "its guards": in_port("pauses", "pause_of", lambda namespace: namespace == ODD),
+    "its status": in_module(loop, "next_status", lambda policy, *_: policy.ref.namespace == ODD),
+    "the write of its status": in_port("policies", "write_status", lambda one, _: one.ref.namespace == ODD),
+    "the answer to its change": in_port("sizes", "resize", _first, is_done=True),
+    "its event": in_port("actuator", "record_event", _first),
+    "its record": in_module(loop, "record", lambda _, seen, *__: seen.subject.startswith(ODD)),
+    "the journal": in_port("journal", "append", lambda one, **_: one.decision.subject.startswith(ODD)),
 }
 REFUSED = {"its deep policy"}
 """Errors that are foreseen: the policy is refused with a reason of its own."""

@@ -5,7 +5,6 @@ import copy
 import io
 import json
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from equipoise.model.decision import plan_document
 from equipoise.model.errors import BadInput
 from equipoise.qos import walk
 from tests.qos.worlds import Document, decided, names, node, plan, pod, pod_qos, policy, rule
+from tests.support.damage import paths
 
 WHOLE = node(
     {"cpu_total_usage": 9000, "memory_total_usage": "40Gi", "cpu_load_1_min": 3},
@@ -42,14 +42,6 @@ HOSTILE: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-def _paths(document: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    parts = document.items() if isinstance(document, dict) else enumerate(document)
-    for key, part in parts:
-        yield (*above, key)
-        if isinstance(part, dict | list):
-            yield from _paths(part, (*above, key))
-
-
 def _replaced(path: tuple[Any, ...], value: Any) -> Document:
     document = copy.deepcopy(WHOLE)
     part: Any = document
@@ -63,7 +55,7 @@ def _replaced(path: tuple[Any, ...], value: Any) -> Document:
 def test_a_hostile_value_anywhere_is_refused_in_one_line_or_planned_whole(value: Any) -> None:
     """Nothing is half done, nothing ends in a traceback, and what is printed is finite JSON."""
     said: list[str] = []
-    for place, path in enumerate(_paths(WHOLE)):
+    for place, path in enumerate(paths(WHOLE)):
         try:
             decision = decided(_replaced(path, value))
         except BadInput as error:

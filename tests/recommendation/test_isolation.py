@@ -16,7 +16,7 @@ from equipoise.ports import CycleReport, PolicyObject
 from equipoise.recommendation import analysing, giving, loop, selection
 from equipoise.recommendation.record import examine_all
 from equipoise.recommendation.selection import condition_of
-from tests.guard.faults import ERRORS, Around, Unforeseen, failing
+from tests.guard.faults import ERRORS, Around, Unforeseen, failing, in_module, in_port
 from tests.recommendation.desks import ALL, SPEC, TEMPLATE, Desk
 
 TENANTS = ("blue", "green", "odd", "red")
@@ -150,22 +150,6 @@ def _lost_batch(offices: Offices, error: Exception, patch: pytest.MonkeyPatch) -
     _bad_batch(offices, BatchLost("the batch's worker died (signal SIGKILL)"), patch)
 
 
-def _in(place: Any, name: str, is_about: Callable[..., bool]) -> Callable[..., None]:
-    def inject(offices: Offices, error: Exception, patch: pytest.MonkeyPatch) -> None:
-        del offices
-        patch.setattr(place, name, failing(getattr(place, name), is_about, error))
-
-    return inject
-
-
-def _in_port(part: str, name: str, is_about: Callable[..., bool], **how: Any) -> Callable[..., None]:
-    def inject(offices: Offices, error: Exception, patch: pytest.MonkeyPatch) -> None:
-        del patch
-        offices.break_part(part, name, is_about, error, **how)
-
-    return inject
-
-
 def _is_of_odd(one: Any, *_: Any, **__: Any) -> bool:
     return bool(getattr(one, "ref", one).namespace == ODD)
 
@@ -176,20 +160,22 @@ FAULTS: dict[str, Callable[..., None]] = {
     "its status as others wrote it": _odd_status,
     "its selector": _bad_selector,
     "its past": _bad_past,
-    "whether it is due": _in(analysing, "is_due", lambda found, *_: found.about.ref.namespace == ODD),
-    "its observation": _in(loop._Looking, "_observation", _is_odd_row),
+    "whether it is due": in_module(analysing, "is_due", lambda found, *_: found.about.ref.namespace == ODD),
+    "its observation": in_module(loop._Looking, "_observation", _is_odd_row),
     "its batch": _bad_batch,
     "the worker of its batch": _lost_batch,
-    "its text": _in(giving, "advice_text", lambda decision, _: decision.subject.startswith(f"{ODD}/")),
-    "its Recommendation": _in_port("objects", "create", lambda made: made["metadata"]["namespace"] == ODD),
-    "the write of its status": _in_port("objects", "write_status", _is_of_odd),
-    "its annotation": _in_port("applier", "annotate", _is_of_odd, is_done=True),
-    "the answer to its HPA": _in_port(
+    "its text": in_module(giving, "advice_text", lambda decision, _: decision.subject.startswith(f"{ODD}/")),
+    "its Recommendation": in_port("objects", "create", lambda made: made["metadata"]["namespace"] == ODD),
+    "the write of its status": in_port("objects", "write_status", _is_of_odd),
+    "its annotation": in_port("applier", "annotate", _is_of_odd, is_done=True),
+    "the answer to its HPA": in_port(
         "applier", "apply_hpa", lambda manifest, **_: manifest["metadata"]["namespace"] == ODD, is_done=True
     ),
-    "its event": _in_port("actuator", "record_event", _is_of_odd),
-    "its record": _in(giving, "record", lambda _, facts, *__, **___: facts.subject.startswith(f"{ODD}/")),
-    "the journal": _in_port("journal", "append", lambda one, **_: one.decision.subject.startswith(ODD)),
+    "its event": in_port("actuator", "record_event", _is_of_odd),
+    "its record": in_module(
+        giving, "record", lambda _, facts, *__, **___: facts.subject.startswith(f"{ODD}/")
+    ),
+    "the journal": in_port("journal", "append", lambda one, **_: one.decision.subject.startswith(ODD)),
 }
 FORESEEN = {"its dates"}
 """What is not taken for an error: the Analytics is looked at, and the nonsense written over."""

@@ -19,7 +19,7 @@ from equipoise.sim.scenes import SIX_LOADS
 from equipoise.sim.sharing import Partitions
 from equipoise.sim.state import WorkloadState
 from equipoise.sim.world import World
-from tests.guard.faults import ERRORS, Around, Unforeseen, failing
+from tests.guard.faults import ERRORS, Around, Unforeseen, failing, in_module, in_port
 from tests.rotation.tenants import ENFORCE, Diary, Lease, Pauses, Policies, loop_in
 
 TENANTS = ("blue", "green", "odd", "red")
@@ -174,22 +174,6 @@ def _bad_ledger(shop: Shop, error: Exception, patch: pytest.MonkeyPatch) -> None
     shop.parts["store"] = Around(inner, read_all=read_all)
 
 
-def _in_module(module: Any, name: str, is_about: Callable[..., bool]) -> Callable[..., None]:
-    def inject(shop: Shop, error: Exception, patch: pytest.MonkeyPatch) -> None:
-        del shop
-        patch.setattr(module, name, failing(getattr(module, name), is_about, error))
-
-    return inject
-
-
-def _in_port(part: str, name: str, is_about: Callable[..., bool], **how: Any) -> Callable[..., None]:
-    def inject(shop: Shop, error: Exception, patch: pytest.MonkeyPatch) -> None:
-        del patch
-        shop.break_part(part, name, is_about, error, **how)
-
-    return inject
-
-
 def _of_odd_pod(pod: Any, **_: Any) -> bool:
     return bool(pod.namespace == ODD)
 
@@ -199,18 +183,18 @@ FAULTS: dict[str, Callable[..., None]] = {
     "its policy": _bad_spec,
     "its metrics window": _bad_window,
     "its ledger": _bad_ledger,
-    "its observation": _in_module(
+    "its observation": in_module(
         loop, "observe", lambda _policy, workload, _seen: workload.ref.namespace == ODD
     ),
-    "its decision": _in_module(decide, "decide", lambda _policy, seen, _memory: seen.namespace == ODD),
-    "its guards": _in_port("pauses", "pause_of", lambda namespace: namespace == ODD),
-    "its intent": _in_port("store", "write", lambda key, *_: key.workload.namespace == ODD),
-    "its last look": _in_port("cluster", "pods_now", lambda workload: workload.ref.namespace == ODD),
-    "the answer to its eviction": _in_port("actuator", "evict", _of_odd_pod, is_done=True),
-    "its event": _in_port("actuator", "record_event", lambda about, *_, **__: about.namespace == ODD),
-    "its record": _in_module(loop, "record", lambda _policy, seen, *_: seen.namespace == ODD),
-    "the journal": _in_port("journal", "append", lambda record, **_: _is_odd(record.decision.subject)),
-    "its status": _in_module(loop, "next_status", lambda policy, *_: policy.ref.namespace == ODD),
+    "its decision": in_module(decide, "decide", lambda _policy, seen, _memory: seen.namespace == ODD),
+    "its guards": in_port("pauses", "pause_of", lambda namespace: namespace == ODD),
+    "its intent": in_port("store", "write", lambda key, *_: key.workload.namespace == ODD),
+    "its last look": in_port("cluster", "pods_now", lambda workload: workload.ref.namespace == ODD),
+    "the answer to its eviction": in_port("actuator", "evict", _of_odd_pod, is_done=True),
+    "its event": in_port("actuator", "record_event", lambda about, *_, **__: about.namespace == ODD),
+    "its record": in_module(loop, "record", lambda _policy, seen, *_: seen.namespace == ODD),
+    "the journal": in_port("journal", "append", lambda record, **_: _is_odd(record.decision.subject)),
+    "its status": in_module(loop, "next_status", lambda policy, *_: policy.ref.namespace == ODD),
 }
 
 FORESEEN = {"its ledger"}

@@ -17,10 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.e2e.turbulence import CHANGES_PER_SECOND, Cut, Disagreement, api_server, run, table
+from tests.soak import figures, write_figures
 from tests.testbed import NotInTime, Unavailable
-
-DOCUMENT = Path(__file__).parents[2] / "docs" / "soak.md"
-BEGIN, END = "<!-- watch: begin -->", "<!-- watch: end -->"
 
 
 def main() -> int:
@@ -42,8 +40,8 @@ def main() -> int:
     except (Disagreement, NotInTime) as failure:
         print(f"error: seed {seed}: {failure}", file=sys.stderr)
         return 1
-    _write(_entry(cuts, (time.monotonic() - began_at) / 60, seed))
-    print(f"Written to {DOCUMENT.name}.")
+    newest = _entry(cuts, (time.monotonic() - began_at) / 60, seed)
+    write_figures("watch", f"{newest}\n{figures('watch')}")
     return 0
 
 
@@ -69,16 +67,6 @@ def _entry(cuts: list[Cut], minutes: float, seed: int) -> str:
         f"All {deletes} deletions of pods that had been seen were reported, each once."
     )
     return f"{title}\n\n{told}\n\n{table(cuts)}\n"
-
-
-def _write(entry: str) -> None:
-    """Put the newest figures first."""
-    before, begin, rest = DOCUMENT.read_text(encoding="utf-8").partition(BEGIN)
-    older, end, after = rest.partition(END)
-    assert begin, f"{DOCUMENT.name} has lost a marker"
-    assert end, f"{DOCUMENT.name} has lost a marker"
-    figures = f"{entry}{older}".strip()
-    DOCUMENT.write_text(f"{before}{begin}\n\n{figures}\n\n{end}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -11,13 +11,10 @@ import sys
 import time
 from collections import Counter
 from datetime import UTC, datetime
-from pathlib import Path
 
 from tests.agent.damaging import Node, journal, keep_in_each, quick_folder, rounds, start_with_each
+from tests.soak import write_figures
 from tests.support.damage import damages
-
-DOCUMENT = Path(__file__).parents[2] / "docs" / "soak.md"
-BEGIN, END = "<!-- agent: begin -->", "<!-- agent: end -->"
 
 
 def main() -> int:
@@ -35,7 +32,7 @@ def main() -> int:
         kept = keep_in_each(folder, (one.data for one in damages(sound, chosen.count, chosen.seed)), done)
     entry = _entry(node.teller.said, starts, kept, chosen.seed, (time.monotonic() - began_at) / 60)
     print(entry)
-    _write(entry)
+    write_figures("agent", entry)
     return 0
 
 
@@ -56,14 +53,6 @@ def _entry(said: Counter[str], starts: int, kept: Counter[str], seed: int, minut
     )
     day = datetime.now(UTC).date().isoformat()
     return f"### {day}: {starts} damages of each file\n\n{machine}\n\n| what | figure |\n|---|---|\n{lines}\n"
-
-
-def _write(entry: str) -> None:
-    before, begin, rest = DOCUMENT.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    assert begin, f"{DOCUMENT.name} has lost a marker"
-    assert end, f"{DOCUMENT.name} has lost a marker"
-    DOCUMENT.write_text(f"{before}{BEGIN}\n\n{entry}\n{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

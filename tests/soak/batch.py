@@ -34,12 +34,11 @@ from equipoise.app.operator.settings import Settings
 from equipoise.app.operator.wiring import make_shell
 from equipoise.model.references import ObjectRef
 from equipoise.ports import CpuUsage, PolicyObject
+from tests.soak import write_figures
 from tests.testbed import ControlPlane, free_port, wait_until
 from tests.testbed.processes import is_answering
 from tests.testbed.scenes import namespaced
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "soak.md"
-BEGIN, END = "<!-- batch: begin -->", "<!-- batch: end -->"
 PODS_PER_WORKLOAD = 5
 HOME = "equipoise-system"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases"
@@ -198,14 +197,6 @@ def _three(values: list[float]) -> tuple[float, float, float]:
     return values[-1], values[int(len(values) * 0.99)], values[len(values) // 2]
 
 
-def _write(entry: str) -> None:
-    before, begin, rest = DOCUMENT.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    assert begin, f"{DOCUMENT.name} has lost a marker"
-    assert end, f"{DOCUMENT.name} has lost a marker"
-    DOCUMENT.write_text(f"{before}{begin}\n\n{entry}\n{end}{after}", encoding="utf-8")
-
-
 def main() -> int:
     """Run, and write the figures; a late renewal or a slow answer is a failure."""
     options = argparse.ArgumentParser(prog="python -m tests.soak.batch", description=__doc__)
@@ -221,7 +212,7 @@ def main() -> int:
         seen, mean, decided = _measure(Path(folder), stack, chosen.workloads, chosen.cycles)
     entry = _entry(seen, mean, decided, chosen.cycles)
     print(entry)
-    _write(entry)
+    write_figures("batch", entry)
     worst = max(after - before for before, after in pairwise(seen.renewals))
     is_well = max(seen.probes) < 1.0 and worst < 10.0 and len(seen.transitions) == 1 and not seen.refused
     return 0 if is_well else 1

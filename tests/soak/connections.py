@@ -27,13 +27,12 @@ import urllib3
 
 from tests.cli.running import equipoise_anew as equipoise
 from tests.pools.servers import server
+from tests.soak import write_figures
 from tests.testbed import free_port, wait_until
 from tests.testbed.node import RealNode
 from tests.testbed.processes import is_answering
 from tests.testbed.scenes import namespaced
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "soak.md"
-BEGIN, END = "<!-- connections: begin -->", "<!-- connections: end -->"
 HOME = "equipoise-system"
 DESCRIPTORS, CONNECTIONS, OPENED_PER_SECOND = 1024, 2000, 2000
 TURN_SECONDS, PROBE_SECONDS, PATIENCE_SECONDS, START_SECONDS = 0.05, 0.1, 10.0, 300
@@ -185,18 +184,11 @@ def _entry(all_seen: list[Seen], seconds: float) -> str:
     lines += [
         f"| {seen.name} | {seen.opened} | {len(seen.probes)} | {seen.unanswered} "
         f"| {1000 * statistics.median(seen.probes):.0f} ms | {1000 * max(seen.probes):.0f} ms "
-        f"| {seen.log_bytes} bytes, {seen.log_lines} lines | {100 * seen.cpu_share:.0f} % |"
+        f"| {seen.log_bytes} bytes, {seen.log_lines} line{'s' * (seen.log_lines != 1)} "
+        f"| {100 * seen.cpu_share:.0f} % |"
         for seen in all_seen
     ]
     return f"{title}\n\n" + "\n".join(lines) + "\n"
-
-
-def _write(entry: str) -> None:
-    before, begin, rest = DOCUMENT.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    assert begin, f"{DOCUMENT.name} has lost a marker"
-    assert end, f"{DOCUMENT.name} has lost a marker"
-    DOCUMENT.write_text(f"{before}{begin}\n\n{entry}\n{end}{after}", encoding="utf-8")
 
 
 def main() -> int:
@@ -215,7 +207,7 @@ def main() -> int:
     entry = _entry(seen, chosen.seconds)
     print(entry)
     if not chosen.only:
-        _write(entry)
+        write_figures("connections", entry)
     return int(any(one.unanswered or one.log_bytes > 100_000 for one in seen))
 
 

@@ -21,10 +21,9 @@ from tests.pools.beside import run_beside
 from tests.pools.server_faults import Crash, failed_over_to_a_replica, killed_with_everything_written
 from tests.pools.servers import server
 from tests.pools.storm import storm
+from tests.soak import figures, write_figures
 from tests.testbed import RedisServer, Unavailable
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "soak.md"
-BEGIN, END = "<!-- pools: begin -->", "<!-- pools: end -->"
 ANSWERS = "clients over HTTP, Redis (append-only file, fsync always) and the service killed"
 BESIDE_SECONDS_MAX = 4 * 3600.0
 
@@ -41,7 +40,7 @@ def main() -> int:
     chosen = options.parse_args()
     try:
         if chosen.only:
-            _write(_with_row(_answers(chosen.minutes, chosen.seed)))
+            write_figures("pools", _with_row(_answers(chosen.minutes, chosen.seed)))
             return 0
         rows = [
             _storm(chosen.kills, chosen.seed),
@@ -55,7 +54,7 @@ def main() -> int:
     except AssertionError as failure:
         print(f"error: seed {chosen.seed}: {failure}", file=sys.stderr)
         return 1
-    _write(_entry(rows, chosen.seed))
+    write_figures("pools", _entry(rows, chosen.seed))
     return 0
 
 
@@ -122,9 +121,7 @@ def _answers(minutes: float, seed: int) -> tuple[str, str, str]:
 def _with_row(row: tuple[str, str, str]) -> str:
     """Return the entry that stands, with this line, and its day, in the place of the last one of its kind."""
     day = datetime.now(UTC).date().isoformat()
-    text = DOCUMENT.read_text()
-    entry = text[text.index(BEGIN) + len(BEGIN) : text.index(END)].strip()
-    kept = [line for line in entry.splitlines() if not line.startswith(f"| {row[0]}")]
+    kept = [line for line in figures("pools").splitlines() if not line.startswith(f"| {row[0]}")]
     return "\n".join([*kept, f"| {row[0]} | {row[1]} ({day}) | {row[2]} |"])
 
 
@@ -149,13 +146,6 @@ def _entry(rows: list[tuple[str, str, str]], seed: int) -> str:
     head = f"### {day}\n\n{os.cpu_count()} cores, Python {platform.python_version()}; seed {seed}.\n"
     table = ["| what | how much | what came of it |", "|---|---|---|"]
     return "\n".join([head, *table, *(f"| {' | '.join(row)} |" for row in rows)])
-
-
-def _write(entry: str) -> None:
-    text = DOCUMENT.read_text()
-    begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-    DOCUMENT.write_text(f"{text[:begin]}\n\n{entry}\n\n{text[end:]}")
-    print(f"Written to {DOCUMENT.name}.")
 
 
 if __name__ == "__main__":

@@ -19,12 +19,11 @@ from typing import Any, NamedTuple
 
 from tests.cli.running import equipoise_anew as equipoise
 from tests.e2e.charts import Helm, audit_arguments
+from tests.soak import write_figures
 from tests.testbed import ControlPlane, Kwok, Prometheus, free_port, wait_until
 from tests.testbed.processes import is_answering
 from tests.testbed.scenes import deployment, hpa, namespaced
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "soak.md"
-BEGIN, END = "<!-- rest: begin -->", "<!-- rest: end -->"
 NAMESPACE, RELEASE = "rest", "equipoise"
 WRITES = {"create", "update", "patch", "delete"}
 READY_SECONDS = 600
@@ -51,7 +50,7 @@ def main() -> int:
         before, after = _measure(Path(folder), stack, chosen.policies, chosen.minutes)
     entry = _entry(before, after, chosen.policies, chosen.minutes)
     print(entry)
-    _write(entry)
+    write_figures("rest", entry)
     return 0
 
 
@@ -179,14 +178,6 @@ def _entry(before: Moment, after: Moment, policies: int, minutes: float) -> str:
     lines = "\n".join(f"| {name} | {value} |" for name, value in rows)
     title = f"### {day}: {policies} policies, {policies * 3} pods, {minutes:g} minutes"
     return f"{title}\n\n| what | figure |\n|---|---|\n{lines}\n"
-
-
-def _write(entry: str) -> None:
-    before, begin, rest = DOCUMENT.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    assert begin, f"{DOCUMENT.name} has lost a marker"
-    assert end, f"{DOCUMENT.name} has lost a marker"
-    DOCUMENT.write_text(f"{before}{begin}\n\n{entry}\n{end}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ replaced by one of `HOSTILE`, which stays within the syntax and so gets further 
 import random
 import re
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 DEPTH = 990
 """A depth that an API server stores and passes on, and that ends Python's stack in a decoder."""
@@ -57,6 +57,14 @@ def damaged(sound: bytes, chance: random.Random, *, keeps_length: bool = False) 
             chance.choice(_IN_PLACE if keeps_length else _DAMAGES)(data, chance)
         if data != sound:
             return bytes(data)
+
+
+def paths(document: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the keys that lead to each value of a document, however deep."""
+    for key, part in document.items() if isinstance(document, dict) else enumerate(document):
+        yield (*above, key)
+        if isinstance(part, dict | list):
+            yield from paths(part, (*above, key))
 
 
 def _span(data: bytearray, chance: random.Random) -> slice:

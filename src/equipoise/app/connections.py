@@ -245,7 +245,7 @@ class StrictConnection(h11.Connection):
 
 
 class BoundedHttp(H11Protocol):
-    """uvicorn's HTTP/1.1, with the phases of its connection told to the `Connections`."""
+    """uvicorn's HTTP/1.1, which keeps the phase of its connection in `Connections`."""
 
     def __init__(
         self,

@@ -86,7 +86,7 @@ def _unseen(done: int, total: int | None = None) -> None:
 
 @contextmanager
 def stepping(title: str, total: int | None = None) -> Iterator[Callable[..., None]]:
-    """Show how far something is, where somebody watches: it is told the steps done, and of how many."""
+    """Show how far something is, where somebody watches; it is called with the steps done, and all steps."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield _unseen
         return

@@ -113,7 +113,7 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: "list[Socket] | None" = None) -> None:
-        """Let those finish that have asked; whoever has been accepted just now is told to go."""
+        """Let requests finish that have come; connections without one are closed."""
         self._connections.stop()
         await super().shutdown(sockets)
 
@@ -192,7 +192,7 @@ class _Acceptor:
         """Return at once: uvicorn itself waits for the connections."""
 
     def serve(self, accepted: "Socket", received: bytes) -> None:
-        """Give a connection to HTTP."""
+        """Pass a connection to the HTTP protocol."""
         protocol = partial(self._protocol, received)
         beginning = self.loop.create_task(self.loop.connect_accepted_socket(protocol, accepted))
         self._beginning.add(beginning)

@@ -202,7 +202,7 @@ class HpaSpec(msgspec.Struct, frozen=True):
     replicas_min: int = 1
     replicas_max: int = 1
     unreadable: str = ""
-    """Why the object cannot be read; then nobody knows its target, of which only the namespace is told."""
+    """Why the object cannot be read; then its target is unknown, but for the namespace."""
 
 
 class Pdb(msgspec.Struct, frozen=True, gc=False):

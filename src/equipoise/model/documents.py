@@ -66,7 +66,7 @@ class _IsNumber:
 
     @staticmethod
     def match(text: str) -> bool:
-        """Tell whether it is."""
+        """Return whether it is."""
         return number_of(text) is not None
 
 

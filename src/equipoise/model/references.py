@@ -60,6 +60,9 @@ class ObjectRef(NamedTuple):
     name: str
     uid: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.kind} {f'{self.namespace}/{self.name}'.removeprefix('/')}"
+
 
 class StoreKey(NamedTuple):
     """Where memory is kept: what kind of memory, and of which workload."""

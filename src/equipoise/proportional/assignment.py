@@ -78,7 +78,7 @@ class Readings:
             known = self._known.get(policy.ref.uid)
             edition = (policy.generation, policy.unreadable)
             if known is None or known[0] != edition:
-                read = isolation.attempt(subject_of(policy.ref), partial(_read, policy))
+                read = isolation.attempt(str(policy.ref), partial(_read, policy))
                 if isinstance(read, FailedTurn):
                     found[policy.ref] = refusal_of(read)
                     continue
@@ -87,11 +87,6 @@ class Readings:
             found[policy.ref] = known[1]
         self._known = fresh
         return found
-
-
-def subject_of(policy: ObjectRef) -> str:
-    """Return how an error names a policy."""
-    return f"{policy.kind} {policy.namespace}/{policy.name}"
 
 
 def refusal_of(failed: FailedTurn) -> Refusal:
@@ -153,7 +148,7 @@ def assign(
 
     assigned: list[Assigned] = []
     for policy, read, ref in readable:
-        found = isolation.attempt(subject_of(policy.ref), partial(assigned_to, policy, read, ref))
+        found = isolation.attempt(str(policy.ref), partial(assigned_to, policy, read, ref))
         if isinstance(found, Assigned):
             assigned.append(found)
         else:

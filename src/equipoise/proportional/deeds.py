@@ -212,7 +212,7 @@ def about(workload: Workload) -> ObjectRef:
 
 
 def applied_values(item: Assigned, decision: Decision) -> dict[str, int]:
-    """Give what is to be in force from now on, in each slot's units."""
+    """Return what is to be in force from now on, in each slot's units."""
     texts = {
         f"{container['name']}.{section}.{resource}": text
         for container in decision.extra["containers"]

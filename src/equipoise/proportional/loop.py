@@ -38,7 +38,6 @@ from equipoise.proportional.assignment import (
     Refusal,
     assign,
     refusal_of,
-    subject_of,
 )
 from equipoise.proportional.decide import decide_asked
 from equipoise.proportional.deeds import Hands, about, applied_values, intended, pods_at_target
@@ -357,7 +356,7 @@ class ProportionalLoop:
         return is_said, unsaid
 
     def _refuse(self, policy: PolicyObject, refusal: Refusal, at: float) -> str:
-        said = self._isolation.attempt(subject_of(policy.ref), lambda: self._refuse_one(policy, refusal, at))
+        said = self._isolation.attempt(str(policy.ref), lambda: self._refuse_one(policy, refusal, at))
         return "" if isinstance(said, FailedTurn) else said
 
     def _refuse_one(self, policy: PolicyObject, refusal: Refusal, at: float) -> str:
@@ -378,7 +377,7 @@ class ProportionalLoop:
         except StoreConflict:
             return False, ""
         except WorldFailed as error:
-            return False, f"the status of {ref.kind} {ref.namespace}/{ref.name} was not written: {error}"
+            return False, f"the status of {ref} was not written: {error}"
         return True, ""
 
     def _tell(self, item: Assigned, told: Told, outcomes: Sequence[Outcome]) -> None:

@@ -70,7 +70,7 @@ def look(
 def pods_by_workload(
     workloads: Iterable[Workload], pods: Iterable[Pod], isolation: Isolation | None = None
 ) -> Mapping[WorkloadRef, Sequence[Pod]]:
-    """Give each workload the pods that its selector picks in its namespace.
+    """Return the pods of each workload: those that its selector picks in its namespace.
 
     They are found by one of the selector's labels, so that a workload costs what its own pods cost. One whose
     selector fails is left out: what its pods are is unknown.
@@ -144,7 +144,7 @@ def utilization_warning(hpas: Iterable[Hpa], slots: Iterable[Slot]) -> str:
 
 
 def unknown_size(item: Assigned, seen: Seen) -> Refusal | None:
-    """Say which input of the policy is unknown: what is missing is never zero."""
+    """Return which input of the policy is unknown, if any: what is missing is never zero."""
     size = seen.size(item.prepared.selector)
     if not size.nodes_ready:
         return Refusal("NoNodes", "spec.nodeSelector: expected at least one Ready node, found none")

@@ -136,7 +136,7 @@ class Lowered(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Say what was found, and what follows."""
+        """What was found, and what follows."""
         asked = "no limit" if self.asked_us == UNLIMITED else f"{self.asked_us} us"
         found = f"container {self.part.name} has a CPU quota of {self.quota_us} us and asks for {asked}"
         if self.why_left:

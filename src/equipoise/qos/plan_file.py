@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import Annotated, Any
 
 from pydantic import (
@@ -17,7 +16,7 @@ from pydantic import (
 from equipoise.model.crd.amounts import Amount
 from equipoise.model.crd.fields import Moment, Name
 from equipoise.model.crd.kind import Kind
-from equipoise.model.duration import check_moment, parse_moment, parse_seconds
+from equipoise.model.duration import parse_moment, parse_seconds
 from equipoise.model.errors import DECODE_ERRORS, BadInput
 from equipoise.model.quantity import NANO, Quantity
 from equipoise.model.validation import explain, validated
@@ -372,9 +371,3 @@ def _moment(value: object, at: float, where: str) -> float:
         pass
     expected = "a time such as 2026-01-31T08:00:00Z, or a span that has passed since then such as 90s"
     raise BadInput(f"{where}: expected {expected}, got {value!r}")
-
-
-def _unix(moment: datetime) -> float:
-    if moment.tzinfo is None:
-        raise ValueError("a time without its zone")
-    return check_moment(moment.timestamp())

@@ -41,7 +41,7 @@ class PodTold(msgspec.Struct, frozen=True, gc=False):
     controller: Owner | None = None
     """Who made it, and makes another when it goes."""
     unclear: tuple[tuple[str, str], ...] = ()
-    """Containers, by id, of which can't be told what quota the kubelet has given them, and why."""
+    """Containers, by id, whose quota by the kubelet is not clear, and why."""
 
     @property
     def key(self) -> str:

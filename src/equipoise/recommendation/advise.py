@@ -83,7 +83,7 @@ def inspections(
 
 
 def _is_incomplete(seen: Observation, numbers: Statistics) -> Claims:
-    """Tell whose samples are a part of what should be there; where there are none at all, that is said."""
+    """Return whose samples are a part of what should be there; who has none at all is `NoSamples`."""
     is_partial = np.array([bool(why) for why in seen.partial] or [False] * len(seen.subjects))
     if seen.measurable is None or seen.unmeasured is None:
         return is_partial

@@ -33,7 +33,7 @@ from equipoise.recommendation.desk import Analyses
 from equipoise.recommendation.giving import Giving
 from equipoise.recommendation.loop import Advised, Job, Lost, World, advise_all
 from equipoise.recommendation.policy import AdviceType
-from equipoise.recommendation.precedence import OLDER, Asking, Precedence, precedence, subject_of
+from equipoise.recommendation.precedence import OLDER, Asking, Precedence, precedence
 from equipoise.recommendation.record import BALANCER, Question
 from equipoise.recommendation.retries import Retries
 from equipoise.recommendation.selection import READY, Selected, Verdict, condition_of, is_due, select
@@ -105,7 +105,7 @@ class AnalyticsLoop:
     def _leave_alone(self, at: float) -> Iterable[str]:
         """Say of every Analytics that nobody has answered that we do not; what another said stays."""
         for about in self.objects.analytics():
-            said = self._isolation.attempt(subject_of(about), partial(_is_answered, about))
+            said = self._isolation.attempt(str(about.ref), partial(_is_answered, about))
             if said is False and at - about.created_at >= FOREIGN_AGE_SECONDS:
                 yield from self._refuse(about, FOREIGN, at)
 
@@ -143,7 +143,7 @@ class AnalyticsLoop:
         """Whether it is time to look at an Analytics; one of which that can't be told is looked at."""
         slack, is_retried = self.interval_seconds / 2, self._is_retried(found.about, first)
         is_time = self._isolation.attempt(
-            subject_of(found.about), lambda: is_due(found, own, at, slack, is_retried)
+            str(found.about.ref), lambda: is_due(found, own, at, slack, is_retried)
         )
         return self._retries.is_open(found.about) or is_time is not False
 
@@ -181,7 +181,7 @@ class AnalyticsLoop:
     ) -> list[str]:
         """Say why an Analytics is not followed, when that is news; give what could not be said."""
         said = self._isolation.attempt(
-            subject_of(about), lambda: self._refuse_one(about, verdict, at, is_steady=is_steady)
+            str(about.ref), lambda: self._refuse_one(about, verdict, at, is_steady=is_steady)
         )
         return [] if isinstance(said, FailedTurn) else said
 
@@ -213,7 +213,7 @@ class AnalyticsLoop:
             advised = self._isolation.each(
                 [selected for selected, _ in due],
                 lambda some: self._advised(some, listed, at, epoch, warnings),
-                lambda selected: subject_of(selected.about),
+                lambda selected: str(selected.about.ref),
                 (WorldFailed,),
             )
         except Lost:
@@ -251,8 +251,8 @@ class AnalyticsLoop:
     def _given_to(
         self, selected: Selected, own: Sequence[PolicyObject], found: Sequence[Advised], giving: Giving
     ) -> list[str] | FailedTurn:
-        """Give one Analytics its advice."""
-        return self._isolation.attempt(subject_of(selected.about), lambda: giving.give(selected, own, found))
+        """Write the advice of one Analytics; return what could not be written, or how its turn failed."""
+        return self._isolation.attempt(str(selected.about.ref), lambda: giving.give(selected, own, found))
 
     def _unread(
         self, due: Sequence[PolicyObject], error: WorldFailed, at: float, warnings: Sequence[str]
@@ -314,7 +314,7 @@ def _asking(
     for about in sorted(asked, key=lambda one: (one.ref.namespace, one.ref.name)):
         own = given.get((about.ref.namespace, about.ref.uid), ())
         near = by_namespace.get(about.ref.namespace, ())
-        found = isolation.attempt(subject_of(about), partial(select, about, near))
+        found = isolation.attempt(str(about.ref), partial(select, about, near))
         if isinstance(found, FailedTurn):
             reason = failed_reason(found)
             found = Verdict(False, reason.code.value, reason.sentence)

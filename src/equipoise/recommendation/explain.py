@@ -78,7 +78,7 @@ def sentence(policy: RecommendationPolicy, row: Row, recommended: Mapping[str, A
 
 
 def _unknown(row: Row) -> str:
-    """Say which samples are missing."""
+    """Return which samples are missing, as a sentence."""
     if row.code is Code.NO_SAMPLES:
         if row.known_samples:
             return "0 samples of single pods are known in the past seven days, and advice needs at least 1."

@@ -126,7 +126,7 @@ class Giving:
     def _attempt(
         self, selected: Selected, workload: Workload, before: PolicyObject | None, one: Advised
     ) -> PolicyObject | FailedTurn:
-        """Give one workload's advice; an error ends its turn, and what was sent by then is told."""
+        """Return the Recommendation of one workload; an error ends its turn, which keeps what was sent."""
         self._applied.clear()
         told = self.isolation.turn(
             one.ref.subject,

@@ -56,7 +56,7 @@ def precedence(asking: Iterable[Asking], isolation: Isolation | None = None) -> 
     annotating: dict[tuple[WorkloadRef, str], PolicyObject] = {}
     applying: dict[WorkloadRef, PolicyObject] = {}
     for one in sorted(asking, key=lambda each: (each.about.created_at, each.about.ref.name)):
-        wanted = isolation.attempt(subject_of(one.about), partial(_everything_wanted, one))
+        wanted = isolation.attempt(str(one.about.ref), partial(_everything_wanted, one))
         for ref, type_, adoption in () if isinstance(wanted, FailedTurn) else wanted:
             if adoption is not AdoptionType.STATUS:
                 annotating.setdefault((ref, type_), one.about)
@@ -81,11 +81,6 @@ def _wanted(asking: Asking) -> Iterator[tuple[WorkloadRef, str, AdoptionType]]:
         before = given.get(workload.ref)
         adoption = AdoptionType.STATUS_AND_ANNOTATION if before is None else adoption_of(before)
         yield workload.ref, AdviceType(spec.type).value, spec.adoption or adoption
-
-
-def subject_of(about: PolicyObject) -> str:
-    """Return how an error names an Analytics."""
-    return f"{about.ref.kind} {about.ref.namespace}/{about.ref.name}"
 
 
 def target_of(recommendation: PolicyObject) -> WorkloadRef:

@@ -47,7 +47,7 @@ def assign(
     refused: dict[ObjectRef, Refusal] = {}
     for policy in sorted(policies, key=lambda policy: (policy.ref.namespace, policy.ref.name)):
         near = by_namespace.get(policy.ref.namespace, ())
-        found = isolation.attempt(subject_of(policy.ref), partial(_wanted, policy, near))
+        found = isolation.attempt(str(policy.ref), partial(_wanted, policy, near))
         if isinstance(found, FailedTurn):
             reason = failed_reason(found)
             refused[policy.ref] = Refusal(reason.code.value, reason.sentence)
@@ -61,11 +61,6 @@ def assign(
                 sentence = f"{item.workload.ref} is looked after by policy {holder.source.name} already"
                 refused[policy.ref] = Refusal("Conflict", sentence)
     return list(assigned.values()), refused
-
-
-def subject_of(policy: ObjectRef) -> str:
-    """Return how an error names a policy."""
-    return f"{policy.kind} {policy.namespace}/{policy.name}"
 
 
 def _wanted(policy: PolicyObject, near: Iterable[Workload]) -> list[Assigned] | Refusal:

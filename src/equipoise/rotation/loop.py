@@ -34,7 +34,7 @@ from equipoise.ports import (
     StoreConflict,
     Stored,
 )
-from equipoise.rotation.assignment import Assigned, Refusal, assign, subject_of
+from equipoise.rotation.assignment import Assigned, Refusal, assign
 from equipoise.rotation.course import told
 from equipoise.rotation.decide import decide_all
 from equipoise.rotation.deeds import Deeds, about_workload
@@ -345,7 +345,7 @@ class RotationLoop:
         for policy in policies:
             ref, turns = policy.ref, by_policy.get(policy.ref, [])
             said = self._isolation.attempt(
-                subject_of(ref), partial(self._say_one, policy, turns, refused.get(ref), last, at)
+                str(ref), partial(self._say_one, policy, turns, refused.get(ref), last, at)
             )
             unsaid.append("" if isinstance(said, FailedTurn) else said)
         return [words for words in unsaid if words]
@@ -369,7 +369,7 @@ class RotationLoop:
         except StoreConflict:
             return ""
         except WorldFailed as error:
-            return f"the status of {ref.kind} {ref.namespace}/{ref.name} was not written: {error}"
+            return f"the status of {ref} was not written: {error}"
         return ""
 
 

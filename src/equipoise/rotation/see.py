@@ -174,7 +174,7 @@ Labels = tuple[tuple[str, str], ...]
 def pods_by_workload(
     workloads: Iterable[Workload], pods: Iterable[Pod], isolation: Isolation | None = None
 ) -> Mapping[WorkloadRef, Sequence[Pod]]:
-    """Give each workload the pods that its selector picks in its namespace, as its HPA does.
+    """Return the pods of each workload: those that its selector picks in its namespace, as its HPA does.
 
     One whose selector fails is left out: what its pods are is unknown.
     """

@@ -1,4 +1,4 @@
-"""What the agent has throttled, on the host's disk: written before the deed, whole or not at all.
+"""What the agent has throttled, on the host's disk: written before each action, whole or not at all.
 
 A file begins with a checksum of its rest. Without one, a damaged digit of a quota would read as a quota that
 somebody else wrote, and the container would stay throttled. A damaged file is set aside, and the agent finds
@@ -39,14 +39,14 @@ class StateFile:
         self.path = Path(path)
         self.boot_id = boot_id
         self.lost = ""
-        """Why the last `load` told nothing of what is throttled; empty where it did."""
+        """Why the last `load` did not know what is throttled; empty where it did."""
         self.unlocked = ""
         """Why the file could not be locked; empty where it could."""
         self._lock: int | None = None
         self._monotonic = monotonic
 
     def hold(self) -> None:
-        """Be the only agent that keeps this file, until the process ends: two hands are too many.
+        """Be the only agent that keeps this file, until the process ends.
 
         A disk that is full or read-only does not end the start: `unlocked` then says why there is no lock.
         """

@@ -120,7 +120,7 @@ def next_epoch(seen: Record, now: float, place: str) -> int:
     namespace, _, name = place.partition("/")
     raise EpochsUsedUp(
         f"Lease {place}: nobody can lead, since leaseTransitions is {seen.transitions} and the API takes no "
-        "higher number; somebody has edited it, for no election counts so high. Delete the Lease, and one of "
+        "higher number; no election counts that far, so somebody has edited it. Delete the Lease, and one of "
         f"the replicas leads again: kubectl delete lease -n {namespace} {name}"
     )
 

@@ -88,7 +88,7 @@ def list_items(
 ) -> list[R]:
     """List objects whose shape is other people's affair.
 
-    One that cannot be read is left out, and `warn` is told of it; the others are not lost for it.
+    One that cannot be read is left out, and `warn` is called with it; the others are not lost for it.
     """
     pages, items = msgspec.json.Decoder(Page[raw]), msgspec.json.Decoder(raw)  # type: ignore[valid-type]
     listing = _list(client, path, _reader(pages.decode, items.decode, lambda _: None), None, page_size)

@@ -196,7 +196,7 @@ class Client:
 
 
 def _explained(error: PrometheusFailed, fields: Mapping[str, str]) -> PrometheusFailed:
-    """Say also what a server must be to read a label name in quotes."""
+    """Return the error, which also names the version that reads a label name in quotes."""
     if isinstance(error, BadQuery) and has_quoted_names(fields.get("query") or fields.get("match[]") or ""):
         return BadQuery(f"{error} (a label name in quotes needs Prometheus 3 or newer)")
     return error

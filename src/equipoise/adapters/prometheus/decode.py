@@ -25,12 +25,10 @@ from equipoise.adapters.prometheus.errors import (
     api_error,
     clean,
 )
+from equipoise.model.errors import DECODE_ERRORS
 
 WARNINGS_MAX = 20
 T = TypeVar("T")
-
-DECODE_ERRORS = (msgspec.MsgspecError, UnicodeError, RecursionError)
-"""All that msgspec raises on bytes of any kind."""
 
 HISTOGRAMS_LEFT_OUT = "native histograms were left out: only float samples are read"
 ANNOTATIONS = ("PromQL info:", "PromQL warning:")

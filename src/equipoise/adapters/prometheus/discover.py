@@ -158,7 +158,7 @@ def still(api: ApiServer, chosen: Candidate) -> Candidate | None:
 def look_elsewhere(api: ApiServer, namespaces: Sequence[str]) -> Elsewhere:
     """Return what looks like a Prometheus in other namespaces, as far as it may be listed; nothing is asked.
 
-    Whoever lives there may have made it, so no failure and no length of these lists is an error.
+    Tenants may have made these objects, so no failure and no length of the lists is an error.
     """
     ends_at = time.monotonic() + SEARCH_SECONDS
     objects: dict[str, list[PrometheusObject]] = {}
@@ -338,7 +338,7 @@ def _not_found(
     said += [f"{one.candidate} {_told(one, why)}" for one, why in answers[:LISTED_MAX]]
     for alias in [alias for listing in listings for alias in listing.aliases][:LISTED_MAX]:
         said.append(f"{alias} is of type ExternalName, which the API server's proxy does not follow")
-    return NotFound(f"{'; '.join(said)}; an address is given with --prometheus-url")
+    return NotFound(f"{'; '.join(said)}; give the address of one with --prometheus-url")
 
 
 def _told(one: Known, why: PrometheusFailed | None) -> str:

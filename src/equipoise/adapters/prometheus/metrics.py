@@ -134,7 +134,7 @@ class PrometheusMetrics:
     def _covered(
         self, usage: CpuUsage, tallies: Sequence[Vector], shards: Sequence[Shard], asked: _Asked, at: float
     ) -> tuple[NDArray[np.bool_], list[Vector]]:
-        """Say whose samples cover the window, and what was asked; who is in doubt is asked for closely.
+        """Return whose samples cover the window, and what was asked; who is in doubt is asked for closely.
 
         The cheap look finds a sample near the window's beginning, perhaps not the first: who is covered by it
         is covered. It tells about one series, and so only of containers that have no other.

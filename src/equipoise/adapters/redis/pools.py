@@ -210,7 +210,10 @@ class RedisPools:
         self, writer: str, pods: Sequence[str], arguments: Sequence[Sequence[str]]
     ) -> list[PoolAnswer]:
         """Run a writer for many pods; who found another config is asked again alone, with the new one."""
-        text, tiers = self._known()
+        try:
+            text, tiers = self._known()
+        except EquipoiseError as error:
+            return [failed(error, pod) for pod in pods]  # who was asked for before is told all the same
         calls = [[text, self._dry(tiers), pod, *words] for pod, words in zip(pods, arguments, strict=True)]
         requests = [Request() for _ in pods]
         replies = self._scripts.run_all(writer, calls, requests)
@@ -238,7 +241,7 @@ class RedisPools:
     def _certainly(self, writer: str, answer: PoolAnswer, request: Request) -> PoolAnswer:
         """Return an answer that is true; a *no* to a request in doubt is none."""
         if request.is_in_doubt and answer.code not in DONE[writer]:
-            raise Unanswered(f"{self._address}: {IN_DOUBT}; asked again, it said {answer.code.value}")
+            raise Unanswered(f"{self._address}: {IN_DOUBT}; asked again, it answered {answer.code.value}")
         return answer
 
     def _run(self, writer: str, request: Request, *arguments: str) -> list[str]:

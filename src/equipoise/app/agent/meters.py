@@ -47,15 +47,7 @@ class AgentMeters:
         self.seconds = Gauge(
             "equipoise_agent_round_cpu_seconds", "CPU time of the last round.", registry=registry
         )
-        self.usage = Gauge(
-            "equipoise_agent_usage", "What the rules compared.", ["rule", "metric"], registry=registry
-        )
-        self.waterline = Gauge(
-            "equipoise_agent_waterline", "What they compared it with.", ["rule", "metric"], registry=registry
-        )
-        self.gap = Gauge(
-            "equipoise_agent_gap", "Gaps in millicores or bytes.", ["side", "metric"], registry=registry
-        )
+        self._add_rules(registry)
         self.throttled = Gauge(
             "equipoise_agent_throttled_containers", "Containers whose quota is ours.", registry=registry
         )
@@ -70,6 +62,17 @@ class AgentMeters:
         )
         self.enforcing = Gauge(
             "equipoise_agent_enforcing", "Whether anything may be changed now.", registry=registry
+        )
+
+    def _add_rules(self, registry: CollectorRegistry) -> None:
+        self.usage = Gauge(
+            "equipoise_agent_usage", "What the rules compared.", ["rule", "metric"], registry=registry
+        )
+        self.waterline = Gauge(
+            "equipoise_agent_waterline", "What they compared it with.", ["rule", "metric"], registry=registry
+        )
+        self.gap = Gauge(
+            "equipoise_agent_gap", "Gaps in millicores or bytes.", ["side", "metric"], registry=registry
         )
 
     def tell(self, done: Round, throttled: int, cpu_seconds: float) -> None:

@@ -1,7 +1,7 @@
-"""After the state file was lost or damaged: what is throttled is found from the cgroups, and said.
+"""After the state file was lost or damaged: what is throttled is found from the cgroups, and reported.
 
 A container whose quota nothing but a throttle explains is taken as throttled, and restored in the normal way.
-What can't be told is left, said once, and looked at again until it can be told.
+What is unclear is left, reported once, and looked at again until it is clear.
 """
 
 import time
@@ -19,7 +19,7 @@ from equipoise.qos.pods import PodTold
 from equipoise.qos.see import refs_of
 
 AGAIN_SECONDS = 10.0
-"""How often it is looked again at what could not be told."""
+"""How often what is unclear is looked at again."""
 PREVIEW = "nothing is changed in Preview where no agent has kept a state file; --cleanup restores it"
 
 

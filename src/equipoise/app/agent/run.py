@@ -178,7 +178,7 @@ class Agent:
         self.pauses.stop(1.0)
 
     def give_back(self, why: str) -> list[Outcome]:
-        """Restore what is throttled and take our taint off, at once; whatever fails is said."""
+        """Restore what is throttled and take our taint off, at once; whatever fails is logged."""
         try:
             self._recover(is_last=True)
         except Exception as error:  # noqa: BLE001 - what is known is given back all the same
@@ -199,14 +199,14 @@ class Agent:
         return outcomes
 
     def clean_up(self) -> list[Outcome]:
-        """Give back what an agent has left; what is left as it is comes last."""
+        """Restore what an agent has left throttled; return the outcomes, of what is left as it is last."""
         if not self.recovery.is_over:
             other_agent = self.mandate.other_agent(self.around.crane_agent())
             self.recovery.look(self.around.pods(), other_agent, is_preview=False)
         return [*self.loop.restore_all(), *self.recovery.outcomes()]
 
     def one_round(self) -> None:
-        """Do one round; whatever fails is said, and the next one tries again."""
+        """Do one round; whatever fails is logged, and the next one tries again."""
         spent = time.thread_time()
         try:
             self._recover()

@@ -65,7 +65,7 @@ class Teller:
         self._actuator.record_event(self._node(), reason, sentence, is_warning=True)
 
     def tell_failure(self, error: Exception) -> None:
-        """Say that a round failed; where a bug of ours is, once in ten minutes."""
+        """Log that a round failed; the traceback of a bug once in ten minutes."""
         if isinstance(error, EquipoiseError):
             self._log.warning("a round failed", error=str(error))
             return
@@ -78,7 +78,7 @@ class Teller:
         log_failure(self._log, "a round failed", error)
 
     def tell_state(self, lost: str, unlocked: str, *, is_damaged: bool) -> None:
-        """Say in the log what is wrong with the state file."""
+        """Log what is wrong with the state file."""
         if unlocked:
             self._log.warning("the state file is not locked", error=unlocked)
         if lost:
@@ -86,12 +86,12 @@ class Teller:
             say("what is throttled is looked for in the cgroups", reason=lost)
 
     def tell_damage(self, sentence: str) -> None:
-        """Say on the node that the state file was damaged; the log has it already."""
+        """Record an event on the node that the state file was damaged; the log has it already."""
         said = f"{sentence}. What is throttled is looked for in the cgroups."
         self._actuator.record_event(self._node(), "StateFileDamaged", said, is_warning=True)
 
     def tell_found(self, found: Judged) -> None:
-        """Say of each container that has a lower quota than it asks for whose that is, when that is news."""
+        """Log each quota that is lower than its container asks for, and record an event, once."""
         all_ = [("ThrottleFound", one) for one in found.ours] + [
             ("QuotaUnclear", one) for one in found.unclear
         ]

@@ -169,7 +169,7 @@ class DecisionLines:
             self._failed_turns.tell(report.failed_turns)
 
     def tell_failed(self, failed: Sequence[FailedTurn]) -> None:
-        """Tell of turns that failed after their cycle."""
+        """Log turns that failed after their cycle."""
         with self._lock:
             self._failed_turns.tell(failed)
 

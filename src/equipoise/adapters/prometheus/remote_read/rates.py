@@ -67,7 +67,7 @@ def rates(samples: Samples, steps: Steps, out: Floats | None = None) -> Floats:
 
 
 def rates_over(samples: Samples, at_ms: int, window_ms: int) -> Floats:
-    """Give the rise of counters per second over one window, which is widened for nobody."""
+    """Return the rise of counters per second over one window, the same for all series."""
     out = np.empty((len(samples.offsets) - 1, 1))
     windows = np.full(len(out), window_ms, dtype=np.int64)
     _reduced(samples.without_stale(), Steps(at_ms, 1, 1, window_ms), windows, _rates, out)
