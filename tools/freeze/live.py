@@ -190,13 +190,11 @@ def _shape(value: Any) -> Any:
 
 
 def _writes(api: Api) -> str:
-    """Return what was written, by method and path; bodies as their shapes, each once."""
-    seen = {
-        (method, re.sub(r"(events|leases)/[^/]+$", r"\1/NAME", path), json.dumps(_shape(body)))
-        for method, path, body in api.writes
-    }
-    told = [f"{method} {path}\n{yaml.safe_dump(json.loads(shape))}" for method, path, shape in sorted(seen)]
-    return "\n".join(told)
+    """Return the shape of the first write of each method and path; how many follow depends on the time."""
+    first: dict[tuple[str, str], Any] = {}
+    for method, path, body in api.writes:
+        first.setdefault((method, re.sub(r"(events|leases)/[^/]+$", r"\1/NAME", path)), _shape(body))
+    return "\n".join(f"{' '.join(where)}\n{yaml.safe_dump(first[where])}" for where in sorted(first))
 
 
 def _record_apply(live: Live) -> None:
@@ -351,8 +349,9 @@ def _record_operator(live: Live, url: str) -> None:
             live.write("operator-healthz.txt", str(_get(f"http://{address}/healthz")))
         live.write("operator-writes.txt", _writes(api))
         journal = ("journal", "list", "--file", str(live.work / "operator.db"), "-o", "json")
-        listed = json.loads(live.run(*journal).stdout)
-        live.write("operator-journal.yaml", yaml.safe_dump(_shape(listed)))
+        listed = json.loads(live.run(*journal).stdout)["records"]
+        first = {one["balancer"]: _shape(one) | {"streak": None} for one in listed}  # the newest comes first
+        live.write("operator-journal.yaml", yaml.safe_dump(first))
 
 
 def record_figures(tree: Tree) -> dict[str, float]:
