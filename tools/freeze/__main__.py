@@ -136,6 +136,9 @@ def base(ref: str) -> Path:
         tree.mkdir(parents=True)
         subprocess.run(["tar", "-x", "-C", str(tree)], input=_git("archive", commit), check=True)
         subprocess.run(["make", "-C", str(tree), "setup"], check=True, stdout=subprocess.DEVNULL)
+        # What is compiled at its first import is held in memory meanwhile, and would be a figure.
+        compiling = [str(tree / ".venv" / "bin" / "python"), "-m", "compileall", "-q", str(tree / "src")]
+        subprocess.run(compiling, check=True)
         make(tree, recording, None)
         shutil.rmtree(tree)
     return recording
