@@ -8,7 +8,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-
 	--no-header --no-emit-index-url --no-emit-find-links
 PYTEST_WORKERS ?= 2
 
-.PHONY: help setup demo test e2e compat soak bench lint format lock clean
+.PHONY: help setup demo test e2e compat soak bench freeze lint format lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -56,6 +56,9 @@ $(BENCH_READY): $(READY) requirements/bench.txt
 
 bench: $(BENCH_READY) ## ratios beside peers; results into docs/benchmarks.md
 	$(BIN)/python -m benchmarks
+
+freeze: setup ## what the outside sees of this checkout beside BASE, a commit; a difference fails
+	$(BIN)/python -m tools.freeze against $(or $(BASE),main)
 
 lint: setup ## style, types, import contracts
 	$(BIN)/ruff check .

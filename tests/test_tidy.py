@@ -215,6 +215,13 @@ def test_urls_are_taken_apart_in_one_place() -> None:
     assert found == {"src/equipoise/adapters/urls.py"}
 
 
+def test_yaml_is_read_and_written_in_one_place() -> None:
+    """PyYAML's own loaders read `12:30` as a number of base 60, and a date as no text."""
+    ways = re.compile(r"yaml\.(\w*load|\w*dump|parse|scan|compose|\w*Loader\b|\w*Dumper\b)|from yaml|ruamel")
+    found = {_name(path) for path in (ROOT / "src").rglob("*.py") if ways.search(path.read_text())}
+    assert found == {"src/equipoise/model/documents.py"}
+
+
 def test_text_is_printed_in_one_way_which_knows_no_markup() -> None:
     """`[embedded]` in a message is no style; bars and tables go through the same console."""
     ways = re.compile(

@@ -4,15 +4,19 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from equipoise.model.decision import Decision
 from equipoise.model.reason import Code
 from equipoise.recommendation.policy import AdviceType
+from equipoise.recommendation.selection import condition_of
 from tests.compat.servers import Thanos, VictoriaMetrics, rounded_now, split
 from tests.compat.twenty import (
+    NAMES,
     PODS,
+    UNSCALED,
     WORKLOADS,
     Twenty,
     brief,
@@ -31,6 +35,7 @@ OTHERS = ("prometheus-3", "victoria-metrics", "thanos")
 ROTATED_MIN = 3
 UNSEEN_MAX = 0.005
 """Version 3 counts no sample at a window's begin; Thanos reckons otherwise in the minute after a restart."""
+INCOMPLETE = Code.METRICS_INCOMPLETE.value
 LINE = re.compile(r"^\S.{0,600}$")
 
 
@@ -145,6 +150,13 @@ def test_the_doctor_is_content_with_every_server(twenty: Twenty, servers: Server
         assert checks["prometheus-clock"].status == "ok", (name, checks["prometheus-clock"])
 
 
+def test_where_all_stores_are_up_advice_is_applied(twenty: Twenty, servers: Servers) -> None:
+    """By a dry run, so that what follows means something: workloads without an HPA would get one."""
+    found = twenty.applied(servers.kept.url, is_dry_run=True)
+    made = {name for name, one in found.items() if one.outcome and one.outcome.result == "Created"}
+    assert made == set(NAMES[:UNSCALED])
+
+
 def test_a_store_that_is_down_and_missed_is_one_sentence_and_nothing_is_done(
     twenty: Twenty, servers: Servers, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -158,10 +170,38 @@ def test_a_store_that_is_down_and_missed_is_one_sentence_and_nothing_is_done(
         _show(f"{what.__name__}: {said}", capsys)
         assert LINE.match(said)
     assert twenty.hpas() == before
+    _check_nobody_went(twenty, servers.strict.url)
     checks = twenty.checks(servers.strict.url)
     _show(f"doctor: {checks['prometheus']}", capsys)
     assert checks["prometheus"].status == "fail"
     assert checks["prometheus"].remedy.startswith("Start the store that it misses")
+
+
+def test_the_operator_says_that_a_store_is_missed_and_does_nothing(
+    twenty: Twenty, servers: Servers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the status of the Analytics and of the policy; it tries again."""
+    before, folder = twenty.hpas(), _folder(tmp_path, "strict")
+    with twenty.operator(servers.strict.url, folder) as operator:
+        ready = operator.wait_for(
+            lambda: condition_of(twenty.said("analytics", "strict"), "Ready"), "a word on the past"
+        )
+        held = operator.wait_for(
+            lambda: twenty.said("rotationpolicies", "strict").get("lastDecision"), "a word on the rotation"
+        )
+        operator.wait_for(lambda: operator.decisions(twenty.namespace, INCOMPLETE) >= 2, "two cycles")
+    _show(f"Analytics: {ready['reason']}: {ready['message']}\nRotationPolicy: {held}", capsys)
+    assert (ready["status"], ready["reason"]) == ("False", "HistoryUnknown")
+    assert "could not compute the query" in ready["message"]
+    assert (held["reason"], "could not compute the query" in held["sentence"]) == (INCOMPLETE, True)
+    assert (twenty.advised("strict"), twenty.hpas()) == ([], before)
+
+
+def _check_nobody_went(twenty: Twenty, url: str) -> None:
+    """`rotation apply` evicts no pod."""
+    done = twenty.rotated(url)
+    assert {each.last.reason.code for each in done} == {Code.METRICS_INCOMPLETE}
+    assert [each.evicted for each in done] == [[]] * (WORKLOADS - UNSCALED)
 
 
 def test_a_store_that_is_down_and_forgotten_holds_advice_and_rotation(
@@ -185,7 +225,38 @@ def test_a_store_that_is_down_and_forgotten_holds_advice_and_rotation(
     assert {one.outcome for one in applied.values()} == {None}
     assert {one.reason.code for one in rotations.values()} == {Code.METRICS_INCOMPLETE}
     assert twenty.hpas() == before
+    _check_nobody_went(twenty, servers.kept.url)
     checks = twenty.checks(servers.kept.url)
     _show(f"doctor: {checks['prometheus']}", capsys)
     assert checks["prometheus"].sentence.startswith("80 of 120 running pods have a fresh CPU sample")
     assert checks["prometheus"].remedy.startswith("See whether every store behind Thanos is up")
+
+
+def test_the_operator_holds_advice_where_a_store_is_forgotten_and_applies_it_where_none_is(
+    twenty: Twenty, servers: Servers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same operator with the same Analytics; only with whole answers there are HPAs."""
+    before, folder = twenty.hpas(), _folder(tmp_path, "kept")
+    with twenty.operator(servers.kept.url, folder) as operator:
+        found = operator.wait_for(lambda: _all(twenty.advised("kept")), "a word on each workload")
+        held = operator.wait_for(
+            lambda: twenty.said("rotationpolicies", "kept").get("lastDecision"), "a word on the rotation"
+        )
+        operator.wait_for(lambda: operator.decisions(twenty.namespace, INCOMPLETE) >= 2, "two cycles")
+    _show(f"Recommendations: {set(found)}\nRotationPolicy: {held}", capsys)
+    assert {reason for reason, _ in found} == {INCOMPLETE}
+    assert held["reason"] == INCOMPLETE
+    assert twenty.hpas() == before
+    with twenty.operator(servers.urls["prometheus-3"], _folder(tmp_path, "whole")) as operator:
+        operator.wait_for(lambda: len(twenty.hpas()) == len(before) + UNSCALED, "the HPAs of those without")
+    assert twenty.hpas() - before == set(NAMES[:UNSCALED])
+
+
+def _folder(above: Path, name: str) -> Path:
+    folder = above / name
+    folder.mkdir()
+    return folder
+
+
+def _all(advised: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    return advised if len(advised) == WORKLOADS and all(reason for reason, _ in advised) else []

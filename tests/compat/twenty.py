@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,14 +19,20 @@ from equipoise.adapters.prometheus.history import Source
 from equipoise.app.checks import NOBODY_YET, Check, examine
 from equipoise.app.live import Neighbours, PrometheusOptions
 from equipoise.app.recommendation_live import Request, apply_recommendation, plan_recommendation
+from equipoise.app.rotation_live import Diary, apply_rotation
+from equipoise.app.rotation_live import Request as RotationRequest
 from equipoise.model.decision import Decision
 from equipoise.model.reason import Code
 from equipoise.recommendation.adopt import Adopted
+from equipoise.recommendation.analytics import GROUP, VERSION
 from equipoise.recommendation.loop import Asked
 from equipoise.recommendation.policy import AdviceType, read_policy
+from equipoise.recommendation.selection import READY, condition_of
+from equipoise.rotation.once import Done
 from equipoise.rotation.once import plan as plan_rotation
 from equipoise.rotation.policy import RotationPolicy
-from tests.contracts.real import session_of
+from tests.contracts.real import install_kinds, session_of
+from tests.e2e.replicas import Operator
 from tests.testbed import ControlPlane, Prometheus, wait_until
 from tests.testbed.scenes import deployment, hpa, running_pods
 
@@ -34,6 +44,26 @@ UNSCALED = 4
 """So many have no HPA, and may be given one."""
 KEYS = {"ehpa.deployment-min-replicas": "2", "ehpa.min-cpu-usage-threshold": "0.1"}
 METRIC = "container_cpu_usage_seconds_total"
+ANALYTICS = {
+    "apiVersion": f"{GROUP}/{VERSION}",
+    "kind": "Analytics",
+    "spec": {
+        "type": "HPA",
+        "completionStrategy": {"completionStrategyType": "Once"},
+        "adoptionType": "Auto",
+        "resourceSelectors": [{"kind": "Deployment"}],
+        "config": KEYS,
+    },
+}
+POLICY = {
+    "apiVersion": "equipoise.dev/v1alpha1",
+    "kind": "RotationPolicy",
+    "spec": {
+        "mode": "Enforce",
+        "syncPeriod": "1s",
+        "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": NAMES[-2]},
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -55,10 +85,11 @@ class Twenty:
         found = plan_recommendation(Request(asked, self.neighbours(url), Source.AUTO), self.until)
         return {one.subject.rpartition("/")[2]: one for one in found}
 
-    def applied(self, url: str) -> dict[str, Adopted]:
+    def applied(self, url: str, *, is_dry_run: bool = False) -> dict[str, Adopted]:
         """Apply as the command does, from the past alone, which is quick."""
         asked = Asked(read_policy(KEYS, ""), self.namespace, algorithm=None)
-        found = apply_recommendation(Request(asked, self.neighbours(url)), "equipoise-system", self.until)
+        request = Request(asked, self.neighbours(url))
+        found = apply_recommendation(request, "equipoise-system", self.until, is_dry_run=is_dry_run)
         return {one.decision.subject.rpartition("/")[2]: one for one in found}
 
     def rotations(self, url: str) -> dict[str, Decision]:
@@ -71,6 +102,46 @@ class Twenty:
         finally:
             client.close()
         return {one.subject.rpartition("/")[2]: one for one in found}
+
+    def rotated(self, url: str) -> Sequence[Done]:
+        """Rotate as the command does, by its own clock."""
+        request = RotationRequest({}, self.neighbours(url), self.namespace, False, (), "equipoise-system")
+        done, _ = apply_rotation(request, 1.0, 60.0, Diary())
+        return done
+
+    @contextmanager
+    def operator(self, url: str, folder: Path) -> Iterator[Operator]:
+        """Run the operator, which may act, with an Analytics for all workloads and a policy for a hot one."""
+        meta = {"metadata": {"name": folder.name, "namespace": self.namespace}}
+        self.control_plane.apply([ANALYTICS | meta, POLICY | meta])
+        settings = {
+            "balancers": ["recommendation", "rotation"],
+            "intervals": {"recommendation": "1s", "rotation": "1s"},
+            "compat": {"mode": "Enforce"},
+        }
+        operator = Operator(self.control_plane, url, self.namespace, folder, settings)
+        try:
+            yield operator  # whether it is ready or not: without a past that can be read it is not
+        finally:
+            operator.end()
+            for kind in ("analytics", "rotationpolicies"):
+                self.control_plane.kubectl("-n", self.namespace, "delete", kind, folder.name)
+
+    def said(self, kind: str, name: str) -> dict[str, Any]:
+        """Return the status of an object."""
+        found: dict[str, Any] = json.loads(
+            self.control_plane.kubectl("-n", self.namespace, "get", kind, name, "-o", "json")
+        )
+        status: dict[str, Any] = found.get("status", {})
+        return status
+
+    def advised(self, name: str) -> list[tuple[str, str]]:
+        """Return the reason and the message of each Recommendation of an Analytics."""
+        label = f"{GROUP}/analytics-name={name}"
+        words = ("-n", self.namespace, "get", "recommend", "-l", label, "-o", "json")
+        items = json.loads(self.control_plane.kubectl(*words))["items"]
+        ready = [condition_of(one.get("status", {}), READY) for one in items]
+        return [(one.get("reason", ""), one.get("message", "")) for one in ready]
 
     def checks(self, url: str) -> dict[str, Check]:
         """Examine as the doctor does, which says nothing of pods that are too young to be measured."""
@@ -98,12 +169,24 @@ class Twenty:
 
 def make(control_plane: ControlPlane, namespace: str, until: float) -> Twenty:
     """Make the workloads by the real controllers; most have an HPA."""
+    install_kinds(control_plane)
     control_plane.apply(
         [deployment(namespace, name, replicas=PODS, request="500m") for name in NAMES]
         + [hpa(namespace, name, 60, PODS, 20) for name in NAMES[UNSCALED:]]
     )
     pods = {pod: name for name in NAMES for pod in running_pods(control_plane, namespace, name, PODS)}
+    for pod in pods:
+        _ready_for_long(control_plane, f"/api/v1/namespaces/{namespace}/pods/{pod}")
     return Twenty(control_plane, namespace, pods, until)
+
+
+def _ready_for_long(control_plane: ControlPlane, path: str) -> None:
+    """Have a pod say that it has been ready for an hour, as the operator asks by its own clock."""
+    since = datetime.fromtimestamp(time.time() - 3600, UTC).isoformat(timespec="seconds")
+    conditions = control_plane.api.get(path)["status"]["conditions"]
+    for one in conditions:
+        one["lastTransitionTime"] = since.replace("+00:00", "Z")
+    control_plane.api.patch(f"{path}/status", {"status": {"conditions": conditions}})
 
 
 def past(twenty: Twenty, interval_seconds: int = 30) -> str:

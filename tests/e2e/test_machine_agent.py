@@ -10,7 +10,7 @@ from tests.testbed import NewMachine
 from tests.testbed.guest import requirements
 
 PRODUCT = Path(__file__).parents[2] / "src" / "equipoise"
-PACKAGES = ("msgspec", "pydantic", *requirements("pydantic"))
+PACKAGES = ("msgspec", "pydantic", "pyyaml", *requirements("pydantic"))
 
 BY_HAND = """
 ROOT = Path("/sys/fs/cgroup")

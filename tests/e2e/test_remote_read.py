@@ -316,3 +316,32 @@ def test_what_is_scraped_and_was_marked_stale_is_read_as_promql_reads_it(
         return found == _raw(server.url, selector, began, until, "pod")
 
     wait_until(is_same, "the same samples by remote read and by PromQL", 60)
+
+
+def test_a_store_of_older_samples_that_is_down_makes_the_past_partial(
+    start_prometheus: StartPrometheus,
+) -> None:
+    """Behind a Prometheus that reads them from it: remote read gives a third of the past, without a word."""
+    times, cut = range(START, END, 60), END - HOURS * 1200
+    parts = [["# TYPE container_cpu_usage_seconds counter"], ["# TYPE container_cpu_usage_seconds counter"]]
+    for pod in range(3):
+        head = f'{CPU.metric}{{container="app",namespace="shop",pod="web-{pod}"}}'
+        for at in times:
+            parts[at >= cut].append(f"{head} {at - START} {at}")
+    old, recent = ("\n".join([*part, "# EOF", ""]) for part in parts)
+    older = start_prometheus(backfill=old)
+    server = start_prometheus(backfill=recent, older_from=[older.url])
+
+    def found(source: Source) -> tuple[int, tuple[str, ...], str]:
+        with closing(Client(Direct(Settings(server.url)))) as client:
+            (lot,) = PrometheusHistory(client, source=source).read((CPU,), START, END - 60, 60.0)
+        return int((~np.isnan(lot.values)).sum()), lot.partial, lot.source.partition(" of ")[0]
+
+    whole, why, way = found(Source.AUTO)
+    assert (whole > 3 * 0.95 * len(times), why, way) == (True, (), "remote read (chunks)")
+    older.stop()
+    for source in (Source.AUTO, Source.PROMQL):
+        known, why, _ = found(source)
+        assert known < whole / 2
+        assert len(why) == 1
+        assert why[0].startswith("remote_read: ")

@@ -239,6 +239,59 @@ def test_requests_on_one_connection_are_answered_one_after_another() -> None:
             read += one.recv(65536)
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/metrics", "/large"])
+def test_a_client_that_closes_its_side_after_the_request_gets_its_answer(path: str) -> None:
+    """As `nc -N` does; then the connection is closed."""
+    with served() as (port, pages), socket.create_connection(("127.0.0.1", port), WAIT_SECONDS) as one:
+        one.sendall(WHOLE.replace(b"/ ", b"%s " % path.encode()))
+        one.shutdown(socket.SHUT_WR)
+        answer = b""
+        while part := one.recv(1 << 20):
+            answer += part
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        assert f"content-length: {len(body)}".encode() in head.lower()
+        eventually(lambda: pages.open() == 0)
+
+
+def test_requests_without_end_on_every_connection_keep_no_probe_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three times as many clients as places send 500 requests each and read nothing; each gets an answer."""
+    from equipoise.app import connections
+
+    monkeypatch.setattr(connections, "CONNECTIONS_MAX", 32)
+    with served() as (port, _), ExitStack() as stack:
+        for _ in range(96):
+            with suppress(ConnectionError):
+                connect(stack, port).sendall(WHOLE.replace(b"/ ", b"/healthz ") * 500)
+        for _ in range(10):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=WAIT_SECONDS) as answer:
+                assert answer.status == 200
+
+
+def test_a_connection_is_kept_for_further_requests_only_where_there_are_places(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Thirteen of 16 are taken: the answer says that it is the last one."""
+    from equipoise.app import connections
+
+    monkeypatch.setattr(connections, "CONNECTIONS_MAX", 16)
+    with served() as (port, pages), ExitStack() as stack:
+
+        def answer() -> bytes:
+            with socket.create_connection(("127.0.0.1", port), WAIT_SECONDS) as one:
+                one.sendall(WHOLE.replace(b"/ ", b"/healthz "))
+                read = one.recv(65536)
+            assert read.startswith(b"HTTP/1.1 200")
+            return read.lower()
+
+        assert b"connection: close" not in answer()
+        eventually(lambda: pages.open() == 0)
+        for _ in range(12):
+            connect(stack, port)
+        eventually(lambda: pages.open() == 12)
+        assert b"connection: close" in answer()
+
+
 def test_requests_that_wait_for_the_server_leave_places_for_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twelve of 16 places; the next is refused in the form of `pools serve`, and nobody else is closed."""
     from equipoise.app import connections

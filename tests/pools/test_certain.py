@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.redis import RedisPools, connect, scripts
-from equipoise.model.decision import MovePod, ResumePod, SuspendPod
+from equipoise.model.decision import MovePod, RegisterPod, ResumePod, SuspendPod, UnregisterPod
 from equipoise.model.errors import EquipoiseError, WorldFailed
 from equipoise.pools.scripts import WRITERS, source
 from equipoise.ports import Unanswered
+from tests.cli.running import equipoise
 from tests.pools.clusters import cluster
 from tests.pools.serving import service
 from tests.pools.wire import Wire, wire_to
@@ -76,10 +77,17 @@ VERBS: dict[str, tuple[Prepare, Verb, str]] = {
     ),
 }
 """What must be so before, the verb, and what it says when it has been done already."""
-TURNED_AWAY = (
-    *("refused", "LOADING", "READONLY", "NOAUTH", "NOPERM", "CLUSTERDOWN", "MASTERDOWN", "MISCONF", "OOM"),
-    *("NOREPLICAS", "WRONGTYPE", "BUSY", "TRYAGAIN", "ERR max number of clients reached", "ERR"),
+REFUSALS = (
+    *("LOADING", "READONLY", "NOAUTH", "NOPERM", "CLUSTERDOWN", "MASTERDOWN", "MISCONF", "OOM", "NOREPLICAS"),
+    *("WRONGTYPE", "BUSY", "TRYAGAIN", "ERR max number of clients reached", "ERR unknown command 'EVALSHA',"),
 )
+"""Words of a server that has done nothing of what was asked."""
+TURNED_AWAY = ("refused", *REFUSALS, "ERR")
+OTHERS = (
+    *("-ERR", "-ERR Connection timed out", "-upstream failure", "-MOVED nowhere", "-ERR MISCONF"),
+    *("+OK", ":x", "HTTP/1.1 502 Bad Gateway"),
+)
+"""What somebody between us and the server says in its place, whatever the server does meanwhile."""
 
 
 @pytest.fixture(autouse=True)
@@ -160,7 +168,7 @@ def test_asked_again_every_verb_says_what_is_true(
 def test_what_was_never_sent_is_a_plain_no(client: Any, pools: RedisPools, line: Wire, name: str) -> None:
     """Refused before the first attempt, or turned away by the server's own word at both."""
     prepare, ask, _ = VERBS[name]
-    for then in ("LOADING", "READONLY", "refused"):
+    for then in (*REFUSALS, "refused"):
         untouched = _world(client, pools, prepare)
         far = _far(line)
         if then == "refused":
@@ -171,6 +179,24 @@ def test_what_was_never_sent_is_a_plain_no(client: Any, pools: RedisPools, line:
         assert dump(client) == untouched, then
         line.refuse("")
         far.close()
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_what_others_say_in_the_place_of_the_server_proves_nothing(
+    client: Any, pools: RedisPools, url: str, name: str
+) -> None:
+    """A proxy gives up while the server does it: its word is no answer of the server."""
+    prepare, ask, _ = VERBS[name]
+    said = {}
+    for word in OTHERS:
+        untouched = _world(client, pools, prepare)
+        with wire_to(url) as line:
+            far = _far(line)
+            line.lose("word", word)
+            said[word] = _said(ask, far)
+            far.close()
+        assert dump(client) != untouched, f"{word}: it was done"
+    assert said == dict.fromkeys(OTHERS, "Unanswered")
 
 
 def test_a_no_to_the_second_attempt_is_none_for_the_first(client: Any, pools: RedisPools, line: Wire) -> None:
@@ -208,7 +234,28 @@ def test_a_config_that_breaks_between_two_attempts_proves_nothing(
     with pytest.raises(Unanswered, match="may have happened or not"):
         far.allocate("c1")
     assert client.exists("voice:call:c1")
+    _world(client, pools)
+    line.lose("answer", on_lost=lambda: client.set("voice:tier:config", "{"))
+    came = far.attend([RegisterPod("a-9", "u9"), UnregisterPod("a-0", "u1")], 1)
+    assert [answer.code.value for answer in came] == ["Unanswered", "Failed"]
+    assert client.exists("voice:pod:tier:a-9"), "the first was done"
+    assert client.exists("voice:pod:tier:a-0"), "the second was not sent"
     far.close()
+
+
+def test_fsck_tells_what_it_has_mended_before_an_answer_was_lost(
+    client: Any, pools: RedisPools, line: Wire
+) -> None:
+    """The first is mended, of the second nobody knows, and the third is not asked for."""
+    _world(client, pools)
+    for pod, tier in (("a-0", "basic"), ("a-1", "basic"), ("a-2", "gold")):
+        client.set(f"voice:pod:tier:{pod}", tier)
+    line.lose("answer", "refused", skips=2)  # the look, and the first repair
+    done = equipoise("pools", "fsck", "--repair", "--redis", line.url, "-o", "json")
+    repairs = [(each["pod"], each["result"]) for each in json.loads(done.stdout)["repairs"]]
+    assert (done.returncode, repairs) == (1, [("a-0", "Mended"), ("a-1", "Unanswered")])
+    assert "may have happened or not" in done.stderr
+    assert [client.get(f"voice:pod:tier:{pod}") for pod in ("a-0", "a-1", "a-2")] == ["gold", "gold", "gold"]
 
 
 def test_over_http_an_answer_in_doubt_is_unknown_and_a_refusal_a_no(
@@ -276,4 +323,11 @@ def test_a_node_of_a_cluster_that_dies_amid_a_request_leaves_it_in_doubt() -> No
         os.kill(node.info("server")["process_id"], signal.SIGKILL)
         asking.join(60)
         assert said == ["Unanswered"]
+        others = [one.redis_connection for one in client.get_primaries() if one.redis_connection is not None]
         pools.close()
+        assert not any(_open_connections(one) for one in others), "what is closed leaves no connection open"
+
+
+def _open_connections(client: Any) -> int:
+    """Count the sockets of a client's pool."""
+    return sum(one._sock is not None for one in client.connection_pool._available_connections)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.redis import RedisPools
+from equipoise.model.errors import WorldFailed
 from equipoise.pools import loop as looping
 from equipoise.pools import observation, roster
 from equipoise.ports import CycleReport
@@ -100,6 +101,32 @@ def test_an_error_in_one_part_ends_that_part_only(
     told = [one.reason.code.value for report in reports for one in report.decisions]
     assert told.count("InternalError") == MINUTES
     assert [one.decision.reason.code.value for one in world.records].count("InternalError") == MINUTES
+
+
+@pytest.mark.parametrize("verb", ["attend", "move", "recover"])
+def test_a_server_that_fails_after_some_were_asked_for_takes_back_no_answer(
+    verb: str, client: Any, pools: RedisPools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was done is reported and written down; of the rest it is said that it was not asked for."""
+    monkeypatch.setattr(looping, "CHUNK", 1)
+    asked: list[int] = []
+
+    def second(*args: Any, **_: Any) -> bool:
+        asked.append(len(args[0]))
+        return len(asked) == 2
+
+    world = World()
+    write(client, WALK_THROUGH, {"gold": 5, "standard": 1, "basic": 3})
+    world.listed = [pod(name) for name in UIDS]
+    sent = failing(getattr(pools, verb), second, WorldFailed("the server is gone"))
+    report = make_loop(world, Around(pools, **{verb: sent})).cycle(0.0)
+    failed = [outcome for outcome in report.outcomes if outcome.detail == "the server is gone"]
+    assert ([outcome.result for outcome in failed], report.failure) == (["Failed"], "the server is gone")
+    assert asked == [1, 1], "nothing more is asked for"
+    if verb != "recover":  # which reports no pod that is well
+        done = {"attend": "Known", "move": "Moved"}[verb]
+        written = [outcome.result for record in world.records for outcome in record.outcomes]
+        assert {done, "Failed"} <= set(written)
 
 
 @pytest.mark.parametrize("verb", ["attend", "move", "recover"])

@@ -87,6 +87,19 @@ def test_a_large_fleet_is_read_some_at_a_time(client: Any, pools: RedisPools) ->
     assert client.info("commandstats")["cmdstat_evalsha"]["calls"] - before >= 5
 
 
+def test_pods_that_only_their_keys_name_are_read_though_every_tier_is_empty(
+    client: Any, pools: RedisPools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sets are gone, and there are more such pods than a page has."""
+    write(client, {"gold": []})
+    for pod in PODS:
+        client.set(f"voice:pod:tier:{pod}", "gold")
+    monkeypatch.setattr(snapshot, "PAGE", 7)
+    seen = pools.snapshot(is_thorough=True)
+    found = violations(read_policy(seen.config, "config"), seen)
+    assert {each.pod for each in found} == set(PODS)
+
+
 def test_a_pod_that_moves_while_it_is_looked_for_is_found(
     client: Any, pools: RedisPools, monkeypatch: pytest.MonkeyPatch
 ) -> None:

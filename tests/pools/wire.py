@@ -31,7 +31,11 @@ class Wire:
     def lose(
         self, what: str, then: str = "", skips: int = 0, on_lost: Callable[[], object] = lambda: None
     ) -> None:
-        """Lose the next script's request or answer; `silence` loses every answer, and keeps the line open."""
+        """Lose the next script's request or answer.
+
+        `silence` loses every answer, and keeps the line open; `word` gives another one in its place, as a
+        proxy does whose patience ends.
+        """
         self.loses, self.then, self.skips, self.on_lost, self.is_lost = what, then, skips, on_lost, False
 
     def refuse(self, error: str) -> None:
@@ -90,6 +94,9 @@ class Wire:
         if self.loses != "request":
             _answer(asked, far)
         if self.loses == "silence":
+            return True
+        if self.loses == "word":
+            near.sendall(f"{self.then}\r\n".encode() * asked.count(b"EVAL"))
             return True
         self.is_lost = True
         self.on_lost()

@@ -313,6 +313,8 @@ def test_control_characters_of_a_server_never_reach_the_terminal() -> None:
     """Escape sequences and line ends are blanks, and long text is cut."""
     assert clean("\x1b[31mred\x07\nnext\u2028line\u202e!") == "[31mred next line !"
     assert len(clean("x" * 10_000)) == 300
+    long = clean(f"cannot search: {'x' * 10_000}: connection refused")
+    assert (long[:15], long[-20:]) == ("cannot search: ", ": connection refused")
 
 
 def test_server_text_is_bounded_in_messages() -> None:

@@ -14,7 +14,18 @@ from equipoise.adapters.prometheus.owners import PrometheusOwners
 from equipoise.model.errors import WorldFailed
 from equipoise.model.reason import Code
 from equipoise.recommendation.loop import Asked, World, plan
-from tests.prometheus.histories import REFUSED, answering, history_of, read_all
+from tests.prometheus.histories import (
+    END,
+    MODEL,
+    REFUSED,
+    START,
+    STREAMED,
+    answering,
+    frames_of,
+    history_of,
+    probed,
+    read_all,
+)
 from tests.prometheus.server import BUILD_INFO, Model, Request, Response, ok, serving, vector
 from tests.prometheus.test_metrics import container, metrics
 from tests.recommendation.clusters import AT, WEEK, Clustered, pod, workload
@@ -122,6 +133,20 @@ def test_a_plan_of_lots_that_lacks_data_makes_the_reading_partial() -> None:
 
     with serving(answering(lambda _: REFUSED, answer)) as server:
         assert [lot.partial for lot in read_all(history_of(server))] == [(DOWN,)]
+
+
+def test_a_remote_read_is_partial_where_the_server_warns_of_its_begin() -> None:
+    """As of a store of older samples that is down: about the present it is not asked."""
+
+    def answer(request: Request) -> Response:
+        is_old = float(request.fields.get("time", END)) < START
+        return vector([({}, 2)], warnings=[DOWN]) if is_old else MODEL(request)
+
+    read = probed(Response(200, frames_of(), STREAMED))
+    with serving(answering(read, answer)) as server, closing(history_of(server).client):
+        (lot,) = read_all(history_of(server))
+    assert lot.source.startswith("remote read (chunks)")
+    assert lot.partial == (DOWN,)
 
 
 def test_lists_that_lack_data_are_none() -> None:

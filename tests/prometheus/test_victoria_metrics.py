@@ -52,6 +52,29 @@ def test_usage_now_is_one_question_for_samples() -> None:
     assert usage.warnings == ()
 
 
+@pytest.mark.parametrize("status", [400, 403, 404])
+def test_it_is_known_behind_a_proxy_that_lets_only_queries_pass(status: int) -> None:
+    """By its answers: they alone tell how many series were fetched. By rates, usage would be another."""
+    samples = _answering([_series("web-1", _steady(0.5, first=100.0))])
+
+    def answer(request: Request) -> Response:
+        if request.path == BUILD_INFO:
+            return Response(status, b"missing route for /api/v1/status/buildinfo", {})
+        if request.fields["query"] == "1":
+            one = {"resultType": "vector", "result": [{"metric": {}, "value": [AT, "1"]}]}
+            return ok(one, stats={"seriesFetched": "0", "executionTimeMsec": 0})
+        answered: Response = samples(request)
+        return answered
+
+    with serving(answer) as server:
+        source = metrics(server.url)
+        for _ in range(2):
+            found = rows(source.cpu_usage({"shop": ["web-1"]}, AT, 300.0))
+            assert found == {("shop", "web-1", "app"): pytest.approx(0.5)}
+        assert [r.fields["query"][:1] for r in server.asked] == ["1", "c", "c"], "what it is is asked once"
+        assert source.build_info().flavour == "VictoriaMetrics"
+
+
 def test_samples_that_were_written_twice_count_once() -> None:
     """As VictoriaMetrics gives them: both, at one time."""
     once = _steady(0.5)

@@ -151,6 +151,117 @@ def test_parquet_is_judged_by_its_footer_before_anything_is_unpacked(
         read_samples(str(path))
 
 
+def test_parquet_has_the_rows_of_its_row_groups(
+    parquet: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A footer that speaks of one row in all is not believed."""
+    import pyarrow as pa
+
+    from equipoise.adapters.sample_files import parquet as reader
+
+    monkeypatch.setattr(reader, "ROWS_MAX", 2_000_000, raising=False)
+    path = tmp_path / "lie.parquet"
+    part = pa.table({name: np.zeros(3_000_000) for name in ("timestamp", "value")})
+    parquet.write_table(part, path, row_group_size=1_000_000)
+    written = path.read_bytes()
+    rows, one = (
+        b"\x16\x80\x9b\xee\x02",
+        b"\x16\x82\x80\x80\x00",
+    )  # Thrift: a field of 64 bits, 3,000,000 and 1
+    assert written.count(rows) == 1
+    path.write_bytes(written.replace(rows, one))
+    assert parquet.read_metadata(path).num_rows == 1
+    with pytest.raises(BadInput, match="expected at most 2,000,000 rows, got 3,000,000"):
+        read_samples(str(path))
+
+
+def test_a_byte_of_parquet_that_is_wrong_is_a_refusal(parquet: Any, tmp_path: Path) -> None:
+    """Each of the data in turn, those among them that say which word of a dictionary a row has."""
+    import pyarrow as pa
+
+    path = tmp_path / "damaged.parquet"
+    pods = [f"web-{n % 5}" for n in range(20)]
+    columns = {"ts": np.arange(20), "workload": ["web"] * 20, "pod": pods, "value": ["1", "2"] * 10}
+    parquet.write_table(pa.table(columns), path, compression="none")
+    written = path.read_bytes()
+    footer = int.from_bytes(written[-8:-4], "little")
+    refused = 0
+    for place in range(4, len(written) - footer - 8):
+        path.write_bytes(written[:place] + bytes([written[place] ^ 0xFF]) + written[place + 1 :])
+        try:
+            read_samples(str(path))
+        except BadInput:
+            refused += 1
+    assert refused > 100
+
+
+def _bombs() -> dict[str, tuple[Any, str]]:
+    """Return columns that are few bytes in a file, and what is said of each."""
+    pa = pytest.importorskip("pyarrow")
+    count = 20_000
+    long = pa.array(["1" * 10_000]).take(pa.array(np.zeros(count, np.int64)))
+    wide = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(10_000), count, [None, pa.py_buffer(bytes(count * 10_000))]
+    )
+    floats = pa.array(np.zeros(5_000_000))
+    lists = pa.ListArray.from_arrays(np.append(np.zeros(count, np.int32), np.int32(len(floats))), floats)
+    return {
+        "lists": (lists, "value: expected a number, got 'list<"),
+        "structures": (
+            pa.StructArray.from_arrays([floats[:count]], ["a"]),
+            "value: expected a number, got 'struct<",
+        ),
+        "bytes": (wide, "value: expected a number, got 'fixed_size_binary"),
+        "text": (long, "expected at most 512 bytes for a name or a number, got 200,"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["lists", "structures", "bytes", "text"])
+def test_parquet_whose_rows_hold_more_than_a_number_is_refused_by_its_footer(
+    parquet: Any, tmp_path: Path, kind: str
+) -> None:
+    """Arrow unpacks nothing of it."""
+    import pyarrow as pa
+
+    values, message = _bombs()[kind]
+    path = tmp_path / "bomb.parquet"
+    columns = pa.table({"ts": np.arange(len(values)), "value": values})
+    parquet.write_table(columns, path, compression="zstd", use_dictionary=kind == "lists")
+    assert path.stat().st_size < 250_000
+    pool = pa.proxy_memory_pool(pa.system_memory_pool())
+    former = pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        with pytest.raises(BadInput, match=re.escape(message)):
+            read_samples(str(path))
+    finally:
+        pa.set_memory_pool(former)
+    assert pool.max_memory() < 1_000_000
+
+
+def test_numbers_that_parquet_has_as_text_are_read_once_each(
+    parquet: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million rows of two texts are two numbers; what is missing is unknown, as in a CSV file."""
+    import pyarrow as pa
+
+    from equipoise.adapters.sample_files import parquet as reader
+
+    values = pa.array(["250m", "1.5", None]).take(pa.array(np.arange(1_000_000) % 3))
+    parquet.write_table(pa.table({"ts": np.arange(1_000_000), "value": values}), tmp_path / "text.parquet")
+    read = reader._number
+    asked: list[object] = []
+
+    def counted(column: str, word: object) -> float:
+        asked.append(word)
+        return read(column, word)
+
+    monkeypatch.setattr(reader, "_number", counted)
+    samples = read_samples(str(tmp_path / "text.parquet"))
+    np.testing.assert_array_equal(samples.values[:6], [0.25, 1.5, np.nan] * 2)
+    assert sorted(map(str, asked)) == ["1.5", "250m"]
+
+
 def test_parquet_that_unpacks_to_more_than_a_csv_may_have_is_refused(
     parquet: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -244,6 +244,9 @@ def test_a_silent_source_of_metrics_means_unknown_and_is_said() -> None:
     (decision,) = report.decisions
     assert decision.reason.code is Code.METRICS_INCOMPLETE
     assert decision.reason.numbers["pods_unknown"] == 6
+    assert decision.reason.sentence == (
+        "The source of the CPU usage did not answer in full (no answer), so nothing is decided from it."
+    )
     assert report.failure == "the usage over 300 s is unknown: no answer"
     assert policies.status()["lastDecision"]["reason"] == "MetricsIncomplete"
     assert [event.reason for event in scene.world.actuator.events] == ["MetricsIncomplete"]

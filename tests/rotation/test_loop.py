@@ -193,7 +193,7 @@ def test_nothing_is_decided_from_a_part_of_the_usage() -> None:
     (decision,) = plan(RotationPolicy(), world, world, NOW, "shop", warn=told.append)
     assert (decision.reason.code, decision.actions, decision.held) == (Code.METRICS_INCOMPLETE, (), ())
     assert decision.reason.sentence == (
-        "The source of the CPU usage answered in part (store 10.0.0.7:10901 is down), "
+        "The source of the CPU usage did not answer in full (store 10.0.0.7:10901 is down), "
         "so nothing is decided from it."
     )
     assert told == ["test: store 10.0.0.7:10901 is down"]

@@ -19,7 +19,8 @@ class Prometheus:
     """One server with its own port and data. `kill` and `restart` keep both.
 
     With kwok it scrapes every node of it, a new one within ten seconds; with several jobs, once for each.
-    A real node says how to be scraped: give its `scrape_config`.
+    A real node says how to be scraped: give its `scrape_config`. What is older than its own samples it
+    reads from the servers whose addresses are given.
     """
 
     def __init__(
@@ -34,10 +35,12 @@ class Prometheus:
         extra_args: Sequence[str] = (),
         command: str = "prometheus",
         external_labels: Mapping[str, str] | None = None,
+        older_from: Sequence[str] = (),
     ) -> None:
         self._folder = folder
         self._command = command
         self._external_labels = dict(external_labels or {})
+        self._older_from = tuple(older_from)
         self._kwok = kwok
         self._host = host
         self._jobs = tuple(jobs)
@@ -156,4 +159,5 @@ class Prometheus:
                 "external_labels": self._external_labels,
             },
             "scrape_configs": [*jobs, *self._scrape_configs],
+            "remote_read": [{"url": f"{url}/api/v1/read"} for url in self._older_from],
         }

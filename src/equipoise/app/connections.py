@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import h11
 import msgspec
+from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
@@ -175,6 +176,10 @@ class Connections(ServerState):
             total -= one.transport.get_write_buffer_size()
             self._close(one, "closed while they read large answers slowly")
 
+    def is_crowded(self) -> bool:
+        """Return whether so many are open that a client should not keep its own for a further request."""
+        return len(self) > self.limit * 3 // 4
+
     def may_serve(self, kind: str) -> bool:
         """Return whether one more request, or one more websocket, leaves enough places for others."""
         websockets = self._in_phase[Phase.WEBSOCKET]
@@ -264,10 +269,19 @@ class BoundedHttp(H11Protocol):
         self._connection: Connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a head."""
+        """Read what has been received, which is a whole head: the client is not waited for."""
         super().connection_made(transport)
         self._connection = self._all.opened(transport)
+        self._all.enter(self._connection, Phase.SERVER)
         self.loop.call_soon(self.data_received, self._received)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Return whether to keep a connection on which nothing more is asked: until the answer is sent."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.response_complete or self.conn.their_state is h11.SEND_BODY:
+            return False
+        cycle.keep_alive = False
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Free its place."""
@@ -351,6 +365,8 @@ class Admission:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or one attempt to open a websocket."""
         kind = scope["type"]
+        if kind == "http" and self._connections.is_crowded():
+            scope["headers"].append(CLOSE_HEADER)  # as if the client had asked to close it after the answer
         if kind == "lifespan" or scope["path"] in PROBES or self._connections.may_serve(kind):
             await self.app(scope, receive, send)
             return
@@ -364,7 +380,7 @@ class Admission:
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
             (b"retry-after", b"1"),
-            (b"connection", b"close"),
+            CLOSE_HEADER,
         ]
         await send({"type": "http.response.start", "status": 503, "headers": headers})
         await send({"type": "http.response.body", "body": body})

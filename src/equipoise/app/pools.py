@@ -11,6 +11,7 @@ from equipoise.app.pools_serve import command as serving
 
 if TYPE_CHECKING:
     from equipoise.model.decision import Decision
+    from equipoise.model.pools import PoolAnswer
 
 app = typer.Typer(help="Pods in tiers, kept in Redis.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(pools_config.app, name="config")
@@ -251,8 +252,10 @@ def fsck(
     output: options.Output = Format.TABLE,
 ) -> None:
     """List everything about the pools that contradicts itself; exit status 1 when something does."""
+    from equipoise.adapters.redis.pools import failed
     from equipoise.app.pools_live import opened
     from equipoise.app.pools_output import print_fsck
+    from equipoise.model.errors import WorldFailed
     from equipoise.pools.fsck import notes, violations
     from equipoise.pools.policy import read_policy
 
@@ -261,18 +264,27 @@ def fsck(
         key = f"{prefix}:tier:config"
         policy = None if key in seen.wrong else read_policy(seen.config, key)
         found = violations(policy, seen)
-        mended = []
+        mended: list[PoolAnswer] = []
+        pods: list[str] = []
         if repairs and found and policy is not None:
-            mended = [pools.forget_odd_epoch()] if seen.odd_epoch is not None else []
-            mended += [pools.mend(pod, seen.epoch) for pod in dict.fromkeys(v.pod for v in found if v.pod)]
-            seen = pools.snapshot(is_thorough=True)
-            found = violations(policy, seen)
-        eviction = pools.eviction()
+            odd = [""] if seen.odd_epoch is not None else []
+            pods = [*odd, *dict.fromkeys(each.pod for each in found if each.pod)]
+        try:
+            for pod in pods:
+                repair = pools.mend(pod, seen.epoch) if pod else pools.forget_odd_epoch()
+                mended.append(repair)
+            if pods:
+                seen = pools.snapshot(is_thorough=True)
+                found = violations(policy, seen)
+            eviction = pools.eviction()
+        except WorldFailed as error:
+            if len(mended) < len(pods):
+                mended.append(failed(error, pods[len(mended)]))
+            print_fsck(found, notes(policy, seen), mended, output)
+            raise
     said = [*notes(policy, seen), *([eviction] if eviction else [])]
     print_fsck(found, said, mended, output)
     if found:
-        from equipoise.model.errors import WorldFailed
-
         count = "1 violation" if len(found) == 1 else f"{len(found)} violations"
         raise WorldFailed(f"{prefix}: {count}; the first is {found[0].key}: {found[0].detail}")
 

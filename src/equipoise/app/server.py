@@ -36,6 +36,8 @@ PAUSE_SECONDS = 0.05
 """How long nothing is accepted when there is no place, or no descriptor."""
 SWEEP_TICKS = 5
 """Deadlines are looked at in every fifth of uvicorn's ticks, of which there are ten a second."""
+MESSAGE_BYTES_MAX = 64 * 1024
+"""How long a message of a websocket may be: a browser tells what was clicked."""
 QUIET_SECONDS = 60.0
 """How long a message that a library has logged is not logged again."""
 MESSAGES_MAX = 100
@@ -85,6 +87,8 @@ class Server(uvicorn.Server):
             loop="asyncio",
             http=BoundedHttp,
             ws=websockets or "none",
+            ws_max_size=MESSAGE_BYTES_MAX,
+            ws_per_message_deflate=False,  # a few bytes would unpack to many before they are counted
             lifespan=lifespan,
             log_config=None,
             access_log=False,
@@ -99,7 +103,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: "list[Socket] | None" = None) -> None:
         """Begin to accept; asyncio's own way would take all that have come at once, without a bound."""
-        for name in ("asyncio", "uvicorn.error"):
+        for name in ("asyncio", "uvicorn.error", "nicegui"):
             logging.getLogger(name).addFilter(_SELDOM)
         await super().startup(sockets=[])
         for listener in sockets or []:
@@ -133,6 +137,7 @@ class _Newcomer:
         accepted.setblocking(False)
         acceptor.loop.add_reader(accepted, self._read)
         acceptor.connections.opened(self)
+        self._read()
 
     def abort(self) -> None:
         """Close it now."""

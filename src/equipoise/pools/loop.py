@@ -29,7 +29,7 @@ from equipoise.pools.rebalance import DONE, LOST, ROUNDS, SAID, mark, move, move
 from equipoise.pools.record import BALANCER, record
 from equipoise.pools.roster import NAMED_MAX, Listed, Roster, RosterRule, State, attend, narrowed, roster_of
 from equipoise.pools.tally import tally
-from equipoise.ports import CycleReport, FailedTurn, Journal, Leadership, Pauses, PoolsUpkeep
+from equipoise.ports import CycleReport, FailedTurn, Journal, Leadership, Pauses, PoolsUpkeep, Unanswered
 
 T = TypeVar("T")
 CHUNK = 500
@@ -239,8 +239,8 @@ class PoolsLoop:
             self.beat()
             try:
                 outcomes += move(self.pools, part, seen, self._epoch)
-            except WorldFailed:
-                raise
+            except WorldFailed as error:
+                outcomes += _failed(part, error, outcomes)
             except Exception as error:  # noqa: BLE001 - as unknown as a lost answer
                 outcomes += self._unanswered(part, error)
         return outcomes
@@ -276,8 +276,8 @@ class PoolsLoop:
                     Outcome(action, answer.code.value, answer.detail or SAID.get(answer.code, answer.tier))
                     for action, answer in zip(part, ask(part), strict=True)
                 ]
-            except WorldFailed:
-                raise
+            except WorldFailed as error:
+                outcomes += _failed(part, error, outcomes)
             except Exception as error:  # noqa: BLE001 - as unknown as a lost answer
                 outcomes += self._unanswered(part, error)
             if _is_lost(outcomes):
@@ -298,6 +298,14 @@ def listed_as(pod: Pod) -> Listed:
 
 def _chunks(items: Sequence[T], size: int) -> list[Sequence[T]]:
     return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def _failed(part: Sequence[Any], error: WorldFailed, before: Sequence[Outcome]) -> list[Outcome]:
+    """Return what came of actions that could not be asked for; those before keep their answers."""
+    if not before:
+        raise error
+    code = PoolCode.UNANSWERED if isinstance(error, Unanswered) else PoolCode.FAILED
+    return [Outcome(action, code.value, str(error)) for action in part]
 
 
 def _is_lost(outcomes: Sequence[Outcome]) -> bool:

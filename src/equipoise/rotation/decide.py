@@ -216,7 +216,7 @@ def _check_coverage(ready: Sequence[PodLoad], partial: str) -> None:
     if partial:
         raise Refused(
             Code.METRICS_INCOMPLETE,
-            f"The source of the CPU usage answered in part ({partial}), so nothing is decided from it.",
+            f"The source of the CPU usage did not answer in full ({partial}), so nothing is decided from it.",
             pods_ready=len(ready),
             pods_unknown=len(ready) - known,
             coverage=known / len(ready) if ready else 0.0,

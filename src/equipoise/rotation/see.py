@@ -55,7 +55,7 @@ class Seen:
     """The UIDs of all pods that are away now, whoever caused it; what this cycle sends away comes on top."""
     namespaces_protected: Collection[str] = SYSTEM_NAMESPACES
     partial: Mapping[float, str] = field(default_factory=dict)
-    """By metrics window, why the usage is not whole: nothing is decided from a part."""
+    """By metrics window, why the usage is not whole or not there: nothing is decided from a part."""
     notes: set[str] = field(default_factory=set)
     """What came up on the way and should be said once, however many workloads it is about."""
 
@@ -103,7 +103,7 @@ class Look:
             answer = self._usage(names, at, window)
             if isinstance(answer, FailedTurn):
                 # Unknown, not zero: every decision of this window says that its metrics are incomplete.
-                usage[window] = {}
+                usage[window], missing[window] = {}, answer.error
                 failures.append(f"the usage over {window:g} s is unknown: {answer.error}")
                 continue
             said, usage[window] = answer

@@ -27,6 +27,7 @@ from equipoise.adapters.prometheus.errors import (
     NotPrometheus,
     PrometheusFailed,
     TimedOut,
+    Unauthorized,
     refusal,
 )
 from equipoise.adapters.prometheus.matrix import Grid
@@ -120,12 +121,20 @@ class Client:
         return decode_series(body, labels, self.limits.series_max, self.address)
 
     def build_info(self) -> BuildInfo:
-        """Return what answers and its version, as far as it says."""
+        """Return what answers and its version, as far as it says.
+
+        A proxy may let nothing but queries pass; VictoriaMetrics is known by its answers to these, too.
+        """
         try:
             body = self.call("/api/v1/status/buildinfo", {})
-        except NotPrometheus:
-            return BuildInfo("unknown", "")
+        except (NotPrometheus, Unauthorized):
+            return BuildInfo("VictoriaMetrics" if self._has_fetched_series() else "unknown", "")
         return _build_info(decode_json(body, _BuildAnswer, self.address).data)
+
+    def _has_fetched_series(self) -> bool:
+        """Return whether an answer tells how many series were fetched, as VictoriaMetrics' do."""
+        body = self.call("/api/v1/query", {"query": "1"})
+        return decode_json(body, _Fetched, self.address).stats.seriesFetched is not None
 
     def known_build_info(self) -> BuildInfo:
         """Return the same without failing: asked once, briefly, and again only where nothing answered."""
@@ -201,6 +210,14 @@ class _Build(msgspec.Struct, gc=False):
 
 class _BuildAnswer(msgspec.Struct, gc=False):
     data: _Build = msgspec.field(default_factory=_Build)
+
+
+class _Stats(msgspec.Struct, gc=False):
+    seriesFetched: str | None = None
+
+
+class _Fetched(msgspec.Struct, gc=False):
+    stats: _Stats = msgspec.field(default_factory=_Stats)
 
 
 def _build_info(build: _Build) -> BuildInfo:

@@ -130,10 +130,15 @@ _LIMITS = re.compile(
 
 
 def clean(text: str, length_max: int = TEXT_MAX) -> str:
-    """Make a server's text safe to print: one line, no control characters, bounded."""
-    printable = "".join(c if c.isprintable() else " " for c in text[: 4 * length_max])
+    """Make a server's text safe to print: one line, no control characters, bounded.
+
+    Of a long one the begin and the end are kept, where what went wrong and its cause are.
+    """
+    ends = text if len(text) <= 8 * length_max else f"{text[: 4 * length_max]} {text[-4 * length_max :]}"
+    printable = "".join(c if c.isprintable() else " " for c in ends)
     flat = " ".join(printable.split())
-    return flat if len(flat) <= length_max else f"{flat[: length_max - 1]}…"
+    head = length_max // 3
+    return flat if len(flat) <= length_max else f"{flat[:head]}…{flat[head + 1 - length_max :]}"
 
 
 def refusal(reply: Reply, address: str) -> PrometheusFailed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -104,6 +105,8 @@ class PrometheusHistory:
         fixed = (*self._fixed(), *matchers)
         whole = [self._whole(measure, grid, fixed, Lot(asked)) for measure in measures]
         lots, known = self._planned(whole, end)
+        if not isinstance(offered, str):
+            self._hear_of_the_begin(whole[0])
         reading = Reading(
             client=self.client,
             names=self.names,
@@ -188,6 +191,18 @@ class PrometheusHistory:
         elif offered is Form.SAMPLES:
             planned = min(planned, self.read_limits.block_max_bytes / (SAMPLE_BYTES * job.samples))
         return max(1, int(FILL * planned))
+
+    def _hear_of_the_begin(self, job: Job) -> None:
+        """Ask one number at the begin of the past, for what the server warns of: a remote read has no word.
+
+        A Prometheus that has its older samples in a store behind it (`remote_read`) asks that store about
+        those times alone, and reads on without it where it is down.
+        """
+        (within,) = job.lot.matchers(self.names)
+        counting = f"count({selector(job.measure.metric, (*job.fixed, *within))})"
+        with suppress(QueryFailed, *SPLITTABLE):
+            answer = self.client.instant(counting, (job.grid.start_ms - job.window_ms) / 1000)
+            self._partial += answer.partial
 
     def _planned(self, whole: Sequence[Job], at: float) -> tuple[list[Lot], tuple[str, ...]]:
         """Pack namespaces into as few lots as memory allows, the same for all measures; say which exist."""

@@ -25,6 +25,17 @@ KEEPS_ALL = "noeviction"
 """The one maxmemory-policy under which Redis removes no key before its time; every other name evicts."""
 
 
+class _Cluster(RedisCluster):
+    """A cluster's client that ends its connections where it is closed; the library's leaves them open."""
+
+    def close(self) -> None:
+        nodes = list(self.nodes_manager.nodes_cache.values()) if hasattr(self, "nodes_manager") else []
+        super().close()
+        for node in nodes:
+            if node.redis_connection is not None:
+                node.redis_connection.connection_pool.disconnect()
+
+
 def connect(url: str, prefix: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> "Redis | RedisCluster":
     """Connect, and refuse what could not work: an old server, a cluster without a hash tag."""
     address = address_of(url)
@@ -62,7 +73,7 @@ def connect(url: str, prefix: str, *, timeout_seconds: float = TIMEOUT_SECONDS) 
         )
     with explained(address):
         try:
-            return RedisCluster.from_url(url, **options)
+            return _Cluster.from_url(url, **options)
         except redis_errors.RedisClusterException as error:
             raise WorldFailed(f"{address}: {error}") from error
 

@@ -2,7 +2,7 @@
 
 The client's own errors do not tell the two apart: they speak of the last attempt only. An earlier one may
 have been done, and its answer lost. So whoever sends keeps a `Request`, and a failure is certain only when
-the server has answered everything that was sent for it.
+the server has answered everything that was sent for it, in words that say so.
 """
 
 from collections.abc import Iterator
@@ -31,8 +31,22 @@ FAILURES = (
     LookupError,
 )
 """What the client raises; the second is no `RedisError`, the last are about answers that no Redis gives."""
-_BEFORE_ANY_WRITE = ("READONLY", "OOM", "NOREPLICAS", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "non local key")
-"""What stops a script at its first write or before; a wrong type stops ours before it, too."""
+_BEFORE_ANY_WRITE = (
+    *("READONLY", "OOM", "NOREPLICAS", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "non local key"),
+    "WRONGTYPE",
+)
+"""What stops a script at its first write or before; ours read every key, and so its type, before it."""
+_NOT_BEGUN = {
+    *("ASK", "BUSY", "CLUSTERDOWN", "CROSSSLOT", "DENIED", "LOADING", "MASTERDOWN", "MISCONF", "MOVED"),
+    *("NOAUTH", "NOPERM", "NOPROTO", "NOREPLICAS", "NOSCRIPT", "OOM", "READONLY", "TRYAGAIN", "WRONGPASS"),
+    "WRONGTYPE",
+}
+"""First words of errors by which a server refuses a command before it does anything of it."""
+_NOT_BEGUN_ERR = (
+    *("unknown command", "wrong number of arguments", "max number of clients reached"),
+    *("Protocol error", "operation not permitted"),
+)
+"""The same of those that begin with ERR. What else is said, by a proxy for example, proves nothing."""
 IN_DOUBT = "no answer, so it may have happened or not"
 
 
@@ -45,7 +59,7 @@ class Request:
     """One change that a caller asks for, however often it is sent."""
 
     unanswered: int = 0
-    """How many times it was sent without an answer of the server."""
+    """How many times it was sent without an answer of the server that tells what came of it."""
 
     @property
     def is_in_doubt(self) -> bool:
@@ -61,7 +75,7 @@ def explained(address: str) -> Iterator[None]:
     except EquipoiseError:
         raise
     except FAILURES as error:
-        raise failure(error, address, is_reading=True) from error
+        raise failure(error, address) from error
 
 
 @contextmanager
@@ -77,18 +91,25 @@ def certain(request: Request) -> Iterator[None]:
         raise
 
 
-def is_answer(error: Exception) -> bool:
-    """Return whether the server itself sent this error: what was asked for is answered, and was not done."""
-    status = getattr(error, "status_code", None)
-    return isinstance(error, redis_errors.ResponseError) or status is not None
-
-
-def failure(
-    error: Exception, address: str, *, is_in_doubt: bool = False, is_reading: bool = False
-) -> WorldFailed:
-    """Return what a failure means, after everything that was sent before it."""
+def _said(error: Exception) -> str:
     code = getattr(error, "status_code", None) or ""  # the client takes those that it knows out of the text
-    said = " ".join(f"{code} {error}".split()) or type(error).__name__
+    return " ".join(f"{code} {error}".split()) or type(error).__name__
+
+
+def is_refusal(error: Exception) -> bool:
+    """Return whether a server said itself that it did nothing; others may answer in its place."""
+    if not isinstance(error, redis_errors.ResponseError) and getattr(error, "status_code", None) is None:
+        return False
+    said = _said(error)
+    if "user_script" in said:
+        return any(word in said for word in _BEFORE_ANY_WRITE)
+    code, _, rest = said.partition(" ")
+    return code in _NOT_BEGUN or (code == "ERR" and rest.startswith(_NOT_BEGUN_ERR))
+
+
+def failure(error: Exception, address: str, *, is_in_doubt: bool = False) -> WorldFailed:
+    """Return what a failure means, after everything that was sent before it."""
+    said = _said(error)
     if is_in_doubt:
         return Unanswered(f"{address}: {IN_DOUBT}: {said}")
     if "WRONGTYPE" in said:
@@ -96,9 +117,6 @@ def failure(
             f"{address}: a key of the pools has a wrong type; `equipoise pools fsck` names it. "
             "Nothing was changed"
         )
-    is_stopped = "user_script" in said and not any(word in said for word in _BEFORE_ANY_WRITE)
-    if is_stopped and not is_reading:
-        return Unanswered(f"{address}: a script was stopped, so it may have happened in part: {said}")
     if "READONLY" in said:
         return WorldFailed(f"{address}: it is a replica; connect to the primary: {said}")
     if isinstance(error, redis_errors.AskError | redis_errors.TryAgainError):

@@ -210,7 +210,10 @@ class RedisPools:
         self, writer: str, pods: Sequence[str], arguments: Sequence[Sequence[str]]
     ) -> list[PoolAnswer]:
         """Run a writer for many pods; who found another config is asked again alone, with the new one."""
-        text, tiers = self._known()
+        try:
+            text, tiers = self._known()
+        except EquipoiseError as error:
+            return [failed(error, pod) for pod in pods]  # who was asked for before is told all the same
         calls = [[text, self._dry(tiers), pod, *words] for pod, words in zip(pods, arguments, strict=True)]
         requests = [Request() for _ in pods]
         replies = self._scripts.run_all(writer, calls, requests)

@@ -13,7 +13,7 @@ from typing import Any
 from redis import Redis, RedisCluster
 from redis import exceptions as redis_errors
 
-from equipoise.adapters.redis.errors import FAILURES, Request, WrongKeyType, explained, failure, is_answer
+from equipoise.adapters.redis.errors import FAILURES, Request, WrongKeyType, explained, failure, is_refusal
 from equipoise.model.errors import WorldFailed
 from equipoise.model.pools import PoolCode
 from equipoise.pools.scripts import source
@@ -121,7 +121,7 @@ class Scripts:
                 pool = self._pool(is_elsewhere=is_moved or attempt > 0)
                 connection = pool.get_connection()  # until it is there, nothing is sent
                 _exchange(connection, commands[len(replies) :], requests[len(replies) :], replies)
-            except FAILURES as error:
+            except (*FAILURES, ValueError) as error:  # the last: an answer that is none
                 problem = error
             finally:
                 if connection is not None:
@@ -158,7 +158,6 @@ def _exchange(
         connection.send_packed_command(packed, check_health=False)
         for request in requests:
             reply = _reply(connection, request)
-            request.unanswered -= 1
             replies.append(reply)
     except BaseException:
         connection.disconnect()  # what is still under way must not be taken for the next answer
@@ -166,11 +165,13 @@ def _exchange(
 
 
 def _reply(connection: Any, request: Request) -> Any:
+    """Read one reply; it answers its request unless it is an error that does not tell what came of it."""
     try:
-        return connection.read_response()
-    except redis_errors.ResponseError as error:
-        return error
+        reply = connection.read_response()
     except redis_errors.RedisError as error:
-        if is_answer(error):
-            request.unanswered -= 1  # the server says itself that it does not do it, such as LOADING
-        raise
+        request.unanswered -= is_refusal(error)
+        if not isinstance(error, redis_errors.ResponseError):
+            raise
+        return error
+    request.unanswered -= 1
+    return reply

@@ -54,7 +54,7 @@ class Reader:
         is_short = len(pods) <= PAGE
         pages = [page(PAGE if is_short else 0, pods if is_short else ())]
         seen = decode_pages(self._prefix, pages)
-        if not pages[0].is_whole:
+        if not (is_short and pages[0].is_whole):
             found: dict[str, None] = dict.fromkeys(pods)
             for _ in range(LOOKS):
                 before = len(found) if len(pages) > 1 else 0

@@ -1,8 +1,8 @@
 """Parquet to columns, where the extra `parquet` (pyarrow) is installed.
 
 A Parquet file of a few megabytes can unpack to many gigabytes. So the footer is judged before any data is
-read, only the known columns are read, and they are decoded a batch of rows at a time; repeated texts stay
-numbers into a dictionary all the way.
+read, only known and flat columns are read, and they are decoded a batch of rows at a time; repeated texts
+stay numbers into a dictionary all the way.
 """
 
 import errno
@@ -30,6 +30,12 @@ from equipoise.recommendation.samples import (
 BATCH_ROWS = 1 << 20
 UNPACKED_BYTES_MAX = 8 * 1024**3
 """What the columns that are read may unpack to, by the footer; a CSV file may have as many bytes."""
+VALUE_BYTES_MAX = 512
+"""What a value may take on average in a group of rows, by the footer: twice the longest name."""
+GROUP_BYTES_MIN = 1 << 20
+"""What a group may take however few rows it has."""
+DECIMAL_BYTES_MAX = 32
+"""A value of a fixed length that is longer is no number."""
 
 
 def read_parquet(path: str) -> Samples:
@@ -53,11 +59,10 @@ def read_parquet(path: str) -> Samples:
                 raise BadInput(f"{path}: expected the same columns in every file, got others in {name}")
             columns = found
             names = names or {label: Names() for label in LABELS if label in columns}
-            rows += footer.num_rows
+            rows += sum(footer.row_group(number).num_rows for number in range(footer.num_row_groups))
             if rows > ROWS_MAX:
                 raise BadInput(f"{path}: expected at most {ROWS_MAX:,} rows, got {rows:,}")
-            leaves = {footer.schema.column(place).path for place in range(footer.num_columns)}
-            texts = [columns[label] for label in names if columns[label] in leaves]
+            texts = [leaf.path for leaf in _leaves(footer) if leaf.physical_type == "BYTE_ARRAY"]
             with parquet.ParquetFile(name, metadata=footer, read_dictionary=texts) as file:
                 parts += _parts(file, columns, names)
     except FileNotFoundError as error:
@@ -87,8 +92,9 @@ def _files(path: str) -> list[str]:
 
 def _columns(path: str, footer: Any) -> dict[str, str]:
     """Return the file's name of each known column; judge by the footer what reading them would take."""
+    schema = footer.schema.to_arrow_schema()
     columns: dict[str, str] = {}
-    for name in footer.schema.to_arrow_schema().names:
+    for name in schema.names:
         column = COLUMNS.get(name.strip().lower())
         if column is None:
             raise BadInput(f"{path}: expected the columns timestamp and value, got {name!r} too")
@@ -98,14 +104,32 @@ def _columns(path: str, footer: Any) -> dict[str, str]:
     for needed in ("timestamp", "value"):
         if needed not in columns:
             raise BadInput(f"{path}: expected the columns timestamp and value, without {needed}")
+    flat = {leaf.path for leaf in _leaves(footer) if not leaf.max_repetition_level and not _is_long(leaf)}
+    for column, name in columns.items():
+        if name not in flat:  # a row may unpack to any number of values
+            raise _Odd(column, schema.field(name).type)
+    _expect_size(path, footer, len(columns))
+    return columns
+
+
+def _expect_size(path: str, footer: Any, columns: int) -> None:
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-    size = sum(
-        group.column(place).total_uncompressed_size for group in groups for place in range(group.num_columns)
-    )
+    for group in groups:  # not its columns: pyarrow ends the process over some damaged ones
+        if group.total_byte_size > max(GROUP_BYTES_MIN, VALUE_BYTES_MAX * group.num_rows * columns):
+            got = f"got {group.total_byte_size:,} bytes in {group.num_rows:,} rows"
+            raise BadInput(f"{path}: expected at most {VALUE_BYTES_MAX} bytes for a name or a number, {got}")
+    size = sum(group.total_byte_size for group in groups)
     if size > UNPACKED_BYTES_MAX:
         got = f"got {size / 1024**3:.1f} GiB"
         raise BadInput(f"{path}: expected at most {UNPACKED_BYTES_MAX >> 30} GiB of unpacked columns, {got}")
-    return columns
+
+
+def _leaves(footer: Any) -> list[Any]:
+    return [footer.schema.column(place) for place in range(footer.num_columns)]
+
+
+def _is_long(leaf: Any) -> bool:
+    return bool(leaf.physical_type == "FIXED_LEN_BYTE_ARRAY" and leaf.length > DECIMAL_BYTES_MAX)
 
 
 def _parts(file: Any, columns: dict[str, str], names: dict[str, Names]) -> Iterator[dict[str, Any]]:
@@ -116,33 +140,50 @@ def _parts(file: Any, columns: dict[str, str], names: dict[str, Names]) -> Itera
 
 def _array(column: str, data: Any, names: dict[str, Names]) -> Any:
     """Return a column as numbers; words become their numbers."""
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+
     if column in names:
         return _codes(column, data, names[column])
-    values = data.to_numpy(zero_copy_only=False)
-    if np.issubdtype(values.dtype, np.datetime64):
+    values = None if pa.types.is_dictionary(data.type) else data.to_numpy(zero_copy_only=False)
+    if values is None or values.dtype == object:
+        codes, words = _distinct(data)
+        read = _moment if column == "timestamp" else _number
+        return np.array([np.nan if word is None else read(column, word) for word in words])[codes]
+    if values.dtype.kind == "M" and column == "timestamp":
         seconds = values.astype("datetime64[us]").astype(np.int64) / 1e6
         return np.where(np.isnat(values), np.nan, seconds)
-    if values.dtype != object:
-        return values.astype(np.float64)
-    read = _moment if column == "timestamp" else _number
-    return np.array([np.nan if word is None else read(column, word) for word in values], np.float64)
+    if values.dtype.kind not in "iuf":
+        raise _Odd(column, data.type)
+    return values.astype(np.float64)
 
 
 def _codes(column: str, data: Any, names: Names) -> Any:
-    """Return the number of each row's name; each distinct name is looked at once."""
+    """Return the number of each row's name; one that is missing is no name, and not the first that comes."""
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
-    encoded = data if pa.types.is_dictionary(data.type) else data.cast("string").dictionary_encode()
-    words = [word or "" for word in encoded.dictionary.cast("string").to_pylist()]
-    # A name that is missing is no name, and not the first one that comes.
-    codes = encoded.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)
-    is_used = np.zeros(len(words) + 1, np.bool_)
+    codes, found = _distinct(data if pa.types.is_dictionary(data.type) else data.cast("string"))
+    words = [word or "" for word in found]
+    for word in words:
+        if not is_name(word, is_needed=column in NEEDED):
+            raise _Odd(column, word)
+    return named(names, codes, words)
+
+
+def _distinct(data: Any) -> tuple[Any, list[Any]]:
+    """Return each row's number among the distinct values that there are, and these; None is a missing one."""
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+
+    encoded = data if pa.types.is_dictionary(data.type) else data.dictionary_encode()
+    encoded.validate(full=True)
+    known = encoded.dictionary
+    codes = encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
+    is_used = np.zeros(len(known) + 1, np.bool_)
     is_used[codes] = True
-    words.append("")
-    for place in np.flatnonzero(is_used).tolist():
-        if not is_name(words[place], is_needed=column in NEEDED):
-            raise _Odd(column, words[place])
-    return named(names, np.cumsum(is_used)[codes] - 1, [words[place] for place in np.flatnonzero(is_used)])
+    used = np.flatnonzero(is_used)
+    found = known.take(pa.array(used[used < len(known)]))
+    if pa.types.is_binary(found.type):
+        found = found.cast("string")
+    return (np.cumsum(is_used) - 1)[codes], [*found.to_pylist(), *[None] * int(is_used[-1])]
 
 
 def _moment(column: str, word: object) -> float:

@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from nicegui import app as nice
 from nicegui import ui
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
+from wsproto.events import Ping
 
 from equipoise.app.connections import Connections
 from equipoise.app.pools_serve.tokens import Tokens
@@ -84,7 +85,7 @@ async def _run(service: Service, app: Gate, live: Live) -> None:
 
 
 class _Websocket(WSProtocol):
-    """uvicorn's websocket, which frees its place when it ends."""
+    """uvicorn's websocket, which frees its place when it ends, and answers no pings that nobody reads."""
 
     def __init__(
         self,
@@ -95,6 +96,11 @@ class _Websocket(WSProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._all = server_state
+
+    def handle_ping(self, event: Ping) -> None:
+        """Answer, unless answers wait already; RFC 6455 asks for one to the last ping only."""
+        if self.writable.is_set():
+            super().handle_ping(event)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Free its place."""
