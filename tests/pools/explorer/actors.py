@@ -94,7 +94,8 @@ class Rebalancer(_Program):
     def step(self, local: Local, client: Any) -> Local:
         if local[0] == "look":
             view = known(client)
-            return self._planned(view, run(client, "snapshot", view, str(PAGE), "0"))
+            words = [*view, str(PAGE), "0"]
+            return self._planned(view, Scripts(client, KEY, "test").read("snapshot", words))
         _, view, moves = local
         pod, source, destination = moves[0]
         mark = "1" if self.marks_busy else ""
