@@ -115,7 +115,7 @@ def tenant(namespace: str) -> Objects:
         "status/Deployment": {
             **dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas"), REPLICAS),
             "availableReplicas": REPLICAS,
-            "observedGeneration": 1,
+            "observedGeneration": 9,  # an annotation makes a new generation, and no controller is here
         },
         "HorizontalPodAutoscaler": {
             "apiVersion": "autoscaling/v2",

@@ -39,7 +39,7 @@ class Installed:
 
 
 class _Meta(msgspec.Struct, rename="camel"):
-    resource_version: str
+    resource_version: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 

@@ -137,7 +137,7 @@ def clean(text: str, length_max: int = TEXT_MAX) -> str:
     ends = text if len(text) <= 8 * length_max else f"{text[: 4 * length_max]} {text[-4 * length_max :]}"
     printable = "".join(c if c.isprintable() else " " for c in ends)
     flat = " ".join(printable.split())
-    head = length_max // 3
+    head = 2 * length_max // 3
     return flat if len(flat) <= length_max else f"{flat[:head]}…{flat[head + 1 - length_max :]}"
 
 
