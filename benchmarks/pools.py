@@ -20,8 +20,7 @@ from redis.client import Pipeline
 from benchmarks.measuring import Figures, interleaved
 from benchmarks.tables import Section, Table
 from equipoise.adapters.redis import RedisPools
-from equipoise.adapters.redis.pools import wire
-from equipoise.pools.policy import read_policy
+from equipoise.pools.policy import read_policy, tiers_for_scripts, wire
 from equipoise.pools.rebalance import rebalance
 from equipoise.pools.scripts import source
 from tests.pools.servers import server
@@ -174,7 +173,7 @@ def _rebalanced(client: Any, pods: int) -> tuple[float, float, int]:
         patch.object(Redis, "execute_command", _counted(Redis.execute_command, trips)),
         patch.object(Pipeline, "execute", _counted(Pipeline.execute, trips)),
     ):
-        done = rebalance(RedisPools(client, "voice"))
+        done = rebalance(RedisPools(client, "voice", read_tiers=tiers_for_scripts))
     taken = time.perf_counter() - began
     used = _server_seconds(pid) + time.process_time() - used
     assert len(done.decision.actions) == pods

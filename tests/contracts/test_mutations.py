@@ -10,14 +10,7 @@ from equipoise.adapters.kubernetes.lease_record import Record
 from equipoise.model.cluster import Pod
 from equipoise.model.ledger import BYTES_MAX
 from equipoise.model.references import ObjectRef, PodRef, StoreKey, WorkloadRef
-from equipoise.ports import (
-    Actuator,
-    EvictionAnswer,
-    EvictionResult,
-    PolicyObject,
-    Store,
-    Stored,
-)
+from equipoise.ports import Actuator, EvictionAnswer, EvictionResult, PolicyObject, Store, Stored
 from equipoise.sim import World
 from equipoise.sim.election import SimCandidate
 from equipoise.sim.pauses import SimPauses

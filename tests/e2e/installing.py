@@ -13,6 +13,7 @@ import urllib3
 from prometheus_client.parser import text_string_to_metric_families
 
 from equipoise.adapters.redis import RedisPools
+from equipoise.pools.policy import tiers_for_scripts
 from tests.e2e.charts import Helm
 from tests.qos.worlds import action, pod_qos, policy, rule
 from tests.testbed import Prometheus, RealNode, RedisServer, wait_until
@@ -216,13 +217,13 @@ class Shop:
     def tiers(self) -> dict[str, list[str]]:
         """Give the pods of each tier, as Redis has them."""
         with self.redis.client() as client:
-            seen = RedisPools(client, "voice", self.redis.url).snapshot()
+            seen = RedisPools(client, "voice", self.redis.url, read_tiers=tiers_for_scripts).snapshot()
         return {pool.tier: sorted(pool.assigned) for pool in seen.pools}
 
     def set_tiers(self, **pods: int) -> None:
         """Say how many pods each tier should have."""
         with self.redis.client() as client:
-            pools = RedisPools(client, "voice", self.redis.url)
+            pools = RedisPools(client, "voice", self.redis.url, read_tiers=tiers_for_scripts)
             done = pools.set_config(json.dumps(pods), pools.snapshot(is_thorough=True).version)
         assert done.code == "Stored", done
 

@@ -9,6 +9,7 @@ from typing import Any
 from redis.exceptions import OutOfMemoryError
 
 from equipoise.adapters.redis import RedisPools
+from equipoise.pools.policy import tiers_for_scripts
 from tests.cli.running import command, equipoise
 from tests.pools.serving import Caller, until
 from tests.pools.worlds import write
@@ -47,7 +48,7 @@ def test_a_full_redis_removes_live_calls_first_so_it_is_not_served_from(start_re
     server = start_redis()
     with server.client() as client:
         write(client, {"gold": PODS})
-        pools = RedisPools(client, "voice", server.url)
+        pools = RedisPools(client, "voice", server.url, read_tiers=tiers_for_scripts)
         calls = [f"c{number}" for number in range(len(PODS))]
         assert all(pools.allocate(call).code == "Allocated" for call in calls)
         _full(client, "volatile-lru")

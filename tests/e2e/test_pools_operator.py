@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.redis import RedisPools, connect
+from equipoise.pools.policy import tiers_for_scripts
 from tests.cli.running import equipoise_anew as equipoise
 from tests.e2e.replicas import Replica
 from tests.pools.fleet import World, make_loop, pod
@@ -62,7 +63,7 @@ class Scene:
         self.folder = folder
         self.home = f"operator-{secrets.token_hex(4)}"
         self.client = redis.client()
-        self.pools = RedisPools(self.client, "voice", redis.url)
+        self.pools = RedisPools(self.client, "voice", redis.url, read_tiers=tiers_for_scripts)
         self.pods = f"/api/v1/namespaces/{namespace}/pods"
         self.replicas: list[Replica] = []
         plane.apply([namespaced(self.home), _stateful_set(namespace, 6)])
@@ -272,7 +273,7 @@ def test_a_cluster_of_redis_serves_a_fleet_in_one_slot(start_redis_cluster: Star
     refused = equipoise("pools", "status", "--redis", url)
     assert (refused.returncode, "expected a hash tag such as {voice}" in refused.stderr) == (2, True)
     client: Any = connect(url, "{voice}")
-    pools = RedisPools(client, "{voice}", url)
+    pools = RedisPools(client, "{voice}", url, read_tiers=tiers_for_scripts)
     assert pools.set_config('{"gold": 1, "silver": 1}', "").code == "Stored"
     loop = make_loop(World([pod("agent-0"), pod("agent-1")]), pools)
     assert [outcome.result for outcome in loop.cycle(0.0).outcomes] == ["Registered"] * 2

@@ -17,7 +17,7 @@ from equipoise.model.decision import MovePod
 from equipoise.model.errors import BadInput, EquipoiseError
 from equipoise.pools.change import changed, read_settings
 from equipoise.pools.fsck import notes, violations
-from equipoise.pools.policy import read_policy
+from equipoise.pools.policy import read_policy, tiers_for_scripts
 from tests.fuzz.machine import Input, Reader
 
 CONFIG = json.dumps(
@@ -101,7 +101,7 @@ def pools(answers: dict[bytes, bytes]) -> Iterator[RedisPools]:
         server = Server(path)
         server.answers = {word: MANY.sub(rb"\g<1>9", answer) for word, answer in answers.items()}
         client = connect(f"unix://{path}", "voice", timeout_seconds=TIMEOUT_SECONDS)
-        found = RedisPools(client, "voice")
+        found = RedisPools(client, "voice", read_tiers=tiers_for_scripts)
         try:
             yield found
         finally:
@@ -155,7 +155,7 @@ def _info(given: Input) -> None:
         found._client.connection_pool.disconnect()
         ask_at_every_connect(found._client)
         with suppress(EquipoiseError):
-            found.policy()
+            found.check_config()
     with pools({b"INFO": answer}) as found:
         said = found.eviction()
         assert said.isprintable(), "it can be printed"
@@ -164,9 +164,9 @@ def _info(given: Input) -> None:
 def _wire(given: Input) -> None:
     """Answers that may be no answers at all, to what connects and reads."""
     with pools({b"INFO": given.data}) as found:
-        found.policy()
+        found.check_config()
     with pools({b"GET": given.data}) as found, suppress(BadInput):
-        found.policy()
+        found.check_config()
 
 
 def readers() -> list[Reader]:

@@ -7,13 +7,7 @@ from typing import Any
 
 import pytest
 
-from equipoise.adapters.kubernetes import (
-    ApiError,
-    BadAnswer,
-    CachedCluster,
-    KubernetesCluster,
-    Unreachable,
-)
+from equipoise.adapters.kubernetes import ApiError, BadAnswer, CachedCluster, KubernetesCluster, Unreachable
 from equipoise.adapters.kubernetes.reflector import AGE_MAX_SECONDS
 from equipoise.model.references import WorkloadRef
 from equipoise.ports import Cluster

@@ -12,7 +12,7 @@ from redis import Redis
 
 from equipoise.adapters.redis import RedisPools
 from equipoise.pools.fsck import violations
-from equipoise.pools.policy import read_policy
+from equipoise.pools.policy import read_policy, tiers_for_scripts
 from equipoise.pools.rebalance import rebalance
 from tests.pools.worlds import write
 
@@ -50,7 +50,13 @@ def run_beside(
     with Redis.from_url(url, decode_responses=True) as client:
         client.flushall()
         write(client, {"gold": names[:10], "silver": names[10:18], "basic": names[18:]}, TARGETS[0])
-        pools = RedisPools(client, "voice", lease_seconds=LEASE_SECONDS, record_seconds=LEASE_SECONDS)
+        pools = RedisPools(
+            client,
+            "voice",
+            lease_seconds=LEASE_SECONDS,
+            record_seconds=LEASE_SECONDS,
+            read_tiers=tiers_for_scripts,
+        )
         report = Report(0, 0, 0, 0, 0, [], [], [])
         processes = [_start(url, "exclusive") for _ in range(exclusive)]
         processes += [_start(url, "shared") for _ in range(shared)]

@@ -7,6 +7,7 @@ import pytest
 from redis import Redis
 
 from equipoise.adapters.redis import RedisPools
+from equipoise.pools.policy import tiers_for_scripts
 from tests.pools.servers import server
 
 
@@ -30,4 +31,4 @@ def client(url: str) -> Iterator[Any]:
 def pools(url: str, client: Any) -> Iterator[RedisPools]:
     """Our port on the same server."""
     with Redis.from_url(url, decode_responses=True) as own:
-        yield RedisPools(own, "voice", url)
+        yield RedisPools(own, "voice", url, read_tiers=tiers_for_scripts)

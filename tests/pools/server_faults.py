@@ -15,7 +15,7 @@ from equipoise.adapters.redis import RedisPools
 from equipoise.app.pools_remote import RemotePools
 from equipoise.model.errors import WorldFailed
 from equipoise.pools.fsck import violations
-from equipoise.pools.policy import read_policy
+from equipoise.pools.policy import read_policy, tiers_for_scripts
 from equipoise.ports import Unanswered
 from tests.pools.fleet import World, make_loop, pod
 from tests.pools.worlds import config
@@ -158,7 +158,7 @@ def _allocate(
 ) -> None:
     """Ask for calls; an answer is a pod, nothing (unknown) or None (no)."""
     with Redis.from_url(url, decode_responses=True, socket_timeout=1) as client:
-        pools = RedisPools(client, "voice", url)
+        pools = RedisPools(client, "voice", url, read_tiers=tiers_for_scripts)
         for number in range(CALLS_EACH):
             going.wait()
             if crashed.is_set():

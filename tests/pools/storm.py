@@ -21,7 +21,7 @@ from equipoise.adapters.redis import RedisPools
 from equipoise.model.cluster import Pod
 from equipoise.model.errors import WorldFailed
 from equipoise.pools.fsck import violations
-from equipoise.pools.policy import read_policy
+from equipoise.pools.policy import read_policy, tiers_for_scripts
 from equipoise.pools.roster import RosterRule
 from tests.pools.fleet import World, make_loop, pod
 from tests.pools.worlds import config
@@ -99,7 +99,7 @@ def _replace(file: Path, document: object) -> None:
 def lead(url: str, file: Path, epoch: int, diary: Path) -> None:
     """Be a leader, until somebody ends us; the diary tells what was done."""
     with Redis.from_url(url, decode_responses=True) as client, diary.open("a", buffering=1) as said:
-        pools = RedisPools(client, "voice", url, lease_seconds=LEASE_SECONDS)
+        pools = RedisPools(client, "voice", url, lease_seconds=LEASE_SECONDS, read_tiers=tiers_for_scripts)
         world = World(lead=epoch)
 
         def is_gone(name: str, uid: str) -> bool:
@@ -133,7 +133,14 @@ def storm(url: str, folder: Path, kills: int, seed: int = 1) -> Report:
     with Redis.from_url(url, decode_responses=True) as client:
         client.flushall()
         client.set("voice:tier:config", json.dumps(config(gold=6, silver=6, basic=6)))
-        pools = RedisPools(client, "voice", url, lease_seconds=LEASE_SECONDS, record_seconds=LEASE_SECONDS)
+        pools = RedisPools(
+            client,
+            "voice",
+            url,
+            lease_seconds=LEASE_SECONDS,
+            record_seconds=LEASE_SECONDS,
+            read_tiers=tiers_for_scripts,
+        )
         callers = Callers(pools, chance, report)
         stopped: tuple[Any, Path] | None = None
         epoch = 0

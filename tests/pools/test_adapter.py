@@ -10,11 +10,10 @@ from redis import Redis
 
 from equipoise.adapters.redis import RedisPools, connect
 from equipoise.adapters.redis.connect import address_of, has_hash_tag
-from equipoise.adapters.redis.pools import wire
 from equipoise.app.pools_remote import RemotePools
 from equipoise.model.decision import MovePod
 from equipoise.model.errors import BadInput, WorldFailed
-from equipoise.pools.policy import policy_from
+from equipoise.pools.policy import policy_from, tiers_for_scripts, wire
 from equipoise.pools.scripts import WRITERS, source
 from equipoise.ports import Unanswered
 from tests.pools.clusters import cluster
@@ -56,7 +55,7 @@ class _Forgetful(RedisPools):
 def test_a_config_that_another_thread_forgets_is_still_known_to_who_read_it(client: Any) -> None:
     """`pools serve` asks on many threads, and a change is noticed by all of them at once."""
     write(client, WALK_THROUGH)
-    pools = _Forgetful(client, "voice")
+    pools = _Forgetful(client, "voice", read_tiers=tiers_for_scripts)
     assert pools.allocate("c1", "gold").code == "Allocated"
     assert pools.release("c1").code == "Released"
 
@@ -158,7 +157,9 @@ def test_silence_after_the_deed_is_unknown_and_asking_again_is_safe(
     pools.allocate("c0")  # from here on the server knows the script
     pools.release("c0")
     with wire_to(url) as line:
-        deaf = RedisPools(_connected(line.url, timeout_seconds=3.0), "voice", line.url)
+        deaf = RedisPools(
+            _connected(line.url, timeout_seconds=3.0), "voice", line.url, read_tiers=tiers_for_scripts
+        )
         line.lose("silence")
         with pytest.raises(Unanswered, match="may have happened or not"):
             deaf.allocate("c1")
@@ -215,7 +216,7 @@ def test_a_cluster_needs_a_hash_tag_and_works_with_one() -> None:
         with pytest.raises(BadInput, match=r"expected a hash tag such as \{voice\}"):
             connect(url, "voice")
         client: Any = connect(url, "{voice}")
-        pools = RedisPools(client, "{voice}", url)
+        pools = RedisPools(client, "{voice}", url, read_tiers=tiers_for_scripts)
         text = '{"gold": {"type": "exclusive", "target": 1}, "basic": {"type": "shared", "target": 1}}'
         assert pools.set_config(text, "").code == "Stored"
         for number in range(2):

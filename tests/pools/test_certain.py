@@ -13,6 +13,7 @@ import pytest
 from equipoise.adapters.redis import RedisPools, connect, scripts
 from equipoise.model.decision import MovePod, RegisterPod, ResumePod, SuspendPod, UnregisterPod
 from equipoise.model.errors import EquipoiseError, WorldFailed
+from equipoise.pools.policy import tiers_for_scripts
 from equipoise.pools.scripts import WRITERS, source
 from equipoise.ports import Unanswered
 from tests.cli.running import equipoise
@@ -113,7 +114,9 @@ def _world(client: Any, pools: RedisPools, prepare: Prepare = _as_it_is) -> dict
 
 def _far(line: Wire) -> RedisPools:
     """Our port, by the wire; it knows the tiers already."""
-    pools = RedisPools(connect(line.url, "voice", timeout_seconds=60.0), "voice", line.url)
+    pools = RedisPools(
+        connect(line.url, "voice", timeout_seconds=60.0), "voice", line.url, read_tiers=tiers_for_scripts
+    )
     pools.snapshot()
     return pools
 
@@ -283,7 +286,13 @@ def test_a_script_that_is_stopped_half_way_has_changed_something(
     client.execute_command("ACL", "SETUSER", "pools", *words.split())
     try:
         with connect(url.replace("unix://", "unix://pools:s3cret@"), "voice") as own:
-            assert _said(lambda poor: poor.allocate("c1"), RedisPools(own, "voice", url)) == "Unanswered"
+            assert (
+                _said(
+                    lambda poor: poor.allocate("c1"),
+                    RedisPools(own, "voice", url, read_tiers=tiers_for_scripts),
+                )
+                == "Unanswered"
+            )
     finally:
         client.execute_command("ACL", "DELUSER", "pools")
     assert client.exists("voice:call:c1")
@@ -310,7 +319,7 @@ def test_a_node_of_a_cluster_that_dies_amid_a_request_leaves_it_in_doubt() -> No
     """The other nodes refuse, and the client would tell of their refusal alone."""
     with cluster() as url:
         client: Any = connect(url, "{voice}")
-        pools = RedisPools(client, "{voice}", url)
+        pools = RedisPools(client, "{voice}", url, read_tiers=tiers_for_scripts)
         assert pools.set_config('{"gold": 1}', "").code == "Stored"
         assert pools.register("a-0", "u", 1).code == "Registered"
         pools.release("nobody's")

@@ -28,7 +28,7 @@ TIERS = {"gold": ["a-0"], "basic": ["a-1"]}
 
 
 def _status(remote: RemotePools) -> Any:
-    return remote.ask(lambda pools: pools.policy())
+    return remote.ask(lambda pools: pools.check_config())
 
 
 @pytest.fixture(scope="module")

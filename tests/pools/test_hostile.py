@@ -12,7 +12,7 @@ from equipoise.model.decision import MovePod, ResumePod, SuspendPod
 from equipoise.model.errors import BadInput, WorldFailed
 from equipoise.model.pools import PoolAnswer
 from equipoise.pools.fsck import violations
-from equipoise.pools.policy import read_policy
+from equipoise.pools.policy import read_policy, tiers_for_scripts
 from equipoise.pools.scripts import WRITERS as WRITERS_SENT
 from equipoise.pools.scripts import source
 from equipoise.pools.tally import tally
@@ -82,7 +82,7 @@ def test_a_user_with_the_rights_of_the_manual_can_do_everything(client: Any, url
     try:
         own = connect(url.replace("unix://", "unix://pools:s3cret@"), "voice")
         with own:
-            pools = RedisPools(own, "voice", url)
+            pools = RedisPools(own, "voice", url, read_tiers=tiers_for_scripts)
             for name, writer in WRITERS.items():
                 _world(client)
                 if name in {"release", "heartbeat"}:
@@ -217,7 +217,7 @@ def test_a_pod_of_a_third_tier_too_does_not_move(client: Any, pools: RedisPools)
 
 def test_ten_thousand_dead_calls_are_forgotten_at_once(client: Any) -> None:
     """More than Lua can pass to one command."""
-    pools = RedisPools(client, "voice", lease_seconds=0.001)
+    pools = RedisPools(client, "voice", lease_seconds=0.001, read_tiers=tiers_for_scripts)
     write(client, {"basic": ["a-0"]}, calls={"a-0": 10_000})
     client.sadd("voice:pod:a-0:calls", *(f"c{number}" for number in range(10_000)))
     codes = [pools.recover(["a-0"], None)[0].code]

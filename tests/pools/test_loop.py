@@ -14,7 +14,7 @@ from equipoise.model.errors import WorldFailed
 from equipoise.model.pools import PoolAnswer
 from equipoise.pools.fsck import violations
 from equipoise.pools.loop import PoolsLoop
-from equipoise.pools.policy import read_policy
+from equipoise.pools.policy import read_policy, tiers_for_scripts
 from equipoise.ports import CycleReport, Unanswered
 from tests.pools.fleet import UIDS, World, make_loop, pod
 from tests.pools.worlds import config, dump, write
@@ -198,7 +198,7 @@ def test_a_refused_leader_says_why_and_what_to_do(client: Any, pools: RedisPools
 
 def test_a_lost_pod_is_put_back_by_two_sweeps_a_lease_apart(client: Any, world: World, url: str) -> None:
     """A foreign allocator died between taking it and leasing it."""
-    pools = RedisPools(client, "voice", url, lease_seconds=0.2)
+    pools = RedisPools(client, "voice", url, lease_seconds=0.2, read_tiers=tiers_for_scripts)
     loop = make_loop(world, pools, interval_seconds=0.001)
     write(client, {"gold": ["agent-0"]})
     world.listed = [pod("agent-0")]

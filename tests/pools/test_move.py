@@ -7,6 +7,7 @@ import pytest
 
 from equipoise.adapters.redis import RedisPools, connect, scripts
 from equipoise.model.decision import MovePod
+from equipoise.pools.policy import tiers_for_scripts
 from equipoise.pools.rebalance import plan, rebalance
 from equipoise.pools.scripts import source
 from tests.pools.wire import wire_to
@@ -241,7 +242,9 @@ def test_an_answer_lost_amid_many_moves_leaves_what_is_known(
     for writer in ("snapshot", "move"):
         client.script_load(source(writer))
     with wire_to(url) as line:
-        far = RedisPools(connect(line.url, "voice", timeout_seconds=60.0), "voice", line.url)
+        far = RedisPools(
+            connect(line.url, "voice", timeout_seconds=60.0), "voice", line.url, read_tiers=tiers_for_scripts
+        )
         line.lose("answer" if is_sent else "request", "refused", skips=3)  # a look, a move, two moves
         done = rebalance(far)
         far.close()

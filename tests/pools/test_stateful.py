@@ -10,7 +10,7 @@ from redis import Redis
 from equipoise.adapters.redis import RedisPools
 from equipoise.model.decision import MovePod
 from equipoise.pools.fsck import violations
-from equipoise.pools.policy import read_policy
+from equipoise.pools.policy import read_policy, tiers_for_scripts
 from tests.pools.worlds import write
 
 PODS = [f"a-{number}" for number in range(6)]
@@ -53,7 +53,7 @@ class Pools(RuleBasedStateMachine):
     def empty(self) -> None:
         self.client.flushall()
         write(self.client, {tier: [] for tier in TIERS}, TARGETS)
-        self.pools = RedisPools(self.client, "voice")
+        self.pools = RedisPools(self.client, "voice", read_tiers=tiers_for_scripts)
         self.model = Model()
 
     @rule(pod=st.sampled_from(PODS))

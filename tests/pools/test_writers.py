@@ -7,6 +7,7 @@ import pytest
 
 from equipoise.adapters.redis import RedisPools
 from equipoise.model.decision import RegisterPod
+from equipoise.pools.policy import tiers_for_scripts
 from tests.pools.worlds import dump, write
 
 
@@ -167,7 +168,7 @@ def test_a_pod_that_comes_back_in_a_foreign_call_is_not_free(client: Any, pools:
 @pytest.fixture
 def impatient(client: Any) -> RedisPools:
     """Pools whose leases end at once, so that two sweeps are always far enough apart."""
-    return RedisPools(client, "voice", lease_seconds=0.001, record_seconds=60)
+    return RedisPools(client, "voice", lease_seconds=0.001, record_seconds=60, read_tiers=tiers_for_scripts)
 
 
 def test_two_sweeps_bring_a_lost_pod_back_and_one_does_not(client: Any, pools: RedisPools) -> None:
@@ -226,7 +227,7 @@ def test_a_dry_writer_answers_and_changes_nothing(client: Any, pools: RedisPools
     _small(client)
     pools.allocate("c1")
     before = dump(client)
-    dry = RedisPools(client, "voice", is_dry=True)
+    dry = RedisPools(client, "voice", is_dry=True, read_tiers=tiers_for_scripts)
     assert dry.allocate("c2").pod == "a-1"
     assert dry.release("c1").pod == "a-0"
     assert dry.drain("a-1").code == "Drained"
@@ -243,7 +244,7 @@ def test_a_call_that_comes_again_outlives_the_pod_that_it_had_before(
 ) -> None:
     """Its record ran out, it came again to another pod, and the old one's end does not end it."""
     write(client, {"gold": ["a-0", "a-1"]})
-    lasting = RedisPools(client, "voice")
+    lasting = RedisPools(client, "voice", read_tiers=tiers_for_scripts)
     first = lasting.allocate("c1").pod
     lasting.attend([RegisterPod("a-0", "u-a-0"), RegisterPod("a-1", "u-a-1")], 1)
     client.delete("voice:call:c1", f"voice:lease:{first}")
@@ -263,7 +264,7 @@ def test_a_call_that_comes_again_outlives_the_pod_that_it_had_before(
 def test_the_pod_that_a_call_had_before_is_free_again(client: Any, impatient: RedisPools) -> None:
     """Drained, undrained, swept, released: nowhere does the call's new record speak for the old pod."""
     write(client, {"gold": ["a-0", "a-1"]})
-    lasting = RedisPools(client, "voice")
+    lasting = RedisPools(client, "voice", read_tiers=tiers_for_scripts)
     first = lasting.allocate("c1").pod
     client.delete("voice:call:c1", f"voice:lease:{first}")
     second = lasting.allocate("c1").pod

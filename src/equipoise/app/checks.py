@@ -253,13 +253,7 @@ def _metrics_server(client: Client, namespace: str | None) -> Iterator[Check]:
 
 def _prometheus(neighbours: Neighbours, client: Client, namespace: str | None) -> Iterator[Check]:
     from equipoise.adapters.prometheus.discover import NAMESPACES, look_elsewhere
-    from equipoise.adapters.prometheus.errors import (
-        Ambiguous,
-        NotFound,
-        QueryFailed,
-        Unavailable,
-        Undecided,
-    )
+    from equipoise.adapters.prometheus.errors import Ambiguous, NotFound, QueryFailed, Unavailable, Undecided
 
     options = neighbours.prometheus
     try:

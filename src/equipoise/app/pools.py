@@ -26,7 +26,8 @@ Pod = Annotated[str, typer.Argument(metavar="POD", help="The name of the pod.")]
 def status(redis: RedisUrl = None, prefix: Prefix = "voice", output: options.Output = Format.TABLE) -> None:
     """Show every tier: its target, its pods and their calls. Changes nothing."""
     from equipoise.app.pools_live import opened
-    from equipoise.app.pools_output import print_status, status_document
+    from equipoise.app.pools_output import print_status
+    from equipoise.pools.documents import status_document
     from equipoise.pools.policy import read_policy
 
     with opened(redis, prefix) as pools:

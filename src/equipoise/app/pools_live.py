@@ -10,6 +10,7 @@ from equipoise.adapters.redis import RedisPools, connect
 from equipoise.adapters.redis.connect import address_of
 from equipoise.model.errors import BadInput
 from equipoise.model.names import expect_name
+from equipoise.pools.policy import tiers_for_scripts
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -21,7 +22,9 @@ CALL_LENGTH_MAX = 256
 def opened(url: str | None, prefix: str, *, is_dry: bool = False) -> Iterator[RedisPools]:
     """Give the pools under a prefix, for as long as the block lasts."""
     with _url(url) as found:
-        pools = RedisPools(connect(found, prefix), prefix, address_of(found), is_dry=is_dry)
+        pools = RedisPools(
+            connect(found, prefix), prefix, address_of(found), is_dry=is_dry, read_tiers=tiers_for_scripts
+        )
         try:
             yield pools
         finally:

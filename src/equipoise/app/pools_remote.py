@@ -10,6 +10,7 @@ from equipoise.adapters.redis import RedisPools, connect
 from equipoise.adapters.redis.connect import TIMEOUT_SECONDS, address_of, ask_at_every_connect
 from equipoise.adapters.redis.pools import LEASE_SECONDS, RECORD_SECONDS
 from equipoise.model.errors import BadInput, EquipoiseError, SetUpWrong, WorldFailed
+from equipoise.pools.policy import tiers_for_scripts
 from equipoise.ports import Unanswered
 
 T = TypeVar("T")
@@ -140,6 +141,7 @@ class RemotePools:
             address_of(url),
             lease_seconds=self._lease_seconds,
             record_seconds=self._record_seconds,
+            read_tiers=tiers_for_scripts,
         )
         try:
             self._expect_no_eviction(pools)

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from equipoise.app.console import Console
 from equipoise.app.pools_live import opened
-from equipoise.app.pools_output import status_document, status_table
+from equipoise.app.pools_output import status_table
 from equipoise.model.errors import EquipoiseError
+from equipoise.pools.documents import status_document
 from equipoise.pools.policy import read_policy
 
 if TYPE_CHECKING:

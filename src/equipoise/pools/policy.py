@@ -123,3 +123,19 @@ def unfilled(policy: TierPolicy, pods: int) -> str:
     if pods >= wanted:
         return ""
     return f"the targets demand {wanted} pods, and there are {pods}: some tiers stay under their targets"
+
+
+def tiers_for_scripts(text: str | None, source: str) -> str:
+    """Return the config's tiers as the scripts in Redis read them, or refuse the config."""
+    return wire(read_policy(text, source))
+
+
+def wire(policy: TierPolicy) -> str:
+    """Write the tiers as the scripts read them, the chain first."""
+    chain = policy.chain
+    rest = sorted(set(policy.tiers) - set(chain))
+    return "".join(
+        f"{name} {tier.type} {tier.target} {tier.concurrent_max} {1 if name in chain else 0};"
+        for name in [*chain, *rest]
+        for tier in [policy.tiers[name]]
+    )

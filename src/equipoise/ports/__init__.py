@@ -1,13 +1,6 @@
 """What we need of the world. Adapters and the simulator stand behind these."""
 
-from equipoise.ports.acting import (
-    Actuator,
-    Applier,
-    ApplyAnswer,
-    ApplyResult,
-    EvictionAnswer,
-    EvictionResult,
-)
+from equipoise.ports.acting import Actuator, Applier, ApplyAnswer, ApplyResult, EvictionAnswer, EvictionResult
 from equipoise.ports.keeping import (
     CycleReport,
     FailedTurn,
@@ -21,21 +14,8 @@ from equipoise.ports.keeping import (
     StoreConflict,
     Stored,
 )
-from equipoise.ports.seeing import (
-    Autoscalers,
-    Clock,
-    Cluster,
-    CpuUsage,
-    History,
-    Metrics,
-    NoHistory,
-    Owners,
-)
-from equipoise.ports.tiers import (
-    Pools,
-    PoolsUpkeep,
-    Unanswered,
-)
+from equipoise.ports.seeing import Autoscalers, Clock, Cluster, CpuUsage, History, Metrics, NoHistory, Owners
+from equipoise.ports.tiers import Pools, PoolsUpkeep, Unanswered
 
 __all__ = [
     "Actuator",

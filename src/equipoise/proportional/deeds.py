@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
@@ -238,3 +238,16 @@ def intended(deeds: Deeds, change: Change, at_ms: int, epoch: int) -> Deeds:
 def pods_at_target(decision: Decision, pods: Sequence[Pod], item: Assigned) -> int:
     """Return how many pods ask for what is decided, and have it."""
     return at_target(pods, item.prepared.asked.slots, applied_values(item, decision))
+
+
+UNDONE = frozenset({"Fenced", "Outdated", "Gone", "Refused", "Forbidden", "Unsupported"})
+"""Results after which it is certain that nothing was changed."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far a turn has come: an error may end it anywhere."""
+
+    is_said: bool = False
+    """Whether what is to be remembered stands in the status."""
+    outcomes: list[Outcome] = field(default_factory=list)

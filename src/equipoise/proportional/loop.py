@@ -32,15 +32,17 @@ from equipoise.ports import (
     Store,
     StoreConflict,
 )
-from equipoise.proportional.assignment import (
-    Assigned,
-    Readings,
-    Refusal,
-    assign,
-    refusal_of,
-)
+from equipoise.proportional.assignment import Assigned, Readings, Refusal, assign, refusal_of
 from equipoise.proportional.decide import decide_asked
-from equipoise.proportional.deeds import Hands, about, applied_values, intended, pods_at_target
+from equipoise.proportional.deeds import (
+    UNDONE,
+    Hands,
+    _Progress,
+    about,
+    applied_values,
+    intended,
+    pods_at_target,
+)
 from equipoise.proportional.fit import restarted
 from equipoise.proportional.guards import Change, Guards
 from equipoise.proportional.mind import Mind
@@ -73,10 +75,6 @@ NEWS = frozenset({Code.FOUGHT_BY, Code.REFUSED, Code.INFEASIBLE, Code.DEFERRED})
 """Reasons that a person should hear of where they look: told at the workload when they begin."""
 
 
-UNDONE = frozenset({"Fenced", "Outdated", "Gone", "Refused", "Forbidden", "Unsupported"})
-"""Results after which it is certain that nothing was changed."""
-
-
 class Turned(NamedTuple):
     """What came of one policy's turn."""
 
@@ -93,15 +91,6 @@ class Turned(NamedTuple):
     """How many pods wait for the next turn: those beyond one turn's share."""
     failed: FailedTurn | None = None
     """The error that ended it."""
-
-
-@dataclass(slots=True)
-class _Progress:
-    """How far a turn has come: an error may end it anywhere."""
-
-    is_said: bool = False
-    """Whether what is to be remembered stands in the status."""
-    outcomes: list[Outcome] = field(default_factory=list)
 
 
 @dataclass(slots=True)

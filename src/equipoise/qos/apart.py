@@ -8,10 +8,11 @@ from equipoise.model.decision import Action, Decision, EvictPod, Outcome
 from equipoise.model.errors import EquipoiseError
 from equipoise.ports import FailedTurn
 from equipoise.qos.decide import decide
+from equipoise.qos.node import Look
 from equipoise.qos.observation import Observation
 from equipoise.qos.pods import PodTold
 from equipoise.qos.policy import QosPolicy
-from equipoise.qos.see import Look, Marks, see
+from equipoise.qos.see import Marks, see
 
 Deed = Callable[..., Outcome]
 

@@ -30,13 +30,23 @@ from equipoise.qos.evicting import Direct, Evictor
 from equipoise.qos.guarding import guarded, previewed
 from equipoise.qos.keep import AgentState, Keep, ThrottledContainer
 from equipoise.qos.memory import QosMemory
-from equipoise.qos.node import ContainerRef, Counters, Node, NodeCounters
+from equipoise.qos.node import ContainerRef, Counters, Look, Node, NodeCounters
 from equipoise.qos.observation import PERIOD_US, Observation, quota_of
-from equipoise.qos.outcomes import accepted, failed, is_felt, is_unforeseen, refused, throttled_nanos
+from equipoise.qos.outcomes import (
+    accepted,
+    failed,
+    is_felt,
+    is_unforeseen,
+    reclaim_memory,
+    refused,
+    set_quotas,
+    set_scheduling,
+    throttled_nanos,
+)
 from equipoise.qos.pods import ContainerTold, PodTold
 from equipoise.qos.policy import QosPolicy
 from equipoise.qos.refusals import in_force, refused_again, still_known
-from equipoise.qos.see import Look, Marks, ending_since, rates_of, refs_of, usage_between
+from equipoise.qos.see import Marks, ending_since, rates_of, refs_of, usage_between
 from equipoise.qos.surroundings import Surroundings
 from equipoise.qos.waterlines import State, judge
 
@@ -170,7 +180,7 @@ class QosLoop:
         if outcomes:
             self._look_after(self._refs([]), pods)
         if self.around.is_scheduling_disabled():
-            outcomes.append(self._schedule(EnableScheduling(self.name), "The agent ends."))
+            outcomes.append(set_scheduling(self.around, EnableScheduling(self.name), "The agent ends."))
         return outcomes
 
     def _restored(
@@ -184,7 +194,7 @@ class QosLoop:
         try:
             quota = quota_of(now.cpu_limit_nanos, seen.period_us if seen is not None else PERIOD_US)
             action = RestorePod(pod.key, uid=pod.uid, quota={part.container: quota})
-            return self._write(action, pod, {part.container: now.id})
+            return set_quotas(self.node, action, pod, {part.container: now.id})
         except Exception as error:  # noqa: BLE001 - a bug about one container must not keep the others throttled
             return Outcome(action, "Failed", f"unexpected {type(error).__name__}: {error}")
 
@@ -300,14 +310,14 @@ class QosLoop:
 
     def _deed(self, action: Action, pods: list[PodTold], sentence: str, at: float) -> Outcome:
         if isinstance(action, DisableScheduling | EnableScheduling):
-            return self._schedule(action, sentence)
+            return set_scheduling(self.around, action, sentence)
         pod = next(one for one in pods if one.uid == action.uid)
         ids = {part.name: part.id for part in pod.containers}
         match action:
             case EvictPod():
                 return self._evict(action, pod, at)
             case ThrottlePod() if action.reclaim:
-                return self._reclaim(action, pod, ids)
+                return reclaim_memory(self.node, action, pod, ids)
             case ThrottlePod():
                 return self._change(action, pod, ids)
             case RestorePod():
@@ -335,7 +345,7 @@ class QosLoop:
             self._put(self.state.intending(pod, ids, action.quota or {}))
         except WorldFailed as error:
             return Outcome(action, "Failed", str(error))
-        return self._write(action, pod, ids)
+        return set_quotas(self.node, action, pod, ids)
 
     def _raise(self, action: RestorePod, pod: PodTold, ids: dict[str, str]) -> Outcome:
         outcome = self._change(action, pod, ids)
@@ -349,33 +359,6 @@ class QosLoop:
             self._forget(self.node.read(refs, is_deep=True), pods, {ref.id for ref in refs})
         except Exception as error:  # noqa: BLE001 - it comes after the deed, which is done
             self._warnings.append(str(error))
-
-    def _write(self, action: ThrottlePod | RestorePod, pod: PodTold, ids: dict[str, str]) -> Outcome:
-        gone = []
-        try:
-            for name, quota in (action.quota or {}).items():
-                if not self.node.set_quota(ContainerRef(pod.uid, ids[name], pod.qos_class), quota):
-                    gone.append(name)
-        except WorldFailed as error:
-            return Outcome(action, "Failed", str(error))
-        return Outcome(action, "Gone", f"{', '.join(gone)} has vanished") if gone else Outcome(action, "Done")
-
-    def _reclaim(self, action: ThrottlePod, pod: PodTold, ids: dict[str, str]) -> Outcome:
-        released = 0
-        try:
-            for name, amount in (action.reclaim or {}).items():
-                got = self.node.reclaim(ContainerRef(pod.uid, ids[name], pod.qos_class), amount)
-                released += got or 0
-        except WorldFailed as error:
-            return Outcome(action, "Failed", str(error))
-        return Outcome(action, "Done", f"{released} bytes were released")
-
-    def _schedule(self, action: DisableScheduling | EnableScheduling, sentence: str) -> Outcome:
-        try:
-            self.around.set_scheduling(is_disabled=isinstance(action, DisableScheduling), sentence=sentence)
-        except WorldFailed as error:
-            return Outcome(action, "Failed", str(error))
-        return Outcome(action, "Done")
 
     def _remember(self, decision: Decision, at: float, *, is_news: bool) -> None:
         """Keep counts and times in mind; on the disk seldom, unless something was done."""

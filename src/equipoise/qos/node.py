@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +63,10 @@ class Node(Protocol):
     def reclaim(self, container: ContainerRef, amount_bytes: int) -> int | None:
         """Have the kernel take memory back, and give what was measured to be gone; None where it vanished."""
         ...
+
+
+class Look(NamedTuple):
+    """One look: the machine's counters and those of its containers, by id."""
+
+    node: NodeCounters
+    containers: Mapping[str, Counters]

@@ -1,11 +1,23 @@
 """What came of a round's actions: what is counted, felt, or has to be decided anew. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from equipoise.model.decision import Decision, EvictPod, Outcome, RestorePod, ThrottlePod
+from equipoise.model.decision import (
+    Decision,
+    DisableScheduling,
+    EnableScheduling,
+    EvictPod,
+    Outcome,
+    RestorePod,
+    ThrottlePod,
+)
+from equipoise.model.errors import WorldFailed
 from equipoise.ports import EvictionResult
 from equipoise.qos.metrics import NANOS_PER_MILLI
+from equipoise.qos.node import ContainerRef, Node
+from equipoise.qos.pods import PodTold
+from equipoise.qos.surroundings import Surroundings
 
 WELL = frozenset({"Done", "Accepted"})
 SAID_MAX = 4
@@ -70,3 +82,38 @@ def came_otherwise(decision: Decision, outcomes: Sequence[Outcome]) -> str:
     said = [f"{one.action.pod or type(one.action).__name__} {one.result}" for one in outcomes]
     more = f" and {len(said) - SAID_MAX} more" if len(said) > SAID_MAX else ""
     return f" What came of it: {', '.join(said[:SAID_MAX])}{more}."
+
+
+def set_quotas(node: Node, action: ThrottlePod | RestorePod, pod: PodTold, ids: Mapping[str, str]) -> Outcome:
+    """Write the quotas of a pod's containers."""
+    gone = []
+    try:
+        for name, quota in (action.quota or {}).items():
+            if not node.set_quota(ContainerRef(pod.uid, ids[name], pod.qos_class), quota):
+                gone.append(name)
+    except WorldFailed as error:
+        return Outcome(action, "Failed", str(error))
+    return Outcome(action, "Gone", f"{', '.join(gone)} has vanished") if gone else Outcome(action, "Done")
+
+
+def reclaim_memory(node: Node, action: ThrottlePod, pod: PodTold, ids: Mapping[str, str]) -> Outcome:
+    """Ask the kernel to reclaim memory of a pod's containers."""
+    released = 0
+    try:
+        for name, amount in (action.reclaim or {}).items():
+            got = node.reclaim(ContainerRef(pod.uid, ids[name], pod.qos_class), amount)
+            released += got or 0
+    except WorldFailed as error:
+        return Outcome(action, "Failed", str(error))
+    return Outcome(action, "Done", f"{released} bytes were released")
+
+
+def set_scheduling(
+    around: Surroundings, action: DisableScheduling | EnableScheduling, sentence: str
+) -> Outcome:
+    """Close the node to new pods, or open it again."""
+    try:
+        around.set_scheduling(is_disabled=isinstance(action, DisableScheduling), sentence=sentence)
+    except WorldFailed as error:
+        return Outcome(action, "Failed", str(error))
+    return Outcome(action, "Done")

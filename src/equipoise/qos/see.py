@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from equipoise.qos.metrics import METRICS
-from equipoise.qos.node import ContainerRef, Counters, NodeCounters
+from equipoise.qos.node import ContainerRef, Counters, Look, NodeCounters
 from equipoise.qos.observation import UNLIMITED, ContainerSeen, Observation, PodSeen
 from equipoise.qos.pods import TOO_LATE_SECONDS, ContainerTold, PodTold
 from equipoise.qos.protection import protection_of
@@ -14,13 +14,6 @@ from equipoise.qos.protection import protection_of
 INTERVAL_MIN_SECONDS = 0.2
 """A shorter interval says nothing about CPU."""
 MICRO = 10**6
-
-
-class Look(NamedTuple):
-    """One look: the machine's counters and those of its containers, by id."""
-
-    node: NodeCounters
-    containers: Mapping[str, Counters]
 
 
 class Marks(NamedTuple):

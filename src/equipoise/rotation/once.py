@@ -18,17 +18,7 @@ from equipoise.model.decision import Action, Decision, Outcome, Record
 from equipoise.model.errors import WorldFailed
 from equipoise.model.reason import Code, Reason
 from equipoise.model.references import ObjectRef, StoreKey, WorkloadRef
-from equipoise.ports import (
-    Actuator,
-    Clock,
-    Cluster,
-    Journal,
-    Metrics,
-    Pauses,
-    PolicyObject,
-    Store,
-    Stored,
-)
+from equipoise.ports import Actuator, Clock, Cluster, Journal, Metrics, Pauses, PolicyObject, Store, Stored
 from equipoise.rotation.assignment import Assigned
 from equipoise.rotation.choose import choose_workloads
 from equipoise.rotation.course import told

@@ -5,15 +5,7 @@ from dataclasses import dataclass
 from equipoise.model.cluster import TOLERANCE, Hpa, Node, Owner, Pdb, Pod, Workload
 from equipoise.model.references import WorkloadRef
 from equipoise.sim.hpa_behavior import ScalingRules
-from equipoise.sim.state import (
-    STATEFUL_SET,
-    HpaState,
-    NodeState,
-    PdbState,
-    PodState,
-    State,
-    WorkloadState,
-)
+from equipoise.sim.state import STATEFUL_SET, HpaState, NodeState, PdbState, PodState, State, WorkloadState
 
 
 @dataclass(frozen=True, slots=True)

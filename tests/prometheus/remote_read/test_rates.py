@@ -9,13 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from equipoise.adapters.prometheus.remote_read import rates as reducing
-from equipoise.adapters.prometheus.remote_read.rates import (
-    highest,
-    intervals_of,
-    last,
-    rates,
-    window_for,
-)
+from equipoise.adapters.prometheus.remote_read.rates import highest, intervals_of, last, rates, window_for
 from equipoise.adapters.prometheus.remote_read.windows import STALE, Samples, Steps
 
 Series = list[tuple[int, float]]

@@ -9,9 +9,8 @@ from equipoise.adapters.kubernetes.node_pods import nanos_of
 from equipoise.adapters.kubernetes.paths import path_of
 from equipoise.adapters.kubernetes.structs import Meta, Quantities
 from equipoise.model.quantity import NANO
-from equipoise.qos.node import Counters, NodeCounters
+from equipoise.qos.node import Counters, Look, NodeCounters
 from equipoise.qos.pods import ContainerTold, PodTold
-from equipoise.qos.see import Look
 
 PERIOD_US = 100_000
 

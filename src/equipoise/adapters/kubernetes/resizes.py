@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from equipoise.adapters.kubernetes.structs import (
-    Condition,
-    PodSpec,
-    PodStatus,
-    Quantities,
-    RawContainer,
-)
+from equipoise.adapters.kubernetes.structs import Condition, PodSpec, PodStatus, Quantities, RawContainer
 from equipoise.model.cluster import Resize
 from equipoise.model.errors import DECODE_ERRORS
 from equipoise.model.quantity import parse_bytes

@@ -17,13 +17,7 @@ import numpy as np
 
 from equipoise.adapters.prometheus.client import Client
 from equipoise.adapters.prometheus.decode import decode_number, tidy
-from equipoise.adapters.prometheus.errors import (
-    SPLITTABLE,
-    Malformed,
-    NotOffered,
-    QueryFailed,
-    Unavailable,
-)
+from equipoise.adapters.prometheus.errors import SPLITTABLE, Malformed, NotOffered, QueryFailed, Unavailable
 from equipoise.adapters.prometheus.lots import TEXT_MAX_BYTES, Job, Lot, packed
 from equipoise.adapters.prometheus.matrix import Grid
 from equipoise.adapters.prometheus.measures import grid_of

@@ -10,12 +10,7 @@ import numpy as np
 import simdjson
 from numpy.typing import NDArray
 
-from equipoise.adapters.prometheus.decode import (
-    HISTOGRAMS_LEFT_OUT,
-    Answer,
-    expect,
-    tidy,
-)
+from equipoise.adapters.prometheus.decode import HISTOGRAMS_LEFT_OUT, Answer, expect, tidy
 from equipoise.adapters.prometheus.errors import Malformed
 from equipoise.adapters.prometheus.series import SECONDS_MAX, Key, each_series, points
 from equipoise.model.errors import BadInput

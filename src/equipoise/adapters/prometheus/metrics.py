@@ -13,13 +13,7 @@ from numpy.typing import NDArray
 
 from equipoise.adapters.prometheus.client import BuildInfo, Client
 from equipoise.adapters.prometheus.decode import HISTOGRAMS_LEFT_OUT, Vector, decode_number, tidy
-from equipoise.adapters.prometheus.errors import (
-    SPLITTABLE,
-    BadQuery,
-    BadUserQuery,
-    Malformed,
-    QueryFailed,
-)
+from equipoise.adapters.prometheus.errors import SPLITTABLE, BadQuery, BadUserQuery, Malformed, QueryFailed
 from equipoise.adapters.prometheus.promql import CpuQueries, Extent, Matcher, Tally
 from equipoise.adapters.prometheus.raw import Raw, at_the_end
 from equipoise.adapters.prometheus.settings import CADVISOR, Names, no_text

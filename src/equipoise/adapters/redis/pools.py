@@ -1,7 +1,7 @@
 """The port `Pools` on Redis. A caller's view of the tiers goes with each call, and the script checks it."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -11,17 +11,9 @@ from equipoise.adapters.redis.connect import eviction_of
 from equipoise.adapters.redis.errors import IN_DOUBT, Request, WrongKeyType, certain, explained
 from equipoise.adapters.redis.scripts import Scripts
 from equipoise.adapters.redis.snapshot import Reader
-from equipoise.model.decision import (
-    Attendance,
-    MovePod,
-    RegisterPod,
-    ResumePod,
-    SuspendPod,
-    UnregisterPod,
-)
+from equipoise.model.decision import Attendance, MovePod, RegisterPod, ResumePod, SuspendPod, UnregisterPod
 from equipoise.model.errors import BadInput, EquipoiseError, WorldFailed
 from equipoise.model.pools import PoolAnswer, PoolCode, PoolsSeen
-from equipoise.pools.policy import TierPolicy, read_policy
 from equipoise.ports import Unanswered
 
 LEASE_SECONDS = 900.0
@@ -62,6 +54,7 @@ class RedisPools:
         prefix: str,
         address: str = "redis",
         *,
+        read_tiers: Callable[[str | None, str], str],
         lease_seconds: float = LEASE_SECONDS,
         record_seconds: float = RECORD_SECONDS,
         is_dry: bool = False,
@@ -71,6 +64,7 @@ class RedisPools:
         self._prefix = prefix
         self._address = address
         self._key = f"{prefix}:tier:config"
+        self._read_tiers = read_tiers
         self._scripts = Scripts(client, self._key, address)
         self._reader = Reader(client, prefix, self._scripts, address)
         self._spans = [str(int(seconds * 1000)) for seconds in (lease_seconds, record_seconds)]
@@ -85,9 +79,9 @@ class RedisPools:
         """Return why the server may lose keys of live calls, and what to set; nothing where it loses none."""
         return eviction_of(self._client, self._address)
 
-    def policy(self) -> TierPolicy:
-        """Read the tiers as they are now."""
-        return read_policy(self._read_config(), self._key)
+    def check_config(self) -> None:
+        """Read the tiers as they are now; raise where they are missing or malformed."""
+        self._read_tiers(self._read_config(), self._key)
 
     def snapshot(self, *, is_thorough: bool = False, also: Sequence[str] = ()) -> PoolsSeen:
         """Read every pod, each at one moment; thoroughly also looks for keys that no set leads to."""
@@ -262,7 +256,7 @@ class RedisPools:
         known = self._config  # once: another thread may forget it at any moment
         if known is None:
             text = self._read_config()
-            known = self._config = (text or "", wire(read_policy(text, self._key)))
+            known = self._config = (text or "", self._read_tiers(text, self._key))
         return known
 
     def _known_or_nothing(self) -> tuple[str, str]:
@@ -276,17 +270,6 @@ class RedisPools:
         with explained(self._address):
             text: str | None = self._client.get(self._key)
         return text
-
-
-def wire(policy: TierPolicy) -> str:
-    """Write the tiers as the scripts read them, the chain first."""
-    chain = policy.chain
-    rest = sorted(set(policy.tiers) - set(chain))
-    return "".join(
-        f"{name} {tier.type} {tier.target} {tier.concurrent_max} {1 if name in chain else 0};"
-        for name in [*chain, *rest]
-        for tier in [policy.tiers[name]]
-    )
 
 
 def failed(error: EquipoiseError, pod: str) -> PoolAnswer:

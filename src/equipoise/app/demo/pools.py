@@ -17,7 +17,7 @@ from equipoise.model.decision import MovePod, Record, RegisterPod, ResumePod, Su
 from equipoise.model.pools import PoolCode, PoolsSeen
 from equipoise.pools.fsck import violations
 from equipoise.pools.loop import PoolsLoop
-from equipoise.pools.policy import read_policy
+from equipoise.pools.policy import read_policy, tiers_for_scripts
 from equipoise.pools.tally import tally
 from equipoise.sim import names
 from equipoise.sim.enforcing import OnlyLeader
@@ -46,7 +46,7 @@ class PoolsScene:
     def __init__(self, stage: Stage, url: str) -> None:
         world = self._world = stage.world
         self._stage = stage
-        self._pools = RedisPools(connect(url, PREFIX), PREFIX, address_of(url))
+        self._pools = RedisPools(connect(url, PREFIX), PREFIX, address_of(url), read_tiers=tiers_for_scripts)
         self._set_targets(SOME)
         self._agents = world.add_workload(
             "voice",

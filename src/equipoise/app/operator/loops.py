@@ -6,17 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from equipoise.app.operator.settings import Settings
 from equipoise.model.errors import BadInput
-from equipoise.ports import (
-    Actuator,
-    Clock,
-    Cluster,
-    CycleReport,
-    Journal,
-    Leadership,
-    Metrics,
-    Pauses,
-    Store,
-)
+from equipoise.ports import Actuator, Clock, Cluster, CycleReport, Journal, Leadership, Metrics, Pauses, Store
 
 if TYPE_CHECKING:
     from equipoise.adapters.journal import RecordIds

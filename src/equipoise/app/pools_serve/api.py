@@ -25,7 +25,6 @@ from starlette.status import (
 from equipoise import __version__
 from equipoise.app.connections import requests_max
 from equipoise.app.operator.http import Problems, make_app
-from equipoise.app.pools_output import sentence_of, status_document
 from equipoise.app.pools_remote import RemotePools
 from equipoise.app.pools_serve.browsers import refusal
 from equipoise.app.pools_serve.openapi import openapi
@@ -39,6 +38,7 @@ from equipoise.app.pools_serve.operations import (
 )
 from equipoise.app.pools_serve.tokens import Tokens
 from equipoise.model.errors import DECODE_ERRORS, BadInput, EquipoiseError
+from equipoise.pools.documents import sentence_of, status_document
 from equipoise.pools.policy import read_policy
 from equipoise.ports import Unanswered
 

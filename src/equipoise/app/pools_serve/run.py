@@ -52,7 +52,7 @@ class Readiness:
     def look(self) -> None:
         """Ask once; only a server that is set up to do harm is more than a reason to wait."""
         try:
-            self._remote.ask(lambda pools: pools.policy())
+            self._remote.ask(lambda pools: pools.check_config())
             self._problem = ""
         except EquipoiseError as error:
             self._problem = str(error)

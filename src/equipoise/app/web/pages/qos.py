@@ -4,17 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from equipoise.app.web.charts import Bar, Level, Line, bars, by_name, over_time
-from equipoise.app.web.figures import (
-    amount,
-    count,
-    counted,
-    figure,
-    mapping,
-    mebibytes,
-    moment,
-    number,
-    text,
-)
+from equipoise.app.web.figures import amount, count, counted, figure, mapping, mebibytes, moment, number, text
 from equipoise.app.web.page import Chart, Fact, Page, Table
 from equipoise.app.web.pages.qos_pods import DONE, in_order, pods_table
 from equipoise.app.web.standing import Figures, numbers_of, page_of

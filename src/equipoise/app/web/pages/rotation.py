@@ -4,17 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from equipoise.app.web.charts import Bar, Level, bars, by_name
-from equipoise.app.web.figures import (
-    amount,
-    count,
-    counted,
-    figure,
-    items,
-    mapping,
-    moment,
-    number,
-    text,
-)
+from equipoise.app.web.figures import amount, count, counted, figure, items, mapping, moment, number, text
 from equipoise.app.web.page import Chart, Fact, Page, Table
 from equipoise.app.web.standing import Figures, numbers_of, page_of
 from equipoise.model.decision import EvictPod, Record
