@@ -22,16 +22,16 @@ RESIDENT_MIB_MAX = 80.0
 
 def rounds(pods: int, *, is_busy: bool) -> Figures:
     """Do rounds over real cgroups without processes; above its waterline, all pods are sorted and tried."""
-    import equipoise.app.agent.run  # all that the agent holds in memory
+    import equipoise.runtime.agent.run
     from equipoise.adapters.cgroups import connect_host
-    from equipoise.adapters.cgroups.state import StateFile
+    from equipoise.ports.node import ContainerTold, PodTold
     from equipoise.qos.loop import QosLoop
-    from equipoise.qos.pods import ContainerTold, PodTold
+    from equipoise.runtime.agent.state_file import StateFile
     from tests.agent.machines import Around, policies
     from tests.agent.trees import tree
     from tests.qos.worlds import policy, rule
 
-    assert equipoise.app.agent.run.FAILURES_MAX
+    assert equipoise.runtime.agent.run.FAILURES_MAX
     waterline = 1 if is_busy else 10**9
     around = Around(asked=policies(policy(rule("cpu_total_usage", waterline, "throttle"))))
     spent: list[float] = []

@@ -9,9 +9,9 @@ import urllib.request
 from collections.abc import Callable
 
 from benchmarks.tables import Section, Table, ratio
-from equipoise.app.operator.batches import Batches
-from equipoise.app.operator.http import Door, make_app
-from equipoise.app.operator.meters import Meters
+from equipoise.runtime.http import Door, make_app
+from equipoise.runtime.operator.metrics import Meters
+from equipoise.runtime.operator.worker import Batches
 
 BEAT_SECONDS = 0.05
 ITEMS = 1_500_000

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from benchmarks.measuring import ROOT
 from equipoise.stats.dsp import waves
-from equipoise.stats.loss import error, flat_lines
 from equipoise.stats.predict import Algorithm, predict
+from equipoise.stats.profile import error, flat_lines
 
 TRACES = ROOT.parent / "shared" / "data" / "traces"
 """Not part of the checkout."""

@@ -14,7 +14,7 @@ from benchmarks.tables import Section, Table
 from equipoise.adapters.kubernetes import Client, KubernetesCluster, Reflector, Target
 from equipoise.adapters.kubernetes.kinds import PODS
 from equipoise.adapters.kubernetes.kubeconfig import Endpoint, Identity
-from equipoise.model.cluster import Pod
+from equipoise.core.cluster import Pod
 
 T = TypeVar("T")
 

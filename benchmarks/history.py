@@ -19,8 +19,8 @@ from benchmarks.tables import Section, Table, ratio
 from equipoise.adapters.prometheus.client import Client
 from equipoise.adapters.prometheus.errors import Reply
 from equipoise.adapters.prometheus.history import PrometheusHistory, Source
-from equipoise.adapters.prometheus.measures import CPU, MEMORY
 from equipoise.adapters.prometheus.settings import Settings
+from equipoise.adapters.prometheus.strategies import CPU, MEMORY
 from equipoise.adapters.prometheus.transport import Direct
 
 WAYS = {"remote read": "remote-read", "PromQL": "promql"}

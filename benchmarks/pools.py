@@ -20,9 +20,9 @@ from redis.client import Pipeline
 from benchmarks.measuring import Figures, interleaved
 from benchmarks.tables import Section, Table
 from equipoise.adapters.redis import RedisPools
+from equipoise.adapters.redis.lua import source
 from equipoise.pools.policy import read_policy, tiers_for_scripts, wire
 from equipoise.pools.rebalance import rebalance
-from equipoise.pools.scripts import source
 from tests.pools.servers import server
 from tests.pools.worlds import write
 from tests.testbed import Unavailable, binary

@@ -87,9 +87,9 @@ def cycles(policies: int) -> Figures:
     from equipoise.adapters.kubernetes.policies import KubernetesPolicies
     from equipoise.adapters.kubernetes.sizes import CachedSizes
     from equipoise.adapters.kubernetes.store import LedgerStore
-    from equipoise.model.crd.targets import Mode
-    from equipoise.proportional.kind import SCALING_POLICY as KIND
+    from equipoise.crd.targets import Mode
     from equipoise.proportional.loop import ProportionalLoop
+    from equipoise.proportional.parse import SCALING_POLICY as KIND
 
     figures: Figures = {}
     with _served(policies) as url:

@@ -19,7 +19,7 @@ GOAL, GOAL_WITH_FORECAST, GOAL_RATIO = 5000, 1000, 5
 
 def ours(workloads: int, has_forecast: bool) -> Figures:
     """Decide for all; the weeks are generated batch by batch, and only deciding is timed."""
-    from equipoise.model.reason import Code
+    from equipoise.core.reason import Code
     from equipoise.recommendation.decide import decide
     from equipoise.recommendation.observation import Observation
     from equipoise.recommendation.policy import RecommendationPolicy

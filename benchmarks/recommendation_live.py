@@ -66,11 +66,10 @@ def advised(
 ) -> Figures:
     """Advise on replicas and on requests in one reading, as the operator does."""
     from equipoise.adapters.prometheus.client import Client
-    from equipoise.adapters.prometheus.history import PrometheusHistory, Source
-    from equipoise.adapters.prometheus.owners import PrometheusOwners
+    from equipoise.adapters.prometheus.history import PrometheusHistory, PrometheusOwners, Source
     from equipoise.adapters.prometheus.settings import Names, Settings
-    from equipoise.model.reason import Code
-    from equipoise.recommendation.loop import Job, World, advise_all
+    from equipoise.core.reason import Code
+    from equipoise.recommendation.advisor import Job, World, advise_all
     from equipoise.recommendation.policy import AdviceType, read_policy
     from equipoise.recommendation.record import Question
     from equipoise.stats.predict import Algorithm
@@ -104,7 +103,7 @@ def advised(
 
 def _cluster(workloads: int, namespace: str | None) -> Clustered:
     """List what the history is of: Deployments, each with its pods, held in memory."""
-    from equipoise.model.cluster import Container
+    from equipoise.core.cluster import Container
     from tests.recommendation.clusters import Clustered, pod, workload
 
     listed, pods = [], []

@@ -139,7 +139,7 @@ def as_json(jitter_ms: int, series: int, rounds: int) -> Figures:
     """Read the same samples as the query API writes them, with our decoder of range queries."""
     import simdjson
 
-    from equipoise.adapters.prometheus.series import Values, points
+    from equipoise.adapters.prometheus.matrix import Values, points
 
     texts = [
         (

@@ -10,8 +10,7 @@ from benchmarks.measuring import Figures, in_own_process
 from benchmarks.tables import Section, Table
 from equipoise.sim.futility import futility
 from equipoise.sim.scenes import IMBALANCES
-from equipoise.sim.strategies import CLOSED_LOOP, HOT_ONLY, HOTTEST, LEFT_ALONE, SEED
-from equipoise.sim.study import Question, study
+from equipoise.sim.study import CLOSED_LOOP, HOT_ONLY, HOTTEST, LEFT_ALONE, SEED, Question, study
 
 WORLDS = 200
 SIZES = (6, 30)

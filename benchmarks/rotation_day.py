@@ -12,12 +12,12 @@ from statistics import median
 
 from benchmarks.measuring import MEBIBYTE, Figures, in_own_process, memory_bytes
 from benchmarks.tables import Section, Table
-from equipoise.model.reason import Code
-from equipoise.model.references import WorkloadRef
-from equipoise.rotation.memory import Ending, Verdict
-from equipoise.sim.enforcing import CYCLE_SECONDS, enforce, remembered, rotation_loop
+from equipoise.core.cluster import WorkloadRef
+from equipoise.core.reason import Code
+from equipoise.rotation.progress import Ending, Verdict
 from equipoise.sim.invariants import Broken
 from equipoise.sim.scenes import many_workloads
+from equipoise.sim.study import CYCLE_SECONDS, enforce, remembered, rotation_loop
 from equipoise.sim.world import World
 
 WORKLOADS, HOURS, SEED = 1000, 24.0, 1

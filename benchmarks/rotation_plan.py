@@ -17,10 +17,10 @@ from equipoise.adapters.prometheus import metrics as adapter
 from equipoise.adapters.prometheus.client import Client
 from equipoise.adapters.prometheus.settings import Settings
 from equipoise.adapters.prometheus.transport import Direct
-from equipoise.model.decision import Decision
+from equipoise.core.decision import Decision
 from equipoise.ports import CpuUsage, Metrics
+from equipoise.rotation import command as once
 from equipoise.rotation import decide as deciding_module
-from equipoise.rotation import once
 from equipoise.rotation.decide import decide
 from equipoise.rotation.policy import RotationPolicy
 

@@ -19,8 +19,7 @@ from equipoise.adapters.kubernetes.cache import Cache
 from equipoise.adapters.kubernetes.decode import Decoder
 from equipoise.adapters.kubernetes.kinds import DEPLOYMENTS, HPAS, PODS, STATEFULSETS, Kind
 from equipoise.adapters.prometheus.promql import SAMPLES_PER_SERIES
-from equipoise.model.cluster import Hpa, Node, Pdb, Pod, Workload
-from equipoise.model.references import WorkloadRef
+from equipoise.core.cluster import Hpa, Node, Pdb, Pod, Workload, WorkloadRef
 
 PODS_PER_WORKLOAD = 50
 KINDS = ("Deployment",) * 9 + ("StatefulSet",)

@@ -34,9 +34,9 @@ NARROW = frozenset(
 )  # fmt: skip
 """Exceptions that decoding raises; whoever expects one of them has to expect all of `DECODE_ERRORS`."""
 NARROW_ON_PURPOSE = {
-    "src/equipoise/model/documents.py:read_document": "what is no JSON is read as YAML; callers catch more",
-    "src/equipoise/model/documents.py:read_json": "only gives a stack that is used up a better message",
-    "src/equipoise/proportional/written.py:_read": "a validator within a model; callers catch the rest",
+    "src/equipoise/core/documents.py:read_document": "what is no JSON is read as YAML; callers catch more",
+    "src/equipoise/core/documents.py:read_json": "only gives a stack that is used up a better message",
+    "src/equipoise/proportional/parse.py:_read": "a validator within a model; callers catch the rest",
 }
 """Exceptions, with their reasons. The list only shrinks."""
 
@@ -123,7 +123,7 @@ def test_whoever_catches_an_error_of_decoding_catches_all_of_them() -> None:
     assert [place for place in NARROW_ON_PURPOSE if place not in found] == []
     defining = re.compile(r"^DECODE_ERRORS\b", re.MULTILINE)
     own = [_name(path) for path in (ROOT / "src").rglob("*.py") if defining.search(path.read_text())]
-    assert own == ["src/equipoise/model/errors.py"], "another tuple of this name may lack some"
+    assert own == ["src/equipoise/core/errors.py"], "another tuple of this name may lack some"
 
 
 @pytest.mark.parametrize(
@@ -150,9 +150,7 @@ def test_the_errors_of_decoding_are_listed_once_and_no_shape_is_guessed() -> Non
     """A second list of the same name would be narrower; a mapping of anything is taken apart in hope."""
     sources = {_name(path): path.read_text() for path in SOURCES if path.is_relative_to(ROOT / "src")}
     listed = re.compile(r"^DECODE_ERRORS\b.*=", re.MULTILINE)
-    assert [name for name, text in sources.items() if listed.search(text)] == [
-        "src/equipoise/model/errors.py"
-    ]
+    assert [name for name, text in sources.items() if listed.search(text)] == ["src/equipoise/core/errors.py"]
     guessed = re.compile(r"\b(?:get_as|decode)\((?:dict|Document)\b")
     found = [name for name, text in sources.items() if guessed.search(text)]
     assert found == ["src/equipoise/adapters/kubernetes/objects.py"], "which passes objects on as they are"
@@ -202,7 +200,7 @@ def test_every_dependency_has_its_reason() -> None:
 
 def test_every_reason_is_explained_in_the_reference() -> None:
     """A closed list, documented."""
-    from equipoise.model.reason import Code
+    from equipoise.core.reason import Code
 
     text = (ROOT / "docs" / "reference" / "reasons.md").read_text()
     assert [code.value for code in Code if f"`{code.value}`" not in text] == []
@@ -219,7 +217,7 @@ def test_yaml_is_read_and_written_in_one_place() -> None:
     """PyYAML's own loaders read `12:30` as a number of base 60, and a date as no text."""
     ways = re.compile(r"yaml\.(\w*load|\w*dump|parse|scan|compose|\w*Loader\b|\w*Dumper\b)|from yaml|ruamel")
     found = {_name(path) for path in (ROOT / "src").rglob("*.py") if ways.search(path.read_text())}
-    assert found == {"src/equipoise/model/documents.py"}
+    assert found == {"src/equipoise/core/documents.py"}
 
 
 def test_text_is_printed_in_one_way_which_knows_no_markup() -> None:
@@ -229,6 +227,6 @@ def test_text_is_printed_in_one_way_which_knows_no_markup() -> None:
         r"|rich import print|rich\.progress|rich\.live|rich\.pretty"
     )
     found = {_name(path) for path in (ROOT / "src").rglob("*.py") if ways.search(path.read_text())}
-    assert found == {"src/equipoise/app/console.py", "src/equipoise/app/progress.py"}
-    bars = (ROOT / "src/equipoise/app/progress.py").read_text()
+    assert found == {"src/equipoise/runtime/console.py", "src/equipoise/runtime/output.py"}
+    bars = (ROOT / "src/equipoise/runtime/output.py").read_text()
     assert bars.count(" TextColumn(") == bars.count("markup=False") > 0

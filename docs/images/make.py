@@ -7,9 +7,9 @@ from tempfile import TemporaryDirectory
 
 from rich.terminal_theme import TerminalTheme
 
-from equipoise.app.console import Console
-from equipoise.app.demo.scene import show, summary
-from equipoise.app.demo.theatre import opened
+from equipoise.demo.context import show, summary
+from equipoise.demo.run import opened
+from equipoise.runtime.console import Console
 
 THEME = TerminalTheme(
     (22, 27, 34),

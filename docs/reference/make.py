@@ -10,14 +10,13 @@ from typing import Any, get_args
 
 import typer
 
-from equipoise.app.commands import app
-from equipoise.app.crds import as_yaml
-from equipoise.app.kinds import KINDS
-from equipoise.app.metric_table import metric_table
-from equipoise.model.crd.definition import definition, schema_of
-from equipoise.model.crd.kind import Kind
-from equipoise.proportional.kind import SCALING_POLICY
-from equipoise.qos.kind import AVOIDANCE_ACTION, NODE_QOS_ENSURANCE_POLICY, POD_QOS
+from equipoise.cli.cluster import as_yaml
+from equipoise.cli.commands import app
+from equipoise.cli.manifests import KINDS
+from equipoise.cli.metric_table import metric_table
+from equipoise.crd.definition import Kind, definition, schema_of
+from equipoise.proportional.parse import SCALING_POLICY
+from equipoise.qos.objects import AVOIDANCE_ACTION, NODE_QOS_ENSURANCE_POLICY, POD_QOS
 from equipoise.recommendation.analytics import ANALYTICS, RECOMMENDATION
 from equipoise.rotation.policy import ROTATION_POLICY
 

@@ -6,8 +6,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.guard.budgets import clear
-from equipoise.model.cluster import Pdb, Pod, Requirement, Selector
+from equipoise.core.cluster import Pdb, Pod, Requirement, Selector
+from equipoise.engine.disruption import clear
 from tests.kubernetes.samples import pod as raw_pod
 
 _APPS = ("web", "api", "job")

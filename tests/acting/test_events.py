@@ -2,8 +2,8 @@
 
 import json
 
-from equipoise.adapters.kubernetes.events import REMEMBERED_MAX, REPEAT_SECONDS, Events, bounded
-from equipoise.model.references import ObjectRef
+from equipoise.adapters.kubernetes.actuator import REMEMBERED_MAX, REPEAT_SECONDS, Events, bounded
+from equipoise.core.cluster import ObjectRef
 from tests.contracts.small_api import SmallApi
 from tests.kubernetes.server import Asked, Stage, Time, playing, session
 

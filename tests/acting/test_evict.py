@@ -7,8 +7,8 @@ import pytest
 from equipoise.adapters.http import Backoff
 from equipoise.adapters.kubernetes import ApiError, Unreachable
 from equipoise.adapters.kubernetes.actuator import KubernetesActuator
-from equipoise.model.errors import WorldFailed
-from equipoise.model.references import PodRef
+from equipoise.core.cluster import PodRef
+from equipoise.core.errors import WorldFailed
 from equipoise.ports import EvictionAnswer, EvictionResult
 from tests.kubernetes.server import Asked, Script, Stage, playing, session
 from tests.testbed import wait_until

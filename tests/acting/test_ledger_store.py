@@ -7,9 +7,9 @@ import pytest
 from equipoise.adapters.kubernetes import Unreachable
 from equipoise.adapters.kubernetes.objects import write_status
 from equipoise.adapters.kubernetes.store import DATA_BYTES_MAX, LedgerStore, TooLarge, entry_name
-from equipoise.model.errors import WorldFailed
-from equipoise.model.ledger import Ledger
-from equipoise.model.references import StoreKey, WorkloadRef
+from equipoise.core.cluster import StoreKey, WorkloadRef
+from equipoise.core.errors import WorldFailed
+from equipoise.core.ledger import Ledger
 from equipoise.ports import NotInstalled, StoreConflict
 from tests.contracts.small_api import SmallApi
 from tests.contracts.store_facts import document

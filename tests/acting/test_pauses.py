@@ -16,7 +16,7 @@ from equipoise.adapters.kubernetes.pauses import (
     paused_everywhere,
     resume,
 )
-from equipoise.model.errors import WorldFailed
+from equipoise.core.errors import WorldFailed
 from tests.contracts.small_api import SmallApi
 from tests.contracts.test_in_simulator import small_api
 from tests.kubernetes.server import Asked, Stage, Time, playing, session

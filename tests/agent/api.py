@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from equipoise.adapters.kubernetes.ownership import MANAGER, OWNER_LABEL
-from equipoise.app.agent.run import Agent, AgentSettings
-from equipoise.app.operator.logs import make_log
-from equipoise.app.operator.settings import Logs
+from equipoise.adapters.kubernetes.apply import MANAGER, OWNER_LABEL
+from equipoise.runtime.agent.run import Agent, AgentSettings
+from equipoise.runtime.logs import make_log
+from equipoise.runtime.settings import Logs
 from tests.agent.trees import write
 from tests.kubernetes.server import Asked, Stage, playing
 from tests.qos.worlds import Document

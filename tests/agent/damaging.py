@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from equipoise.adapters.cgroups import connect_host
-from equipoise.adapters.cgroups.state import StateFile
-from equipoise.app.agent.diary import Diary
-from equipoise.app.agent.meters import AgentMeters
-from equipoise.app.agent.recovery import Recovery
-from equipoise.model.decision import Outcome
-from equipoise.qos.keep import AgentState, ThrottledContainer
+from equipoise.core.decision import Outcome
 from equipoise.qos.loop import QosLoop, Round
-from equipoise.qos.refusals import Refusal
+from equipoise.qos.state import AgentState, Refusal, ThrottledContainer
+from equipoise.runtime.agent.metrics import AgentMeters
+from equipoise.runtime.agent.recovery import Recovery
+from equipoise.runtime.agent.run import Diary
+from equipoise.runtime.agent.state_file import StateFile
 from tests.agent.machines import START, Around, Scene, policies, told
 from tests.agent.trees import write
 from tests.qos.worlds import action, policy, rule

@@ -3,16 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from equipoise.model.errors import WorldFailed
-from equipoise.model.references import ObjectRef, PodRef
+from equipoise.core.cluster import ObjectRef, PodRef
+from equipoise.core.errors import WorldFailed
 from equipoise.ports import EvictionAnswer, EvictionResult
-from equipoise.qos.keep import AgentState, Keep
+from equipoise.ports.node import ContainerRef, ContainerTold, Counters, NodeCounters, PodTold
 from equipoise.qos.loop import QosLoop, Round
-from equipoise.qos.node import ContainerRef, Counters, NodeCounters
 from equipoise.qos.objects import assemble
 from equipoise.qos.plan_file import _object
-from equipoise.qos.pods import ContainerTold, PodTold
 from equipoise.qos.policy import QosPolicy
+from equipoise.qos.state import AgentState, Keep
 from tests.qos.worlds import ACTIONS, Document
 
 START = 1_800_000_000.0

@@ -10,13 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from equipoise.adapters.cgroups import HostNode, connect_host, find_layout
-from equipoise.adapters.cgroups.state import StateFile
-from equipoise.model.decision import RestorePod, ThrottlePod
-from equipoise.qos.keep import AgentState
+from equipoise.core.decision import RestorePod, ThrottlePod
+from equipoise.ports.node import ContainerRef, ContainerTold, PodTold
 from equipoise.qos.loop import QosLoop, Round
-from equipoise.qos.node import ContainerRef
-from equipoise.qos.pods import ContainerTold, PodTold
 from equipoise.qos.policy import QosPolicy
+from equipoise.qos.state import AgentState
+from equipoise.runtime.agent.state_file import StateFile
 from tests.agent.machines import Around, policies
 from tests.agent.trees import V1, Tree
 from tests.qos.worlds import action, policy, rule

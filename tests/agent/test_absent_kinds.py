@@ -3,7 +3,7 @@
 import pytest
 
 from equipoise.adapters.kubernetes import KubernetesActuator, Unreachable
-from equipoise.app.agent.surroundings import NodeSurroundings
+from equipoise.runtime.agent.cluster import NodeSurroundings
 from tests.kubernetes.server import Asked, Stage, Time, playing, session
 from tests.qos.worlds import API, EVICT, Document, pod_qos, policy, rule
 

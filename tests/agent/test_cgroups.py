@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from equipoise.adapters.cgroups import HostNode, connect_host, find_layout, proc
-from equipoise.adapters.cgroups import files as kernel
-from equipoise.model.errors import WorldFailed
-from equipoise.qos.metrics import METRICS
-from equipoise.qos.node import ContainerRef
+from equipoise.adapters.cgroups import proc as kernel
+from equipoise.core.errors import WorldFailed
+from equipoise.ports.node import ContainerRef
+from equipoise.qos.observation import METRICS
 from tests.agent.trees import is_v1_writable, tree, write
 
 UID = "0d4a2e6c-93b1-4b6c-9c1a-1f3f5b0a7e11"

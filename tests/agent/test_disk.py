@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from equipoise.model.errors import WorldFailed
-from equipoise.qos.keep import AgentState
+from equipoise.core.errors import WorldFailed
+from equipoise.qos.state import AgentState
 from tests.agent.machines import Disk, Scene, policies, told
 from tests.qos.worlds import action, policy, rule
 

@@ -8,12 +8,11 @@ import pytest
 
 from equipoise.adapters.kubernetes import Client, KubernetesActuator, LedgerStore
 from equipoise.adapters.kubernetes.store import entry_name
-from equipoise.app.agent.evicting import Owners, ledgered
-from equipoise.model.cluster import Owner
-from equipoise.model.decision import EvictPod
-from equipoise.model.ledger import Entry, Ledger
-from equipoise.model.references import StoreKey, WorkloadRef
-from equipoise.qos.pods import PodTold
+from equipoise.core.cluster import Owner, StoreKey, WorkloadRef
+from equipoise.core.decision import EvictPod
+from equipoise.core.ledger import Entry, Ledger
+from equipoise.ports.node import PodTold
+from equipoise.runtime.agent.enforcement import Owners, ledgered
 from tests.agent.machines import Scene, policies, told
 from tests.contracts.small_api import SmallApi
 from tests.contracts.test_in_simulator import small_api

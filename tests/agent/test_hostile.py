@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.cgroups import connect_host
-from equipoise.adapters.cgroups.state import StateFile
-from equipoise.app.agent import command
-from equipoise.app.agent.telling import AGAIN_SECONDS, Teller
-from equipoise.model.crd.targets import Mode
-from equipoise.model.errors import BadInput, WorldFailed
-from equipoise.qos.keep import AgentState, ThrottledContainer
+from equipoise.cli import agent as command
+from equipoise.core.errors import BadInput, WorldFailed
+from equipoise.crd.targets import Mode
+from equipoise.ports.node import ContainerRef
 from equipoise.qos.loop import FAILURES_MAX
-from equipoise.qos.node import ContainerRef
+from equipoise.qos.state import AgentState, ThrottledContainer
+from equipoise.runtime.agent.cluster import AGAIN_SECONDS, Teller
+from equipoise.runtime.agent.state_file import StateFile
 from tests.agent.api import ID, PODS, UID, Api, agent_of, machine, running_pod
 from tests.agent.machines import Machine, Scene, policies, told
 from tests.cli.running import equipoise

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from equipoise.qos import apart
-from equipoise.qos import see as seeing
+from equipoise.qos import observe as apart
+from equipoise.qos import observe as seeing
 from equipoise.qos.decide import decide
 from equipoise.qos.loop import Round
 from tests.agent.machines import Scene, policies, told

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from equipoise.ports import EvictionResult
-from equipoise.qos.pods import ContainerTold, PodTold
+from equipoise.ports.node import ContainerTold, PodTold
 from tests.agent.machines import Scene, policies, told
 from tests.qos.worlds import action, policy, rule
 

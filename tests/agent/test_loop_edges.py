@@ -6,17 +6,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from equipoise.adapters.cgroups.state import StateFile
 from equipoise.adapters.journal import Query, open_reader
-from equipoise.app.agent.diary import Diary
-from equipoise.app.agent.objects import read_objects
-from equipoise.app.replay import replay
-from equipoise.model.errors import WorldFailed
-from equipoise.model.references import ObjectRef
+from equipoise.cli.replay import replay
+from equipoise.core.cluster import ObjectRef
+from equipoise.core.errors import WorldFailed
 from equipoise.ports import EvictionResult, PolicyObject
-from equipoise.qos.keep import AgentState
-from equipoise.qos.node import ContainerRef, Counters, NodeCounters
-from equipoise.qos.pods import ContainerTold
+from equipoise.ports.node import ContainerRef, ContainerTold, Counters, NodeCounters
+from equipoise.qos.state import AgentState
+from equipoise.runtime.agent.cluster import read_objects
+from equipoise.runtime.agent.run import Diary
+from equipoise.runtime.agent.state_file import StateFile
 from tests.agent.machines import Machine, Scene, policies, told
 from tests.qos.worlds import EVICT as EVICTION
 from tests.qos.worlds import action, pod_qos, policy, rule

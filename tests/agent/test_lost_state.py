@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from prometheus_client import generate_latest
 
-from equipoise.adapters.cgroups.state import SIZE_MAX, StateFile
 from equipoise.adapters.kubernetes.decode import Decoder
-from equipoise.adapters.kubernetes.node_pods import PODS_OF_NODE
-from equipoise.app.agent.run import Agent
-from equipoise.model.errors import WorldFailed
-from equipoise.qos.keep import AgentState, ThrottledContainer
-from equipoise.qos.pods import PodTold
+from equipoise.adapters.kubernetes.node import PODS_OF_NODE
+from equipoise.core.errors import WorldFailed
+from equipoise.ports.node import PodTold
+from equipoise.qos.state import AgentState, ThrottledContainer
+from equipoise.runtime.agent.run import Agent
+from equipoise.runtime.agent.state_file import SIZE_MAX, StateFile
 from tests.agent.api import ID, PODS, UID, Api, agent_of, running_pod
 from tests.agent.damaging import Node, journal, keep_in_each, quick_folder, rounds, start_with_each
 from tests.agent.real import wait_until

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.adapters.cgroups.state import StateFile
 from equipoise.adapters.kubernetes.reflector import AGE_MAX_SECONDS
-from equipoise.app.agent import surroundings
-from equipoise.app.agent.mandate import FOREIGN, LOOK_SECONDS, RETRY_SECONDS, Mandate
-from equipoise.app.agent.run import Agent
-from equipoise.model.errors import WorldFailed
-from equipoise.qos.keep import AgentState, ThrottledContainer
+from equipoise.core.errors import WorldFailed
+from equipoise.qos.state import AgentState, ThrottledContainer
+from equipoise.runtime.agent import cluster as surroundings
+from equipoise.runtime.agent.enforcement import FOREIGN, LOOK_SECONDS, RETRY_SECONDS, Mandate
+from equipoise.runtime.agent.run import Agent
+from equipoise.runtime.agent.state_file import StateFile
 from tests.agent.api import ID, PODS, UID, Api, agent_of, machine, running_pod
 from tests.kubernetes.server import Time, playing, session
 from tests.qos.worlds import EVICT, policy, rule

@@ -3,8 +3,8 @@
 import pytest
 
 from equipoise.adapters.kubernetes import ApiError, KubernetesActuator
-from equipoise.adapters.kubernetes.node_pods import TAINT
-from equipoise.app.agent.surroundings import NodeSurroundings
+from equipoise.adapters.kubernetes.node import TAINT
+from equipoise.runtime.agent.cluster import NodeSurroundings
 from tests.kubernetes.server import Asked, Stage, Time, playing, session
 
 NODE = {"metadata": {"name": "n1", "resourceVersion": "1"}, "spec": {}, "status": {}}

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.adapters.cgroups.state import StateFile
-from equipoise.model.errors import WorldFailed
-from equipoise.qos.keep import AgentState
+from equipoise.core.errors import WorldFailed
 from equipoise.qos.loop import Round
+from equipoise.qos.state import AgentState
+from equipoise.runtime.agent.state_file import StateFile
 from tests.agent.real import (
     BASE,
     FREE,

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from equipoise.qos.keep import AgentState
+from equipoise.qos.state import AgentState
 from tests.agent.machines import policies
 from tests.agent.real import BASE, FREE, LIMITED, WATERLINE, Agent, both, first_quotas, pod
 from tests.agent.trees import is_v1_writable, tree

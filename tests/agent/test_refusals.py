@@ -6,11 +6,11 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.app.agent.telling import Teller
 from equipoise.ports import EvictionResult
+from equipoise.qos.execute import came_otherwise
 from equipoise.qos.loop import REFUSALS_MAX
-from equipoise.qos.outcomes import came_otherwise
-from equipoise.qos.refusals import WAIT_SECONDS_MAX, Refusal, refused_again, still_known
+from equipoise.qos.state import WAIT_SECONDS_MAX, Refusal, refused_again, still_known
+from equipoise.runtime.agent.cluster import Teller
 from tests.agent.api import Api, agent_of
 from tests.agent.machines import Scene, policies, told
 from tests.qos.worlds import policy, rule

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import urllib3
 
-from equipoise.app.agent import surroundings
-from equipoise.app.agent.run import Agent
-from equipoise.app.operator.http import Door, make_app
-from equipoise.model.errors import WorldFailed
+from equipoise.core.errors import WorldFailed
+from equipoise.runtime.agent import cluster as surroundings
+from equipoise.runtime.agent.run import Agent
+from equipoise.runtime.http import Door, make_app
 from tests.agent.api import Api, agent_of
 from tests.testbed import free_port, wait_until
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
-from equipoise.adapters.cgroups.state import StateFile
-from equipoise.app.agent.run import FAILURES_MAX, Agent
-from equipoise.app.agent.telling import AGAIN_SECONDS, Teller
-from equipoise.app.operator.logs import make_log
-from equipoise.app.operator.settings import Logs
-from equipoise.model.errors import WorldFailed
-from equipoise.qos.keep import AgentState, ThrottledContainer
-from equipoise.qos.node import ContainerRef
+from equipoise.core.errors import WorldFailed
+from equipoise.ports.node import ContainerRef
+from equipoise.qos.state import AgentState, ThrottledContainer
+from equipoise.runtime.agent.cluster import AGAIN_SECONDS, Teller
+from equipoise.runtime.agent.run import FAILURES_MAX, Agent
+from equipoise.runtime.agent.state_file import StateFile
+from equipoise.runtime.logs import make_log
+from equipoise.runtime.settings import Logs
 from tests.agent.api import ID, PODS, UID, Api, agent_of, running_pod
 from tests.agent.machines import Machine, Scene, policies, told
 from tests.agent.trees import write

@@ -4,11 +4,11 @@ import json
 from typing import Any
 
 from equipoise.adapters.kubernetes.decode import Decoder
-from equipoise.adapters.kubernetes.node_pods import NODE, PODS_OF_NODE
-from equipoise.app.agent.objects import read_objects
-from equipoise.model.references import ObjectRef
+from equipoise.adapters.kubernetes.node import NODE, PODS_OF_NODE
+from equipoise.core.cluster import ObjectRef
 from equipoise.ports import PolicyObject
-from equipoise.qos.pods import ContainerTold, PodTold
+from equipoise.ports.node import ContainerTold, PodTold
+from equipoise.runtime.agent.cluster import read_objects
 from tests.qos.worlds import EVICT, THROTTLE, Document, pod_qos, policy, rule
 
 RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}

@@ -12,10 +12,10 @@ import yaml
 from pydantic import ValidationError
 
 from equipoise import __version__
+from equipoise.adapters.metrics_server import NAMESPACES_ONE_BY_ONE_MAX
 from equipoise.adapters.prometheus.discover import NAMESPACES as PROMETHEUS_NAMESPACES
-from equipoise.adapters.resource_metrics import NAMESPACES_ONE_BY_ONE_MAX
-from equipoise.app.operator.layers import leaf_paths
-from equipoise.app.operator.settings import Settings
+from equipoise.runtime.layers import leaf_paths
+from equipoise.runtime.settings import Settings
 
 CHART = Path(__file__).parents[2] / "charts" / "equipoise"
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())

@@ -9,10 +9,10 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from equipoise.app.metric_table import metric_table, series_names
-from equipoise.app.operator.settings import Balancer
-from equipoise.app.pools_serve.openapi import openapi
-from equipoise.model.reason import Code
+from equipoise.cli.metric_table import metric_table, series_names
+from equipoise.core.reason import Code
+from equipoise.runtime.allocator.operations import openapi
+from equipoise.runtime.settings import Balancer
 
 FILES = Path(__file__).parents[2] / "charts" / "equipoise" / "files"
 ALERTS = yaml.safe_load((FILES / "alerts.yaml").read_text())

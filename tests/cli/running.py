@@ -113,7 +113,7 @@ def _warm() -> Warm:
 
 def command(*arguments: str) -> list[str]:
     """Give the words that start it."""
-    return [sys.executable, "-c", "from equipoise.app.main import main; main()", *arguments]
+    return [sys.executable, "-c", "from equipoise.cli.main import main; main()", *arguments]
 
 
 def clean(environment: Mapping[str, str] | None = None) -> dict[str, str]:

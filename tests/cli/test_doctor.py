@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from equipoise.app.checks import Check, examine
-from equipoise.app.live import Neighbours, PrometheusOptions
-from equipoise.model.errors import BadInput
+from equipoise.cli.checks import Check, examine
+from equipoise.core.errors import BadInput
+from equipoise.runtime.session import Neighbours, PrometheusOptions
 from tests.kubernetes.server import Asked, Player, Stage, playing
 from tests.pools.servers import server as redis_server
 from tests.prometheus.server import Model, Request, Response, failed, ok, serving

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.app import commands, main
+from equipoise.cli import commands, main
 from tests.cli.running import BOUND_SECONDS, clean, command, equipoise
 
 SECONDS_MAX = 60.0

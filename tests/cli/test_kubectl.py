@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from equipoise.model.errors import BadInput
+from equipoise.core.errors import BadInput
 from tests.cli.running import clean, equipoise
 
-PLUGIN = "from equipoise.app.kubectl import {0}; {0}()"
+PLUGIN = "from equipoise.cli.kubectl import {0}; {0}()"
 
 
 def _kubectl(function: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -21,8 +21,8 @@ def test_help_and_hints_name_the_command_as_it_was_called(
 ) -> None:
     """Usage, and whatever a message tells to run."""
     assert _kubectl("main", "crds", "--help").stdout.startswith("Usage: kubectl equipoise crds ")
-    from equipoise.app import commands
-    from equipoise.app import main as line
+    from equipoise.cli import commands
+    from equipoise.cli import main as line
 
     def refuse(**_: object) -> None:
         raise BadInput("not installed; `equipoise crds apply` installs it")

@@ -17,10 +17,10 @@ from rich.console import Group
 from rich.padding import Padding
 from rich.table import Table
 
-from equipoise.app import progress
-from equipoise.app.console import Console
-from equipoise.app.main import main
-from equipoise.app.output import plain
+from equipoise.cli.main import main
+from equipoise.runtime import output as progress
+from equipoise.runtime.console import Console
+from equipoise.runtime.output import plain
 
 WIDE = 400
 NAMES = (

@@ -244,7 +244,7 @@ def test_closed_streams_get_one_line() -> None:
     program = [
         sys.executable,
         "-c",
-        "from equipoise.app.main import main; main()",
+        "from equipoise.cli.main import main; main()",
         "rotation",
         "plan",
         "--from",

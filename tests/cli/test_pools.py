@@ -12,9 +12,9 @@ import jsonschema
 import pytest
 from redis import Redis
 
-from equipoise.app.main import main
-from equipoise.app.output import print_sentences
-from equipoise.app.schemas import json_schema
+from equipoise.cli.cluster import json_schema
+from equipoise.cli.main import main
+from equipoise.runtime.output import print_sentences
 from tests.cli.running import equipoise
 from tests.pools.servers import server
 from tests.pools.worlds import WALK_THROUGH, dump, write
@@ -257,7 +257,7 @@ def test_a_watch_goes_on_when_the_config_goes_away(
 ) -> None:
     """It says so, once; Ctrl-C ends it with 0, whatever it was doing."""
     looks = iter([lambda: client.delete("voice:tier:config"), lambda: None, _interrupted])
-    monkeypatch.setattr("equipoise.app.pools_watch.time.sleep", lambda _: next(looks)())
+    monkeypatch.setattr("equipoise.cli.pools_output.time.sleep", lambda _: next(looks)())
     done = pools("watch", "--redis", url)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("standard") == 1

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from equipoise.adapters.sample_files import read_samples
-from equipoise.app.main import main
-from equipoise.app.progress import counting, reading
+from equipoise.cli.main import main
+from equipoise.runtime.output import counting, reading
 
 
 class _Terminal(io.StringIO):

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from equipoise.app.live import PrometheusOptions, prometheus_metrics
-from equipoise.model.errors import BadInput
+from equipoise.core.errors import BadInput
+from equipoise.runtime.session import PrometheusOptions, prometheus_metrics
 from tests.cli.running import equipoise
 
 URL = "http://127.0.0.1:9"

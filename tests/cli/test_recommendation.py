@@ -375,6 +375,6 @@ def test_help_loads_no_arrays() -> None:
     import subprocess
     import sys
 
-    code = "import sys, equipoise.app.commands; print('numpy' in sys.modules, 'pyarrow' in sys.modules)"
+    code = "import sys, equipoise.cli.commands; print('numpy' in sys.modules, 'pyarrow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from equipoise.app.recommendation_options import AdviceFormat
-from equipoise.app.recommendation_output import print_advice
-from equipoise.model.errors import BadInput
-from equipoise.recommendation.choose import without_kind
+from equipoise.cli.options import AdviceFormat
+from equipoise.cli.recommendation_output import print_advice
+from equipoise.core.errors import BadInput
 from equipoise.recommendation.history_file import named_subject
+from equipoise.recommendation.selection import without_kind
 from tests.cli.running import equipoise
 from tests.cli.test_recommendation_tables import decision
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from equipoise.app.recommendation_plot import draw_advice, draw_forecast
-from equipoise.model.errors import BadInput, WorldFailed
+from equipoise.cli.recommendation_plot import draw_advice, draw_forecast
+from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.recommendation.decide import decide
 from equipoise.recommendation.future import Series, backtested, forecast_document
 from equipoise.recommendation.observation import Observation
 from equipoise.recommendation.policy import AdviceType, read_policy
-from equipoise.stats.arrays import Floats
 from equipoise.stats.predict import Algorithm
+from equipoise.stats.ranks import Floats
 from tests.cli.running import equipoise
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "03-recommendation-usage.csv")

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import yaml
 
-from equipoise.app.recommendation_replay import Hpa, replayed
-from equipoise.model.decision import Decision
+from equipoise.cli.recommendation_replay import Hpa, replayed
+from equipoise.core.decision import Decision
 from equipoise.recommendation.decide import decide
 from equipoise.recommendation.observation import Observation
 from equipoise.recommendation.policy import read_policy

@@ -9,16 +9,16 @@ import jsonschema
 import pytest
 from msgspec import structs
 
-from equipoise.app.output import Format
-from equipoise.app.recommendation_apply import _surprises
-from equipoise.app.recommendation_apply_output import print_adopted
-from equipoise.app.recommendation_options import AdviceFormat
-from equipoise.app.recommendation_output import print_advice
-from equipoise.app.schemas import json_schema
-from equipoise.app.shapes_recommendation import KNOWN
-from equipoise.model.decision import Decision, Outcome
-from equipoise.model.reason import Code, Reason
+from equipoise.cli.cluster import json_schema
+from equipoise.cli.options import AdviceFormat
+from equipoise.cli.recommendation import _surprises
+from equipoise.cli.recommendation_live import print_adopted
+from equipoise.cli.recommendation_output import print_advice
+from equipoise.cli.shapes_recommendation import KNOWN
+from equipoise.core.decision import Decision, Outcome
+from equipoise.core.reason import Code, Reason
 from equipoise.recommendation.adopt import Adopted, proposed
+from equipoise.runtime.output import Format
 
 NUMBERS = {"replicas": 12, "coverage": 1.0, "confidence": "high"}
 CPU = {"type": "Resource", "resource": {"name": "cpu"}}

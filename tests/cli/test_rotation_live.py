@@ -10,18 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.app.main import main
-from equipoise.app.output import Format, plan_table, print_done
-from equipoise.app.rotation_live import Progress, left_behind
-from equipoise.model.cluster import Selector, Workload
-from equipoise.model.crd.targets import Mode
-from equipoise.model.decision import Decision, EvictPod, Outcome
-from equipoise.model.reason import Code, Reason
-from equipoise.model.references import WorkloadRef
+from equipoise.cli.main import main
+from equipoise.cli.rotation_live import Progress, left_behind
+from equipoise.core.cluster import Selector, Workload, WorkloadRef
+from equipoise.core.decision import Decision, EvictPod, Outcome
+from equipoise.core.reason import Code, Reason
+from equipoise.crd.targets import Mode
 from equipoise.rotation.assignment import Assigned
-from equipoise.rotation.once import BY_HAND, Done, Rotating
+from equipoise.rotation.command import BY_HAND, Done, Rotating
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.status import Turned
+from equipoise.runtime.output import Format, plan_table, print_done
 from tests.kubernetes.server import playing
 
 NO_CLUSTER = "no cluster: --kubeconfig and KUBECONFIG are not set"

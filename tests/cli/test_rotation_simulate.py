@@ -7,8 +7,8 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from equipoise.app.rotation_simulate import simulate
-from equipoise.model.errors import BadInput
+from equipoise.cli.rotation import simulate
+from equipoise.core.errors import BadInput
 
 APP = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 APP.command()(simulate)

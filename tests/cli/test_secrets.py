@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from equipoise.adapters.kubernetes.kubeconfig import find_target
 from equipoise.adapters.prometheus.settings import Settings
 from equipoise.adapters.redis.connect import address_of
-from equipoise.app.main import main
-from equipoise.app.operator.layers import effective
-from equipoise.app.operator.logs import log_failure, make_log
-from equipoise.app.operator.settings import Logs
-from equipoise.model.errors import EquipoiseError, WorldFailed
+from equipoise.cli.main import main
+from equipoise.core.errors import EquipoiseError, WorldFailed
+from equipoise.runtime.layers import effective
+from equipoise.runtime.logs import log_failure, make_log
+from equipoise.runtime.settings import Logs
 
 SECRET = "s3cret"
 HOST = "127.0.0.1"
@@ -73,7 +73,7 @@ def test_no_command_prints_the_password_of_a_redis(
     url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """However the URL is malformed, and whichever way it comes; one line says what was expected."""
-    monkeypatch.setattr("equipoise.app.signals.end_on_signals", lambda: None)
+    monkeypatch.setattr("equipoise.runtime.liveness.end_on_signals", lambda: None)
     for words in (["pools", "status", "--redis", url], ["pools", "status", url], ["doctor", "--redis", url]):
         said = _said(capsys, monkeypatch, *words, *(["--kubeconfig", "/no"] if words[0] == "doctor" else []))
         assert SECRET not in said, said
@@ -158,7 +158,7 @@ def test_no_part_of_a_password_is_shown_wherever_it_ends_the_url_too_soon(
 
 def test_a_proxy_takes_a_password_in_any_letters(tmp_path: Path) -> None:
     """It is sent as UTF-8, as for any other user."""
-    from equipoise.adapters.kubernetes.wire import Wire
+    from equipoise.adapters.kubernetes.connection import Wire
 
     file = tmp_path / "config"
     cluster = {"server": "https://127.0.0.1:1", "proxy-url": "http://me:%E2%82%AC@127.0.0.1:1"}

@@ -13,7 +13,7 @@ from tests.journal.worlds import hot, journal
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "01-rotation-plan.yaml"
 NAMES = "timestamp,namespace,workload,pod,value\n0,café,日本,p,1\n60,café,日本,p,2\n"
-COMMAND = "from equipoise.app.main import main; main()"
+COMMAND = "from equipoise.cli.main import main; main()"
 
 
 def _printed(*words: str, encoding: str, program: str = COMMAND) -> bytes:
@@ -64,7 +64,7 @@ def test_records_keep_every_letter_as_an_escape(tmp_path: Path) -> None:
 )
 def test_our_own_signs_become_plain_ones(letter: str, instead: bytes) -> None:
     """An arrow is still one."""
-    from equipoise.app.output import print_anywhere
+    from equipoise.runtime.output import print_anywhere
 
     print_anywhere()
     assert f"a{letter}b".encode("ascii", "equipoise") == b"a" + instead + b"b"
@@ -75,7 +75,7 @@ import os, signal, sys
 
 class Stop:
     def find_spec(self, name, path=None, target=None):
-        if name == "equipoise.app.rotation":
+        if name == "equipoise.cli.rotation":
             os.kill(os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, Stop())

@@ -17,7 +17,7 @@ from typing import Any
 
 import equipoise
 
-LEFT_OUT = ("equipoise.app.web", "equipoise.app.demo")
+LEFT_OUT = ("equipoise.dashboard", "equipoise.demo")
 """These need an extra, or are large and run rarely."""
 
 
@@ -64,7 +64,7 @@ def _become(call: dict[str, Any], streams: list[int]) -> None:
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", closefd=False, errors="backslashreplace")  # noqa: SIM115
     sys.argv = ["-c", *call["words"]]
-    from equipoise.app.main import main as command
+    from equipoise.cli.main import main as command
 
     command()
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.model.decision import Decision
-from equipoise.model.reason import Code
+from equipoise.core.decision import Decision
+from equipoise.core.reason import Code
 from equipoise.recommendation.policy import AdviceType
 from equipoise.recommendation.selection import condition_of
 from tests.compat.servers import Thanos, VictoriaMetrics, rounded_now, split

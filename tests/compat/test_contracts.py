@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from equipoise.adapters.kubernetes import Client
-from equipoise.app.live import PrometheusOptions, prometheus_metrics
+from equipoise.runtime.session import PrometheusOptions, prometheus_metrics
 from tests.compat.servers import Thanos, VictoriaMetrics
 from tests.contracts.contract import Fact, name_of
 from tests.contracts.metrics_facts import METRICS, QUERIES

@@ -14,9 +14,9 @@ import pytest
 
 from equipoise.adapters.prometheus.client import Client
 from equipoise.adapters.prometheus.history import PrometheusHistory, Source
-from equipoise.adapters.prometheus.measures import CPU
 from equipoise.adapters.prometheus.metrics import PrometheusMetrics
 from equipoise.adapters.prometheus.settings import Names, Settings
+from equipoise.adapters.prometheus.strategies import CPU
 from equipoise.adapters.prometheus.transport import Direct
 from tests.compat.servers import VictoriaMetrics
 from tests.e2e.conftest import Offered

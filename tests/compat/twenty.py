@@ -16,21 +16,21 @@ import numpy as np
 
 from equipoise.adapters.kubernetes import KubernetesCluster
 from equipoise.adapters.prometheus.history import Source
-from equipoise.app.checks import NOBODY_YET, Check, examine
-from equipoise.app.live import Neighbours, PrometheusOptions
-from equipoise.app.recommendation_live import Request, apply_recommendation, plan_recommendation
-from equipoise.app.rotation_live import Diary, apply_rotation
-from equipoise.app.rotation_live import Request as RotationRequest
-from equipoise.model.decision import Decision
-from equipoise.model.reason import Code
+from equipoise.cli.checks import NOBODY_YET, Check, examine
+from equipoise.cli.recommendation_live import Request, apply_recommendation, plan_recommendation
+from equipoise.cli.rotation_live import Diary, apply_rotation
+from equipoise.cli.rotation_live import Request as RotationRequest
+from equipoise.core.decision import Decision
+from equipoise.core.reason import Code
 from equipoise.recommendation.adopt import Adopted
+from equipoise.recommendation.advisor import Asked
 from equipoise.recommendation.analytics import GROUP, VERSION
-from equipoise.recommendation.loop import Asked
 from equipoise.recommendation.policy import AdviceType, read_policy
 from equipoise.recommendation.selection import READY, condition_of
-from equipoise.rotation.once import Done
-from equipoise.rotation.once import plan as plan_rotation
+from equipoise.rotation.command import Done
+from equipoise.rotation.command import plan as plan_rotation
 from equipoise.rotation.policy import RotationPolicy
+from equipoise.runtime.session import Neighbours, PrometheusOptions
 from tests.contracts.real import install_kinds, session_of
 from tests.e2e.replicas import Operator
 from tests.testbed import ControlPlane, Prometheus, wait_until

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from equipoise.guard.budgets import clear
-from equipoise.model.cluster import Pod
-from equipoise.model.references import ObjectRef
+from equipoise.core.cluster import ObjectRef, Pod
+from equipoise.engine.disruption import clear
 from equipoise.ports import EvictionResult
 from tests.contracts.contract import Contract
 from tests.contracts.worlds import ClusterWorld, is_whole, pods_of, ref_of

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from equipoise.model.references import WorkloadRef
+from equipoise.core.cluster import WorkloadRef
 from equipoise.ports import ApplyResult
 from tests.contracts.contract import Contract
 from tests.contracts.worlds import ApplierWorld

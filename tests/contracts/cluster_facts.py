@@ -1,6 +1,6 @@
 """What holds of every cluster that is read."""
 
-from equipoise.model.references import WorkloadRef
+from equipoise.core.cluster import WorkloadRef
 from tests.contracts.contract import Contract
 from tests.contracts.worlds import ClusterWorld, pods_of, ref_of
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from equipoise.model.references import WorkloadRef
+from equipoise.core.cluster import WorkloadRef
 from tests.testbed import ControlPlane, wait_until
 
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/scaledobjects.keda.sh"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from equipoise.model.errors import WorldFailed
+from equipoise.core.errors import WorldFailed
 from equipoise.ports import PolicyObject, StoreConflict
 from tests.contracts.contract import Contract
 from tests.contracts.worlds import OperatorWorld

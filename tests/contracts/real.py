@@ -11,10 +11,9 @@ from equipoise.adapters.kubernetes.actuator import KubernetesActuator
 from equipoise.adapters.kubernetes.apply import KubernetesApplier
 from equipoise.adapters.kubernetes.pauses import NamespacePauses, pause, resume
 from equipoise.adapters.kubernetes.policies import KubernetesPolicies
-from equipoise.app.kinds import KINDS
-from equipoise.model.cluster import Pod
-from equipoise.model.crd.definition import definition
-from equipoise.model.references import WorkloadRef
+from equipoise.cli.manifests import KINDS
+from equipoise.core.cluster import Pod, WorkloadRef
+from equipoise.crd.definition import definition
 from equipoise.ports import Actuator, Applier, Cluster, Pauses, Policies
 from equipoise.rotation.policy import ROTATION_POLICY
 from tests.contracts.keda import install_scaled_objects, scaled_object

@@ -6,14 +6,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from equipoise.model.cluster import Container, HpaMetric, Pod
-from equipoise.model.references import StoreKey, WorkloadRef
+from equipoise.core.cluster import Container, HpaMetric, Pod, StoreKey, WorkloadRef
 from equipoise.ports import Actuator, Applier, Cluster, Leadership, Metrics, Pauses, Policies, Store, Stored
 from equipoise.sim import Template, World
 from equipoise.sim.election import SimCandidate, SimLease
 from equipoise.sim.load import Constant
-from equipoise.sim.pdb import Budget
 from equipoise.sim.sharing import Partitions
+from equipoise.sim.template import Budget
 
 T = TypeVar("T")
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from equipoise.adapters.kubernetes import Client, KubernetesCluster
 from equipoise.adapters.kubernetes.sizes import KubernetesSizes
-from equipoise.model.cluster import Pod
-from equipoise.model.references import WorkloadRef
-from equipoise.proportional.sizes import Sizes, Values
+from equipoise.core.cluster import Pod, WorkloadRef
+from equipoise.ports.actions import Sizes, Values
 from tests.contracts.real import RealWorld
 from tests.contracts.simulated import SimulatedWorld
 from tests.contracts.worlds import ref_of

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from equipoise.model.cluster import Container, Pod
-from equipoise.model.references import ObjectRef, WorkloadRef
-from equipoise.proportional.sizes import ResizeResult, Sizes, Values
+from equipoise.core.cluster import Container, ObjectRef, Pod, WorkloadRef
+from equipoise.ports.actions import ResizeResult, Sizes, Values
 from tests.contracts.contract import Contract
 from tests.contracts.worlds import ClusterWorld, is_whole, pods_of, ref_of
 

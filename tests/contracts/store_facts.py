@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from equipoise.model.errors import WorldFailed
-from equipoise.model.ledger import BYTES_MAX, Entry, EntryState, Ledger
-from equipoise.model.references import StoreKey
+from equipoise.core.cluster import StoreKey
+from equipoise.core.errors import WorldFailed
+from equipoise.core.ledger import BYTES_MAX, Entry, EntryState, Ledger
 from equipoise.ports import StoreConflict
 from tests.contracts.contract import Contract
 from tests.contracts.worlds import StoreWorld, ledger

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from equipoise.model.references import WorkloadRef
+from equipoise.core.cluster import WorkloadRef
 from equipoise.ports import ApplyAnswer, ApplyResult
 from tests.contracts import applier_facts
 from tests.contracts.simulated import SimulatedWorld

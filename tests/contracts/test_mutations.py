@@ -7,16 +7,13 @@ import pytest
 
 from equipoise.adapters.kubernetes.lease import LeaseElection
 from equipoise.adapters.kubernetes.lease_record import Record
-from equipoise.model.cluster import Pod
-from equipoise.model.ledger import BYTES_MAX
-from equipoise.model.references import ObjectRef, PodRef, StoreKey, WorkloadRef
+from equipoise.core.cluster import ObjectRef, Pod, PodRef, StoreKey, WorkloadRef
+from equipoise.core.ledger import BYTES_MAX
 from equipoise.ports import Actuator, EvictionAnswer, EvictionResult, PolicyObject, Store, Stored
 from equipoise.sim import World
 from equipoise.sim.election import SimCandidate
-from equipoise.sim.pauses import SimPauses
-from equipoise.sim.policies import SimPolicies
-from equipoise.sim.settings import Settings
-from equipoise.sim.store import SimStore
+from equipoise.sim.state import Settings
+from equipoise.sim.store import SimPauses, SimPolicies, SimStore
 from tests.contracts import (
     actuator_facts,
     cluster_facts,

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from equipoise.model.references import PodRef
-from equipoise.proportional.sizes import ResizeAnswer, ResizeResult, Values
+from equipoise.core.cluster import PodRef
+from equipoise.ports.actions import ResizeAnswer, ResizeResult, Values
 from tests.contracts import sizes_facts
 from tests.contracts.sized import SimulatedSizes
 

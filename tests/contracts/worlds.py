@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from equipoise.model.cluster import Pod
-from equipoise.model.references import PodRef, StoreKey, WorkloadRef
+from equipoise.core.cluster import Pod, PodRef, StoreKey, WorkloadRef
 from equipoise.ports import Actuator, Applier, Cluster, Leadership, Metrics, Pauses, Policies, Store
 
 T = TypeVar("T")

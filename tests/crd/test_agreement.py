@@ -5,11 +5,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.model.crd.acceptance import refusals, without_nulls
-from equipoise.model.crd.definition import schema_of
-from equipoise.model.crd.kind import Kind
-from equipoise.model.crd.ledger import LEDGER
-from equipoise.model.crd.manifest import problems
+from equipoise.crd.definition import Kind, schema_of
+from equipoise.crd.manifest import problems, refusals, without_nulls
+from equipoise.crd.status import LEDGER
 from equipoise.rotation.policy import ROTATION_POLICY
 from tests.crd.manifests import AT, ENTRY, WORKLOAD, ledger, policy
 

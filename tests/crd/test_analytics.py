@@ -8,10 +8,8 @@ import jsonschema
 import pytest
 import yaml
 
-from equipoise.model.crd.acceptance import refusals, without_nulls
-from equipoise.model.crd.definition import definition, schema_of
-from equipoise.model.crd.kind import Kind
-from equipoise.model.crd.manifest import problems
+from equipoise.crd.definition import Kind, definition, schema_of
+from equipoise.crd.manifest import problems, refusals, without_nulls
 from equipoise.recommendation.analytics import ANALYTICS, RECOMMENDATION, AnalyticsSpec
 from equipoise.recommendation.policy import RecommendationPolicy
 from tests.cli.running import equipoise

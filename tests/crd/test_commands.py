@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 import yaml
 
-from equipoise.app.kinds import KINDS
-from equipoise.app.schemas import json_schema
+from equipoise.cli.cluster import json_schema
+from equipoise.cli.manifests import KINDS
 from tests.cli.running import equipoise
 from tests.crd.manifests import TARGET, policy
 

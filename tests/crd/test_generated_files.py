@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from equipoise.app.kinds import KINDS
+from equipoise.cli.manifests import KINDS
 from tests.cli.running import equipoise
 
 ROOT = Path(__file__).parents[2]

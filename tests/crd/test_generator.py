@@ -7,12 +7,10 @@ from typing import Annotated, Any, Optional
 import pytest
 from pydantic import BaseModel, Field
 
-from equipoise.app.kinds import KINDS
-from equipoise.model.crd.definition import definition
-from equipoise.model.crd.fields import Span
-from equipoise.model.crd.kind import Kind
-from equipoise.model.crd.schema import structural
-from equipoise.model.crd.structure import violations
+from equipoise.cli.manifests import KINDS
+from equipoise.crd.definition import Kind, definition, structural
+from equipoise.crd.fields import Span
+from equipoise.crd.structure import violations
 from equipoise.rotation.policy import ROTATION_POLICY
 
 Change = Callable[[dict[str, Any]], object]

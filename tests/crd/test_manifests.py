@@ -2,11 +2,9 @@
 
 import pytest
 
-from equipoise.app.kinds import KINDS
-from equipoise.model.crd.acceptance import refusals, without_nulls
-from equipoise.model.crd.definition import schema_of
-from equipoise.model.crd.kind import Kind
-from equipoise.model.crd.manifest import problems
+from equipoise.cli.manifests import KINDS
+from equipoise.crd.definition import Kind, schema_of
+from equipoise.crd.manifest import problems, refusals, without_nulls
 from tests.crd.manifests import BAD, GOOD, TARGET, Bad, policy
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from equipoise.model.crd.fields import SPAN_SECONDS_MAX
-from equipoise.model.crd.targets import LabelSelector, Mode
+from equipoise.crd.fields import SPAN_SECONDS_MAX
+from equipoise.crd.targets import LabelSelector, Mode
 from equipoise.rotation.policy import ENVIRONMENT, RotationPolicy, RotationPolicySpec
 from tests.crd.manifests import TARGET
 

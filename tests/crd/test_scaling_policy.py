@@ -10,10 +10,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.model.crd.acceptance import refusals, without_nulls
-from equipoise.model.crd.definition import schema_of
-from equipoise.model.crd.manifest import problems
-from equipoise.proportional.kind import SCALING_POLICY
+from equipoise.crd.definition import schema_of
+from equipoise.crd.manifest import problems, refusals, without_nulls
+from equipoise.proportional.parse import SCALING_POLICY
 from tests.cli.running import equipoise
 from tests.crd.manifests import Bad
 from tests.crd.scaling_manifests import CONTAINER, FUNCTION, SCALING_BAD, SCALING_GOOD, TARGET, scaling

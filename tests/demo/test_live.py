@@ -14,13 +14,11 @@ import pytest
 from rich.console import RenderableType
 
 from equipoise.adapters.journal import RecordIds, SqliteJournal
-from equipoise.app.demo import command as command_of_demo
-from equipoise.app.demo.live import MISSING, Pace, dashboard
-from equipoise.app.demo.notes import Notes
-from equipoise.app.demo.scene import Stage
-from equipoise.app.demo.theatre import Theatre, opened
-from equipoise.model.decision import Record
-from equipoise.model.errors import WorldFailed
+from equipoise.cli import demo as command_of_demo
+from equipoise.core.decision import Record
+from equipoise.core.errors import WorldFailed
+from equipoise.demo.context import Notes, Stage
+from equipoise.demo.run import MISSING, Pace, Theatre, dashboard, opened
 from equipoise.sim.world import World
 from tests.cli.running import clean, command, equipoise
 from tests.demo.processes import left_behind

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
-from equipoise.app.console import Console
-from equipoise.app.demo.command import show_all
-from equipoise.app.demo.scene import DAY_SECONDS
-from equipoise.app.demo.theatre import TICK_SECONDS, Theatre, opened
+from equipoise.cli.demo import show_all
+from equipoise.demo.context import DAY_SECONDS
+from equipoise.demo.run import TICK_SECONDS, Theatre, opened
+from equipoise.runtime.console import Console
 from tests.cli.running import equipoise
 from tests.demo.processes import left_behind
 

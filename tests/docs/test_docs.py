@@ -10,13 +10,13 @@ import pytest
 import typer
 import yaml
 
-from equipoise.app.commands import app
-from equipoise.app.kinds import KINDS
-from equipoise.app.metric_table import metric_table
-from equipoise.app.operator.layers import FILE_VARIABLE, variables
-from equipoise.model.crd.manifest import problems
-from equipoise.model.documents import StrictLoader
-from equipoise.model.reason import Code
+from equipoise.cli.commands import app
+from equipoise.cli.manifests import KINDS
+from equipoise.cli.metric_table import metric_table
+from equipoise.core.documents import StrictLoader
+from equipoise.core.reason import Code
+from equipoise.crd.manifest import problems
+from equipoise.runtime.layers import FILE_VARIABLE, variables
 from tests.docs.pages import ROOT, Shown, anchors, blocks, commands, inline, links, name_of, pages, tables
 
 PAGES = pages()

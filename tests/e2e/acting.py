@@ -23,11 +23,11 @@ from equipoise.adapters.kubernetes.lease import LeaseElection
 from equipoise.adapters.kubernetes.pauses import NamespacePauses
 from equipoise.adapters.kubernetes.policies import KubernetesPolicies
 from equipoise.adapters.kubernetes.store import LedgerStore
-from equipoise.adapters.prometheus.connect import connect as connect_prometheus
+from equipoise.adapters.prometheus.metrics import connect as connect_prometheus
 from equipoise.adapters.prometheus.settings import Settings
-from equipoise.model import ledger
-from equipoise.model.decision import Record
-from equipoise.model.errors import WorldFailed
+from equipoise.core import ledger
+from equipoise.core.decision import Record
+from equipoise.core.errors import WorldFailed
 from equipoise.rotation.loop import RotationLoop
 from equipoise.rotation.policy import ROTATION_POLICY
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from equipoise.adapters.kubernetes.store import entry_name
-from equipoise.model.references import WorkloadRef
+from equipoise.core.cluster import WorkloadRef
 from tests.e2e.tenants import Objects, Raw, meta
 
 CALENDAR_END = "9999-12-31T23:59:59Z"

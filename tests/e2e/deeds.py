@@ -7,16 +7,15 @@ from typing import Any
 
 from equipoise.adapters.kubernetes import ApiError, CachedCluster, Client
 from equipoise.adapters.kubernetes.actuator import KubernetesActuator
-from equipoise.adapters.kubernetes.analyses import KubernetesAnalyses
-from equipoise.adapters.kubernetes.definitions import Definition
+from equipoise.adapters.kubernetes.advice import KubernetesAnalyses
 from equipoise.adapters.kubernetes.lease import LeaseElection
 from equipoise.adapters.kubernetes.pauses import NamespacePauses
-from equipoise.adapters.kubernetes.policies import KubernetesPolicies
+from equipoise.adapters.kubernetes.policies import Definition, KubernetesPolicies
 from equipoise.adapters.kubernetes.reflector import Reflector
 from equipoise.adapters.kubernetes.store import LedgerStore
-from equipoise.model.crd.definition import Standing
-from equipoise.model.ledger import Ledger
-from equipoise.model.references import ObjectRef, PodRef, StoreKey, WorkloadRef
+from equipoise.core.cluster import ObjectRef, PodRef, StoreKey, WorkloadRef
+from equipoise.core.ledger import Ledger
+from equipoise.crd.definition import Standing
 from equipoise.ports import PolicyObject
 from equipoise.recommendation.analytics import AdoptionType
 from equipoise.recommendation.policy import AdviceType

@@ -3,8 +3,8 @@
 import msgspec
 
 from equipoise.adapters.journal import record_id
-from equipoise.model.decision import Record
-from equipoise.model.reason import Reason
+from equipoise.core.decision import Record
+from equipoise.core.reason import Reason
 from tests.fixtures.kept import BALANCERS, kept
 from tests.journal.worlds import hot
 

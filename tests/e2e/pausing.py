@@ -1,7 +1,7 @@
 """What a watch of pauses says, on a machine that may have stood still."""
 
 from equipoise.adapters.kubernetes.pauses import NamespacePauses
-from equipoise.model.errors import WorldFailed
+from equipoise.core.errors import WorldFailed
 
 UNKNOWN = "nobody knows"
 

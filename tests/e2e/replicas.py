@@ -108,7 +108,7 @@ class Operator:
             )
         )
         control_plane.apply(namespaced(self.home))
-        program = "from equipoise.app.main import main; main()"
+        program = "from equipoise.cli.main import main; main()"
         self.replica = Replica(folder, ["-c", program, "operator", "--config", str(config)])
 
     def __enter__(self) -> Self:

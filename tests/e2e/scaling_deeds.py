@@ -9,9 +9,9 @@ from equipoise.adapters.kubernetes.kinds import WORKLOADS
 from equipoise.adapters.kubernetes.policies import KubernetesPolicies
 from equipoise.adapters.kubernetes.reflector import Reflector
 from equipoise.adapters.kubernetes.sizes import CachedSizes
-from equipoise.model.references import ObjectRef, WorkloadRef
-from equipoise.proportional.kind import SCALING_POLICY
-from equipoise.proportional.sizes import ResizeResult
+from equipoise.core.cluster import ObjectRef, WorkloadRef
+from equipoise.ports.actions import ResizeResult
+from equipoise.proportional.parse import SCALING_POLICY
 from tests.e2e.deeds import SHOP, SYNC_SECONDS, Release
 from tests.testbed import ControlPlane, wait_until
 

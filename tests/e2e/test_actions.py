@@ -12,8 +12,8 @@ from equipoise.adapters.kubernetes.nodes import NodeMarks, Taint
 from equipoise.adapters.kubernetes.objects import Objects, PatchType, write_status
 from equipoise.adapters.kubernetes.pauses import NamespacePauses, pause, resume
 from equipoise.adapters.kubernetes.store import LedgerStore, entry_name
-from equipoise.model.errors import WorldFailed
-from equipoise.model.references import ObjectRef
+from equipoise.core.cluster import ObjectRef
+from equipoise.core.errors import WorldFailed
 from equipoise.ports import EvictionResult, StoreConflict
 from tests.contracts.actuator_facts import ANOTHER_UID
 from tests.contracts.real import RealWorld, install_kinds, session_of

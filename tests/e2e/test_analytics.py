@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from equipoise.adapters.kubernetes import Reflector, connect
-from equipoise.adapters.kubernetes.analyses import KubernetesAnalyses
+from equipoise.adapters.kubernetes.advice import KubernetesAnalyses
 from equipoise.adapters.kubernetes.apply import KubernetesApplier
 from equipoise.adapters.kubernetes.decode import parse_time
-from equipoise.model.references import WorkloadRef
+from equipoise.core.cluster import WorkloadRef
 from equipoise.ports import ApplyAnswer, ApplyResult
 from tests.cli.running import equipoise_anew as equipoise
 from tests.contracts.keda import install_scaled_objects, scaled_object

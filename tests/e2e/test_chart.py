@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from equipoise.app.operator.layers import effective
+from equipoise.runtime.layers import effective
 from tests.cli.running import equipoise_anew as equipoise
 from tests.e2e.charts import CHART, MONITORING, Helm, Values, rights_given
 from tests.testbed import ControlPlane, wait_until

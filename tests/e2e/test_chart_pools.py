@@ -10,8 +10,8 @@ import yaml
 
 from equipoise.adapters.kubernetes import ApiError, connect
 from equipoise.adapters.kubernetes.selected import SelectedPods
-from equipoise.app.main import main
-from equipoise.app.operator.layers import effective
+from equipoise.cli.main import main
+from equipoise.runtime.layers import effective
 from tests.e2e.charts import CHART, Helm, Values, rights_given
 from tests.testbed import ControlPlane, wait_until
 from tests.testbed.parts import KUBERNETES
@@ -68,7 +68,7 @@ def test_what_is_rendered_is_accepted_and_understood(
     assert "secret" not in yaml.safe_dump(config)
     # Its flags are known: the first thing that is missing is the file of the tokens.
     monkeypatch.setattr(sys, "argv", [*container["command"], *container["args"]])
-    monkeypatch.setattr("equipoise.app.signals.end_on_signals", lambda: None)
+    monkeypatch.setattr("equipoise.runtime.liveness.end_on_signals", lambda: None)
     with pytest.raises(SystemExit):
         main()
     assert "--token-file /etc/equipoise-token/token: No such file" in capsys.readouterr().err

@@ -13,14 +13,14 @@ import pytest
 from equipoise.adapters.kubernetes import ApiError, KubernetesCluster, connect
 from equipoise.adapters.kubernetes.actuator import KubernetesActuator
 from equipoise.adapters.kubernetes.apply import KubernetesApplier
-from equipoise.adapters.prometheus.discover import find
-from equipoise.adapters.prometheus.errors import Undecided
-from equipoise.adapters.resource_metrics import (
+from equipoise.adapters.metrics_server import (
     NAMESPACES_ONE_BY_ONE_MAX,
     ResourceMetrics,
     ResourceMetricsAbsent,
 )
-from equipoise.model.references import WorkloadRef
+from equipoise.adapters.prometheus.discover import find
+from equipoise.adapters.prometheus.errors import Undecided
+from equipoise.core.cluster import WorkloadRef
 from equipoise.ports import ApplyResult, EvictionResult
 from tests.e2e.charts import Helm, Values, rights_given, rights_used, wait_for_rights
 from tests.e2e.deeds import (
@@ -216,7 +216,7 @@ def test_the_operator_itself_runs_under_the_charts_roles(
     }
     settings = {"journal.path": tmp_path / "journal.db", "intervals.rotation": "1s"}
     settings["intervals.recommendation"] = settings["intervals.proportional"] = "1s"
-    program = [sys.executable, "-c", "from equipoise.app.main import main; main()", "operator"]
+    program = [sys.executable, "-c", "from equipoise.cli.main import main; main()", "operator"]
     program += [f"--{name}={value}" for name, value in flags.items()]
     program += [f"--set={name}={value}" for name, value in settings.items()]
     log = tmp_path / "operator.log"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.app.operator.layers import effective
-from equipoise.app.operator.wiring import prometheus_options
+from equipoise.runtime.layers import effective
+from equipoise.runtime.operator.wiring import prometheus_options
 from tests.e2e.charts import Helm, Right, Values, rights_given, rights_used, wait_for_rights
 from tests.testbed import ControlPlane, StartPrometheus, free_port, wait_until
 from tests.testbed.processes import is_answering
@@ -57,7 +57,7 @@ def test_each_operator_of_a_split_release_runs_under_its_own_rights(
             words = [f"--{name}={value}" for name, value in flags.items()]
             words.append("--set=lease.retrySeconds=0.5")  # so that it is soon renewed
             log = stack.enter_context((tmp_path / f"{balancer}.log").open("w"))
-            program = [sys.executable, "-c", "from equipoise.app.main import main; main()", "operator"]
+            program = [sys.executable, "-c", "from equipoise.cli.main import main; main()", "operator"]
             process = subprocess.Popen([*program, *words], stdout=log, stderr=log)
             stack.callback(process.wait, 60)
             stack.callback(process.terminate)

@@ -10,8 +10,8 @@ import pytest
 
 from equipoise.adapters.kubernetes import Client
 from equipoise.adapters.kubernetes.store import LedgerStore
-from equipoise.app.live import PrometheusOptions, prometheus_metrics, resource_metrics
 from equipoise.ports import Metrics, Store
+from equipoise.runtime.session import PrometheusOptions, prometheus_metrics, resource_metrics
 from tests.contracts.actuator_facts import ACTUATOR
 from tests.contracts.applier_facts import APPLIER
 from tests.contracts.cluster_facts import CLUSTER

@@ -8,9 +8,8 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from equipoise.app.kinds import KINDS
-from equipoise.proportional.kind import SCALING_POLICY
-from equipoise.proportional.written import read_spec
+from equipoise.cli.manifests import KINDS
+from equipoise.proportional.parse import SCALING_POLICY, read_spec
 from equipoise.recommendation.analytics import AnalyticsSpec, RecommendationSpec
 from equipoise.rotation.policy import RotationPolicySpec
 from tests.cli.running import equipoise_anew as equipoise

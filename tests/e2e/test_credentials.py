@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from equipoise.adapters.kubernetes import ApiError, Client, KubernetesCluster, find_target
-from equipoise.adapters.resource_metrics import ResourceMetrics, ResourceMetricsAbsent
-from equipoise.app.checks import READS
+from equipoise.adapters.metrics_server import ResourceMetrics, ResourceMetricsAbsent
+from equipoise.cli.checks import READS
 from equipoise.ports import CpuUsage
-from equipoise.rotation.once import plan
+from equipoise.rotation.command import plan
 from equipoise.rotation.policy import RotationPolicy
 from tests.cli.running import equipoise_anew as equipoise
 from tests.e2e.accounts import account_with, credential, signed_token, write_plugin

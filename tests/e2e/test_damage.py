@@ -10,10 +10,10 @@ import pytest
 
 from equipoise.adapters.journal import Query, open_reader
 from equipoise.adapters.kubernetes import KubernetesActuator, connect
-from equipoise.app.agent.surroundings import NodeSurroundings
-from equipoise.model.decision import Record
-from equipoise.model.errors import WorldFailed
+from equipoise.core.decision import Record
+from equipoise.core.errors import WorldFailed
 from equipoise.qos.loop import QosLoop
+from equipoise.runtime.agent.cluster import NodeSurroundings
 from tests.agent.machines import Disk, Machine
 from tests.cli.running import equipoise_anew as equipoise
 from tests.e2e.damaged import DAMAGE, NODE_DAMAGE, POD_DAMAGE, damage_to, damage_to_pod, node_policy, nothing

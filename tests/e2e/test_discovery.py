@@ -23,11 +23,11 @@ from equipoise.adapters.prometheus.discover import find
 from equipoise.adapters.prometheus.errors import NotFound, Unavailable
 from equipoise.adapters.prometheus.metrics import PrometheusMetrics
 from equipoise.adapters.prometheus.settings import Limits
-from equipoise.app.live import PrometheusOptions
-from equipoise.app.operator.logs import make_log
-from equipoise.app.operator.settings import Logs
-from equipoise.app.operator.sight import GONE_SECONDS, ChosenPrometheus
-from equipoise.model.errors import WorldFailed
+from equipoise.core.errors import WorldFailed
+from equipoise.runtime.logs import make_log
+from equipoise.runtime.operator.metrics_source import GONE_SECONDS, ChosenPrometheus
+from equipoise.runtime.session import PrometheusOptions
+from equipoise.runtime.settings import Logs
 from tests.cli.running import equipoise_anew as equipoise
 from tests.e2e.accounts import account_with
 from tests.e2e.conftest import new_namespace

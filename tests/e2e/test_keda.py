@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from equipoise.adapters.kubernetes import Client, KubernetesCluster, RightMissing, connect
-from equipoise.model.references import WorkloadRef
+from equipoise.core.cluster import WorkloadRef
 from tests.contracts.keda import install_scaled_objects, remove_scaled_objects, scaled_object
 from tests.contracts.real import session_of
 from tests.e2e.accounts import account_with

@@ -62,14 +62,14 @@ def until(holds, seconds=300):
 %s
 
 from equipoise.adapters.cgroups import connect_host
-from equipoise.adapters.cgroups.state import StateFile
-from equipoise.model.errors import WorldFailed
+from equipoise.runtime.agent.state_file import StateFile
+from equipoise.core.errors import WorldFailed
 from equipoise.ports import EvictionAnswer
-from equipoise.qos.keep import AgentState, judged
+from equipoise.qos.state import AgentState, judged
 from equipoise.qos.loop import QosLoop
-from equipoise.qos.pods import ContainerTold, PodTold
+from equipoise.ports.node import ContainerTold, PodTold
 from equipoise.qos.policy import AvoidanceActionSpec, NodePolicy, ObjectiveEnsurance, QosPolicy
-from equipoise.qos.see import refs_of
+from equipoise.qos.observe import refs_of
 
 def asked(cooldown):
     throttle = {"cpuThrottle": {"stepCPURatio": 70}}

@@ -37,7 +37,7 @@ class Agent:
         self.process: subprocess.Popen[bytes] | None = None
 
     def words(self, *more: str) -> list[str]:
-        program = "from equipoise.app.main import main; main()"
+        program = "from equipoise.cli.main import main; main()"
         kubeconfig = self.node.control_plane.kubeconfig
         where = ("--cgroups", str(self.node.root / "sys/fs/cgroup"), "--state", str(self.state))
         who = ("--node", self.node.name, "--kubeconfig", str(kubeconfig), "--operator-namespace", HOME)

@@ -28,7 +28,7 @@ from tests.testbed import (
 )
 from tests.testbed.scenes import namespaced
 
-PROGRAM = "from equipoise.app.main import main; main()"
+PROGRAM = "from equipoise.cli.main import main; main()"
 NAME = "agent"
 
 

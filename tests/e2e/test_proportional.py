@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from equipoise.app.shapes_proportional import plan
+from equipoise.cli.shapes_proportional import plan
 from tests.cli.running import equipoise_anew as equipoise
 from tests.e2e.conftest import new_namespace
 from tests.e2e.replicas import Operator

@@ -17,17 +17,17 @@ import yaml
 
 from equipoise.adapters.prometheus.client import Client
 from equipoise.adapters.prometheus.history import PrometheusHistory, Source
-from equipoise.adapters.prometheus.measures import CPU
 from equipoise.adapters.prometheus.settings import Settings
+from equipoise.adapters.prometheus.strategies import CPU
 from equipoise.adapters.prometheus.transport import Direct
-from equipoise.app.live import Neighbours, PrometheusOptions
-from equipoise.app.recommendation_live import Request, apply_recommendation, plan_recommendation
-from equipoise.app.schemas import json_schema
-from equipoise.model.decision import plan_document
-from equipoise.model.references import WorkloadRef
+from equipoise.cli.cluster import json_schema
+from equipoise.cli.recommendation_live import Request, apply_recommendation, plan_recommendation
+from equipoise.core.cluster import WorkloadRef
+from equipoise.core.decision import plan_document
 from equipoise.recommendation.adopt import Adopted
-from equipoise.recommendation.loop import Asked
+from equipoise.recommendation.advisor import Asked
 from equipoise.recommendation.policy import AdviceType, read_policy
+from equipoise.runtime.session import Neighbours, PrometheusOptions
 from tests.cli.running import equipoise_anew as equipoise
 from tests.contracts.keda import install_scaled_objects, scaled_object
 from tests.e2e.accounts import account_with

@@ -12,20 +12,19 @@ import numpy as np
 import pytest
 import urllib3
 
-from equipoise.adapters.prometheus import lots
+from equipoise.adapters.prometheus import strategies as lots
 from equipoise.adapters.prometheus.client import Client
 from equipoise.adapters.prometheus.errors import QueryFailed, TooHeavy
 from equipoise.adapters.prometheus.history import PrometheusHistory, Source
-from equipoise.adapters.prometheus.measures import CPU, MEMORY
 from equipoise.adapters.prometheus.promql import Matcher
-from equipoise.adapters.prometheus.reading import Reading
+from equipoise.adapters.prometheus.remote_read.frames import by_name
 from equipoise.adapters.prometheus.remote_read.read import Form, RemoteRead
-from equipoise.adapters.prometheus.remote_read.request import by_name
 from equipoise.adapters.prometheus.remote_read.windows import STALE
+from equipoise.adapters.prometheus.scheduler import Reading
 from equipoise.adapters.prometheus.settings import Settings
+from equipoise.adapters.prometheus.strategies import CPU, MEMORY, Found
 from equipoise.adapters.prometheus.transport import Direct
-from equipoise.adapters.prometheus.ways import Found
-from equipoise.model.history import UsageHistory
+from equipoise.ports.cluster import UsageHistory
 from tests.e2e.conftest import Offered
 from tests.testbed import ControlPlane, Kwok, Prometheus, StartPrometheus, wait_until
 from tests.testbed.scenes import six_pods

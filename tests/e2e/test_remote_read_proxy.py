@@ -10,11 +10,10 @@ from equipoise.adapters.kubernetes import Client as Kubernetes
 from equipoise.adapters.kubernetes import find_target
 from equipoise.adapters.prometheus.client import Client
 from equipoise.adapters.prometheus.history import PrometheusHistory, UsageHistory
-from equipoise.adapters.prometheus.measures import CPU, MEMORY
-from equipoise.adapters.prometheus.proxy import ServiceProxy
 from equipoise.adapters.prometheus.remote_read.read import Form
 from equipoise.adapters.prometheus.settings import Settings
-from equipoise.adapters.prometheus.transport import Direct, Transport
+from equipoise.adapters.prometheus.strategies import CPU, MEMORY
+from equipoise.adapters.prometheus.transport import Direct, ServiceProxy, Transport
 from tests.e2e.accounts import account_with
 from tests.e2e.test_discovery import Services, address, services
 from tests.e2e.test_remote_read import END, containers

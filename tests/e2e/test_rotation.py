@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from equipoise.model.references import WorkloadRef
+from equipoise.core.cluster import WorkloadRef
 from tests.cli.running import equipoise_anew as equipoise
 from tests.contracts.keda import install_scaled_objects, remove_scaled_objects, scaled_object
 from tests.e2e.accounts import account_with

@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from equipoise.model.cluster import Container
+from equipoise.core.cluster import Container
 from equipoise.sim import Delay, Settings, Template, World
 from equipoise.sim.hpa_behavior import DOWN_BY_DEFAULT, Behavior, ScalingRules
 from equipoise.sim.load import Trace

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.kubernetes import KubernetesActuator, LedgerStore, connect
-from equipoise.app.agent.evicting import ledgered
-from equipoise.guard.others import OTHERS_SECONDS
-from equipoise.model.cluster import Owner
-from equipoise.model.decision import EvictPod, Outcome
-from equipoise.model.ledger import Entry, EntryState, Ledger
-from equipoise.model.references import StoreKey, WorkloadRef
-from equipoise.qos.pods import PodTold
+from equipoise.core.cluster import Owner, StoreKey, WorkloadRef
+from equipoise.core.decision import EvictPod, Outcome
+from equipoise.core.ledger import Entry, EntryState, Ledger
+from equipoise.engine.guards import OTHERS_SECONDS
+from equipoise.ports.node import PodTold
+from equipoise.runtime.agent.enforcement import ledgered
 from tests.cli.running import equipoise_anew as equipoise
 from tests.e2e.replicas import Operator
 from tests.e2e.rotating import AFTER_CORES, HPA_PERCENT, Scene, wait_for_loads

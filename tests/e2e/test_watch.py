@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from equipoise.adapters.kubernetes.cache import Cache, Change, ChangeType
-from equipoise.model.cluster import Pod
+from equipoise.core.cluster import Pod
 from tests.e2e.conftest import Offered
 from tests.e2e.turbulence import (
     BEGIN_SECONDS,

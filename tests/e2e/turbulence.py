@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from equipoise.adapters.http import Backoff
 from equipoise.adapters.kubernetes import ChangeType, Client, Limits, Reflector, Timings, find_target
 from equipoise.adapters.kubernetes.kinds import PODS
-from equipoise.model.cluster import Pod
+from equipoise.core.cluster import Pod
 from tests.e2e.churn import Churn
 from tests.e2e.wires import Wire
 from tests.testbed import Api, ControlPlane, NotInTime, kubeconfig, wait_until

@@ -14,35 +14,34 @@ from typing import Any
 import urllib3
 
 from equipoise.adapters.cgroups import connect_host
-from equipoise.adapters.cgroups.state import StateFile
 from equipoise.adapters.journal.schema import is_ours
+from equipoise.adapters.kubernetes.connection import Wire
 from equipoise.adapters.kubernetes.credentials import TokenFileSource, source_for
 from equipoise.adapters.kubernetes.execplugin import _check, run_plugin
 from equipoise.adapters.kubernetes.kubeconfig import Endpoint, Identity, find_target, in_cluster
 from equipoise.adapters.kubernetes.kubefile import EnvironmentEntry, ExecConfig
-from equipoise.adapters.kubernetes.wire import Wire
 from equipoise.adapters.prometheus.settings import Settings as PrometheusSettings
 from equipoise.adapters.sample_files import read_samples
-from equipoise.app.files import read_text, read_yaml
-from equipoise.app.manifests import judge
-from equipoise.app.operator.layers import effective, variables
-from equipoise.app.pools_remote import read_url
-from equipoise.app.pools_serve.tokens import Tokens
-from equipoise.app.settings import rotation_settings
-from equipoise.model.decision import Record
-from equipoise.model.errors import EquipoiseError
+from equipoise.cli.manifests import judge
+from equipoise.core.decision import Record
+from equipoise.core.errors import EquipoiseError
 from equipoise.pools.policy import policy_from
+from equipoise.ports.node import ContainerRef
 from equipoise.proportional.decide import Asked
-from equipoise.proportional.observations_file import read_observations
-from equipoise.proportional.written import read_policy_file
+from equipoise.proportional.parse import read_policy_file
+from equipoise.proportional.replay import read_observations
 from equipoise.qos.decide import decide as decide_qos
-from equipoise.qos.node import ContainerRef
 from equipoise.qos.plan_file import read_plan_file as read_node_file
 from equipoise.recommendation.history_file import Said, observe
-from equipoise.recommendation.steps import observe_many
+from equipoise.recommendation.resample import observe_many
 from equipoise.rotation.decide import decide as decide_rotation
-from equipoise.rotation.plan_file import read_plan_file
+from equipoise.rotation.plan_file import read_plan_file, rotation_settings
 from equipoise.rotation.policy import ENVIRONMENT
+from equipoise.runtime.agent.state_file import StateFile
+from equipoise.runtime.layers import effective, variables
+from equipoise.runtime.output import read_text, read_yaml
+from equipoise.runtime.redis import read_url
+from equipoise.runtime.tokens import Tokens
 from tests.agent.trees import write
 from tests.crd.scaling_manifests import SCALING_GOOD
 from tests.fixtures.kept import BALANCERS
@@ -285,9 +284,9 @@ def _journal(start: Callable[[Path, bytes], None], name: str) -> Callable[[Input
 
 def _journal_read(given: Input) -> None:
     """A journal that another machine wrote: read, decided again and shown as a page."""
-    from equipoise.app.replay import replay
-    from equipoise.app.web.pages.qos_pods import _sorted
-    from equipoise.app.web.records import whole
+    from equipoise.cli.replay import replay
+    from equipoise.dashboard.pages.qos_pods import _sorted
+    from equipoise.dashboard.render import whole
 
     path = FOLDER / "read.jsonl"
     path.write_bytes(given.data + b"\n")
@@ -316,7 +315,7 @@ def _parquet() -> bytes:
 
 
 def _yaml(document: Any) -> tuple[bytes, ...]:
-    from equipoise.model.documents import dump
+    from equipoise.core.documents import dump
 
     return (dump(document).encode(),)
 
@@ -340,7 +339,7 @@ def readers() -> list[Reader]:
         b'{"metadata"', b'{"apiVersion":"equipoise.dev/v1alpha1","kind":"RotationPolicy","metadata"', 1
     )
     state = StateFile(FOLDER / "state.json", "boot-1")
-    from equipoise.qos.keep import AgentState
+    from equipoise.qos.state import AgentState
 
     state.save(AgentState("boot-1", memory={"lastTrigger": {"a": 1.0}}))
     kept = state.path.read_bytes()

@@ -6,33 +6,28 @@ from contextlib import suppress
 from typing import Any, cast
 
 from equipoise.adapters.kubernetes import Client, KubernetesActuator, KubernetesCluster
-from equipoise.adapters.kubernetes.analyses import KubernetesAnalyses, _kind
+from equipoise.adapters.kubernetes.advice import KubernetesAnalyses, _kind
 from equipoise.adapters.kubernetes.apply import KubernetesApplier
-from equipoise.adapters.kubernetes.daemons import remove_daemon_set
-from equipoise.adapters.kubernetes.definitions import look_at
+from equipoise.adapters.kubernetes.cluster import HpaSpecs
 from equipoise.adapters.kubernetes.discovery import Discovery
-from equipoise.adapters.kubernetes.hpa_specs import HpaSpecs
-from equipoise.adapters.kubernetes.keda import ScaledObjects
-from equipoise.adapters.kubernetes.kinds import HPAS, NODES, PDBS, PODS, WORKLOADS, Kind
+from equipoise.adapters.kubernetes.interning import Warnings
+from equipoise.adapters.kubernetes.keda_vpa import RecentVpas, ScaledObjects
+from equipoise.adapters.kubernetes.kinds import HPAS, NODES, PDBS, PODS, WORKLOADS, Kind, list_kind
 from equipoise.adapters.kubernetes.lease_record import LeaseRecords, next_epoch
-from equipoise.adapters.kubernetes.lists import list_kind
-from equipoise.adapters.kubernetes.node_pods import NODE, PODS_OF_NODE
-from equipoise.adapters.kubernetes.nodes import NodeMarks, Taint
+from equipoise.adapters.kubernetes.node import NODE, PODS_OF_NODE
+from equipoise.adapters.kubernetes.nodes import NodeMarks, Taint, remove_daemon_set
 from equipoise.adapters.kubernetes.objects import write_status
 from equipoise.adapters.kubernetes.pauses import NAMESPACES, DirectPauses, pause
-from equipoise.adapters.kubernetes.policies import KubernetesPolicies
+from equipoise.adapters.kubernetes.policies import KubernetesPolicies, look_at
 from equipoise.adapters.kubernetes.reflector import Reflector, _ListAnew
-from equipoise.adapters.kubernetes.sharing import Warnings
 from equipoise.adapters.kubernetes.sizes import KubernetesSizes
 from equipoise.adapters.kubernetes.store import LedgerStore
-from equipoise.adapters.kubernetes.vpa import RecentVpas
+from equipoise.adapters.metrics_server import ROOT, ResourceMetrics
 from equipoise.adapters.prometheus.discover import find
-from equipoise.adapters.resource_metrics import ROOT, ResourceMetrics
-from equipoise.app.checks import _groups, _ledger, _other_deployments
-from equipoise.app.install import install
-from equipoise.app.kinds import KINDS
-from equipoise.model.errors import DECODE_ERRORS, EquipoiseError
-from equipoise.model.references import PodRef, StoreKey, WorkloadRef
+from equipoise.cli.checks import _groups, _ledger, _other_deployments
+from equipoise.cli.manifests import KINDS, install
+from equipoise.core.cluster import PodRef, StoreKey, WorkloadRef
+from equipoise.core.errors import DECODE_ERRORS, EquipoiseError
 from equipoise.ports import StoreConflict
 from tests.fuzz.answers import Answering, always, beside, expect, page
 from tests.fuzz.machine import Input, NeighbourLost, Reader

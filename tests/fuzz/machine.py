@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from equipoise.model.errors import EquipoiseError
+from equipoise.core.errors import EquipoiseError
 from tests.support.damage import HOSTILE, damaged
 
 INPUT_SECONDS_MAX = 10.0

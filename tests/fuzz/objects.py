@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from equipoise.adapters.kubernetes.store import entry_name
-from equipoise.model.references import ObjectRef, WorkloadRef
+from equipoise.core.cluster import ObjectRef, WorkloadRef
 from tests.crd.analytics_manifests import ANALYTICS_GOOD, recommendation
 from tests.crd.analytics_manifests import TARGET as ADVISED
 from tests.crd.manifests import GOOD

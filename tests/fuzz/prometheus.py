@@ -12,7 +12,7 @@ from equipoise.adapters.prometheus.decode import decode_number, decode_series, d
 from equipoise.adapters.prometheus.errors import Reply, refusal
 from equipoise.adapters.prometheus.matrix import Grid, decode_matrix
 from equipoise.adapters.prometheus.promql import Matcher
-from equipoise.adapters.prometheus.raw import Raw, at_the_end
+from equipoise.adapters.prometheus.range import Raw, at_the_end
 from equipoise.adapters.prometheus.remote_read.read import RemoteRead
 from equipoise.adapters.prometheus.settings import Settings
 from tests.fuzz.machine import Input, Reader

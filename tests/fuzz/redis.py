@@ -13,10 +13,10 @@ from typing import Any
 
 from equipoise.adapters.redis import RedisPools, connect
 from equipoise.adapters.redis.connect import ask_at_every_connect
-from equipoise.model.decision import MovePod
-from equipoise.model.errors import BadInput, EquipoiseError
+from equipoise.core.decision import MovePod
+from equipoise.core.errors import BadInput, EquipoiseError
 from equipoise.pools.change import changed, read_settings
-from equipoise.pools.fsck import notes, violations
+from equipoise.pools.invariants import notes, violations
 from equipoise.pools.policy import read_policy, tiers_for_scripts
 from tests.fuzz.machine import Input, Reader
 

@@ -9,23 +9,22 @@ from functools import cache
 from typing import Any
 
 from equipoise.adapters.kubernetes import list_kind
-from equipoise.adapters.kubernetes.analyses import _kind
+from equipoise.adapters.kubernetes.advice import _kind
 from equipoise.adapters.kubernetes.kinds import DEPLOYMENTS
-from equipoise.app.agent.objects import read_objects
-from equipoise.app.pools_serve.operations import OPERATIONS, read_question
-from equipoise.guard.isolation import Isolation
-from equipoise.model.errors import DECODE_ERRORS, BadInput, EquipoiseError, WorldFailed
-from equipoise.model.ledger import Ledger
-from equipoise.pools.roster import Roster, RosterRule, attend
+from equipoise.core.errors import DECODE_ERRORS, BadInput, EquipoiseError, WorldFailed
+from equipoise.core.ledger import Ledger
+from equipoise.engine.isolation import Isolation
+from equipoise.pools.registration import Roster, RosterRule, attend
 from equipoise.ports import PolicyObject
+from equipoise.proportional.applied import Mind, recalled, remembered
 from equipoise.proportional.assignment import Readings, Refusal
-from equipoise.proportional.memory import ProportionalMemory
-from equipoise.proportional.mind import Mind
-from equipoise.proportional.standing import recalled, remembered
+from equipoise.proportional.smoothing import ProportionalMemory
 from equipoise.recommendation.selection import Selected, Verdict, _moment, is_due, select
 from equipoise.rotation.assignment import assign
-from equipoise.rotation.memory import RotationMemory, recall
+from equipoise.rotation.progress import RotationMemory, recall
 from equipoise.rotation.status import next_status
+from equipoise.runtime.agent.cluster import read_objects
+from equipoise.runtime.allocator.operations import OPERATIONS, read_question
 from tests.fuzz.answers import Answering, always, beside, page
 from tests.fuzz.kubernetes import _policy_kind
 from tests.fuzz.machine import Input, NeighbourLost, Reader

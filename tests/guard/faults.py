@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from equipoise.model.cluster import Selector
+from equipoise.core.cluster import Selector
 
 ERRORS = (KeyError("odd"), ZeroDivisionError(), RecursionError("deep"), AssertionError("\ud800" * 1000))
 

@@ -3,11 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.guard.debounce import count_streaks, hold_spikes
-from equipoise.guard.leader import Guest, held_by_leader
-from equipoise.model.decision import Decision, EvictPod
-from equipoise.model.ledger import GUEST_EPOCH
-from equipoise.model.reason import Code, Reason
+from equipoise.core.decision import Decision, EvictPod
+from equipoise.core.ledger import GUEST_EPOCH
+from equipoise.core.reason import Code, Reason
+from equipoise.engine.guards import Guest, count_streaks, held_by_leader, hold_spikes
 
 PLAN = Decision(
     "shop/web",

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from equipoise.guard.fence import Fence
-from equipoise.model.decision import Action, EvictPod
-from equipoise.model.errors import WorldFailed
-from equipoise.model.ledger import AGE_MAX_SECONDS, ENTRIES_MAX, Entry, EntryState, Fenced, Ledger
-from equipoise.model.references import ObjectRef, PodRef, StoreKey, WorkloadRef
+from equipoise.core.cluster import ObjectRef, PodRef, StoreKey, WorkloadRef
+from equipoise.core.decision import Action, EvictPod
+from equipoise.core.errors import WorldFailed
+from equipoise.core.ledger import AGE_MAX_SECONDS, ENTRIES_MAX, Entry, EntryState, Fenced, Ledger
+from equipoise.engine.executor import Fence
 from equipoise.ports import EvictionAnswer, EvictionResult, StoreConflict, Stored
 
 KEY = StoreKey("ledger", WorkloadRef("apps/v1", "Deployment", "shop", "web"))

@@ -7,16 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.guard.budget import held_by_hourly_budget, room_for_disruption
-from equipoise.guard.cooldown import held_by_cooldown
-from equipoise.guard.leader import held_by_leader
-from equipoise.guard.pause import held_by_pause
-from equipoise.guard.window import held_by_window
-from equipoise.model.crd.windows import Window
-from equipoise.model.decision import Decision, EvictPod
-from equipoise.model.errors import WorldFailed
-from equipoise.model.ledger import Entry, EntryState, Ledger
-from equipoise.model.reason import Code, Reason
+from equipoise.core.decision import Decision, EvictPod
+from equipoise.core.errors import WorldFailed
+from equipoise.core.ledger import Entry, EntryState, Ledger
+from equipoise.core.reason import Code, Reason
+from equipoise.crd.windows import Window, held_by_window
+from equipoise.engine.disruption import held_by_hourly_budget, room_for_disruption
+from equipoise.engine.guards import held_by_cooldown, held_by_leader, held_by_pause
 
 NOW = 1_800_000_000.0
 

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.guard.isolation import (
+from equipoise.core.decision import Record
+from equipoise.core.errors import WorldFailed
+from equipoise.engine.isolation import (
     LOST_MAX,
     BatchLost,
     Isolation,
@@ -16,8 +18,6 @@ from equipoise.guard.isolation import (
     failed_record,
     failed_turn,
 )
-from equipoise.model.decision import Record
-from equipoise.model.errors import WorldFailed
 from equipoise.ports import FailedTurn
 
 

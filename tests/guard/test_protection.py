@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from equipoise.guard.protection import held_by_kind, opted_out_by, protection_of
-from equipoise.model.cluster import Owner, Pod
-from equipoise.model.reason import Code
+from equipoise.core.cluster import Owner, Pod
+from equipoise.core.reason import Code
+from equipoise.engine.disruption import held_by_kind, opted_out_by, protection_of
 
 ROTATE = "equipoise.dev/rotate"
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"

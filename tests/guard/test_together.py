@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from equipoise.guard.others import MENDING_SECONDS, OTHERS_SECONDS, held_by_anyone, held_by_others
-from equipoise.model.ledger import Entry, EntryState, Fenced, Ledger
+from equipoise.core.ledger import Entry, EntryState, Fenced, Ledger
+from equipoise.engine.guards import MENDING_SECONDS, OTHERS_SECONDS, held_by_anyone, held_by_others
 from tests.guard.together import NEW, SCALING_EPOCH, Together
 
 NOW = 1_800_000_000.0

@@ -4,15 +4,14 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from equipoise.guard.leader import Guest
-from equipoise.model.cluster import Container
-from equipoise.model.crd.targets import Mode
-from equipoise.model.decision import EvictPod
-from equipoise.model.ledger import Entry, EntryState, Ledger
-from equipoise.model.references import StoreKey
+from equipoise.core.cluster import Container, StoreKey
+from equipoise.core.decision import EvictPod
+from equipoise.core.ledger import Entry, EntryState, Ledger
+from equipoise.crd.targets import Mode
+from equipoise.engine.guards import Guest
+from equipoise.ports.node import PodTold
 from equipoise.proportional.loop import ProportionalLoop
-from equipoise.qos.evicting import Ledgered, Whose
-from equipoise.qos.pods import PodTold
+from equipoise.qos.execute import Ledgered, Whose
 from equipoise.rotation.loop import RotationLoop
 from equipoise.sim.load import Constant
 from equipoise.sim.scenes import SIX_LOADS

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 import yaml
 
-from equipoise.app import main as command
-from equipoise.app.journal import BALANCERS, default_path
-from equipoise.app.rotation_live import Diary, Request
-from equipoise.guard.lag import held_by_lag
-from equipoise.model.decision import Outcome, Record
-from equipoise.model.errors import WorldFailed
+from equipoise.cli import main as command
+from equipoise.cli.journal import BALANCERS, default_path
+from equipoise.cli.rotation_live import Diary, Request
+from equipoise.core.decision import Outcome, Record
+from equipoise.core.errors import WorldFailed
+from equipoise.engine.guards import held_by_lag
 from equipoise.pools import record as pools_record
 from equipoise.proportional import record as proportional_record
 from equipoise.qos import record as qos_record
@@ -318,8 +318,8 @@ def test_what_is_decided_on_a_live_cluster_is_kept_too(
         diary.append(_acted(1, NOON), hot(2, NOON + 30))
         raise WorldFailed("shop/web: not verified within 3600 s")
 
-    monkeypatch.setattr("equipoise.app.rotation_live.plan_rotation", decide_live)
-    monkeypatch.setattr("equipoise.app.rotation_live.apply_rotation", act_live)
+    monkeypatch.setattr("equipoise.cli.rotation_live.plan_rotation", decide_live)
+    monkeypatch.setattr("equipoise.cli.rotation_live.apply_rotation", act_live)
     status, out, err = run("rotation", verb, "--journal", str(path), "-o", "json")
     if verb == "plan":
         assert (status, err) == (0, "")
@@ -339,7 +339,7 @@ def test_nothing_is_done_when_it_could_not_be_written_down(
     def act_live(*_: object) -> object:
         raise AssertionError("a pod would have gone")
 
-    monkeypatch.setattr("equipoise.app.rotation_live.apply_rotation", act_live)
+    monkeypatch.setattr("equipoise.cli.rotation_live.apply_rotation", act_live)
     status, out, err = run("rotation", "apply", "--journal", str(tmp_path))
     assert (status, out) == (2, "")
     assert err == f"error: --journal {tmp_path}: Is a directory\n"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from equipoise.adapters.journal import JsonLines, Query, Reader, open_reader
-from equipoise.app.main import main
-from equipoise.model.decision import Record
-from equipoise.model.errors import BadInput
+from equipoise.cli.main import main
+from equipoise.core.decision import Record
+from equipoise.core.errors import BadInput
 from tests.journal.worlds import MIB, NOON, calm, hot, journal
 from tests.support.damage import DEEP, damages
 

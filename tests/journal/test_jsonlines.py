@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from equipoise.adapters.journal import JsonLines, Query, open_reader
-from equipoise.model.errors import BadInput
+from equipoise.core.errors import BadInput
 from tests.journal.worlds import MIB, NOON, all_of, calm, hot
 
 

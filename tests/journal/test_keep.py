@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from equipoise.adapters.journal import RecordIds, record_id
-from equipoise.adapters.journal.keep import gist, is_news, pack, unpack
+from equipoise.adapters.journal.records import gist, is_news, pack, unpack
 from equipoise.adapters.journal.schema import Damaged
-from equipoise.model.decision import Decision, EvictPod, Outcome, Record
-from equipoise.model.reason import Code, Reason
+from equipoise.core.decision import Decision, EvictPod, Outcome, Record
+from equipoise.core.reason import Code, Reason
 
 A, B = EvictPod("a", "shop", "1"), EvictPod("b", "shop", "2")
 

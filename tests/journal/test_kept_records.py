@@ -2,8 +2,8 @@
 
 import pytest
 
-from equipoise.app.replay import replay
-from equipoise.model.decision import Record
+from equipoise.cli.replay import replay
+from equipoise.core.decision import Record
 from tests.fixtures.kept import BALANCERS, FOLDER, kept
 from tests.fixtures.take import BYTES_MAX, PLACES, RECORDS_MAX
 

@@ -7,16 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.app.otherwise import otherwise
-from equipoise.app.replay import compare, replay
-from equipoise.guard.lag import held_by_lag
-from equipoise.model.cluster import HpaMetric
-from equipoise.model.decision import Decision, Record
-from equipoise.model.reason import Code, Reason
+from equipoise.cli.replay import compare, otherwise, replay
+from equipoise.core.cluster import HpaMetric
+from equipoise.core.decision import Decision, Record
+from equipoise.core.reason import Code, Reason
+from equipoise.engine.guards import held_by_lag
 from equipoise.rotation import record as rotation
 from equipoise.rotation.decide import decide
-from equipoise.rotation.observation import Observation
 from equipoise.rotation.policy import KafkaLag, RotationPolicy
+from equipoise.rotation.preconditions import Observation
 from tests.journal.worlds import NOON, calm, decided, hot
 from tests.rotation.test_properties import _POLICIES, _WORLDS
 from tests.rotation.worlds import pod, seed_pods, world

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from equipoise.adapters.journal import Query, SqliteJournal, open_reader
-from equipoise.model.decision import Outcome
+from equipoise.core.decision import Outcome
 from tests.journal.worlds import NOON, Clock, all_of, calm, files_bytes, hot, journal
 
 

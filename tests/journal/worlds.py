@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 
 from equipoise.adapters.journal import Query, SqliteJournal, open_reader, record_id
-from equipoise.model.decision import Decision, EvictPod, Record
-from equipoise.model.reason import Code, Reason
+from equipoise.core.decision import Decision, EvictPod, Record
+from equipoise.core.reason import Code, Reason
 from equipoise.rotation.decide import decide
-from equipoise.rotation.observation import Observation
 from equipoise.rotation.policy import RotationPolicy
+from equipoise.rotation.preconditions import Observation
 from equipoise.rotation.record import record
 from tests.rotation.worlds import pod, seed_pods, world
 

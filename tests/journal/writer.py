@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from equipoise.adapters.journal import JsonLines, SqliteJournal
-from equipoise.model.decision import Decision, EvictPod, Record, hash_inputs
-from equipoise.model.reason import Code, Reason
+from equipoise.core.decision import Decision, EvictPod, Record, hash_inputs
+from equipoise.core.reason import Code, Reason
 
 BYTES_MAX = 2 << 20
 

@@ -6,8 +6,8 @@ import pytest
 
 from equipoise.adapters.kubernetes.apply import FRESH_SECONDS, KubernetesApplier
 from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer, Unreachable
-from equipoise.model.errors import BadInput
-from equipoise.model.references import WorkloadRef
+from equipoise.core.cluster import WorkloadRef
+from equipoise.core.errors import BadInput
 from equipoise.ports import ApplyAnswer, ApplyResult
 from tests.contracts.applier_facts import wanted
 from tests.kubernetes.samples import page

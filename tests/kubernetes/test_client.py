@@ -9,8 +9,8 @@ import pytest
 from equipoise import __version__
 from equipoise.adapters.http import Backoff
 from equipoise.adapters.kubernetes import ApiError, BadAnswer, Client, Discovery, Unreachable, proxy_path
-from equipoise.adapters.kubernetes.paths import path_of
-from equipoise.model.errors import BadInput
+from equipoise.adapters.kubernetes.discovery import path_of
+from equipoise.core.errors import BadInput
 from tests.kubernetes.server import Asked, Script, Stage, Time, deaf_port, playing, session, target_of
 
 HTML = b"<html><head><title>Sign in\nplease</title></head><body>" + b"x" * 10_000 + b"</body></html>"

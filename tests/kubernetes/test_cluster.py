@@ -9,7 +9,7 @@ import pytest
 
 from equipoise.adapters.kubernetes import ApiError, BadAnswer, CachedCluster, KubernetesCluster, Unreachable
 from equipoise.adapters.kubernetes.reflector import AGE_MAX_SECONDS
-from equipoise.model.references import WorkloadRef
+from equipoise.core.cluster import WorkloadRef
 from equipoise.ports import Cluster
 from tests.kubernetes.modelserver import ModelServer
 from tests.kubernetes.samples import page, pod

@@ -12,7 +12,7 @@ import pytest
 from equipoise.adapters.http import Backoff, explain, tls_context
 from equipoise.adapters.kubernetes import Client, Limits, Target, Unreachable
 from equipoise.adapters.kubernetes.kubeconfig import Endpoint, Identity
-from equipoise.model.errors import BadInput
+from equipoise.core.errors import BadInput
 from tests.kubernetes.certificates import DAY, NOW, Pair, authority, issue, serving
 from tests.kubernetes.server import Asked, Player, Stage, Time, deaf_port, playing
 

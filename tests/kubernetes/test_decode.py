@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.kubernetes.decode import Decoder
+from equipoise.adapters.kubernetes.interning import Pool
 from equipoise.adapters.kubernetes.kinds import (
     DEPLOYMENTS,
     HPAS,
@@ -21,9 +22,7 @@ from equipoise.adapters.kubernetes.kinds import (
     STATEFULSETS,
     Kind,
 )
-from equipoise.adapters.kubernetes.sharing import Pool
-from equipoise.model.cluster import Container, Hpa, Owner, Pod
-from equipoise.model.references import WorkloadRef
+from equipoise.core.cluster import Container, Hpa, Owner, Pod, WorkloadRef
 from tests.kubernetes.samples import page, pod
 
 

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from equipoise.adapters.kubernetes.hpa_specs import HpaSpecs
-from equipoise.model.cluster import HpaSpec
-from equipoise.model.references import WorkloadRef
+from equipoise.adapters.kubernetes.cluster import HpaSpecs
+from equipoise.core.cluster import HpaSpec, WorkloadRef
 from tests.kubernetes.samples import page
 from tests.kubernetes.server import Asked, Stage, playing, session
 

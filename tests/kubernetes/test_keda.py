@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.kubernetes import CachedCluster, KubernetesCluster, RightMissing, Unreachable
-from equipoise.adapters.kubernetes.keda import ABSENT_SECONDS, FRESH_SECONDS, pause_annotation
-from equipoise.model.references import WorkloadRef
+from equipoise.adapters.kubernetes.keda_vpa import ABSENT_SECONDS, FRESH_SECONDS, pause_annotation
+from equipoise.core.cluster import WorkloadRef
 from tests.kubernetes.samples import page
 from tests.kubernetes.server import Asked, Stage, Time, playing, session
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from equipoise.adapters.kubernetes import find_target
-from equipoise.model.errors import BadInput
+from equipoise.core.errors import BadInput
 
 
 def config(**changes: Any) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 import pytest
 
 from equipoise.adapters.kubernetes.policies import KubernetesPolicies
-from equipoise.model.errors import WorldFailed
-from equipoise.model.references import ObjectRef
+from equipoise.core.cluster import ObjectRef
+from equipoise.core.errors import WorldFailed
 from equipoise.ports import PolicyObject, StoreConflict
 from tests.kubernetes.server import Asked, Stage, playing, session
 

@@ -13,10 +13,10 @@ import pytest
 
 from equipoise.adapters.kubernetes import ApiError, ChangeType, Client, Reflector, Target, Timings
 from equipoise.adapters.kubernetes.cache import Cache, Change
+from equipoise.adapters.kubernetes.connection import Lines, LineTooLong
 from equipoise.adapters.kubernetes.kinds import PODS
 from equipoise.adapters.kubernetes.kubeconfig import Endpoint, Identity
-from equipoise.adapters.kubernetes.lines import Lines, LineTooLong
-from equipoise.model.cluster import Pod
+from equipoise.core.cluster import Pod
 from tests.kubernetes.certificates import authority, issue, serving
 from tests.kubernetes.modelserver import ModelServer, Mood
 from tests.kubernetes.server import LIMITS, Asked, Player, Script, Stage, Time, playing, session

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from equipoise.adapters.kubernetes.apply import MANAGER, OWNER_LABEL
 from equipoise.adapters.kubernetes.cache import Cache, ChangeType
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.decode import Decoder
 from equipoise.adapters.kubernetes.kinds import HPAS, NODES, PDBS, PODS, WORKLOADS, Kind
-from equipoise.adapters.kubernetes.node_pods import NODE, PODS_OF_NODE
-from equipoise.adapters.kubernetes.ownership import MANAGER, OWNER_LABEL
+from equipoise.adapters.kubernetes.node import NODE, PODS_OF_NODE
 from equipoise.adapters.kubernetes.pauses import NAMESPACES
 from equipoise.adapters.kubernetes.reflector import Reflector
 from tests.kubernetes.kept import KEPT, Looking

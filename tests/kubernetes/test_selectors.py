@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from equipoise.adapters.kubernetes import format_selector, parse_selector
 from equipoise.adapters.kubernetes.selectors import selector_of
 from equipoise.adapters.kubernetes.structs import Expression, LabelSelector
-from equipoise.model.cluster import Requirement, Selector
+from equipoise.core.cluster import Requirement, Selector
 
 KEYS = st.sampled_from(["app", "tier", "example.com/role", "in", "notin", "x-y_z.1"])
 VALUES = st.sampled_from(["", "web", "api", "a.b-c_d", "in"])

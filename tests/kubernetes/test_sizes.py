@@ -9,12 +9,11 @@ import pytest
 
 from equipoise.adapters.kubernetes import KubernetesCluster, RightMissing
 from equipoise.adapters.kubernetes.errors import ApiError
+from equipoise.adapters.kubernetes.keda_vpa import ABSENT_SECONDS, FRESH_SECONDS, RecentVpas
 from equipoise.adapters.kubernetes.kinds import DAEMONSETS, PODS
 from equipoise.adapters.kubernetes.sizes import KubernetesSizes, judge_resize
-from equipoise.adapters.kubernetes.vpa import ABSENT_SECONDS, FRESH_SECONDS, RecentVpas
-from equipoise.model.cluster import Resize
-from equipoise.model.references import ObjectRef, PodRef, WorkloadRef
-from equipoise.proportional.sizes import ResizeResult
+from equipoise.core.cluster import ObjectRef, PodRef, Resize, WorkloadRef
+from equipoise.ports.actions import ResizeResult
 from tests.kubernetes.samples import page, pod
 from tests.kubernetes.server import Asked, Stage, Time, playing, session
 from tests.kubernetes.test_decode import turned, with_status

@@ -8,19 +8,17 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.kubernetes import KubernetesCluster
-from equipoise.adapters.kubernetes.apply import KubernetesApplier
+from equipoise.adapters.kubernetes.apply import MANAGER, OWNER_LABEL, KubernetesApplier
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.decode import Decoder
 from equipoise.adapters.kubernetes.discovery import KNOWN_SECONDS, Discovery
 from equipoise.adapters.kubernetes.errors import ApiError, Unreachable
 from equipoise.adapters.kubernetes.kinds import PODS
-from equipoise.adapters.kubernetes.ownership import MANAGER, OWNER_LABEL
 from equipoise.adapters.kubernetes.pauses import PAUSED, NamespacePauses
 from equipoise.adapters.kubernetes.reflector import Reflector
 from equipoise.adapters.kubernetes.sizes import KubernetesSizes
 from equipoise.adapters.kubernetes.structs import RawPod
-from equipoise.model.cluster import Pod
-from equipoise.model.references import ObjectRef, PodRef, WorkloadRef
+from equipoise.core.cluster import ObjectRef, Pod, PodRef, WorkloadRef
 from equipoise.ports import ApplyAnswer, ApplyResult
 from tests.contracts.applier_facts import wanted
 from tests.kubernetes.kept import KEPT, Looking, policies

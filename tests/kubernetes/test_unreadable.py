@@ -10,19 +10,18 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.kubernetes import CachedCluster, KubernetesCluster
+from equipoise.adapters.kubernetes.apply import MANAGER, OWNER_LABEL
 from equipoise.adapters.kubernetes.client import Client
-from equipoise.adapters.kubernetes.hpa_specs import HpaSpecs
-from equipoise.adapters.kubernetes.keda import ScaledObjects
-from equipoise.adapters.kubernetes.kinds import PDBS, PODS
-from equipoise.adapters.kubernetes.lists import list_kind
-from equipoise.adapters.kubernetes.ownership import MANAGER, OWNER_LABEL
+from equipoise.adapters.kubernetes.cluster import HpaSpecs
+from equipoise.adapters.kubernetes.keda_vpa import ScaledObjects
+from equipoise.adapters.kubernetes.kinds import PDBS, PODS, list_kind
 from equipoise.adapters.kubernetes.pauses import NAMESPACES
 from equipoise.adapters.kubernetes.policies import KubernetesPolicies
 from equipoise.adapters.kubernetes.reflector import Reflector, Timings
 from equipoise.adapters.kubernetes.store import LedgerStore
-from equipoise.model.crd.targets import Mode
-from equipoise.model.errors import WorldFailed
-from equipoise.model.references import ObjectRef, WorkloadRef
+from equipoise.core.cluster import ObjectRef, WorkloadRef
+from equipoise.core.errors import WorldFailed
+from equipoise.crd.targets import Mode
 from equipoise.ports import PolicyObject
 from tests.kubernetes.kept import KEPT, Looking
 from tests.kubernetes.samples import pod
@@ -274,9 +273,9 @@ def test_a_node_that_cannot_be_read_makes_the_size_of_the_cluster_unknown() -> N
 def test_an_unreadable_object_of_another_controller_costs_its_namespace_at_most() -> None:
     """A ScaledObject, a VerticalPodAutoscaler, an HPA and a Ledger, each beside a sound one elsewhere."""
     from equipoise.adapters.kubernetes.discovery import Discovery
-    from equipoise.adapters.kubernetes.sharing import Warnings
-    from equipoise.adapters.kubernetes.vpa import RecentVpas
-    from equipoise.proportional.sizes import every_workload
+    from equipoise.adapters.kubernetes.interning import Warnings
+    from equipoise.adapters.kubernetes.keda_vpa import RecentVpas
+    from equipoise.ports.actions import every_workload
 
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
     spec = {"scaleTargetRef": target, "targetRef": target, "maxReplicas": 3}
@@ -305,8 +304,8 @@ def test_an_unreadable_object_of_another_controller_costs_its_namespace_at_most(
 
 def test_a_vpa_that_cannot_be_read_holds_the_policies_of_its_namespace_alone() -> None:
     """It may set the requests of any workload there, and of none elsewhere."""
+    from equipoise.ports.actions import every_workload
     from equipoise.proportional.assignment import Readings, assign
-    from equipoise.proportional.sizes import every_workload
 
     class Asked:
         def advised(self) -> Any:

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from equipoise.model.documents import DEPTH_MAX, Loader, StrictLoader, dump, load, read_document, read_json
+from equipoise.core.documents import DEPTH_MAX, Loader, StrictLoader, dump, load, read_document, read_json
 
 KUBERNETES: list[tuple[str, Any]] = [
     *(("12:30:00", "12:30:00"), ("1:30", "1:30"), ("-1:30", "-1:30"), ("1:30.5", "1:30.5")),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.model.duration import MOMENT_MAX, MOMENT_MIN, parse_moment, parse_seconds, print_seconds
+from equipoise.core.quantity import MOMENT_MAX, MOMENT_MIN, parse_moment, parse_seconds, print_seconds
 
 DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
 

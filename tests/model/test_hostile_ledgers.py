@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from equipoise.model.errors import WorldFailed
-from equipoise.model.ledger import Entry, EntryState, Ledger
-from equipoise.rotation.memory import recall
+from equipoise.core.errors import WorldFailed
+from equipoise.core.ledger import Entry, EntryState, Ledger
+from equipoise.rotation.progress import recall
 from tests.support.damage import HOSTILE, paths
 
 NOON = 1_790_000_000.0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.model.quantity import (
+from equipoise.core.quantity import (
     BINARY_MAX,
     NANO,
     Format,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.model.decision import Decision, EvictPod, Held, Outcome, Record, plan_document
-from equipoise.model.reason import Code, Reason
+from equipoise.core.decision import Decision, EvictPod, Held, Outcome, Record, plan_document
+from equipoise.core.reason import Code, Reason
 
 _JSON = st.recursive(
     st.none()

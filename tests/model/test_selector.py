@@ -2,7 +2,7 @@
 
 import pytest
 
-from equipoise.model.cluster import Requirement, Selector
+from equipoise.core.cluster import Requirement, Selector
 
 _LABELS = {"app": "web", "tier": "front"}
 

@@ -10,14 +10,14 @@ import time
 
 
 def main() -> None:
-    from equipoise.app.operator.batches import Batches
-    from equipoise.app.operator.hearts import Hearts
-    from equipoise.app.operator.logs import make_log
-    from equipoise.app.operator.meters import Meters
-    from equipoise.app.operator.run import stand
-    from equipoise.app.operator.settings import Logs
-    from equipoise.app.operator.shell import Shell
     from equipoise.ports import CycleReport
+    from equipoise.runtime.liveness import Hearts
+    from equipoise.runtime.logs import make_log
+    from equipoise.runtime.operator.metrics import Meters
+    from equipoise.runtime.operator.process import Shell
+    from equipoise.runtime.operator.wiring import stand
+    from equipoise.runtime.operator.worker import Batches
+    from equipoise.runtime.settings import Logs
     from tests.operator.work import hang, worker_id
     from tests.operator.worlds import WAIT_SECONDS, Now, ScriptedLoop, ScriptedPart, report
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from equipoise.app.operator.http import Door, make_app
+from equipoise.runtime.http import Door, make_app
 from tests.operator.worlds import WAIT_SECONDS
 
 WHOLE = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.app.operator.batches import Batches, BatchLost
-from equipoise.guard.isolation import Isolation
+from equipoise.engine.isolation import Isolation
+from equipoise.runtime.operator.worker import Batches, BatchLost
 from tests.operator import work
 from tests.operator.worlds import WAIT_SECONDS, eventually
 

@@ -25,7 +25,7 @@ PROGRAM = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
 from prometheus_client import CollectorRegistry
-from equipoise.app.operator.http import Door, make_app
+from equipoise.runtime.http import Door, make_app
 door = Door("127.0.0.1:0", make_app(list, list, CollectorRegistry()))
 door.start()
 print(door.port, flush=True)
@@ -141,7 +141,7 @@ def shared() -> Iterator[tuple[int, Pages]]:
 @pytest.fixture
 def hurry(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Make the deadlines short from then on."""
-    from equipoise.app import connections
+    from equipoise.runtime import connections
 
     def hurry() -> None:
         monkeypatch.setattr(connections, "SECONDS_MAX", dict.fromkeys(connections.SECONDS_MAX, 0.2))
@@ -210,7 +210,7 @@ def test_a_client_that_keeps_the_server_waiting_is_cut_off(
 
 def test_a_client_that_reads_slowly_gets_its_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its connection is not idle while it reads, even where that takes longer than it may be idle."""
-    from equipoise.app import connections
+    from equipoise.runtime import connections
 
     short = connections.SECONDS_MAX | {connections.Phase.IDLE: 0.3}
     monkeypatch.setattr(connections, "SECONDS_MAX", short)
@@ -256,7 +256,7 @@ def test_a_client_that_closes_its_side_after_the_request_gets_its_answer(path: s
 
 def test_requests_without_end_on_every_connection_keep_no_probe_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three times as many clients as places send 500 requests each and read nothing; each gets an answer."""
-    from equipoise.app import connections
+    from equipoise.runtime import connections
 
     monkeypatch.setattr(connections, "CONNECTIONS_MAX", 32)
     with served() as (port, _), ExitStack() as stack:
@@ -272,7 +272,7 @@ def test_a_connection_is_kept_for_further_requests_only_where_there_are_places(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Thirteen of 16 are taken: the answer says that it is the last one."""
-    from equipoise.app import connections
+    from equipoise.runtime import connections
 
     monkeypatch.setattr(connections, "CONNECTIONS_MAX", 16)
     with served() as (port, pages), ExitStack() as stack:
@@ -294,7 +294,7 @@ def test_a_connection_is_kept_for_further_requests_only_where_there_are_places(
 
 def test_requests_that_wait_for_the_server_leave_places_for_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twelve of 16 places; the next is refused in the form of `pools serve`, and nobody else is closed."""
-    from equipoise.app import connections
+    from equipoise.runtime import connections
 
     monkeypatch.setattr(connections, "CONNECTIONS_MAX", 16)
     with served() as (port, pages), ExitStack() as stack:
@@ -338,7 +338,7 @@ class Transport:
 )
 def test_room_is_made_by_who_waits_longest_for_its_client(steps: list[tuple[int, str]]) -> None:
     """Never by a request that waits for the server, nor by a websocket."""
-    from equipoise.app.connections import Connections, Phase
+    from equipoise.runtime.connections import Connections, Phase
 
     clock = itertools.count()
     connections = Connections(10, lambda: float(next(clock)))
@@ -357,7 +357,7 @@ def test_room_is_made_by_who_waits_longest_for_its_client(steps: list[tuple[int,
 
 def test_answers_that_nobody_reads_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who reads nothing for longest is closed, so that memory does not grow with every client."""
-    from equipoise.app import connections
+    from equipoise.runtime import connections
 
     monkeypatch.setattr(connections, "UNSENT_BYTES_MAX", 1000)
     with served() as (port, pages), ExitStack() as stack:

@@ -6,11 +6,10 @@ import logging
 
 import pytest
 
-from equipoise.app.operator.complaints import Complaints
-from equipoise.app.operator.logs import LISTED_MAX, DecisionLines, log_failure, make_log
-from equipoise.app.operator.settings import Logs
-from equipoise.model.errors import WorldFailed
-from equipoise.model.reason import Code
+from equipoise.core.errors import WorldFailed
+from equipoise.core.reason import Code
+from equipoise.runtime.logs import LISTED_MAX, Complaints, DecisionLines, log_failure, make_log
+from equipoise.runtime.settings import Logs
 from tests.operator.worlds import decision, logged, report
 
 

@@ -7,8 +7,8 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from equipoise import __version__
-from equipoise.app.operator.meters import Meters, ReflectorMeters
-from equipoise.model.reason import Code
+from equipoise.core.reason import Code
+from equipoise.runtime.operator.metrics import Meters, ReflectorMeters
 from tests.operator.worlds import decision, report
 
 Series = Mapping[tuple[str, frozenset[tuple[str, str]]], float]

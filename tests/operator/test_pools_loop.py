@@ -8,19 +8,19 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from redis import Redis
 
-from equipoise.app.operator.layers import effective
-from equipoise.app.operator.pools_loop import Upkeep, pools_loop, remote_pools, url_source
-from equipoise.app.operator.pools_meters import PoolsMeters, tell_moves, tell_unread
-from equipoise.app.operator.settings import Settings
-from equipoise.app.pools_remote import RemotePools
-from equipoise.guard.isolation import Isolation
-from equipoise.model.decision import Decision, MovePod, Outcome, RecoverPod
-from equipoise.model.errors import BadInput, SetUpWrong, WorldFailed
-from equipoise.model.pools import PoolSeen, PoolsSeen
-from equipoise.model.reason import Code, Reason
+from equipoise.core.decision import Decision, MovePod, Outcome, RecoverPod
+from equipoise.core.errors import BadInput, SetUpWrong, WorldFailed
+from equipoise.core.pools import PoolSeen, PoolsSeen
+from equipoise.core.reason import Code, Reason
+from equipoise.engine.isolation import Isolation
 from equipoise.pools.observation import observe
 from equipoise.pools.policy import policy_from
 from equipoise.ports import CycleReport
+from equipoise.runtime.layers import effective
+from equipoise.runtime.operator.balancer_metrics import PoolsMeters, tell_moves, tell_unread
+from equipoise.runtime.operator.pools_loop import Upkeep, pools_loop, remote_pools, url_source
+from equipoise.runtime.redis import RemotePools
+from equipoise.runtime.settings import Settings
 from tests.operator.worlds import ScriptedLoop, eventually, logged, report, standing
 from tests.pools.servers import server
 

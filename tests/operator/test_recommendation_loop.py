@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from equipoise.app.operator import shell as shell_module
-from equipoise.app.operator.batches import Batches
-from equipoise.app.operator.layers import effective
-from equipoise.app.operator.recommendation_loop import SpecsOfNamespaces, _world
-from equipoise.app.operator.settings import Settings
-from equipoise.app.operator.wiring import make_shell
-from equipoise.model.cluster import HpaSpec
+from equipoise.core.cluster import HpaSpec
 from equipoise.ports import NoHistory
 from equipoise.recommendation.observation import Observation
 from equipoise.recommendation.policy import RecommendationPolicy
 from equipoise.recommendation.record import Question, examine_all
+from equipoise.runtime.layers import effective
+from equipoise.runtime.operator import process as shell_module
+from equipoise.runtime.operator.recommendation_loop import SpecsOfNamespaces, _world
+from equipoise.runtime.operator.wiring import make_shell
+from equipoise.runtime.operator.worker import Batches
+from equipoise.runtime.settings import Settings
 from tests.kubernetes.server import Asked, Stage, playing
 from tests.operator.test_wiring import EmptyCluster
 from tests.operator.worlds import WAIT_SECONDS, eventually, get, logged

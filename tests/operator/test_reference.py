@@ -4,8 +4,8 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from equipoise.app.operator.layers import leaf_paths
-from equipoise.model.reason import Code
+from equipoise.core.reason import Code
+from equipoise.runtime.layers import leaf_paths
 from tests.operator.worlds import ScriptedLoop, decision, eventually, report, standing
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"

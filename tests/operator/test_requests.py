@@ -93,7 +93,7 @@ def test_clients_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_message_is_logged_again_after_a_minute_with_a_count() -> None:
     """And other messages, or the same with another exception, are not held back by it."""
-    from equipoise.app.server import QUIET_SECONDS, Seldom
+    from equipoise.runtime.http import QUIET_SECONDS, Seldom
 
     now = [0.0]
     seldom = Seldom(lambda: now[0])

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from equipoise.app.operator import rotation_loop as wired
-from equipoise.app.operator.batches import DEADLINE_SECONDS
-from equipoise.app.operator.settings import Settings
+from equipoise.runtime.operator import rotation_loop as wired
+from equipoise.runtime.operator.worker import DEADLINE_SECONDS
+from equipoise.runtime.settings import Settings
 
 PODS = 700
 

@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from equipoise.app.operator.layers import Effective, effective, leaf_paths, variables
-from equipoise.app.operator.printing import print_settings
-from equipoise.app.operator.settings import Settings
-from equipoise.app.output import Format
-from equipoise.model.errors import BadInput
+from equipoise.core.errors import BadInput
+from equipoise.runtime.layers import Effective, effective, leaf_paths, print_settings, variables
+from equipoise.runtime.output import Format
+from equipoise.runtime.settings import Settings
 from tests.cli.running import equipoise
 
 NAME = ("lease", "name")

@@ -8,12 +8,12 @@ from itertools import pairwise
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from equipoise.app.operator.http import Door, make_app
-from equipoise.app.operator.meters import Meters
-from equipoise.app.operator.shell import Turnstile
-from equipoise.guard.isolation import failed_turn
-from equipoise.model.errors import SetUpWrong, WorldFailed
+from equipoise.core.errors import SetUpWrong, WorldFailed
+from equipoise.engine.isolation import failed_turn
 from equipoise.ports import CycleReport
+from equipoise.runtime.http import Door, make_app
+from equipoise.runtime.operator.metrics import Meters
+from equipoise.runtime.operator.process import Turnstile
 from tests.operator.worlds import WAIT_SECONDS, ScriptedLoop, decision, eventually, report, standing
 
 

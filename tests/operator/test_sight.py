@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from equipoise.adapters.prometheus.errors import NotFound, Undecided
-from equipoise.app.live import PrometheusOptions
-from equipoise.app.operator.sight import (
+from equipoise.core.errors import BadInput, WorldFailed
+from equipoise.ports import CpuUsage
+from equipoise.runtime.operator.metrics_source import (
     GONE_SECONDS,
     SEARCH_SECONDS,
     ChosenPrometheus,
@@ -18,8 +19,7 @@ from equipoise.app.operator.sight import (
     Source,
     WatchedNamespaces,
 )
-from equipoise.model.errors import BadInput, WorldFailed
-from equipoise.ports import CpuUsage
+from equipoise.runtime.session import PrometheusOptions
 from tests.operator.worlds import logged
 from tests.prometheus.server import Response
 from tests.prometheus.worlds import ONE, cluster, service

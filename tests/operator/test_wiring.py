@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.app.operator import shell as shell_module
-from equipoise.app.operator.layers import effective
-from equipoise.app.operator.loops import Wiring, make_loops
-from equipoise.app.operator.settings import Settings
-from equipoise.app.operator.wiring import make_shell, prometheus_options
-from equipoise.model.errors import BadInput
+from equipoise.core.errors import BadInput
 from equipoise.ports import CycleReport
+from equipoise.runtime.layers import effective
+from equipoise.runtime.operator import process as shell_module
+from equipoise.runtime.operator.loops import Wiring, make_loops
+from equipoise.runtime.operator.wiring import make_shell, prometheus_options
+from equipoise.runtime.settings import Settings
 from tests.kubernetes.server import Asked, Player, Stage, playing
 from tests.operator.worlds import WAIT_SECONDS, ScriptedLoop, eventually, get, logged, report
 

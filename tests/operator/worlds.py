@@ -13,16 +13,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from equipoise.app.operator.batches import Batches
-from equipoise.app.operator.hearts import Hearts
-from equipoise.app.operator.logs import Log, make_log
-from equipoise.app.operator.loops import Loop
-from equipoise.app.operator.meters import Meters
-from equipoise.app.operator.settings import Logs
-from equipoise.app.operator.shell import Shell
-from equipoise.model.decision import Decision, EvictPod, Outcome
-from equipoise.model.reason import Code, Reason
+from equipoise.core.decision import Decision, EvictPod, Outcome
+from equipoise.core.reason import Code, Reason
 from equipoise.ports import CycleReport
+from equipoise.runtime.liveness import Hearts
+from equipoise.runtime.logs import Log, make_log
+from equipoise.runtime.operator.loops import Loop
+from equipoise.runtime.operator.metrics import Meters
+from equipoise.runtime.operator.process import Shell
+from equipoise.runtime.operator.worker import Batches
+from equipoise.runtime.settings import Logs
 
 WAIT_SECONDS = 60.0
 """Long enough for the busiest machine; nothing waits for it to pass."""

@@ -105,7 +105,7 @@ class _Serve:
     def __init__(self, url: str, folder: Path) -> None:
         self.port = free_port()
         words = ["pools", "serve", "--redis", url, "--address", f"127.0.0.1:{self.port}"]
-        program = "from equipoise.app.main import main; main()"
+        program = "from equipoise.cli.main import main; main()"
         self._process = Process("pools-serve", [sys.executable, "-c", program, *words], folder / "serve.log")
 
     def start(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from redis import Redis
 
 from equipoise.adapters.redis import RedisPools
-from equipoise.pools.fsck import violations
+from equipoise.pools.invariants import violations
 from equipoise.pools.policy import read_policy, tiers_for_scripts
 from equipoise.pools.rebalance import rebalance
 from tests.pools.worlds import write

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from equipoise.model.cluster import Pod
-from equipoise.model.decision import Record
-from equipoise.model.errors import WorldFailed
+from equipoise.core.cluster import Pod
+from equipoise.core.decision import Record
+from equipoise.core.errors import WorldFailed
 from equipoise.pools.loop import PoolsLoop
-from equipoise.pools.roster import RosterRule
+from equipoise.pools.registration import RosterRule
 
 UIDS = {f"agent-{number}": f"uid-{number}" for number in range(9)}
 

@@ -12,11 +12,11 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from equipoise.adapters.redis import RedisPools
-from equipoise.app.pools_remote import RemotePools
-from equipoise.model.errors import WorldFailed
-from equipoise.pools.fsck import violations
+from equipoise.core.errors import WorldFailed
+from equipoise.pools.invariants import violations
 from equipoise.pools.policy import read_policy, tiers_for_scripts
 from equipoise.ports import Unanswered
+from equipoise.runtime.redis import RemotePools
 from tests.pools.fleet import World, make_loop, pod
 from tests.pools.worlds import config
 from tests.testbed import RedisServer, wait_until

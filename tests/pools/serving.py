@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import jsonschema
 from prometheus_client import CollectorRegistry
 
-from equipoise.app.operator.http import Door
-from equipoise.app.pools_remote import RemotePools
-from equipoise.app.pools_serve.api import Api
-from equipoise.app.pools_serve.openapi import openapi
-from equipoise.app.pools_serve.run import Readiness
-from equipoise.app.pools_serve.tokens import Tokens
+from equipoise.runtime.allocator.api import Api
+from equipoise.runtime.allocator.operations import openapi
+from equipoise.runtime.allocator.run import Readiness
+from equipoise.runtime.http import Door
+from equipoise.runtime.redis import RemotePools
+from equipoise.runtime.tokens import Tokens
 from tests.testbed import wait_until
 
 

@@ -18,11 +18,11 @@ from typing import Any
 from redis import Redis
 
 from equipoise.adapters.redis import RedisPools
-from equipoise.model.cluster import Pod
-from equipoise.model.errors import WorldFailed
-from equipoise.pools.fsck import violations
+from equipoise.core.cluster import Pod
+from equipoise.core.errors import WorldFailed
+from equipoise.pools.invariants import violations
 from equipoise.pools.policy import read_policy, tiers_for_scripts
-from equipoise.pools.roster import RosterRule
+from equipoise.pools.registration import RosterRule
 from tests.pools.fleet import World, make_loop, pod
 from tests.pools.worlds import config
 

@@ -10,12 +10,12 @@ from redis import Redis
 
 from equipoise.adapters.redis import RedisPools, connect
 from equipoise.adapters.redis.connect import address_of, has_hash_tag
-from equipoise.app.pools_remote import RemotePools
-from equipoise.model.decision import MovePod
-from equipoise.model.errors import BadInput, WorldFailed
+from equipoise.adapters.redis.lua import WRITERS, source
+from equipoise.core.decision import MovePod
+from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.pools.policy import policy_from, tiers_for_scripts, wire
-from equipoise.pools.scripts import WRITERS, source
 from equipoise.ports import Unanswered
+from equipoise.runtime.redis import RemotePools
 from tests.pools.clusters import cluster
 from tests.pools.wire import wire_to
 from tests.pools.worlds import WALK_THROUGH, config, dump, write

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.redis import RedisPools, connect, scripts
-from equipoise.model.decision import MovePod, RegisterPod, ResumePod, SuspendPod, UnregisterPod
-from equipoise.model.errors import EquipoiseError, WorldFailed
+from equipoise.adapters.redis.lua import WRITERS, source
+from equipoise.core.decision import MovePod, RegisterPod, ResumePod, SuspendPod, UnregisterPod
+from equipoise.core.errors import EquipoiseError, WorldFailed
 from equipoise.pools.policy import tiers_for_scripts
-from equipoise.pools.scripts import WRITERS, source
 from equipoise.ports import Unanswered
 from tests.cli.running import equipoise
 from tests.pools.clusters import cluster

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.model.decision import MovePod, plan_document
-from equipoise.model.names import by_ordinal
+from equipoise.core.decision import MovePod, plan_document
+from equipoise.core.pools import by_ordinal
 from equipoise.pools.decide import busy_excess, decide
 from equipoise.pools.observation import Observation, PodInTier, Stay, TierSeen
 from equipoise.pools.policy import TierPolicy, policy_from
-from equipoise.pools.scale_down import plan_scale_down
+from equipoise.pools.registration import plan_scale_down
 from tests.pools.worlds import WALK_THROUGH, config
 
 

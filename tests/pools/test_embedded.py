@@ -7,7 +7,7 @@ import pytest
 from redis import Redis
 
 from equipoise.adapters.redis.embedded import embedded
-from equipoise.model.errors import WorldFailed
+from equipoise.core.errors import WorldFailed
 
 
 def _client(url: str) -> Any:

@@ -12,8 +12,8 @@ import pytest
 from redis import Redis
 
 from equipoise.adapters.redis.connect import connect, eviction_in, eviction_of
-from equipoise.app.pools_remote import EVICTION_SECONDS, RemotePools
-from equipoise.model.errors import SetUpWrong, WorldFailed
+from equipoise.core.errors import SetUpWrong, WorldFailed
+from equipoise.runtime.redis import EVICTION_SECONDS, RemotePools
 from tests.cli.running import clean, command, equipoise
 from tests.pools.clusters import cluster
 from tests.pools.servers import server

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.redis import RedisPools
-from equipoise.model.errors import BadInput
-from equipoise.pools.fsck import violations
+from equipoise.core.errors import BadInput
+from equipoise.pools.invariants import violations
 from equipoise.pools.loop import PoolsLoop
 from equipoise.pools.policy import read_policy
 from tests.pools.fleet import UIDS, World, make_loop, pod

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.redis import RedisPools
-from equipoise.pools.fsck import Violation, notes, violations
+from equipoise.pools.invariants import Violation, notes, violations
 from equipoise.pools.policy import read_policy
 from tests.pools.worlds import WALK_THROUGH, dump, write
 

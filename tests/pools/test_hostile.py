@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.redis import RedisPools, connect
-from equipoise.model.decision import MovePod, ResumePod, SuspendPod
-from equipoise.model.errors import BadInput, WorldFailed
-from equipoise.model.pools import PoolAnswer
-from equipoise.pools.fsck import violations
+from equipoise.adapters.redis.lua import WRITERS as WRITERS_SENT
+from equipoise.adapters.redis.lua import source
+from equipoise.core.decision import MovePod, ResumePod, SuspendPod
+from equipoise.core.errors import BadInput, WorldFailed
+from equipoise.core.pools import PoolAnswer
+from equipoise.pools.invariants import violations
+from equipoise.pools.observation import tally
 from equipoise.pools.policy import read_policy, tiers_for_scripts
-from equipoise.pools.scripts import WRITERS as WRITERS_SENT
-from equipoise.pools.scripts import source
-from equipoise.pools.tally import tally
 from tests.pools.worlds import dump, write
 
 Writer = Callable[[RedisPools], PoolAnswer]

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.redis import RedisPools
-from equipoise.model.errors import WorldFailed
+from equipoise.core.errors import WorldFailed
 from equipoise.pools import loop as looping
-from equipoise.pools import observation, roster
+from equipoise.pools import observation
+from equipoise.pools import registration as roster
 from equipoise.ports import CycleReport
 from tests.guard.faults import ERRORS, Around, failing
 from tests.pools.fleet import UIDS, World, make_loop, pod

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.redis import RedisPools
-from equipoise.app.replay import replay
-from equipoise.model.cluster import Pod
-from equipoise.model.decision import Record, RegisterPod
-from equipoise.model.errors import WorldFailed
-from equipoise.model.pools import PoolAnswer
-from equipoise.pools.fsck import violations
+from equipoise.cli.replay import replay
+from equipoise.core.cluster import Pod
+from equipoise.core.decision import Record, RegisterPod
+from equipoise.core.errors import WorldFailed
+from equipoise.core.pools import PoolAnswer
+from equipoise.pools.invariants import violations
 from equipoise.pools.loop import PoolsLoop
 from equipoise.pools.policy import read_policy, tiers_for_scripts
 from equipoise.ports import CycleReport, Unanswered

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.redis import RedisPools, connect, scripts
-from equipoise.model.decision import MovePod
+from equipoise.adapters.redis.lua import source
+from equipoise.core.decision import MovePod
 from equipoise.pools.policy import tiers_for_scripts
 from equipoise.pools.rebalance import plan, rebalance
-from equipoise.pools.scripts import source
 from tests.pools.wire import wire_to
 from tests.pools.worlds import WALK_THROUGH, dump, write
 

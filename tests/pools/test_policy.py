@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from equipoise.model.errors import BadInput
-from equipoise.model.pools import PoolSeen, PoolsSeen
+from equipoise.core.errors import BadInput
+from equipoise.core.pools import PoolSeen, PoolsSeen
 from equipoise.pools.change import changed, document_of, emptied, read_settings
 from equipoise.pools.policy import TierPolicy, read_policy
 

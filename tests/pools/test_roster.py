@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.model.decision import Decision, RegisterPod, UnregisterPod
-from equipoise.pools.roster import Listed, Registered, Roster, RosterRule, State, attend
+from equipoise.core.decision import Decision, RegisterPod, UnregisterPod
+from equipoise.pools.registration import Listed, Registered, Roster, RosterRule, State, attend
 
 RULE = RosterRule(loss_max=0.3, missing_seconds=30.0)
 TEN = [Registered(f"a-{number}", f"u{number}") for number in range(10)]

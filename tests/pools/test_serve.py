@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from equipoise.app.operator.http import Door
-from equipoise.app.pools_remote import RemotePools
-from equipoise.app.pools_serve import api as serving
-from equipoise.app.pools_serve.api import BODY_BYTES_MAX, Api
-from equipoise.app.pools_serve.openapi import openapi
-from equipoise.app.pools_serve.run import Readiness
-from equipoise.app.pools_serve.tokens import LOOK_SECONDS, Tokens
-from equipoise.app.schemas import json_schema
-from equipoise.model.errors import BadInput
+from equipoise.cli.cluster import json_schema
+from equipoise.core.errors import BadInput
+from equipoise.runtime.allocator import api as serving
+from equipoise.runtime.allocator.api import BODY_BYTES_MAX, Api
+from equipoise.runtime.allocator.operations import openapi
+from equipoise.runtime.allocator.run import Readiness
+from equipoise.runtime.http import Door
+from equipoise.runtime.redis import RemotePools
+from equipoise.runtime.tokens import LOOK_SECONDS, Tokens
 from tests.pools.servers import server
 from tests.pools.serving import Answer, Caller, later, service, until
 from tests.pools.worlds import write
@@ -228,10 +228,10 @@ def test_wrong_arguments_are_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Before anything listens: exit status 2 and one line."""
-    from equipoise.app.main import main
+    from equipoise.cli.main import main
 
     monkeypatch.setattr(sys, "argv", ["equipoise", "pools", "serve", *words])
-    monkeypatch.setattr("equipoise.app.signals.end_on_signals", lambda: None)
+    monkeypatch.setattr("equipoise.runtime.liveness.end_on_signals", lambda: None)
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2
@@ -241,8 +241,8 @@ def test_wrong_arguments_are_refused(
 def test_a_stop_answers_what_was_asked(url: str, client: Any) -> None:
     """SIGTERM amid a request: it is answered, nobody else is let in, and the exit status is 0."""
     write(client, TIERS)
-    patience = "from equipoise.app.pools_serve import run; run.REDIS_SECONDS = run.DRAIN_SECONDS = 60"
-    program = f"{patience}; from equipoise.app.main import main; main()"
+    patience = "from equipoise.runtime.allocator import run; run.REDIS_SECONDS = run.DRAIN_SECONDS = 60"
+    program = f"{patience}; from equipoise.cli.main import main; main()"
     words = ["pools", "serve", "--redis", url, "--address", "127.0.0.1:0", "--log-format", "json"]
     run = [sys.executable, "-c", program, *words]
     with subprocess.Popen(run, stderr=subprocess.PIPE, text=True, bufsize=1) as process:

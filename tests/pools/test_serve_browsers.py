@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from equipoise.app.pools_serve.browsers import refusal
-from equipoise.app.pools_serve.tokens import Tokens
+from equipoise.runtime.allocator.api import refusal
+from equipoise.runtime.tokens import Tokens
 from tests.pools.serving import Caller, service
 from tests.pools.worlds import dump, write
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.redis import RedisPools, snapshot
-from equipoise.adapters.redis.decode import Page
-from equipoise.model.decision import MovePod, SuspendPod
-from equipoise.pools.fsck import violations
+from equipoise.adapters.redis.snapshot import Page
+from equipoise.core.decision import MovePod, SuspendPod
+from equipoise.pools.invariants import violations
 from equipoise.pools.policy import read_policy
 from tests.pools.worlds import write
 

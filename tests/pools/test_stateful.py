@@ -8,8 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from redis import Redis
 
 from equipoise.adapters.redis import RedisPools
-from equipoise.model.decision import MovePod
-from equipoise.pools.fsck import violations
+from equipoise.core.decision import MovePod
+from equipoise.pools.invariants import violations
 from equipoise.pools.policy import read_policy, tiers_for_scripts
 from tests.pools.worlds import write
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.redis import RedisPools
-from equipoise.model.decision import RegisterPod
+from equipoise.core.decision import RegisterPod
 from equipoise.pools.policy import tiers_for_scripts
 from tests.pools.worlds import dump, write
 

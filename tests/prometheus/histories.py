@@ -7,8 +7,8 @@ from typing import Any
 
 from equipoise.adapters.prometheus.client import Client
 from equipoise.adapters.prometheus.history import PrometheusHistory, Source, UsageHistory
-from equipoise.adapters.prometheus.measures import CPU, Measure
 from equipoise.adapters.prometheus.settings import Settings
+from equipoise.adapters.prometheus.strategies import CPU, Measure
 from equipoise.adapters.prometheus.transport import Direct
 from tests.prometheus.remote_read.encoding import bits_of, chunk_of, frame, series_message
 from tests.prometheus.server import Answer, Model, Request, Response, Server, ok

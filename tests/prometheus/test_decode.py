@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from equipoise.adapters.prometheus import series as series_of_answers
+from equipoise.adapters.prometheus import matrix as series_of_answers
 from equipoise.adapters.prometheus.decode import (
     HISTOGRAMS_LEFT_OUT,
     decode_number,
@@ -24,7 +24,7 @@ from equipoise.adapters.prometheus.decode import (
 )
 from equipoise.adapters.prometheus.errors import Malformed, PrometheusFailed, TooManySeries
 from equipoise.adapters.prometheus.matrix import Grid, Matrix, decode_matrix
-from equipoise.model.errors import BadInput
+from equipoise.core.errors import BadInput
 
 LABELS = ("namespace", "pod")
 GRID = Grid(1_700_000_000_000, 30_000, 60)

@@ -11,7 +11,6 @@ from equipoise.adapters.kubernetes.client import Client as ApiClient
 from equipoise.adapters.kubernetes.errors import ApiError
 from equipoise.adapters.kubernetes.kubeconfig import Endpoint, Identity, Target
 from equipoise.adapters.prometheus.client import Client
-from equipoise.adapters.prometheus.connect import connect
 from equipoise.adapters.prometheus.discover import find
 from equipoise.adapters.prometheus.errors import (
     Ambiguous,
@@ -21,8 +20,9 @@ from equipoise.adapters.prometheus.errors import (
     Unauthorized,
     Undecided,
 )
-from equipoise.adapters.prometheus.proxy import ServiceProxy
+from equipoise.adapters.prometheus.metrics import connect
 from equipoise.adapters.prometheus.settings import Limits, Settings
+from equipoise.adapters.prometheus.transport import ServiceProxy
 from tests.prometheus.server import Request, Response, serving
 from tests.prometheus.worlds import (
     ABSENT,

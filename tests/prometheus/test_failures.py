@@ -28,7 +28,7 @@ from equipoise.adapters.prometheus.errors import (
 )
 from equipoise.adapters.prometheus.settings import Limits, Settings
 from equipoise.adapters.prometheus.transport import Direct
-from equipoise.model.errors import WorldFailed
+from equipoise.core.errors import WorldFailed
 from tests.kubernetes.server import deaf_port
 from tests.prometheus.server import Request, Response, failed, ok, serving, vector
 from tests.testbed import free_port

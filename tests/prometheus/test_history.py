@@ -16,10 +16,10 @@ from equipoise.adapters.prometheus.errors import (
     Unreachable,
 )
 from equipoise.adapters.prometheus.history import PrometheusHistory, Source
-from equipoise.adapters.prometheus.measures import CPU, MEMORY, Measure, Reduction
 from equipoise.adapters.prometheus.promql import Matcher
 from equipoise.adapters.prometheus.settings import Names
-from equipoise.model.errors import BadInput
+from equipoise.adapters.prometheus.strategies import CPU, MEMORY, Measure, Reduction
+from equipoise.core.errors import BadInput
 from tests.prometheus.histories import (
     END,
     MODEL,

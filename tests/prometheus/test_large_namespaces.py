@@ -13,7 +13,7 @@ import pytest
 
 from equipoise.adapters.prometheus.errors import TooManySeries
 from equipoise.adapters.prometheus.history import Source
-from equipoise.adapters.prometheus.measures import CPU, MEMORY
+from equipoise.adapters.prometheus.strategies import CPU, MEMORY
 from tests.prometheus.histories import (
     END,
     REFUSED,

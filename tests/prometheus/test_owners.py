@@ -6,10 +6,10 @@ import pytest
 
 from equipoise.adapters.prometheus.client import Client
 from equipoise.adapters.prometheus.errors import TooHeavy, TooManySeries
-from equipoise.adapters.prometheus.owners import PrometheusOwners
+from equipoise.adapters.prometheus.history import PrometheusOwners
 from equipoise.adapters.prometheus.settings import Settings
 from equipoise.adapters.prometheus.transport import Direct
-from equipoise.model.errors import BadInput
+from equipoise.core.errors import BadInput
 from tests.prometheus.server import Model, Server, serving
 
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from equipoise.adapters.prometheus.history import PrometheusHistory
+from equipoise.adapters.prometheus.history import PrometheusHistory, PrometheusOwners
 from equipoise.adapters.prometheus.matrix import Grid
-from equipoise.adapters.prometheus.owners import PrometheusOwners
-from equipoise.model.errors import WorldFailed
-from equipoise.model.reason import Code
-from equipoise.recommendation.loop import Asked, World, plan
+from equipoise.core.errors import WorldFailed
+from equipoise.core.reason import Code
+from equipoise.recommendation.advisor import Asked, World, plan
 from tests.prometheus.histories import (
     END,
     MODEL,

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.adapters.prometheus import raw as scraping
-from equipoise.adapters.prometheus import ways
+from equipoise.adapters.prometheus import range as scraping
+from equipoise.adapters.prometheus import strategies as ways
 from equipoise.adapters.prometheus.decode import open_answer
 from equipoise.adapters.prometheus.errors import Malformed, PrometheusFailed, TooLarge, TooManySeries
 from equipoise.adapters.prometheus.history import Source
-from equipoise.adapters.prometheus.measures import CPU, MEMORY
-from equipoise.adapters.prometheus.raw import Raw, spans
+from equipoise.adapters.prometheus.matrix import Key
+from equipoise.adapters.prometheus.range import Raw, spans
 from equipoise.adapters.prometheus.remote_read.windows import Samples
-from equipoise.adapters.prometheus.series import Key
+from equipoise.adapters.prometheus.strategies import CPU, MEMORY
 from tests.prometheus.histories import (
     END,
     MODEL,

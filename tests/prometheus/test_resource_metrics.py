@@ -13,11 +13,7 @@ from equipoise.adapters.http import NO_RETRIES
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.errors import ApiError
 from equipoise.adapters.kubernetes.kubeconfig import Endpoint, Identity, Target
-from equipoise.adapters.resource_metrics import (
-    ResourceMetrics,
-    ResourceMetricsAbsent,
-    ResourceMetricsMalformed,
-)
+from equipoise.adapters.metrics_server import ResourceMetrics, ResourceMetricsAbsent, ResourceMetricsMalformed
 from equipoise.ports import Metrics
 from tests.prometheus.server import Answer, Request, Response, Server, serving
 

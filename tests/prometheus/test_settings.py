@@ -21,7 +21,7 @@ from equipoise.adapters.prometheus.client import Client
 from equipoise.adapters.prometheus.errors import Malformed, TlsFailed, TooLarge
 from equipoise.adapters.prometheus.settings import Limits, Names, Settings
 from equipoise.adapters.prometheus.transport import Direct
-from equipoise.model.errors import BadInput
+from equipoise.core.errors import BadInput
 from tests.prometheus.server import Request, Response, Server, serving, vector
 
 

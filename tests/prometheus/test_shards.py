@@ -21,7 +21,7 @@ from equipoise.adapters.prometheus.promql import (
 )
 from equipoise.adapters.prometheus.settings import CADVISOR, Names
 from equipoise.adapters.prometheus.shards import FILL, Reach, Shard, cut, plan, prefix_regex
-from equipoise.model.errors import BadInput
+from equipoise.core.errors import BadInput
 
 NASTY = st.text(alphabet=st.sampled_from('ab"\\\n\t.+*?()|[]{}^$-,=~ \x00\x7fé'), max_size=12)
 

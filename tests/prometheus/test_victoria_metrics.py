@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from equipoise.adapters.prometheus.measures import MEMORY
+from equipoise.adapters.prometheus.strategies import MEMORY
 from tests.prometheus.histories import END, REFUSED, START, history_of, read_all
 from tests.prometheus.server import BUILD_INFO, Request, Response, ok, serving, vector
 from tests.prometheus.test_metrics import container, metrics, rows

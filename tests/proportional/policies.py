@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from equipoise.model.quantity import NANO
+from equipoise.core.quantity import NANO
 from equipoise.proportional.decide import Asked, Step, decide, step
-from equipoise.proportional.memory import ProportionalMemory
 from equipoise.proportional.observation import Observation
+from equipoise.proportional.parse import read_spec
 from equipoise.proportional.policy import ScalingPolicySpec
-from equipoise.proportional.written import read_spec
+from equipoise.proportional.smoothing import ProportionalMemory
 
 TARGET = {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "kube-dns"}}
 CPU = "kube-dns.requests.cpu"

@@ -4,11 +4,10 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from equipoise.app.replay import compare
-from equipoise.model.cluster import Container
-from equipoise.model.crd.targets import Mode
-from equipoise.model.decision import Decision, Record
-from equipoise.model.references import ObjectRef, PodRef
+from equipoise.cli.replay import compare
+from equipoise.core.cluster import Container, ObjectRef, PodRef
+from equipoise.core.decision import Decision, Record
+from equipoise.crd.targets import Mode
 from equipoise.proportional.loop import ProportionalLoop
 from equipoise.sim import Template, World
 from equipoise.sim.state import NodeState, WorkloadState

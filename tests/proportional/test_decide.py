@@ -6,14 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from equipoise.model.crd.manifest import problems
-from equipoise.model.decision import Decision, plan_document
-from equipoise.model.reason import Code
+from equipoise.core.decision import Decision, plan_document
+from equipoise.core.reason import Code
+from equipoise.crd.manifest import problems
 from equipoise.proportional.decide import decide
-from equipoise.proportional.kind import SCALING_POLICY
 from equipoise.proportional.observation import Observation
+from equipoise.proportional.parse import SCALING_POLICY, read_spec
 from equipoise.proportional.status import status_of
-from equipoise.proportional.written import read_spec
 from tests.crd.scaling_manifests import scaling
 from tests.proportional.policies import CPU, TARGET, policy
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.model.quantity import NANO, Quantity
+from equipoise.core.quantity import NANO, Quantity
 from equipoise.proportional.functions import line_of, line_value, rounded_input, slots
 from equipoise.proportional.functions import target as units
 from equipoise.proportional.policy import Function

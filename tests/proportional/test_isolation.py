@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.model.crd.targets import Mode
-from equipoise.model.decision import Outcome, SetResources
-from equipoise.model.errors import WorldFailed
-from equipoise.model.reason import Code
-from equipoise.model.references import ObjectRef
-from equipoise.model.validation import explain
+from equipoise.core.cluster import ObjectRef
+from equipoise.core.decision import Outcome, SetResources
+from equipoise.core.errors import WorldFailed
+from equipoise.core.reason import Code
+from equipoise.core.validation import explain
+from equipoise.crd.targets import Mode
 from equipoise.ports import CycleReport, PolicyObject
 from equipoise.proportional import assignment, loop
 from equipoise.proportional.loop import ProportionalLoop

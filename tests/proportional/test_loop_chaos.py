@@ -5,8 +5,8 @@ from contextlib import suppress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.model.errors import WorldFailed
-from equipoise.model.reason import Code
+from equipoise.core.errors import WorldFailed
+from equipoise.core.reason import Code
 from equipoise.sim.faults import FaultKind
 from tests.proportional.running import CPU_PER_CORE, NAMESPACE, Run, spec
 

@@ -6,14 +6,13 @@ from unittest.mock import patch
 import msgspec
 import pytest
 
-from equipoise.model.cluster import Container, Owner, Resize
-from equipoise.model.references import PodRef
+from equipoise.core.cluster import Container, Owner, PodRef, Resize
+from equipoise.ports.actions import ResizeAnswer, ResizeResult
+from equipoise.proportional.applied import choose_way
 from equipoise.proportional.functions import slots
+from equipoise.proportional.observe import pods_by_workload
+from equipoise.proportional.parse import WrittenScalingPolicySpec
 from equipoise.proportional.policy import UpdateMode
-from equipoise.proportional.see import pods_by_workload
-from equipoise.proportional.sizes import ResizeAnswer, ResizeResult
-from equipoise.proportional.standing import choose_way
-from equipoise.proportional.written import WrittenScalingPolicySpec
 from tests.proportional.running import MEMORY, NAMESPACE, POLICY, Run, spec
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from equipoise.model.errors import BadInput
+from equipoise.core.errors import BadInput
+from equipoise.proportional.parse import read_policy_file, read_spec
 from equipoise.proportional.policy import ScalingPolicySpec
-from equipoise.proportional.written import read_policy_file, read_spec
 from tests.proportional.policies import TARGET, spec
 
 SEGMENTS = """

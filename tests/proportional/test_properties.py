@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.model.quantity import NANO
-from equipoise.model.reason import Code
+from equipoise.core.quantity import NANO
+from equipoise.core.reason import Code
 from equipoise.proportional.decide import Asked, step
 from equipoise.proportional.policy import ScalingPolicySpec
 from tests.proportional.policies import CPU, applied, policy, run

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.model.quantity import Quantity
+from equipoise.core.quantity import Quantity
+from equipoise.proportional.functions import levels_of, quantized
 from equipoise.proportional.policy import Quantization
-from equipoise.proportional.quantize import levels_of, quantized
 from tests.proportional.policies import MEMORY, policy, target
 
 

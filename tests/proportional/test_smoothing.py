@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from equipoise.model.reason import Code
-from equipoise.proportional.damping import Percentile
+from equipoise.core.reason import Code
 from equipoise.proportional.decide import Asked, step
-from equipoise.proportional.memory import ProportionalMemory
+from equipoise.proportional.fields import Percentile
 from equipoise.proportional.policy import UpdateMode
-from equipoise.proportional.smoothing import Shown, by_percentile, value_at
+from equipoise.proportional.smoothing import ProportionalMemory, Shown, by_percentile, value_at
 from tests.proportional.policies import CPU, applied, policy, run
 
 TEN = {"input": "cores", "slope": "10m"}

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from equipoise.app.output import Format
-from equipoise.app.qos_output import print_qos
-from equipoise.model.decision import plan_document
-from equipoise.model.errors import BadInput
-from equipoise.qos import walk
+from equipoise.cli.qos_output import print_qos
+from equipoise.core.decision import plan_document
+from equipoise.core.errors import BadInput
+from equipoise.qos import selection as walk
+from equipoise.runtime.output import Format
 from tests.qos.worlds import Document, decided, names, node, plan, pod, pod_qos, policy, rule
 from tests.support.damage import paths
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from equipoise.model.crd.manifest import problems
-from equipoise.model.errors import BadInput
-from equipoise.qos.kind import QOS_KINDS
+from equipoise.core.errors import BadInput
+from equipoise.crd.manifest import problems
+from equipoise.qos.objects import QOS_KINDS
 from tests.qos.worlds import CLOSE, EVICT, action, decided, node, pod, pod_qos, policy, rule
 
 GOOD = rule("cpu_total_usage", 6000, "evict")

@@ -6,10 +6,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.qos.comparators import sorted_by
 from equipoise.qos.decide import decide
-from equipoise.qos.metrics import METRICS
-from equipoise.qos.observation import Observation
+from equipoise.qos.observation import METRICS, Observation, sorted_by
 from equipoise.qos.plan_file import read_plan_file
 from tests.qos.worlds import ACTIONS, AT, names, node, plan, pod, policy, rule
 

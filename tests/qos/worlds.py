@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from equipoise.model.decision import Decision, plan_document
+from equipoise.core.decision import Decision, plan_document
 from equipoise.qos.decide import decide
 from equipoise.qos.plan_file import read_plan_file
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from equipoise.model.cluster import (
+from equipoise.core.cluster import (
+    API_VERSIONS,
     Container,
     Hpa,
     HpaSpec,
@@ -17,10 +18,10 @@ from equipoise.model.cluster import (
     Requirement,
     Selector,
     Workload,
+    WorkloadRef,
 )
-from equipoise.model.errors import WorldFailed
-from equipoise.model.history import Grouping, Measure, UsageHistory
-from equipoise.model.references import API_VERSIONS, WorkloadRef
+from equipoise.core.errors import WorldFailed
+from equipoise.ports.cluster import Grouping, Measure, UsageHistory
 
 AT = 1_789_603_230.0
 END = 1_789_603_200.0

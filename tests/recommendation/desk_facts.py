@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from equipoise.ports import PolicyObject, StoreConflict
+from equipoise.ports.state import Analyses
 from equipoise.recommendation.analytics import AdoptionType
-from equipoise.recommendation.desk import Analyses
 from equipoise.recommendation.policy import AdviceType
 from equipoise.recommendation.status import ANALYTICS_READY, answered, asker_of, new_recommendation
 from tests.recommendation.desks import WEB

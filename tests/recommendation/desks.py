@@ -4,17 +4,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from equipoise.model.cluster import Container, HpaSpec
-from equipoise.model.crd.targets import Mode
-from equipoise.model.decision import Record
-from equipoise.model.errors import WorldFailed
-from equipoise.model.history import UsageHistory
-from equipoise.model.references import WorkloadRef
+from equipoise.core.cluster import Container, HpaSpec, WorkloadRef
+from equipoise.core.decision import Record
+from equipoise.core.errors import WorldFailed
+from equipoise.crd.targets import Mode
 from equipoise.ports import CycleReport, PolicyObject
-from equipoise.recommendation.analysing import AnalyticsLoop
-from equipoise.recommendation.loop import World
+from equipoise.ports.cluster import UsageHistory
+from equipoise.recommendation.advisor import World
+from equipoise.recommendation.loop import AnalyticsLoop
 from equipoise.recommendation.selection import condition_of
-from equipoise.sim.analyses import SimAnalyses
+from equipoise.sim.store import SimAnalyses
 from equipoise.sim.template import Template
 from equipoise.sim.world import World as Simulated
 from tests.recommendation.clusters import DAY, END, Histories

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from equipoise.model.decision import ApplyHpa, Decision, Outcome
-from equipoise.model.errors import WorldFailed
-from equipoise.model.reason import Code, Reason
+from equipoise.core.decision import ApplyHpa, Decision, Outcome
+from equipoise.core.errors import WorldFailed
+from equipoise.core.reason import Code, Reason
 from equipoise.ports import ApplyAnswer, ApplyResult
 from equipoise.recommendation.adopt import Adopted, Adopting, by_subject, proposed
 from equipoise.sim import World

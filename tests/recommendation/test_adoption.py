@@ -7,13 +7,13 @@ from typing import Any
 import yaml
 
 from equipoise.adapters.journal import Query, SqliteJournal, open_reader
-from equipoise.app.operator.meters import Meters
-from equipoise.app.replay import compare
-from equipoise.model.cluster import HpaSpec
-from equipoise.model.crd.targets import Mode
-from equipoise.model.decision import Record
+from equipoise.cli.replay import compare
+from equipoise.core.cluster import HpaSpec
+from equipoise.core.decision import Record
+from equipoise.crd.targets import Mode
 from equipoise.ports import Applier, ApplyAnswer, ApplyResult
 from equipoise.recommendation.selection import condition_of
+from equipoise.runtime.operator.metrics import Meters
 from tests.recommendation.desks import ALL, ANNOTATION, PERIOD, WEB, Desk
 
 

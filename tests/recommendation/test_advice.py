@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.model.reason import Code
-from equipoise.recommendation.advise import rounded_up
-from equipoise.recommendation.decide import decide, decide_from
+from equipoise.core.reason import Code
+from equipoise.recommendation.decide import decide, decide_from, rounded_up
 from equipoise.recommendation.observation import Containers, Inherited, Observation
 from equipoise.recommendation.policy import AdviceType
 from tests.recommendation.worlds import NAN, advised, observation, policy, statistics

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import yaml
 
-from equipoise.model.crd.definition import Standing
-from equipoise.model.errors import WorldFailed
+from equipoise.core.errors import WorldFailed
+from equipoise.crd.definition import Standing
 from equipoise.ports import NoHistory
 from equipoise.sim.faults import FaultKind
 from tests.recommendation import desk_facts

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from equipoise.recommendation.belonging import Belonging
+from equipoise.recommendation.ownership import Belonging
 from tests.recommendation.clusters import pod, ref, workload
 
 LONG = "a-service-with-a-name-that-is-longer-than-generated-names-may-be"

@@ -5,15 +5,15 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from equipoise.model.errors import BadInput
-from equipoise.model.reason import Code
+from equipoise.core.errors import BadInput
+from equipoise.core.reason import Code
 from equipoise.recommendation.decide import decide
 from equipoise.recommendation.history_file import Said, observe, of_workloads
 from equipoise.recommendation.observation import Observation
-from equipoise.recommendation.samples import Samples
 from equipoise.recommendation.summarise import offsets, summarise
 from equipoise.stats.predict import Algorithm, predict
 from equipoise.stats.ranks import percentiles
+from equipoise.stats.samples import Samples
 from tests.recommendation.worlds import policy
 from tests.stats.courses import MINUTES, daily
 

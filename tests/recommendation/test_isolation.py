@@ -7,13 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from equipoise.guard.isolation import BatchLost
-from equipoise.model.crd.targets import Mode
-from equipoise.model.decision import Decision
-from equipoise.model.history import UsageHistory
-from equipoise.model.validation import explain
+from equipoise.core.decision import Decision
+from equipoise.core.validation import explain
+from equipoise.crd.targets import Mode
+from equipoise.engine.isolation import BatchLost
 from equipoise.ports import CycleReport, PolicyObject
-from equipoise.recommendation import analysing, giving, loop, selection
+from equipoise.ports.cluster import UsageHistory
+from equipoise.recommendation import advisor as loop
+from equipoise.recommendation import loop as analysing
+from equipoise.recommendation import publish as giving
+from equipoise.recommendation import selection
 from equipoise.recommendation.record import examine_all
 from equipoise.recommendation.selection import condition_of
 from tests.guard.faults import ERRORS, Around, Unforeseen, failing, in_module, in_port

@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.model.history import UsageHistory
-from equipoise.recommendation.belonging import Belonging
+from equipoise.ports.cluster import UsageHistory
+from equipoise.recommendation.advisor import Asked, World, plan
 from equipoise.recommendation.decide import decide
 from equipoise.recommendation.history_file import Said, observe
-from equipoise.recommendation.lives import AWAY_SECONDS_MIN, by_ordinal, scaled_away
-from equipoise.recommendation.loop import Asked, World, plan
-from equipoise.recommendation.samples import Samples
+from equipoise.recommendation.ownership import AWAY_SECONDS_MIN, Belonging, by_ordinal, scaled_away
 from equipoise.recommendation.usage import LotReader
+from equipoise.stats.samples import Samples
 from tests.recommendation.clusters import AT, END, TIMES, WEEK, Clustered, Histories, pod, workload
 from tests.recommendation.worlds import policy
 

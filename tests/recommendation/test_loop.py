@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from equipoise.model.cluster import Container, HpaSpec
-from equipoise.model.errors import BadInput, WorldFailed
-from equipoise.recommendation.loop import Asked, World, plan
+from equipoise.core.cluster import Container, HpaSpec
+from equipoise.core.errors import BadInput, WorldFailed
+from equipoise.recommendation.advisor import Asked, World, plan
 from equipoise.recommendation.policy import AdviceType
 from equipoise.recommendation.usage import BATCH
 from tests.recommendation.clusters import (

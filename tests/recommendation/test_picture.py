@@ -4,10 +4,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from equipoise.app.replay import compare
-from equipoise.model.decision import Record
-from equipoise.recommendation.observation import Observation
-from equipoise.recommendation.picture import HOURS_AHEAD, HOURS_PAST, sketch
+from equipoise.cli.replay import compare
+from equipoise.core.decision import Record
+from equipoise.recommendation.observation import HOURS_AHEAD, HOURS_PAST, Observation, sketch
 from equipoise.recommendation.policy import RecommendationPolicy
 from equipoise.recommendation.record import Question, examine, record
 from equipoise.stats.predict import Algorithm, predict

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from equipoise.model.crd.targets import Mode
+from equipoise.crd.targets import Mode
 from equipoise.recommendation.selection import condition_of
 from tests.recommendation.desks import ANNOTATION, PERIOD, SPEC, WEB, Desk
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from equipoise.model.errors import BadInput
-from equipoise.model.reason import Code
+from equipoise.core.errors import BadInput
+from equipoise.core.reason import Code
 from equipoise.recommendation.policy import RecommendationPolicy, read_policy
 from tests.recommendation.worlds import NAN, advised, observation, policy
 

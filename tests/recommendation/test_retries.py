@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from equipoise.model.errors import WorldFailed
+from equipoise.core.errors import WorldFailed
 from equipoise.ports import NoHistory, StoreConflict
 from equipoise.recommendation.selection import condition_of
 from tests.recommendation.desks import PERIOD, SPEC, Desk

@@ -9,9 +9,9 @@ import pytest
 
 from equipoise.adapters.sample_files import read_samples
 from equipoise.adapters.sample_files.csv import read_csv
-from equipoise.model.errors import BadInput
+from equipoise.core.errors import BadInput
 from equipoise.recommendation.history_file import Said, observe
-from equipoise.recommendation.samples import Samples
+from equipoise.stats.samples import Samples
 
 CSV = {
     "seconds": "timestamp,value\n1700006400,1.5\n1700006460,2\n",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from equipoise.recommendation import decide
-from equipoise.recommendation.loop import Job, World, advise_all
+from equipoise.recommendation.advisor import Job, World, advise_all
 from equipoise.recommendation.observation import Containers, Observation
 from equipoise.recommendation.policy import AdviceType
 from equipoise.recommendation.record import Question, examine, examine_all

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.model.decision import Decision
-from equipoise.model.errors import BadInput
+from equipoise.core.decision import Decision
+from equipoise.core.errors import BadInput
 from equipoise.recommendation.decide import decide
 from equipoise.recommendation.history_file import Said
-from equipoise.recommendation.samples import Samples
-from equipoise.recommendation.steps import observe_many, steps_of
+from equipoise.recommendation.resample import observe_many, steps_of
 from equipoise.stats.predict import Algorithm
+from equipoise.stats.samples import Samples
 from tests.recommendation.test_history_file import OPEN, many
 
 DAY = 86400

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from equipoise.model.decision import Decision
+from equipoise.core.decision import Decision
 from equipoise.recommendation.decide import decide
 from equipoise.recommendation.observation import Observation
-from equipoise.stats.arrays import Floats, cleaned
 from equipoise.stats.predict import Algorithm
+from equipoise.stats.ranks import Floats, cleaned
 from tests.recommendation.worlds import policy
 
 MIDNIGHT = 20_000 * 86_400.0

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from equipoise.model.decision import Decision
+from equipoise.core.decision import Decision
 from equipoise.recommendation.decide import decide_from
 from equipoise.recommendation.observation import Inherited, Observation, Statistics
 from equipoise.recommendation.policy import RecommendationPolicy, read_policy

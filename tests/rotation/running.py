@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from equipoise.model.decision import Decision
-from equipoise.model.ledger import Entry, EntryState, Ledger
-from equipoise.model.references import StoreKey
+from equipoise.core.cluster import StoreKey
+from equipoise.core.decision import Decision
+from equipoise.core.ledger import Entry, EntryState, Ledger
 from equipoise.ports import CycleReport
 from equipoise.rotation.loop import RotationLoop
-from equipoise.rotation.memory import RotationMemory
+from equipoise.rotation.progress import RotationMemory
 from equipoise.sim.state import WorkloadState
 from equipoise.sim.world import World
 from tests.rotation.tenants import ENFORCE, Diary, Lease, Pauses, Policies, loop_in

@@ -5,9 +5,8 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from equipoise.model.cluster import Pdb, Pod
-from equipoise.model.decision import Record
-from equipoise.model.references import ObjectRef
+from equipoise.core.cluster import ObjectRef, Pdb, Pod
+from equipoise.core.decision import Record
 from equipoise.ports import EvictionAnswer, EvictionResult, PolicyObject
 from equipoise.rotation.loop import RotationLoop
 from equipoise.sim.world import World

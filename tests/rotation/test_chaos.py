@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from equipoise.model.errors import WorldFailed
-from equipoise.model.reason import Code
+from equipoise.core.errors import WorldFailed
+from equipoise.core.reason import Code
 from equipoise.sim.faults import FaultKind
 from equipoise.sim.scenes import six_pods
 from tests.rotation.running import Killed, Run, run_in

@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.model.errors import WorldFailed
-from equipoise.model.ledger import EntryState, Ledger
-from equipoise.model.reason import Code
-from equipoise.rotation.course import begun, told
+from equipoise.core.errors import WorldFailed
+from equipoise.core.ledger import EntryState, Ledger
+from equipoise.core.reason import Code
 from equipoise.rotation.decide import decide
-from equipoise.rotation.memory import Course, Ending, RotationMemory, Verdict, recall
-from equipoise.rotation.observation import PodLoad
 from equipoise.rotation.policy import RotationPolicy
+from equipoise.rotation.preconditions import PodLoad
+from equipoise.rotation.progress import Course, Ending, RotationMemory, Verdict, begun, recall, told
 from tests.rotation.worlds import NOW, ledger_entry, live, pod, seed_pods
 
 POLICY = RotationPolicy()

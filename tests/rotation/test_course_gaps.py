@@ -5,11 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from equipoise.model.reason import Code
-from equipoise.rotation.course import begun
+from equipoise.core.reason import Code
 from equipoise.rotation.decide import decide
-from equipoise.rotation.memory import Ending, RotationMemory
 from equipoise.rotation.policy import RotationPolicy
+from equipoise.rotation.progress import Ending, RotationMemory, begun
 from tests.rotation.test_course import COURSE
 from tests.rotation.worlds import NOW, live, pod, seed_pods
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from equipoise.model.decision import Record
-from equipoise.model.errors import WorldFailed
-from equipoise.model.ledger import EntryState, Ledger
-from equipoise.model.reason import Code
-from equipoise.model.references import StoreKey
+from equipoise.core.cluster import StoreKey
+from equipoise.core.decision import Record
+from equipoise.core.errors import WorldFailed
+from equipoise.core.ledger import EntryState, Ledger
+from equipoise.core.reason import Code
 from equipoise.ports import CpuUsage
 from equipoise.rotation.loop import RotationLoop
 from equipoise.rotation.policy import RotationPolicyStatus

@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from equipoise.model.cluster import HpaMetric
-from equipoise.model.decision import Decision
-from equipoise.model.reason import Code
+from equipoise.core.cluster import HpaMetric
+from equipoise.core.decision import Decision
+from equipoise.core.reason import Code
 from equipoise.rotation.decide import decide
-from equipoise.rotation.observation import HpaSeen, Observation, PodLoad
 from equipoise.rotation.policy import RotationPolicy
+from equipoise.rotation.preconditions import HpaSeen, Observation, PodLoad
 from tests.rotation.worlds import UTILIZATION_70, pod, seed_pods, world
 
 POLICY = RotationPolicy()

@@ -6,13 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from equipoise.model.cluster import Pod, Workload
-from equipoise.model.errors import WorldFailed
-from equipoise.model.ledger import EntryState, Ledger
-from equipoise.model.reason import Code
-from equipoise.model.references import WorkloadRef
+from equipoise.core.cluster import Pod, Workload, WorkloadRef
+from equipoise.core.errors import WorldFailed
+from equipoise.core.ledger import EntryState, Ledger
+from equipoise.core.reason import Code
 from equipoise.ports import CycleReport, PolicyObject, Stored
-from equipoise.rotation.see import Seen, away_now, is_away
+from equipoise.rotation.observe import Seen, away_now, is_away
 from equipoise.sim.load import Constant
 from equipoise.sim.scenes import SIX_LOADS, six_pods
 from equipoise.sim.sharing import Partitions

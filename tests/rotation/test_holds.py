@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from equipoise.model.reason import Code
+from equipoise.core.reason import Code
 from equipoise.rotation.decide import decide
-from equipoise.rotation.memory import RotationMemory
-from equipoise.rotation.observation import Observation, PodLoad
 from equipoise.rotation.policy import RotationPolicy
+from equipoise.rotation.preconditions import Observation, PodLoad
+from equipoise.rotation.progress import RotationMemory
 from tests.rotation.worlds import NOW, live, pod, seed_pods
 
 POLICY = RotationPolicy()

@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
-from equipoise.model.ledger import EntryState, Ledger
-from equipoise.model.reason import Code
-from equipoise.model.references import StoreKey, WorkloadRef
+from equipoise.core.cluster import StoreKey, WorkloadRef
+from equipoise.core.ledger import EntryState, Ledger
+from equipoise.core.reason import Code
 from equipoise.ports import EvictionResult, Stored
 from equipoise.sim.faults import FaultKind
 from equipoise.sim.load import Constant
-from equipoise.sim.pdb import Budget
 from equipoise.sim.scenes import SIX_LOADS, six_pods
 from equipoise.sim.sharing import Partitions
-from equipoise.sim.template import Delay, Template
+from equipoise.sim.template import Budget, Delay, Template
 from equipoise.sim.world import World
 from tests.rotation.running import Run, run_in
 from tests.rotation.tenants import ENFORCE, NoBudgets, Policies, Refusing, loop_in

@@ -7,17 +7,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from equipoise.model.ledger import Ledger
-from equipoise.model.reason import Code
-from equipoise.model.references import StoreKey
-from equipoise.model.validation import explain
+from equipoise.core.cluster import StoreKey
+from equipoise.core.ledger import Ledger
+from equipoise.core.reason import Code
+from equipoise.core.validation import explain
 from equipoise.ports import CycleReport, Stored
 from equipoise.rotation import assignment, decide, loop
 from equipoise.sim.load import Constant
-from equipoise.sim.pdb import Budget
 from equipoise.sim.scenes import SIX_LOADS
 from equipoise.sim.sharing import Partitions
 from equipoise.sim.state import WorkloadState
+from equipoise.sim.template import Budget
 from equipoise.sim.world import World
 from tests.guard.faults import ERRORS, Around, Unforeseen, failing, in_module, in_port
 from tests.rotation.tenants import ENFORCE, Diary, Lease, Pauses, Policies, loop_in

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from equipoise.app.replay import compare
+from equipoise.cli.replay import compare
 from equipoise.sim.scenes import six_pods
 from tests.journal.worlds import all_of, journal
 from tests.rotation.running import run_in

@@ -6,10 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from equipoise.model.cluster import Pod, Workload
-from equipoise.model.ledger import EntryState, Ledger
-from equipoise.model.reason import Code
-from equipoise.model.references import StoreKey
+from equipoise.core.cluster import Pod, StoreKey, Workload
+from equipoise.core.ledger import EntryState, Ledger
+from equipoise.core.reason import Code
 from equipoise.sim.load import Constant
 from equipoise.sim.scenes import SIX_LOADS, SixPods, six_pods
 from equipoise.sim.sharing import Partitions

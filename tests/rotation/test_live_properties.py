@@ -7,13 +7,19 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.guard.protection import held_by_kind
-from equipoise.model.reason import Code
+from equipoise.core.reason import Code
+from equipoise.engine.disruption import held_by_kind
 from equipoise.rotation.decide import decide
-from equipoise.rotation.holds import held_by_health, held_by_rollout
-from equipoise.rotation.memory import Course, Ending, RotationMemory, Verdict
-from equipoise.rotation.observation import HpaSeen, Observation, PodLoad, WorkloadSeen
 from equipoise.rotation.policy import RotationPolicy
+from equipoise.rotation.preconditions import (
+    HpaSeen,
+    Observation,
+    PodLoad,
+    WorkloadSeen,
+    held_by_health,
+    held_by_rollout,
+)
+from equipoise.rotation.progress import Course, Ending, RotationMemory, Verdict
 from equipoise.rotation.record import record, redecide
 from tests.rotation.worlds import NOW, UTILIZATION_70
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.model.cluster import (
+from equipoise.core.cluster import (
     Container,
     Hpa,
     HpaMetric,
@@ -20,15 +20,15 @@ from equipoise.model.cluster import (
     Requirement,
     Selector,
     Workload,
+    WorkloadRef,
 )
-from equipoise.model.decision import Action, Decision
-from equipoise.model.errors import BadInput, WorldFailed
-from equipoise.model.reason import Code
-from equipoise.model.references import WorkloadRef
+from equipoise.core.decision import Action, Decision
+from equipoise.core.errors import BadInput, WorldFailed
+from equipoise.core.reason import Code
 from equipoise.ports import CpuUsage
-from equipoise.rotation.once import plan
+from equipoise.rotation.command import plan
+from equipoise.rotation.observe import pods_by_workload
 from equipoise.rotation.policy import KafkaLag, RotationPolicy
-from equipoise.rotation.see import pods_by_workload
 from tests.rotation.worlds import UTILIZATION_70
 
 NOW = 1_800_000_000.0

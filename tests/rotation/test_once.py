@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from equipoise.guard.leader import Guest
-from equipoise.model.decision import Decision, Record
-from equipoise.model.errors import WorldFailed
-from equipoise.model.ledger import GUEST_EPOCH
-from equipoise.model.reason import Code
-from equipoise.model.references import WorkloadRef
+from equipoise.core.cluster import WorkloadRef
+from equipoise.core.decision import Decision, Record
+from equipoise.core.errors import WorldFailed
+from equipoise.core.ledger import GUEST_EPOCH
+from equipoise.core.reason import Code
+from equipoise.engine.guards import Guest
 from equipoise.ports import EvictionResult, Stored
-from equipoise.rotation.once import Hands, Rotating, loop_by_hand, plan
+from equipoise.rotation.command import Hands, Rotating, loop_by_hand, plan
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.record import redecide
 from equipoise.sim.faults import FaultKind

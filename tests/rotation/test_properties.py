@@ -6,11 +6,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.model.cluster import HpaMetric
-from equipoise.model.reason import Code
+from equipoise.core.cluster import HpaMetric
+from equipoise.core.reason import Code
 from equipoise.rotation.decide import COVERAGE_MIN, decide
-from equipoise.rotation.observation import Observation, PodLoad
 from equipoise.rotation.policy import RotationPolicy
+from equipoise.rotation.preconditions import Observation, PodLoad
 from tests.rotation.worlds import UTILIZATION_70, world
 
 _CORES = st.floats(0, 64, allow_nan=False).map(lambda cores: round(cores, 3))

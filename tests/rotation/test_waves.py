@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from equipoise.model.decision import Record
-from equipoise.model.reason import Code
+from equipoise.core.decision import Record
+from equipoise.core.reason import Code
 from equipoise.rotation.policy import RotationPolicyStatus
 from equipoise.rotation.record import redecide
 from equipoise.sim.faults import FaultKind

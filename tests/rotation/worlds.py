@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from equipoise.model.cluster import HpaMetric
-from equipoise.model.ledger import Entry, EntryState
-from equipoise.rotation.observation import HpaSeen, Observation, PodLoad, WorkloadSeen
+from equipoise.core.cluster import HpaMetric
+from equipoise.core.ledger import Entry, EntryState
+from equipoise.rotation.preconditions import HpaSeen, Observation, PodLoad, WorkloadSeen
 
 NOW = 1_800_000_000.0
 UTILIZATION_70 = HpaMetric("Resource", "cpu", "Utilization", 70)

@@ -6,11 +6,22 @@ from typing import Any
 
 import pytest
 
-from equipoise.app.proportional_simulate import DEFAULT_POLICY
+from equipoise.cli.proportional_simulate import DEFAULT_POLICY
 from equipoise.proportional.decide import Asked
-from equipoise.proportional.written import read_spec
-from equipoise.sim.cluster_sizes import WALKS, Cluster, History, generate
-from equipoise.sim.damping import Course, Strategy, judge, modelled, run, strategies, study
+from equipoise.proportional.parse import read_spec
+from equipoise.sim.smoothing_study import (
+    WALKS,
+    Cluster,
+    Course,
+    History,
+    Strategy,
+    generate,
+    judge,
+    modelled,
+    run,
+    strategies,
+    study,
+)
 
 CLUSTER = Cluster(nodes=30, hours=1)
 POLICY = read_spec(DEFAULT_POLICY, "default")

@@ -1,7 +1,7 @@
 """The day of the benchmark, in small: its figures hang together."""
 
 from benchmarks.rotation_day import day
-from equipoise.rotation.memory import Ending
+from equipoise.rotation.progress import Ending
 
 
 def test_a_short_day_is_counted_whole() -> None:

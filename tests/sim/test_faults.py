@@ -2,8 +2,8 @@
 
 import pytest
 
-from equipoise.model.errors import WorldFailed
-from equipoise.model.references import ObjectRef, StoreKey, WorkloadRef
+from equipoise.core.cluster import ObjectRef, StoreKey, WorkloadRef
+from equipoise.core.errors import WorldFailed
 from equipoise.ports import EvictionResult, StoreConflict
 from equipoise.sim import FaultKind, World
 from equipoise.sim.load import Constant, Spike

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from equipoise.model.cluster import Container
-from equipoise.model.errors import WorldFailed
-from equipoise.model.history import CPU, MEMORY
-from equipoise.recommendation.belonging import Belonging
+from equipoise.core.cluster import Container
+from equipoise.core.errors import WorldFailed
+from equipoise.ports.cluster import CPU, MEMORY
+from equipoise.recommendation.ownership import Belonging
 from equipoise.recommendation.usage import LotReader
 from equipoise.sim import Delay, FaultKind, Template, World
-from equipoise.sim.autoscalers import SimAutoscalers
-from equipoise.sim.history import STEP_SECONDS, SimHistory
+from equipoise.sim.autoscaling import SimAutoscalers
 from equipoise.sim.hpa_behavior import Behavior
 from equipoise.sim.load import Constant, Diurnal
+from equipoise.sim.metrics import STEP_SECONDS, SimHistory
 
 DAY = 86400.0
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.model.cluster import HpaMetric
-from equipoise.sim.hpa import HpaController, HpaSpec, NoProposal, PodSeen, milli, propose, recommend
+from equipoise.core.cluster import HpaMetric
+from equipoise.sim.hpa import HpaController, NoProposal, PodSeen, SimulatedHpaSpec, milli, propose, recommend
 from equipoise.sim.hpa_behavior import Behavior, HpaMemory, ScalingRules
 
 CPU_50 = HpaMetric("Resource", "cpu", "Utilization", 50)
@@ -152,7 +152,7 @@ def test_some_pods_say_nothing(pods: list[PodSeen]) -> None:
 
 
 def advise(
-    spec: HpaSpec, pods: Sequence[Sequence[PodSeen]], current: int, memory: HpaMemory | None = None
+    spec: SimulatedHpaSpec, pods: Sequence[Sequence[PodSeen]], current: int, memory: HpaMemory | None = None
 ) -> int:
     return recommend(
         spec, pods, current=current, memory=memory or HpaMemory(), at=NOW, controller=CONTROLLER
@@ -162,15 +162,15 @@ def advise(
 def test_the_highest_of_several_metrics_counts() -> None:
     """One asks for 4, one for 6."""
     side = HpaMetric("ContainerResource", "cpu", "Utilization", 50, "side")
-    spec = HpaSpec((CPU_50, side), 1, 20)
+    spec = SimulatedHpaSpec((CPU_50, side), 1, 20)
     assert advise(spec, [[pod(500)] * 4, [pod(700)] * 4], 4) == 6
 
 
 def test_a_failing_metric_stops_scale_down_but_not_scale_up() -> None:
     """What cannot be seen might be busy. (The memory is old, so that no window holds the replicas.)"""
     old = HpaMemory(((NOW - 1000, 4),))
-    assert advise(HpaSpec((CPU_50,), 1, 20), [[pod(100)] * 4], 4, old) == 1
-    spec = HpaSpec((CPU_50, HpaMetric("External", "queue", "Value", 5)), 1, 20)
+    assert advise(SimulatedHpaSpec((CPU_50,), 1, 20), [[pod(100)] * 4], 4, old) == 1
+    spec = SimulatedHpaSpec((CPU_50, HpaMetric("External", "queue", "Value", 5)), 1, 20)
     assert advise(spec, [[pod(1000)] * 4, []], 4) == 8
     assert advise(spec, [[pod(100)] * 4, []], 4, old) == 4
 
@@ -178,20 +178,20 @@ def test_a_failing_metric_stops_scale_down_but_not_scale_up() -> None:
 @pytest.mark.parametrize(("current", "expected"), [(0, 0), (1, 2), (25, 20)])
 def test_the_bounds_come_before_the_metrics(current: int, expected: int) -> None:
     """Zero means switched off; outside the bounds, the nearest bound, with no metric asked."""
-    assert advise(HpaSpec((CPU_50,), 2, 20), [[]], current) == expected
+    assert advise(SimulatedHpaSpec((CPU_50,), 2, 20), [[]], current) == expected
 
 
 def test_without_a_behavior_growth_is_at_most_the_double_or_four() -> None:
     """And from one pod to four at once."""
-    spec = HpaSpec((CPU_50,), 1, 100)
+    spec = SimulatedHpaSpec((CPU_50,), 1, 100)
     assert advise(spec, [[pod(9000)]], 1) == 4
     assert advise(spec, [[pod(9000)] * 10], 10) == 20
-    assert advise(HpaSpec((CPU_50,), 1, 13), [[pod(9000)] * 10], 10) == 13
+    assert advise(SimulatedHpaSpec((CPU_50,), 1, 13), [[pod(9000)] * 10], 10) == 13
 
 
 def test_with_a_behavior_the_defaults_are_four_pods_or_the_double() -> None:
     """From one pod to five: the two defaults differ."""
-    spec = HpaSpec((CPU_50,), 1, 100, Behavior())
+    spec = SimulatedHpaSpec((CPU_50,), 1, 100, Behavior())
     assert advise(spec, [[pod(9000)]], 1) == 5
     assert advise(spec, [[pod(9000)] * 10], 10) == 20
 
@@ -203,7 +203,7 @@ def test_a_tolerance_of_ones_own() -> None:
         ScalingRules(rules.up.policies, tolerance=0.05),
         ScalingRules(rules.down.policies, stabilization_seconds=0, tolerance=0.3),
     )
-    spec = HpaSpec((CPU_50,), 1, 100, behavior)
+    spec = SimulatedHpaSpec((CPU_50,), 1, 100, behavior)
     assert advise(spec, [[pod(540)] * 10], 10) == 11
     assert advise(spec, [[pod(370)] * 10], 10) == 10
     assert advise(spec, [[pod(340)] * 10], 10) == 7
@@ -222,7 +222,7 @@ def test_quantities_are_rounded_up_to_thousandths_without_floats_noise() -> None
 )
 def test_advice_is_always_within_the_bounds(usages: list[int], least: int, more: int, current: int) -> None:
     """Whatever the usage: between min and max, and never more than the double or four at once."""
-    spec = HpaSpec((CPU_50,), least, least + more)
+    spec = SimulatedHpaSpec((CPU_50,), least, least + more)
     wanted = advise(spec, [[pod(usage) for usage in usages]], current)
     assert least <= wanted <= least + more
     if least <= current <= least + more:

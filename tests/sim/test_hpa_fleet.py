@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from equipoise.model.cluster import HpaMetric
+from equipoise.core.cluster import HpaMetric
 from equipoise.sim import hpa_fleet
-from equipoise.sim.hpa import HpaController, HpaSpec, PodSeen, milli, recommend
+from equipoise.sim.hpa import HpaController, PodSeen, SimulatedHpaSpec, milli, recommend
 from equipoise.sim.hpa_behavior import HpaMemory
 from equipoise.sim.hpa_fleet import Fleet, by_minute, fixed, is_above, replay
-from equipoise.stats.arrays import Floats
+from equipoise.stats.ranks import Floats
 
 NAN = math.nan
 MINUTES = 180
@@ -24,7 +24,7 @@ def _fleet(rows: list[tuple[int, int, int, int, int]]) -> Fleet:
 def _slowly(fleet: Fleet, row: int, cores: Floats) -> tuple[list[int], float, int, int]:
     """Run one of them pod by pod through the controller's whole algorithm."""
     request, low, high, target, current = (int(column[row]) for column in fleet.columns)
-    spec = HpaSpec((HpaMetric("Resource", "cpu", "Utilization", target),), low, high)
+    spec = SimulatedHpaSpec((HpaMetric("Resource", "cpu", "Utilization", target),), low, high)
     memory, served, paid, scalings, most = HpaMemory(), [], 0, 0, current
     for minute in range(len(cores)):
         served.append(current)

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from equipoise.model.errors import WorldFailed
-from equipoise.model.references import StoreKey
+from equipoise.core.cluster import StoreKey
+from equipoise.core.errors import WorldFailed
 from equipoise.sim import Delay, FaultKind, Settings, Template, World
-from equipoise.sim.disruption import Disruption
+from equipoise.sim.eviction import Disruption
 from equipoise.sim.invariants import Broken
 from equipoise.sim.load import Constant
-from equipoise.sim.pdb import Budget
 from equipoise.sim.scenes import many_workloads
 from equipoise.sim.sharing import Even
 from equipoise.sim.state import PodState
 from equipoise.sim.store import SimStore
+from equipoise.sim.template import Budget
 
 HOURS = 2
 

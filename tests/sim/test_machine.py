@@ -2,9 +2,9 @@
 
 import pytest
 
-from equipoise.model.cluster import Container
-from equipoise.model.errors import WorldFailed
-from equipoise.qos.node import ContainerRef
+from equipoise.core.cluster import Container
+from equipoise.core.errors import WorldFailed
+from equipoise.ports.node import ContainerRef
 from equipoise.qos.policy import QosPolicy
 from equipoise.sim import Delay, Template, World
 from equipoise.sim.load import Constant

@@ -6,13 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.model.cluster import Container
-from equipoise.model.errors import WorldFailed
+from equipoise.core.cluster import Container
+from equipoise.core.errors import WorldFailed
 from equipoise.sim import Delay, FaultKind, Settings, Template, World
 from equipoise.sim.autoscaling import sample
-from equipoise.sim.load import Constant, Ramp
+from equipoise.sim.load import Constant, CpuCounter, Ramp
 from equipoise.sim.state import PodState, WorkloadState
-from equipoise.sim.usage import CpuCounter
 
 TWO = Template(
     containers=(Container("app", 1.0), Container("side", 0.1)),

@@ -1,6 +1,6 @@
 """An autoscaler that somebody stopped, and what HPAs say of themselves."""
 
-from equipoise.model.cluster import HpaMetric
+from equipoise.core.cluster import HpaMetric
 from equipoise.sim import FaultKind, World
 from equipoise.sim.hpa_behavior import Behavior, ScalingPolicy, ScalingRules
 from equipoise.sim.load import Constant

@@ -2,12 +2,11 @@
 
 import pytest
 
-from equipoise.model.references import PodRef
+from equipoise.core.cluster import PodRef
 from equipoise.ports import EvictionResult
 from equipoise.sim import Delay, Template, World
-from equipoise.sim.pdb import Budget, BudgetStatus, status
-from equipoise.sim.portion import Portion
 from equipoise.sim.state import PodState, WorkloadState
+from equipoise.sim.template import Budget, BudgetStatus, Portion, status
 
 TABLE: list[tuple[Budget, int, int, int, BudgetStatus]] = [
     (Budget(max_unavailable=1), 6, 6, 6, BudgetStatus(6, 5, 6, 1)),

@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from equipoise.model.decision import Action, Decision
-from equipoise.model.reason import Code
+from equipoise.core.decision import Action, Decision
+from equipoise.core.reason import Code
 from equipoise.ports import EvictionResult
-from equipoise.rotation.once import plan
+from equipoise.rotation.command import plan
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.sim import FaultKind
 from equipoise.sim.scenes import many_workloads, six_pods

@@ -6,9 +6,20 @@ import pytest
 
 from equipoise.sim.futility import futility, run_until_futile
 from equipoise.sim.scenes import IMBALANCES, Unbalanced, six_pods, unbalanced
-from equipoise.sim.strategies import CLOSED_LOOP, HOT_ONLY, HOTTEST, LEFT_ALONE, SEED, STRATEGIES
-from equipoise.sim.study import Question, Trial, study, summary, trials
-from equipoise.sim.truth import hottest_cores
+from equipoise.sim.study import (
+    CLOSED_LOOP,
+    HOT_ONLY,
+    HOTTEST,
+    LEFT_ALONE,
+    SEED,
+    STRATEGIES,
+    Question,
+    Trial,
+    hottest_cores,
+    study,
+    summary,
+    trials,
+)
 
 WORLDS = 12
 TARGET_CORES = 0.7

@@ -6,12 +6,12 @@ from itertools import pairwise
 
 import pytest
 
-from equipoise.model.cluster import Container
+from equipoise.core.cluster import Container
 from equipoise.ports import Actuator, Clock, Cluster, Metrics, Store
 from equipoise.sim import Delay, Template, World
 from equipoise.sim.load import Constant
-from equipoise.sim.names import ALPHABET
 from equipoise.sim.state import WorkloadState
+from equipoise.sim.template import ALPHABET
 
 QUICK = Template(start_up=Delay(5), stop=Delay(2))
 

@@ -25,15 +25,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks import rotation_world
 from benchmarks.rotation_world import CachedFleet
-from equipoise.app.operator.layers import effective
-from equipoise.app.operator.logs import make_log
-from equipoise.app.operator.loops import Loop, Wiring
-from equipoise.app.operator.rotation_loop import rotation_loop
-from equipoise.app.operator.run import stand
-from equipoise.app.operator.settings import Settings
-from equipoise.app.operator.wiring import make_shell
-from equipoise.model.references import ObjectRef
+from equipoise.core.cluster import ObjectRef
 from equipoise.ports import CpuUsage, PolicyObject
+from equipoise.runtime.layers import effective
+from equipoise.runtime.logs import make_log
+from equipoise.runtime.operator.loops import Loop, Wiring
+from equipoise.runtime.operator.rotation_loop import rotation_loop
+from equipoise.runtime.operator.wiring import make_shell, stand
+from equipoise.runtime.settings import Settings
 from tests.soak import write_figures
 from tests.testbed import ControlPlane, free_port, wait_until
 from tests.testbed.processes import is_answering

@@ -41,7 +41,7 @@ HALF = b"GET / HTTP/1.1\r\nHost: x\r\nA: "
 PROGRAM = """
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (%d, %d))
-from equipoise.app.main import main
+from equipoise.cli.main import main
 main()
 """
 Words = Callable[[str], list[str]]

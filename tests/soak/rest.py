@@ -121,7 +121,7 @@ def _operator(plane: ControlPlane, folder: Path, url: str, stack: ExitStack) -> 
     file = folder / "operator.yaml"
     file.write_text(json.dumps(settings))
     log = stack.enter_context((folder / "operator.log").open("wb"))
-    program = "from equipoise.app.main import main; main()"
+    program = "from equipoise.cli.main import main; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", program, "operator", "--config", str(file)], stdout=log, stderr=log
     )

@@ -6,8 +6,17 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.stats.loss import best_constant, error, flat_lines, losses
-from equipoise.stats.profile import Blocks, day_weights, in_blocks, profile, spread
+from equipoise.stats.profile import (
+    Blocks,
+    best_constant,
+    day_weights,
+    error,
+    flat_lines,
+    in_blocks,
+    losses,
+    profile,
+    spread,
+)
 
 samples = st.lists(st.floats(0.1, 50), min_size=1, max_size=14)
 

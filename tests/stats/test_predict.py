@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from equipoise.stats.forecast import Model
-from equipoise.stats.gaps import bridged, filled, known_days
+from equipoise.stats.grid import bridged, filled, known_days
 from equipoise.stats.predict import Algorithm, model_step_seconds, predict
 from tests.stats.courses import MINUTES, daily
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from equipoise.stats.grid import on_grid, slots, usual_interval
-from equipoise.stats.pooled import pooled_percentiles
-from equipoise.stats.ranks import hour_medians, hours_of_day, percentiles, rank
+from equipoise.stats.ranks import hour_medians, hours_of_day, percentiles, pooled_percentiles, rank
 
 usage = st.one_of(st.floats(0, 1e6, width=32), st.just(math.nan))
 tables = arrays.arrays(np.float32, st.tuples(st.integers(1, 5), st.integers(1, 60)), elements=usage)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from equipoise.app.web.charts import Bar, Level, Line, bars, by_name, over_time
+from equipoise.dashboard.charts import Bar, Level, Line, bars, by_name, over_time
 
 
 @pytest.mark.parametrize(

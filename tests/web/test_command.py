@@ -15,7 +15,7 @@ from importlib import util
 found = util.find_spec
 util.find_spec = lambda name, *rest: None if name == "nicegui" else found(name, *rest)
 sys.argv = ["equipoise", "dashboard"]
-from equipoise.app.main import main
+from equipoise.cli.main import main
 main()
 """
 
@@ -76,12 +76,14 @@ def test_a_short_token_is_refused(tmp_path: Path) -> None:
 
 def test_the_frame_loads_no_arrays_and_help_loads_no_frame() -> None:
     """What is heavy waits until it is needed."""
-    words = "import sys, equipoise.app.commands; print({'nicegui', 'fastapi', 'numpy'} & set(sys.modules))"
+    words = "import sys, equipoise.cli.commands; print({'nicegui', 'fastapi', 'numpy'} & set(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", words], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == "set()"
-    words = "import sys, equipoise.app.web.serve, equipoise.app.web.views; print('numpy' in sys.modules)"
+    words = (
+        "import sys, equipoise.dashboard.server, equipoise.dashboard.server; print('numpy' in sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", words], capture_output=True, text=True, check=True, timeout=60
     )

@@ -16,7 +16,7 @@ import pytest
 PROGRAM = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
-from equipoise.app.main import main
+from equipoise.cli.main import main
 main()
 """
 SOCKET = (

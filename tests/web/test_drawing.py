@@ -5,10 +5,11 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.app.web import drawing, records
-from equipoise.app.web.page import Chart, Fact, Page, Section, Table
-from equipoise.model.decision import Decision, EvictPod, Held, Outcome, Record, Streak
-from equipoise.model.reason import Code, Reason
+from equipoise.core.decision import Decision, EvictPod, Held, Outcome, Record, Streak
+from equipoise.core.reason import Code, Reason
+from equipoise.dashboard import render as drawing
+from equipoise.dashboard import render as records
+from equipoise.dashboard.page import Chart, Fact, Page, Section, Table
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'`{{7*7}}</textarea><script>alert(2)</script>"
 TAGS = {

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from equipoise.app.pools_serve.tokens import LOOK_SECONDS, Tokens
-from equipoise.app.web.gate import COOKIE, Gate, expect_safe
-from equipoise.model.errors import BadInput
+from equipoise.core.errors import BadInput
+from equipoise.dashboard.auth import COOKIE, Gate, expect_safe
+from equipoise.runtime.tokens import LOOK_SECONDS, Tokens
 
 TOKEN = "a-long-enough-token"
 PAGES = ("/", "/journal")

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-import equipoise.app.web
-from equipoise.app.web import page, theme
+import equipoise.dashboard
+from equipoise.dashboard import layout as theme
+from equipoise.dashboard import page
 
 TEXTS = ("ink", "ink-soft", "link", "hot", "cold", "good", "bad", "held")
 LINES = ("target", "limit", "actual", "muted")
 GROUNDS = ("ground", "panel", "raised")
-STYLE = (Path(equipoise.app.web.__file__).parent / "style.css").read_text()
+STYLE = (Path(equipoise.dashboard.__file__).parent / "style.css").read_text()
 
 
 def luminance(colour: str) -> float:

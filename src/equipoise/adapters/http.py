@@ -21,7 +21,7 @@ from typing import TypeVar
 import urllib3
 
 from equipoise.adapters.http_errors import AnswerTooLarge, explain, may_pass, never_connected, one_line
-from equipoise.model.errors import DECODE_ERRORS, BadInput
+from equipoise.core.errors import DECODE_ERRORS, BadInput
 
 T = TypeVar("T")
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from equipoise.model.documents import read_json
-from equipoise.model.errors import BadInput
-from equipoise.model.pools import PoolsSeen
+from equipoise.core.documents import read_json
+from equipoise.core.errors import BadInput
+from equipoise.core.pools import PoolsSeen
 from equipoise.pools.policy import CONCURRENT_MAX, TierPolicy, TierType
 
 SOURCE = "config set"

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from equipoise.model.decision import Decision, MovePod
-from equipoise.model.reason import Code, Reason
+from equipoise.core.decision import Decision, MovePod
+from equipoise.core.reason import Code, Reason
 from equipoise.pools.observation import Observation, PodInTier, Stay
 from equipoise.pools.policy import TierPolicy
 

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from equipoise.model.names import by_ordinal
-from equipoise.model.pools import PodSeen, PoolAnswer, PoolCode, PoolSeen, PoolsSeen
-from equipoise.pools.fsck import violations
+from equipoise.core.pools import PodSeen, PoolAnswer, PoolCode, PoolSeen, PoolsSeen, by_ordinal
+from equipoise.pools.invariants import violations
+from equipoise.pools.observation import state_of
 from equipoise.pools.policy import TierPolicy, unfilled
-from equipoise.pools.tally import state_of
 
 SENTENCES = {
     PoolCode.ALLOCATED: "{pod} of {tier} serves the call {call}.",

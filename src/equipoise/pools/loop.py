@@ -13,22 +13,29 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from equipoise.guard.isolation import Isolation, failed_decision, failed_record
-from equipoise.guard.leader import held_by_leader
-from equipoise.guard.pause import held_by_pause
-from equipoise.model.cluster import Pod
-from equipoise.model.decision import Decision, MovePod, Outcome, RecoverPod, UnregisterPod
-from equipoise.model.errors import WorldFailed
-from equipoise.model.pools import PoolAnswer, PoolCode, PoolsSeen
-from equipoise.model.reason import Reason
+from equipoise.core.cluster import Pod
+from equipoise.core.decision import Decision, MovePod, Outcome, RecoverPod, UnregisterPod
+from equipoise.core.errors import WorldFailed
+from equipoise.core.pools import PoolAnswer, PoolCode, PoolsSeen
+from equipoise.core.reason import Reason
+from equipoise.engine.guards import held_by_leader, held_by_pause
+from equipoise.engine.isolation import Isolation, failed_decision, failed_record
 from equipoise.pools.decide import decide
-from equipoise.pools.fsck import odd_epoch, violations
-from equipoise.pools.observation import Observation, observe
+from equipoise.pools.invariants import odd_epoch, violations
+from equipoise.pools.observation import Observation, observe, tally
 from equipoise.pools.policy import TierPolicy, read_policy
 from equipoise.pools.rebalance import DONE, LOST, ROUNDS, SAID, mark, move, moves_of, stuck_in, without
 from equipoise.pools.record import BALANCER, record
-from equipoise.pools.roster import NAMED_MAX, Listed, Roster, RosterRule, State, attend, narrowed, roster_of
-from equipoise.pools.tally import tally
+from equipoise.pools.registration import (
+    NAMED_MAX,
+    Listed,
+    Roster,
+    RosterRule,
+    State,
+    attend,
+    narrowed,
+    roster_of,
+)
 from equipoise.ports import CycleReport, FailedTurn, Journal, Leadership, Pauses, PoolsUpkeep, Unanswered
 
 T = TypeVar("T")

@@ -1,13 +1,17 @@
-"""What deciding needs of the pools: each tier of the chain, each of its pods, and what keeps a pod there."""
+"""What deciding needs of the pools: each tier of the chain, each of its pods, and what keeps a pod there.
 
+How many pods and calls each tier has, counted from one look; pure.
+"""
+
+import math
 from collections.abc import Collection
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
-from equipoise.model.errors import WorldFailed
-from equipoise.model.names import by_ordinal
-from equipoise.model.pools import PodSeen, PoolSeen, PoolsSeen
+from equipoise.core.errors import WorldFailed
+from equipoise.core.pools import PodSeen, PoolSeen, PoolsSeen, by_ordinal
 from equipoise.pools.policy import TierPolicy
 
 
@@ -90,3 +94,32 @@ def _pod(name: str, pool: PoolSeen, keys: PodSeen) -> PodInTier:
     else:
         stay = Stay.IDLE
     return PodInTier(name, stay, keys.uid)
+
+
+STATES = ("idle", "busy", "draining")
+
+
+def state_of(pod: str, pool: PoolSeen, keys: PodSeen) -> tuple[str, int]:
+    """Give what a pod does, and its calls."""
+    free = pool.available.get(pod)
+    is_held = keys.lease is not None or bool(keys.calls)
+    state = "draining" if keys.is_draining else "idle" if free == 0 and not is_held else "busy"
+    counted = len(keys.calls) or (1 if is_held else 0)
+    return state, int(free) if free and math.isfinite(free) else counted
+
+
+def tally(policy: TierPolicy, seen: PoolsSeen) -> dict[str, dict[str, Any]]:
+    """Count by tier: target, pods by state, calls."""
+    counts: dict[str, dict[str, Any]] = {
+        name: {"target": tier.target, "calls": 0} | dict.fromkeys(STATES, 0)
+        for name, tier in policy.tiers.items()
+    }
+    for pool in seen.pools:
+        row = counts.get(pool.tier)
+        if row is None:
+            continue
+        for pod in pool.assigned:
+            state, calls = state_of(pod, pool, seen.pods.get(pod) or PodSeen())
+            row[state] += 1
+            row["calls"] += calls
+    return counts

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from equipoise.model.crd.fields import INTEGER_MAX, Part
-from equipoise.model.documents import read_json
-from equipoise.model.errors import DECODE_ERRORS, BadInput
-from equipoise.model.names import expect_name
-from equipoise.model.validation import validated
+from equipoise.core.documents import read_json
+from equipoise.core.errors import DECODE_ERRORS, BadInput
+from equipoise.core.pools import expect_name
+from equipoise.core.validation import validated
+from equipoise.crd.fields import INTEGER_MAX, Part
 
 CONCURRENT_MAX = 5
 """How many calls a pod of a shared tier takes, when its tier does not say."""

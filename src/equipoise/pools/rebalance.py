@@ -4,12 +4,12 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from equipoise.model.decision import Action, Decision, Held, MovePod, Outcome
-from equipoise.model.errors import WorldFailed
-from equipoise.model.pools import PoolCode, PoolsSeen
-from equipoise.model.reason import Code, Reason
+from equipoise.core.decision import Action, Decision, Held, MovePod, Outcome
+from equipoise.core.errors import WorldFailed
+from equipoise.core.pools import PoolCode, PoolsSeen
+from equipoise.core.reason import Code, Reason
 from equipoise.pools.decide import busy_excess, decide
-from equipoise.pools.fsck import odd_epoch
+from equipoise.pools.invariants import odd_epoch
 from equipoise.pools.observation import Observation, Stay, TierSeen, observe
 from equipoise.pools.policy import read_policy
 from equipoise.ports import PoolsUpkeep

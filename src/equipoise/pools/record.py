@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 
 from equipoise import __version__
-from equipoise.model.decision import Decision, Held, Outcome, Record, hash_inputs
-from equipoise.model.reason import Reason
+from equipoise.core.decision import Decision, Held, Outcome, Record, hash_inputs
+from equipoise.core.reason import Reason
 from equipoise.pools.decide import decide
 from equipoise.pools.observation import Observation
 from equipoise.pools.policy import TierPolicy
-from equipoise.pools.roster import Roster, RosterRule, attend
+from equipoise.pools.registration import Roster, RosterRule, attend
 
 BALANCER = "pools"
 

@@ -1,7 +1,16 @@
 """What we need of the world. Adapters and the simulator stand behind these."""
 
-from equipoise.ports.acting import Actuator, Applier, ApplyAnswer, ApplyResult, EvictionAnswer, EvictionResult
-from equipoise.ports.keeping import (
+from equipoise.ports.actions import (
+    Actuator,
+    Applier,
+    ApplyAnswer,
+    ApplyResult,
+    EvictionAnswer,
+    EvictionResult,
+)
+from equipoise.ports.cluster import Autoscalers, Clock, Cluster, CpuUsage, History, Metrics, NoHistory, Owners
+from equipoise.ports.pools import Pools, PoolsUpkeep, Unanswered
+from equipoise.ports.state import (
     CycleReport,
     FailedTurn,
     Journal,
@@ -14,8 +23,6 @@ from equipoise.ports.keeping import (
     StoreConflict,
     Stored,
 )
-from equipoise.ports.seeing import Autoscalers, Clock, Cluster, CpuUsage, History, Metrics, NoHistory, Owners
-from equipoise.ports.tiers import Pools, PoolsUpkeep, Unanswered
 
 __all__ = [
     "Actuator",

@@ -8,18 +8,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from equipoise.guard.isolation import Isolation, failed_reason
-from equipoise.model.cluster import Selector, Workload
-from equipoise.model.crd.targets import Mode
-from equipoise.model.errors import DECODE_ERRORS, BadInput
-from equipoise.model.references import ObjectRef, WorkloadRef
-from equipoise.model.validation import explain
+from equipoise.core.cluster import ObjectRef, Selector, Workload, WorkloadRef
+from equipoise.core.errors import DECODE_ERRORS, BadInput
+from equipoise.core.validation import explain
+from equipoise.crd.targets import Mode
+from equipoise.engine.isolation import Isolation, failed_reason
 from equipoise.ports import FailedTurn, PolicyObject
+from equipoise.ports.actions import Sizes, every_workload
 from equipoise.proportional.decide import Asked
+from equipoise.proportional.parse import WrittenScalingPolicySpec
 from equipoise.proportional.policy import ScalingPolicySpec
 from equipoise.proportional.record import as_asked
-from equipoise.proportional.sizes import Sizes, every_workload
-from equipoise.proportional.written import WrittenScalingPolicySpec
 
 
 class Refusal(NamedTuple):

@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from equipoise.model.cluster import Container
-from equipoise.model.quantity import NANO
+from equipoise.core.cluster import Container
+from equipoise.core.quantity import NANO
 from equipoise.proportional.functions import Slot
 
 FIELDS = {

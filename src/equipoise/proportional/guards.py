@@ -3,22 +3,18 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from equipoise.guard.cooldown import held_by_cooldown
-from equipoise.guard.leader import held_by_leader
-from equipoise.guard.others import held_by_others
-from equipoise.guard.pause import held_by_pause
-from equipoise.guard.protection import opted_out_by
-from equipoise.model.cluster import Pod, Workload
-from equipoise.model.errors import WorldFailed
-from equipoise.model.ledger import Ledger
-from equipoise.model.reason import Code, Reason
+from equipoise.core.cluster import Pod, Workload
+from equipoise.core.errors import WorldFailed
+from equipoise.core.ledger import Ledger
+from equipoise.core.reason import Code, Reason
+from equipoise.engine.disruption import opted_out_by
+from equipoise.engine.guards import held_by_cooldown, held_by_leader, held_by_others, held_by_pause
 from equipoise.ports import Leadership, Pauses
+from equipoise.proportional.applied import Deeds, Mind, Way, is_fought
 from equipoise.proportional.assignment import Assigned
 from equipoise.proportional.fit import above_limit, with_values
-from equipoise.proportional.mind import Mind
 from equipoise.proportional.policy import UpdateMode
 from equipoise.proportional.record import BALANCER
-from equipoise.proportional.standing import Deeds, Way, is_fought
 
 SCALE = "equipoise.dev/scale"
 """`false` on a workload leaves its resources alone."""

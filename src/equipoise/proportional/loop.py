@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from equipoise.guard.isolation import Isolation, failed_decision, failed_record
-from equipoise.model.cluster import Pod
-from equipoise.model.crd.targets import Mode
-from equipoise.model.decision import Decision, Outcome
-from equipoise.model.errors import WorldFailed
-from equipoise.model.ledger import Ledger
-from equipoise.model.reason import Code
-from equipoise.model.references import ObjectRef, StoreKey
+from equipoise.core.cluster import ObjectRef, Pod, StoreKey
+from equipoise.core.decision import Decision, Outcome
+from equipoise.core.errors import WorldFailed
+from equipoise.core.ledger import Ledger
+from equipoise.core.reason import Code
+from equipoise.crd.targets import Mode
+from equipoise.engine.isolation import Isolation, failed_decision, failed_record
 from equipoise.ports import (
     Actuator,
     Cluster,
@@ -32,34 +31,10 @@ from equipoise.ports import (
     Store,
     StoreConflict,
 )
-from equipoise.proportional.assignment import Assigned, Readings, Refusal, assign, refusal_of
-from equipoise.proportional.decide import decide_asked
-from equipoise.proportional.deeds import (
-    UNDONE,
-    Hands,
-    _Progress,
-    about,
-    applied_values,
-    intended,
-    pods_at_target,
-)
-from equipoise.proportional.fit import restarted
-from equipoise.proportional.guards import Change, Guards
-from equipoise.proportional.mind import Mind
-from equipoise.proportional.observation import moment_of
-from equipoise.proportional.policy import UpdateMode
-from equipoise.proportional.record import BALANCER, record
-from equipoise.proportional.see import (
-    Seen,
-    look,
-    observe,
-    pods_by_workload,
-    unknown_size,
-    utilization_warning,
-)
-from equipoise.proportional.sizes import Sizes
-from equipoise.proportional.standing import (
+from equipoise.ports.actions import Sizes
+from equipoise.proportional.applied import (
     Deeds,
+    Mind,
     Way,
     behind,
     choose_way,
@@ -69,7 +44,31 @@ from equipoise.proportional.standing import (
     recalled,
     remembered,
 )
-from equipoise.proportional.telling import Told, kept_memory, next_status, refused_status
+from equipoise.proportional.assignment import Assigned, Readings, Refusal, assign, refusal_of
+from equipoise.proportional.decide import decide_asked
+from equipoise.proportional.execute import (
+    UNDONE,
+    CycleProgress,
+    Hands,
+    about,
+    applied_values,
+    intended,
+    pods_at_target,
+)
+from equipoise.proportional.fit import restarted
+from equipoise.proportional.guards import Change, Guards
+from equipoise.proportional.observation import moment_of
+from equipoise.proportional.observe import (
+    Seen,
+    look,
+    observe,
+    pods_by_workload,
+    unknown_size,
+    utilization_warning,
+)
+from equipoise.proportional.policy import UpdateMode
+from equipoise.proportional.record import BALANCER, record
+from equipoise.proportional.status import Told, kept_memory, next_status, refused_status
 
 NEWS = frozenset({Code.FOUGHT_BY, Code.REFUSED, Code.INFEASIBLE, Code.DEFERRED})
 """Reasons that a person should hear of where they look: told at the workload when they begin."""
@@ -192,7 +191,7 @@ class ProportionalLoop:
     def _turn(self, item: Assigned, seen: Seen, guards: Guards) -> Turned:
         """Take the turn of one policy; an error ends it, and nobody else's."""
         self.beat()
-        progress, subject, uid = _Progress(), item.ref.subject, item.policy.ref.uid
+        progress, subject, uid = CycleProgress(), item.ref.subject, item.policy.ref.uid
         kept = self._minds[uid].memory if uid in self._minds else None
         turned: Turned | FailedTurn | None = next(
             (failed for failed in self._isolation.failed if failed.subject == subject), None
@@ -213,7 +212,7 @@ class ProportionalLoop:
         unsaid = self._refuse(item.policy, refusal_of(turned), seen.at)
         return Turned(item, decision, outcomes, unsaid=unsaid, failed=turned)
 
-    def _taken(self, item: Assigned, seen: Seen, guards: Guards, progress: _Progress) -> Turned:
+    def _taken(self, item: Assigned, seen: Seen, guards: Guards, progress: CycleProgress) -> Turned:
         """Decide for one policy, guard it, act on what is left, and write it all down."""
         refusal = unknown_size(item, seen)
         if refusal is not None:

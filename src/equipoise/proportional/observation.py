@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import msgspec
 
-from equipoise.model.crd.amounts import read_amount
+from equipoise.crd.fields import read_amount
 from equipoise.proportional.fields import INPUTS
 from equipoise.proportional.functions import Slot
 

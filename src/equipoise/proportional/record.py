@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from equipoise import __version__
-from equipoise.model.decision import Decision, Outcome, Record, hash_inputs
-from equipoise.model.reason import Reason
+from equipoise.core.decision import Decision, Outcome, Record, hash_inputs
+from equipoise.core.reason import Reason
 from equipoise.proportional.decide import decide
 from equipoise.proportional.observation import Observation
 from equipoise.proportional.policy import ScalingPolicySpec

@@ -1,15 +1,119 @@
-"""A series of cluster sizes through the smoothing: what would have been in force after each step. Pure."""
+"""A series of cluster sizes through the smoothing: what would have been in force after each step. Pure.
 
-from collections.abc import Iterable, Mapping
+A recorded series of cluster sizes: CSV with `timestamp` and one column for each input.
+"""
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC
+from fractions import Fraction
+from typing import NamedTuple
 
 import msgspec
 
-from equipoise.model.decision import Decision
-from equipoise.model.quantity import Quantity
+from equipoise.core.decision import Decision
+from equipoise.core.errors import DECODE_ERRORS, BadInput
+from equipoise.core.quantity import Quantity, parse_moment
 from equipoise.proportional.decide import Asked, decision_of, step, texts
-from equipoise.proportional.memory import ProportionalMemory
-from equipoise.proportional.observation import Observation, read_current
-from equipoise.proportional.observations_file import Row
+from equipoise.proportional.fields import INPUTS
+from equipoise.proportional.observation import Observation, moment_of, read_current, read_inputs
+from equipoise.proportional.smoothing import ProportionalMemory
+
+SECONDS = re.compile(r"[0-9]{1,11}(\.[0-9]{1,9})?")
+TIMESTAMP = "timestamp"
+LINES_MAX = 2_000_000
+
+
+class Row(NamedTuple):
+    """One line: when, as it was written and in milliseconds, and how large the cluster was."""
+
+    written: int | float | str
+    at: int
+    inputs: dict[str, int]
+
+
+def read_observations(
+    text: str, source: str, needed: Iterable[str], constant: Mapping[str, str] | None = None
+) -> list[Row]:
+    """Read the whole file; inputs that it has no column for must be given as constants."""
+    lines = csv.reader(text.splitlines(), strict=True)
+    try:
+        names = _header(next(lines, []), source)
+        known = _constants(constant or {}, names, source)
+        if missing := sorted(set(needed) - set(names) - set(known)):
+            raise BadInput(
+                f"{source}: line 1: expected a column {missing[0]}, which the policy's functions use "
+                f"(or --input {missing[0]}=SIZE)"
+            )
+        rows = list(_rows(lines, names, known, source))
+    except csv.Error as error:
+        raise BadInput(f"{source}: line {lines.line_num}: expected CSV: {error}") from error
+    if not rows:
+        raise BadInput(f"{source}: expected at least one line below the header")
+    return rows
+
+
+def _header(cells: list[str], source: str) -> list[str]:
+    names = [TIMESTAMP if cell.strip().lower() == "ts" else cell.strip().lower() for cell in cells]
+    allowed = (TIMESTAMP, *INPUTS)
+    if odd := next((name for name in names if name not in allowed), None):
+        raise BadInput(f"{source}: line 1: expected columns of {', '.join(allowed)}, got {odd!r}")
+    if TIMESTAMP not in names or len(set(names)) < len(names):
+        raise BadInput(f"{source}: line 1: expected {TIMESTAMP} and each column once")
+    return names
+
+
+def _constants(constant: Mapping[str, str], names: list[str], source: str) -> dict[str, int]:
+    try:
+        known = read_inputs(constant)
+    except ValueError as error:
+        raise BadInput(f"--input {error}") from error
+    if twice := next((name for name in known if name in names), None):
+        raise BadInput(f"--input {twice}: expected it once, since {source} has a column of that name")
+    return known
+
+
+def _rows(
+    lines: Iterator[list[str]], names: list[str], known: Mapping[str, int], source: str
+) -> Iterator[Row]:
+    last = None
+    for number, cells in enumerate(lines, 2):
+        if not cells:
+            continue
+        where = f"{source}: line {number}"
+        if number > LINES_MAX:
+            raise BadInput(f"{where}: expected at most {LINES_MAX} lines")
+        if len(cells) != len(names):
+            raise BadInput(f"{where}: expected {len(names)} cells, got {len(cells)}")
+        line = dict(zip(names, (cell.strip() for cell in cells), strict=True))
+        written = line.pop(TIMESTAMP)
+        try:
+            at = _moment(written)
+            inputs = read_inputs(line)
+        except ValueError as error:
+            raise BadInput(f"{where}: {error}") from error
+        if last is not None and at <= last:
+            raise BadInput(f"{where}: {TIMESTAMP}: expected times that grow from line to line, got {written}")
+        last = at
+        yield Row(_number(written), at, {**inputs, **known})
+
+
+def _moment(text: str) -> int:
+    if SECONDS.fullmatch(text):
+        return moment_of(Fraction(text))
+    try:
+        return round(parse_moment(text, UTC) * 1000)
+    except DECODE_ERRORS:
+        message = f"{TIMESTAMP}: expected seconds or a time such as 2026-01-31T08:00:00Z, got {text!r:.60}"
+        raise ValueError(message) from None
+
+
+def _number(text: str) -> int | float | str:
+    """Give a time back as it was written."""
+    if not SECONDS.fullmatch(text):
+        return text
+    return int(text) if "." not in text else float(text)
 
 
 def replay(asked: Asked, subject: str, rows: Iterable[Row], current: Mapping[str, str]) -> Decision:

@@ -1,13 +1,26 @@
-"""What a policy's status says of a decision: targets, thresholds, the window, the last change. Pure."""
+"""The whole status of a live policy, and whether it is worth a write.
 
-from collections.abc import Sequence
-from typing import Any
+It is written when a reason or a condition changes or something was done; what else differs (a target, the
+window) waits for its checkpoint, at most once a minute.
 
-from equipoise.model.decision import Decision
+What a policy's status says of a decision: targets, thresholds, the window, the last change. Pure.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from equipoise.core.decision import Decision
+from equipoise.core.reason import Code
+from equipoise.crd.targets import Mode
+from equipoise.ports import PolicyObject
+from equipoise.proportional.assignment import Prepared, Refusal
 from equipoise.proportional.functions import Slot, slots
-from equipoise.proportional.memory import Change, ProportionalMemory
 from equipoise.proportional.observation import time_of
 from equipoise.proportional.policy import ScalingPolicySpec
+from equipoise.proportional.smoothing import Change, ProportionalMemory
 
 
 def status_of(policy: ScalingPolicySpec, decision: Decision) -> dict[str, Any]:
@@ -47,3 +60,168 @@ def _change(slot: Slot, change: Change | None) -> dict[str, Any] | None:
 
 def _time(milliseconds: int) -> str:
     return time_of(milliseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+CHECKPOINT_SECONDS = 60.0
+READY, APPLIED, WARNING = "Ready", "Applied", "UtilizationChanges"
+_MODES = {
+    Mode.ENFORCE: "The policy is followed (compat.mode is Enforce).",
+    Mode.PREVIEW: "The policy is previewed: nothing is changed while compat.mode is Preview.",
+}
+
+
+class Told(NamedTuple):
+    """All that a status is made from."""
+
+    decision: Decision
+    memory: Mapping[str, Any]
+    """What is to be kept, deeds included."""
+    mode: Mode
+    pods_at_target: int
+    pods: int
+    cost: str = ""
+    """What the change under way costs; empty when there is none."""
+    warning: str = ""
+    is_acting: bool = False
+    """Whether something is about to be done."""
+
+
+def refused_status(policy: PolicyObject, refusal: Refusal, at: float) -> dict[str, Any] | None:
+    """Say why a policy is not followed; None when it says so already. What is remembered is kept."""
+    ready = _condition(READY, "False", refusal.code, refusal.sentence, policy.generation)
+    old = policy.status
+    if old.get("observedGeneration") == policy.generation and _is_said(old, [ready]):
+        return None
+    kept = {name: old[name] for name in ("memory",) if name in old}
+    conditions = [_dated(ready, old, _moment(at))]
+    return kept | {"observedGeneration": policy.generation, "conditions": conditions}
+
+
+def next_status(
+    policy: PolicyObject, prepared: Prepared, told: Told, at: float, said_at: float | None
+) -> dict[str, Any] | None:
+    """Give the new status, or None when it can wait."""
+    old, now, decision = policy.status, _moment(at), told.decision
+    conditions = _conditions(policy, told)
+    known = msgspec.structs.replace(decision, memory=dict(told.memory))
+    status = status_by_slot(prepared.asked.slots, known) | {
+        "observedGeneration": policy.generation,
+        "podsAtTarget": f"{told.pods_at_target}/{told.pods}",
+        "memory": dict(told.memory),
+    }
+    if told.cost or "message" in old:
+        status["message"] = told.cost or old["message"]
+    reason = {"reason": decision.reason.code.value, "sentence": decision.reason.sentence}
+    is_news = told.is_acting or _is_news(old, policy.generation, conditions, decision, status)
+    if not is_news and (_is_same(old, status) or not _is_due(told.memory, prepared, at, said_at)):
+        return None
+    before = old.get("lastDecision", {})
+    is_kept = not is_news and before.get("reason") == reason["reason"]
+    status["lastDecision"] = before if is_kept else reason | {"subject": decision.subject, "at": now}
+    status["conditions"] = [_dated(condition, old, now) for condition in conditions]
+    return status
+
+
+def _is_news(
+    old: Mapping[str, Any],
+    generation: int,
+    conditions: Sequence[Mapping[str, Any]],
+    decision: Decision,
+    status: Mapping[str, Any],
+) -> bool:
+    reasons = {entry.get("name"): entry.get("reason") for entry in old.get("resources", ())}
+    return (
+        old.get("observedGeneration") != generation
+        or old.get("lastDecision", {}).get("reason") != decision.reason.code.value
+        or reasons != {entry["name"]: entry.get("reason") for entry in status["resources"]}
+        or not _is_said(old, conditions)
+        or _is_whole(old.get("podsAtTarget", "")) != _is_whole(status["podsAtTarget"])
+        or _settled(old) != _settled(status)
+    )
+
+
+def _settled(status: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Give what must never be forgotten: who fights, and how often."""
+    deeds = status.get("memory", {}).get("deeds", {})
+    return deeds.get("foughtBy"), deeds.get("reverts")
+
+
+def _is_same(old: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    return all(old.get(name) == part for name, part in status.items())
+
+
+def _is_due(memory: Mapping[str, Any], prepared: Prepared, at: float, said_at: float | None) -> bool:
+    """Whether it is time for a checkpoint: each minute, or twice a window while nothing in it differs."""
+    if said_at is None or at < said_at:
+        return True
+    wait = CHECKPOINT_SECONDS
+    rule = prepared.spec.smoothing.percentile
+    windows = memory.get("windows", {}).values()
+    if rule is not None and all(len({target for _, target in window}) <= 1 for window in windows):
+        wait = max(wait, rule.window_seconds / 2)
+    return at - said_at >= wait
+
+
+def _conditions(policy: PolicyObject, told: Told) -> list[dict[str, Any]]:
+    code, generation = told.decision.reason.code, policy.generation
+    found = [_condition(READY, "True", "Accepted", _MODES[told.mode], generation)]
+    if told.mode is Mode.PREVIEW and told.decision.actions:
+        found.append(_condition(APPLIED, "False", "Preview", "Nothing is changed in a preview.", generation))
+    elif code in {Code.FOUGHT_BY, Code.REFUSED, Code.INFEASIBLE, Code.DEFERRED}:
+        found.append(_condition(APPLIED, "False", code.value, told.decision.reason.sentence, generation))
+    elif told.decision.actions:
+        found.append(_condition(APPLIED, "False", "InProgress", "Pods are being brought to it.", generation))
+    elif told.decision.held:
+        found.append(_condition(APPLIED, "False", code.value, "A change waits.", generation))
+    elif told.pods_at_target < told.pods:
+        sentence = "Some pods do not have what is in force yet."
+        found.append(_condition(APPLIED, "False", "InProgress", sentence, generation))
+    else:
+        found.append(_condition(APPLIED, "True", "AllPods", "All pods have what is in force.", generation))
+    if told.warning:
+        found.append(_condition(WARNING, "True", "UtilizationHpa", told.warning, generation))
+    return found
+
+
+def _condition(kind: str, status: str, reason: str, message: str, generation: int) -> dict[str, Any]:
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "observedGeneration": generation,
+    }
+
+
+def _is_said(old: Mapping[str, Any], conditions: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the conditions are there already; words with numbers in them may differ."""
+    before = {each.get("type"): each for each in old.get("conditions", ())}
+    keys = ("status", "reason", "observedGeneration")
+    is_same = {each["type"] for each in conditions} == set(before)
+    return is_same and all(before[c["type"]].get(key) == c[key] for c in conditions for key in keys)
+
+
+def _dated(condition: dict[str, Any], old: Mapping[str, Any], now: str) -> dict[str, Any]:
+    """Keep the time of the last change of the status itself, as Kubernetes' conditions do."""
+    conditions: Sequence[Mapping[str, Any]] = old.get("conditions", ())
+    before: Mapping[str, Any] = next((c for c in conditions if c.get("type") == condition["type"]), {})
+    since = before.get("lastTransitionTime") if before.get("status") == condition["status"] else None
+    return condition | {"lastTransitionTime": since or now}
+
+
+def _is_whole(ratio: str) -> bool:
+    done, _, all_ = ratio.partition("/")
+    return done == all_
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def kept_memory(before: Mapping[str, Any], decision: Decision, *, is_done: bool) -> dict[str, Any]:
+    """Give what deciding remembers from now on; a change that was not made is not remembered as one."""
+    if is_done:
+        return dict(decision.memory)
+    known, after = ProportionalMemory.from_data(before), ProportionalMemory.from_data(decision.memory)
+    kept = ProportionalMemory(after.policy, after.since, after.windows, known.changes)
+    return kept.to_data()

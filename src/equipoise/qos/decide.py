@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from equipoise.model.decision import (
+from equipoise.core.decision import (
     Action,
     Decision,
     DisableScheduling,
@@ -21,17 +21,27 @@ from equipoise.model.decision import (
     RestorePod,
     ThrottlePod,
 )
-from equipoise.model.reason import Code, Reason
+from equipoise.core.reason import Code, Reason
 from equipoise.qos import explain
-from equipoise.qos.eligible import Allowed, allowed_actions
-from equipoise.qos.memory import QosMemory
-from equipoise.qos.metrics import Resource
-from equipoise.qos.observation import Observation
+from equipoise.qos.observation import Observation, Resource
 from equipoise.qos.policy import QosPolicy
-from equipoise.qos.restore import Raise, orphans, raises
-from equipoise.qos.sides import Gaps, Side, fresh_usage, gaps_above, gaps_below, reduced
-from equipoise.qos.walk import Deed, evictions, throttles
-from equipoise.qos.waterlines import Waterline, judge, remembered
+from equipoise.qos.selection import (
+    Allowed,
+    Deed,
+    Gaps,
+    Raise,
+    Side,
+    allowed_actions,
+    evictions,
+    fresh_usage,
+    gaps_above,
+    gaps_below,
+    orphans,
+    raises,
+    reduced,
+    throttles,
+)
+from equipoise.qos.waterlines import QosMemory, Waterline, judge, remembered
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 BUDGET_SHARE = 10

@@ -4,12 +4,11 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from equipoise.model.decision import Action
-from equipoise.model.duration import print_seconds
-from equipoise.model.reason import Code
-from equipoise.qos.memory import QosMemory
-from equipoise.qos.metrics import METRICS, Metric, Resource
-from equipoise.qos.waterlines import State, Waterline
+from equipoise.core.decision import Action
+from equipoise.core.quantity import print_seconds
+from equipoise.core.reason import Code
+from equipoise.qos.observation import METRICS, Metric, Resource
+from equipoise.qos.waterlines import QosMemory, State, Waterline
 
 if TYPE_CHECKING:
     from equipoise.qos.decide import Round

@@ -11,9 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from equipoise.guard.isolation import Isolation
-from equipoise.guard.pause import held_by_pause
-from equipoise.model.decision import (
+from equipoise.core.decision import (
     Action,
     Decision,
     DisableScheduling,
@@ -23,32 +21,40 @@ from equipoise.model.decision import (
     RestorePod,
     ThrottlePod,
 )
-from equipoise.model.errors import WorldFailed
+from equipoise.core.errors import WorldFailed
+from equipoise.engine.guards import held_by_pause
+from equipoise.engine.isolation import Isolation
 from equipoise.ports import Actuator, Clock, EvictionResult, FailedTurn, Pauses
-from equipoise.qos.apart import decided_apart, done_apart
-from equipoise.qos.evicting import Direct, Evictor
-from equipoise.qos.guarding import guarded, previewed
-from equipoise.qos.keep import AgentState, Keep, ThrottledContainer
-from equipoise.qos.memory import QosMemory
-from equipoise.qos.node import ContainerRef, Counters, Look, Node, NodeCounters
-from equipoise.qos.observation import PERIOD_US, Observation, quota_of
-from equipoise.qos.outcomes import (
+from equipoise.ports.node import ContainerRef, ContainerTold, Counters, Look, Node, NodeCounters, PodTold
+from equipoise.qos.execute import (
+    Direct,
+    Evictor,
     accepted,
     failed,
+    guarded,
     is_felt,
     is_unforeseen,
+    previewed,
     reclaim_memory,
     refused,
     set_quotas,
     set_scheduling,
     throttled_nanos,
 )
-from equipoise.qos.pods import ContainerTold, PodTold
+from equipoise.qos.observation import PERIOD_US, Observation, quota_of
+from equipoise.qos.observe import (
+    Marks,
+    Surroundings,
+    decided_apart,
+    done_apart,
+    ending_since,
+    rates_of,
+    refs_of,
+    usage_between,
+)
 from equipoise.qos.policy import QosPolicy
-from equipoise.qos.refusals import in_force, refused_again, still_known
-from equipoise.qos.see import Marks, ending_since, rates_of, refs_of, usage_between
-from equipoise.qos.surroundings import Surroundings
-from equipoise.qos.waterlines import State, judge
+from equipoise.qos.state import AgentState, Keep, ThrottledContainer, in_force, refused_again, still_known
+from equipoise.qos.waterlines import QosMemory, State, judge
 
 ANSWERED_SECONDS = 30.0
 """How long a pod counts as leaving after its eviction was accepted, or had no answer."""

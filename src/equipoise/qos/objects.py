@@ -1,12 +1,18 @@
-"""Objects of the four kinds put together: what they ask for as one, and what is wrong between them."""
+"""Objects of the four kinds put together: what they ask for as one, and what is wrong between them.
+
+The custom resources: waterlines in two spellings, what to do at them, and to which pods.
+"""
 
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from equipoise.model.errors import BadInput
-from equipoise.qos.metrics import METRICS, Resource
+from equipoise.core.errors import BadInput
+from equipoise.crd.definition import Column, Kind
+from equipoise.crd.fields import Count, Part
+from equipoise.crd.status import Conditions
+from equipoise.qos.observation import METRICS, Resource
 from equipoise.qos.policy import (
     AvoidanceActionSpec,
     NodePolicy,
@@ -115,3 +121,68 @@ def _refuse_twice(objects: list[QosObject]) -> None:
             where = f"{one.where}.metadata.name"
             raise BadInput(f"{where}: expected a different name in each {one.kind}, got {one.name!r} twice")
         seen.add((one.kind, one.name))
+
+
+GROUP = "ensurance.crane.io"
+VERSION = "v1alpha1"
+AGE = Column("Age", ".metadata.creationTimestamp", "date")
+
+
+class Status(Part):
+    """What came of it; what was done is told by the node and its pods."""
+
+    observed_generation: Count | None = Field(
+        None, alias="observedGeneration", description="The generation that this status is about."
+    )
+    conditions: Conditions = Field((), description="Ready, and why not.")
+
+
+NODE_QOS_ENSURANCE_POLICY = Kind(
+    group=GROUP,
+    version=VERSION,
+    name="NodeQOSEnsurancePolicy",
+    plural="nodeqosensurancepolicies",
+    description="Waterlines of nodes, and what is done when they are crossed.",
+    body={"spec": NodeQOSEnsurancePolicySpec, "status": Status},
+    required=("spec",),
+    short_names=("nep",),
+    is_namespaced=False,
+    columns=(AGE,),
+)
+NODE_QOS = Kind(
+    group=GROUP,
+    version=VERSION,
+    name="NodeQOS",
+    plural="nodeqoss",
+    description="Waterlines of nodes, and what is done when they are crossed; the later spelling.",
+    body={"spec": NodeQOSSpec, "status": Status},
+    required=("spec",),
+    short_names=("nq",),
+    is_namespaced=False,
+    columns=(AGE,),
+)
+AVOIDANCE_ACTION = Kind(
+    group=GROUP,
+    version=VERSION,
+    name="AvoidanceAction",
+    plural="avoidanceactions",
+    description="What is done when a waterline is crossed: throttle, evict, or let no new pod come.",
+    body={"spec": AvoidanceActionSpec, "status": Status},
+    required=("spec",),
+    short_names=("avoid",),
+    is_namespaced=False,
+    columns=(Column("Cooldown", ".spec.coolDownSeconds", "integer", "In seconds."), AGE),
+)
+POD_QOS = Kind(
+    group=GROUP,
+    version=VERSION,
+    name="PodQOS",
+    plural="podqoss",
+    description="Which pods may be acted on, and how.",
+    body={"spec": PodQOSSpec, "status": Status},
+    required=("spec",),
+    short_names=("pq",),
+    is_namespaced=False,
+    columns=(AGE,),
+)
+QOS_KINDS = (NODE_QOS_ENSURANCE_POLICY, NODE_QOS, AVOIDANCE_ACTION, POD_QOS)

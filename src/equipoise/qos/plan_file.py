@@ -13,21 +13,24 @@ from pydantic import (
     field_validator,
 )
 
-from equipoise.model.crd.amounts import Amount
-from equipoise.model.crd.fields import Moment, Name
-from equipoise.model.crd.kind import Kind
-from equipoise.model.duration import parse_moment, parse_seconds
-from equipoise.model.errors import DECODE_ERRORS, BadInput
-from equipoise.model.quantity import NANO, Quantity
-from equipoise.model.validation import explain, validated
-from equipoise.qos.comparators import CLASSES
-from equipoise.qos.kind import QOS_KINDS
-from equipoise.qos.memory import QosMemory
-from equipoise.qos.metrics import METRICS
-from equipoise.qos.objects import QosObject, assemble, doubt
-from equipoise.qos.observation import PERIOD_US, UNLIMITED, ContainerSeen, Observation, PodSeen
+from equipoise.core.errors import DECODE_ERRORS, BadInput
+from equipoise.core.quantity import NANO, Quantity, parse_moment, parse_seconds
+from equipoise.core.validation import explain, validated
+from equipoise.crd.definition import Kind
+from equipoise.crd.fields import Amount, Moment, Name
+from equipoise.qos.objects import QOS_KINDS, QosObject, assemble, doubt
+from equipoise.qos.observation import (
+    CLASSES,
+    METRICS,
+    PERIOD_US,
+    UNLIMITED,
+    ContainerSeen,
+    Observation,
+    PodSeen,
+    protection_of,
+)
 from equipoise.qos.policy import QosPolicy
-from equipoise.qos.protection import protection_of
+from equipoise.qos.waterlines import QosMemory
 
 QUOTA_MAX = 10**12
 """Ten million cores."""

@@ -6,11 +6,9 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
-from equipoise.model.crd.amounts import AmountAboveZero
-from equipoise.model.crd.fields import Name, Part, UniqueBy, rule, rules
-from equipoise.model.crd.targets import LabelKey, LabelSelector, LabelValue
-from equipoise.qos.comparators import COMPARATORS
-from equipoise.qos.metrics import METRICS
+from equipoise.crd.fields import AmountAboveZero, Name, Part, UniqueBy, rule, rules
+from equipoise.crd.targets import LabelKey, LabelSelector, LabelValue
+from equipoise.qos.observation import COMPARATORS, METRICS
 
 RULES_MAX = 64
 ACTIONS_MAX = 64

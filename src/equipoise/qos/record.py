@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 
 from equipoise import __version__
-from equipoise.model.decision import Decision, Outcome, Record, hash_inputs
-from equipoise.model.reason import Code, Reason
+from equipoise.core.decision import Decision, Outcome, Record, hash_inputs
+from equipoise.core.reason import Code, Reason
 from equipoise.qos.decide import decide
-from equipoise.qos.guarding import PREVIEW, guarded, namespace_of, previewed
+from equipoise.qos.execute import PREVIEW, guarded, namespace_of, previewed
 from equipoise.qos.observation import Observation
 from equipoise.qos.policy import QosPolicy
 

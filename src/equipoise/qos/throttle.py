@@ -9,8 +9,7 @@ up        new = quota x (1 + step/100), at most the limit; unlimited where there
 from fractions import Fraction
 from typing import NamedTuple
 
-from equipoise.qos.metrics import NANOS_PER_MILLI, PERCENT
-from equipoise.qos.observation import UNLIMITED, ContainerSeen, PodSeen
+from equipoise.qos.observation import NANOS_PER_MILLI, PERCENT, UNLIMITED, ContainerSeen, PodSeen
 
 QUOTA_MIN_US = 1000
 """The kernel takes no less."""

@@ -1,17 +1,48 @@
-"""Rules judged in one round: crossed or clear, how often in a row, and whether that is often enough."""
+"""Rules judged in one round: crossed or clear, how often in a row, and whether that is often enough.
+
+What one round leaves for the next: how often each rule was crossed or clear, and when actions began.
+"""
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from equipoise.model.quantity import NANO
-from equipoise.qos.memory import QosMemory
-from equipoise.qos.metrics import METRICS, NANOS_PER_MILLI, ORDER, Metric, Resource, with_shares
-from equipoise.qos.observation import Observation
+from equipoise.core.quantity import NANO
+from equipoise.qos.observation import (
+    METRICS,
+    NANOS_PER_MILLI,
+    ORDER,
+    Metric,
+    Observation,
+    Resource,
+    with_shares,
+)
 from equipoise.qos.policy import AvoidanceActionSpec, QosPolicy, Strategy
+
+
+class QosMemory(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """All that is carried over for one node. Rules are named `POLICY/RULE`."""
+
+    breaches: dict[str, int] = {}
+    """Rounds in a row in which a rule was crossed, this one not counted."""
+    clear: dict[str, int] = {}
+    """Rounds in a row in which it was not."""
+    last_trigger: dict[str, float] = {}
+    """When an action was last wanted, by its name."""
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> "QosMemory":
+        """Read what `to_data` gave; a ValueError says what does not fit."""
+        return msgspec.convert(dict(data), type=cls)
+
+    def to_data(self) -> dict[str, Any]:
+        """Give it as plain data."""
+        data: dict[str, Any] = msgspec.to_builtins(self)
+        return data
+
 
 COUNT_MAX = 10**6
 """Nobody waits for more rounds; the counts of a day would only grow."""

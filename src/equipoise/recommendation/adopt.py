@@ -2,21 +2,83 @@
 
 Whatever is in the way is the answer: an HPA of somebody else, a ScaledObject, a missing right. Nothing is
 taken over, and nothing is tried again by itself.
+
+Advice as manifests: a native HPA, and the EffectiveHorizontalPodAutoscaler of the seed.
+
+What runs today, beside what is advised: replicas, HPAs and requests.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from msgspec import structs
 
-from equipoise.guard.pause import held_by_pause
-from equipoise.guard.protection import adoption_opted_out_by
-from equipoise.model.cluster import Workload
-from equipoise.model.decision import ApplyHpa, Decision, Outcome
-from equipoise.model.errors import WorldFailed
-from equipoise.model.reason import Code, Reason
+from equipoise.core.cluster import API_VERSIONS, Container, HpaSpec, Workload, WorkloadRef
+from equipoise.core.decision import ApplyHpa, Decision, Outcome
+from equipoise.core.errors import WorldFailed
+from equipoise.core.quantity import Format, Quantity
+from equipoise.core.reason import Code, Reason
+from equipoise.engine.disruption import adoption_opted_out_by
+from equipoise.engine.guards import held_by_pause
 from equipoise.ports import Applier, ApplyResult, Pauses
-from equipoise.recommendation.manifests import hpa_manifest
+
+PREDICTION_WINDOW_SECONDS = 3600
+HISTORY_LENGTH = "7d"
+UNSCALED = frozenset({"DaemonSet", "Job", "CronJob", "Pod"})
+"""Kinds of Kubernetes' own that have pods, and that no HPA can scale."""
+
+
+def hpa_manifest(decision: Decision) -> dict[str, Any] | None:
+    """Give an `autoscaling/v2` HPA; None where nothing is recommended."""
+    recommended = decision.extra.get("recommended")
+    if not recommended or "maxReplicas" not in recommended:
+        return None
+    spec = _spec(decision, recommended)
+    return _object("autoscaling/v2", "HorizontalPodAutoscaler", decision.subject, spec)
+
+
+def ehpa_manifest(decision: Decision, interval_seconds: float) -> dict[str, Any] | None:
+    """Give an EHPA in Preview, with a prediction where the workload is predictable."""
+    recommended = decision.extra.get("recommended")
+    if not recommended or "maxReplicas" not in recommended:
+        return None
+    spec = {**_spec(decision, recommended), "scaleStrategy": "Preview"}
+    if decision.extra["prediction"]["predictable"]:
+        # Crane knows no other algorithm; its block stands here whichever of ours decided.
+        spec["prediction"] = {
+            "predictionWindowSeconds": PREDICTION_WINDOW_SECONDS,
+            "predictionAlgorithm": {
+                "algorithmType": "dsp",
+                "dsp": {"sampleInterval": f"{interval_seconds:g}s", "historyLength": HISTORY_LENGTH},
+            },
+        }
+    api_version = "autoscaling.crane.io/v1alpha1"
+    return _object(api_version, "EffectiveHorizontalPodAutoscaler", decision.subject, spec)
+
+
+def _spec(decision: Decision, recommended: dict[str, Any]) -> dict[str, Any]:
+    kind = decision.extra["kind"]
+    target = {"kind": kind, "name": decision.subject.rpartition("/")[2]}
+    if kind in API_VERSIONS:
+        target = {"apiVersion": API_VERSIONS[kind], **target}
+    spec = {
+        "scaleTargetRef": target,
+        "minReplicas": recommended["minReplicas"],
+        "maxReplicas": recommended["maxReplicas"],
+        "metrics": recommended["metrics"],
+    }
+    if recommended["behavior"] is not None:
+        spec["behavior"] = recommended["behavior"]
+    return spec
+
+
+def _object(api_version: str, kind: str, subject: str, spec: dict[str, Any]) -> dict[str, Any]:
+    namespace, _, name = subject.rpartition("/")
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
+
 
 UNKNOWN = "Unknown"
 """It was sent, and no answer came."""
@@ -158,3 +220,62 @@ def _left_alone(
     if annotation:
         return Reason(Code.OPTED_OUT, f"The workload is opted out by {annotation}.")
     return None
+
+
+MILLI_NANOS = 10**6
+NANO = 10**9
+
+
+def with_current(
+    decisions: Sequence[Decision], workloads: Iterable[Workload], specs: Iterable[HpaSpec]
+) -> list[Decision]:
+    """Add to each decision what its workload has today."""
+    hpas: dict[WorkloadRef, list[HpaSpec]] = defaultdict(list)
+    for spec in specs:
+        hpas[spec.target].append(spec)
+    known = {(workload.ref.subject, workload.ref.kind): workload for workload in workloads}
+    found = []
+    for decision in decisions:
+        workload = known.get((decision.subject, decision.extra["kind"]))
+        if workload is not None:
+            current = _current(workload, hpas[workload.ref])
+            decision = structs.replace(decision, extra={**decision.extra, "current": current})  # noqa: PLW2901
+        found.append(decision)
+    return found
+
+
+def _current(workload: Workload, hpas: Sequence[HpaSpec]) -> dict[str, Any]:
+    return {
+        "replicas": workload.replicas_wanted,
+        "hpas": [
+            {
+                "name": spec.name,
+                "minReplicas": spec.replicas_min,
+                "maxReplicas": spec.replicas_max,
+                "targetUtilization": cpu_target(spec.metrics),
+            }
+            for spec in hpas
+        ],
+        "containers": [
+            {"name": container.name, "requests": _requests(container)} for container in workload.containers
+        ],
+    }
+
+
+def cpu_target(metrics: Iterable[Mapping[str, Any]]) -> int | None:
+    """Give the CPU utilisation that an HPA aims at, or None."""
+    for metric in metrics:
+        resource = metric.get("resource")
+        if metric.get("type") == "Resource" and isinstance(resource, dict) and resource.get("name") == "cpu":
+            percent = (resource.get("target") or {}).get("averageUtilization")
+            return percent if isinstance(percent, int) else None
+    return None
+
+
+def _requests(container: Container) -> dict[str, str]:
+    requests = {}
+    if container.cpu_request_cores is not None:
+        requests["cpu"] = str(Quantity(round(container.cpu_request_cores * 1000) * MILLI_NANOS))
+    if container.memory_request_bytes is not None:
+        requests["memory"] = str(Quantity(round(container.memory_request_bytes) * NANO, Format.BINARY))
+    return requests

@@ -5,11 +5,11 @@ from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from equipoise.model.crd.fields import SPAN_SECONDS_MAX, Count, Moment, Name, Part
-from equipoise.model.crd.kind import Column, Kind
-from equipoise.model.crd.status import ENTRIES_MAX, Conditions, Reason, Sentence
-from equipoise.model.crd.targets import ApiVersion, KindName, LabelSelector
-from equipoise.model.errors import BadInput
+from equipoise.core.errors import BadInput
+from equipoise.crd.definition import Column, Kind
+from equipoise.crd.fields import SPAN_SECONDS_MAX, Count, Moment, Name, Part
+from equipoise.crd.status import ENTRIES_MAX, Conditions, Reason, Sentence
+from equipoise.crd.targets import ApiVersion, KindName, LabelSelector
 from equipoise.recommendation.policy import AdviceType, RecommendationPolicy, read_policy
 from equipoise.stats.predict import Algorithm
 

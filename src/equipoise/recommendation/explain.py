@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from equipoise.model.reason import Code
+from equipoise.core.reason import Code
 from equipoise.recommendation.policy import PREFIX, RecommendationPolicy
 
 

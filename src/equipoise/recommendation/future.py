@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from equipoise.model.errors import BadInput
+from equipoise.core.errors import BadInput
 from equipoise.recommendation.history_file import Said, named_subject, observe, of_workloads
-from equipoise.recommendation.samples import Samples
-from equipoise.stats.arrays import Floats
 from equipoise.stats.forecast import WEEKDAYS_MIN, Forecast, Model
-from equipoise.stats.loss import error, flat_lines
 from equipoise.stats.predict import Algorithm, predict
-from equipoise.stats.profile import DAY_SECONDS, WEEK
+from equipoise.stats.profile import DAY_SECONDS, WEEK, error, flat_lines
+from equipoise.stats.ranks import Floats
+from equipoise.stats.samples import Samples
 
 WEEK_SECONDS = 7 * DAY_SECONDS
 WEEKDAYS_KNOWN_FROM = WEEK + WEEKDAYS_MIN

@@ -8,18 +8,16 @@ from pathlib import PurePath
 
 import numpy as np
 
-from equipoise.model.errors import BadInput
-from equipoise.recommendation.lives import by_ordinal, lives
+from equipoise.core.errors import BadInput
 from equipoise.recommendation.observation import WEEK_SECONDS, Containers, Observation
-from equipoise.recommendation.samples import Samples
-from equipoise.recommendation.totals import totals
-from equipoise.stats.arrays import Claims, Floats, Whole, cleaned
+from equipoise.recommendation.ownership import by_ordinal, lives
+from equipoise.recommendation.usage import totals
 from equipoise.stats.forecast import DAYS_USED_MAX
 from equipoise.stats.grid import distinct, on_grid, phases, slots, usual_interval
-from equipoise.stats.pooled import pooled_percentiles
 from equipoise.stats.predict import CORES_MAX
 from equipoise.stats.profile import DAY_SECONDS
-from equipoise.stats.ranks import percentiles
+from equipoise.stats.ranks import Claims, Floats, Whole, cleaned, percentiles, pooled_percentiles
+from equipoise.stats.samples import Samples
 
 TABLE_CELLS_MAX = 400_000_000
 INTERVAL_SECONDS_DEFAULT = 60.0

@@ -1,389 +1,328 @@
-"""Advice for a live cluster: see its workloads and a week of their usage, decide lot by lot. Changes nothing.
+"""Analytics at work: one cycle finds what is due, reads one past for all of it, advises, and writes it down.
 
-Histories come in lots of whole namespaces. Each is reduced to statistics and decided before the next is
-looked at, so memory holds a lot, not a cluster.
+What is remembered is in the API server: when each Analytics was last answered and what each Recommendation
+says. Advice is written whatever the mode; an HPA is applied in Enforce only, and a pause stops that and the
+annotations.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from threading import Lock
-from typing import Any, NamedTuple
 
-import msgspec
-import numpy as np
+from equipoise.core.cluster import Workload
+from equipoise.core.decision import Decision, Outcome
+from equipoise.core.errors import WorldFailed
+from equipoise.core.reason import Code
+from equipoise.crd.definition import Standing
+from equipoise.crd.targets import Mode
+from equipoise.engine.isolation import Isolation, failed_reason
+from equipoise.ports import (
+    Actuator,
+    Applier,
+    Cluster,
+    CycleReport,
+    FailedTurn,
+    Journal,
+    Leadership,
+    NoHistory,
+    Pauses,
+    PolicyObject,
+    StoreConflict,
+)
+from equipoise.ports.state import Analyses
+from equipoise.recommendation.advisor import Advised, Job, Lost, World, advise_all
+from equipoise.recommendation.policy import AdviceType
+from equipoise.recommendation.precedence import OLDER, Asking, Precedence, precedence
+from equipoise.recommendation.publish import Giving
+from equipoise.recommendation.record import BALANCER, Question
+from equipoise.recommendation.selection import READY, Selected, Verdict, condition_of, is_due, select
+from equipoise.recommendation.status import Retries, asker_of, refused
 
-from equipoise.guard.isolation import Isolation, WorkerBusy, failed_decision
-from equipoise.model.cluster import HpaSpec, Pod, Workload
-from equipoise.model.decision import Decision
-from equipoise.model.errors import WorldFailed
-from equipoise.model.history import CPU, MEMORY, Measure, UsageHistory
-from equipoise.model.references import WorkloadRef
-from equipoise.ports import Autoscalers, Cluster, FailedTurn, History, Owners
-from equipoise.recommendation.belonging import Belonging
-from equipoise.recommendation.choose import check_names, choose
-from equipoise.recommendation.observation import WEEK_SECONDS, Containers, Inherited, Observation
-from equipoise.recommendation.policy import AdviceType, RecommendationPolicy
-from equipoise.recommendation.record import Batch, Decided, Facts, Question, examine_all
-from equipoise.recommendation.usage import LotReader, Usage
-from equipoise.stats.predict import Algorithm
-
-STEP_SECONDS = 60.0
-COUNTED = frozenset({"Pending", "Running"})
-BYTES_MAX = 1e18
-"""No node has so much memory: whoever measured more measured wrongly."""
-MADE_BY_CRANE = ("app.kubernetes.io/managed-by", "effective-hpa-controller")
-"""An HPA that Crane writes has metrics of Crane's own; the advice is about what a person wrote."""
-
-Peaks = Mapping[tuple[WorkloadRef, str], float]
-Pair = tuple[WorkloadRef, int]
-"""A workload, and the place of a job that it gets advice for."""
-
-
-class Lost(WorldFailed):
-    """Somebody else leads, or we are to stop: nothing more is decided or written."""
-
-
-PASSING = (WorkerBusy, Lost)
-"""What keeps from deciding, and is about no workload."""
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """Where a cluster and its past are seen."""
-
-    cluster: Cluster
-    history: History
-    autoscalers: Autoscalers
-    owners: Owners | None = None
-    warn: Callable[[str], object] = str
-    on_bytes: Callable[[int], None] | None = None
-    decide: Callable[[Batch], list[list[Decided]]] = examine_all
-    """Where a batch is decided: here, or in a process of its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What somebody wants to know."""
-
-    policy: RecommendationPolicy = field(default_factory=RecommendationPolicy)
-    namespace: str | None = None
-    """None are all."""
-    names: Sequence[str] = ()
-    algorithm: Algorithm | None = Algorithm.PROFILE
-    about: AdviceType = AdviceType.HPA
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Workloads that get advice in the same way."""
-
-    question: Question
-    workloads: Sequence[Workload]
-
-
-class Advised(NamedTuple):
-    """What was decided for one workload of one job, and from what."""
-
-    job: int
-    """Its place in the list of jobs."""
-    ref: WorkloadRef
-    decision: Decision
-    facts: Facts | None
-    """None where an error ended it before there were any."""
-
-
-def plan(asked: Asked, world: World, at: float) -> list[Decision]:
-    """Decide for the workloads that were asked for, from the week before `at`."""
-    return [one.decision for one in advised(asked, world, at)]
-
-
-def advised(asked: Asked, world: World, at: float) -> list[Advised]:
-    """Decide for the workloads that were asked for, and give what decided beside each decision."""
-    check_names(asked.names)
-    listed = world.cluster.workloads(asked.namespace)
-    chosen = choose(listed, asked.namespace, asked.names)
-    if not chosen:
-        return []
-    job = Job(Question(asked.policy, asked.about, asked.algorithm), chosen)
-    is_all = asked.namespace is None and not asked.names
-    isolation = Isolation()
-    found = list(advise_all([job], listed, world, at, asked.namespace, reads_all=is_all, isolation=isolation))
-    for failed in isolation.failed:
-        world.warn(f"{failed.subject}: {failed.error}")
-    return sorted(found, key=lambda one: (one.ref.subject, one.ref.kind))
-
-
-def advise_all(
-    jobs: Sequence[Job],
-    listed: Sequence[Workload],
-    world: World,
-    at: float,
-    namespace: str | None = None,
-    *,
-    reads_all: bool = False,
-    isolation: Isolation | None = None,
-) -> Iterator[Advised]:
-    """Decide for the workloads of all jobs from one reading of their past, as it comes in.
-
-    `listed` are all workloads there are, so that no pod is given to the wrong one.
-    """
-    isolation = isolation or Isolation()
-    belonging = Belonging(listed, world.cluster.pods(namespace), isolation)
-    wants_hpas = any(
-        job.question.policy.inherits_hpa and job.question.about is AdviceType.HPA for job in jobs
-    )
-    inherited = _inherited(world, namespace) if wants_hpas else {}
-    chosen = {workload.ref: workload for job in jobs for workload in job.workloads}
-    return _Looking(jobs, chosen, world, belonging, inherited, at, reads_all, isolation).advised()
-
-
-def _inherited(world: World, namespace: str | None) -> Mapping[WorkloadRef, Inherited]:
-    """Give what each workload's HPA has beside CPU; of several HPAs nobody knows which is meant."""
-    specs: dict[WorkloadRef, list[HpaSpec]] = defaultdict(list)
-    for spec in world.autoscalers.specs(namespace):
-        if spec.unreadable:
-            name = f"{spec.target.namespace}/{spec.name}"
-            world.warn(
-                f"HorizontalPodAutoscaler {name} cannot be read ({spec.unreadable}): nothing is inherited"
-            )
-        elif MADE_BY_CRANE not in spec.labels:
-            specs[spec.target].append(spec)
-    for ref, several in specs.items():
-        if len(several) > 1:
-            names = ", ".join(sorted(spec.name for spec in several))
-            world.warn(f"{ref} has {len(several)} HPAs ({names}): nothing is inherited from them")
-    return {ref: Inherited(one[0].metrics, one[0].behavior) for ref, one in specs.items() if len(one) == 1}
+NOT_INSTALLED = (
+    "Analytics and Recommendations are not installed, so nobody can ask for advice here: "
+    "`equipoise crds apply` installs them"
+)
+LEFT_ALONE = (
+    "the definitions of Analytics and Recommendation are somebody else's, so their objects are left alone: "
+    "compat.crane: on takes over"
+)
+FOREIGN = Verdict(False, "ForeignController", LEFT_ALONE[0].upper() + LEFT_ALONE[1:] + ".")
+UNKNOWN = "HistoryUnknown"
+RARELY = "It is tried again ever more rarely, but at least every ten minutes."
+FOREIGN_AGE_SECONDS = 15.0
+"""How long the owner of a definition is given to answer an Analytics before we say that we do not."""
 
 
 @dataclass(slots=True)
-class _Looking:
-    """One look at everything that was asked for."""
+class AnalyticsLoop:
+    """All that one cycle needs of the world."""
 
-    jobs: Sequence[Job]
-    chosen: Mapping[WorkloadRef, Workload]
-    """Of all jobs."""
-    world: World
-    belonging: Belonging
-    inherited: Mapping[WorkloadRef, Inherited]
-    at: float
-    reads_all: bool
-    """Whether all namespaces there are were asked for."""
-    isolation: Isolation
-    told: set[str] = field(default_factory=set)
-    learnt: set[str] = field(default_factory=set)
-    """Namespaces whose owners were asked for."""
-    learning: Lock = field(default_factory=Lock)
-    partial: dict[str, None] = field(default_factory=dict)
-    """Why answers lacked data, whatever they were about: whoever is in none of them may be missing there."""
-    partial_peaks: dict[WorkloadRef, str] = field(default_factory=dict)
-    """Why the memory of a workload may be higher than is known."""
+    objects: Analyses
+    cluster: Cluster
+    world: Callable[[], World]
+    """Finds whatever remembers weeks of usage; it may not be there."""
+    applier: Applier
+    actuator: Actuator
+    pauses: Pauses
+    leadership: Leadership
+    journal: Journal
+    new_id: Callable[[float], str]
+    interval_seconds: float = 30.0
+    mode: Mode = Mode.PREVIEW
+    takes_over: bool = False
+    """Whether objects are served whose definition is somebody else's."""
+    beat: Callable[[], object] = field(default=str)
+    name: str = BALANCER
+    _last: dict[str, Sequence[Decision]] = field(default_factory=dict)
+    """What was decided last, by the UID of the Analytics."""
+    _made: dict[str, tuple[float, PolicyObject]] = field(default_factory=dict)
+    """Recommendations that the watch may not have told of yet, by UID, and when they were made."""
+    _retries: Retries = field(init=False)
+    _isolation: Isolation = field(default_factory=Isolation)
 
-    @property
-    def end(self) -> float:
-        """The last time of the grid, the same for everybody who looks in this minute."""
-        return self.at // STEP_SECONDS * STEP_SECONDS
+    def __post_init__(self) -> None:
+        """Try again in the next cycle first."""
+        self._retries = Retries(self.interval_seconds)
 
-    def advised(self) -> Iterator[Advised]:
-        """Decide for each lot as it comes; whoever is in none has no samples."""
-        peaks: dict[tuple[WorkloadRef, str], float] = {}
-        left = dict(self.chosen)
-        for lot in self._lots():
-            if lot.measure == MEMORY.name:
-                self._add_peaks(lot, peaks)
-            else:
-                within = [ref for ref in left if _is_within(ref, lot)]
-                yield from self._decided(lot, [left.pop(ref).ref for ref in within], peaks)
-            del lot  # before the next one is waited for
-        nothing = UsageHistory(
-            CPU.name,
-            *(None, [], [], [], np.array([self.end]), np.zeros((0, 1)), STEP_SECONDS, ""),
-            partial=tuple(self.partial),
-        )
-        yield from self._decided(nothing, list(left), peaks)
-
-    def _lots(self) -> Iterator[UsageHistory]:
-        """Read the memory that somebody asks for before the CPU of the same workloads."""
-        everywhere = {ref.namespace for ref in self.chosen}
-        of_memory = {ref.namespace for ref in self._resourced()}
-        if of_memory == everywhere:
-            yield from self._read((MEMORY, CPU), everywhere)
-            return
-        if of_memory:
-            yield from self._read((MEMORY,), of_memory)
-        yield from self._read((CPU,), everywhere)
-
-    def _read(self, measures: Sequence[Measure], namespaces: Collection[str]) -> Iterator[UsageHistory]:
-        lots = self.world.history.read(
-            measures,
-            self.end - WEEK_SECONDS + STEP_SECONDS,
-            self.end,
-            STEP_SECONDS,
-            namespaces=None if self.reads_all else sorted(namespaces),
-            grouping=self._grouping,
-            on_bytes=self.world.on_bytes,
-        )
-        for lot in lots:
-            for warning in lot.warnings:
-                self._warn(warning)
-            self.partial |= dict.fromkeys(lot.partial)
-            self._learn(lot.namespaces, lot.pods)
-            yield lot
-            del lot
-
-    def _grouping(self, namespace: str, pods: Sequence[str]) -> list[WorkloadRef | None]:
-        """Say which pods of a large namespace belong together; it may be asked while a lot is looked at."""
-        self._learn([namespace] * len(pods), pods)
-        owners = (self.belonging.of(namespace, pod) for pod in pods)
-        return [ref if ref in self.chosen else None for ref in owners]
-
-    def _warn(self, warning: str) -> None:
-        if warning not in self.told:
-            self.told.add(warning)
-            self.world.warn(warning)
-
-    def _learn(self, namespaces: Sequence[str], pods: Sequence[str]) -> None:
-        """Ask who owned pods that only their names tell of; without an answer the names decide."""
-        spaces = {ref.namespace for ref in self.chosen}
-        with self.learning:
-            unsure = (self.belonging.guessed(namespaces, pods) & spaces) - self.learnt
-            if self.world.owners is None or not unsure:
-                return
-            self.learnt |= unsure
-            try:
-                self.belonging.learn(self.world.owners.replica_sets(sorted(unsure), self.end))
-            except WorldFailed as error:
-                self._warn(f"who owned pods that are gone is told from their names: {error}")
-            except Exception as error:  # noqa: BLE001 - the names tell it, too
-                self.isolation.take("owners of pods that are gone", error)
-
-    def _resourced(self) -> set[WorkloadRef]:
-        """Give the workloads whose memory somebody asks for."""
-        asking = (job for job in self.jobs if job.question.about is AdviceType.RESOURCE)
-        return {workload.ref for job in asking for workload in job.workloads}
-
-    def _add_peaks(self, lot: UsageHistory, peaks: dict[tuple[WorkloadRef, str], float]) -> None:
-        """Keep the highest memory of each container, whichever pod had it."""
-        chosen = self._resourced()
-        if lot.partial:
-            self.partial_peaks |= dict.fromkeys((r for r in chosen if _is_within(r, lot)), lot.partial[0])
-        highest = np.fmax.reduce(lot.values, axis=1, initial=np.nan).tolist()
-        rows = zip(lot.namespaces, lot.pods, lot.containers, highest, strict=True)
-        for namespace, pod, container, peak in rows:
-            ref = self.belonging.of(namespace, pod)
-            if ref in chosen and peak <= BYTES_MAX:  # which NaN is not either
-                peaks[ref, container] = max(peak, peaks.get((ref, container), 0.0))
-
-    def _decided(self, lot: UsageHistory, refs: Sequence[WorkloadRef], peaks: Peaks) -> Iterator[Advised]:
-        reader = LotReader(lot, self.belonging, refs, self.at)
-        missing = next(iter(lot.partial), "")
-        wanted = [{workload.ref for workload in job.workloads} for job in self.jobs]
-        for batch in reader.batches():
-            pairs = [(ref, job) for ref in batch for job, own in enumerate(wanted) if ref in own]
-            found = self.isolation.each(
-                pairs, partial(self._examined, reader, peaks, missing), lambda pair: pair[0].subject, PASSING
+    def cycle(self, at: float) -> CycleReport:
+        """Do one turn. Whoever does not lead does nothing, not even looks."""
+        epoch = self.leadership.epoch()
+        if epoch is None:
+            self._last.clear()
+            self._retries.keep(())
+            return CycleReport((), ())
+        self._isolation.begin(at, lambda: self.leadership.epoch() == epoch)
+        standing, note = self.objects.standing()
+        if standing is Standing.ABSENT:
+            return CycleReport((), (), [f"{NOT_INSTALLED} ({note})"])
+        if standing is Standing.FOREIGN and not self.takes_over:
+            return CycleReport(
+                (), (), [*self._leave_alone(at), f"{LEFT_ALONE}{f' ({note})' if note else ''}"]
             )
-            for (ref, job), one in zip(pairs, found, strict=True):
-                failed = one if isinstance(one, FailedTurn) else self.belonging.failed.get(ref.namespace)
-                if failed is not None:
-                    yield Advised(job, ref, _failed(ref, failed), None)
-                elif not isinstance(one, FailedTurn):
-                    yield Advised(job, ref, *one)
+        return self._answer(at, epoch)
 
-    def _examined(
-        self, reader: LotReader, peaks: Peaks, missing: str, pairs: Sequence[Pair]
-    ) -> list[Decided]:
-        """Decide for some workloads of some jobs, in arrays; `missing` is why the answer is partial."""
-        batch = list(dict.fromkeys(ref for ref, _ in pairs))
-        rows_of: dict[int, list[int]] = {}
-        place = {ref: row for row, ref in enumerate(batch)}
-        for ref, job in pairs:
-            rows_of.setdefault(job, []).append(place[ref])
-        by_container = any(job.question.about is AdviceType.RESOURCE for job in self.jobs)
-        used = reader.usage(batch, by_container=by_container)
-        parts = {tuple(range(len(batch))): used}
-        asked = []
-        for number, rows in sorted(rows_of.items()):
-            if tuple(rows) not in parts:  # the same arrays for the same workloads are summarised once
-                parts[tuple(rows)] = used.rows(rows)
-            part, question = parts[tuple(rows)], self.jobs[number].question
-            workloads = [self.chosen[batch[row]] for row in rows]
-            seen = self._observation(question, workloads, part, peaks, missing)
-            asked.append((question, seen, part.pods_unknown.tolist()))
-        found: dict[Pair, Decided] = {}
-        for (number, rows), decided in zip(sorted(rows_of.items()), self.world.decide(asked), strict=True):
-            found |= {(batch[row], number): one for row, one in zip(rows, decided, strict=True)}
-        return [found[pair] for pair in pairs]
+    def _leave_alone(self, at: float) -> Iterable[str]:
+        """Say of every Analytics that nobody has answered that we do not; what another said stays."""
+        for about in self.objects.analytics():
+            said = self._isolation.attempt(str(about.ref), partial(_is_answered, about))
+            if said is False and at - about.created_at >= FOREIGN_AGE_SECONDS:
+                yield from self._refuse(about, FOREIGN, at)
 
-    def _observation(
-        self, question: Question, workloads: Sequence[Workload], used: Usage, peaks: Peaks, missing: str
-    ) -> Observation:
-        refs = [workload.ref for workload in workloads]
-        pods = [[pod for pod in self.belonging.pods.get(ref, ()) if _counts(pod)] for ref in refs]
-        newest = [max(some, key=lambda pod: (pod.created_at, pod.name), default=None) for some in pods]
-        ready_at = self.at - question.policy.pod_ready_seconds_min
-        containers, whys = None, [missing] * len(refs)
-        if question.about is AdviceType.RESOURCE:
-            containers = _containers(refs, newest, used, peaks)
-            whys = [missing or self.partial_peaks.get(ref, "") for ref in refs]
-        return Observation(
-            subjects=[ref.subject for ref in refs],
-            kinds=[ref.kind for ref in refs],
-            replicas=np.array([workload.replicas_wanted for workload in workloads], np.intp),
-            pods=np.array([len(some) for some in pods], np.intp),
-            available=np.array([sum(_is_available(pod, ready_at) for pod in some) for some in pods], np.intp),
-            request_cores=np.array([_request(pod) for pod in newest]),
-            history=used.cores,
-            interval_seconds=STEP_SECONDS,
-            at=self.end,
-            pod_p99_cores=used.pod_p99_cores,
-            inherited=[self.inherited.get(ref) for ref in refs],
-            containers=containers,
-            measurable=used.measurable,
-            unmeasured=used.unmeasured,
-            partial=whys,
+    def _answer(self, at: float, epoch: int) -> CycleReport:
+        asked = self.objects.analytics()
+        self._retries.keep({about.ref.uid for about in asked})
+        listed = self.cluster.workloads()
+        asking = list(_asking(asked, listed, _by_asker(self._given(at)), self._isolation))
+        first = precedence(asking, self._isolation)
+        unsaid: list[str] = []
+        unread = ""
+        due, standing = [], []
+        for about, found, own in asking:
+            if isinstance(found, Verdict):
+                unsaid += self._refuse(about, found, at)
+            elif self._retries.waits(about, at):
+                unsaid += self._retries.warnings(about)
+                unread = unread or self._retries.unread(about)
+                standing.append(about.ref.uid)
+            elif self._is_due(found, own, first, at):
+                due.append((found, own))
+            else:
+                standing.append(about.ref.uid)
+        self._last = {uid: self._last[uid] for uid in standing if uid in self._last}
+        carried = [decision for decisions in self._last.values() for decision in decisions]
+        report = self._look(due, first, listed, at, epoch) if due else CycleReport((), (), failure=unread)
+        return replace(
+            report,
+            carried=carried,
+            warnings=[*unsaid, *report.warnings],
+            failed_turns=self._isolation.failed,
         )
 
+    def _is_due(self, found: Selected, own: Sequence[PolicyObject], first: Precedence, at: float) -> bool:
+        """Whether it is time to look at an Analytics; one of which that can't be told is looked at."""
+        slack, is_retried = self.interval_seconds / 2, self._is_retried(found.about, first)
+        is_time = self._isolation.attempt(
+            str(found.about.ref), lambda: is_due(found, own, at, slack, is_retried)
+        )
+        return self._retries.is_open(found.about) or is_time is not False
 
-def _failed(ref: WorkloadRef, failed: FailedTurn) -> Decision:
-    """Return the decision for a workload whose advice an error ended, with the fields of any other."""
-    extra: dict[str, Any] = {"kind": ref.kind, "recommended": None, "prediction": {}, "confidence": "low"}
-    return msgspec.structs.replace(failed_decision(failed), subject=ref.subject, extra=extra)
+    def _is_retried(self, about: PolicyObject, first: Precedence) -> Callable[[PolicyObject, str], bool]:
+        """Tell whether what kept advice from being adopted has passed, without a look at the past."""
+
+        def is_over(recommendation: PolicyObject, reason: str) -> bool:
+            if reason == "HeldByPause":
+                return not self._is_paused(about.ref.namespace)
+            if reason == OLDER:
+                return first.is_first(recommendation)
+            return reason == "Preview" and self.mode is Mode.ENFORCE
+
+        return is_over
+
+    def _is_paused(self, namespace: str) -> bool:
+        try:
+            return self.pauses.pause_of(namespace) is not None
+        except WorldFailed:
+            return True
+
+    def _given(self, at: float) -> list[PolicyObject]:
+        """List the Recommendations, those included that were made just now."""
+        told = {one.ref.uid: one for one in self.objects.recommendations()}
+        young = self.interval_seconds + 60.0
+        self._made = {
+            uid: (made_at, one)
+            for uid, (made_at, one) in self._made.items()
+            if uid not in told and at - made_at < young
+        }
+        return [*told.values(), *(one for _, one in self._made.values())]
+
+    def _refuse(
+        self, about: PolicyObject, verdict: Verdict, at: float, *, is_steady: bool = True
+    ) -> list[str]:
+        """Say why an Analytics is not followed, when that is news; give what could not be said."""
+        said = self._isolation.attempt(
+            str(about.ref), lambda: self._refuse_one(about, verdict, at, is_steady=is_steady)
+        )
+        return [] if isinstance(said, FailedTurn) else said
+
+    def _refuse_one(self, about: PolicyObject, verdict: Verdict, at: float, *, is_steady: bool) -> list[str]:
+        status = refused(about, verdict, at, is_steady=is_steady)
+        if status is None or self.leadership.epoch() is None:
+            return []
+        try:
+            self.objects.write_status(about, status)
+        except StoreConflict:
+            return []  # the next cycle tries again
+        except WorldFailed as error:
+            return [
+                f"the status of Analytics {about.ref.namespace}/{about.ref.name} was not written: {error}"
+            ]
+        self.actuator.record_event(about.ref, verdict.reason, verdict.message, is_warning=True)
+        return []
+
+    def _look(
+        self,
+        due: Sequence[tuple[Selected, Sequence[PolicyObject]]],
+        first: Precedence,
+        listed: Sequence[Workload],
+        at: float,
+        epoch: int,
+    ) -> CycleReport:
+        warnings: list[str] = []
+        try:
+            advised = self._isolation.each(
+                [selected for selected, _ in due],
+                lambda some: self._advised(some, listed, at, epoch, warnings),
+                lambda selected: str(selected.about.ref),
+                (WorldFailed,),
+            )
+        except Lost:
+            return CycleReport((), ())
+        except WorldFailed as error:
+            return self._unread([selected.about for selected, _ in due], error, at, warnings)
+        self._retries.read()
+        decisions: list[Decision] = []
+        outcomes: list[Outcome] = []
+        for (selected, own), found in zip(due, advised, strict=True):
+            about = selected.about
+            giving = Giving(
+                *(self.objects, self.applier, self.actuator, self.pauses, self.leadership, self.journal),
+                *(self.new_id, self.mode, first, self.beat, epoch, at),
+                isolation=self._isolation,
+            )
+            given = found if isinstance(found, FailedTurn) else self._given_to(selected, own, found, giving)
+            wrong = [] if isinstance(given, FailedTurn) else given
+            warnings += wrong
+            if isinstance(given, FailedTurn):
+                reason = failed_reason(given)
+                verdict = Verdict(False, reason.code.value, f"{reason.sentence} {RARELY}")
+                warnings += self._refuse(about, verdict, at, is_steady=False)
+            is_held = any(one.reason.code is Code.METRICS_INCOMPLETE for one in giving.decisions)
+            if giving.is_answered and not giving.failed and not is_held:
+                self._retries.succeeded(about)
+            else:
+                self._retries.failed(about, at, wrong)
+            self._made |= {one.ref.uid: (at, one) for one in giving.made}
+            self._last[about.ref.uid] = giving.decisions
+            decisions += giving.decisions
+            outcomes += giving.outcomes
+        return CycleReport(decisions, outcomes, warnings)
+
+    def _given_to(
+        self, selected: Selected, own: Sequence[PolicyObject], found: Sequence[Advised], giving: Giving
+    ) -> list[str] | FailedTurn:
+        """Write the advice of one Analytics; return what could not be written, or how its turn failed."""
+        return self._isolation.attempt(str(selected.about.ref), lambda: giving.give(selected, own, found))
+
+    def _unread(
+        self, due: Sequence[PolicyObject], error: WorldFailed, at: float, warnings: Sequence[str]
+    ) -> CycleReport:
+        """Say that there is no past to advise from; what failed is tried ever more rarely."""
+        is_absent = isinstance(error, NoHistory)
+        said, told = f"{str(error).rstrip('.')}.", f"no advice can be given: {error}"
+        verdict = (
+            Verdict(False, "NoHistory", said) if is_absent else Verdict(False, UNKNOWN, f"{said} {RARELY}")
+        )
+        unsaid = [one for about in due for one in self._refuse(about, verdict, at, is_steady=False)]
+        if is_absent:
+            return CycleReport((), (), [*warnings, *unsaid, told])
+        for about in due:
+            self._retries.failed(about, at, unread=told)
+        return CycleReport((), (), [*warnings, *unsaid], self._retries.unread(due[0]))
+
+    def _advised(
+        self,
+        due: Sequence[Selected],
+        listed: Sequence[Workload],
+        at: float,
+        epoch: int,
+        warnings: list[str],
+    ) -> list[list[Advised]]:
+        """Decide for all that is due, from one reading of the past."""
+
+        def gets_on(_: int) -> None:
+            self.beat()
+            if self.leadership.epoch() != epoch:
+                raise Lost("this process leads no more")
+
+        jobs = [
+            Job(Question(one.spec.settings, AdviceType(one.spec.type), one.spec.algorithm), one.workloads)
+            for one in due
+        ]
+        world = replace(self.world(), warn=warnings.append, on_bytes=gets_on)
+        found: list[list[Advised]] = [[] for _ in due]
+        for advised in advise_all(jobs, listed, world, at, isolation=self._isolation):
+            found[advised.job].append(advised)
+        for each in found:
+            each.sort(key=lambda one: (one.ref.name, one.ref.kind))
+        return found
 
 
-def _is_within(ref: WorkloadRef, lot: UsageHistory) -> bool:
-    """Whether all there is of a workload is in a lot."""
-    is_there = lot.scope is None or ref.namespace in lot.scope
-    return is_there and (lot.groups is None or ref in lot.groups)
+def _is_answered(about: PolicyObject) -> bool:
+    return bool(condition_of(about.status, READY))
 
 
-def _counts(pod: Pod) -> bool:
-    return pod.phase in COUNTED and pod.deletion_at is None
+def _asking(
+    asked: Sequence[PolicyObject],
+    listed: Sequence[Workload],
+    given: Mapping[tuple[str, str], Sequence[PolicyObject]],
+    isolation: Isolation,
+) -> Iterable[Asking]:
+    by_namespace: dict[str, list[Workload]] = {}
+    for workload in listed:
+        by_namespace.setdefault(workload.ref.namespace, []).append(workload)
+    for about in sorted(asked, key=lambda one: (one.ref.namespace, one.ref.name)):
+        own = given.get((about.ref.namespace, about.ref.uid), ())
+        near = by_namespace.get(about.ref.namespace, ())
+        found = isolation.attempt(str(about.ref), partial(select, about, near))
+        if isinstance(found, FailedTurn):
+            reason = failed_reason(found)
+            found = Verdict(False, reason.code.value, reason.sentence)
+        yield Asking(about, found, own)
 
 
-def _is_available(pod: Pod, ready_at: float) -> bool:
-    return pod.phase == "Running" and pod.is_ready and (pod.ready_since or 0.0) <= ready_at
-
-
-def _request(pod: Pod | None) -> float:
-    """Give what a pod asks for; the newest has what the next ones will have."""
-    cores = None if pod is None else pod.cpu_request_cores
-    return np.nan if cores is None else cores
-
-
-def _containers(
-    refs: Sequence[WorkloadRef], newest: Sequence[Pod | None], used: Usage, peaks: Peaks
-) -> Containers:
-    """Give the containers that the workloads have now, in the order of their pods."""
-    parts = [
-        (place, ref, container.name)
-        for place, (ref, pod) in enumerate(zip(refs, newest, strict=True))
-        for container in (() if pod is None else pod.containers)
-    ]
-    return Containers(
-        owner=np.array([place for place, _, _ in parts], np.intp),
-        names=[name for _, _, name in parts],
-        cpu_p99_cores=np.array([used.container_p99_cores.get((p, n), np.nan) for p, _, n in parts]),
-        memory_peak_bytes=np.array([peaks.get((ref, name), np.nan) for _, ref, name in parts]),
-    )
+def _by_asker(given: Iterable[PolicyObject]) -> dict[tuple[str, str], list[PolicyObject]]:
+    """Sort Recommendations by the namespace and the UID of the Analytics that they were made for."""
+    found: dict[tuple[str, str], list[PolicyObject]] = {}
+    for one in given:
+        found.setdefault((one.ref.namespace, asker_of(one)), []).append(one)
+    return found

@@ -7,10 +7,10 @@ from zoneinfo import ZoneInfo
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from equipoise.model.crd.fields import Number, Part, Whole
-from equipoise.model.errors import BadInput
-from equipoise.model.quantity import parse_typed_cores
-from equipoise.model.validation import validated
+from equipoise.core.errors import BadInput
+from equipoise.core.quantity import parse_typed_cores
+from equipoise.core.validation import validated
+from equipoise.crd.fields import Number, Part, Whole
 
 PREFIX = "ehpa."
 CORES_MAX = 1e12

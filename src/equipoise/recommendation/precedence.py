@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from equipoise.guard.isolation import Isolation
-from equipoise.model.references import WorkloadRef
+from equipoise.core.cluster import WorkloadRef
+from equipoise.engine.isolation import Isolation
 from equipoise.ports import FailedTurn, PolicyObject
 from equipoise.recommendation.analytics import AdoptionType
 from equipoise.recommendation.policy import AdviceType

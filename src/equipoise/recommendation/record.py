@@ -12,12 +12,18 @@ import msgspec
 import numpy as np
 
 from equipoise import __version__
-from equipoise.model.decision import Decision, Outcome, Record, hash_inputs
-from equipoise.model.reason import Code, Reason
+from equipoise.core.decision import Decision, Outcome, Record, hash_inputs
+from equipoise.core.reason import Code, Reason
 from equipoise.recommendation.adopt import proposed
 from equipoise.recommendation.decide import container_requests, decide_from, summarised
-from equipoise.recommendation.observation import WEEK_SECONDS, Containers, Inherited, Observation, Statistics
-from equipoise.recommendation.picture import Picture
+from equipoise.recommendation.observation import (
+    WEEK_SECONDS,
+    Containers,
+    Inherited,
+    Observation,
+    Picture,
+    Statistics,
+)
 from equipoise.recommendation.policy import AdviceType, RecommendationPolicy
 from equipoise.recommendation.summarise import Shared
 from equipoise.stats.predict import Algorithm

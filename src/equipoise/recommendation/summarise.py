@@ -6,14 +6,12 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from equipoise.recommendation.observation import WEEK_SECONDS, Observation, Statistics
-from equipoise.recommendation.picture import sketch
+from equipoise.recommendation.observation import WEEK_SECONDS, Observation, Statistics, sketch
 from equipoise.recommendation.policy import RecommendationPolicy
-from equipoise.stats.arrays import Floats
 from equipoise.stats.forecast import Forecast, Model
 from equipoise.stats.predict import Algorithm, predict
 from equipoise.stats.profile import DAY_SECONDS
-from equipoise.stats.ranks import HOUR_SECONDS, hour_medians, hours_of_day, percentiles
+from equipoise.stats.ranks import HOUR_SECONDS, Floats, hour_medians, hours_of_day, percentiles
 
 Shared = dict[tuple[object, ...], Statistics]
 """Statistics by all that they depend on; it holds for as long as their arrays are held."""

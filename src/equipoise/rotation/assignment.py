@@ -6,12 +6,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from equipoise.guard.isolation import Isolation, failed_reason
-from equipoise.model.cluster import Workload
-from equipoise.model.crd.targets import Mode
-from equipoise.model.errors import DECODE_ERRORS
-from equipoise.model.references import ObjectRef, WorkloadRef
-from equipoise.model.validation import explain
+from equipoise.core.cluster import ObjectRef, Workload, WorkloadRef
+from equipoise.core.errors import DECODE_ERRORS
+from equipoise.core.validation import explain
+from equipoise.crd.targets import Mode
+from equipoise.engine.isolation import Isolation, failed_reason
 from equipoise.ports import FailedTurn, PolicyObject
 from equipoise.rotation.policy import RotationPolicy, RotationPolicySpec
 

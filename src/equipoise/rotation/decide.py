@@ -17,21 +17,23 @@ from typing import Any
 
 import msgspec
 
-from equipoise.model.cluster import HpaMetric
-from equipoise.model.decision import Decision, EvictPod
-from equipoise.model.duration import print_seconds
-from equipoise.model.reason import Code, Reason
-from equipoise.rotation.course import Progress, proceed
-from equipoise.rotation.holds import (
+from equipoise.core.cluster import HpaMetric
+from equipoise.core.decision import Decision, EvictPod
+from equipoise.core.quantity import print_seconds
+from equipoise.core.reason import Code, Reason
+from equipoise.rotation.policy import RotationPolicy
+from equipoise.rotation.preconditions import (
+    CORES_MAX,
+    HpaSeen,
+    Observation,
+    PodLoad,
     held_by_autoscaler_pause,
     held_by_choice,
     held_by_health,
     held_by_rollout,
     held_by_scaling,
 )
-from equipoise.rotation.memory import RotationMemory
-from equipoise.rotation.observation import CORES_MAX, HpaSeen, Observation, PodLoad
-from equipoise.rotation.policy import RotationPolicy
+from equipoise.rotation.progress import Progress, RotationMemory, proceed
 
 COVERAGE_MIN = 0.9
 """The share of ready pods whose usage must be known: from fresh samples that cover the window."""

@@ -10,15 +10,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from equipoise.guard.debounce import count_streaks
-from equipoise.guard.isolation import Isolation, failed_decision, failed_record
-from equipoise.guard.protection import SYSTEM_NAMESPACES
-from equipoise.model.cluster import Workload
-from equipoise.model.crd.targets import Mode
-from equipoise.model.decision import Decision, Outcome
-from equipoise.model.errors import WorldFailed
-from equipoise.model.reason import Code, Reason
-from equipoise.model.references import ObjectRef, StoreKey, WorkloadRef
+from equipoise.core.cluster import ObjectRef, StoreKey, Workload, WorkloadRef
+from equipoise.core.decision import Decision, Outcome
+from equipoise.core.errors import WorldFailed
+from equipoise.core.reason import Code, Reason
+from equipoise.crd.targets import Mode
+from equipoise.engine.disruption import SYSTEM_NAMESPACES
+from equipoise.engine.guards import count_streaks
+from equipoise.engine.isolation import Isolation, failed_decision, failed_record
 from equipoise.ports import (
     Actuator,
     Cluster,
@@ -35,16 +34,13 @@ from equipoise.ports import (
     Stored,
 )
 from equipoise.rotation.assignment import Assigned, Refusal, assign
-from equipoise.rotation.course import told
 from equipoise.rotation.decide import decide_all
-from equipoise.rotation.deeds import Deeds, about_workload
-from equipoise.rotation.guards import Guards, Refusals, held_by_server
-from equipoise.rotation.ledgers import NO_LEDGERS, Ledgers, Remembered, read_ledgers
-from equipoise.rotation.memory import BALANCER, RotationMemory
-from equipoise.rotation.observation import Observation
+from equipoise.rotation.execute import Deeds, Guards, Refusals, about_workload, held_by_server
+from equipoise.rotation.observe import NO_LEDGERS, Ledgers, Look, Remembered, Seen, observe, read_ledgers
 from equipoise.rotation.policy import RotationPolicy
+from equipoise.rotation.preconditions import Observation
+from equipoise.rotation.progress import BALANCER, RotationMemory, told
 from equipoise.rotation.record import record
-from equipoise.rotation.see import Look, Seen, observe
 from equipoise.rotation.status import Turned, next_status, tell_changes
 
 Batch = Sequence[tuple[RotationPolicy, Observation, Mapping[str, Any]]]

@@ -1,17 +1,21 @@
-"""A workload described in a file: what `rotation plan --from FILE` reads."""
+"""A workload described in a file: what `rotation plan --from FILE` reads.
 
+Settings from `--set` and from the environment variables of the earlier rebalancer.
+"""
+
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-from equipoise.model.cluster import HpaMetric
-from equipoise.model.duration import parse_seconds
-from equipoise.model.quantity import parse_cores
-from equipoise.model.validation import merged, validated
-from equipoise.rotation.observation import CORES_MAX, HpaSeen, Observation, PodLoad
-from equipoise.rotation.policy import RotationPolicy
+from equipoise.core.cluster import HpaMetric
+from equipoise.core.errors import DECODE_ERRORS, BadInput
+from equipoise.core.quantity import parse_cores, parse_seconds
+from equipoise.core.validation import explain, merged, validated
+from equipoise.rotation.policy import ENVIRONMENT, RotationPolicy
+from equipoise.rotation.preconditions import CORES_MAX, HpaSeen, Observation, PodLoad
 
 Cores = Annotated[float, BeforeValidator(parse_cores), Field(le=CORES_MAX)]
 
@@ -118,3 +122,46 @@ def _pod(pod: _Pod) -> PodLoad:
         has_restarted=pod.restarts > 0,
         node=pod.node,
     )
+
+
+def rotation_settings(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Read the rotation's variables as settings; an empty one counts as not set."""
+    settings: dict[str, Any] = {}
+    for name, path in ENVIRONMENT.items():
+        value = environment.get(name, "").strip()
+        if value:
+            _check(name, path, value)
+            _put(settings, path, value)
+    return settings
+
+
+def _check(name: str, path: tuple[str, ...], value: str) -> None:
+    """Refuse a bad value under the name that the user gave it."""
+    alone: dict[str, Any] = {}
+    _put(alone, path, value)
+    try:
+        RotationPolicy.model_validate(alone)
+    except DECODE_ERRORS as error:
+        message = explain(error).partition(": ")[2]
+        raise BadInput(f"environment variable {name}: {message}") from error
+
+
+def set_options(texts: Sequence[str]) -> dict[str, Any]:
+    """Read `--set KEY=VALUE`, where a key may have dots: `kafkaLag.threshold=5`."""
+    settings: dict[str, Any] = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or not all(key.split(".")):
+            raise BadInput(f"--set {text}: expected KEY=VALUE, such as topK=3")
+        _put(settings, tuple(key.split(".")), value)
+    return settings
+
+
+def _put(settings: dict[str, Any], path: tuple[str, ...], value: str) -> None:
+    *parents, last = path
+    for parent in parents:
+        inner = settings.setdefault(parent, {})
+        if not isinstance(inner, dict):
+            raise BadInput(f"--set {'.'.join(path)}: {parent} already has a value of its own")
+        settings = inner
+    settings[last] = value

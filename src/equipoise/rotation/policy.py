@@ -9,11 +9,11 @@ from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from equipoise.model.crd.fields import Count, Memory, Moment, Number, Part, Span, Whole, rule, rules
-from equipoise.model.crd.kind import Column, Kind
-from equipoise.model.crd.status import ENTRIES_MAX, Conditions, LastDecision, WorkloadDecision
-from equipoise.model.crd.targets import LabelSelector, Mode, WorkloadTarget
-from equipoise.model.crd.windows import Window
+from equipoise.crd.definition import Column, Kind
+from equipoise.crd.fields import Count, Memory, Moment, Number, Part, Span, Whole, rule, rules
+from equipoise.crd.status import ENTRIES_MAX, Conditions, LastDecision, WorkloadDecision
+from equipoise.crd.targets import LabelSelector, Mode, WorkloadTarget
+from equipoise.crd.windows import Window
 
 WARM_UP_SECONDS = 300.0
 """How long a new pod gets, after its first full metrics window, before it may be judged."""

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from equipoise import __version__
-from equipoise.guard.lag import held_by_lag
-from equipoise.model.decision import Decision, Outcome, Record, hash_inputs
-from equipoise.model.reason import Code, Reason
+from equipoise.core.decision import Decision, Outcome, Record, hash_inputs
+from equipoise.core.reason import Code, Reason
+from equipoise.engine.guards import held_by_lag
 from equipoise.rotation.decide import decide
-from equipoise.rotation.memory import BALANCER
-from equipoise.rotation.observation import Observation
 from equipoise.rotation.policy import RotationPolicy
+from equipoise.rotation.preconditions import Observation
+from equipoise.rotation.progress import BALANCER
 
 __all__ = ["BALANCER", "inputs", "record", "redecide"]
 

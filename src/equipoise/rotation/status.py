@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from equipoise.model.decision import Decision, Outcome
-from equipoise.model.reason import Code, Reason
-from equipoise.model.references import WorkloadRef
+from equipoise.core.cluster import WorkloadRef
+from equipoise.core.decision import Decision, Outcome
+from equipoise.core.reason import Code, Reason
 from equipoise.ports import Actuator, FailedTurn, PolicyObject
 from equipoise.rotation.assignment import Assigned, Refusal
-from equipoise.rotation.deeds import MAYBE_GONE, about_workload
-from equipoise.rotation.memory import RotationMemory
+from equipoise.rotation.execute import MAYBE_GONE, about_workload
+from equipoise.rotation.progress import RotationMemory
 
 DECISIONS_MAX = 200
 ROTATED = ("rotatedAt", "predictedImprovementPercent", "realisedImprovementPercent")

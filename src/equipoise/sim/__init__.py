@@ -1,7 +1,7 @@
 """A whole cluster behind the ports, seeded, on simulated time."""
 
 from equipoise.sim.faults import FaultKind
-from equipoise.sim.settings import Settings
+from equipoise.sim.state import Settings
 from equipoise.sim.template import Delay, Template
 from equipoise.sim.world import World
 

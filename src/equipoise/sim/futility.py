@@ -4,11 +4,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from equipoise.model.reason import Code
-from equipoise.sim.enforcing import CYCLE_SECONDS, enforce, remembered, rotation_loop
+from equipoise.core.reason import Code
 from equipoise.sim.scenes import Unbalanced
-from equipoise.sim.strategies import plan_now
-from equipoise.sim.study import DRAWS_PER_WORLD_MAX, Question
+from equipoise.sim.study import (
+    CYCLE_SECONDS,
+    DRAWS_PER_WORLD_MAX,
+    Question,
+    enforce,
+    plan_now,
+    remembered,
+    rotation_loop,
+)
 
 HOURS_MAX = 12.0
 QUIET_SECONDS = 2 * 3600.0

@@ -19,7 +19,7 @@ from functools import partial
 
 import msgspec
 
-from equipoise.model.cluster import HpaMetric
+from equipoise.core.cluster import HpaMetric
 from equipoise.sim.hpa_behavior import Behavior, HpaMemory, limited
 
 
@@ -51,7 +51,7 @@ class HpaController:
 
 
 @dataclass(frozen=True, slots=True)
-class HpaSpec:
+class SimulatedHpaSpec:
     """What the user asks of one HPA."""
 
     metrics: tuple[HpaMetric, ...]
@@ -79,7 +79,7 @@ class NoProposal(Exception):  # noqa: N818 - reads as a fact
 
 
 def recommend(
-    spec: HpaSpec,
+    spec: SimulatedHpaSpec,
     seen: Sequence[Sequence[PodSeen]],
     *,
     current: int,
@@ -93,7 +93,7 @@ def recommend(
 
 
 def advise(
-    spec: HpaSpec,
+    spec: SimulatedHpaSpec,
     proposed_by_metrics: Callable[[], int | None],
     *,
     current: int,
@@ -123,14 +123,18 @@ def advise(
     return Advice(wanted, _scaled(memory, spec, at, current, wanted))
 
 
-def _scaled(memory: HpaMemory, spec: HpaSpec, at: float, before: int, after: int) -> HpaMemory:
+def _scaled(memory: HpaMemory, spec: SimulatedHpaSpec, at: float, before: int, after: int) -> HpaMemory:
     if spec.behavior is None or before == after:
         return memory
     return memory.scaled(at, before, after, spec.behavior)
 
 
 def highest(
-    spec: HpaSpec, seen: Sequence[Sequence[PodSeen]], current: int, at: float, controller: HpaController
+    spec: SimulatedHpaSpec,
+    seen: Sequence[Sequence[PodSeen]],
+    current: int,
+    at: float,
+    controller: HpaController,
 ) -> int | None:
     """Take the highest proposal. While one metric fails, the others may scale up, but never down."""
     proposals = []

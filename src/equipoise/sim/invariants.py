@@ -6,7 +6,7 @@ Each says what is wrong, or nothing. A failure names the seed, which brings it b
 import math
 from collections.abc import Callable, Iterator
 
-from equipoise.sim.replication import room_for
+from equipoise.sim.controllers import room_for
 from equipoise.sim.state import NodeState, State, WorkloadState
 from equipoise.sim.store import SimStore
 

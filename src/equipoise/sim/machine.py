@@ -5,17 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from equipoise.model.errors import WorldFailed
-from equipoise.qos.evicting import Whose
-from equipoise.qos.keep import AgentState
-from equipoise.qos.node import ContainerRef, Counters, NodeCounters
+from equipoise.core.errors import WorldFailed
+from equipoise.ports.node import ContainerRef, ContainerTold, Counters, NodeCounters, PodTold
+from equipoise.qos.execute import Whose
 from equipoise.qos.observation import UNLIMITED, quota_of
-from equipoise.qos.pods import ContainerTold, PodTold
 from equipoise.qos.policy import QosPolicy
-from equipoise.sim.kubelet import Kubelet
+from equipoise.qos.state import AgentState
+from equipoise.sim.cluster import pod_view, workload_view
+from equipoise.sim.controllers import Kubelet
 from equipoise.sim.serving import PERIOD_US, usage_cores
 from equipoise.sim.state import NodeState, PodState, State
-from equipoise.sim.views import pod_view, workload_view
 
 NANO = 10**9
 

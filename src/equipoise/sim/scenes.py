@@ -4,14 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from equipoise.model.cluster import Container
-from equipoise.sim import names
+from equipoise.core.cluster import Container
+from equipoise.sim import template as names
 from equipoise.sim.load import Constant, Diurnal, Shape, Spike
-from equipoise.sim.pdb import Budget
-from equipoise.sim.settings import Settings
 from equipoise.sim.sharing import Connections, Even, Partitions, Sharing
-from equipoise.sim.state import WorkloadState
-from equipoise.sim.template import Delay, Template
+from equipoise.sim.state import Settings, WorkloadState
+from equipoise.sim.template import Budget, Delay, Template
 from equipoise.sim.world import World
 
 SIX_LOADS = (1.2, 1.1, 0.8, 0.6, 0.4, 0.3)

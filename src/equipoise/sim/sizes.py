@@ -5,16 +5,15 @@ from dataclasses import replace
 
 import msgspec
 
-from equipoise.model.cluster import Container, Resize, Workload
-from equipoise.model.errors import WorldFailed
-from equipoise.model.quantity import parse_bytes
-from equipoise.model.references import ObjectRef, PodRef, WorkloadRef
+from equipoise.core.cluster import Container, ObjectRef, PodRef, Resize, Workload, WorkloadRef
+from equipoise.core.errors import WorldFailed
+from equipoise.core.quantity import parse_bytes
+from equipoise.ports.actions import ResizeAnswer, ResizeResult, Values
 from equipoise.proportional.fit import FIELDS, above_limit
-from equipoise.proportional.sizes import ResizeAnswer, ResizeResult, Values
+from equipoise.sim.cluster import workload_view
 from equipoise.sim.faults import FaultKind
 from equipoise.sim.state import PodState, State, WorkloadState
 from equipoise.sim.template import Template
-from equipoise.sim.views import workload_view
 
 OURS = "equipoise"
 RETRY_SECONDS = 60.0

@@ -1,4 +1,7 @@
-"""The state of a simulated cluster. Only the controllers of this folder change it."""
+"""The state of a simulated cluster. Only the controllers of this folder change it.
+
+The pace of the simulated cluster.
+"""
 
 import hashlib
 import math
@@ -7,20 +10,64 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from equipoise.model.cluster import Container, Hpa, Node, Pdb, Pod, Resize, Selector, Workload
-from equipoise.model.references import PodRef, WorkloadRef
-from equipoise.sim import names
-from equipoise.sim.faults import Faults
-from equipoise.sim.hpa import HpaSpec, PodSeen
+from equipoise.core.cluster import (
+    Container,
+    Hpa,
+    Node,
+    Pdb,
+    Pod,
+    PodRef,
+    Resize,
+    Selector,
+    Workload,
+    WorkloadRef,
+)
+from equipoise.core.ledger import BYTES_MAX
+from equipoise.sim import template as names
+from equipoise.sim.faults import Faults, Timeline
+from equipoise.sim.hpa import HpaController, PodSeen, SimulatedHpaSpec
 from equipoise.sim.hpa_behavior import HpaMemory
-from equipoise.sim.load import Shape
-from equipoise.sim.pdb import Budget, BudgetStatus
-from equipoise.sim.portion import Portion
-from equipoise.sim.settings import Settings
+from equipoise.sim.load import CpuCounter, Shape
 from equipoise.sim.sharing import Sharing
-from equipoise.sim.template import Template
-from equipoise.sim.timeline import Timeline
-from equipoise.sim.usage import CpuCounter
+from equipoise.sim.template import Budget, BudgetStatus, Portion, Template
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How long the parts of the cluster take; the defaults are Kubernetes' own where it has some."""
+
+    controller_delay_seconds: float = 0.1
+    """From a change to the ReplicaSet or Deployment controller's answer."""
+    scheduler_delay_seconds: float = 0.1
+    budget_delay_seconds: float = 0.2
+    """From a change of pods to a PodDisruptionBudget's new status."""
+    disrupted_seconds: float = 120.0
+    """How long an eviction that did not end its pod is believed."""
+    node_grace_seconds: float = 40.0
+    """From a node's last sign of life to `NotReady`."""
+    node_eviction_seconds: float = 300.0
+    """From `NotReady` to the deletion of its pods."""
+    crash_delay_seconds: float = 10.0
+    """The first wait of a crash loop; it doubles up to the maximum."""
+    crash_delay_max_seconds: float = 300.0
+    load_step_seconds: float = 15.0
+    """How often the demand is looked at; it is constant between."""
+    scrape_interval_seconds: float = 15.0
+    scrape_delay_seconds: float = 1.0
+    retention_seconds: float = 900.0
+    """How long the samples of a pod that ended can be asked for."""
+    resource_interval_seconds: float = 15.0
+    """The resolution of metrics-server."""
+    resource_delay_seconds: float = 1.0
+    resource_phase_seconds: float | None = None
+    """When in its interval metrics-server scrapes, after the start; None: by chance."""
+    hpa_sync_seconds: float = 15.0
+    hpa_phase_seconds: float | None = None
+    """When the first sync of an HPA is, after it was made; None: by chance."""
+    hpa: HpaController = field(default_factory=HpaController)
+    store_bytes_max: int = BYTES_MAX
+    """How big one entry of memory may be."""
+
 
 STATEFUL_SET = "StatefulSet"
 
@@ -154,7 +201,7 @@ class HpaState:
     name: str
     uid: str
     workload: WorkloadState
-    spec: HpaSpec
+    spec: SimulatedHpaSpec
     memory: HpaMemory = field(default_factory=HpaMemory)
     desired: int = 0
     scaled_at: float | None = None

@@ -2,17 +2,194 @@
 
 For each seed the same world is made once for every strategy, so that all start from the same pods and loads.
 The hottest pod is measured over one metrics window before, and over one after all pods are ready again.
+
+What a workload really went through, read from the simulator itself and not from any metric.
+
+The production rotation loop on a simulated cluster, unmodified: alone in its lease, without a diary.
+
+Ways to rotate the pods of one workload: the closed loop, the rule that it came from, and simpler ones.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from statistics import median
 from typing import Any
 
+from equipoise.core.cluster import StoreKey, WorkloadRef
+from equipoise.core.decision import Decision, Record
+from equipoise.core.ledger import Ledger
+from equipoise.rotation.loop import RotationLoop
 from equipoise.rotation.policy import RotationPolicy
-from equipoise.sim.scenes import Unbalanced, unbalanced
-from equipoise.sim.strategies import CLOSED_LOOP, LEFT_ALONE, STRATEGIES, Plan, plan_now
-from equipoise.sim.truth import Watch, hottest_cores, run_until_measured
+from equipoise.rotation.progress import BALANCER, RotationMemory
+from equipoise.sim.scenes import Unbalanced, is_whole, unbalanced
+from equipoise.sim.state import WorkloadState
+from equipoise.sim.world import World
+
+_STEP_SECONDS = 5.0
+_WHOLE_MAX_SECONDS = 3600.0
+
+
+class Watch:
+    """Sees every change of one workload's pods."""
+
+    def __init__(self, world: World, workload: WorkloadState) -> None:
+        self._workload = workload
+        self.ready_min = sum(pod.is_serving for pod in workload.pods.values())
+        self.peak_cores = 0.0
+        """The most that any pod used while another was away."""
+        world.state.listeners.append(self._notice)
+
+    def _notice(self, workload: WorkloadState) -> None:
+        if workload is not self._workload:
+            return
+        serving = [pod for pod in workload.pods.values() if pod.is_serving]
+        self.ready_min = min(self.ready_min, len(serving))
+        if len(serving) < workload.replicas:
+            used = (pod.counter.rate_cores for pod in serving if pod.counter is not None)
+            self.peak_cores = max(self.peak_cores, *used, 0.0)
+
+
+def hottest_cores(world: World, workload: WorkloadState, window_seconds: float) -> float:
+    """Give the mean usage of the busiest serving pod over the window that ends now."""
+    since, until = world.now - window_seconds, world.now
+    return max(
+        (
+            pod.counter.mean_cores(since, until)
+            for pod in workload.pods.values()
+            if pod.is_serving and pod.counter is not None
+        ),
+        default=0.0,
+    )
+
+
+def run_until_measured(world: World, workload: WorkloadState, window_seconds: float) -> bool:
+    """Let time pass until all pods have served for one whole window; say whether that came about."""
+    ends_at = world.now + _WHOLE_MAX_SECONDS
+    while world.now < ends_at:
+        if is_whole(workload):
+            changed_at = max(pod.ready_changed_at for pod in workload.pods.values())
+            if world.now >= changed_at + window_seconds:
+                return True
+        world.advance(_STEP_SECONDS)
+    return False
+
+
+CYCLE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class OnlyLeader:
+    """Nobody else stands for election."""
+
+    def epoch(self) -> int | None:
+        """Give the one transition that there ever was."""
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class NoDiary:
+    """Keeps nothing: a study looks at the world, not at the records."""
+
+    def append(self, *records: Record, is_whole: bool = False) -> None:
+        """Forget these."""
+
+
+def enforce(world: World, settings: Mapping[str, Any]) -> None:
+    """Ask for the rotation of all workloads there are, with these settings of the policy."""
+    for namespace in world.state.namespaces:
+        world.policies.add(namespace, "all", {**settings, "selector": {}, "mode": "Enforce"})
+
+
+def rotation_loop(world: World, *, is_acting: bool = True) -> RotationLoop:
+    """Put the loop on the world's ports."""
+    numbers = count()
+    return RotationLoop(
+        cluster=world.cluster,
+        metrics=world.metrics,
+        policies=world.policies,
+        pauses=world.pauses,
+        leadership=OnlyLeader(),
+        store=world.store,
+        actuator=world.actuator,
+        journal=NoDiary(),
+        new_id=lambda _: f"id-{next(numbers)}",
+        now=world.clock.now,
+        interval_seconds=CYCLE_SECONDS,
+        is_acting=is_acting,
+    )
+
+
+def remembered(world: World, workload: WorkloadRef) -> RotationMemory:
+    """Read what rotation remembers of a workload, where a new leader would find it."""
+    ledger = Ledger.from_data(world.store.read(StoreKey("ledger", workload)).data)
+    return RotationMemory.from_data(ledger.memory.get(BALANCER, {}))
+
+
+CLOSED_LOOP, SEED, HOT_ONLY, HOTTEST, LEFT_ALONE = "closed loop", "seed", "hot only", "hottest", "left alone"
+CLOSED_LOOP_MAX_SECONDS = 4 * 3600.0
+"""How long the closed loop may take for one rotation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the algorithm wants at one moment, whatever may hold it: the hottest first, then the coldest."""
+
+    pods: Sequence[str]
+    hot: Sequence[str]
+    predicted_percent: float
+
+
+def plan_now(scene: Unbalanced, settings: Mapping[str, Any]) -> Plan | None:
+    """Ask the production loop what it would do, without doing it; None when nothing is hot."""
+    enforce(scene.world, settings)
+    (decision,) = rotation_loop(scene.world, is_acting=False).cycle(scene.world.now).decisions
+    pods = _wanted(decision)
+    if not pods:
+        return None
+    numbers = decision.reason.numbers
+    return Plan(pods, numbers["hot"], numbers["improvement_percent"])
+
+
+def _wanted(decision: Decision) -> list[str]:
+    """Give all pods of a plan in order; what is held was to follow what is not."""
+    return [action.pod for action in decision.actions] + [held.action.pod for held in decision.held]
+
+
+Strategy = Callable[[Unbalanced, Plan, Mapping[str, Any]], int]
+"""Rotates, and says how many pods went."""
+
+
+def _delete(scene: Unbalanced, names: Sequence[str]) -> int:
+    """Delete pods at once, past every budget."""
+    pods = [pod for pod in scene.workload.pods.values() if pod.name in set(names)]
+    for pod in pods:
+        scene.world.kubelet.end(pod)
+    return len(pods)
+
+
+def close_the_loop(scene: Unbalanced, plan: Plan, settings: Mapping[str, Any]) -> int:
+    """Run the production loop until its first rotation has ended and was verified."""
+    del plan
+    world, ref = scene.world, scene.workload.ref
+    enforce(world, settings)
+    loop = rotation_loop(world)
+    ends_at = world.now + CLOSED_LOOP_MAX_SECONDS
+    while world.now < ends_at:
+        loop.cycle(world.now)
+        if remembered(world, ref).last is not None:
+            break
+        world.advance(CYCLE_SECONDS)
+    return len(world.state.evictions)
+
+
+STRATEGIES: dict[str, Strategy] = {
+    CLOSED_LOOP: close_the_loop,
+    SEED: lambda scene, plan, _: _delete(scene, plan.pods),
+    HOT_ONLY: lambda scene, plan, _: _delete(scene, plan.hot),
+    HOTTEST: lambda scene, plan, _: _delete(scene, plan.hot[:1]),
+}
+
 
 DRAWS_PER_WORLD_MAX = 30
 """How many worlds may be drawn for one in which something is hot."""

@@ -1,10 +1,20 @@
-"""What a workload's pods are made from."""
+"""What a workload's pods are made from.
 
+Names and identities as Kubernetes makes them, from a seeded chance.
+
+Counts that may be written as a percentage, rounded as Kubernetes rounds each of them.
+
+What a PodDisruptionBudget allows: the arithmetic of the disruption controller.
+"""
+
+import hashlib
 import math
+import uuid
 from dataclasses import dataclass, field
 from random import Random
+from typing import Literal
 
-from equipoise.model.cluster import Container
+from equipoise.core.cluster import Container
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +97,83 @@ class Template:
             if own.name == container:
                 return self.split[index] if index < len(self.split) else 0.0
         return 0.0
+
+
+ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+"""What Kubernetes spells random suffixes with: no vowels, so no words; no look-alikes."""
+
+_HASH_LENGTH = 10
+_SUFFIX_LENGTH = 5
+
+
+def suffix(chance: Random) -> str:
+    """Draw the last part of a pod's name."""
+    return "".join(chance.choices(ALPHABET, k=_SUFFIX_LENGTH))
+
+
+def uid(chance: Random) -> str:
+    """Draw an identity that is never used again."""
+    return str(uuid.UUID(int=chance.getrandbits(128), version=4))
+
+
+def template_hash(template: object, revision: int) -> str:
+    """Name a revision of a template: the same one always gets the same name."""
+    digest = hashlib.sha256(f"{revision} {template!r}".encode()).digest()
+    return "".join(ALPHABET[byte % len(ALPHABET)] for byte in digest[:_HASH_LENGTH])
+
+
+def seeded(seed: int, purpose: str) -> Random:
+    """Give each purpose a chance of its own, so that one more draw here changes nothing there."""
+    return Random(f"{seed}/{purpose}")  # noqa: S311 - a simulation must be repeatable, not unguessable
+
+
+Portion = int | str
+"""Such as 2 or `25%`."""
+
+
+def of(portion: Portion, total: int, *, is_rounded_up: bool) -> int:
+    """Give the count that a portion of a total is."""
+    if isinstance(portion, int):
+        return portion
+    percent = int(portion.removesuffix("%"))
+    # In whole numbers: ceil(0.07 x 100) in floats would be 8.
+    return -(-total * percent // 100) if is_rounded_up else total * percent // 100
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """`minAvailable` or `maxUnavailable`: exactly one of them."""
+
+    min_available: Portion | None = None
+    max_unavailable: Portion | None = None
+    unhealthy_policy: Literal["IfHealthyBudget", "AlwaysAllow"] = "IfHealthyBudget"
+
+    def __post_init__(self) -> None:
+        if (self.min_available is None) == (self.max_unavailable is None):
+            raise ValueError("a budget has either min_available or max_unavailable")
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetStatus:
+    """What the controller found at its last look."""
+
+    expected: int = 0
+    desired: int = 0
+    healthy: int = 0
+    allowed: int = 0
+
+
+def status(budget: Budget, *, pods: int, scale: int, healthy: int) -> BudgetStatus:
+    """Work out a budget's status: `pods` match it, and their controllers want `scale`.
+
+    Percentages are of the scale, and both are rounded up: 50 % of 3 unavailable are 2.
+    """
+    if budget.max_unavailable is not None:
+        expected = scale
+        desired = max(scale - of(budget.max_unavailable, scale, is_rounded_up=True), 0)
+    else:
+        least = budget.min_available or 0
+        expected = pods if isinstance(least, int) else scale
+        desired = of(least, scale, is_rounded_up=True)
+    allowed = healthy - desired if expected > 0 else 0
+    return BudgetStatus(expected, desired, healthy, max(allowed, 0))

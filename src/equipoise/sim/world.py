@@ -3,34 +3,24 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from equipoise.model.cluster import HpaMetric, Requirement, Selector
-from equipoise.model.references import WorkloadRef
-from equipoise.sim import names
-from equipoise.sim.actuator import SimActuator, SimClock
-from equipoise.sim.applier import SimApplier
-from equipoise.sim.autoscaling import Autoscaling
+from equipoise.core.cluster import HpaMetric, Requirement, Selector, WorkloadRef
+from equipoise.sim import template as names
+from equipoise.sim.autoscaling import Autoscaling, SimApplier
 from equipoise.sim.cluster import SimCluster
-from equipoise.sim.disruption import Disruption
-from equipoise.sim.hpa import HpaSpec
+from equipoise.sim.controllers import Kubelet, Replication, Scheduler
+from equipoise.sim.eviction import Disruption, SimActuator, SimClock
+from equipoise.sim.faults import Happening, Timeline
+from equipoise.sim.hpa import SimulatedHpaSpec
 from equipoise.sim.hpa_behavior import Behavior
 from equipoise.sim.invariants import Invariants
-from equipoise.sim.kubelet import Kubelet
 from equipoise.sim.load import Constant, Shape
 from equipoise.sim.metrics import SimMetrics
-from equipoise.sim.pauses import SimPauses
-from equipoise.sim.pdb import Budget
-from equipoise.sim.policies import SimPolicies
-from equipoise.sim.portion import Portion
-from equipoise.sim.replication import Replication
-from equipoise.sim.scheduler import Scheduler
 from equipoise.sim.serving import Serving
-from equipoise.sim.settings import Settings
 from equipoise.sim.sharing import Even, Sharing
 from equipoise.sim.sizes import SimSizes
-from equipoise.sim.state import Entry, HpaState, NodeState, PdbState, PodState, State, WorkloadState
-from equipoise.sim.store import SimStore
-from equipoise.sim.template import Template
-from equipoise.sim.timeline import Happening, Timeline
+from equipoise.sim.state import Entry, HpaState, NodeState, PdbState, PodState, Settings, State, WorkloadState
+from equipoise.sim.store import SimPauses, SimPolicies, SimStore
+from equipoise.sim.template import Budget, Portion, Template
 
 STARTED_AT = 1_750_000_000.0
 """A Sunday in June 2025."""
@@ -185,7 +175,7 @@ class World:
         name: str = "",
     ) -> HpaState:
         """Let an HPA scale a workload."""
-        spec = HpaSpec(metrics, replicas_min, replicas_max, behavior)
+        spec = SimulatedHpaSpec(metrics, replicas_min, replicas_max, behavior)
         hpa = HpaState(name or workload.ref.name, names.uid(self.state.chance), workload, spec)
         hpa.desired, hpa.version = workload.replicas, self.state.next_version()
         self.state.hpas.append(hpa)

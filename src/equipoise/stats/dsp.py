@@ -2,6 +2,10 @@
 
 Frequencies are folded at the middle of the spectrum, shuffles are seeded, a constant series has no period,
 and nothing becomes NaN. Estimators compete on the last period; the winner is run again on everything.
+
+Whether a series repeats itself daily or weekly: the spectrum proposes, the autocorrelation decides.
+
+A forecast by the seed's signal processing, in the shape that the profile's has.
 """
 
 from collections.abc import Sequence
@@ -9,11 +13,70 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from equipoise.stats.arrays import Floats, Whole
-from equipoise.stats.loss import error, flat_lines
-from equipoise.stats.periods import SEED, find_periods
-from equipoise.stats.ranks import percentiles
+from equipoise.stats.forecast import CHUNK_SAMPLES, CLEARLY, Forecast, Model, joined
+from equipoise.stats.profile import FLAT_BAND, error, flat_lines, rise
+from equipoise.stats.ranks import Claims, Floats, Whole, chunks, percentiles
+
+SHUFFLES = 100
+SHUFFLE_RANK = 99
+"""A frequency must be stronger than what 99 of 100 shuffled copies of the series have at most."""
+SLOPE_SECONDS_MAX = 4 * 3600
+SEED = 20220601
+
+
+def find_periods(values: Floats, step_seconds: float, seed: int = SEED) -> Whole:
+    """Give the period of each row in samples, 0 where there is none.
+
+    The shuffles are the same for every row, so that a series gets the same answer in any company.
+    """
+    count = values.shape[1]
+    spread = values.std(axis=1, keepdims=True)
+    is_level = spread[:, 0] <= 1e-6 * np.abs(values.mean(axis=1))
+    scaled = (values - values.mean(axis=1, keepdims=True)) / np.where(is_level[:, None], 1, spread)
+    strength = np.abs(np.fft.rfft(scaled, axis=1))
+    frequencies, lags = _hints(count)
+    is_strong = strength[:, frequencies] > _chance(scaled, seed)[:, None]
+    alike = np.fft.irfft(strength**2, count, axis=1) / count
+    widths = np.minimum(int(SLOPE_SECONDS_MAX / step_seconds), lags // 2)
+    is_peak = _slopes(alike, lags - widths, lags) & _slopes(-alike, lags, lags + widths)
+    heights = np.where(is_strong & is_peak & (widths > 0), alike[:, lags], -1)
+    best = heights.argmax(axis=1)
+    is_found = (np.take_along_axis(heights, best[:, None], axis=1)[:, 0] > 0) & ~is_level
+    return np.where(is_found, lags[best], 0)
+
+
+def _hints(count: int) -> tuple[Whole, Whole]:
+    """Give the frequencies and the whole lags they stand for, each lag once."""
+    frequencies = np.arange(2, max(3, count // 2))
+    lags = count // frequencies
+    is_new = np.concatenate([[True], lags[1:] < lags[:-1]])
+    # Beyond half of the series the right-hand slope would leave it.
+    return frequencies[is_new], lags[is_new]
+
+
+def _chance(scaled: Floats, seed: int) -> Floats:
+    """Give the strength that chance reaches: the spectrum's top over seeded shuffles."""
+    random = np.random.Generator(np.random.PCG64(seed))
+    tops = np.empty((SHUFFLES, len(scaled)), np.float32)
+    half = max(2, scaled.shape[1] // 2)
+    for top in tops:
+        shuffled = scaled[:, random.permutation(scaled.shape[1])]
+        top[:] = np.abs(np.fft.rfft(shuffled, axis=1)[:, 1:half]).max(axis=1)
+    return np.asarray(np.sort(tops, axis=0)[SHUFFLE_RANK - 1])
+
+
+def _slopes(values: Floats, first: Whole, last: Whole) -> Claims:
+    """Tell whether the least-squares line through [first, last] rises, for every row and span."""
+    exact: npt.NDArray[np.float64] = values.astype(np.float64)
+    zero = np.zeros((len(values), 1))
+    sums = np.concatenate([zero, np.cumsum(exact, axis=1)], axis=1)
+    moments = np.concatenate([zero, np.cumsum(exact * np.arange(exact.shape[1]), axis=1)], axis=1)
+    middle = (first + last) / 2
+    total = sums[:, last + 1] - sums[:, first]
+    return np.asarray(moments[:, last + 1] - moments[:, first] - middle * total > 0)
+
 
 OUTLIER_SAMPLES_MIN = 1000
 OUTLIER_LOW, OUTLIER_HIGH = 0.001, 0.999
@@ -156,3 +219,39 @@ def _flat_errors(values: Floats, held_out: int, seen: int) -> Floats:
     """Give the error of the best constant of the week before, on the last samples."""
     lines = flat_lines(values[:, :-held_out][:, -seen:])
     return error(values[:, -held_out:], lines[:, None]).astype(np.float32)
+
+
+def dsp_forecast(days: Floats, horizon_days: int, *, step_seconds: float, has_band: bool = False) -> Forecast:
+    """Forecast (series, day, sample); a series without a period gets the flat line."""
+    flattened = days.reshape(len(days), -1)
+    return joined(
+        [
+            _forecast(days[part], horizon_days, step_seconds, has_band=has_band)
+            for part in chunks(flattened, CHUNK_SAMPLES)
+        ]
+    )
+
+
+def _forecast(days: Floats, horizon_days: int, step_seconds: float, *, has_band: bool) -> Forecast:
+    series, _, samples = days.shape
+    flattened = days.reshape(series, -1)
+    made = waves(flattened, samples, step_seconds)
+    is_wave = made.period > 0
+    lately = flattened[:, -WEEK * samples :]
+    cycles = np.tile(made.cycle, (1, -(-horizon_days // WEEK)))[:, : horizon_days * samples]
+    values = np.where(is_wave[:, None], cycles, flat_lines(lately)[:, None]).astype(np.float32)
+    upper = values[:, :0]
+    if has_band:
+        risen = np.tile(rise(made.ratios.reshape(series, WEEK, samples)), (1, horizon_days))
+        flat_upper = np.maximum(values, percentiles(lately, (FLAT_BAND,)))
+        upper = np.where(is_wave[:, None], values * risen, flat_upper).astype(np.float32)
+    return Forecast(
+        values=values,
+        upper=upper,
+        margin=made.margin,
+        model=np.where(is_wave, Model.DSP, Model.FLAT).astype(np.intp),
+        period_days=made.period // samples,
+        is_predictable=is_wave & (made.error <= CLEARLY * made.baseline_error),
+        error=np.where(is_wave, made.error, made.baseline_error),
+        baseline_error=made.baseline_error,
+    )

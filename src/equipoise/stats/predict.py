@@ -6,14 +6,11 @@ from functools import partial
 
 import numpy as np
 
-from equipoise.stats.arrays import Floats, Whole
-from equipoise.stats.band import FLAT_BAND
-from equipoise.stats.dsp_forecast import dsp_forecast
+from equipoise.stats.dsp import dsp_forecast
 from equipoise.stats.forecast import DAYS_NEEDED, DAYS_USED_MAX, Forecast, Model, forecast, joined
-from equipoise.stats.gaps import filled, known_days
-from equipoise.stats.loss import RAISED_MAX, flat_lines
-from equipoise.stats.profile import DAY_SECONDS, WEEK
-from equipoise.stats.ranks import percentiles
+from equipoise.stats.grid import filled, known_days
+from equipoise.stats.profile import DAY_SECONDS, FLAT_BAND, RAISED_MAX, WEEK, flat_lines
+from equipoise.stats.ranks import Floats, Whole, percentiles
 
 STEP_SECONDS_MIN = 15
 CORES_MAX = 1e12

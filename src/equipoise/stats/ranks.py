@@ -2,14 +2,45 @@
 
 The few samples at the top of a row are all that a high percentile needs: a bound from some of its samples
 leaves the others out, and only the rest is sorted.
+
+The arrays of this room: a row per series, a column per sample, NaN where nothing is known.
+
+Percentiles over the samples of several rows together, such as all pods of a workload.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from equipoise.stats.arrays import Floats, Whole, chunks, zero_or_more
+Floats = npt.NDArray[np.floating[Any]]
+Whole = npt.NDArray[np.intp]
+Claims = npt.NDArray[np.bool_]
+
+CHUNK_SAMPLES = 160_000
+"""So many samples at a time stay in a core's cache while they are sorted."""
+
+
+def chunks(values: Floats, samples: int = CHUNK_SAMPLES) -> Iterator[slice]:
+    """Cut a batch into parts that the cache holds."""
+    count, length = values.shape[:2]
+    size = max(1, samples // max(1, length))
+    return (slice(start, min(start + size, count)) for start in range(0, count, size))
+
+
+def cleaned(values: Floats) -> Floats:
+    """Drop what is no usage: NaN, infinite and negative samples become unknown."""
+    with np.errstate(invalid="ignore"):
+        is_usage = (values >= 0) & (values < np.inf)
+    return np.where(is_usage, values, values.dtype.type(np.nan))
+
+
+def zero_or_more(values: Floats, unknown: float) -> Floats:
+    """Put a number that no usage has in place of what is unknown, so that rows can be sorted."""
+    return np.fmax(values, values.dtype.type(unknown))
+
 
 PIECE = 512
 """Rows up to this length are sorted several times as quickly as longer ones."""
@@ -110,3 +141,17 @@ def row_medians(values: Floats) -> Floats:
     ordered = np.sort(values, axis=-1)
     count = values.shape[-1]
     return np.asarray((ordered[..., (count - 1) // 2] + ordered[..., count // 2]) / 2)
+
+
+def pooled_percentiles(rows: Floats, counts: Whole, fraction: float) -> Floats:
+    """Give one percentile per group; a group has so many of the rows, in order. NaN without samples."""
+    found = np.full(len(counts), np.nan, rows.dtype)
+    first = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.intp)
+    for count in sorted(set(counts[counts > 0].tolist())):  # groups of one size are one table
+        groups = np.flatnonzero(counts == count)
+        size = max(1, 16 * CHUNK_SAMPLES // max(1, count * rows.shape[1]))
+        for start in range(0, len(groups), size):
+            part = groups[start : start + size]
+            members = first[part][:, None] + np.arange(count)
+            found[part] = percentiles(rows[members].reshape(len(part), -1), (fraction,))[:, 0]
+    return found

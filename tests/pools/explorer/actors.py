@@ -3,10 +3,9 @@
 import json
 from typing import Any
 
-from equipoise.adapters.redis.decode import Page, decode_pages
 from equipoise.adapters.redis.scripts import Scripts
-from equipoise.adapters.redis.snapshot import PAGE
-from equipoise.model.decision import MovePod
+from equipoise.adapters.redis.snapshot import PAGE, Page, decode_pages
+from equipoise.core.decision import MovePod
 from equipoise.pools.decide import busy_excess, decide
 from equipoise.pools.observation import observe
 from equipoise.pools.policy import read_policy, wire

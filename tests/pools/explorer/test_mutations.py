@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.redis import scripts as running
-from equipoise.pools.scripts import source
+from equipoise.adapters.redis.lua import source
 from tests.pools.explorer.running import explore
 from tests.pools.explorer.scenes import SMALL
 

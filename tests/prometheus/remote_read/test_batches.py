@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.adapters.prometheus.remote_read import chunks, samples
+from equipoise.adapters.prometheus.remote_read import batches as chunks
+from equipoise.adapters.prometheus.remote_read import samples
 from equipoise.adapters.prometheus.remote_read.batches import SeriesBatch, Window, decoded
-from equipoise.adapters.prometheus.remote_read.damaged import Damaged, TooMuch
+from equipoise.adapters.prometheus.remote_read.frames import Damaged, TooMuch
 from tests.prometheus.remote_read.encoding import (
     HISTOGRAM,
     Sample,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from equipoise.adapters.prometheus.remote_read import xor
-from equipoise.adapters.prometheus.remote_read.damaged import Damaged
+from equipoise.adapters.prometheus.remote_read.frames import Damaged
 from tests.prometheus.remote_read.encoding import Sample, bits_of, decode_chunk, encode_chunk
 
 NOW = 1_789_000_000_000

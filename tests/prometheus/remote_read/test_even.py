@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.adapters.prometheus.remote_read import even
 from equipoise.adapters.prometheus.remote_read import rates as reducing
+from equipoise.adapters.prometheus.remote_read import windows as even
 from equipoise.adapters.prometheus.remote_read.rates import rates, window_for
 from equipoise.adapters.prometheus.remote_read.windows import Samples, Steps
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from equipoise.adapters.prometheus.remote_read.damaged import Damaged, TooMuch
-from equipoise.adapters.prometheus.remote_read.frames import Frames
+from equipoise.adapters.prometheus.remote_read.frames import Damaged, Frames, TooMuch
 from tests.prometheus.remote_read.encoding import frame, uvarint
 
 MESSAGES = st.lists(st.binary(min_size=1, max_size=300), min_size=1, max_size=6)

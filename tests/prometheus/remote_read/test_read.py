@@ -21,11 +21,10 @@ from equipoise.adapters.prometheus.errors import (
     Unreachable,
 )
 from equipoise.adapters.prometheus.promql import Matcher
-from equipoise.adapters.prometheus.proxy import ServiceProxy
+from equipoise.adapters.prometheus.remote_read.frames import by_name
 from equipoise.adapters.prometheus.remote_read.read import Form, ReadLimits, RemoteRead
-from equipoise.adapters.prometheus.remote_read.request import by_name
 from equipoise.adapters.prometheus.settings import Settings
-from equipoise.adapters.prometheus.transport import Direct
+from equipoise.adapters.prometheus.transport import Direct, ServiceProxy
 from tests.prometheus.remote_read.encoding import (
     Sample,
     bits_of,

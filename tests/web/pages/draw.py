@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from equipoise.app.web.page import Page
-from equipoise.model.decision import Record
+from equipoise.core.decision import Record
+from equipoise.dashboard.page import Page
 from tests.fixtures.kept import BALANCERS, kept
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -18,7 +18,9 @@ PAGES = ("overview", *BALANCERS)
 
 def maker(name: str) -> Callable[[Sequence[Record]], Page]:
     """Give the function that makes a page."""
-    made: Callable[[Sequence[Record]], Page] = importlib.import_module(f"equipoise.app.web.pages.{name}").page
+    made: Callable[[Sequence[Record]], Page] = importlib.import_module(
+        f"equipoise.dashboard.pages.{name}"
+    ).page
     return made
 
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from equipoise.app.web.page import COLOURS, SECTIONS_MAX, STANDINGS, Page, painted
-from equipoise.guard.isolation import failed_decision, failed_record
-from equipoise.model.decision import Record, Streak
+from equipoise.core.decision import Record, Streak
+from equipoise.dashboard.page import COLOURS, SECTIONS_MAX, STANDINGS, Page, painted
+from equipoise.engine.isolation import failed_decision, failed_record
 from equipoise.ports import FailedTurn
 from tests.web.pages.draw import GOLDEN, PAGES, document, maker, records_of
 
@@ -227,7 +227,7 @@ def test_a_theme_replaces_the_words_for_colours_and_nothing_else() -> None:
 
 def test_pages_need_neither_a_browser_nor_a_client() -> None:
     """They are data: whoever imports them gets no server, no arrays and no connection."""
-    modules = ", ".join(f"equipoise.app.web.pages.{name}" for name in PAGES)
+    modules = ", ".join(f"equipoise.dashboard.pages.{name}" for name in PAGES)
     program = (
         f"import sys, {modules}; "
         "print(*sorted({'nicegui', 'urllib3', 'redis', 'numpy', 'rich', 'sqlite3'} & set(sys.modules)))"

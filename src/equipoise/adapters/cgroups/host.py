@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from equipoise.adapters.cgroups import files, proc
+from equipoise.adapters.cgroups import proc
+from equipoise.adapters.cgroups import proc as files
 from equipoise.adapters.cgroups.layout import Layout, find_layout
-from equipoise.model.errors import WorldFailed
-from equipoise.qos.node import ContainerRef, Counters, NodeCounters
+from equipoise.core.errors import WorldFailed
+from equipoise.ports.node import ContainerRef, Counters, NodeCounters
 
 NANOS_PER_MICRO = 1000
 PERIOD_US = 100_000

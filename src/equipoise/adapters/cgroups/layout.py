@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from equipoise.model.errors import WorldFailed
-from equipoise.qos.node import ContainerRef
+from equipoise.core.errors import WorldFailed
+from equipoise.ports.node import ContainerRef
 
 UID = re.compile(r"[0-9A-Za-z]([0-9A-Za-z-]{0,126}[0-9A-Za-z])?")
 CONTAINER_ID = re.compile(r"[0-9A-Za-z]{8,128}")

@@ -1,9 +1,8 @@
 """The journal: a diary of decisions on a scratch disk. Losing it changes no decision."""
 
-from equipoise.adapters.journal.ids import RecordIds, record_id
 from equipoise.adapters.journal.jsonlines import JsonLines
-from equipoise.adapters.journal.query import Query, Reader, exactly
 from equipoise.adapters.journal.reading import open_reader
+from equipoise.adapters.journal.records import Query, Reader, RecordIds, exactly, record_id
 from equipoise.adapters.journal.sqlite import SqliteJournal
 
 __all__ = [

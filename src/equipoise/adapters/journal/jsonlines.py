@@ -14,10 +14,18 @@ from typing import Self
 import msgspec
 
 from equipoise.adapters.http import one_line
-from equipoise.adapters.journal.keep import Subject, gist, is_news, parse, prolonged, subject_of
-from equipoise.adapters.journal.query import Damages, Query
-from equipoise.model.decision import Record
-from equipoise.model.errors import DECODE_ERRORS, BadInput
+from equipoise.adapters.journal.records import (
+    Damages,
+    Query,
+    Subject,
+    gist,
+    is_news,
+    parse,
+    prolonged,
+    subject_of,
+)
+from equipoise.core.decision import Record
+from equipoise.core.errors import DECODE_ERRORS, BadInput
 
 FOUND_MAX = 10
 

@@ -12,10 +12,9 @@ import msgspec
 from equipoise.adapters.http import one_line
 from equipoise.adapters.journal import schema
 from equipoise.adapters.journal.jsonlines import JsonLinesReader, parts_of
-from equipoise.adapters.journal.keep import unpack
-from equipoise.adapters.journal.query import Damages, Query, Reader
-from equipoise.model.decision import Record, Streak
-from equipoise.model.errors import BadInput
+from equipoise.adapters.journal.records import Damages, Query, Reader, unpack
+from equipoise.core.decision import Record, Streak
+from equipoise.core.errors import BadInput
 
 PAGE_ROWS = 200
 FOUND_MAX = 10

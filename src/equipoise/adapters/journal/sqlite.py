@@ -10,9 +10,9 @@ from typing import NamedTuple, Self
 import msgspec
 
 from equipoise.adapters.http import one_line
-from equipoise.adapters.journal import bounds as bound
 from equipoise.adapters.journal import schema
-from equipoise.adapters.journal.keep import (
+from equipoise.adapters.journal import schema as bound
+from equipoise.adapters.journal.records import (
     Subject,
     gist,
     is_news,
@@ -22,7 +22,7 @@ from equipoise.adapters.journal.keep import (
     subject_of,
     unpack,
 )
-from equipoise.model.decision import Record, Streak
+from equipoise.core.decision import Record, Streak
 from equipoise.ports import Clock
 
 BUSY_MILLISECONDS = 1000

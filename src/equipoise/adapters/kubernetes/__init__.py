@@ -4,7 +4,7 @@ from equipoise.adapters.kubernetes.actuator import KubernetesActuator
 from equipoise.adapters.kubernetes.cache import ChangeType
 from equipoise.adapters.kubernetes.client import Client, Limits, World, connect
 from equipoise.adapters.kubernetes.cluster import CachedCluster, KubernetesCluster
-from equipoise.adapters.kubernetes.discovery import Discovery, Resource
+from equipoise.adapters.kubernetes.discovery import Discovery, Resource, path_of, proxy_path
 from equipoise.adapters.kubernetes.errors import (
     ApiError,
     BadAnswer,
@@ -13,12 +13,11 @@ from equipoise.adapters.kubernetes.errors import (
     Stopped,
     Unreachable,
 )
+from equipoise.adapters.kubernetes.kinds import list_kind
 from equipoise.adapters.kubernetes.kubeconfig import Target, find_target
 from equipoise.adapters.kubernetes.lease import LeaseElection, process_identity
-from equipoise.adapters.kubernetes.lists import list_kind
 from equipoise.adapters.kubernetes.nodes import NodeMarks, Taint
 from equipoise.adapters.kubernetes.objects import Objects, PatchType, write_status
-from equipoise.adapters.kubernetes.paths import path_of, proxy_path
 from equipoise.adapters.kubernetes.pauses import NamespacePauses
 from equipoise.adapters.kubernetes.reflector import Reflector, Timings
 from equipoise.adapters.kubernetes.selectors import format_selector, parse_selector

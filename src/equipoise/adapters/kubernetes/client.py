@@ -30,6 +30,7 @@ from equipoise.adapters.http import (
     read_bounded,
     with_retries,
 )
+from equipoise.adapters.kubernetes.connection import Wire
 from equipoise.adapters.kubernetes.credentials import Credential, CredentialSource, source_for
 from equipoise.adapters.kubernetes.errors import (
     ERROR_BODY_BYTES_MAX,
@@ -42,9 +43,8 @@ from equipoise.adapters.kubernetes.errors import (
 from equipoise.adapters.kubernetes.kubeconfig import Target, find_target
 from equipoise.adapters.kubernetes.outline import why_unreadable
 from equipoise.adapters.kubernetes.structs import AccessReview, Version
-from equipoise.adapters.kubernetes.wire import Wire
 from equipoise.adapters.urls import shown_url
-from equipoise.model.errors import DECODE_ERRORS
+from equipoise.core.errors import DECODE_ERRORS
 
 T = TypeVar("T")
 Parameters = Mapping[str, str | int]

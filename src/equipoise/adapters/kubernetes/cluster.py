@@ -1,4 +1,7 @@
-"""The `Cluster` port over an API server: by direct lists for a command, from caches for the operator."""
+"""The `Cluster` port over an API server: by direct lists for a command, from caches for the operator.
+
+HPAs word for word: what advice copies into the HPA that it proposes.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
+import msgspec
+
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.decode import Decoder
-from equipoise.adapters.kubernetes.discovery import Discovery
+from equipoise.adapters.kubernetes.discovery import Discovery, path_of
 from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer
-from equipoise.adapters.kubernetes.keda import RecentPauses, ScaledObjects
+from equipoise.adapters.kubernetes.keda_vpa import RecentPauses, ScaledObjects
 from equipoise.adapters.kubernetes.kinds import (
     DEPLOYMENTS,
     HPAS,
@@ -20,15 +25,14 @@ from equipoise.adapters.kubernetes.kinds import (
     REPLICASETS,
     STATEFULSETS,
     WORKLOADS,
+    list_items,
+    list_kind,
 )
-from equipoise.adapters.kubernetes.lists import list_kind
 from equipoise.adapters.kubernetes.outline import Outline
-from equipoise.adapters.kubernetes.paths import path_of
 from equipoise.adapters.kubernetes.reflector import Reflector, Timings
 from equipoise.adapters.kubernetes.selectors import format_selector
-from equipoise.adapters.kubernetes.structs import RawObject, RawScale
-from equipoise.model.cluster import Hpa, Node, Pdb, Pod, Workload
-from equipoise.model.references import WorkloadRef
+from equipoise.adapters.kubernetes.structs import Meta, RawObject, RawScale
+from equipoise.core.cluster import API_VERSIONS, Hpa, HpaSpec, Node, Pdb, Pod, Workload, WorkloadRef
 
 
 class KubernetesCluster:
@@ -203,3 +207,55 @@ def _whole(nodes: Sequence[Node], unreadable: Iterable[Outline]) -> Sequence[Nod
             f"the node {outline.place} cannot be read, so the cluster's size is unknown: {outline.why}"
         )
     return nodes
+
+
+class _Target(msgspec.Struct, gc=False):
+    kind: str
+    name: str
+    apiVersion: str = ""
+
+
+class _Spec(msgspec.Struct):
+    scaleTargetRef: _Target
+    metrics: list[dict[str, Any]] | None = None
+    behavior: dict[str, Any] | None = None
+    minReplicas: int | None = None
+    maxReplicas: int = 1
+
+
+class _Hpa(msgspec.Struct):
+    metadata: Meta
+    spec: _Spec
+
+
+class HpaSpecs:
+    """Asks the server anew for every call."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]:
+        """List what every HorizontalPodAutoscaler asks for; of one that cannot be read, only that."""
+        unreadable: list[Outline] = []
+        found = list_items(self._client, HPAS.path(namespace), _Hpa, unreadable.append)
+        return [*map(_turned, found), *map(_unread, unreadable)]
+
+
+def _unread(outline: Outline) -> HpaSpec:
+    meta = outline.meta
+    return HpaSpec(meta.name, WorkloadRef("", "", meta.namespace, ""), unreadable=outline.why)
+
+
+def _turned(hpa: _Hpa) -> HpaSpec:
+    target, meta = hpa.spec.scaleTargetRef, hpa.metadata
+    api_version = target.apiVersion or API_VERSIONS.get(target.kind, "")
+    labels: Mapping[str, str] = meta.labels or {}
+    return HpaSpec(
+        name=meta.name,
+        target=WorkloadRef(api_version, target.kind, meta.namespace, target.name).canonical,
+        metrics=tuple(hpa.spec.metrics or ()),
+        behavior=hpa.spec.behavior,
+        labels=tuple(sorted(labels.items())),
+        replicas_min=1 if hpa.spec.minReplicas is None else hpa.spec.minReplicas,
+        replicas_max=hpa.spec.maxReplicas,
+    )

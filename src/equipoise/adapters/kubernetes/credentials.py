@@ -18,7 +18,7 @@ from typing import Protocol
 
 from equipoise.adapters.kubernetes.execplugin import Given, run_plugin
 from equipoise.adapters.kubernetes.kubeconfig import Endpoint, Identity, Target
-from equipoise.model.errors import BadInput
+from equipoise.core.errors import BadInput
 
 REREAD_SECONDS = 60.0
 """A token file is read at least this often, even when its folder hides the change."""

@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
+from equipoise.adapters.kubernetes.interning import Pool, Warnings
 from equipoise.adapters.kubernetes.resizes import resize_of, restarts_for
 from equipoise.adapters.kubernetes.selectors import parse_selector, selector_of
-from equipoise.adapters.kubernetes.sharing import Pool, Warnings
 from equipoise.adapters.kubernetes.structs import (
     Condition,
     ContainerStatus,
@@ -34,7 +34,8 @@ from equipoise.adapters.kubernetes.structs import (
     Volume,
     WorkloadStatus,
 )
-from equipoise.model.cluster import (
+from equipoise.core.cluster import (
+    API_VERSIONS,
     TOLERANCE,
     Container,
     Hpa,
@@ -46,11 +47,10 @@ from equipoise.model.cluster import (
     Requirement,
     Selector,
     Workload,
+    WorkloadRef,
 )
-from equipoise.model.duration import parse_moment
-from equipoise.model.errors import DECODE_ERRORS
-from equipoise.model.quantity import parse_bytes, parse_cores
-from equipoise.model.references import API_VERSIONS, WorkloadRef
+from equipoise.core.errors import DECODE_ERRORS
+from equipoise.core.quantity import parse_bytes, parse_cores, parse_moment
 
 EXPENDABLE_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 """Names of volumes, with commas between: what is lost with them is not missed."""

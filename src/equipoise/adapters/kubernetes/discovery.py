@@ -1,15 +1,20 @@
-"""Which kinds the server has: from an API version and a kind to a path, and whether it can be scaled."""
+"""Which kinds the server has: from an API version and a kind to a path, and whether it can be scaled.
+
+The API's paths.
+"""
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
 from http import HTTPStatus
+from urllib.parse import quote
 
 import msgspec
 
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.errors import ApiError
+from equipoise.core.errors import BadInput
 
 FRESH_SECONDS = 30.0
 """How long an answer that lacks a kind is believed: a CRD may have been installed since."""
@@ -73,3 +78,23 @@ class Discovery:
             for entry in found
             if "/" not in entry.name
         }
+
+
+NO_NAMES = frozenset({"", ".", ".."})
+"""With one of these, the path would be that of something else: of all objects of the kind, for instance."""
+
+
+def path_of(group: str, version: str, plural: str, namespace: str | None = None, *names: str) -> str:
+    """Give the path of a collection, or of an object and its subresource."""
+    if namespace in {".", ".."} or not NO_NAMES.isdisjoint(names):
+        raise BadInput(f"{plural}: expected a name, got {'/'.join((namespace or '', *names))!r}")
+    root = f"/apis/{group}/{version}" if group else f"/api/{version}"
+    within = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    return "/".join([f"{root}{within}/{plural}", *(quote(name, safe="") for name in names)])
+
+
+def proxy_path(namespace: str, service: str, port: str | int, scheme: str = "http", path: str = "/") -> str:
+    """Give the path of a Service behind the API server's proxy."""
+    prefix = "https:" if scheme == "https" else ""
+    where = path_of("", "v1", "services", namespace)
+    return f"{where}/{prefix}{quote(service, safe='')}:{quote(str(port), safe='')}/proxy/{path.lstrip('/')}"

@@ -9,7 +9,7 @@ import msgspec
 
 from equipoise.adapters.http import one_line
 from equipoise.adapters.kubernetes.kubefile import in_plain_words
-from equipoise.model.errors import DECODE_ERRORS, WorldFailed
+from equipoise.core.errors import DECODE_ERRORS, WorldFailed
 
 ERROR_BODY_BYTES_MAX = 64 * 1024
 """How much of an error's body is read; the rest is dropped with its connection."""

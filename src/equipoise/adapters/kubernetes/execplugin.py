@@ -24,8 +24,8 @@ from equipoise.adapters.http import one_line
 from equipoise.adapters.kubernetes.errors import CredentialFailed
 from equipoise.adapters.kubernetes.kubeconfig import Endpoint
 from equipoise.adapters.kubernetes.kubefile import ExecConfig
-from equipoise.model.duration import parse_moment
-from equipoise.model.errors import DECODE_ERRORS, BadInput
+from equipoise.core.errors import DECODE_ERRORS, BadInput
+from equipoise.core.quantity import parse_moment
 
 GROUP = "client.authentication.k8s.io"
 API_VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta1")

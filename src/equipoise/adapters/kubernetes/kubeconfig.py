@@ -26,7 +26,7 @@ from equipoise.adapters.kubernetes.kubefile import (
     read_kubefile,
 )
 from equipoise.adapters.urls import shown_url, split_url
-from equipoise.model.errors import DECODE_ERRORS, BadInput
+from equipoise.core.errors import DECODE_ERRORS, BadInput
 
 SERVICE_ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 EXEC_EXTENSION = "client.authentication.k8s.io/exec"

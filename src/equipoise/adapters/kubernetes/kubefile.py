@@ -10,8 +10,8 @@ import msgspec
 import yaml
 
 from equipoise.adapters.http import one_line
-from equipoise.model.documents import Loader, TooMuch, load
-from equipoise.model.errors import DECODE_ERRORS, BadInput
+from equipoise.core.documents import Loader, TooMuch, load
+from equipoise.core.errors import DECODE_ERRORS, BadInput
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
 

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from equipoise.adapters.kubernetes.client import Client
+from equipoise.adapters.kubernetes.discovery import path_of
 from equipoise.adapters.kubernetes.errors import ApiError, bad_answer
-from equipoise.adapters.kubernetes.paths import path_of
-from equipoise.model.errors import DECODE_ERRORS, WorldFailed
-from equipoise.model.pools import EPOCH_MAX
+from equipoise.core.errors import DECODE_ERRORS, WorldFailed
+from equipoise.core.pools import EPOCH_MAX
 
 _GROUP, _VERSION, _PLURAL = "coordination.k8s.io", "v1", "leases"
 _KEPT_WHEN_MADE_ANEW = ("labels", "annotations")

@@ -1,4 +1,7 @@
-"""Marks on nodes: taints and conditions, without treading on what others wrote there."""
+"""Marks on nodes: taints and conditions, without treading on what others wrote there.
+
+The end of a DaemonSet: it is removed, and its pods are looked for until they are gone.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from equipoise.adapters.kubernetes.client import Client
-from equipoise.adapters.kubernetes.errors import ApiError
+from equipoise.adapters.kubernetes.discovery import path_of
+from equipoise.adapters.kubernetes.errors import ApiError, bad_answer
+from equipoise.adapters.kubernetes.kinds import list_items
 from equipoise.adapters.kubernetes.objects import Document, PatchType
-from equipoise.adapters.kubernetes.paths import path_of
 from equipoise.adapters.kubernetes.reflector import Marked
-from equipoise.model.duration import parse_moment
-from equipoise.model.errors import DECODE_ERRORS
+from equipoise.adapters.kubernetes.structs import RawPod
+from equipoise.core.errors import DECODE_ERRORS
+from equipoise.core.quantity import parse_moment
 
 _ATTEMPTS_MAX = 8
 HEARTBEAT_SECONDS = 300.0
@@ -123,3 +128,45 @@ def _seconds(text: object) -> float:
         return parse_moment(text)
     except DECODE_ERRORS:
         return float("-inf")
+
+
+class DaemonPod(NamedTuple):
+    """One pod of a DaemonSet, and where it is."""
+
+    name: str
+    node: str
+
+
+class Removed(msgspec.Struct):
+    """What the server says of a removal: how it went, or what goes."""
+
+    kind: str
+    status: object = None
+
+
+def remove_daemon_set(client: Client, namespace: str, name: str) -> bool:
+    """Remove a DaemonSet; Kubernetes ends its pods. False where there is none."""
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+    path = path_of("apps", "v1", "daemonsets", namespace, name)
+    try:
+        body = client.delete(path, options)
+    except ApiError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        return False
+    said = client.decode(Removed, body, f"DELETE {path}")
+    if said.kind != "DaemonSet" and (said.kind, said.status) != ("Status", "Success"):
+        raise bad_answer(client.address, f"DELETE {path}", body, "a Status of success was expected")
+    return True
+
+
+def pods_of_daemon_set(client: Client, namespace: str, name: str) -> list[DaemonPod]:
+    """Give the pods that a DaemonSet of this name has, or had: they outlive it for a while."""
+    pods = list_items(client, path_of("", "v1", "pods", namespace), RawPod, lambda _: None)
+    return sorted(
+        DaemonPod(pod.metadata.name, pod.spec.nodeName)
+        for pod in pods
+        if any(
+            (owner.kind, owner.name) == ("DaemonSet", name) for owner in pod.metadata.ownerReferences or ()
+        )
+    )

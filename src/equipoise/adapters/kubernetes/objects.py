@@ -8,12 +8,11 @@ from http import HTTPStatus
 from typing import Any
 
 from equipoise.adapters.kubernetes.client import DEED_SECONDS, Client
-from equipoise.adapters.kubernetes.discovery import Discovery, Resource
+from equipoise.adapters.kubernetes.discovery import Discovery, Resource, path_of
 from equipoise.adapters.kubernetes.errors import ApiError, bad_answer
 from equipoise.adapters.kubernetes.outline import Outline, outline_of
-from equipoise.adapters.kubernetes.paths import path_of
-from equipoise.model.errors import DECODE_ERRORS, BadInput, WorldFailed
-from equipoise.model.references import ObjectRef
+from equipoise.core.cluster import ObjectRef
+from equipoise.core.errors import DECODE_ERRORS, BadInput, WorldFailed
 from equipoise.ports import StoreConflict
 
 Document = dict[str, Any]

@@ -17,8 +17,8 @@ import msgspec
 from equipoise.adapters.http import one_line
 from equipoise.adapters.kubernetes.kubefile import in_plain_words
 from equipoise.adapters.kubernetes.structs import Meta
-from equipoise.model.documents import DEPTH_MAX, refuse_deep
-from equipoise.model.errors import DECODE_ERRORS
+from equipoise.core.documents import DEPTH_MAX, refuse_deep
+from equipoise.core.errors import DECODE_ERRORS
 
 PLACE_LENGTH_MAX = 300
 WHY_LENGTH_MAX = 200

@@ -17,12 +17,12 @@ import msgspec
 from equipoise.adapters.http import Backoff, one_line
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.decode import Decoder
+from equipoise.adapters.kubernetes.discovery import path_of
 from equipoise.adapters.kubernetes.errors import ApiError, Unreachable, bad_answer
 from equipoise.adapters.kubernetes.kinds import Kind
-from equipoise.adapters.kubernetes.paths import path_of
 from equipoise.adapters.kubernetes.reflector import Reflector, Timings
 from equipoise.adapters.kubernetes.structs import Meta
-from equipoise.model.errors import WorldFailed
+from equipoise.core.errors import WorldFailed
 
 PAUSED = "equipoise.dev/paused"
 PAUSED_EVERYWHERE = "equipoise.dev/paused-everywhere"

@@ -31,14 +31,13 @@ import urllib3
 from equipoise.adapters.http import Backoff
 from equipoise.adapters.kubernetes.cache import Cache, Change, ChangeType
 from equipoise.adapters.kubernetes.client import FAILURES, Client, Parameters
+from equipoise.adapters.kubernetes.connection import Lines
 from equipoise.adapters.kubernetes.decode import Decoder
 from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer, Status, Unreachable
-from equipoise.adapters.kubernetes.kinds import Kind
-from equipoise.adapters.kubernetes.lines import Lines
-from equipoise.adapters.kubernetes.lists import list_kind
+from equipoise.adapters.kubernetes.kinds import Kind, list_kind
 from equipoise.adapters.kubernetes.outline import Outline, members, outline_of
 from equipoise.adapters.kubernetes.structs import Meta
-from equipoise.model.errors import DECODE_ERRORS, EquipoiseError
+from equipoise.core.errors import DECODE_ERRORS, EquipoiseError
 
 R = TypeVar("R")
 Listener = Callable[[ChangeType, R | None, R | None], object]

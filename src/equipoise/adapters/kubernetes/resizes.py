@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from equipoise.adapters.kubernetes.structs import Condition, PodSpec, PodStatus, Quantities, RawContainer
-from equipoise.model.cluster import Resize
-from equipoise.model.errors import DECODE_ERRORS
-from equipoise.model.quantity import parse_bytes
+from equipoise.core.cluster import Resize
+from equipoise.core.errors import DECODE_ERRORS
+from equipoise.core.quantity import parse_bytes
 
 RESTART = "RestartContainer"
 _RESOURCES = ("cpu", "memory")

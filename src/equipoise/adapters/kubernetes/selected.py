@@ -8,12 +8,12 @@ from http import HTTPStatus
 
 from equipoise.adapters.kubernetes.cache import ChangeType
 from equipoise.adapters.kubernetes.client import Client
+from equipoise.adapters.kubernetes.discovery import path_of
 from equipoise.adapters.kubernetes.errors import ApiError, Unreachable
 from equipoise.adapters.kubernetes.kinds import PODS
-from equipoise.adapters.kubernetes.paths import path_of
 from equipoise.adapters.kubernetes.reflector import AGE_MAX_SECONDS, Reflector, Timings
 from equipoise.adapters.kubernetes.structs import RawObject
-from equipoise.model.cluster import Pod
+from equipoise.core.cluster import Pod
 
 
 class SelectedPods:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from equipoise.adapters.kubernetes.structs import LabelSelector
-from equipoise.model.cluster import Requirement, Selector
+from equipoise.core.cluster import Requirement, Selector
 
 _TOKEN = re.compile(r"\s*(?:(?P<sign>==|!=|[=!,()<>])|(?P<word>[^\s=!,()<>]+))\s*")
 _OPERATORS = {"In": "in", "NotIn": "notin"}

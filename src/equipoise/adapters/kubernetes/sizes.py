@@ -15,19 +15,17 @@ from typing import Any
 import msgspec
 
 from equipoise.adapters.http import one_line
+from equipoise.adapters.kubernetes.apply import MANAGER
 from equipoise.adapters.kubernetes.client import DEED_SECONDS, Client
-from equipoise.adapters.kubernetes.discovery import ApiResourceList
+from equipoise.adapters.kubernetes.discovery import ApiResourceList, path_of
 from equipoise.adapters.kubernetes.errors import ApiError, Unreachable
+from equipoise.adapters.kubernetes.keda_vpa import RecentVpas
 from equipoise.adapters.kubernetes.kinds import DAEMONSETS, WORKLOADS
 from equipoise.adapters.kubernetes.objects import PatchType
-from equipoise.adapters.kubernetes.ownership import MANAGER
-from equipoise.adapters.kubernetes.paths import path_of
 from equipoise.adapters.kubernetes.reflector import AGE_MAX_SECONDS, Reflector, Timings
-from equipoise.adapters.kubernetes.vpa import RecentVpas
-from equipoise.model.cluster import Workload
-from equipoise.model.references import ObjectRef, PodRef, WorkloadRef
+from equipoise.core.cluster import ObjectRef, PodRef, Workload, WorkloadRef
 from equipoise.ports import Cluster
-from equipoise.proportional.sizes import ResizeAnswer, ResizeResult, Values
+from equipoise.ports.actions import ResizeAnswer, ResizeResult, Values
 
 ASK_AGAIN_SECONDS = 300.0
 """After so long a server without `resize` is asked again: it may have been upgraded."""

@@ -23,14 +23,14 @@ from typing import Any
 import msgspec
 
 from equipoise.adapters.kubernetes.client import Client
+from equipoise.adapters.kubernetes.discovery import path_of
 from equipoise.adapters.kubernetes.errors import ApiError
-from equipoise.adapters.kubernetes.lists import list_items
-from equipoise.adapters.kubernetes.paths import path_of
-from equipoise.adapters.kubernetes.sharing import Warnings
+from equipoise.adapters.kubernetes.interning import Warnings
+from equipoise.adapters.kubernetes.kinds import list_items
 from equipoise.adapters.kubernetes.structs import Meta
-from equipoise.model.errors import DECODE_ERRORS, WorldFailed
-from equipoise.model.ledger import BYTES_MAX
-from equipoise.model.references import StoreKey, WorkloadRef
+from equipoise.core.cluster import StoreKey, WorkloadRef
+from equipoise.core.errors import DECODE_ERRORS, WorldFailed
+from equipoise.core.ledger import BYTES_MAX
 from equipoise.ports import NotInstalled, StoreConflict, Stored
 
 GROUP, VERSION, KIND, PLURAL = "equipoise.dev", "v1alpha1", "Ledger", "ledgers"

@@ -25,7 +25,7 @@ from equipoise.adapters.prometheus.errors import (
     api_error,
     clean,
 )
-from equipoise.model.errors import DECODE_ERRORS
+from equipoise.core.errors import DECODE_ERRORS
 
 WARNINGS_MAX = 20
 T = TypeVar("T")

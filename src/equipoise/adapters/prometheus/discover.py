@@ -36,9 +36,9 @@ from equipoise.adapters.prometheus.errors import (
     Unreachable,
     clean,
 )
-from equipoise.adapters.prometheus.proxy import ApiServer, ServiceProxy
 from equipoise.adapters.prometheus.settings import Limits
-from equipoise.model.errors import DECODE_ERRORS, WorldFailed
+from equipoise.adapters.prometheus.transport import ApiServer, ServiceProxy
+from equipoise.core.errors import DECODE_ERRORS, WorldFailed
 
 NAMESPACES = ("monitoring",)
 """Where a Prometheus is looked for when nobody names a namespace."""

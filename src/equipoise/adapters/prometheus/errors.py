@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from equipoise.model.errors import DECODE_ERRORS, BadInput, WorldFailed
+from equipoise.core.errors import DECODE_ERRORS, BadInput, WorldFailed
 
 TEXT_MAX = 300
 

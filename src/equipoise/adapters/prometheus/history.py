@@ -3,6 +3,8 @@
 A lot holds whole namespaces, or whole groups of pods of one that is too large, so that whoever gets it has
 all pods of their workloads, can reduce them, and let go of them before the next one comes. Ways of asking,
 the cheapest first: remote read in chunks, remote read in samples, PromQL. What is offered is asked once.
+
+Who made the ReplicaSets, as kube-state-metrics tells it: for pods that are gone.
 """
 
 from __future__ import annotations
@@ -17,18 +19,22 @@ import numpy as np
 
 from equipoise.adapters.prometheus.client import Client
 from equipoise.adapters.prometheus.decode import decode_number, tidy
-from equipoise.adapters.prometheus.errors import SPLITTABLE, Malformed, NotOffered, QueryFailed, Unavailable
-from equipoise.adapters.prometheus.lots import TEXT_MAX_BYTES, Job, Lot, packed
-from equipoise.adapters.prometheus.matrix import Grid
-from equipoise.adapters.prometheus.measures import grid_of
-from equipoise.adapters.prometheus.promql import Matcher, label_name, selector
-from equipoise.adapters.prometheus.reading import Reading
+from equipoise.adapters.prometheus.errors import (
+    SPLITTABLE,
+    Incomplete,
+    Malformed,
+    NotOffered,
+    QueryFailed,
+    Unavailable,
+)
+from equipoise.adapters.prometheus.matrix import POINT_BYTES, Grid
+from equipoise.adapters.prometheus.promql import Matcher, label_name, one_of, selector
 from equipoise.adapters.prometheus.remote_read.rates import window_for
 from equipoise.adapters.prometheus.remote_read.read import Form, ReadLimits, RemoteRead
-from equipoise.adapters.prometheus.series import POINT_BYTES
+from equipoise.adapters.prometheus.scheduler import Reading
 from equipoise.adapters.prometheus.settings import CADVISOR, Names, check_label, no_text
-from equipoise.adapters.prometheus.ways import OnBytes
-from equipoise.model.history import Grouping, Measure, Reduction, UsageHistory
+from equipoise.adapters.prometheus.strategies import TEXT_MAX_BYTES, Job, Lot, OnBytes, grid_of, packed
+from equipoise.ports.cluster import Grouping, Measure, Reduction, UsageHistory
 
 READS_MAX = 2
 """Prometheus lets ten remote reads in and queues the others silently; it has other work to do."""
@@ -217,3 +223,52 @@ class PrometheusHistory:
 
 
 __all__ = ["READS_MAX", "PrometheusHistory", "Source", "UsageHistory"]
+
+
+METRIC = "kube_replicaset_owner"
+LABELS = ("namespace", "exported_namespace", "replicaset", "owner_kind", "owner_name")
+"""A scrape that honours no labels moves the object's namespace aside."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusOwners:
+    """Owners from a Prometheus that scrapes kube-state-metrics; nothing where none does.
+
+    The plain instant selector: a ReplicaSet outlives its pods by ten revisions, and looking back over days
+    costs the server fifteen times as much.
+    """
+
+    client: Client
+    extra_matchers: Mapping[str, str] = field(default_factory=no_text)
+
+    def __post_init__(self) -> None:
+        for label in self.extra_matchers:
+            check_label(label)
+
+    def replica_sets(self, namespaces: Sequence[str], at: float) -> Mapping[tuple[str, str], tuple[str, str]]:
+        """Give the kind and name of the owner by namespace and ReplicaSet."""
+        names = sorted(set(namespaces))
+        found: dict[tuple[str, str], tuple[str, str]] = {}
+        if names:
+            for label in ("namespace", "exported_namespace"):
+                self._ask(label, names, at, found)
+        return found
+
+    def _ask(
+        self, label: str, names: Sequence[str], at: float, found: dict[tuple[str, str], tuple[str, str]]
+    ) -> None:
+        extra = (Matcher(name, "=", value) for name, value in sorted(self.extra_matchers.items()))
+        query = selector(METRIC, (one_of(label, names), *extra))
+        try:
+            vector = self.client.vector(query, at, LABELS)
+        except SPLITTABLE:
+            middle = len(names) // 2
+            if not middle:
+                raise
+            self._ask(label, names[:middle], at, found)
+            self._ask(label, names[middle:], at, found)
+            return
+        if vector.partial:
+            raise Incomplete(f"{self.client.address} answered in part: {vector.partial[0]}")
+        for namespace, exported, replica_set, kind, name in zip(*vector.columns, strict=True):
+            found[exported or namespace, replica_set] = (kind, name)

@@ -1,4 +1,7 @@
-"""`ports.Metrics` from a Prometheus, and what `equipoise doctor` asks of it."""
+"""`ports.Metrics` from a Prometheus, and what `equipoise doctor` asks of it.
+
+From settings to a working source: the address that was given, or the Prometheus that was found.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,10 @@ from equipoise.adapters.prometheus.client import BuildInfo, Client
 from equipoise.adapters.prometheus.decode import HISTOGRAMS_LEFT_OUT, Vector, decode_number, tidy
 from equipoise.adapters.prometheus.errors import SPLITTABLE, BadQuery, BadUserQuery, Malformed, QueryFailed
 from equipoise.adapters.prometheus.promql import CpuQueries, Extent, Matcher, Tally
-from equipoise.adapters.prometheus.raw import Raw, at_the_end
-from equipoise.adapters.prometheus.settings import CADVISOR, Names, no_text
+from equipoise.adapters.prometheus.range import Raw, at_the_end
+from equipoise.adapters.prometheus.settings import CADVISOR, Limits, Names, Settings, no_text
 from equipoise.adapters.prometheus.shards import EXACT_NAMES_MAX, Shard, named, plan
+from equipoise.adapters.prometheus.transport import Direct, Transport
 from equipoise.ports import CpuUsage
 from equipoise.stats.coverage import early_seconds, is_covered
 
@@ -296,3 +300,19 @@ def _dropped(is_number: NDArray[np.bool_], is_fresh: NDArray[np.bool_]) -> list[
 
 
 __all__ = ["BuildInfo", "Number", "PrometheusMetrics"]
+
+
+def connect(
+    where: Settings | Transport,
+    *,
+    limits: Limits | None = None,
+    names: Names = CADVISOR,
+    extra_matchers: Mapping[str, str] | None = None,
+) -> PrometheusMetrics:
+    """Return the source of usage for a Prometheus at an address, or behind a transport that was found.
+
+    Nothing is asked before the first question; `ready()` asks.
+    """
+    limits = limits or Limits()
+    transport = Direct(where, limits.concurrency_max) if isinstance(where, Settings) else where
+    return PrometheusMetrics(Client(transport, limits), names, dict(extra_matchers or {}))

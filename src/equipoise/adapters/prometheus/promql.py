@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.adapters.prometheus.settings import CADVISOR, Names, check_label, is_plain_label, no_text
-from equipoise.model.duration import print_seconds
-from equipoise.model.errors import BadInput
+from equipoise.core.errors import BadInput
+from equipoise.core.quantity import print_seconds
 
 STEPS_PER_WINDOW = 24
 """How closely the first sample is looked for: where scrapes are not rarer, it is found up to a step late.

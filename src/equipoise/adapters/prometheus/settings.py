@@ -11,7 +11,7 @@ from types import MappingProxyType
 from urllib.parse import SplitResult, unquote
 
 from equipoise.adapters.urls import HIDDEN, shown_url, split_url
-from equipoise.model.errors import BadInput
+from equipoise.core.errors import BadInput
 
 _PLAIN_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOT_MEANT = re.compile(r"[\s\"'`\\{}]")

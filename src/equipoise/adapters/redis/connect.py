@@ -12,7 +12,7 @@ from redis.retry import Retry
 
 from equipoise.adapters.redis.errors import explained
 from equipoise.adapters.urls import split_url
-from equipoise.model.errors import BadInput, WorldFailed
+from equipoise.core.errors import BadInput, WorldFailed
 
 SCHEMES = ("redis", "rediss", "unix")
 FORM = "expected redis://HOST:PORT, rediss://HOST:PORT or unix://PATH"

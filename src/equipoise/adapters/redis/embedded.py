@@ -20,7 +20,7 @@ from redis import exceptions as redis_errors
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from equipoise.model.errors import BadInput, WorldFailed
+from equipoise.core.errors import BadInput, WorldFailed
 
 START_SECONDS = 10.0
 SOCKET_PATH_MAX = 100

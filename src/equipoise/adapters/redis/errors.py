@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from redis import exceptions as redis_errors
 
-from equipoise.model.errors import DECODE_ERRORS, EquipoiseError, WorldFailed
+from equipoise.core.errors import DECODE_ERRORS, EquipoiseError, WorldFailed
 from equipoise.ports import Unanswered
 
 _REFUSED = (

@@ -11,9 +11,9 @@ from equipoise.adapters.redis.connect import eviction_of
 from equipoise.adapters.redis.errors import IN_DOUBT, Request, WrongKeyType, certain, explained
 from equipoise.adapters.redis.scripts import Scripts
 from equipoise.adapters.redis.snapshot import Reader
-from equipoise.model.decision import Attendance, MovePod, RegisterPod, ResumePod, SuspendPod, UnregisterPod
-from equipoise.model.errors import BadInput, EquipoiseError, WorldFailed
-from equipoise.model.pools import PoolAnswer, PoolCode, PoolsSeen
+from equipoise.core.decision import Attendance, MovePod, RegisterPod, ResumePod, SuspendPod, UnregisterPod
+from equipoise.core.errors import BadInput, EquipoiseError, WorldFailed
+from equipoise.core.pools import PoolAnswer, PoolCode, PoolsSeen
 from equipoise.ports import Unanswered
 
 LEASE_SECONDS = 900.0

@@ -14,9 +14,9 @@ from redis import Redis, RedisCluster
 from redis import exceptions as redis_errors
 
 from equipoise.adapters.redis.errors import FAILURES, Request, WrongKeyType, explained, failure, is_refusal
-from equipoise.model.errors import WorldFailed
-from equipoise.model.pools import PoolCode
-from equipoise.pools.scripts import source
+from equipoise.adapters.redis.lua import source
+from equipoise.core.errors import WorldFailed
+from equipoise.core.pools import PoolCode
 from equipoise.ports import Unanswered
 
 BATCH = 500

@@ -5,8 +5,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from equipoise.adapters.sample_files.csv import read_csv
-from equipoise.model.errors import BadInput
-from equipoise.recommendation.samples import Samples
+from equipoise.core.errors import BadInput
+from equipoise.stats.samples import Samples
 
 PARQUET_ENDINGS = {".parquet", ".pq"}
 PARQUET_MARK = b"PAR1"

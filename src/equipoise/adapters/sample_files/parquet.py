@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from equipoise.adapters.sample_files.numbers import Unreadable, read_moment, read_number
-from equipoise.model.errors import DECODE_ERRORS, BadInput
-from equipoise.recommendation.samples import (
+from equipoise.adapters.sample_files.csv import Unreadable, read_moment, read_number
+from equipoise.core.errors import DECODE_ERRORS, BadInput
+from equipoise.stats.samples import (
     COLUMNS,
     LABELS,
     NEEDED,

@@ -12,13 +12,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from equipoise.adapters.prometheus.remote_read.even import even_rates
 from equipoise.adapters.prometheus.remote_read.windows import (
     COUNTER_MAX,
     Floats,
     Integers,
     Samples,
     Steps,
+    even_rates,
     stretch,
 )
 

@@ -30,9 +30,15 @@ from equipoise.adapters.prometheus.errors import (
 from equipoise.adapters.prometheus.promql import Matcher
 from equipoise.adapters.prometheus.remote_read import batches, samples
 from equipoise.adapters.prometheus.remote_read.batches import SeriesBatch, Window
-from equipoise.adapters.prometheus.remote_read.damaged import Damaged, TooMuch
-from equipoise.adapters.prometheus.remote_read.frames import Frames
-from equipoise.adapters.prometheus.remote_read.request import HEADERS, PATH, by_name, encode
+from equipoise.adapters.prometheus.remote_read.frames import (
+    HEADERS,
+    PATH,
+    Damaged,
+    Frames,
+    TooMuch,
+    by_name,
+    encode,
+)
 from equipoise.adapters.prometheus.transport import FAILURES, OK, Posts, Transport, read_reply, translate
 
 BACKOFF = Backoff(attempts_max=4, first_seconds=0.25, delay_max_seconds=5.0)

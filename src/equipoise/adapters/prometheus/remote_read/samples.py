@@ -10,8 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.adapters.prometheus.remote_read.batches import SeriesBatch, Window, tidied
-from equipoise.adapters.prometheus.remote_read.damaged import Damaged, TooMuch
-from equipoise.adapters.prometheus.remote_read.protobuf import BYTES, FIXED64, VARINT, fields, read_varint
+from equipoise.adapters.prometheus.remote_read.frames import (
+    BYTES,
+    FIXED64,
+    VARINT,
+    Damaged,
+    TooMuch,
+    fields,
+    read_varint,
+)
 from equipoise.adapters.prometheus.remote_read.xor import Times, Values
 
 _RUN_MIN, _RUN_MAX = 8, 1024

@@ -1,0 +1,231 @@
+"""The `Analyses` port over an API server: Analytics and Recommendations, by whoever's definition.
+
+Where the definition gives a status of its own, that is what is written. Where it does not, as with Crane's,
+the status is a part of the object: then every write of it is a new generation, and fields that the definition
+does not know are dropped. What was asked for is told by its content there, and which content a status is
+about by an annotation.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+import msgspec
+
+from equipoise.adapters.kubernetes.client import MERGE_PATCH, Client
+from equipoise.adapters.kubernetes.decode import Decoder, parse_time
+from equipoise.adapters.kubernetes.discovery import path_of
+from equipoise.adapters.kubernetes.errors import ApiError, Unreachable, bad_answer
+from equipoise.adapters.kubernetes.kinds import Kind
+from equipoise.adapters.kubernetes.objects import write_status
+from equipoise.adapters.kubernetes.policies import Definition, RawPolicy, look_at
+from equipoise.adapters.kubernetes.reflector import Reflector
+from equipoise.adapters.kubernetes.structs import Meta
+from equipoise.core.cluster import ObjectRef
+from equipoise.core.documents import refuse_deep
+from equipoise.core.errors import DECODE_ERRORS, WorldFailed
+from equipoise.crd.definition import Standing
+from equipoise.ports import PolicyObject, StoreConflict
+
+GROUP, VERSION = "analysis.crane.io", "v1alpha1"
+ANALYTICS, RECOMMENDATIONS = ("Analytics", "analytics"), ("Recommendation", "recommendations")
+OBSERVED = "equipoise.dev/observed"
+"""The annotation that says which content a status is about, where generations do not."""
+FRESH_SECONDS = 50.0
+"""How long it is believed whose the definitions are."""
+SYNC_SECONDS = 5.0
+"""How long kinds that were installed just now may take to be listed."""
+_TRUST = (Standing.ABSENT, Standing.FOREIGN, Standing.OURS)
+
+
+class Kept(NamedTuple):
+    """An object, and what its annotation says."""
+
+    policy: PolicyObject
+    observed: str
+
+
+class KubernetesAnalyses:
+    """Both kinds, watched from when they are first there. Threads may not share it."""
+
+    def __init__(
+        self,
+        client: Client,
+        watch: Callable[[Reflector[Any]], None],
+        *,
+        namespaces: Collection[str] = (),
+    ) -> None:
+        """Begin to watch where the kinds are installed; with namespaces, only those are our affair."""
+        self._client = client
+        self._watch = watch
+        self._namespaces = frozenset(namespaces)
+        self._reflectors: dict[str, Reflector[Kept]] = {}
+        self._definitions: dict[str, Definition] = {}
+        self._looked_at = float("-inf")
+        try:
+            self.standing()
+        except WorldFailed:
+            self._looked_at = float("-inf")  # it is asked again when somebody wants to know
+
+    def standing(self) -> tuple[Standing, str]:
+        """Say whose the definitions are; where the two differ, the one that forbids more counts."""
+        now = self._client.world.monotonic()
+        if now - self._looked_at >= FRESH_SECONDS:
+            self._definitions = {
+                plural: look_at(self._client, GROUP, VERSION, plural)
+                for _, plural in (ANALYTICS, RECOMMENDATIONS)
+            }
+            self._looked_at = now
+        worst = min(self._definitions.values(), key=lambda each: _TRUST.index(each.standing))
+        if worst.standing is not Standing.ABSENT and not self._reflectors:
+            for name, plural in (ANALYTICS, RECOMMENDATIONS):
+                self._reflectors[plural] = Reflector(self._client, _kind(name, plural))
+                self._watch(self._reflectors[plural])
+        return worst.standing, worst.note
+
+    def analytics(self) -> Sequence[PolicyObject]:
+        """List what was asked for."""
+        return self._listed(ANALYTICS[1])
+
+    def recommendations(self) -> Sequence[PolicyObject]:
+        """List the advice that was given."""
+        return self._listed(RECOMMENDATIONS[1])
+
+    def _listed(self, plural: str) -> list[PolicyObject]:
+        reflector = self._reflectors.get(plural)
+        if reflector is None or not reflector.synced.wait(SYNC_SECONDS):
+            why = f": {reflector.last_error}" if reflector is not None and reflector.last_error else ""
+            raise Unreachable(f"the {plural} have not been listed yet{why}")
+        has_status = self._definitions[plural].has_status
+        return [
+            kept.policy if has_status else _by_content(kept)
+            for kept in reflector.believed().records()
+            if not self._namespaces or kept.policy.ref.namespace in self._namespaces
+        ]
+
+    def create(self, manifest: Mapping[str, Any]) -> PolicyObject:
+        """Make a Recommendation, named by the server."""
+        path = path_of(GROUP, VERSION, RECOMMENDATIONS[1], manifest["metadata"]["namespace"])
+        answer = self._client.post(path, dict(manifest), retry=False)
+        return self._read(answer, f"POST {path}")
+
+    def set_adoption(self, recommendation: PolicyObject, adoption: str) -> PolicyObject:
+        """Change what becomes of advice."""
+        path = self._path(recommendation)
+        change = {
+            "metadata": {"resourceVersion": recommendation.version},
+            "spec": {"adoptionType": adoption},
+        }
+        return self._read(self._patched(path, change), f"PATCH {path}")
+
+    def write_status(self, about: PolicyObject, status: Mapping[str, Any]) -> None:
+        """Replace the status the way its definition allows."""
+        path = self._path(about)
+        if self._definitions[_plural(about)].has_status:
+            try:
+                write_status(self._client, path, status, about.version)
+            except ApiError as error:
+                if error.status in {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}:
+                    raise StoreConflict(str(error)) from error
+                raise
+            return
+        told = {key: value for key, value in status.items() if key != "observedGeneration"}
+        gone = dict.fromkeys(about.status.keys() - told.keys() - {"observedGeneration"})
+        observed = status.get("observedGeneration")
+        metadata: dict[str, Any] = {"resourceVersion": about.version}
+        if observed is not None:
+            metadata["annotations"] = {OBSERVED: str(observed)}
+        self._patched(path, {"metadata": metadata, "status": told | gone})
+
+    def delete(self, recommendation: PolicyObject) -> None:
+        """Remove exactly this one; one that is gone already is fine."""
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": recommendation.ref.uid},
+        }
+        try:
+            self._client.delete(self._path(recommendation), options)
+        except ApiError as error:
+            if error.status not in {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}:
+                raise
+
+    def _path(self, about: PolicyObject) -> str:
+        return path_of(GROUP, VERSION, _plural(about), about.ref.namespace, about.ref.name)
+
+    def _patched(self, path: str, change: Mapping[str, Any]) -> bytes:
+        try:
+            # The version makes it safe to send again.
+            return self._client.request(
+                "PATCH", path, body=dict(change), content_type=MERGE_PATCH, is_idempotent=True
+            )
+        except ApiError as error:
+            if error.status in {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}:
+                raise StoreConflict(str(error)) from error
+            raise
+
+    def _read(self, answer: bytes, request: str) -> PolicyObject:
+        raw = self._client.decode(RawPolicy, answer, request)
+        try:
+            kept = _turned(raw, RECOMMENDATIONS[0])
+        except DECODE_ERRORS as error:
+            raise bad_answer(self._client.address, request, answer, str(error)) from error
+        return kept.policy if self._definitions[RECOMMENDATIONS[1]].has_status else _by_content(kept)
+
+
+def _plural(about: PolicyObject) -> str:
+    return (ANALYTICS if about.ref.kind == ANALYTICS[0] else RECOMMENDATIONS)[1]
+
+
+def _kind(name: str, plural: str) -> Kind[Kept]:
+    def turn(decoder: Decoder, raw: RawPolicy) -> Kept:
+        del decoder
+        return _turned(raw, name)
+
+    return Kind(
+        name,
+        plural,
+        GROUP,
+        VERSION,
+        RawPolicy,
+        turn,
+        lambda kept: (kept.policy.ref.namespace, kept.policy.ref.name),
+        identity=lambda kept: (kept.policy.ref.uid, kept.policy.version),
+        stand_in=lambda outline: _turned(RawPolicy(outline.meta, {}, outline.status), name, outline.why),
+    )
+
+
+def _turned(raw: RawPolicy, kind: str, unreadable: str = "") -> Kept:
+    meta = raw.metadata
+    refuse_deep([raw.spec, raw.status])
+    policy = PolicyObject(
+        ref=ObjectRef(f"{GROUP}/{VERSION}", kind, meta.namespace, meta.name, meta.uid),
+        generation=meta.generation,
+        version=meta.resourceVersion,
+        spec=raw.spec,
+        status=raw.status or {},
+        labels=meta.labels or {},
+        created_at=_created_at(meta),
+        unreadable=unreadable,
+    )
+    return Kept(policy, (meta.annotations or {}).get(OBSERVED, ""))
+
+
+def _created_at(meta: Meta) -> float:
+    try:
+        return parse_time(meta.creationTimestamp) if meta.creationTimestamp else 0.0
+    except DECODE_ERRORS:
+        return 0.0  # long ago: it does not count as new
+
+
+def _by_content(kept: Kept) -> PolicyObject:
+    """Give a spec the number of its content, and put back which one the status is about."""
+    content = msgspec.json.encode(kept.policy.spec, order="sorted")
+    status = dict(kept.policy.status)
+    if kept.observed.isdecimal():
+        status["observedGeneration"] = int(kept.observed)
+    return replace(kept.policy, generation=zlib.crc32(content), status=status)

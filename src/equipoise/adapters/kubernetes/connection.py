@@ -1,0 +1,209 @@
+"""Connections to one API server, which another thread can cut while a read blocks.
+
+Lines out of bytes as they arrive: bytes in, whole lines out.
+"""
+
+from __future__ import annotations
+
+import base64
+import socket
+import threading
+import weakref
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import urllib3
+from urllib3.connection import HTTPConnection
+
+from equipoise.adapters.http import tls_context
+from equipoise.adapters.kubernetes.credentials import Certificate
+from equipoise.adapters.kubernetes.errors import Stopped
+from equipoise.adapters.kubernetes.kubeconfig import Endpoint
+from equipoise.adapters.urls import shown_url, split_url
+
+if TYPE_CHECKING:
+    from urllib3._base_connection import BaseHTTPConnection
+
+
+KEEPALIVE = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *(
+        (socket.IPPROTO_TCP, getattr(socket, name), seconds)
+        for name, seconds in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+        if hasattr(socket, name)
+    ),
+]
+"""A peer that vanished without a word is noticed by the kernel within a minute."""
+
+
+class _KeptPool(urllib3.HTTPConnectionPool):
+    """A pool that knows its connections while they are lent out."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.lent: weakref.WeakSet[BaseHTTPConnection] = weakref.WeakSet()
+        self.lent_lock = threading.Lock()
+
+    def _new_conn(self) -> BaseHTTPConnection:
+        connection = super()._new_conn()
+        with self.lent_lock:
+            self.lent.add(connection)
+        return connection
+
+    def shut_down(self) -> None:
+        """Wake every thread that waits in a read; it sees the end of its connection."""
+        with self.lent_lock:
+            connections = list(self.lent)
+        for connection in connections:
+            sock = getattr(connection, "sock", None)
+            if isinstance(sock, socket.socket):
+                with suppress(OSError):
+                    # Not SSLSocket's own, which would first drop the TLS state under the reader.
+                    socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+
+class _KeptTlsPool(_KeptPool, urllib3.HTTPSConnectionPool):  # type: ignore[misc] # its connections are TLS's
+    """The same, with TLS."""
+
+
+class Wire:
+    """A pool of connections. A new client certificate brings a new pool: TLS is agreed once."""
+
+    def __init__(self, endpoint: Endpoint, connections_max: int) -> None:
+        self._endpoint = endpoint
+        self._connections_max = connections_max
+        self._lock = threading.Lock()
+        self._pool: _KeptPool | None = None
+        self._certificate: Certificate | None = None
+        self._is_cut = False
+        self._streams: weakref.WeakSet[urllib3.BaseHTTPResponse] = weakref.WeakSet()
+        parts = split_url(endpoint.server)
+        self._prefix = parts.path.rstrip("/")
+        if endpoint.proxy_url and parts.scheme == "http":
+            # A proxy for plain HTTP is asked for whole addresses.
+            self._prefix = endpoint.server.rstrip("/")
+
+    def send(
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        timeout: urllib3.Timeout,
+        certificate: Certificate | None,
+    ) -> urllib3.BaseHTTPResponse:
+        """Send once; the body of the answer is left to be read. urllib3's exceptions pass."""
+        response = self._pool_for(certificate).urlopen(
+            method,
+            self._prefix + target,
+            body=body,
+            headers=headers,
+            retries=False,
+            redirect=False,
+            assert_same_host=False,
+            preload_content=False,
+            timeout=timeout,
+        )
+        with self._lock:
+            self._streams.add(response)
+            is_cut = self._is_cut
+        if is_cut:
+            response.close()
+            raise Stopped(f"the session with {shown_url(self._endpoint.server)} was stopped")
+        return response
+
+    def cut(self) -> None:
+        """End every connection now, also those in use, and refuse new ones."""
+        with self._lock:
+            self._is_cut = True
+            pool, streams = self._pool, list(self._streams)
+        if pool is not None:
+            pool.shut_down()
+            pool.close()
+        for response in streams:
+            # A connection that the server said to close belongs to its answer alone.
+            with suppress(OSError, RuntimeError, ValueError):
+                response.shutdown()
+
+    def close(self) -> None:
+        """Close idle connections; a later request opens new ones."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+    def _pool_for(self, certificate: Certificate | None) -> _KeptPool:
+        with self._lock:
+            if self._is_cut:
+                raise Stopped(f"the session with {shown_url(self._endpoint.server)} was stopped")
+            if self._pool is None or self._certificate != certificate:
+                if self._pool is not None:
+                    self._pool.close()
+                self._pool = self._make_pool(certificate)
+                self._certificate = certificate
+            return self._pool
+
+    def _make_pool(self, certificate: Certificate | None) -> _KeptPool:
+        endpoint = self._endpoint
+        options: dict[str, Any] = {
+            "maxsize": self._connections_max,
+            "socket_options": [*HTTPConnection.default_socket_options, *KEEPALIVE],
+        }
+        if endpoint.server.startswith("https:"):
+            mine = certificate or Certificate()
+            options["ssl_context"] = tls_context(
+                ca_file=endpoint.ca_file,
+                ca_data=endpoint.ca_data,
+                cert_file=mine.cert_file,
+                cert_data=mine.cert_data,
+                key_file=mine.key_file,
+                key_data=mine.key_data,
+                insecure=endpoint.insecure,
+            )
+            if endpoint.insecure:
+                options["cert_reqs"] = "CERT_NONE"
+            if endpoint.tls_server_name:
+                options["server_hostname"] = endpoint.tls_server_name
+        if endpoint.proxy_url:
+            secret = unquote(split_url(endpoint.proxy_url).netloc.rpartition("@")[0])
+            # urllib3 itself knows no letters beyond Latin 1.
+            given = f"Basic {base64.b64encode(secret.encode()).decode()}"
+            headers = {"proxy-authorization": given} if secret else None
+            keeper: urllib3.PoolManager = urllib3.ProxyManager(
+                endpoint.proxy_url, proxy_headers=headers, **options
+            )
+        else:
+            keeper = urllib3.PoolManager(**options)
+        keeper.pool_classes_by_scheme = {"http": _KeptPool, "https": _KeptTlsPool}
+        pool = keeper.connection_from_url(endpoint.server)
+        assert isinstance(pool, _KeptPool)
+        return pool
+
+
+class LineTooLong(ValueError):  # noqa: N818 - reads as a fact
+    """A line beyond what any event needs."""
+
+
+class Lines:
+    """Holds the beginning of a line until its end arrives."""
+
+    def __init__(self, length_max: int = 16 * 1024 * 1024) -> None:
+        self._length_max = length_max
+        self._begun: list[bytes] = []
+        self._begun_length = 0
+
+    def feed(self, part: bytes) -> list[bytes]:
+        """Take some bytes; give the lines that are whole now, without the empty ones."""
+        *ended, rest = part.split(b"\n")
+        if ended:
+            ended[0] = b"".join((*self._begun, ended[0]))
+            self._begun, self._begun_length = [], 0
+        if rest:
+            self._begun.append(rest)
+            self._begun_length += len(rest)
+        if self._begun_length > self._length_max or any(len(line) > self._length_max for line in ended):
+            raise LineTooLong(f"a line of more than {self._length_max} bytes")
+        return [line for line in ended if line.strip()]

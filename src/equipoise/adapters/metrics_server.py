@@ -1,0 +1,229 @@
+"""`ports.Metrics` from metrics.k8s.io, as metrics-server and its kin serve it: the second source."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from sys import intern
+from typing import Protocol
+from urllib.parse import quote
+
+import msgspec
+import numpy as np
+
+from equipoise.adapters.kubernetes.decode import parse_time
+from equipoise.adapters.kubernetes.errors import ApiError
+from equipoise.adapters.kubernetes.outline import elements, members, outline_of
+from equipoise.adapters.prometheus.metrics import Number
+from equipoise.core.errors import DECODE_ERRORS, WorldFailed
+from equipoise.core.quantity import parse_cores, parse_seconds
+from equipoise.ports import CpuUsage
+
+ROOT = "/apis/metrics.k8s.io/v1beta1"
+PAGE_PODS = 5_000
+PAGES_MAX = 1_000
+NAMESPACES_ONE_BY_ONE_MAX = 10
+"""Up to so many namespaces are read one by one; beyond, one list of all is less work."""
+
+
+class ResourceMetricsAbsent(WorldFailed):
+    """The cluster has no metrics.k8s.io API, or nothing serves it now."""
+
+
+class ResourceMetricsMalformed(WorldFailed):
+    """The API answered something else than pod metrics."""
+
+
+class Reader(Protocol):
+    """What is asked of the Kubernetes client."""
+
+    @property
+    def address(self) -> str:
+        """How messages name the API server."""
+        ...
+
+    def get(
+        self, path: str, params: Mapping[str, str | int | bool] | None = None, *, bytes_max: int = ...
+    ) -> bytes:
+        """Read a path; a refusal raises."""
+        ...
+
+
+class _Meta(msgspec.Struct, gc=False):
+    name: str
+    namespace: str
+
+
+class _Usage(msgspec.Struct, gc=False):
+    cpu: str = ""
+
+
+class _Container(msgspec.Struct, gc=False):
+    name: str
+    usage: _Usage
+
+
+class _PodMetrics(msgspec.Struct, gc=False):
+    metadata: _Meta
+    timestamp: str
+    window: str = ""
+    containers: list[_Container] | None = None
+
+
+class _Continue(msgspec.Struct, gc=False, rename={"token": "continue"}):
+    token: str = ""
+
+
+class _List(msgspec.Struct, gc=False):
+    items: list[_PodMetrics | None] | None = None
+    metadata: _Continue = msgspec.field(default_factory=_Continue)
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceMetrics:
+    """CPU usage from metrics.k8s.io. Its window is the server's own, mostly 10 to 30 seconds."""
+
+    api: Reader
+    memory_max_bytes: int = 256 * 1024 * 1024
+
+    def cpu_usage(
+        self, pods_by_namespace: Mapping[str, Sequence[str]], at: float, window_seconds: float
+    ) -> CpuUsage:
+        """Read the CPU usage of all these pods; time and window are the server's, not the caller's."""
+        del at
+        asked = {ns: frozenset(pods) for ns, pods in pods_by_namespace.items() if pods}
+        rows = _Rows()
+        for path in self._paths(asked):
+            for pod in self._list(path):
+                if pod is None:
+                    rows.miss()
+                elif pod.metadata.name in asked.get(pod.metadata.namespace, ()):
+                    rows.add(pod)
+        return rows.usage(f"{self.api.address}{ROOT}", window_seconds)
+
+    def scalar(self, query: str, at: float) -> float | None:
+        """Give None: this API answers no queries."""
+        return self.number(query, at).value
+
+    def number(self, query: str, at: float) -> Number:
+        """Say why there is no number."""
+        del query, at
+        return Number(None, "metrics.k8s.io answers no queries: a Prometheus was expected")
+
+    def ready(self) -> None:
+        """Raise unless the API is served."""
+        self._get(ROOT, {})
+
+    def _paths(self, asked: Mapping[str, object]) -> list[str]:
+        if len(asked) > NAMESPACES_ONE_BY_ONE_MAX:
+            return [f"{ROOT}/pods"]
+        return [f"{ROOT}/namespaces/{quote(namespace, safe='')}/pods" for namespace in sorted(asked)]
+
+    def _list(self, path: str) -> Iterator[_PodMetrics | None]:
+        """Read a list page by page; None stands for a pod that cannot be read."""
+        token = ""
+        for _ in range(PAGES_MAX):
+            params: dict[str, str | int | bool] = {"limit": PAGE_PODS}
+            if token:
+                params["continue"] = token
+            body = self._get(path, params)
+            try:
+                page = _read(body)
+            except DECODE_ERRORS as error:
+                raise ResourceMetricsMalformed(
+                    f"{self.api.address}{path} answered something else than pod metrics"
+                ) from error
+            yield from page.items or ()
+            token = page.metadata.token
+            if not token:
+                return
+        raise ResourceMetricsMalformed(f"{self.api.address}{path} answered a list that does not end")
+
+    def _get(self, path: str, params: Mapping[str, str | int | bool]) -> bytes:
+        try:
+            return self.api.get(path, params, bytes_max=self.memory_max_bytes)
+        except ApiError as error:
+            if error.status in {404, 503}:
+                raise ResourceMetricsAbsent(
+                    f"{self.api.address}{ROOT} is not served ({error.status}): "
+                    "metrics-server or another provider of metrics.k8s.io was expected"
+                ) from error
+            raise
+
+
+class _Rows:
+    """Columns while they are filled; each container once, the newest reading."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str, str], tuple[float, float]] = {}
+        self._window_seconds = 0.0
+        self._unreadable = 0
+
+    def add(self, pod: _PodMetrics) -> None:
+        """Take the containers of one pod that can be read."""
+        try:
+            sampled_at = parse_time(pod.timestamp)
+            window_seconds = parse_seconds(pod.window)
+        except DECODE_ERRORS:
+            self._unreadable += len(pod.containers or ())
+            return
+        self._window_seconds = max(self._window_seconds, window_seconds)
+        for container in pod.containers or ():
+            cores = _cores(container.usage.cpu)
+            if cores is None:
+                self._unreadable += 1
+                continue
+            key = (intern(pod.metadata.namespace), pod.metadata.name, intern(container.name))
+            before = self._found.get(key)
+            if before is None or sampled_at > before[1]:
+                self._found[key] = (cores, sampled_at)
+
+    def miss(self) -> None:
+        """Count a pod that cannot be read."""
+        self._unreadable += 1
+
+    def usage(self, source: str, window_seconds: float) -> CpuUsage:
+        """Give the columns."""
+        keys = list(self._found)
+        columns = np.array(list(self._found.values()), dtype=np.float64).reshape(len(keys), 2)
+        left_out = "pods or containers have a usage, time or window that cannot be read: left out"
+        warnings = (f"{self._unreadable} {left_out}",) if self._unreadable else ()
+        return CpuUsage(
+            namespaces=[key[0] for key in keys],
+            pods=[key[1] for key in keys],
+            containers=[key[2] for key in keys],
+            cores=columns[:, 0].copy(),
+            sampled_at=columns[:, 1].copy(),
+            window_seconds=self._window_seconds or window_seconds,
+            source=source,
+            warnings=warnings,
+        )
+
+
+def _read(body: bytes) -> _List:
+    """Return a page; where it cannot be read in one go, pod by pod. One of DECODE_ERRORS: it is none."""
+    try:
+        return msgspec.json.decode(body, type=_List)
+    except DECODE_ERRORS:
+        parts = members(body)
+        metadata = msgspec.json.decode(parts.get("metadata", b"{}"), type=_Continue)
+        return _List([_read_pod(item) for item in elements(parts.get("items", b""))], metadata)
+
+
+def _read_pod(item: bytes) -> _PodMetrics | None:
+    try:
+        return msgspec.json.decode(item, type=_PodMetrics)
+    except DECODE_ERRORS:
+        if not outline_of(item).meta.name:
+            raise  # no API server says such: nothing of it is believed
+        return None
+
+
+def _cores(text: str) -> float | None:
+    """Read a usage such as `123456789n`; what is unreadable or negative is no usage."""
+    try:
+        cores = parse_cores(text)
+    except DECODE_ERRORS:
+        return None
+    return cores if math.isfinite(cores) and cores >= 0 else None

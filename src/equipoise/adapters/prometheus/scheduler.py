@@ -1,0 +1,228 @@
+"""One reading of histories: jobs done in order, some at a time, by the way that the server offers.
+
+What proves too large is cut: between namespaces, then between groups of pods. What one way can't do, another
+may.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from equipoise.adapters.prometheus.client import Client
+from equipoise.adapters.prometheus.decode import tidy
+from equipoise.adapters.prometheus.errors import (
+    SPLITTABLE,
+    Malformed,
+    NotOffered,
+    PrometheusFailed,
+    QueryFailed,
+    TimedOut,
+    Unavailable,
+    Unreachable,
+)
+from equipoise.adapters.prometheus.matrix import Key
+from equipoise.adapters.prometheus.promql import selector
+from equipoise.adapters.prometheus.remote_read.read import Form, ReadLimits, RemoteRead
+from equipoise.adapters.prometheus.settings import Names
+from equipoise.adapters.prometheus.strategies import (
+    Found,
+    Job,
+    Lot,
+    OnBytes,
+    by_promql,
+    by_remote_read,
+    by_samples,
+    parts,
+)
+from equipoise.ports.cluster import Grouping, Reduction, UsageHistory
+
+OTHER_WAY_MAY_DO = (NotOffered, Malformed, Unavailable, QueryFailed, Unreachable, TimedOut)
+"""Failures of a way after which the next one is tried."""
+NUMBER_BYTES = 8
+BEGUN_MAX = 64
+"""So many series may begin between counting and reading those of one part."""
+
+_Doing = Future["UsageHistory | list[Job]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How jobs are done."""
+
+    client: Client
+    names: Names
+    offered: Form | str
+    """The form of remote read, or why there is none."""
+    must_offer: bool
+    """Whether remote read is the only way for samples."""
+    read_limits: ReadLimits
+    is_closed: bool
+    reads_samples: bool
+    """Whether PromQL gives samples, however many: the server's `rate` is not Prometheus'."""
+    partial: tuple[str, ...]
+    """Why whatever this reading finds may lack samples: what it was planned from did."""
+    bytes_max: int
+    """The numbers of one lot; a single group of pods may take more."""
+    known: tuple[str, ...]
+    """All namespaces there are."""
+    grouping: Grouping | None
+    on_bytes: OnBytes | None
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+    """While one job makes numbers of its text, others wait for theirs: two at a time would take longer."""
+
+    def ahead(self, jobs: Sequence[Job], at_once: int) -> Iterator[UsageHistory]:
+        """Do the jobs in order, some at a time; a result that waits to be taken holds up the next job."""
+        pool = ThreadPoolExecutor(at_once)
+        turns: deque[Job | _Doing] = deque(jobs)
+        try:
+            while turns:
+                self._begin(turns, pool, at_once)
+                doing = turns.popleft()
+                assert isinstance(doing, Future), "the first is always under way"
+                done = doing.result()
+                del doing  # it holds the result
+                if isinstance(done, UsageHistory):
+                    yield done
+                else:
+                    turns.extendleft(reversed(done))
+                del done  # before the next one is waited for
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _begin(self, turns: deque[Job | _Doing], pool: ThreadPoolExecutor, at_once: int) -> None:
+        """Begin jobs from the first on, as long as not too many are under way or wait to be taken."""
+        free = at_once - sum(isinstance(turn, Future) for turn in turns)
+        for place, turn in enumerate(turns):
+            if free and isinstance(turn, Job):
+                turns[place] = pool.submit(self._done, turn)
+                free -= 1
+
+    def _done(self, job: Job) -> UsageHistory | list[Job]:
+        """Ask for a lot; where it is too large, say what to ask for instead."""
+        is_known_large = (job.lot.series or 0) > self._rows_max(job)
+        smaller = self._smaller(job) if is_known_large else []
+        if not smaller:
+            try:
+                return self._asked(job)
+            except SPLITTABLE as error:
+                smaller = self._smaller(job)
+                if not smaller:
+                    return self._otherwise(job, error)
+        return [job.of(lot) for lot in smaller]
+
+    def _smaller(self, job: Job) -> list[Lot]:
+        if job.lot.is_part:
+            return []
+        return list(job.lot.halves(self.known)) or self._parts(job)
+
+    def _parts(self, job: Job) -> list[Lot]:
+        """Cut one namespace between groups of its pods, those that are gone included."""
+        namespaces = self.known if job.lot.namespaces is None else job.lot.namespaces
+        if self.grouping is None or len(namespaces) != 1:
+            return []
+        (namespace,) = namespaces
+        (within,) = Lot(namespaces).matchers(self.names)
+        asked = selector(job.measure.metric, (*job.fixed, *within))
+        start_ms = job.grid.start_ms - job.window_ms
+        try:
+            found = self.client.series(asked, start_ms / 1000, job.grid.end_ms / 1000, (self.names.pod,))
+        except PrometheusFailed:
+            return []  # whatever is wrong here, what is told is that the namespace is too large
+        counts = Counter(pod for (pod,) in found)
+        pods = {pod: counts[pod] for pod in sorted(counts)}
+        return parts(namespace, pods, self.grouping(namespace, list(pods)), self._rows_max(job))
+
+    def _rows_max(self, job: Job) -> int:
+        """Give how many rows memory holds, or a part has: what began since it was counted included."""
+        held = max(1, self.bytes_max // (NUMBER_BYTES * job.grid.count))
+        return max(held, (job.lot.series or 0) + BEGUN_MAX) if job.lot.is_part else held
+
+    def _asked(self, job: Job) -> UsageHistory:
+        if isinstance(self.offered, str):
+            return self._history(job, self._by_promql(job), "PromQL")
+        if job.measure.reduction is Reduction.HIGHEST:
+            # One number of each series: the server finds it for less than we would read it for.
+            with suppress(*OTHER_WAY_MAY_DO):
+                return self._history(job, self._by_promql(job), "PromQL")
+        try:
+            return self._history(job, self._by_remote_read(job), f"remote read ({self.offered.value})")
+        except SPLITTABLE:
+            raise
+        except OTHER_WAY_MAY_DO as error:
+            return self._otherwise(job, error)
+
+    def _otherwise(self, job: Job, error: PrometheusFailed) -> UsageHistory:
+        """Ask by PromQL what remote read could not tell."""
+        if self.must_offer or isinstance(self.offered, str):
+            raise error
+        found = self._by_promql(job)
+        warned = replace(found, warnings=(*found.warnings, f"PromQL was asked instead: {error}"))
+        return self._history(job, warned, "PromQL")
+
+    def _by_promql(self, job: Job) -> Found:
+        if self.reads_samples and job.measure.reduction is Reduction.RATE:
+            return self._by_samples(job)
+        if job.has_few_samples and job.measure.reduction is not Reduction.HIGHEST:
+            with suppress(*OTHER_WAY_MAY_DO):
+                return self._by_samples(job)
+        return by_promql(self.client, self.names, job, rows_max=self._rows_max(job), on_bytes=self.on_bytes)
+
+    def _by_samples(self, job: Job) -> Found:
+        return by_samples(
+            self.client,
+            self.names,
+            job,
+            rows_max=self._rows_max(job),
+            is_closed=self.is_closed,
+            is_as_stored=self.reads_samples,
+            turn=self._turn,
+            on_bytes=self.on_bytes,
+        )
+
+    def _by_remote_read(self, job: Job) -> Found:
+        """Ask by remote read, and once more after what may pass: nothing was given away yet."""
+
+        def attempt() -> Found:
+            return by_remote_read(
+                RemoteRead(self.client.transport, self.read_limits),
+                self.names,
+                job,
+                rows_max=self._rows_max(job),
+                is_closed=self.is_closed,
+                on_bytes=self.on_bytes,
+            )
+
+        try:
+            return attempt()
+        except PrometheusFailed as error:
+            if not error.is_transient:
+                raise
+        return attempt()
+
+    def _history(self, job: Job, found: Found, way: str) -> UsageHistory:
+        warnings = list(found.warnings)
+        if not found.keys and not job.lot.is_part:
+            warnings.append(f"no container has {job.measure.metric} here: is it scraped, under this name?")
+        return UsageHistory(
+            measure=job.measure.name,
+            scope=job.lot.namespaces,
+            namespaces=_column(found.keys, 0),
+            pods=_column(found.keys, 1),
+            containers=_column(found.keys, 2),
+            timestamps=job.grid.timestamps,
+            values=found.values,
+            window_seconds=job.window_ms / 1000,
+            source=f"{way} of {self.client.address}",
+            warnings=tidy(warnings),
+            groups=job.lot.groups,
+            partial=tidy((*found.partial, *self.partial)),
+        )
+
+
+def _column(keys: Sequence[Key], index: int) -> list[str]:
+    return [key[index] for key in keys]

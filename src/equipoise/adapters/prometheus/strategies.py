@@ -1,0 +1,335 @@
+"""Ways to the same numbers: samples that we reduce, by remote read or as JSON; or what the server reduces.
+
+How the samples of a measure are reduced: by us, and the same by PromQL.
+
+How a question about all containers becomes few requests: lots of namespaces, parts of large ones. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equipoise.adapters.prometheus.client import Client
+from equipoise.adapters.prometheus.decode import HISTOGRAMS_LEFT_OUT, tidy
+from equipoise.adapters.prometheus.errors import TooLarge, TooManySeries
+from equipoise.adapters.prometheus.matrix import POINT_BYTES, Grid, Key
+from equipoise.adapters.prometheus.promql import Matcher, one_of, selector
+from equipoise.adapters.prometheus.range import RangeQuery, Raw, query_range, spans
+from equipoise.adapters.prometheus.remote_read.frames import by_name
+from equipoise.adapters.prometheus.remote_read.rates import highest, last, rates
+from equipoise.adapters.prometheus.remote_read.read import RemoteRead
+from equipoise.adapters.prometheus.remote_read.windows import Floats, Samples, Steps
+from equipoise.adapters.prometheus.settings import Names
+from equipoise.adapters.prometheus.shards import EXACT_NAMES_MAX, EXACT_NAMES_MAX_BYTES
+from equipoise.core.quantity import print_seconds
+from equipoise.ports.cluster import CPU, MEMORY, Measure, Reduction
+
+_REDUCE: dict[Reduction, Callable[[Samples, Steps, Floats | None], Floats]] = {
+    Reduction.RATE: rates,
+    Reduction.HIGHEST: highest,
+    Reduction.LAST: last,
+}
+_FUNCTIONS = {Reduction.RATE: "rate", Reduction.HIGHEST: "max_over_time", Reduction.LAST: "last_over_time"}
+
+
+def grid_of(measure: Measure, grid: Grid) -> Grid:
+    """Give the times of a measure: all, or the last one where a single number tells about all of them."""
+    return grid if measure.reduction is not Reduction.HIGHEST else grid.part(grid.count - 1, 1)
+
+
+def reduce(measure: Measure, samples: Samples, steps: Steps, out: Floats) -> None:
+    """Reduce raw samples."""
+    _REDUCE[measure.reduction](samples, steps, out)
+
+
+def expression(measure: Measure, selected: str, window_ms: int) -> str:
+    """Write the same as PromQL, bare: whatever stands around it (`max by`, `round`) triples its cost."""
+    return f"{_FUNCTIONS[measure.reduction]}({selected}[{print_seconds(window_ms / 1000)}])"
+
+
+__all__ = ["CPU", "MEMORY", "Measure", "Reduction", "expression", "grid_of", "reduce"]
+
+
+SAMPLES_PER_TIME_MAX = 1.25
+TEXT_MAX_BYTES = 32 * 1024 * 1024
+"""What a lot may be as JSON, as far as it is known before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lot:
+    """What is read, reduced and given at once."""
+
+    namespaces: tuple[str, ...] | None
+    """None are all there are."""
+    pods: tuple[str, ...] = ()
+    """Of its one namespace; none are all."""
+    groups: frozenset[object] | None = None
+    """Which groups these pods are; None are all."""
+    series: int | None = None
+    """How many there are, as far as that is known."""
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is a part of a namespace, which is cut no further."""
+        return self.groups is not None
+
+    def matchers(self, names: Names) -> list[tuple[Matcher, ...]]:
+        """Give the matchers of each request; so few pods in one that the server looks them up by name."""
+        within = () if self.namespaces is None else (one_of(names.namespace, self.namespaces),)
+        if not self.is_part:
+            return [within]
+        return [(*within, one_of(names.pod, some)) for some in _runs(self.pods)]
+
+    def has_room_for(self, series: int, series_max: int) -> bool:
+        """Whether so many more fit in."""
+        return (self.series or 0) + series <= series_max
+
+    def joined(self, other: Lot) -> Lot:
+        """Put two parts of a namespace together."""
+        groups = (self.groups or frozenset()) | (other.groups or frozenset())
+        series = (self.series or 0) + (other.series or 0)
+        return Lot(self.namespaces, (*self.pods, *other.pods), groups, series)
+
+    def halves(self, known: Sequence[str]) -> tuple[Lot, ...]:
+        """Cut it in two, between namespaces; nothing when it is one. `known` are all there are."""
+        namespaces = tuple(known) if self.namespaces is None else self.namespaces
+        middle = len(namespaces) // 2
+        halves = (namespaces[:middle], namespaces[middle:]) if middle else ()
+        return tuple(Lot(half) for half in halves)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A measure of a lot."""
+
+    measure: Measure
+    lot: Lot
+    grid: Grid
+    window_ms: int
+    interval_ms: float
+    """The usual time between two samples."""
+    fixed: tuple[Matcher, ...]
+    """The matchers that each request has."""
+
+    def of(self, lot: Lot) -> Job:
+        """Give the same for another lot."""
+        return replace(self, lot=lot)
+
+    @property
+    def samples(self) -> float:
+        """How many samples a series has, about."""
+        return (self.grid.end_ms - self.grid.start_ms + self.window_ms) / self.interval_ms
+
+    @property
+    def text_bytes(self) -> float:
+        """How long its samples are as JSON, about."""
+        if self.lot.series is None:
+            return float(TEXT_MAX_BYTES)
+        return POINT_BYTES * self.samples * self.lot.series
+
+    @property
+    def has_few_samples(self) -> bool:
+        """Whether samples are hardly more than times: then they cost the server less than a rate at each."""
+        return self.samples <= SAMPLES_PER_TIME_MAX * self.grid.count
+
+
+def _runs(pods: Sequence[str]) -> Iterable[tuple[str, ...]]:
+    """Cut names into runs that a server still looks up one by one."""
+    run: list[str] = []
+    size = 0
+    for pod in pods:
+        if run and (len(run) == EXACT_NAMES_MAX or size + len(pod) > EXACT_NAMES_MAX_BYTES):
+            yield tuple(run)
+            run, size = [], 0
+        run.append(pod)
+        size += len(pod)
+    if run:
+        yield tuple(run)
+
+
+def packed(series_by_namespace: Mapping[str, int], series_max: int) -> list[Lot]:
+    """Fill lots in the order of names, so that a plan is the same every time."""
+    lots: list[Lot] = []
+    for namespace, series in series_by_namespace.items():
+        has_room = bool(lots) and lots[-1].has_room_for(series, series_max)
+        before = lots.pop() if has_room else Lot(())
+        lots.append(Lot((*(before.namespaces or ()), namespace), series=series + (before.series or 0)))
+    return lots
+
+
+def parts(
+    namespace: str, series_by_pod: Mapping[str, int], groups: Sequence[object], series_max: int
+) -> list[Lot]:
+    """Cut a namespace into lots of whole groups; a group beyond the limit is a lot of its own.
+
+    The groups are those of the pods, in their order; pods of the group None are left out.
+    """
+    members: dict[object, list[str]] = {}
+    for pod, group in zip(series_by_pod, groups, strict=True):
+        if group is not None:
+            members.setdefault(group, []).append(pod)
+    lots: list[Lot] = []
+    for group, pods in members.items():
+        series = sum(series_by_pod[pod] for pod in pods)
+        part = Lot((namespace,), tuple(pods), frozenset({group}), series)
+        if lots and lots[-1].has_room_for(series, series_max):
+            part = lots.pop().joined(part)
+        lots.append(part)
+    return lots
+
+
+SAMPLES_SHARE_MAX = 1.5
+"""So many times the samples that all rows of a lot would have are held: some come more often than most."""
+
+OnBytes = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """A row for each container, each once; NaN where a number is missing or is none that usage can be."""
+
+    keys: list[Key]
+    values: NDArray[np.float64]
+    warnings: tuple[str, ...] = ()
+    partial: tuple[str, ...] = ()
+    """Why samples may be missing, in the server's words."""
+
+
+def by_remote_read(
+    reader: RemoteRead,
+    names: Names,
+    job: Job,
+    *,
+    rows_max: int,
+    is_closed: bool,
+    on_bytes: OnBytes | None = None,
+) -> Found:
+    """Read raw samples and reduce them batch by batch as they come."""
+    grid, window_ms = job.grid, job.window_ms
+    steps = Steps(grid.start_ms, grid.step_ms, grid.count, window_ms, is_closed)
+    start_ms = grid.start_ms - window_ms + (not is_closed)
+    # Only what is written to takes memory.
+    values = np.empty((rows_max, grid.count))
+    keys: list[Key] = []
+    histograms = 0
+    for matchers in job.lot.matchers(names):
+        asked = (by_name(job.measure.metric), *job.fixed, *matchers)
+        for batch in reader.series(asked, start_ms, grid.end_ms, on_bytes):
+            first, end = len(keys), len(keys) + len(batch.labels)
+            if end > rows_max:
+                raise _too_many(reader.address, rows_max)
+            reduce(job.measure, Samples(batch.offsets, batch.times, batch.values), steps, values[first:end])
+            _drop_nonsense(values[first:end])
+            keys += reader.columns(batch, names.labels)
+            histograms += batch.histograms
+    warnings = (HISTOGRAMS_LEFT_OUT,) if histograms else ()
+    return _unique(keys, values[: len(keys)], warnings)
+
+
+def by_samples(
+    client: Client,
+    names: Names,
+    job: Job,
+    *,
+    rows_max: int,
+    is_closed: bool,
+    is_as_stored: bool,
+    turn: AbstractContextManager[object],
+    on_bytes: OnBytes | None = None,
+) -> Found:
+    """Let PromQL give raw samples, which we reduce when it is our turn."""
+    grid = job.grid
+    steps = Steps(grid.start_ms, grid.step_ms, grid.count, job.window_ms, is_closed)
+    # Only what is written to takes memory.
+    values = np.empty((rows_max, grid.count))
+    keys: list[Key] = []
+    warnings: list[str] = []
+    partial: list[str] = []
+    requests = job.lot.matchers(names)
+    parts = spans(grid.start_ms - job.window_ms, grid.end_ms, job.text_bytes / max(1, len(requests)))
+    for matchers in requests:
+        asked, raw = selector(job.measure.metric, (*job.fixed, *matchers)), Raw(is_as_stored=is_as_stored)
+        for end_ms, span_ms in parts:
+            answer = client.instant(f"{asked}[{span_ms}ms]", end_ms / 1000, on_bytes)
+            warnings += answer.warnings
+            partial += answer.partial
+            with turn:
+                raw.add(answer, names.labels, client.limits.series_max)
+            del answer  # before the next one is waited for
+            if len(keys) + len(raw) > rows_max:
+                raise _too_many(client.address, rows_max)
+            if raw.samples > SAMPLES_SHARE_MAX * rows_max * job.samples:
+                raise TooLarge(
+                    f"{client.address} answered {raw.samples} samples, more than the memory for one lot: "
+                    "narrow the namespaces or the time range, or raise lots_max_bytes"
+                )
+        with turn:
+            for some, samples in raw.lots():
+                first, end = len(keys), len(keys) + len(some)
+                reduce(job.measure, samples, steps, values[first:end])
+                _drop_nonsense(values[first:end])
+                keys += some
+        warnings += [HISTOGRAMS_LEFT_OUT] * raw.has_histograms
+    return replace(_unique(keys, values[: len(keys)], tidy(warnings)), partial=tidy(partial))
+
+
+def by_promql(
+    client: Client, names: Names, job: Job, *, rows_max: int, on_bytes: OnBytes | None = None
+) -> Found:
+    """Let the server reduce, in range queries that are split until they fit."""
+    found: list[Found] = []
+    for matchers in job.lot.matchers(names):
+        selected = selector(job.measure.metric, (*job.fixed, *matchers))
+        query = RangeQuery(
+            expression(job.measure, selected, job.window_ms),
+            start=job.grid.start_ms / 1000,
+            end=job.grid.end_ms / 1000,
+            step_seconds=job.grid.step_ms / 1000,
+            labels=names.labels,
+            names=names,
+            duplicates="max",
+        )
+        matrix = query_range(client, query, on_bytes)
+        values = matrix.values.astype(np.float64, copy=False)
+        _drop_nonsense(values)
+        found.append(Found(matrix.keys, values, matrix.warnings, matrix.partial))
+        if sum(len(one.keys) for one in found) > rows_max:
+            raise _too_many(client.address, rows_max)
+    if len(found) == 1:
+        return found[0]
+    return Found(
+        [key for one in found for key in one.keys],
+        np.concatenate([one.values for one in found]),
+        tuple(warning for one in found for warning in one.warnings),
+        tuple(why for one in found for why in one.partial),
+    )
+
+
+def _too_many(address: str, rows_max: int) -> TooManySeries:
+    return TooManySeries(
+        f"{address} answered more than {rows_max} series, the memory for one lot: "
+        "narrow the namespaces or the time range, or raise lots_max_bytes"
+    )
+
+
+def _drop_nonsense(values: NDArray[np.float64]) -> None:
+    """Make missing what is negative or infinite: no usage is."""
+    with np.errstate(invalid="ignore"):
+        np.putmask(values, ~((values >= 0) & (values < np.inf)), np.nan)
+
+
+def _unique(keys: list[Key], values: NDArray[np.float64], warnings: tuple[str, ...]) -> Found:
+    """Let the larger value win where a container is scraped twice."""
+    rows: dict[Key, int] = {}
+    for row, key in enumerate(keys):
+        first = rows.setdefault(key, row)
+        if first != row:
+            np.fmax(values[first], values[row], out=values[first])
+    if len(rows) == len(keys):
+        return Found(keys, values, warnings)
+    return Found(list(rows), values[list(rows.values())], warnings)

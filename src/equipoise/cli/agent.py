@@ -1,0 +1,300 @@
+"""`equipoise agent`.
+
+`equipoise retire`: the node agents go, and give everything back before anybody takes their rights.
+"""
+
+import re
+import time
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from equipoise.cli import options
+from equipoise.core.errors import BadInput, WorldFailed
+from equipoise.crd.targets import Mode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from equipoise.adapters.kubernetes import Client
+    from equipoise.adapters.kubernetes.nodes import DaemonPod
+    from equipoise.runtime.agent.run import AgentSettings
+
+
+GIVEN_BACK = frozenset({"Done", "Gone"})
+NODE_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+PORT = re.compile(r"[0-9]{1,5}")
+
+
+class Crane(StrEnum):
+    """Whether kinds that Crane installed are served."""
+
+    AUTO = "auto"
+    ON = "on"
+
+
+class UsageOf(StrEnum):
+    """Whose CPU and memory is the node's usage."""
+
+    MACHINE = "machine"
+    PODS = "pods"
+
+
+class LogLevel(StrEnum):
+    """How much is said."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """How it is said."""
+
+    AUTO = "auto"
+    JSON = "json"
+    CONSOLE = "console"
+
+
+Node = Annotated[str, typer.Option(metavar="NAME", envvar="NODE_NAME", help="The node that it runs on.")]
+Interval = Annotated[str, typer.Option(metavar="SPAN", help="How long between two looks, from 1s.")]
+ActingMode = Annotated[
+    Mode, typer.Option(envvar="EQUIPOISE_COMPAT_MODE", help="Preview says what it would do; Enforce does it.")
+]
+OfCrane = Annotated[
+    Crane, typer.Option(envvar="EQUIPOISE_COMPAT_CRANE", help="on acts also where Crane's kinds are found.")
+]
+StateFile = Annotated[
+    str, typer.Option(metavar="FILE", help="Where on the host's disk it keeps what it has throttled.")
+]
+Cgroups = Annotated[str, typer.Option(metavar="FOLDER", help="Where cgroups are mounted.")]
+CgroupParent = Annotated[
+    str, typer.Option(metavar="PATH", help="Below which cgroup kubepods is; found when not given.")
+]
+Proc = Annotated[str, typer.Option(metavar="FOLDER", help="Where the host's /proc is.")]
+Whose = Annotated[
+    UsageOf,
+    typer.Option(help="Whose CPU and memory waterlines are about: all of the machine, or its pods."),
+]
+EvictionsPerRound = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=0, max=10**6, help="By default a tenth of the pods, at least one."),
+]
+Excess = Annotated[int, typer.Option(metavar="PERCENT", min=0, max=1000, help="Widen gaps by so much.")]
+Journal = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Where decisions are kept; by default beside the state, '' nowhere."),
+]
+Cleanup = Annotated[
+    bool, typer.Option("--cleanup", help="Give back what an agent has left throttled, and end.")
+]
+HttpAddress = Annotated[str, typer.Option(metavar="[HOST]:PORT", help="Where health and metrics answer.")]
+
+
+def agent(
+    command: typer.Context,
+    node: Node,
+    interval: Interval = "10s",
+    mode: ActingMode = Mode.PREVIEW,
+    crane: OfCrane = Crane.AUTO,
+    state: StateFile = "/var/lib/equipoise/agent/state.json",
+    cgroups: Cgroups = "/sys/fs/cgroup",
+    cgroup_parent: CgroupParent = "",
+    proc: Proc = "/proc",
+    usage_of: Whose = UsageOf.MACHINE,
+    evictions_per_round: EvictionsPerRound = None,
+    excess: Excess = 0,
+    journal: Journal = None,
+    cleanup: Cleanup = False,
+    http_address: HttpAddress = ":8081",
+    operator_namespace: options.OperatorNamespace = "equipoise-system",
+    log_level: Annotated[LogLevel, typer.Option(help="How much is said.")] = LogLevel.INFO,
+    log_format: Annotated[LogFormat, typer.Option(help="How it is said.")] = LogFormat.AUTO,
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
+) -> None:
+    """Keep one node below its waterlines until SIGTERM, then give everything back."""
+    from equipoise.runtime.agent.run import clean_up, run_agent
+
+    settings = _settings(command.params)
+    if not cleanup:
+        run_agent(settings)
+        return
+    outcomes = clean_up(settings)
+    for outcome in outcomes:
+        print(
+            f"{outcome.action.pod or node}: {outcome.result}{f': {outcome.detail}' if outcome.detail else ''}"
+        )
+    left = sum(outcome.result not in GIVEN_BACK for outcome in outcomes)
+    print(f"{len(outcomes) - left} given back on {node}.")
+    if left:
+        raise WorldFailed(f"node {node}: {left} could not be given back; --cleanup tries again")
+
+
+def _settings(said: dict[str, Any]) -> "AgentSettings":
+    from equipoise.runtime.agent.run import AgentSettings
+    from equipoise.runtime.settings import Logs
+
+    return AgentSettings(
+        node=_node(said["node"]),
+        interval_seconds=_span(said["interval"]),
+        is_enforced=Mode(said["mode"]) is Mode.ENFORCE,
+        takes_over=Crane(said["crane"]) is Crane.ON,
+        state_file=_file(said["state"], "--state"),
+        cgroups=said["cgroups"],
+        cgroup_parent=said["cgroup_parent"],
+        proc=said["proc"],
+        is_of_pods=UsageOf(said["usage_of"]) is UsageOf.PODS,
+        evictions_per_round=said["evictions_per_round"],
+        excess_percent=said["excess"],
+        http_address=_address(said["http_address"]),
+        home=said["operator_namespace"],
+        kubeconfig=said["kubeconfig"],
+        context=said["context"],
+        journal=_journal(said["journal"], said["state"]),
+        logs=Logs(level=LogLevel(said["log_level"]).value, format=LogFormat(said["log_format"]).value),
+    )
+
+
+def _node(name: str) -> str:
+    """Take a name only: it ends up in a selector, where an empty one would mean pods without a node."""
+    if not NODE_NAME.fullmatch(name):
+        raise BadInput(f"--node: expected the name of a node, got {name!r}")
+    return name
+
+
+def _file(path: str, flag: str) -> str:
+    from pathlib import Path
+
+    if not Path(path).name or "\0" in path or _is_used_folder(path):
+        raise BadInput(f"{flag}: expected a file, got {path!r}")
+    return path
+
+
+def _is_used_folder(path: str) -> bool:
+    """Return whether a folder with something in it is there; an empty one is in the way of the file only."""
+    import os
+
+    try:
+        with os.scandir(path) as entries:
+            return any(True for _ in entries)
+    except NotADirectoryError:
+        return False
+    except OSError:
+        return os.path.isdir(path)  # noqa: PTH112 - never raises
+
+
+def _journal(said: str | None, state: str) -> str:
+    from pathlib import Path
+
+    if said is None:
+        return str(Path(state).with_name("journal.db"))
+    if said and Path(_file(said, "--journal")).absolute() == Path(state).absolute():
+        raise BadInput("--journal: expected another file than --state")
+    return said
+
+
+def _span(text: str) -> float:
+    from equipoise.core.quantity import parse_seconds
+
+    try:
+        seconds = parse_seconds(text)
+    except ValueError as error:
+        raise BadInput(f"--interval: {error}") from error
+    if not 1 <= seconds <= 3600:  # noqa: PLR2004 - as it is said
+        raise BadInput(f"--interval: expected from 1s to 1h, got {text!r}")
+    return seconds
+
+
+def _address(text: str) -> str:
+    _, colon, port = text.rpartition(":")
+    if not colon or not PORT.fullmatch(port) or int(port) > 65535:  # noqa: PLR2004 - the last port
+        raise BadInput(f"--http-address: expected [HOST]:PORT such as :8081, got {text!r}")
+    return text
+
+
+POLL_SECONDS = 0.5
+LAST_LOOK_SECONDS = 2.0
+"""A request has so long, even when the time is over."""
+TOLD_MAX = 5
+"""So many agents are named in an error."""
+
+Name = Annotated[
+    str,
+    typer.Argument(metavar="DAEMONSET", help="The agents' DaemonSet.", callback=options.expect_object),
+]
+Home = Annotated[
+    str,
+    typer.Option(
+        "-n",
+        "--namespace",
+        metavar="NAME",
+        help="Where Equipoise is installed.",
+        callback=options.expect_namespace,
+    ),
+]
+Timeout = Annotated[str, typer.Option(metavar="SPAN", help="How long to wait for the agents.")]
+
+
+def retire(
+    name: Name = "equipoise-agent",
+    namespace: Home = "equipoise-system",
+    timeout: Timeout = "60s",
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
+) -> None:
+    """Remove the node agents, and wait until each has given back what it throttled and its taint."""
+    from equipoise.adapters.kubernetes import connect
+    from equipoise.adapters.kubernetes.nodes import pods_of_daemon_set, remove_daemon_set
+
+    until = time.monotonic() + _seconds(timeout)
+    client = connect(kubeconfig, context)
+    with _until(until, client) as session:
+        was_there = remove_daemon_set(session, namespace, name)
+    print(f"DaemonSet {namespace}/{name} {'is removed' if was_there else 'is not there'}.", flush=True)
+    while True:
+        with _until(until, client) as session:
+            left = pods_of_daemon_set(session, namespace, name)
+        if not left:
+            break
+        if time.monotonic() >= until:
+            raise WorldFailed(_still_there(left, namespace, timeout))
+        time.sleep(POLL_SECONDS)
+    print("No agent is left: what they throttled is given back.")
+
+
+@contextmanager
+def _until(until: float, client: "Client") -> "Iterator[Client]":
+    """Give a session whose requests end when the time does, however silent the server is."""
+    left, usual = max(until - time.monotonic(), LAST_LOOK_SECONDS), client.limits
+    limits = replace(
+        usual,
+        connect_seconds=min(usual.connect_seconds, left),
+        read_seconds=min(usual.read_seconds, left),
+        answer_seconds=min(usual.answer_seconds, left),
+    )
+    backoff = replace(client.backoff, total_max_seconds=min(client.backoff.total_max_seconds, left))
+    with closing(client.twin(backoff=backoff, limits=limits)) as session:
+        yield session
+
+
+def _still_there(left: "list[DaemonPod]", namespace: str, timeout: str) -> str:
+    named = ", ".join(f"{pod.name} on {pod.node or 'no node'}" for pod in left[:TOLD_MAX])
+    more = f" and {len(left) - TOLD_MAX} more" if len(left) > TOLD_MAX else ""
+    return (
+        f"namespace {namespace}: after {timeout} some agents are still there, so that their nodes may be "
+        f"throttled or tainted: {named}{more}"
+    )
+
+
+def _seconds(text: str) -> float:
+    from equipoise.core.quantity import parse_seconds
+
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise BadInput(f"--timeout: {error}") from error

@@ -1,0 +1,356 @@
+"""What the doctor looks at: each check is one line, and says the remedy when something is missing."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import msgspec
+
+from equipoise.adapters.kubernetes import ApiError, Client, KubernetesCluster
+from equipoise.adapters.kubernetes.kinds import Page
+from equipoise.adapters.kubernetes.structs import RawObject
+from equipoise.core.cluster import Pod
+from equipoise.core.errors import WorldFailed
+from equipoise.ports import CpuUsage, Metrics
+from equipoise.rotation.observe import SAMPLE_AGE_MAX_SECONDS
+from equipoise.runtime.session import Neighbours, find_prometheus, prometheus_metrics, resource_metrics
+
+REMEDIES = {
+    "metrics-server": 'Grant it: apiGroups: ["metrics.k8s.io"], resources: ["pods"], verbs: ["list"].',
+    "prometheus": "Give --prometheus-url, or the rights to list services and to get services/proxy.",
+}
+"""What to do when a part can't be asked at all."""
+PART_REMEDY = (
+    "Start the store that it misses (Thanos lists its stores, and what is wrong with each); "
+    "until then no advice is given and nothing is rotated."
+)
+"""What to do where a server can't give all that it should have."""
+SKEW_OK_SECONDS = 5.0
+SKEW_MAX_SECONDS = 60.0
+WINDOW_SECONDS = 300.0
+
+READS = [
+    ("list", "", "pods", ""),
+    ("list", "apps", "deployments", ""),
+    ("list", "apps", "statefulsets", ""),
+    ("list", "apps", "replicasets", ""),
+    ("get", "apps", "deployments", "scale"),
+    ("list", "autoscaling", "horizontalpodautoscalers", ""),
+    ("list", "policy", "poddisruptionbudgets", ""),
+]
+"""What `plan` needs: verb, group, resource, subresource."""
+EVICT = ("create", "", "pods", "eviction")
+LEDGERS = [(verb, "equipoise.dev", "ledgers", "") for verb in ("get", "list", "create", "update")]
+"""What `apply` needs to remember what it does."""
+NOT_FOUND = 404
+NOBODY_YET = "Ask again when one has been ready for two minutes."
+GROUPS_OF_OURS = {
+    "equipoise.dev": "RotationPolicy",
+    "analysis.crane.io": "Analytics",
+    "scalingpolicy.kope.io": "ScalingPolicy",
+    "ensurance.crane.io": "NodeQOSEnsurancePolicy",
+}
+"""The kinds that the operator reads; the last three are spelled by others, and may be theirs."""
+OTHER_CONTROLLERS = {
+    "keda.sh": "KEDA",
+    "karpenter.sh": "Karpenter",
+    "autoscaling.k8s.io": "Vertical Pod Autoscaler",
+    "argoproj.io": "Argo",
+}
+OTHER_DEPLOYMENTS = (
+    "descheduler",
+    "craned",
+    "crane-agent",
+    "koord-descheduler",
+    "cluster-autoscaler",
+    "goldilocks-controller",
+)
+
+
+class _Named(msgspec.Struct):
+    name: str
+
+
+class _Served(msgspec.Struct):
+    groups: list[_Named] | None = None
+    resources: list[_Named] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line: ok, warn or fail; what was seen; what to do about it."""
+
+    name: str
+    status: str
+    sentence: str
+    remedy: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """Give the line for scripts."""
+        return asdict(self)
+
+
+def examine(neighbours: Neighbours, namespace: str | None, redis: str | None = None) -> list[Check]:
+    """Run every check. A cluster that can't be reached ends it; all else is a line."""
+    if redis is not None:
+        from equipoise.adapters.redis.connect import address_of
+
+        address_of(redis)  # refuses what makes no sense before anything is asked
+    client = neighbours.client()
+    version = client.server_version()
+    checks = [Check("cluster", "ok", f"Kubernetes {version} at {client.address}.")]
+    checks.append(_clock("clock", client.clock_ahead_seconds, "the API server"))
+    parts: list[tuple[str, Callable[[], Iterable[Check]]]] = [
+        ("rights", lambda: _rights(client, namespace)),
+        ("kinds", lambda: _kinds(client)),
+        ("ledger", lambda: _ledger(client, namespace)),
+        ("controllers", lambda: _controllers(client)),
+        ("metrics-server", lambda: _metrics_server(client, namespace)),
+        ("prometheus", lambda: _prometheus(neighbours, client, namespace)),
+        ("redis", lambda: _redis(redis)),
+    ]
+    for name, part in parts:
+        try:
+            checks += part()
+        except WorldFailed as error:
+            checks.append(Check(name, "fail", f"{error}.", REMEDIES.get(name, "Mend that first.")))
+    return _with_source(checks)
+
+
+def _with_source(checks: list[Check]) -> list[Check]:
+    """One source of usage is enough; none is a failure."""
+    sources = [check for check in checks if check.name in {"metrics-server", "prometheus"}]
+    if any(check.remedy == NOBODY_YET for check in sources):
+        return checks  # nobody could be asked for, which says nothing about the source
+    if any(check.status == "ok" for check in sources):
+        return [_forgiven(check) if check in sources else check for check in checks]
+    remedy = "Install Prometheus or metrics-server, or give --prometheus-url."
+    return [
+        *checks,
+        Check("usage", "fail", "No source gives fresh CPU usage, so no pod can be judged.", remedy),
+    ]
+
+
+def _forgiven(check: Check) -> Check:
+    """Make a word of a failure: one source that works is enough."""
+    return replace(check, status="warn") if check.status == "fail" else check
+
+
+def _clock(name: str, ahead_seconds: float | None, whose: str) -> Check:
+    if ahead_seconds is None:
+        return Check(name, "warn", f"The clock of {whose} could not be read.")
+    sentence = (
+        f"The clock of {whose} is {abs(ahead_seconds):.0f} s {'ahead' if ahead_seconds > 0 else 'behind'}."
+    )
+    if abs(ahead_seconds) <= SKEW_OK_SECONDS:
+        return Check(name, "ok", f"The clock of {whose} agrees with ours to {SKEW_OK_SECONDS:.0f} s.")
+    status = "warn" if abs(ahead_seconds) <= SKEW_MAX_SECONDS else "fail"
+    return Check(name, status, sentence, "Run NTP on both; ages and freshness are judged by our clock.")
+
+
+def _rights(client: Client, namespace: str | None) -> Iterator[Check]:
+    where = f"in namespace {namespace}" if namespace else "in every namespace"
+    missing = [right for right in READS if not client.can_i(*right[:3], namespace, right[3])]
+    if not missing:
+        yield Check("rights", "ok", f"All {len(READS)} rights that a plan needs are there, {where}.")
+    for right in missing:
+        yield Check("rights", "fail", f"May not {_spoken(right)} {where}.", f"Grant it: {_rule(right)}.")
+    if client.can_i(*EVICT[:3], namespace, EVICT[3]):
+        yield Check("eviction", "ok", f"May evict pods {where}.")
+    else:
+        yield Check(
+            "eviction",
+            "warn",
+            f"May not evict pods {where}; a plan does not need it.",
+            f"To act: {_rule(EVICT)}.",
+        )
+
+
+def _spoken(right: tuple[str, str, str, str]) -> str:
+    verb, group, resource, subresource = right
+    return f"{verb} {resource}{'/' + subresource if subresource else ''}{'.' + group if group else ''}"
+
+
+def _rule(right: tuple[str, str, str, str]) -> str:
+    verb, group, resource, subresource = right
+    name = f"{resource}/{subresource}" if subresource else resource
+    return f'apiGroups: ["{group}"], resources: ["{name}"], verbs: ["{verb}"]'
+
+
+def _groups(client: Client) -> set[str]:
+    return {group.name for group in client.get_as(_Served, "/apis").groups or ()}
+
+
+def _kinds(client: Client) -> Iterator[Check]:
+    found = sorted(_groups(client) & set(GROUPS_OF_OURS))
+    if found:
+        names = ", ".join(f"{GROUPS_OF_OURS[group]} ({group})" for group in found)
+        yield Check("kinds", "ok", f"Installed: {names}.")
+    else:
+        yield Check("kinds", "ok", "No custom resource of ours is installed, and a plan needs none.")
+
+
+def _ledger(client: Client, namespace: str | None) -> Iterator[Check]:
+    """Whether `apply` can remember what it does: without, it holds everything."""
+    try:
+        served = client.get_as(_Served, "/apis/equipoise.dev/v1alpha1").resources
+        is_served = any(each.name == "ledgers" for each in served or ())
+    except ApiError as error:
+        if error.status != NOT_FOUND:
+            raise
+        is_served = False
+    where = f"in namespace {namespace}" if namespace else "in every namespace"
+    missing = [right for right in LEDGERS if not client.can_i(*right[:3], namespace)]
+    if not is_served:
+        sentence = "The kind Ledger is not installed, so `apply` holds everything; a plan does not need it."
+        yield Check("ledger", "warn", sentence, "To act: equipoise crds apply.")
+    elif missing:
+        verbs = ", ".join(f'"{right[0]}"' for right in missing)
+        sentence = f"May not {', '.join(right[0] for right in missing)} ledgers.equipoise.dev {where}"
+        rule = f'apiGroups: ["equipoise.dev"], resources: ["ledgers"], verbs: [{verbs}]'
+        yield Check("ledger", "warn", f"{sentence}; a plan does not need it.", f"To act: {rule}.")
+    else:
+        yield Check("ledger", "ok", f"What is done can be remembered {where}.")
+
+
+def _controllers(client: Client) -> Iterator[Check]:
+    others = [OTHER_CONTROLLERS[group] for group in sorted(_groups(client) & set(OTHER_CONTROLLERS))]
+    if client.can_i("list", "apps", "deployments"):
+        others += _other_deployments(client)
+    if others:
+        yield Check(
+            "controllers",
+            "warn",
+            f"Also moves or scales pods here: {', '.join(others)}.",
+            "Exclude from it what Equipoise is to look after.",
+        )
+    else:
+        yield Check("controllers", "ok", "Nothing else that we know moves or resizes pods here.")
+
+
+def _other_deployments(client: Client) -> list[str]:
+    names = ",".join(OTHER_DEPLOYMENTS)
+    found: set[str] = set()
+    for label in ("app.kubernetes.io/name", "app", "k8s-app"):
+        params: dict[str, str | int] = {"labelSelector": f"{label} in ({names})", "limit": 50}
+        page = client.get_as(Page[RawObject], "/apis/apps/v1/deployments", params)
+        found |= {f"{one.metadata.namespace}/{one.metadata.name}" for one in page.items or ()}
+    return sorted(found)
+
+
+def _metrics_server(client: Client, namespace: str | None) -> Iterator[Check]:
+    if "metrics.k8s.io" not in _groups(client):
+        yield Check(
+            "metrics-server",
+            "warn",
+            "metrics.k8s.io is not served; an HPA on CPU needs it too.",
+            "Install metrics-server, unless Prometheus is enough.",
+        )
+        return
+    yield _freshness("metrics-server", resource_metrics(client), client, namespace)
+
+
+def _prometheus(neighbours: Neighbours, client: Client, namespace: str | None) -> Iterator[Check]:
+    from equipoise.adapters.prometheus.discover import NAMESPACES, look_elsewhere
+    from equipoise.adapters.prometheus.errors import Ambiguous, NotFound, QueryFailed, Unavailable, Undecided
+
+    options = neighbours.prometheus
+    try:
+        found = find_prometheus(client, options) if options.url is None else None
+    except (NotFound, Ambiguous, Undecided) as error:
+        status, remedy = "fail", REMEDIES["prometheus"]
+        if isinstance(error, NotFound):
+            status, remedy = "warn", "Name its namespace or its address, unless metrics-server is enough."
+        said = str(error)
+        yield Check("prometheus", status, f"{said[:1].upper()}{said[1:]}.", remedy)
+        return
+    if found is not None:
+        elsewhere = look_elsewhere(client, options.namespaces or NAMESPACES)
+        parts = [f"{found.candidate} is used: {found.how}", *found.others, str(elsewhere)]
+        yield Check("prometheus-choice", "ok", f"{'; '.join(parts)}.")
+    metrics = prometheus_metrics(client, options, found)
+    build = metrics.build_info()
+    yield Check("prometheus-server", "ok", f"{build.flavour} {build.version} at {metrics.client.address}.")
+    yield _clock("prometheus-clock", metrics.server_time() - time.time(), "Prometheus")
+    whom = "it" if build.flavour == "unknown" else build.flavour
+    behind = "" if whom == "Prometheus" else f"See whether every store behind {whom} is up. "
+    try:
+        yield _freshness("prometheus", metrics, client, namespace, behind)
+    except (QueryFailed, Unavailable) as error:
+        yield Check("prometheus", "fail", f"{error}.", PART_REMEDY)
+
+
+def _redis(url: str | None) -> Iterator[Check]:
+    """Whether the server of the pools keeps what it is given; it is asked only where it was named."""
+    if url is None:
+        return
+    from equipoise.adapters.redis.connect import address_of, connect, eviction_of
+
+    address = address_of(url)
+    with connect(url, "{doctor}") as client:  # on a Redis Cluster a prefix needs a hash tag
+        said = eviction_of(client, address)
+    if said:
+        remedy = "Until then, `pools serve` and the operator need --accept-eviction and pools.acceptEviction."
+        yield Check("redis", "warn", f"{said}.", remedy)
+    else:
+        yield Check("redis", "ok", f"Redis at {address} keeps all keys until they expire.")
+
+
+def _freshness(name: str, metrics: Metrics, client: Client, namespace: str | None, before: str = "") -> Check:
+    """How many running pods have a fresh sample: the share that a decision will see.
+
+    `before` is what to do before the remedy for missing samples.
+    """
+    there = [pod for pod in KubernetesCluster(client).pods(namespace) if _is_running(pod)]
+    pods = [pod for pod in there if _is_measurable(pod)]
+    young = len(there) - len(pods)
+    if not pods:
+        few = "1 pod runs" if young == 1 else f"{young} pods run"
+        sentence = f"{few}, for less than two minutes: too young to be measured." if young else ""
+        return Check(name, "warn", sentence or "There is no running pod to look for.", NOBODY_YET)
+    by_namespace: dict[str, list[str]] = {}
+    for pod in pods:
+        by_namespace.setdefault(pod.namespace, []).append(pod.name)
+    now = time.time()
+    usage = metrics.cpu_usage(by_namespace, now, WINDOW_SECONDS)
+    if usage.partial:
+        return Check(name, "fail", f"It answers in part: {usage.partial[0].rstrip('.')}.", PART_REMEDY)
+    wanted = {(pod.namespace, pod.name) for pod in pods}
+    rows = zip(usage.namespaces, usage.pods, usage.sampled_at.tolist(), strict=True)
+    known = {(place, pod): at for place, pod, at in rows if (place, pod) in wanted}
+    fresh = sum(at >= now - SAMPLE_AGE_MAX_SECONDS for at in known.values())
+    oldest, are = max((now - at for at in known.values()), default=0.0), "is" if young == 1 else "are"
+    sentence = (
+        f"{fresh} of {len(pods)} running pods have a fresh CPU sample (the oldest is {oldest:.0f} s old)"
+        f"{f'; {young} more {are} too young' if young else ''}."
+    )
+    if fresh < 0.9 * len(pods):
+        remedy = "Scrape every kubelet (cAdvisor or /metrics/resource) at least once a minute."
+        return Check(name, "warn", sentence, f"{before}{remedy}")
+    partial = _partial(usage, {(pod.namespace, pod.name): pod.created_at for pod in pods}, now)
+    if partial > 0.1 * len(pods):
+        gap = f"{partial} of {len(pods)} have no samples over the whole window of {WINDOW_SECONDS:g} s"
+        remedy = "Wait until Prometheus has run and scraped for that long; then look for scrapes that fail."
+        return Check(name, "warn", f"{sentence[:-1]}, but {gap}.", remedy)
+    return Check(name, "ok", sentence)
+
+
+def _partial(usage: CpuUsage, created: Mapping[tuple[str, str], float], now: float) -> int:
+    """Count the pods that are older than the window, and were measured for a part of it."""
+    if usage.is_covered is None:
+        return 0
+    rows = zip(usage.namespaces, usage.pods, usage.is_covered.tolist(), strict=True)
+    return len(
+        {(place, pod) for place, pod, is_covered in rows if not is_covered}
+        & {key for key, at in created.items() if at <= now - WINDOW_SECONDS}
+    )
+
+
+def _is_running(pod: Pod) -> bool:
+    return pod.phase == "Running" and pod.is_ready
+
+
+def _is_measurable(pod: Pod) -> bool:
+    """Pods of the last minutes have no rate yet, and that is nobody's fault."""
+    return time.time() - pod.created_at > SAMPLE_AGE_MAX_SECONDS

@@ -1,0 +1,60 @@
+"""Every command of `equipoise`, in the order of its help."""
+
+from typing import Annotated
+
+import typer
+
+from equipoise import __version__
+from equipoise.cli import agent, demo, journal, operator, pools, proportional, qos, recommendation, rotation
+from equipoise.cli import agent as retiring
+from equipoise.cli import cluster as crds
+from equipoise.cli import cluster as doctor
+from equipoise.cli import cluster as pause
+from equipoise.cli import cluster as schemas
+from equipoise.cli import cluster as validate
+from equipoise.cli import forecast as forecasting
+from equipoise.cli import journal as web
+
+app = typer.Typer(
+    name="equipoise",
+    help="Keeps Kubernetes workloads in balance, and says why.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # boxes would cost a third of a second at every --help
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(rotation.app, name="rotation")
+app.add_typer(recommendation.app, name="recommendation")
+app.add_typer(proportional.app, name="proportional")
+app.add_typer(qos.app, name="qos")
+app.add_typer(pools.app, name="pools")
+app.command("forecast")(forecasting.forecast)
+app.add_typer(journal.app, name="journal")
+app.add_typer(crds.app, name="crds")
+app.command("validate")(validate.validate)
+app.command("schema")(schemas.schema)
+app.command("operator")(operator.operator)
+app.command("config")(operator.config)
+app.command("agent")(agent.agent)
+app.command("retire")(retiring.retire)
+app.command("doctor")(doctor.doctor)
+app.command("demo")(demo.demo)
+app.command("dashboard")(web.dashboard)
+app.command("pause")(pause.pause)
+app.command("resume")(pause.resume)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"equipoise {__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog="--debug, anywhere, shows the traceback behind an error.")
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    del version

@@ -1,0 +1,196 @@
+"""`equipoise forecast`: the next days of one workload's CPU usage, from a file."""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from equipoise.cli.options import Algorithm, AlgorithmName
+from equipoise.cli.plots import Plot, check_plot
+from equipoise.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from equipoise.recommendation.future import Series
+
+HORIZON_DAYS_MAX = 28
+
+
+class ForecastFormat(StrEnum):
+    """How a forecast is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+
+
+def forecast(
+    file: Annotated[
+        str,
+        typer.Option("--from", metavar="FILE", help="CSV or Parquet with CPU usage; - is standard input."),
+    ],
+    workload: Annotated[
+        str, typer.Argument(metavar="[WORKLOAD]", help="Which one, of a file with many.")
+    ] = "",
+    horizon: Annotated[str, typer.Option(metavar="SPAN", help="How far to look ahead, such as 7d.")] = "1d",
+    backtest: Annotated[
+        str | None,
+        typer.Option(metavar="SPAN", help="Hold the end out, forecast it, and say how right that was."),
+    ] = None,
+    algorithm: Algorithm = AlgorithmName.PROFILE,
+    plot: Plot = None,
+    output: Annotated[
+        ForecastFormat, typer.Option("-o", "--output", help="How to print the answer.")
+    ] = ForecastFormat.TABLE,
+) -> None:
+    """Forecast CPU usage, with a safety margin and a 95 % band, and say whether it can be trusted."""
+    from equipoise.recommendation.future import backtested, forecast_document
+    from equipoise.stats.predict import Algorithm as Named
+
+    check_plot(plot)
+    ahead = _span("--horizon", horizon)
+    held_out = None if backtest is None else _span("--backtest", backtest)
+    series = _series(file, workload)
+    if held_out is None:
+        document = forecast_document(series, ahead, Named(algorithm))
+    else:
+        document = backtested(series, held_out, Named(algorithm))
+    if plot is not None:
+        from equipoise.cli.recommendation_plot import draw_forecast
+
+        draw_forecast(series, document, plot)
+    _print(document, output)
+
+
+def _span(option: str, text: str) -> float:
+    from equipoise.core.quantity import parse_seconds
+
+    try:
+        seconds = parse_seconds(text)
+    except ValueError as error:
+        raise BadInput(f"{option}: {error}") from error
+    if not 0 < seconds <= HORIZON_DAYS_MAX * 86400:
+        raise BadInput(f"{option}: expected a span above 0 and up to {HORIZON_DAYS_MAX}d, got {text!r}")
+    return seconds
+
+
+def _series(file: str, workload: str) -> "Series":
+    from equipoise.adapters.sample_files import read_samples
+    from equipoise.recommendation.future import series_of
+    from equipoise.recommendation.selection import without_kind
+    from equipoise.runtime.output import LARGE_BYTES, reading
+
+    with reading(file, bytes_min=LARGE_BYTES) as on_bytes:
+        samples = read_samples(file, on_bytes)
+    named = without_kind(workload, None, samples.names.get("namespace", ())) if workload else ""
+    return series_of(samples, named, file)
+
+
+def _print(document: dict[str, Any], form: ForecastFormat) -> None:
+    from equipoise.runtime.output import Format, print_document, tell
+
+    match form:
+        case ForecastFormat.JSON | ForecastFormat.YAML:
+            print_document(document, Format(form)) if form is ForecastFormat.YAML else _print_json(document)
+        case ForecastFormat.CSV:
+            print("timestamp,value,upper")
+            for row in zip(document["timestamps"], document["values"], document["upper"], strict=True):
+                print(",".join(map(str, row)))
+            found = [f"{name} {document[name]}" for name in FOUND if document.get(name) is not None]
+            if found:  # it has no column of its own
+                tell(f"held out: {', '.join(found)}")
+        case ForecastFormat.TABLE:
+            _print_table(document)
+
+
+COARSE_SECONDS = 86400 / 8
+"""With samples further apart, a day has no course that a model could learn."""
+FOUND = ("error", "baseline_error", "repeat_day_error", "repeat_week_error", "coverage")
+"""What a backtest says of the whole."""
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    """Print one document on few lines: thousands of numbers, each on its own, help nobody."""
+    import json
+
+    from equipoise.runtime.output import escaped
+
+    print(escaped(json.dumps(document, ensure_ascii=False)))
+
+
+SHOWN = {
+    "model": "model",
+    "period_seconds": "period",
+    "interval_seconds": "a sample every",
+    "margin": "safety margin",
+    "held_out_seconds": "held out",
+    "error": "error",
+    "baseline_error": "error of a flat line",
+    "repeat_day_error": "error of repeating the last day",
+    "repeat_week_error": "error of repeating the last week",
+    "coverage": "share below the band's upper end",
+}
+"""What people see of a document, and how it is called for them."""
+
+
+def _print_table(document: dict[str, Any]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from equipoise.runtime.console import Console
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=False, show_edge=False)
+    for key, name in SHOWN.items():
+        if document.get(key) is not None:
+            table.add_row(name, _shown(key, document[key]))
+    table.add_row("ahead", _span_of(document["timestamps"]))
+    for key, name in (("values", "forecast"), ("upper", "95 % should stay below")):
+        table.add_row(name, _range_of(document[key], document["timestamps"]))
+    console = Console()
+    console.print(table)
+    console.print()
+    for sentence in (_sentence(document), *document["notes"]):
+        console.print(sentence)
+
+
+def _span_of(times: list[float]) -> str:
+    return f"{_moment(times[0])} to {_moment(times[-1])} UTC"
+
+
+def _range_of(numbers: list[float], times: list[float]) -> str:
+    low, high = min(numbers), max(numbers)
+    if low == high:
+        return f"{low:.4g} cores"
+    return f"{low:.4g} to {high:.4g} cores, highest {_moment(times[numbers.index(high)])[-11:]}"
+
+
+def _moment(time: float) -> str:
+    import numpy as np
+
+    # A forecast may reach beyond the years that Python's own calendar has.
+    return str(np.datetime64(int(time // 60), "m")).replace("T", " ")
+
+
+def _shown(key: str, value: Any) -> str:
+    if key.endswith("_seconds"):
+        from equipoise.core.quantity import print_seconds
+
+        return print_seconds(value)
+    if key == "margin":
+        return f"times {value:.4g}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _sentence(document: dict[str, Any]) -> str:
+    """Say whether it can be trusted, with both numbers."""
+    error, flat = document["backtest_error"], document["backtest_baseline_error"]
+    if document["interval_seconds"] > COARSE_SECONDS:
+        return "Not predictable: a sample every 3 hours or more often is needed to see the course of a day."
+    if error is None or flat is None:
+        return "Not predictable: there are too few whole days to try it on days that it has not seen."
+    both = (
+        f"on days of its past that it had not seen its error is {error:.3g}, that of a flat line {flat:.3g}"
+    )
+    if document["predictable"]:
+        return f"Predictable: {both}."
+    return f"Not predictable: {both}, and at least 20 % less is asked for."

@@ -1,0 +1,268 @@
+"""`equipoise journal`: what was decided, why, and whether it would be decided again.
+
+The command `equipoise dashboard`.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from equipoise.cli import options
+from equipoise.core.errors import BadInput, WorldFailed
+from equipoise.runtime.output import Format, escaped, print_document, warn
+
+if TYPE_CHECKING:
+    from equipoise.adapters.journal import Query, Reader
+    from equipoise.core.decision import Record
+
+
+app = typer.Typer(help="What was decided, and why; and to decide it again.", no_args_is_help=True)
+
+AGE_MAX_SECONDS = 30 * 86400.0
+BYTES_MAX = 256 << 20
+BALANCERS = ("rotation", "recommendation", "proportional", "qos", "pools")
+
+
+class ListFormat(StrEnum):
+    """How a list of records is printed; `jsonl` is whole records, one a line."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+    JSONL = "jsonl"
+
+
+File = Annotated[
+    str | None,
+    typer.Option(
+        "--file",
+        metavar="PATH",
+        help="The journal, SQLite or .jsonl; by default $EQUIPOISE_JOURNAL, then the user's state folder.",
+    ),
+]
+RecordId = Annotated[str, typer.Argument(metavar="ID", help="The record's id, or its first letters.")]
+
+
+def default_path() -> Path:
+    """Where the journal is when nobody says."""
+    if path := os.environ.get("EQUIPOISE_JOURNAL"):
+        return Path(path)
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "equipoise" / "journal.db"
+
+
+@app.command("list")
+def list_records(
+    file: File = None,
+    balancer: Annotated[str, typer.Option(help="Only this balancer's.")] = "",
+    subject: Annotated[str, typer.Option(help="Only about this, such as shop/web or 'shop/*'.")] = "",
+    reason: Annotated[str, typer.Option(help="Only with this reason, such as Rotate.")] = "",
+    since: Annotated[str | None, typer.Option(help="Only of the last 90s, 5m, 1h30m or 7d.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    output: Annotated[
+        ListFormat, typer.Option("-o", "--output", help="How to print the answer.")
+    ] = ListFormat.TABLE,
+) -> None:
+    """List the records, the newest first."""
+    query = _query(balancer, subject, reason, since, limit)
+    with _opened(file) as reader:
+        if output is ListFormat.JSONL:
+            for record in reader.records(query, is_whole=True):
+                print(escaped(record.to_json().decode()))
+            return
+        records = list(reader.records(query))
+    from equipoise.cli.journal_output import print_list, summary
+
+    if output is not ListFormat.TABLE:
+        print_document({"records": [summary(record) for record in records]}, Format(output.value))
+        return
+    from equipoise.runtime.console import Console
+
+    print_list(Console(), records)
+
+
+@app.command()
+def show(record_id: RecordId, file: File = None, output: options.Output = Format.TABLE) -> None:
+    """Print one whole record, with everything that went into it (as YAML, unless JSON is asked for)."""
+    import msgspec
+
+    with _opened(file) as reader:
+        record = _named(reader, record_id)
+    print_document(msgspec.to_builtins(record), Format.JSON if output is Format.JSON else Format.YAML)
+
+
+@app.command()
+def explain(record_id: RecordId, file: File = None, output: options.Output = Format.TABLE) -> None:
+    """Say why: what was seen, the numbers, what was held, what came of it, what would change it."""
+    from equipoise.cli.journal_output import explanation, summary
+    from equipoise.cli.replay import otherwise
+    from equipoise.runtime.console import Console
+
+    with _opened(file) as reader:
+        record = _named(reader, record_id)
+    if output is not Format.TABLE:
+        print_document(summary(record) | {"otherwise": otherwise(record)}, output)
+        return
+    console = Console()
+    console.print(explanation(record, console.width))
+
+
+@app.command("replay")
+def replay_records(
+    record_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID...]", help="The records' ids, or their first letters.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every record of the journal.")] = False,
+    file: File = None,
+    output: options.Output = Format.TABLE,
+) -> None:
+    """Decide records again from what went into them, and compare."""
+    from equipoise.adapters.journal import Query
+    from equipoise.cli.journal_output import print_replay, replay_document
+    from equipoise.cli.replay import replay
+    from equipoise.runtime.console import Console
+
+    if bool(record_ids) is every:
+        raise BadInput("replay: expected IDs or --all, and not both")
+    with _opened(file) as reader:
+        if every:
+            answer = replay(reader.records(Query(), is_whole=True))
+        else:
+            answer = replay([_named(reader, name) for name in record_ids or ()])
+    if output is Format.TABLE:
+        print_replay(Console(), answer)
+    else:
+        print_document(replay_document(answer), output)
+    if answer.different:
+        names = ", ".join(part.record.id for part in answer.different[:3])
+        more = " …" if len(answer.different) > 3 else ""  # noqa: PLR2004
+        raise WorldFailed(
+            f"{len(answer.different)} of {answer.replayed} records decide differently now: {names}{more}"
+        )
+
+
+def _query(balancer: str, subject: str, reason: str, since: str | None, limit: int) -> "Query":
+    import time
+
+    from equipoise.adapters.journal import Query
+    from equipoise.core.quantity import parse_seconds
+    from equipoise.core.reason import Code
+
+    if balancer not in {"", *BALANCERS}:
+        raise BadInput(f"--balancer {balancer}: expected one of {', '.join(BALANCERS)}")
+    codes = {code.value.lower(): code.value for code in Code}
+    if reason and reason.lower() not in codes:
+        raise BadInput(f"--reason {reason}: expected one of {', '.join(codes.values())}")
+    try:
+        after = None if since is None else time.time() - parse_seconds(since)
+    except ValueError as error:
+        raise BadInput(f"--since: {error}") from error
+    return Query(balancer, subject, codes.get(reason.lower(), ""), after, limit)
+
+
+@contextmanager
+def _opened(file: str | None) -> "Iterator[Reader]":
+    from equipoise.adapters.journal import open_reader
+
+    reader = open_reader(Path(file) if file else default_path())
+    try:
+        yield reader
+    finally:
+        for line in reader.damages.lines:
+            warn(f"journal {line}")
+        reader.close()
+
+
+def _named(reader: "Reader", name: str) -> "Record":
+    found = reader.starting(name) if name else ()
+    if not found:
+        raise BadInput(f"record {name!r}: no id starts like this")
+    if len(found) > 1:
+        names = ", ".join(record.id for record in found[:3])
+        raise BadInput(f"record {name!r}: expected letters that only one id starts with, not {names} …")
+    return found[0]
+
+
+def write_records(path: str, records: "list[Record]") -> None:
+    """Add whole records to the journal that a user named; a failure is the command's."""
+    import time
+
+    from equipoise.adapters.journal import JsonLines, SqliteJournal
+    from equipoise.adapters.journal.schema import is_ours
+
+    class Now:
+        def now(self) -> float:
+            return time.time()
+
+    journal: JsonLines | SqliteJournal
+    try:
+        if Path(path).suffix == ".jsonl":
+            journal = JsonLines(path, bytes_max=BYTES_MAX)
+        elif is_ours(Path(path)):
+            journal = SqliteJournal(path, age_max_seconds=AGE_MAX_SECONDS, bytes_max=BYTES_MAX, clock=Now())
+        else:
+            raise BadInput(f"--journal {path}: expected a journal or a new file, got another file")
+    except OSError as error:
+        raise BadInput(f"--journal {path}: {error.strerror or error}") from error
+    with journal:
+        journal.append(*records, is_whole=True)
+        trouble, damage = journal.unwell, journal.damage
+    if damage:
+        warn(f"--journal: {damage}")
+    if trouble:
+        raise WorldFailed(f"--journal: {trouble}")
+
+
+JournalPaths = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--journal",
+        metavar="PATH",
+        help="A journal, SQLite or .jsonl; may be given again. By default the one of `equipoise journal`.",
+    ),
+]
+Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Where to answer; others need a token.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")]
+TokenFile = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Tokens, one per line; whoever has one may look. Read again."),
+]
+NoOpen = Annotated[bool, typer.Option("--no-open", help="Don't open a browser.")]
+
+
+def dashboard(
+    journal: JournalPaths = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8088,
+    token_file: TokenFile = None,
+    no_open: NoOpen = False,
+) -> None:
+    """Show what the journals say, live, in a browser. It only reads."""
+    from equipoise.dashboard.auth import expect_safe
+    from equipoise.runtime.tokens import Tokens
+
+    expect_safe(host, token_file)
+    tokens = None if token_file is None else Tokens(token_file)
+    paths = tuple(map(Path, journal)) if journal else (default_path(),)
+    _expect_installed()
+    from equipoise.dashboard.server import Service, serve
+    from equipoise.runtime.liveness import end_on_signals
+
+    end_on_signals()
+    serve(Service(paths, host, port, tokens, is_opened=not no_open))
+
+
+def _expect_installed() -> None:
+    from importlib.util import find_spec
+
+    from equipoise.core.errors import BadInput
+
+    if find_spec("nicegui") is None:
+        raise BadInput(
+            "dashboard: expected the extra dashboard to be installed: pip install 'equipoise[dashboard]'"
+        )

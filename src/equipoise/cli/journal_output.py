@@ -1,0 +1,223 @@
+"""Records for people and for scripts."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from equipoise.cli.replay import Replay, otherwise
+from equipoise.core.decision import Decision, Record, plan_document
+from equipoise.runtime.console import Console
+
+BAR_WIDTH_MAX = 44
+PODS_SHOWN_MAX = 24
+
+_INDENT = (0, 0, 0, 2)
+
+
+def moment(at: float) -> str:
+    """Write a time as people and programs read it."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def summary(record: Record) -> dict[str, Any]:
+    """Give a record without its inputs, as a document."""
+    head = {"id": record.id, "balancer": record.balancer, "at": record.at}
+    tail = {
+        "outcomes": msgspec.to_builtins(record.outcomes),
+        "inputs_hash": record.inputs_hash,
+        "version": record.version,
+        "streak": msgspec.to_builtins(record.streak),
+    }
+    return head | _decision(record.decision) | tail
+
+
+def print_list(console: Console, records: Iterable[Record]) -> None:
+    """Print two lines a record: what and when, then why."""
+    count = 0
+    for count, record in enumerate(records, 1):  # noqa: B007 - the count is what is left of the loop
+        line = Text(f"{record.id}  {moment(record.at)}  ")
+        line.append(record.decision.reason.code.value, style=_style(record.decision))
+        line.append(_again(record), style="dim")
+        console.print(line)
+        for part in _why(record).wrap(console, console.width - 2):
+            console.print(Text("  ") + part)
+    if not count:
+        console.print("No record matches.")
+
+
+def _again(record: Record) -> str:
+    streak = record.streak
+    return "" if streak is None else f", {streak.times + 1} times until {moment(streak.until)[11:]}"
+
+
+def _why(record: Record) -> Text:
+    text = Text(f"{record.balancer} ", style="dim")
+    text.append(record.decision.subject, style="bold not dim")
+    text.append(f": {record.decision.reason.sentence}", style="not dim")
+    return text
+
+
+def _style(decision: Decision) -> str:
+    return "bold yellow" if decision.actions else "yellow" if decision.held else "dim"
+
+
+def explanation(record: Record, width: int) -> RenderableType:
+    """Lay out all that can be said about one record."""
+    parts: list[RenderableType] = [*_heading(record)]
+    for title, part in (
+        ("Seen", _seen(record, width)),
+        ("Numbers", _numbers(record)),
+        ("Planned", _actions(record.decision)),
+        ("Held", _held(record.decision)),
+        ("What came of it", _outcomes(record)),
+        ("For another decision", _lines(otherwise(record))),
+    ):
+        if part is not None:
+            parts += [Text(f"\n{title}", style="bold"), Padding(part, _INDENT)]
+    return Group(*parts)
+
+
+def _heading(record: Record) -> list[RenderableType]:
+    title = Text(f"{record.balancer} {record.decision.subject}: ", style="bold")
+    title.append(record.decision.reason.code.value, style=_style(record.decision))
+    by = f" by Equipoise {record.version}" if record.version else ""
+    said: list[RenderableType] = [title, Text(record.decision.reason.sentence)]
+    said.append(Text(f"Decided {moment(record.at)}{by}; record {record.id}.", style="dim"))
+    if record.streak is not None:
+        said.append(Text(_later(record), style="dim"))
+    if not record.has_inputs:
+        said.append(Text("What went into it was not kept, only its hash.", style="dim"))
+    return said
+
+
+def _later(record: Record) -> str:
+    streak = record.streak
+    assert streak is not None, "asked for only where there is one"
+    times = "once" if streak.times == 1 else f"{streak.times} times"
+    again = f"The same was decided {times} more, until {moment(streak.until)}"
+    same = streak.reason.sentence == record.decision.reason.sentence
+    return again + (", with the same words." if same else f"; at last: {streak.reason.sentence}")
+
+
+def _seen(record: Record, width: int) -> RenderableType | None:
+    from equipoise.rotation.record import BALANCER, inputs
+    from equipoise.runtime.console import usage_bars
+
+    if record.balancer != BALANCER or not record.has_inputs:
+        return None
+    try:
+        _, seen = inputs(record)
+    except ValueError as error:
+        return Text(f"This version cannot read what was seen: {' '.join(str(error).split())}")
+    if not seen.pods:
+        return Text("No pods.")
+    planned = {action.pod for action in record.decision.actions}
+    first = sorted(seen.pods, key=lambda pod: (pod.name not in planned, -(pod.cpu_cores or 0.0), pod.name))
+    shown = first[:PODS_SHOWN_MAX]
+    names = max(len(pod.name) for pod in shown)
+    bars = usage_bars(shown, record.decision, max(4, min(BAR_WIDTH_MAX, width - names - 34)))
+    more = len(seen.pods) - len(shown)
+    return Group(bars, Text(f"and {more} more pods", style="dim")) if more else bars
+
+
+def _numbers(record: Record) -> RenderableType | None:
+    numbers = record.decision.reason.numbers
+    latest = {} if record.streak is None else record.streak.reason.numbers
+    rows = [
+        [name, _value(value), f"at last {_value(latest[name])}" if latest.get(name, value) != value else ""]
+        for name, value in numbers.items()
+    ]
+    return _grid(rows)
+
+
+def _value(value: object) -> str:
+    match value:
+        case None:
+            return "-"
+        case float():
+            return f"{value:.6g}"
+        case list():
+            return ", ".join(map(_value, value)) or "-"
+    return str(value)
+
+
+def _actions(decision: Decision) -> RenderableType | None:
+    return _grid([[f"{turn}.", *_action(action)] for turn, action in enumerate(decision.actions, 1)])
+
+
+def _held(decision: Decision) -> RenderableType | None:
+    said, rows = decision.reason.sentence, []
+    for part in decision.held:
+        # Many are held for one reason: it is said once.
+        rows.append(
+            [*_action(part.action), part.reason.value, "" if part.sentence == said else part.sentence]
+        )
+        said = part.sentence
+    return _grid(rows)
+
+
+def _outcomes(record: Record) -> RenderableType | None:
+    return _grid([[*_action(part.action), part.result, part.detail] for part in record.outcomes])
+
+
+def _action(action: object) -> list[str]:
+    document = msgspec.to_builtins(action)
+    kind = document.pop("kind", type(action).__name__)
+    document.pop("uid", None)
+    names = [document.pop(key) for key in ("namespace", "pod") if key in document]
+    return [kind, " ".join(["/".join(names), *map(str, document.values())])]
+
+
+def print_replay(console: Console, answer: Replay) -> None:
+    """Print what differs, part by part, and how many are the same."""
+    for part in answer.different:
+        console.print(Text(f"{part.record.id} {part.record.decision.subject}: {part.sentence}"))
+        if part.now is not None:
+            rows = [[name, f"was  {before}\nnow  {now}"] for name, before, now in part.changes]
+            console.print(Padding(_grid(rows) or "", _INDENT))
+    console.print(answer.sentence)
+
+
+def replay_document(answer: Replay) -> dict[str, Any]:
+    """Give the same for scripts."""
+    different = [
+        {
+            "id": part.record.id,
+            "subject": part.record.decision.subject,
+            "sentence": part.sentence,
+            "recorded": _decision(part.record.decision),
+            "now": part.now and _decision(part.now),
+        }
+        for part in answer.different
+    ]
+    return {
+        "replayed": answer.replayed,
+        "same": answer.same,
+        "without_inputs": answer.without_inputs,
+        "different": different,
+    }
+
+
+def _decision(decision: Decision) -> dict[str, Any]:
+    document: dict[str, Any]
+    (document,) = plan_document("", [decision])["decisions"]
+    return document
+
+
+def _lines(lines: Sequence[str]) -> RenderableType | None:
+    return Text("\n".join(lines)) if lines else None
+
+
+def _grid(rows: Sequence[Sequence[str]]) -> RenderableType | None:
+    if not rows:
+        return None
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for row in rows:
+        table.add_row(*(Text(cell, overflow="fold") for cell in row))
+    return table

@@ -1,0 +1,112 @@
+"""The command line: `equipoise`. What a command needs is imported when Ctrl-C is harmless."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+INTERRUPTED = 130
+"""The exit status of whoever was stopped by Ctrl-C."""
+
+
+def main(called: str = "equipoise") -> None:
+    """Run the command line; every failure is one line and one of two exit statuses.
+
+    `called` is how a person calls it, and how what they read calls it too.
+    """
+    with _ended_by_ctrl_c():
+        from equipoise.cli import commands
+        from equipoise.runtime.output import print_anywhere
+
+        print_anywhere()
+    arguments = sys.argv[1:]
+    is_debug = "--debug" in arguments
+    if is_debug:
+        arguments.remove("--debug")
+    try:
+        status = commands.app(args=arguments, prog_name=called, standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except SystemExit as ended:
+        # The parser ends so, with 1 and without a word, when the reader has gone.
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        status = _explain(ended.__context__, called)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - every failure becomes one line
+        if is_debug and not _is_help(error):
+            with suppress(OSError):
+                import traceback
+
+                from equipoise.runtime.output import plain
+
+                told = _without_secrets(error, "".join(traceback.format_exception(error)))
+                print(plain(told), file=sys.stderr, end="")
+        status = _explain(error, called, is_debug=is_debug)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+@contextmanager
+def _ended_by_ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C end the process without a word: nothing has begun, and an import can't be stopped tidily."""
+    before = signal.getsignal(signal.SIGINT)
+    is_ours = threading.current_thread() is threading.main_thread() and before is signal.default_int_handler
+    if not is_ours:  # it is ignored, or somebody else answers it
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _is_help(error: BaseException) -> bool:
+    return type(error).__name__ == "NoArgsIsHelpError"
+
+
+def _explain(error: BaseException, called: str, *, is_debug: bool = False) -> int:
+    import typer
+
+    from equipoise.core.errors import EquipoiseError
+
+    match error:
+        case EquipoiseError():
+            _say(str(error).replace("`equipoise ", f"`{called} "))
+            return error.exit_status
+        case typer.TyperException():
+            if _is_help(error):
+                print(error.format_message())
+                return 0
+            # `Value error` is the parser's word for itself.
+            _say(_without_secrets(error, error.format_message().replace(": Value error, ", ": ", 1)))
+            return 2
+        case typer.Abort() | KeyboardInterrupt():
+            return INTERRUPTED
+        case BrokenPipeError():
+            # The reader has gone (`| head`); what is left in the buffer must not fail at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        case OSError():
+            _say(f"{error.filename or 'standard output'}: {error.strerror or error}")
+            return 1
+        case _:
+            more = "" if is_debug else " (run again with --debug for the traceback)"
+            _say(f"unexpected {type(error).__name__}: {error}{more}")
+            return 1
+
+
+def _without_secrets(error: BaseException, text: str) -> str:
+    """Return a text without passwords of URLs; the parser repeats whatever was typed."""
+    import typer
+
+    from equipoise.adapters.urls import shown_in, without_users
+
+    return shown_in(text) if isinstance(error, typer.TyperException) else without_users(text)
+
+
+def _say(message: str) -> None:
+    from equipoise.runtime.output import tell
+
+    tell(f"error: {message}")

@@ -1,0 +1,305 @@
+"""Manifests in files: every document of a file, read as the API server reads it, and judged.
+
+Puts our definitions into a cluster: only where none is, or where ours is.
+
+The custom resource kinds that Equipoise brings: one line for each.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import msgspec
+import yaml
+
+from equipoise.adapters.kubernetes import ApiError, Client
+from equipoise.core.documents import StrictLoader, TooMuch, check_bounds
+from equipoise.core.errors import DECODE_ERRORS, BadInput, WorldFailed
+from equipoise.crd.definition import OWNER, OWNER_LABEL, Kind, definition
+from equipoise.crd.manifest import Problem, problems
+from equipoise.crd.status import LEDGER
+from equipoise.proportional.parse import SCALING_POLICY
+from equipoise.qos.objects import QOS_KINDS
+from equipoise.recommendation.analytics import ANALYTICS, RECOMMENDATION
+from equipoise.rotation.policy import ROTATION_POLICY
+from equipoise.runtime.output import read_text
+
+ESTABLISHED_SECONDS_MAX = 30.0
+POLL_SECONDS = 0.2
+PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+NOT_FOUND = 404
+APPLY = "application/apply-patch+yaml"
+OUR_GROUP = "equipoise.dev"
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What became of one definition: Created, Updated, Unchanged, Foreign or Failed."""
+
+    name: str
+    result: str
+    sentence: str
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether the kind can be used now: one of another group also where its own people defined it."""
+        is_theirs = self.result == "Foreign" and not self.name.endswith(f".{OUR_GROUP}")
+        return is_theirs or self.result in {"Created", "Updated", "Unchanged"}
+
+    def record(self) -> dict[str, Any]:
+        """Give it for scripts."""
+        return asdict(self)
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Condition(msgspec.Struct):
+    type: str
+    status: str = ""
+    message: str = ""
+
+
+class _Status(msgspec.Struct):
+    conditions: list[_Condition] | None = None
+
+
+class _Definition(msgspec.Struct):
+    metadata: _Meta
+    spec: dict[str, Any]
+    status: _Status | None = None
+
+
+def install(client: Client, kinds: Sequence[Kind], *, is_dry_run: bool) -> Iterator[Installed]:
+    """Apply the definitions one by one; one that is not ours is left alone, and the others go on."""
+    for kind in kinds:
+        before = _look(client, kind.definition_name)
+        if before is None or _is_ours(before):
+            yield _apply(client, kind, before, is_dry_run=is_dry_run)
+        else:
+            sentence = (
+                f"It is there already and lacks the label {OWNER_LABEL}={OWNER}: it is somebody else's, "
+                "and was left alone."
+            )
+            yield Installed(kind.definition_name, "Foreign", sentence)
+
+
+def _look(client: Client, name: str) -> _Definition | None:
+    try:
+        return client.get_as(_Definition, f"{PATH}/{name}")
+    except ApiError as error:
+        if error.status == NOT_FOUND:
+            return None
+        raise
+
+
+def _is_ours(found: _Definition) -> bool:
+    return (found.metadata.labels or {}).get(OWNER_LABEL) == OWNER
+
+
+def _apply(client: Client, kind: Kind, before: _Definition | None, *, is_dry_run: bool) -> Installed:
+    """Apply on the server's side.
+
+    Ours is overwritten whoever changed it, if it is still the one we looked at. Where none was, nothing is
+    forced: one that somebody made in between is a conflict, not a prey.
+    """
+    wanted = definition(kind)
+    params: dict[str, str | int] = {"fieldManager": OWNER, "fieldValidation": "Strict"}
+    if before is not None:
+        wanted["metadata"]["resourceVersion"] = before.metadata.resource_version
+        params["force"] = "true"
+    if is_dry_run:
+        params["dryRun"] = "All"
+    path = f"{PATH}/{kind.definition_name}"
+    body = client.request("PATCH", path, params, body=wanted, content_type=APPLY, is_idempotent=True)
+    after = client.decode(_Definition, body, f"PATCH {path}")
+    result = "Created" if before is None else "Updated" if _has_changed(before, after) else "Unchanged"
+    if is_dry_run:
+        return Installed(
+            kind.definition_name, result, f"The server would accept it ({result.lower()}); dry run."
+        )
+    return _established(client, kind, result)
+
+
+def _has_changed(before: _Definition, after: _Definition) -> bool:
+    was, now = before.metadata, after.metadata
+    return (before.spec, was.labels, was.annotations) != (after.spec, now.labels, now.annotations)
+
+
+def _established(client: Client, kind: Kind, result: str) -> Installed:
+    """Wait until the server serves the kind, or says why it does not."""
+    name = kind.definition_name
+    deadline = client.world.monotonic() + ESTABLISHED_SECONDS_MAX
+    while True:
+        conditions = _conditions(_look(client, name))
+        for type_, bad in (("NonStructuralSchema", "True"), ("NamesAccepted", "False")):
+            said = conditions.get(type_, _Condition(type_))
+            if said.status == bad:
+                return Installed(name, "Failed", f"{type_} is {bad}: {said.message}")
+        if conditions.get("Established", _Condition("")).status == "True":
+            return Installed(name, result, f"{kind.name} ({kind.api_version}) is served.")
+        if client.world.monotonic() >= deadline:
+            raise WorldFailed(
+                f"customresourcedefinition {name}: not established after {ESTABLISHED_SECONDS_MAX:.0f} s"
+            )
+        client.world.sleep(POLL_SECONDS)
+
+
+def _conditions(found: _Definition | None) -> dict[str, _Condition]:
+    status = found.status if found is not None else None
+    return {one.type: one for one in status.conditions or ()} if status is not None else {}
+
+
+KINDS: tuple[Kind, ...] = (LEDGER, ROTATION_POLICY, SCALING_POLICY, *QOS_KINDS, ANALYTICS, RECOMMENDATION)
+"""In the order in which they are printed and applied."""
+
+
+def chosen_kinds(names: Sequence[str]) -> list[Kind]:
+    """Find kinds by the names that people use for them; no name means all."""
+    found = []
+    for name in names:
+        matching = [kind for kind in KINDS if kind.is_called(name)]
+        if not matching:
+            known = ", ".join(kind.name for kind in KINDS)
+            raise BadInput(f"kind {name!r}: expected one of {known}")
+        found += [kind for kind in matching if kind not in found]
+    return found or list(KINDS)
+
+
+NOTHING = f"expected a manifest of one of {', '.join(kind.name for kind in KINDS)}, got none"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One problem of one manifest."""
+
+    file: str
+    document: int
+    kind: str
+    name: str
+    path: str
+    message: str
+
+    def record(self) -> dict[str, Any]:
+        """Give it for scripts."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        what = " ".join(word for word in (self.kind, self.name) if word)
+        where = f"{self.file}: document {self.document}" + (f" ({what})" if what else "")
+        return f"{where}: {self.path}: {self.message}" if self.path else f"{where}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found in all files."""
+
+    findings: tuple[Finding, ...]
+    ours: int
+    others: tuple[str, ...]
+    """Documents of kinds that are not ours, which nobody judged."""
+
+
+class Unreadable(ValueError):  # noqa: N818 - reads as a fact
+    """A document that is no manifest."""
+
+
+def judge(paths: Sequence[str]) -> Verdict:
+    """Judge every document of every file."""
+    findings: list[Finding] = []
+    others: list[str] = []
+    ours = 0
+    for path in paths:
+        before = len(findings) + ours
+        for number, document in _documents(path):
+            if isinstance(document, Unreadable):
+                findings.append(Finding(path, number, "", "", "", str(document)))
+                continue
+            for at, item in _items(document):
+                kind, name = _word(item, "kind"), _word(item.get("metadata"), "name")
+                known = _known(item)
+                if known is None:
+                    others.append(f"{path}: document {number}: {kind or 'no kind'} {name}".rstrip())
+                    continue
+                ours += 1
+                found = [known] if isinstance(known, Problem) else problems(known, item)
+                findings += [
+                    Finding(path, number, kind, name, f"{at}{problem.path}", problem.message)
+                    for problem in found
+                ]
+        if len(findings) + ours == before:
+            findings.append(Finding(path, 1, "", "", "", NOTHING))
+    return Verdict(tuple(findings), ours, tuple(others))
+
+
+def _documents(path: str) -> Iterator[tuple[int, Any]]:
+    """Give the documents by their number; one that can't be read ends the file."""
+    number = 0
+    text = read_text(path)
+    loader = StrictLoader(text)
+    try:
+        refused = _refused(text)
+        while True:
+            number += 1
+            if refused is not None and number == refused.document:
+                raise refused
+            if not loader.check_data():
+                return
+            document = loader.get_data()
+            if document is not None:
+                yield number, document if isinstance(document, dict) else Unreadable("expected a mapping")
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "not YAML"
+        yield number, Unreadable(f"expected YAML, but{where}: {problem}")
+    except Unreadable as error:
+        yield number, error
+    except DECODE_ERRORS as error:
+        yield max(number, 1), Unreadable(f"expected plain YAML: {error}")
+    finally:
+        loader.dispose()
+
+
+def _refused(text: str) -> TooMuch | None:
+    """Find the document that must not be read; those before it are judged first."""
+    try:
+        with suppress(yaml.YAMLError):
+            check_bounds(text)
+    except TooMuch as error:
+        return error
+    return None
+
+
+def _items(document: dict[str, Any], at: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Look into a `List`, which is what `kubectl get -o yaml` prints."""
+    if document.get("apiVersion") == "v1" and document.get("kind") == "List":
+        items = document.get("items")
+        for number, item in enumerate(items if isinstance(items, list) else []):
+            if isinstance(item, dict):
+                yield from _items(item, f"{at}items[{number}].")
+        return
+    yield at, document
+
+
+def _known(item: Mapping[str, Any]) -> Kind | Problem | None:
+    """Find the kind, or say what is wrong with its name or group; None means that it is somebody else's."""
+    version, name = _word(item, "apiVersion"), _word(item, "kind")
+    group = version.rpartition("/")[0]
+    within = [kind for kind in KINDS if kind.group == group]
+    for kind in KINDS:
+        if kind.name == name:
+            expected = f"expected {kind.api_version}, got {version!r}"
+            return kind if kind.api_version == version else Problem("apiVersion", expected)
+    if within:
+        return Problem("kind", f"expected {' or '.join(kind.name for kind in within)}, got {name!r}")
+    return None
+
+
+def _word(part: Any, key: str) -> str:
+    value = part.get(key) if isinstance(part, Mapping) else None
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,319 @@
+"""`equipoise pools`: pods in tiers, kept in Redis."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from equipoise.cli import options, pools_config
+from equipoise.cli import pools_serve as serving
+from equipoise.cli.options import DryRun, Prefix, RedisUrl
+from equipoise.runtime.output import Format, print_plan, print_sentences, warn
+
+if TYPE_CHECKING:
+    from equipoise.core.decision import Decision
+    from equipoise.core.pools import PoolAnswer
+
+app = typer.Typer(help="Pods in tiers, kept in Redis.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(pools_config.app, name="config")
+app.command("serve")(serving.serve)
+
+INTERVAL_MIN_SECONDS, INTERVAL_MAX_SECONDS = 0.1, 86400.0
+Call = Annotated[str, typer.Argument(metavar="CALL", help="The name of the call.")]
+Pod = Annotated[str, typer.Argument(metavar="POD", help="The name of the pod.")]
+
+
+@app.command()
+def status(redis: RedisUrl = None, prefix: Prefix = "voice", output: options.Output = Format.TABLE) -> None:
+    """Show every tier: its target, its pods and their calls. Changes nothing."""
+    from equipoise.cli.pools_output import print_status
+    from equipoise.pools.documents import status_document
+    from equipoise.pools.policy import read_policy
+    from equipoise.runtime.redis import opened
+
+    with opened(redis, prefix) as pools:
+        seen = pools.snapshot()
+    policy = read_policy(seen.config, f"{prefix}:tier:config")
+    print_status(status_document(policy, seen), output)
+
+
+@app.command()
+def plan(redis: RedisUrl = None, prefix: Prefix = "voice", output: options.Output = Format.TABLE) -> None:
+    """Say which pods would move to which tier, and why. Changes nothing."""
+    from equipoise.pools import rebalance as rebalancing
+    from equipoise.runtime.redis import opened
+
+    with opened(redis, prefix) as pools:
+        decision = rebalancing.plan(pools)
+    _warn_if_missing(decision)
+    print_plan("pools", [decision], output)
+
+
+@app.command()
+def rebalance(
+    redis: RedisUrl = None,
+    prefix: Prefix = "voice",
+    is_dry_run: DryRun = False,
+    marks_busy: Annotated[
+        bool, typer.Option("--mark-busy", help="Mark busy pods, so that their release moves them.")
+    ] = False,
+    output: options.Output = Format.TABLE,
+) -> None:
+    """Move idle pods from tiers over their targets to tiers under theirs."""
+    if is_dry_run:
+        plan(redis, prefix, output)
+        return
+    from equipoise.cli.pools_output import log_moves
+    from equipoise.core.errors import WorldFailed
+    from equipoise.pools import rebalance as rebalancing
+    from equipoise.runtime.output import print_done
+    from equipoise.runtime.redis import opened
+
+    with opened(redis, prefix) as pools:
+        done = rebalancing.rebalance(pools, marks_busy=marks_busy)
+    log_moves(done.outcomes, len(done.decision.actions))
+    _warn_if_missing(done.decision)
+    print_done("pools", [done.decision], [done.outcomes], output)
+    if done.failure:
+        raise WorldFailed(done.failure)
+
+
+@app.command("plan-scale-down")
+def plan_scale_down(
+    replicas: Annotated[int, typer.Argument(metavar="N", min=0, help="How many replicas will be left.")],
+    redis: RedisUrl = None,
+    prefix: Prefix = "voice",
+    output: options.Output = Format.TABLE,
+) -> None:
+    """Say which pods a smaller StatefulSet loses, what to move first, and what later. Changes nothing."""
+    from equipoise.pools import registration as scale_down
+    from equipoise.pools.observation import observe
+    from equipoise.pools.policy import read_policy
+    from equipoise.runtime.redis import opened
+
+    with opened(redis, prefix) as pools:
+        seen = pools.snapshot()
+    policy = read_policy(seen.config, f"{prefix}:tier:config")
+    decision = scale_down.plan_scale_down(policy, observe(policy, seen), replicas)
+    if replicas < policy.pods_wanted:
+        warn(f"the targets demand {policy.pods_wanted} pods: lower them to {replicas} before the scale-down")
+    if decision.extra["busy"]:
+        warn(f"these leave with calls, drain them first: {', '.join(decision.extra['busy'])}")
+    if output is Format.TABLE:
+        names = ", ".join(pod["pod"] for pod in decision.extra["leaving"])
+        after = decision.extra["after"]["sentence"]
+        print_sentences(f"Leaving: {names or 'nobody'}.", f"Afterwards: {after}")
+    print_plan("pools", [decision], output)
+
+
+@app.command()
+def allocate(
+    call: Annotated[str, typer.Argument(metavar="[CALL]", help="The call's name; made up if missing.")] = "",
+    tier: Annotated[
+        str, typer.Option(metavar="NAME", help="Only from this tier; by default the chain.")
+    ] = "",
+    redis: RedisUrl = None,
+    prefix: Prefix = "voice",
+    is_dry_run: DryRun = False,
+    output: options.Output = Format.TABLE,
+) -> None:
+    """Give a free pod to a call. The same call gets the same pod again."""
+    import secrets
+
+    from equipoise.cli.pools_output import tell
+    from equipoise.runtime.redis import call_id, opened, pod_name
+
+    name = call_id(call or secrets.token_hex(16))
+    if tier:
+        pod_name(tier, "--tier")
+    with opened(redis, prefix, is_dry=is_dry_run) as pools:
+        answer = pools.allocate(name, tier)
+    tell(answer, output, call=name, tier=tier, is_dry=is_dry_run)
+
+
+@app.command()
+def release(
+    call: Call,
+    pod: Annotated[str, typer.Option(metavar="NAME", help="Only when this pod serves it.")] = "",
+    redis: RedisUrl = None,
+    prefix: Prefix = "voice",
+    is_dry_run: DryRun = False,
+    output: options.Output = Format.TABLE,
+) -> None:
+    """End a call; its pod is free again. A call that has ended already is no error."""
+    from equipoise.cli.pools_output import tell
+    from equipoise.runtime.redis import call_id, opened, pod_name
+
+    name = call_id(call)
+    if pod:
+        pod_name(pod, "--pod")
+    with opened(redis, prefix, is_dry=is_dry_run) as pools:
+        answer = pools.release(name, pod)
+    tell(answer, output, call=call, is_dry=is_dry_run)
+
+
+@app.command()
+def heartbeat(
+    call: Call, redis: RedisUrl = None, prefix: Prefix = "voice", output: options.Output = Format.TABLE
+) -> None:
+    """Say that a call goes on, so that its lease does not end."""
+    from equipoise.cli.pools_output import REFUSED, tell
+    from equipoise.core.pools import PoolCode
+    from equipoise.runtime.redis import call_id, opened
+
+    name = call_id(call)
+    with opened(redis, prefix) as pools:
+        answer = pools.heartbeat(name)
+    tell(answer, output, call=call, refused=REFUSED | {PoolCode.UNKNOWN_CALL})
+
+
+@app.command()
+def drain(
+    pod: Pod,
+    redis: RedisUrl = None,
+    prefix: Prefix = "voice",
+    is_dry_run: DryRun = False,
+    output: options.Output = Format.TABLE,
+) -> None:
+    """Give a pod no more calls; those it has go on."""
+    from equipoise.cli.pools_output import tell
+    from equipoise.runtime.redis import opened, pod_name
+
+    name = pod_name(pod)
+    with opened(redis, prefix, is_dry=is_dry_run) as pools:
+        answer = pools.drain(name)
+    tell(answer, output, is_dry=is_dry_run)
+
+
+@app.command()
+def undrain(
+    pod: Pod,
+    redis: RedisUrl = None,
+    prefix: Prefix = "voice",
+    is_dry_run: DryRun = False,
+    output: options.Output = Format.TABLE,
+) -> None:
+    """Give a drained pod calls again."""
+    from equipoise.cli.pools_output import tell
+    from equipoise.runtime.redis import opened, pod_name
+
+    name = pod_name(pod)
+    with opened(redis, prefix, is_dry=is_dry_run) as pools:
+        answer = pools.undrain(name)
+    tell(answer, output, is_dry=is_dry_run)
+
+
+@app.command()
+def register(
+    pod: Pod,
+    uid: Annotated[str, typer.Option(metavar="UID", help="Guards against a reused name.")] = "",
+    redis: RedisUrl = None,
+    prefix: Prefix = "voice",
+    is_dry_run: DryRun = False,
+    output: options.Output = Format.TABLE,
+) -> None:
+    """Take a pod into the first tier that needs one, else into the last."""
+    from equipoise.cli.pools_output import tell
+    from equipoise.runtime.redis import call_id, opened, pod_name
+
+    name = pod_name(pod)
+    if uid:
+        call_id(uid, "--uid")
+    with opened(redis, prefix, is_dry=is_dry_run) as pools:
+        answer = pools.register(name, uid, None)
+    tell(answer, output, is_dry=is_dry_run)
+
+
+@app.command()
+def unregister(
+    pod: Pod,
+    uid: Annotated[str, typer.Option(metavar="UID", help="Only this incarnation of the pod.")] = "",
+    redis: RedisUrl = None,
+    prefix: Prefix = "voice",
+    is_dry_run: DryRun = False,
+    output: options.Output = Format.TABLE,
+) -> None:
+    """Forget a pod that is gone, its calls with it. One that is in no tier any more is no error."""
+    from equipoise.cli.pools_output import REFUSED, tell
+    from equipoise.core.pools import PoolCode
+    from equipoise.runtime.redis import call_id, opened, pod_name
+
+    name = pod_name(pod)
+    if uid:
+        call_id(uid, "--uid")
+    with opened(redis, prefix, is_dry=is_dry_run) as pools:
+        answer = pools.unregister(name, uid, None)
+    tell(answer, output, is_dry=is_dry_run, refused=REFUSED - {PoolCode.NOT_THERE})
+
+
+@app.command()
+def fsck(
+    redis: RedisUrl = None,
+    prefix: Prefix = "voice",
+    repairs: Annotated[bool, typer.Option("--repair", help="Mend what has only one right end.")] = False,
+    output: options.Output = Format.TABLE,
+) -> None:
+    """List everything about the pools that contradicts itself; exit status 1 when something does."""
+    from equipoise.adapters.redis.pools import failed
+    from equipoise.cli.pools_output import print_fsck
+    from equipoise.core.errors import WorldFailed
+    from equipoise.pools.invariants import notes, violations
+    from equipoise.pools.policy import read_policy
+    from equipoise.runtime.redis import opened
+
+    with opened(redis, prefix) as pools:
+        seen = pools.snapshot(is_thorough=True)
+        key = f"{prefix}:tier:config"
+        policy = None if key in seen.wrong else read_policy(seen.config, key)
+        found = violations(policy, seen)
+        mended: list[PoolAnswer] = []
+        pods: list[str] = []
+        if repairs and found and policy is not None:
+            odd = [""] if seen.odd_epoch is not None else []
+            pods = [*odd, *dict.fromkeys(each.pod for each in found if each.pod)]
+        try:
+            for pod in pods:
+                repair = pools.mend(pod, seen.epoch) if pod else pools.forget_odd_epoch()
+                mended.append(repair)
+            if pods:
+                seen = pools.snapshot(is_thorough=True)
+                found = violations(policy, seen)
+            eviction = pools.eviction()
+        except WorldFailed as error:
+            if len(mended) < len(pods):
+                mended.append(failed(error, pods[len(mended)]))
+            print_fsck(found, notes(policy, seen), mended, output)
+            raise
+    said = [*notes(policy, seen), *([eviction] if eviction else [])]
+    print_fsck(found, said, mended, output)
+    if found:
+        count = "1 violation" if len(found) == 1 else f"{len(found)} violations"
+        raise WorldFailed(f"{prefix}: {count}; the first is {found[0].key}: {found[0].detail}")
+
+
+@app.command()
+def watch(
+    redis: RedisUrl = None,
+    prefix: Prefix = "voice",
+    interval: Annotated[str, typer.Option(metavar="SPAN", help="How long to wait between two looks.")] = "2s",
+    times: Annotated[
+        int, typer.Option(metavar="N", min=0, help="How many looks; 0 goes on until Ctrl-C.")
+    ] = 0,
+) -> None:
+    """Show the tiers again whenever they change, until Ctrl-C. Changes nothing."""
+    from equipoise.cli.pools_output import watch_pools
+    from equipoise.core.errors import BadInput
+    from equipoise.core.quantity import parse_seconds
+
+    try:
+        seconds = parse_seconds(interval)
+    except ValueError as error:
+        raise BadInput(f"--interval: {error}") from error
+    if not INTERVAL_MIN_SECONDS <= seconds <= INTERVAL_MAX_SECONDS:
+        raise BadInput(f"--interval: expected 100ms to 1d, got {interval}")
+    watch_pools(redis, prefix, seconds, times)
+
+
+def _warn_if_missing(decision: "Decision") -> None:
+    missing = decision.reason.numbers.get("missing", 0)
+    if missing:
+        warn(f"the targets demand {missing} more pods than there are: some tiers stay under their targets")

@@ -1,0 +1,125 @@
+"""`equipoise pools config`: the tiers and their targets."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from equipoise.cli import options
+from equipoise.cli.options import DryRun, Prefix, RedisUrl
+from equipoise.runtime.output import Format, print_document, warn
+
+if TYPE_CHECKING:
+    from equipoise.adapters.redis import RedisPools
+    from equipoise.core.pools import PoolsSeen
+    from equipoise.pools.policy import TierPolicy
+
+app = typer.Typer(help="The tiers and their targets.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command("get")
+def get(redis: RedisUrl = None, prefix: Prefix = "voice", output: options.Output = Format.TABLE) -> None:
+    """Print the tiers, in a shape that `config set --from` takes."""
+    from equipoise.pools.policy import read_policy
+    from equipoise.runtime.redis import opened
+
+    with opened(redis, prefix) as pools:
+        seen = pools.snapshot()
+    _print(read_policy(seen.config, f"{prefix}:tier:config"), output)
+
+
+@app.command("set")
+def set_(
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME=PODS,...", help="Or NAME=exclusive|shared:PODS[:CALLS] for a new tier."),
+    ] = None,
+    file: Annotated[
+        str | None, typer.Option("--from", metavar="FILE", help="The whole config; - is standard input.")
+    ] = None,
+    redis: RedisUrl = None,
+    prefix: Prefix = "voice",
+    is_dry_run: DryRun = False,
+    output: options.Output = Format.TABLE,
+) -> None:
+    """Change targets, or with --from the whole config. Tiers with pods cannot be taken away or retyped."""
+    from equipoise.core.errors import BadInput
+    from equipoise.runtime.redis import opened
+
+    if bool(settings) == (file is not None):
+        raise BadInput("config set: expected either NAME=PODS,... or --from FILE")
+    with opened(redis, prefix, is_dry=is_dry_run) as pools:
+        policy, seen = _store(pools, settings or [], file, prefix)
+    _warn_if_unfilled(policy, seen)
+    _print(policy, output)
+
+
+def _store(
+    pools: "RedisPools", settings: list[str], file: str | None, prefix: str
+) -> "tuple[TierPolicy, PoolsSeen]":
+    import json
+
+    from equipoise.core.errors import BadInput, WorldFailed
+    from equipoise.core.pools import PoolCode
+    from equipoise.pools.change import emptied
+    from equipoise.pools.policy import policy_from
+
+    # Thoroughly: a tier that the config has forgotten may still have pods.
+    seen = pools.snapshot(is_thorough=True)
+    old, document = _wanted(seen, settings, file, prefix)
+    policy = policy_from(document, file or "config set")
+    answer = pools.set_config(
+        json.dumps(document, ensure_ascii=False), seen.version, emptied(old, policy, seen)
+    )
+    if answer.code is PoolCode.TIER_IN_USE:
+        raise BadInput(
+            f"config set: {answer.tier}: it still has pods, so it can't be taken away or change its type; "
+            f"set {answer.tier}=0 and rebalance first"
+        )
+    if answer.code is not PoolCode.STORED:
+        raise WorldFailed(f"{prefix}:tier:config: somebody else changed it meanwhile; nothing was changed")
+    return policy, seen
+
+
+def _wanted(
+    seen: "PoolsSeen", settings: list[str], file: str | None, prefix: str
+) -> "tuple[TierPolicy | None, dict[str, Any]]":
+    """Give the config as it is, and as it should be."""
+    from equipoise.core.errors import BadInput
+    from equipoise.pools.change import changed, read_settings
+    from equipoise.pools.policy import read_policy
+    from equipoise.runtime.output import read_yaml
+
+    source = f"{prefix}:tier:config"
+    if file is None:
+        old = None if seen.config is None else read_policy(seen.config, source)
+        return old, changed(seen.config, read_settings(settings))
+    document = read_yaml(file)
+    if not isinstance(document, dict):
+        raise BadInput(f"{file}: expected a mapping of tiers")
+    try:
+        return read_policy(seen.config, source), document
+    except BadInput:
+        return None, document  # what is there is no config, and --from replaces it
+
+
+def _warn_if_unfilled(policy: "TierPolicy", seen: "PoolsSeen") -> None:
+    from equipoise.pools.policy import unfilled
+
+    said = unfilled(policy, sum(len(pool.assigned) for pool in seen.pools if pool.tier in policy.chain))
+    if said:
+        warn(said)
+
+
+def _print(policy: "TierPolicy", output: Format) -> None:
+    from equipoise.pools.change import document_of
+
+    document = document_of(policy)
+    if output is not Format.TABLE:
+        print_document(document, output)
+        return
+    for name in [*policy.chain, *sorted(set(policy.tiers) - set(policy.chain))]:
+        tier = policy.tiers[name]
+        calls = f", {tier.concurrent_max} calls a pod" if tier.is_shared else ""
+        aside = "" if name in policy.chain else ", not in the chain"
+        pods = "1 pod" if tier.target == 1 else f"{tier.target} pods"
+        print(f"{name}: {pods}, {tier.type.value}{calls}{aside}")

@@ -1,0 +1,161 @@
+"""The pools for people and for scripts.
+
+`equipoise pools watch`: the tiers, again whenever they change.
+"""
+
+import sys
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from equipoise.core.errors import BadInput, EquipoiseError, WorldFailed
+from equipoise.core.pools import PoolAnswer, PoolCode
+from equipoise.pools.documents import sentence_of, status_document
+from equipoise.pools.invariants import Violation
+from equipoise.pools.policy import read_policy
+from equipoise.runtime.console import Console
+from equipoise.runtime.output import Format, plain, print_document, warn
+from equipoise.runtime.redis import opened
+
+if TYPE_CHECKING:
+    from equipoise.adapters.redis import RedisPools
+    from equipoise.core.decision import Outcome
+
+
+REFUSED = {
+    PoolCode.NONE_FREE,
+    PoolCode.CALL_TAKEN,
+    PoolCode.NOT_OWNER,
+    PoolCode.LEASE_LOST,
+    PoolCode.NOT_THERE,
+    PoolCode.MERCHANT,
+    PoolCode.UNSOUND,
+    PoolCode.OTHER_UID,
+    PoolCode.CONFIG_CHANGED,
+}
+"""Answers that are an error, whatever was asked."""
+
+
+def tell(
+    answer: PoolAnswer,
+    form: Format,
+    *,
+    call: str = "",
+    tier: str = "",
+    is_dry: bool = False,
+    refused: Collection[PoolCode] = REFUSED,
+) -> None:
+    """Print the answer of one writer; a refusal is an error too."""
+    in_tier = answer.tier or tier
+    sentence = sentence_of(answer, call=call, tier=tier)
+    if answer.code is PoolCode.NO_TIER:
+        raise BadInput(f"{sentence}, got {tier!r}")
+    is_refused = answer.code in refused
+    if form is not Format.TABLE:
+        document = {"result": answer.code.value, "pod": answer.pod, "tier": in_tier}
+        document |= {"call": call} if call else {}
+        document |= {"detail": answer.detail, "sentence": sentence, "dryRun": is_dry}  # type: ignore[dict-item]
+        print_document(document, form)
+    elif not is_refused:
+        print(f"{sentence} Nothing was changed." if is_dry else sentence)
+    if is_refused:
+        raise WorldFailed(sentence.removesuffix("."))
+
+
+def print_status(document: Mapping[str, Any], form: Format) -> None:
+    """Print the tiers; the pods of each are in the document only."""
+    for said in document["warnings"]:
+        warn(said)
+    if form is not Format.TABLE:
+        print_document(document, form)
+        return
+    from equipoise.runtime.console import Console
+
+    Console().print(status_table(document["tiers"]))
+
+
+def status_table(tiers: Sequence[Mapping[str, Any]]) -> Any:
+    """Lay the tiers out."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("TIER", overflow="fold")
+    table.add_column("TYPE", no_wrap=True)
+    for head in ("TARGET", "ASSIGNED", "FREE", "BUSY", "DRAINING", "CALLS"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for tier in tiers:
+        diff = tier["diff"]
+        said = f"over by {diff}" if diff > 0 else f"under by {-diff}" if diff < 0 else ""
+        numbers = (tier[name] for name in ("target", "assigned", "available", "busy", "draining", "calls"))
+        table.add_row(tier["tier"], tier["type"], *map(str, numbers), Text(said, style="bold yellow"))
+    return table
+
+
+def print_fsck(
+    found: Sequence[Violation], notes: Sequence[str], mended: Sequence[PoolAnswer], form: Format
+) -> None:
+    """Print what is broken, what was mended, and what is worth a look."""
+    if form is not Format.TABLE:
+        rows = [{"invariant": each.invariant.value, "key": each.key, "detail": each.detail} for each in found]
+        repairs = [{"pod": each.pod, "result": each.code.value, "detail": each.detail} for each in mended]
+        print_document(
+            {"clean": not found, "violations": rows, "repairs": repairs, "notes": list(notes)}, form
+        )
+        return
+    for repair in mended:
+        print(plain(f"{repair.pod or 'epoch'}: {repair.code.value}: {repair.detail or repair.tier}"))
+    for each in found:
+        print(plain(f"{each.invariant.value}  {each.key}: {each.detail}"))
+    for note in notes:
+        print(plain(f"note: {note}"), file=sys.stderr)
+    if not found:
+        print("The pools are clean.")
+
+
+def log_moves(outcomes: "Sequence[Outcome]", moved: int) -> None:
+    """Write the seed's log lines, to standard error."""
+    for outcome in outcomes:
+        move = outcome.action
+        if outcome.result == "Moved":
+            tiers = f"from_tier={getattr(move, 'source', '')} to_tier={getattr(move, 'destination', '')}"
+            print(f'"Rebalanced pod" pod={move.pod} {tiers}', file=sys.stderr)
+        if outcome.detail:
+            warn(f"{move.pod}: {outcome.detail}")
+    if moved:
+        print(f'"Rebalancing complete" pods_moved={moved}', file=sys.stderr)
+
+
+def watch_pools(redis: str | None, prefix: str, seconds: float, times: int) -> None:
+    """Look again and again, until so many looks or Ctrl-C."""
+    with opened(redis, prefix) as pools:
+        try:
+            _watch(pools, prefix, seconds, times)
+        except KeyboardInterrupt:
+            return
+
+
+def _watch(pools: "RedisPools", prefix: str, seconds: float, times: int) -> None:
+    """Show what has changed. A server or a config that goes away later is said, and waited for."""
+    console = Console()
+    before: Any = None
+    looks = 0
+    while True:
+        try:
+            seen = pools.snapshot()
+            now: Any = status_document(read_policy(seen.config, f"{prefix}:tier:config"), seen)["tiers"]
+        except EquipoiseError as error:
+            if before is None:
+                raise
+            now = str(error)
+        if now != before:
+            console.print(time.strftime("%H:%M:%S"), style="dim")
+            console.print(now if isinstance(now, str) else status_table(now))
+            console.file.flush()
+            before = now
+        looks += 1
+        if looks == times:
+            return
+        time.sleep(seconds)

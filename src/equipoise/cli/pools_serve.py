@@ -1,0 +1,105 @@
+"""The command `equipoise pools serve`."""
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from equipoise.cli.options import AcceptEviction, Prefix, RedisUrl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Address = Annotated[
+    str,
+    typer.Option(metavar="[HOST]:PORT", help="Where to answer; beyond this machine only with a token."),
+]
+TokenFile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        envvar="EQUIPOISE_TOKEN_FILE",
+        show_envvar=False,
+        help="Bearer tokens, one per line; read again when it changes.",
+    ),
+]
+RedisUrlFile = Annotated[
+    str | None, typer.Option(metavar="FILE", help="A file with the URL, such as one of a Secret.")
+]
+Span = Annotated[str, typer.Option(metavar="SPAN", help="How long a call holds its pod without a heartbeat.")]
+RecordSpan = Annotated[str, typer.Option(metavar="SPAN", help="How long its record lasts, at least as long.")]
+Linger = Annotated[
+    str,
+    typer.Option(metavar="SPAN", help="How long to serve on after SIGTERM, not ready."),
+]
+SPAN_MAX_SECONDS = 7 * 86400.0
+LogLevel = Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")]
+LogFormat = Annotated[str, typer.Option(metavar="FORMAT", help="auto, json or console.")]
+
+
+def serve(
+    redis: RedisUrl = None,
+    redis_url_file: RedisUrlFile = None,
+    prefix: Prefix = "voice",
+    address: Address = "127.0.0.1:8081",
+    token_file: TokenFile = None,
+    lease: Span = "15m",
+    record: RecordSpan = "1h",
+    linger: Linger = "0s",
+    accept_eviction: AcceptEviction = False,
+    log_level: LogLevel = "info",
+    log_format: LogFormat = "auto",
+) -> None:
+    """Answer allocate, release, heartbeat, drain, undrain and status over HTTP, until SIGTERM."""
+    from equipoise.core.validation import validated
+    from equipoise.runtime.allocator.run import Service
+    from equipoise.runtime.allocator.run import serve as stand
+    from equipoise.runtime.liveness import end_on_signals
+    from equipoise.runtime.settings import Http, Logs
+    from equipoise.runtime.tokens import expect_safe
+
+    logs = validated(Logs, {"level": log_level, "format": log_format}, "--log")
+    where = validated(Http, {"address": address}, "--address").address
+    held, kept = _seconds("--lease", lease), _seconds("--record", record)
+    spans = held, max(held, kept), _seconds("--linger", linger, 0)
+    expect_safe(where, token_file)
+    end_on_signals()
+    with _source(redis, redis_url_file) as url:
+        stand(Service(url, prefix, where, token_file, *spans, logs, accept_eviction))
+
+
+@contextmanager
+def _source(redis: str | None, file: str | None) -> "Iterator[Callable[[], str]]":
+    """Say where the URL comes from: the option, a file that may change, or the embedded server."""
+    from equipoise.adapters.redis.connect import address_of
+    from equipoise.core.errors import BadInput
+    from equipoise.runtime.redis import read_url
+
+    if file is not None:
+        if redis is not None:
+            raise BadInput("--redis-url-file: expected this, or --redis and EQUIPOISE_REDIS_URL, not both")
+        yield lambda: read_url("--redis-url-file", file)
+    elif redis is not None:
+        address_of(redis)  # refuses what makes no sense before anything begins
+        yield lambda: redis
+    else:
+        from equipoise.adapters.redis.embedded import embedded
+        from equipoise.runtime.redis import state_folder
+
+        with embedded(state_folder()) as own:
+            yield lambda: own
+
+
+def _seconds(flag: str, text: str, least: float = 1) -> float:
+    """Read a span. One that Redis could not count would fail a script half-way."""
+    from equipoise.core.errors import BadInput
+    from equipoise.core.quantity import parse_seconds, print_seconds
+
+    try:
+        seconds = parse_seconds(text)
+    except ValueError as error:
+        raise BadInput(f"{flag}: {error}") from error
+    if not least <= seconds <= SPAN_MAX_SECONDS:
+        expected = f"{print_seconds(least)} to {print_seconds(SPAN_MAX_SECONDS)}"
+        raise BadInput(f"{flag}: expected {expected}, got {text}")
+    return seconds

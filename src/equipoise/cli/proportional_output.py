@@ -1,0 +1,129 @@
+"""A proportional plan for people and for scripts."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from equipoise.runtime.output import Format, print_document
+
+if TYPE_CHECKING:
+    from equipoise.core.decision import Decision
+    from equipoise.proportional.decide import Asked
+    from equipoise.proportional.loop import Turned
+
+STEPS_SHOWN_MAX = 40
+STYLES = {"Set": "bold yellow", "Unchanged": "dim"}
+
+
+def print_proportional(asked: "Asked", decision: "Decision", form: Format) -> None:
+    """Print the plan."""
+    if form is not Format.TABLE:
+        from equipoise.core.decision import plan_document
+
+        print_document(plan_document("proportional", [decision]), form)
+        return
+    from equipoise.runtime.console import Console
+
+    console = Console()
+    steps = decision.extra.get("steps", [])
+    if steps:
+        _print_steps(console, asked, steps)
+    console.print(_values(asked, decision))
+    console.print(f"{decision.subject}: {decision.reason.sentence}")
+    console.print("Nothing was changed.")
+
+
+def print_live(turns: "Sequence[Turned]", form: Format, *, is_done: bool) -> None:
+    """Print what was decided for policies of a cluster, and what was done where anything was."""
+    decided = [(turn, turn.decision) for turn in turns if turn.decision is not None]
+    if form is not Format.TABLE:
+        from equipoise.core.decision import outcome_document, plan_document
+
+        document = plan_document("proportional", [decision for _, decision in decided])
+        if is_done:
+            for part, (turn, _) in zip(document["decisions"], decided, strict=True):
+                part["outcomes"] = [outcome_document(outcome) for outcome in turn.outcomes]
+        print_document(document, form)
+        return
+    from equipoise.runtime.console import Console
+
+    console = Console()
+    for turn, decision in decided:
+        console.print(_values(turn.item.prepared.asked, decision))
+        console.print(f"{decision.subject}: {decision.reason.sentence}")
+        if decision.actions and turn.cost:
+            console.print(turn.cost)
+        for outcome in turn.outcomes:
+            console.print(f"{outcome.result}: {outcome.detail}".rstrip(": "))
+        console.print()
+    if not decided:
+        console.print("There is nothing to decide.")
+    changed = sum(any(o.result == "Accepted" for o in turn.outcomes) for turn, _ in decided)
+    console.print(f"{len(decided)} decided, {changed} changed." if is_done else "Nothing was changed.")
+
+
+def _table(*columns: str) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in RIGHT else "left", overflow="fold")
+    return table
+
+
+RIGHT = {"NOW", "TARGET", "IN FORCE"}
+
+
+def _values(asked: "Asked", decision: "Decision") -> Any:
+    """Lay out one row per resource: what it has, what the cluster asks for, what it would have."""
+    from rich.text import Text
+
+    numbers = decision.reason.numbers
+    applied = {
+        f"{container['name']}.{section}.{resource}": value
+        for container in decision.extra["containers"]
+        for section in ("requests", "limits")
+        for resource, value in container[section].items()
+    }
+    table = _table("RESOURCE", "NOW", "TARGET", "IN FORCE", "REASON")
+    for slot in asked.slots:
+        code = numbers["reasons"][slot.key]
+        table.add_row(
+            slot.key,
+            numbers["current"][slot.key] or "-",
+            numbers["target"][slot.key],
+            Text(applied.get(slot.key, "-"), style=STYLES.get(code, "")),
+            Text(code, style=STYLES.get(code, "yellow")),
+        )
+    return table
+
+
+def _print_steps(console: Any, asked: "Asked", steps: list[dict[str, Any]]) -> None:
+    """Show where something happened, and how much did not."""
+    from rich.text import Text
+
+    shown = list(_turns(steps))
+    table = _table("TIME", "REASON", "RESOURCE", "TARGET", "IN FORCE")
+    for step in shown[:STEPS_SHOWN_MAX]:
+        style = STYLES.get(step["reason"], "yellow")
+        head = [str(step["timestamp"]), Text(step["reason"], style=style)]
+        for slot in asked.slots:
+            applied = step["applied"][slot.key] or "-"
+            table.add_row(*head, slot.key, step["target"][slot.key], Text(applied, style=style))
+            head = ["", ""]
+    console.print(table)
+    changes = sum(step["reason"] == "Set" for step in steps)
+    rest = len(shown) - STEPS_SHOWN_MAX
+    more = f"; {rest} more rows with -o json" if rest > 0 else ""
+    console.print(
+        f"{len(steps)} steps, {changes} {'change' if changes == 1 else 'changes'}; "
+        f"shown are those with a change or another reason{more}.\n"
+    )
+
+
+def _turns(steps: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    before = None
+    for step in steps:
+        if step["reason"] != before or step["reason"] == "Set":
+            yield step
+        before = step["reason"]

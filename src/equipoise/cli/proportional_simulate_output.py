@@ -1,0 +1,212 @@
+"""The simulation as tables for people and as one document for scripts.
+
+The simulation as a picture: the input, the model, what was in force by strategy, and the changes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from equipoise.core.errors import WorldFailed
+from equipoise.core.quantity import NANO
+from equipoise.proportional.functions import Slot, slots
+from equipoise.proportional.policy import ScalingPolicySpec
+from equipoise.sim.smoothing_study import NONE, ClusterInputs, History, Summary, modelled, run, strategies
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class Studied(NamedTuple):
+    """All strategies on the histories of one kind."""
+
+    name: str
+    seeds: int
+    hours: float
+    summaries: list[Summary]
+    first: History
+    start: ClusterInputs
+    """The size that default settings are made from."""
+
+
+def document(subject: str, studied: Sequence[Studied]) -> dict[str, Any]:
+    """Give it in the shape that scripts rely on."""
+    return {
+        "policy": subject,
+        "interval_seconds": _interval(studied[0].first),
+        "histories": [
+            {
+                "name": each.name,
+                "seeds": each.seeds,
+                "hours": round(each.hours, 6),
+                "strategies": [asdict(summary) for summary in each.summaries],
+            }
+            for each in studied
+        ],
+    }
+
+
+def _interval(history: History) -> float:
+    times = history.times
+    return (times[-1] - times[0]) / 1000 / (len(times) - 1) if len(times) > 1 else 0.0
+
+
+def print_tables(subject: str, studied: Sequence[Studied]) -> None:
+    """Print one table for each kind of history, and what the words mean."""
+    from equipoise.runtime.console import Console
+
+    console = Console()
+    for each in studied:
+        console.print(_table(each))
+        console.print()
+    for summary in studied[0].summaries:
+        console.print(f"{summary.name:<16} {summary.settings}", soft_wrap=True)
+    console.print(
+        f"\n{subject}: every strategy alone on the policy's function. CHANGES is of one history on average, "
+        "OVER how much more than the model was in force on average, BELOW the share of the time with less, "
+        "DEEPEST by how much at worst. Nothing was changed."
+    )
+
+
+def _table(studied: Studied) -> Any:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    many = f", {studied.seeds} seeds" if studied.seeds > 1 else ""
+    table = Table(
+        title=Text(f"{studied.name}: {studied.hours:.3g} h{many}", style="bold"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 2, 0, 0),
+        pad_edge=False,
+        show_edge=False,
+    )
+    table.add_column("STRATEGY", no_wrap=True)
+    for column in ("CHANGES", "PER HOUR", "OVER", "BELOW", "DEEPEST"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for summary in studied.summaries:
+        table.add_row(*cells(summary), style="dim" if summary.name == NONE else "")
+    return table
+
+
+def cells(summary: Summary) -> list[str]:
+    """Give a row of the table as text."""
+    return [
+        summary.name,
+        f"{summary.changes:.1f}",
+        f"{summary.changes_per_hour:.1f}",
+        f"{summary.over_provision_mean * 100:.2f} %",
+        f"{summary.below_model_share * 100:.1f} %",
+        f"{summary.below_model_worst * 100:.1f} %",
+    ]
+
+
+INK, FAINT, MODEL, LINE, MARK = "#24292f", "#8c959f", "#c4cad1", "#0969da", "#cf222e"
+STYLE: dict[Any, Any] = {
+    "font.size": 8,
+    "font.family": "sans-serif",
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": "#d0d7de",
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "svg.hashsalt": "equipoise",
+}
+HOUR = 3_600_000
+
+
+def draw(policy: ScalingPolicySpec, studied: Sequence[Studied], path: str) -> None:
+    """Draw the first history of each kind: a column for each, a row for each strategy."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    with mpl.rc_context(STYLE):
+        figure = _figure(policy, studied)
+        try:
+            metadata = {"Date": None} if path.lower().endswith(".svg") else None
+            figure.savefig(path, dpi=150, metadata=metadata, facecolor="white")
+        except OSError as error:
+            raise WorldFailed(f"--plot {path}: {error.strerror or error}") from error
+
+
+def _figure(policy: ScalingPolicySpec, studied: Sequence[Studied]) -> Any:
+    from matplotlib.figure import Figure
+
+    slot = slots(policy)[0]
+    names = [summary.name for summary in studied[0].summaries]
+    width, height = 2.2 + 3.1 * len(studied), 1.5 + 1.0 * (len(names) + 1)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    grid = figure.subplots(len(names) + 1, len(studied), sharex="col", squeeze=False)
+    for column, each in enumerate(studied):
+        _column(policy, slot, each, [row[column] for row in grid])
+    for row, name in enumerate([_input(policy, slot), *names]):
+        grid[row][0].set_ylabel(name, rotation=0, ha="right", va="center", labelpad=10, fontsize=9)
+    figure.suptitle(
+        f"{slot.key}: in force (blue) over what the model asks for (grey); a red tick is a change",
+        fontsize=10,
+    )
+    return figure
+
+
+def _column(policy: ScalingPolicySpec, slot: Slot, each: Studied, axes: "Sequence[Axes]") -> None:
+    history = each.first
+    hours = [(at - history.times[0]) / HOUR for at in history.times]
+    scale = 1000 if slot.resource.value == "cpu" else 1024**2
+    model = [values[slot.key] / scale for values in modelled(policy, history)]
+    sizes = [inputs[_input(policy, slot)] / NANO for inputs in history.inputs]
+    unit = f"{slot.resource.value} in {'cores' if slot.resource.value == 'cpu' else 'Mi'}"
+    axes[0].set_title(each.name, fontsize=9, fontweight="bold", loc="left")
+    axes[0].step(hours, sizes, where="post", color=INK, linewidth=0.9)
+    every = [*model]
+    for axis, way in zip(axes[1:], strategies(policy, each.start), strict=True):
+        course = run(way, history)
+        values = [applied[slot.key] / scale for applied in course.applied]
+        every += values
+        axis.step(hours, model, where="post", color=MODEL, linewidth=1.6)
+        axis.step(hours, values, where="post", color=LINE, linewidth=0.9)
+        marks = [hours[number] for number in course.changed]
+        axis.plot(
+            marks,
+            [0.03] * len(marks),
+            "|",
+            transform=axis.get_xaxis_transform(),
+            color=MARK,
+            markersize=5,
+            markeredgewidth=0.7,
+        )
+        said = f"{len(marks)} change{'' if len(marks) == 1 else 's'}"
+        axis.text(1, 1.0, said, transform=axis.transAxes, ha="right", va="bottom", color=FAINT, fontsize=7)
+    _frame(axes, every, unit)
+
+
+def _frame(axes: "Sequence[Axes]", values: Sequence[float], unit: str) -> None:
+    """Give all strategies of a column the same scale, with room for the ticks below."""
+    low, high = min(values), max(values)
+    room = max(high - low, high * 0.02) or 1.0
+    for axis in axes[1:]:
+        axis.set_ylim(low - room * 0.25, high + room * 0.1)
+        axis.margins(x=0.01)
+    for axis in axes:
+        axis.yaxis.set_major_locator(_few())
+        axis.xaxis.set_major_locator(_few())
+        axis.tick_params(length=2)
+    axes[1].text(0, 1.0, unit, transform=axes[1].transAxes, ha="left", va="bottom", color=FAINT, fontsize=7)
+    axes[-1].set_xlabel("hours", fontsize=8)
+
+
+def _few() -> Any:
+    from matplotlib.ticker import MaxNLocator
+
+    return MaxNLocator(4, steps=[1, 2, 5, 10])
+
+
+def _input(policy: ScalingPolicySpec, slot: Slot) -> str:
+    """Name the first input that the slot follows."""
+    own = [line.input for line in slot.lines if line.input is not None]
+    return own[0] if own else min(policy.inputs)

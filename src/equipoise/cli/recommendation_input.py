@@ -1,0 +1,140 @@
+"""What the commands about advice read: settings, and usage from files."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from equipoise.core.errors import BadInput
+from equipoise.runtime.output import LARGE_BYTES, counting, reading, warn
+
+if TYPE_CHECKING:
+    from equipoise.core.decision import Decision
+    from equipoise.recommendation.observation import Observation
+    from equipoise.recommendation.policy import RecommendationPolicy
+    from equipoise.recommendation.record import Question
+
+
+KIND_FORM = r"[A-Z][A-Za-z0-9]{0,62}"
+
+
+class FileOptions(NamedTuple):
+    """What the command line says about a file, and about the workload that it is of."""
+
+    file: str
+    pod_usage: str | None
+    workloads: Sequence[str]
+    kind: str
+    request: str | None
+    replicas: int | None
+    available: int | None
+
+
+def read_settings(texts: Sequence[str]) -> "RecommendationPolicy":
+    """Read `--set ehpa.KEY=VALUE`."""
+    from equipoise.recommendation.policy import read_policy
+
+    config = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise BadInput(f"--set {text}: expected ehpa.KEY=VALUE, such as ehpa.fluctuation-threshold=3")
+        config[key.strip()] = value.strip()
+    return read_policy(config, "--set")
+
+
+def read_usage(said: FileOptions) -> "list[Observation]":
+    """Read the usage of one workload or of many; those that were measured at the same step together."""
+    from equipoise.adapters.sample_files import read_samples
+    from equipoise.recommendation.history_file import Said, is_of_week, named_subject, observe
+    from equipoise.recommendation.resample import observe_many
+    from equipoise.recommendation.selection import without_kind
+
+    if not re.fullmatch(KIND_FORM, said.kind):
+        raise BadInput(f"--kind: expected a kind such as Deployment or StatefulSet, got {said.kind!r}")
+    if said.available is not None and said.replicas is not None and said.available > said.replicas:
+        raise BadInput(f"--available: expected at most --replicas ({said.replicas}), got {said.available}")
+    told = Said(
+        said.file, said.kind, _cores(said.request), said.replicas, said.available, said.pod_usage or ""
+    )
+    with reading(said.file, bytes_min=LARGE_BYTES) as on_bytes:
+        samples = read_samples(said.file, on_bytes)
+    namespaces = samples.names.get("namespace", ())
+    workloads = [without_kind(text, said.kind, namespaces) for text in said.workloads]
+    if not samples.is_of_many and len(workloads) > 1:
+        raise BadInput(
+            f"{said.file}: expected at most one WORKLOAD, since the file is of one, got {len(workloads)}"
+        )
+    pods = None if said.pod_usage is None else read_samples(said.pod_usage)
+    if pods is not None and "pod" not in pods.labels:
+        raise BadInput(f"{said.pod_usage}: line 1: expected the columns timestamp,pod,value, without pod")
+    if samples.is_of_many and pods is None:
+        return observe_many(samples, told, workloads)
+    seen = observe(samples, told, named_subject(workloads, said.file), pods)
+    if (seen.available > seen.pods).any():
+        raise BadInput(f"--available: expected at most the replicas ({seen.pods[0]}), got {said.available}")
+    if said.replicas is None:
+        count = "the number of pods in --pod-usage" if pods is not None else "1"
+        warn(f"--replicas was not given; {count} is taken")
+    if pods is not None and len(pods.times) and not is_of_week(pods.times, seen.at).any():
+        warn(f"{said.pod_usage}: no sample is of the week with which {said.file} ends; its own is taken")
+    return [seen]
+
+
+class Answered(NamedTuple):
+    """What was decided for one workload, and from which row of what was seen."""
+
+    decision: "Decision"
+    seen: "Observation"
+    row: int
+
+
+def by_name(decision: "Decision") -> tuple[str, str]:
+    """Tell where it stands among the others: by namespace, then by name."""
+    namespace, _, name = decision.subject.rpartition("/")
+    return namespace, name
+
+
+def answered(question: "Question", usage: "Sequence[Observation]") -> list[Answered]:
+    """Decide for every workload of a file, in the order of their names."""
+    found = [
+        Answered(decision, seen, row)
+        for seen in usage
+        for row, decision in enumerate(decided(question, seen))
+    ]
+    return found if len(usage) == 1 else sorted(found, key=lambda each: by_name(each.decision))
+
+
+def warn_of_requests(decisions: "Iterable[Decision]", told: FileOptions) -> None:
+    """Say what was not given where that is why nothing is advised."""
+    from equipoise.core.reason import Code
+
+    if told.request is None and any(one.reason.code is Code.NO_REQUEST for one in decisions):
+        warn("--request was not given, and no row has one; say what a pod requests, such as --request 500m")
+
+
+def decided(question: "Question", seen: "Observation") -> "list[Decision]":
+    """Decide for the workloads of one step; where there are many, it is shown how far that is."""
+    from equipoise.recommendation.decide import BATCH, decide_from, summarised
+
+    parts = summarised(question.policy, seen, question.algorithm, question.about)
+    lots = -(-len(seen.subjects) // BATCH)
+    return [
+        decision
+        for part, numbers, containers in (counting(parts, "deciding", lots) if lots > 1 else parts)
+        for decision in decide_from(question.policy, part, numbers, question.about, containers)
+    ]
+
+
+def _cores(request: str | None) -> float | None:
+    from equipoise.core.quantity import parse_typed_cores
+    from equipoise.recommendation.history_file import REQUEST_CORES_MAX
+
+    if request is None:
+        return None
+    try:
+        cores = parse_typed_cores(request)
+    except ValueError as error:
+        raise BadInput(f"--request: {error}") from error
+    if cores > REQUEST_CORES_MAX:
+        raise BadInput(f"--request: expected at most {REQUEST_CORES_MAX:,} cores for a pod, got {request!r}")
+    return cores

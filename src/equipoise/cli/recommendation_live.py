@@ -1,0 +1,294 @@
+"""Advice for a live cluster, wired: the API server, and a Prometheus with a week of samples.
+
+What became of advice: one line for each workload, or one document in the shape of a plan.
+"""
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from equipoise.adapters.journal.records import CHANCE_BITS, RecordIds
+from equipoise.adapters.kubernetes import Client, KubernetesCluster
+from equipoise.adapters.kubernetes.actuator import KubernetesActuator
+from equipoise.adapters.kubernetes.apply import KubernetesApplier
+from equipoise.adapters.kubernetes.cluster import HpaSpecs
+from equipoise.adapters.kubernetes.pauses import DirectPauses
+from equipoise.adapters.prometheus.history import PrometheusHistory, PrometheusOwners, Source
+from equipoise.cli.options import SourceName
+from equipoise.core.cluster import HpaSpec, ObjectRef, Workload
+from equipoise.core.decision import Decision, Outcome, Record, outcome_document, plan_document
+from equipoise.core.errors import BadInput, WorldFailed
+from equipoise.engine.isolation import failed_record
+from equipoise.recommendation.adopt import DONE, Adopted, Adopting, by_subject, with_current
+from equipoise.recommendation.advisor import Advised, Asked, World, advised
+from equipoise.recommendation.observation import Observation
+from equipoise.recommendation.policy import AdviceType
+from equipoise.recommendation.record import BALANCER, Batch, Decided, Question, examine_all, record
+from equipoise.recommendation.selection import check_names, choose
+from equipoise.runtime.output import Format, counting, print_document, reading, warn
+from equipoise.runtime.session import Neighbours, prometheus_metrics
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the command line asks for."""
+
+    asked: Asked
+    neighbours: Neighbours
+    source: Source = Source.AUTO
+    is_everywhere: bool = False
+
+    @classmethod
+    def from_options(cls, asked: Asked, options: Mapping[str, Any]) -> "Request":
+        """Take what is about neighbours from the parsed options."""
+        if options["source"] is SourceName.METRICS_FILE:
+            raise BadInput("--source metrics-file: expected --from FILE beside it")
+        source = Source(options["source"].value)
+        return cls(asked, Neighbours.from_options(options), source, options["all_namespaces"])
+
+
+class _Listed(KubernetesCluster):
+    """Lists the workloads once: a command looks at one moment."""
+
+    def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
+        """List them."""
+        if not hasattr(self, "_listed"):
+            self._listed = super().workloads(namespace)
+        return self._listed
+
+
+class _ListedHpas(HpaSpecs):
+    """Lists the HPAs once, where anybody asks."""
+
+    def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]:
+        """List them."""
+        if not hasattr(self, "_listed"):
+            self._listed = super().specs(namespace)
+        return self._listed
+
+
+@dataclass(slots=True)
+class Kept:
+    """The histories of a few workloads, for a picture."""
+
+    rows: dict[tuple[str, str], Observation] = field(default_factory=dict)
+
+    def decide(self, batch: Batch) -> list[list[Decided]]:
+        """Decide, and keep what was seen of each workload."""
+        for _, seen, _ in batch:
+            for row in range(len(seen.subjects)):
+                self.rows[seen.subjects[row], seen.kinds[row]] = seen.rows(slice(row, row + 1))
+        return examine_all(batch)
+
+
+def plan_recommendation(
+    request: Request, at: float | None = None, kept: Kept | None = None, workloads_max: int | None = None
+) -> list[Decision]:
+    """See the cluster and its past week, and decide; nothing is changed.
+
+    What was seen of each workload is `kept`, of at most so many; more are refused before anything is read.
+    """
+    client, where = _session(request)
+    world = _world(request, client)
+    if kept is not None:
+        world = replace(world, decide=kept.decide)
+        asked = request.asked
+        count = len(choose(world.cluster.workloads(where), where, asked.names))
+        if workloads_max is not None and count > workloads_max:
+            raise BadInput(
+                f"--plot: expected 1 to {workloads_max} workloads, got {count}; name those to draw"
+            )
+    decisions = [one.decision for one in _advised(request, world, where, at)]
+    return with_current(decisions, world.cluster.workloads(where), _todays(request, world, where))
+
+
+def _todays(request: Request, world: World, where: str | None) -> Sequence[HpaSpec]:
+    """List the HPAs of today, which are only told along."""
+    if request.asked.about is not AdviceType.HPA:
+        return ()
+    try:
+        return world.autoscalers.specs(where)
+    except WorldFailed as error:
+        warn(f"today's HPAs are unknown: {error}")
+        return ()
+
+
+def apply_recommendation(
+    request: Request,
+    operator_namespace: str,
+    at: float | None = None,
+    *,
+    is_dry_run: bool = False,
+    diary: list[Record] | None = None,
+) -> list[Adopted]:
+    """Decide, and apply the HPAs one by one; what somebody has, opted out or paused is left alone."""
+    client, where = _session(request)
+    found = _advised(request, _world(request, client), where, at)
+    adopting = Adopting(
+        applier=KubernetesApplier(client),
+        pauses=DirectPauses(client, operator_namespace=operator_namespace),
+        workloads=by_subject(KubernetesCluster(client).workloads(where) if found else ()),
+        namespaces_protected=("kube-system", operator_namespace) if request.is_everywhere else (),
+        is_dry_run=is_dry_run,
+        tell=_telling(client),
+    )
+    asked, ids = request.asked, RecordIds(secrets.randbits(CHANCE_BITS))
+    question = Question(asked.policy, asked.about, asked.algorithm)
+    done = []
+    for one in counting(found, "applying", len(found)):
+        each = adopting.adopt(one.decision)
+        done.append(each)
+        if diary is not None:
+            now = time.time()
+            outcomes = () if each.outcome is None else (each.outcome,)
+            name = ids.next(now)
+            diary.append(
+                failed_record(BALANCER, each.decision, now, name, outcomes)
+                if one.facts is None
+                else record(question, one.facts, each.decision, now, name, outcomes=outcomes)
+            )
+    return done
+
+
+def _telling(client: Client) -> Callable[[Workload, Decision, Outcome], None]:
+    """Attach an event to each workload whose HPA was made or changed."""
+    actuator = KubernetesActuator(client)
+
+    def tell(workload: Workload, decision: Decision, outcome: Outcome) -> None:
+        ref = workload.ref
+        about = ObjectRef(ref.api_version, ref.kind, ref.namespace, ref.name, workload.uid)
+        sentence = f"Its HPA was {outcome.result.lower()}: {decision.reason.sentence}"
+        actuator.record_event(about, decision.reason.code.value, sentence)
+
+    return tell
+
+
+def _session(request: Request) -> tuple[Client, str | None]:
+    """Open a session, and give the namespace to look at, None for all; bad words come first."""
+    check_names(request.asked.names)
+    is_both = request.asked.namespace is not None and request.is_everywhere
+    if is_both and "KUBE_NAMESPACE" not in os.environ:
+        raise BadInput("-n and -A: expected one of them, not both")
+    client = request.neighbours.client()
+    return client, None if request.is_everywhere else request.asked.namespace or client.namespace
+
+
+def _advised(request: Request, world: World, where: str | None, at: float | None) -> list[Advised]:
+    with reading("a week of usage") as on_bytes:
+        world = replace(world, on_bytes=on_bytes)
+        asked = replace(request.asked, namespace=where)
+        found = advised(asked, world, time.time() if at is None else at)
+    for warning in world.cluster.warnings if isinstance(world.cluster, KubernetesCluster) else ():
+        warn(warning)
+    return found
+
+
+def _world(request: Request, client: Client) -> World:
+    """Choose what stands behind the ports."""
+    metrics = prometheus_metrics(client, request.neighbours.prometheus)
+    return World(
+        cluster=_Listed(client),
+        history=PrometheusHistory(
+            metrics.client, metrics.names, metrics.extra_matchers, source=request.source
+        ),
+        autoscalers=_ListedHpas(client),
+        owners=PrometheusOwners(metrics.client, metrics.extra_matchers),
+        warn=warn,
+    )
+
+
+WIDTH_FOR_SENTENCES = 140
+"""A narrower terminal gets the sentences below the table."""
+SENTENCES_MAX = 20
+WOULD = {"Created": "would create", "Changed": "would change", "Unchanged": "unchanged"}
+
+
+def print_adopted(done: Sequence[Adopted], form: Format, *, is_dry_run: bool) -> None:
+    """Print it in the form that was asked for."""
+    if form is not Format.TABLE:
+        document = plan_document("recommendation", [each.decision for each in done])
+        for part, each in zip(document["decisions"], done, strict=True):
+            part["outcomes"] = [] if each.outcome is None else [outcome_document(each.outcome)]
+            part["dry_run"] = is_dry_run
+        print_document(document, form)
+        return
+    from equipoise.runtime.console import Console
+
+    console = Console()
+    if not done:
+        console.print("There was nothing to decide.")
+        return
+    is_wide = console.width >= WIDTH_FOR_SENTENCES
+    console.print(_table(done, is_dry_run=is_dry_run, has_sentences=is_wide))
+    left = [each for each in done if not _is_done(each)]
+    for each in [] if is_wide else left[:SENTENCES_MAX]:
+        console.print(f"{each.decision.subject}: {each.decision.reason.sentence}")
+    if not is_wide and len(left) > SENTENCES_MAX:
+        console.print(f"(and {len(left) - SENTENCES_MAX} more sentences; -o json has all)")
+    console.print(_said(done, is_dry_run=is_dry_run))
+
+
+def _is_done(each: Adopted) -> bool:
+    return each.outcome is not None and each.outcome.result in DONE
+
+
+def _said(done: Sequence[Adopted], *, is_dry_run: bool) -> str:
+    results = [each.outcome.result for each in done if each.outcome is not None]
+    counts = ", ".join(
+        f"{results.count(result)} {result.lower()}" for result in ("Created", "Changed", "Unchanged")
+    )
+    left = sum(not _is_done(each) for each in done)
+    end = " Nothing was changed: it was a dry run." if is_dry_run else ""
+    return f"{len(done)} decided: {counts}, {left} left alone.{end}"
+
+
+def _table(done: Sequence[Adopted], *, is_dry_run: bool, has_sentences: bool) -> "Table":
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
+    table.add_column("WORKLOAD", overflow="fold")
+    for name in ("NOW", "MIN", "MAX", "TARGET"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("HPA", no_wrap=True)
+    table.add_column("REASON", no_wrap=True)
+    if has_sentences:
+        table.add_column("WHY", ratio=1, overflow="fold")
+    for each in done:
+        decision = each.decision
+        recommended = decision.extra["recommended"] or {}
+        target = recommended.get("targetUtilization")
+        table.add_row(
+            Text(decision.subject),
+            str(decision.reason.numbers["replicas"]),
+            *(str(recommended.get(name, "-")) for name in ("minReplicas", "maxReplicas")),
+            "-" if target is None else f"{target} %",
+            _result(each, is_dry_run=is_dry_run),
+            Text(
+                decision.reason.code.value, style="" if _is_done(each) else "yellow" if recommended else "dim"
+            ),
+            *([Text(decision.reason.sentence)] if has_sentences else []),
+        )
+    return table
+
+
+def _style(each: Adopted) -> str:
+    if _is_done(each):
+        return "bold"
+    return "yellow" if each.decision.extra["recommended"] else "dim"
+
+
+def _result(each: Adopted, *, is_dry_run: bool) -> str:
+    if each.outcome is None:
+        return "held" if each.decision.held else "-"
+    if each.is_not_ours:
+        return "left alone"
+    result = each.outcome.result
+    return WOULD.get(result, result) if is_dry_run else result

@@ -1,0 +1,339 @@
+"""Advice on standard output: a table, a plan, manifests, or rows for a spreadsheet.
+
+Advice as tables for people: one that fits a narrow terminal, and one with every number.
+"""
+
+import csv
+import re
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from equipoise.cli.options import AdviceFormat
+from equipoise.core.cluster import API_VERSIONS
+from equipoise.core.decision import Decision, plan_document
+from equipoise.core.documents import dump
+from equipoise.core.errors import BadInput
+from equipoise.core.quantity import parse_bytes
+from equipoise.recommendation.adopt import UNSCALED, ehpa_manifest, hpa_manifest
+from equipoise.recommendation.explain import percent_known
+from equipoise.runtime.output import Format, is_any_letter_printed, plain, print_document, warn
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from equipoise.runtime.console import Console
+
+
+WIDTH_FOR_COLUMNS = 100
+"""A narrower terminal gets the numbers in fewer columns,"""
+WIDTH_FOR_SENTENCES = 160
+"""and one narrower than this the sentences below the table."""
+SENTENCES_MAX = 20
+ROWS_LAID_OUT_MAX = 1000
+"""A longer table is printed one line a row: to lay a row out takes half a millisecond."""
+WHOLE_POD = "*"
+"""What a file calls its containers, since it has none."""
+
+
+def print_tables(decisions: Sequence[Decision]) -> None:
+    """Print the advice, and why, on standard output."""
+    from equipoise.runtime.console import Console
+
+    console = Console()
+    if not decisions:
+        console.print("There is nothing to decide.")
+        return
+    is_wide = console.width >= WIDTH_FOR_SENTENCES
+    if any("containers" in (decision.extra["recommended"] or {}) for decision in decisions):
+        _print(console, _requests(decisions))
+        is_wide = False
+    else:
+        _print(console, _replicas(decisions, console.width))
+    console.print()
+    # A row of requests says all that its sentence says.
+    said = [one for one in decisions if "containers" not in (one.extra["recommended"] or {})]
+    for decision in [] if is_wide else said[:SENTENCES_MAX]:
+        console.print(f"{decision.subject}: {decision.reason.sentence}")
+    if not is_wide and len(said) > SENTENCES_MAX:
+        console.print(f"(and {len(said) - SENTENCES_MAX} more sentences; -o csv and -o json have all)")
+    advised = sum(decision.extra["recommended"] is not None for decision in decisions)
+    console.print(f"{len(decisions)} looked at, advice for {advised}. Nothing was changed.")
+
+
+def _print(console: "Console", table: "Table") -> None:
+    """Print a table; a long one without colours and without folding what is too wide."""
+    if table.row_count <= ROWS_LAID_OUT_MAX:
+        console.print(table)
+        return
+    from rich.cells import cell_len
+
+    columns = [[plain(str(cell)) for cell in (column.header, *column.cells)] for column in table.columns]
+    padded = []
+    for column, cells in zip(table.columns, columns, strict=True):
+        lengths = [cell_len(cell) for cell in cells]
+        width = max(lengths)
+        blanks = [" " * (width - length) for length in lengths]
+        is_right = column.justify == "right"
+        pairs = zip(cells, blanks, strict=True)
+        padded.append([blank + cell if is_right else cell + blank for cell, blank in pairs])
+    for row in zip(*padded, strict=True):
+        print("  ".join(row).rstrip())
+
+
+def containers_of(decision: Decision) -> Iterator[tuple[str, Mapping[str, str], Mapping[str, str]]]:
+    """Give each container's name, what it should ask for and what it asks for today."""
+    current = decision.extra.get("current", {}).get("containers", [])
+    today = {container["name"]: container["requests"] for container in current}
+    wanted = (decision.extra["recommended"] or {}).get("containers")
+    if wanted is None:
+        yield "", {}, {}
+    for container in wanted or ():
+        yield container["name"], container["requests"], today.get(container["name"], {})
+
+
+def _table(*names: str, right: Sequence[str] = ()) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0))
+    for name in names:
+        if name in {"WORKLOAD", "CONTAINER"}:
+            table.add_column(name, overflow="fold", min_width=len(name))
+        else:
+            table.add_column(name, justify="right" if name in right else "left", no_wrap=True)
+    return table
+
+
+def _replicas(decisions: Sequence[Decision], width: int) -> "Table":
+    """Lay out replicas and targets, in as many columns as there is room for."""
+    from rich.text import Text
+
+    is_narrow, has_sentences = width < WIDTH_FOR_COLUMNS, width >= WIDTH_FOR_SENTENCES
+    has_hpas = any(_todays(decision) != "-" for decision in decisions)
+    right = ("NOW", "MIN", "MAX", "TARGET", "COVERAGE")
+    if is_narrow:
+        table = _table("WORKLOAD", "NOW", "ADVICE", "COVERAGE", "REASON", right=("NOW",))
+    else:
+        names = ["WORKLOAD", "NOW", "MIN", "MAX", "TARGET", "COVERAGE", "CONFIDENCE", "REASON"]
+        if has_hpas:
+            names.insert(2, "HPA NOW")
+        table = _table(*names, right=right)
+    if has_sentences:
+        table.add_column("WHY", ratio=1, overflow="fold")
+    for decision in decisions:
+        numbers = decision.reason.numbers
+        coverage = percent_known(numbers["coverage"])
+        cells = [str(numbers["replicas"])]
+        if is_narrow:
+            cells += [_advice(decision.extra["recommended"]), f"{coverage} {numbers['confidence']}"]
+        else:
+            cells += [_todays(decision)] if has_hpas else []
+            cells += [*_bounds(decision.extra["recommended"]), coverage, numbers["confidence"]]
+        why = [Text(decision.reason.sentence)] if has_sentences else []
+        table.add_row(Text(decision.subject), *cells, _reason(decision), *why)
+    return table
+
+
+def _bounds(recommended: Mapping[str, Any] | None) -> list[str]:
+    if recommended is None:
+        return ["-", "-", "-"]
+    low, high = recommended["minReplicas"], recommended["maxReplicas"]
+    return [str(low), str(high), f"{recommended['targetUtilization']} %"]
+
+
+def _advice(recommended: Mapping[str, Any] | None) -> str:
+    return "-" if recommended is None else _settings(recommended)
+
+
+def _settings(hpa: Mapping[str, Any]) -> str:
+    target = hpa["targetUtilization"]
+    aim = "" if target is None else f" at {target} %"
+    return f"{hpa['minReplicas']}-{hpa['maxReplicas']}{aim}"
+
+
+def _todays(decision: Decision) -> str:
+    hpas = decision.extra.get("current", {}).get("hpas", [])
+    return ", ".join(_settings(hpa) for hpa in hpas) or "-"
+
+
+def _reason(decision: Decision) -> Any:
+    from rich.text import Text
+
+    is_advice = decision.extra["recommended"] is not None
+    return Text(decision.reason.code.value, style="bold yellow" if is_advice else "dim")
+
+
+def _requests(decisions: Sequence[Decision]) -> "Table":
+    """Lay out requests, one row for each container: today's, and the advised."""
+    from rich.text import Text
+
+    table = _table("WORKLOAD", "CONTAINER", "CPU", "MEMORY", "COVERAGE", "REASON")
+    for decision in decisions:
+        numbers = decision.reason.numbers
+        for turn, (name, wanted, today) in enumerate(containers_of(decision)):
+            first = turn == 0
+            table.add_row(
+                Text(decision.subject if first else ""),
+                Text("(pod)" if name == WHOLE_POD else name or "-"),
+                _change(today.get("cpu"), wanted.get("cpu")),
+                _change(_rounded(today.get("memory")), _rounded(wanted.get("memory"))),
+                f"{percent_known(numbers['coverage'])} {numbers['confidence']}" if first else "",
+                _reason(decision) if first else "",
+            )
+    return table
+
+
+def _change(before: str | None, after: str | None) -> str:
+    if after is None:
+        return "-"
+    return after if before is None else f"{before} → {after}"
+
+
+def _rounded(memory: str | None) -> str | None:
+    """Give bytes in a unit that people read; the exact number is in -o json."""
+    if memory is None:
+        return None
+    size = parse_bytes(memory)
+    for unit, power in (("Gi", 3), ("Mi", 2), ("Ki", 1)):
+        if size >= 10 * 1024.0**power:
+            return f"{size / 1024.0**power:.0f}{unit}"
+    return f"{size:.0f}"
+
+
+HPA_COLUMNS = (
+    "workload",
+    "replicas",
+    "minReplicas",
+    "maxReplicas",
+    "targetUtilization",
+    "coverage",
+    "confidence",
+    "predictable",
+    "reason",
+    "sentence",
+)
+RESOURCE_COLUMNS = (
+    "workload",
+    "container",
+    "cpu",
+    "memory",
+    "currentCpu",
+    "currentMemory",
+    "coverage",
+    "confidence",
+    "reason",
+    "sentence",
+)
+FORMULA = ("=", "+", "-", "@")
+"""What begins so is no text for a spreadsheet, and no name for Kubernetes."""
+NAMES = {
+    "name": (
+        r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*",
+        253,
+        "small letters, digits, - and .",
+    ),
+    "namespace": (r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", 63, "small letters, digits and -"),
+}
+"""The form of an object's names, how long they may be, and both in words."""
+
+
+def print_advice(
+    decisions: Sequence[Decision],
+    intervals_seconds: Sequence[float],
+    form: AdviceFormat,
+    *,
+    is_resource: bool = False,
+) -> None:
+    """Print the advice, which may be about requests, in the form that was asked for."""
+    match form:
+        case AdviceFormat.JSON | AdviceFormat.YAML:
+            print_document(plan_document("recommendation", list(decisions)), Format(form))
+        case AdviceFormat.HPA:
+            _print_manifests(decisions, [hpa_manifest(decision) for decision in decisions], form)
+        case AdviceFormat.EHPA:
+            pairs = zip(decisions, intervals_seconds, strict=True)
+            _print_manifests(decisions, [ehpa_manifest(*pair) for pair in pairs], form)
+        case AdviceFormat.CSV:
+            _print_rows(decisions, is_resource=is_resource)
+        case AdviceFormat.TABLE:
+            print_tables(decisions)
+
+
+def _print_manifests(
+    decisions: Sequence[Decision], manifests: Sequence[dict[str, Any] | None], form: AdviceFormat
+) -> None:
+    """Print what there is to apply; why there is nothing for the others goes to standard error."""
+    made = [manifest for manifest in manifests if manifest is not None]
+    for one in made:
+        _expect_names(one["metadata"], form)
+    _expect_kinds({one["spec"]["scaleTargetRef"]["kind"] for one in made}, form)
+    for decision, manifest in zip(decisions, manifests, strict=True):
+        if manifest is None:
+            warn(f"{decision.subject}: {decision.reason.code.value}: {decision.reason.sentence}")
+    if made:
+        sys.stdout.write("---\n".join(dump(one, allow_unicode=is_any_letter_printed()) for one in made))
+
+
+def _expect_kinds(kinds: Collection[str], form: AdviceFormat) -> None:
+    """Refuse what no HPA can scale; of a kind that is not Kubernetes' own, a part is left to the reader."""
+    for kind in sorted(kinds):
+        if kind in UNSCALED:
+            raise BadInput(f"-o {form.value}: --kind: expected one that an HPA can scale, got {kind}")
+        if kind not in API_VERSIONS:
+            warn(f"the apiVersion of a {kind} is not known: add it to scaleTargetRef before you apply this")
+
+
+def _expect_names(metadata: dict[str, str], form: AdviceFormat) -> None:
+    """Refuse what a file calls a workload and no API server would."""
+    for field, name in metadata.items():
+        pattern, length_max, words = NAMES[field]
+        if len(name) > length_max or not re.fullmatch(pattern, name):
+            what = "workload" if field == "name" else field
+            wanted = f"expected a name that Kubernetes takes, of at most {length_max} {words}"
+            raise BadInput(f"-o {form.value}: {what} {name[:60]!r}: {wanted}")
+
+
+def _print_rows(decisions: Sequence[Decision], *, is_resource: bool) -> None:
+    """Print one row for each workload, or for each container where requests are advised."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    if is_resource:
+        writer.writerow(RESOURCE_COLUMNS)
+        writer.writerows(row for decision in decisions for row in _container_rows(decision))
+    else:
+        writer.writerow(HPA_COLUMNS)
+        writer.writerows(_row(decision) for decision in decisions)
+
+
+def _container_rows(decision: Decision) -> Iterator[list[Any]]:
+    numbers, reason = decision.reason.numbers, decision.reason
+    for name, wanted, today in containers_of(decision):
+        yield [
+            _cell(decision.subject),
+            name,
+            *(requests.get(what, "") for requests in (wanted, today) for what in ("cpu", "memory")),
+            f"{numbers['coverage']:.4g}",
+            numbers["confidence"],
+            reason.code.value,
+            reason.sentence,
+        ]
+
+
+def _row(decision: Decision) -> list[Any]:
+    recommended = decision.extra["recommended"] or {}
+    numbers = decision.reason.numbers
+    return [
+        _cell(decision.subject),
+        numbers["replicas"],
+        *(recommended.get(name, "") for name in ("minReplicas", "maxReplicas", "targetUtilization")),
+        f"{numbers['coverage']:.4g}",
+        numbers["confidence"],
+        str(decision.extra["prediction"]["predictable"]).lower(),
+        decision.reason.code.value,
+        decision.reason.sentence,
+    ]
+
+
+def _cell(name: str) -> str:
+    """Give a name, which a file may have from anywhere, as text that no spreadsheet calculates."""
+    return f"'{name}" if name.startswith(FORMULA) else name

@@ -1,0 +1,220 @@
+"""Advice as a picture: a week of usage, the forecast with its band, and replicas, today's and the advised."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from equipoise.cli.plots import BAND, BLUE, FAINT, GREY, INK, RED, RULE, dates, mark_days, save
+from equipoise.cli.recommendation_replay import Hpa, advised, course_of, week_by_minute
+from equipoise.core.decision import Decision
+from equipoise.core.errors import BadInput
+from equipoise.recommendation.future import Series
+from equipoise.recommendation.observation import WEEK_SECONDS, Observation
+from equipoise.recommendation.policy import RecommendationPolicy
+from equipoise.sim.hpa_fleet import MINUTE_SECONDS, Course, by_minute, fixed, is_above
+from equipoise.stats.predict import Algorithm, predict
+from equipoise.stats.ranks import Floats
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+WORKLOADS_MAX = 4
+NOW: dict[str, Any] = {"textcoords": "offset points", "va": "top", "color": FAINT, "fontsize": 7}
+TITLE: dict[str, Any] = {
+    "loc": "left",
+    "fontsize": 10,
+    "fontweight": "bold",
+    "pad": 7,
+    "parse_math": False,  # a name with two dollars is a name
+}
+
+
+class Ahead(NamedTuple):
+    """The coming week of one workload."""
+
+    times: Floats
+    values: Floats
+    upper: Floats
+    margin: float
+    is_predictable: bool
+
+
+def draw_advice(
+    policy: RecommendationPolicy,
+    rows: Sequence[Observation],
+    decisions: Sequence[Decision],
+    algorithm: Algorithm | None,
+    path: str,
+) -> None:
+    """Draw a few workloads, one in each row, each with its usage above its replicas."""
+    if not 0 < len(decisions) <= WORKLOADS_MAX:
+        raise BadInput(
+            f"--plot: expected 1 to {WORKLOADS_MAX} workloads, got {len(decisions)}; name those to draw"
+        )
+    if any("containers" in (decision.extra["recommended"] or {}) for decision in decisions):
+        raise BadInput("--plot: expected --type HPA, whose replicas can be drawn")
+    ahead = [_ahead(seen, algorithm) for seen in rows]
+    save(lambda: _figure(policy.time_zone, rows, decisions, ahead), path)
+
+
+def draw_forecast(series: Series, document: dict[str, Any], path: str) -> None:
+    """Draw the past week and a forecast; where the end was held out, what came of it too."""
+    ahead = Ahead(
+        np.array(document["timestamps"], np.float64),
+        np.array(document["values"], np.float64),
+        np.array(document["upper"], np.float64),
+        1.0,
+        document["predictable"],
+    )
+    now = float(ahead.times[0]) - series.interval_seconds
+    times = series.at - np.arange(len(series.values))[::-1] * series.interval_seconds
+    is_shown = times > now - WEEK_SECONDS
+
+    def figure() -> Any:
+        from matplotlib.figure import Figure
+
+        made = Figure(figsize=(11, 3.4), layout="constrained")
+        axis = made.subplots()
+        word = "held out" if now < series.at else "now"
+        draw_usage(axis, (times[is_shown], series.values[is_shown]), ahead, now, word)
+        axis.set_title(series.subject, **TITLE)
+        mark_days([axis])
+        return made
+
+    save(figure, path)
+
+
+def _ahead(seen: Observation, algorithm: Algorithm | None) -> Ahead | None:
+    if algorithm is None:
+        return None
+    made = predict(seen.history, seen.interval_seconds, WEEK_SECONDS, algorithm=algorithm, has_band=True)
+    times = seen.at + (np.arange(made.values.shape[1]) + 1) * seen.interval_seconds
+    if np.isnan(made.values).any():
+        return None
+    return Ahead(times, made.values[0], made.upper[0], float(made.margin[0]), bool(made.is_predictable[0]))
+
+
+def _figure(
+    zone: str, rows: Sequence[Observation], decisions: Sequence[Decision], ahead: Sequence[Ahead | None]
+) -> Any:
+    from matplotlib.figure import Figure
+
+    count = len(decisions)
+    figure = Figure(figsize=(11, 0.5 + 4.2 * count), layout="constrained")
+    figure.get_layout_engine().set(h_pad=0.08, hspace=0.03)  # type: ignore[union-attr, call-arg]
+    grid = figure.subplots(2 * count, 1, sharex=True, squeeze=False, height_ratios=[3, 2] * count)[:, 0]
+    for row, decision in enumerate(decisions):
+        one, upper, lower = rows[row], grid[2 * row], grid[2 * row + 1]
+        draw_usage(upper, _past(one), ahead[row], one.at)
+        _draw_replicas(lower, one, decision, ahead[row])
+        upper.set_title(decision.subject, **TITLE)
+        lower.tick_params(axis="x", labelbottom=True, which="both")
+    mark_days(grid, zone)
+    figure.align_ylabels()
+    return figure
+
+
+def _past(seen: Observation) -> tuple[Floats, Floats]:
+    values = seen.history[0, max(0, seen.history.shape[1] - seen.week_samples) :]
+    return seen.at - np.arange(len(values))[::-1] * seen.interval_seconds, values
+
+
+def draw_usage(
+    axis: "Axes", past: tuple[Floats, Floats], ahead: Ahead | None, now: float, word: str = "now"
+) -> None:
+    """Draw what was used, and what is expected."""
+    axis.plot(dates(past[0]), past[1], color=INK, linewidth=0.7, label="CPU usage")
+    if ahead is not None:
+        trust = "" if ahead.is_predictable else " (not predictable)"
+        axis.fill_between(
+            dates(ahead.times), ahead.values, ahead.upper, color=BAND, linewidth=0, label="95 % band"
+        )
+        axis.plot(dates(ahead.times), ahead.values, color=BLUE, linewidth=0.9, label=f"forecast{trust}")
+        axis.annotate(word, (dates(now), 1), (3, -1), xycoords=axis.get_xaxis_transform(), **NOW)
+    _dress(axis, now, "CPU cores")
+
+
+def _draw_replicas(axis: "Axes", seen: Observation, decision: Decision, ahead: Ahead | None) -> None:
+    """Draw the replicas of today, and those that the advice would have run; on the forecast too."""
+    from matplotlib.ticker import MaxNLocator
+
+    cores = week_by_minute(seen)
+    known = cores.shape[1]
+    hpa = advised(decision)
+    if ahead is not None and hpa is not None:
+        future = by_minute(ahead.values[None] / np.float32(ahead.margin), seen.interval_seconds)
+        cores = np.concatenate([cores, future], axis=1)
+    begin = seen.at - known * MINUTE_SECONDS
+    times = dates(begin + np.arange(cores.shape[1]) * MINUTE_SECONDS)
+    today = _draw_today(axis, seen, decision, cores, times)
+    if hpa is not None:
+        replicas = _since_known(course_of(seen, cores, np.zeros(1, np.intp), [hpa]), cores)
+        said = f"advice: {hpa.replicas_min} to {hpa.replicas_max} at {hpa.target_percent} %"
+        axis.step(times[:known], replicas[:known], where="post", color=BLUE, linewidth=0.9, label=said)
+        if len(replicas) > known:
+            axis.step(
+                times[known:],
+                replicas[known:],
+                where="post",
+                color=BLUE,
+                linewidth=0.7,
+                alpha=0.45,
+                label="advice, on the forecast",
+            )
+    else:
+        axis.plot([], [], " ", label=f"no advice: {decision.reason.code.value}")
+    _draw_above(axis, seen, today, times)
+    _dress(axis, seen.at, "replicas")
+    axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+
+
+def _draw_today(axis: "Axes", seen: Observation, decision: Decision, cores: Floats, times: Floats) -> Course:
+    """Draw what runs today: by the only HPA that there is, else as many replicas as now."""
+    hpas = decision.extra.get("current", {}).get("hpas", [])
+    is_scaled = len(hpas) == 1 and hpas[0]["targetUtilization"] and seen.request_cores[0] > 0
+    if not is_scaled:
+        count = int(seen.replicas[0])
+        axis.plot(times[[0, -1]], [count, count], color=GREY, linewidth=1.2, label=f"today: {count} fixed")
+        return fixed(seen.replicas, cores.shape[1])
+    low, high, target = (hpas[0][name] for name in ("minReplicas", "maxReplicas", "targetUtilization"))
+    course = course_of(seen, cores, np.zeros(1, np.intp), [Hpa(low, high, target)])
+    said = f"today: {low} to {high} at {target} %"
+    axis.step(times, _since_known(course, cores), where="post", color=GREY, linewidth=1.1, label=said)
+    return course
+
+
+def _since_known(course: Course, cores: Floats) -> Floats:
+    """Give replicas from the first known usage on; before that, an HPA has nothing to go by."""
+    is_known = ~np.isnan(cores[0])
+    is_shown = np.maximum.accumulate(is_known)
+    return np.where(is_shown, course.replicas[0], np.nan)
+
+
+def _draw_above(axis: "Axes", seen: Observation, today: Course, times: Floats) -> None:
+    """Mark below when today's replicas used more than they request."""
+    cores = week_by_minute(seen)
+    known = cores.shape[1]
+    past = today._replace(replicas=today.replicas[:, :known])
+    is_busy = is_above(past, cores, seen.request_cores)[0]
+    if is_busy.any():
+        axis.fill_between(
+            times[:known],
+            0,
+            0.03,
+            where=is_busy.tolist(),
+            transform=axis.get_xaxis_transform(),
+            color=RED,
+            linewidth=0,
+            label="today's pods above their request",
+        )
+
+
+def _dress(axis: "Axes", now: float, unit: str) -> None:
+    axis.axvline(dates(now), color=RULE, linewidth=1)
+    axis.set_ylabel(unit)
+    top = axis.dataLim.ymax  # infinite while there is nothing
+    axis.set_ylim(0, top * 1.1 if 0 < top < np.inf else 1)
+    axis.margins(x=0)
+    axis.tick_params(length=2)
+    axis.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=4, borderaxespad=0, handlelength=1.6)

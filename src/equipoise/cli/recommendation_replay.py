@@ -1,0 +1,266 @@
+"""The past week again: under today's settings, and under those that are advised.
+
+The replayed week as a table for people and as one document for scripts.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from equipoise.core.decision import Decision
+from equipoise.recommendation.observation import Observation
+from equipoise.sim.hpa import milli
+from equipoise.sim.hpa_fleet import Course, Fleet, by_minute, fixed, is_above, replay
+from equipoise.stats.ranks import Floats, Whole
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+BATCH = 512
+
+
+class Hpa(NamedTuple):
+    """An HPA's settings."""
+
+    replicas_min: int
+    replicas_max: int
+    target_percent: int
+
+    def document(self) -> dict[str, int]:
+        """Give them under their names in a manifest."""
+        names = ("minReplicas", "maxReplicas", "targetUtilization")
+        return dict(zip(names, self, strict=True))
+
+
+class Run(NamedTuple):
+    """One workload's week under one setting."""
+
+    settings: dict[str, int]
+    replica_hours: float
+    minutes_above_request: int | None
+    """None: there is no request."""
+    scalings: int
+    replicas_highest: int
+
+
+class Replayed(NamedTuple):
+    """One workload under both settings; without advice, only under today's."""
+
+    decision: Decision
+    minutes: int
+    minutes_known: int
+    current: Run
+    recommended: Run | None
+
+
+def advised(decision: Decision) -> Hpa | None:
+    """Give the settings of an advice."""
+    found: dict[str, Any] | None = decision.extra["recommended"]
+    if found is None:
+        return None
+    return Hpa(found["minReplicas"], found["maxReplicas"], found["targetUtilization"])
+
+
+def replayed(seen: Observation, decisions: Sequence[Decision], today: Hpa | None) -> Iterator[Replayed]:
+    """Replay every workload; without settings of today, its replicas stay as they are."""
+    for start in range(0, len(decisions), BATCH):
+        part = slice(start, start + BATCH)
+        yield from _batch(seen.rows(part), decisions[part], today)
+
+
+def week_by_minute(seen: Observation) -> Floats:
+    """Give the past week's usage, minute by minute."""
+    past = seen.history[:, max(0, seen.history.shape[1] - seen.week_samples) :]
+    return by_minute(past, seen.interval_seconds)
+
+
+def course_of(seen: Observation, cores: Floats, rows: Whole, settings: Sequence[Hpa]) -> Course:
+    """Run an HPA for each of these rows, whose pods must have a request."""
+    low, high, target = np.array(settings, np.intp).reshape(-1, 3).T
+    requests = [milli(request) for request in seen.request_cores[rows].tolist()]
+    return replay(Fleet(np.array(requests, np.intp), low, high, target, seen.replicas[rows]), cores[rows])
+
+
+def _batch(seen: Observation, decisions: Sequence[Decision], today: Hpa | None) -> Iterator[Replayed]:
+    cores = week_by_minute(seen)
+    everyone = np.arange(len(decisions))
+    has_request = seen.request_cores > 0
+    now: dict[int, Run] = {}
+    scaled = everyone[has_request if today is not None else everyone < 0]
+    if today is not None and len(scaled):
+        settings = [today] * len(scaled)
+        course = course_of(seen, cores, scaled, settings)
+        now |= _runs(seen, cores, scaled, course, [each.document() for each in settings])
+    still = np.setdiff1d(everyone, scaled)
+    as_found = [{"replicas": count} for count in seen.replicas[still].tolist()]
+    now |= _runs(seen, cores, still, fixed(seen.replicas[still], cores.shape[1]), as_found)
+    wanted = {row: hpa for row, each in enumerate(decisions) if (hpa := advised(each)) is not None}
+    then: dict[int, Run] = {}
+    if wanted:
+        rows = np.array(list(wanted), np.intp)
+        course = course_of(seen, cores, rows, list(wanted.values()))
+        then = _runs(seen, cores, rows, course, [hpa.document() for hpa in wanted.values()])
+    known = np.count_nonzero(~np.isnan(cores), axis=1).tolist()
+    for row, decision in enumerate(decisions):
+        yield Replayed(decision, cores.shape[1], known[row], now[row], then.get(row))
+
+
+def _runs(
+    seen: Observation, cores: Floats, rows: Whole, course: Course, settings: Sequence[dict[str, int]]
+) -> dict[int, Run]:
+    requests = seen.request_cores[rows]
+    above = np.count_nonzero(is_above(course, cores[rows], requests), axis=1)
+    columns = zip(
+        rows.tolist(),
+        settings,
+        course.replica_hours.tolist(),
+        above.tolist(),
+        (requests > 0).tolist(),
+        course.scalings.tolist(),
+        course.replicas_highest.tolist(),
+        strict=True,
+    )
+    return {
+        row: Run(setting, hours, minutes if has_request else None, scalings, highest)
+        for row, setting, hours, minutes, has_request, scalings, highest in columns
+    }
+
+
+WIDTH_FOR_WORDS = 110
+"""A narrower terminal gets short headings, which are explained below."""
+SENTENCES_MAX = 20
+SHORT = ("HOURS", "ABOVE", "SCALINGS", "MOST")
+LONG = ("REPLICA-HOURS", "MINUTES ABOVE REQUEST", "SCALINGS", "HIGHEST")
+
+
+def document(found: Sequence[Replayed], interval_seconds: float) -> dict[str, Any]:
+    """Give it in the shape that scripts rely on."""
+    return {
+        "interval_seconds": int(interval_seconds) if interval_seconds.is_integer() else interval_seconds,
+        "minutes": max((each.minutes for each in found), default=0),
+        "workloads": [
+            {
+                "subject": each.decision.subject,
+                "reason": each.decision.reason.code.value,
+                "sentence": each.decision.reason.sentence,
+                "minutes_known": each.minutes_known,
+                "current": _run(each.current),
+                "recommended": None if each.recommended is None else _run(each.recommended),
+            }
+            for each in found
+        ],
+        "total": _total(found),
+    }
+
+
+def _run(run: Run) -> dict[str, Any]:
+    return {**run._asdict(), "replica_hours": round(run.replica_hours, 4)}
+
+
+def _total(found: Sequence[Replayed]) -> dict[str, Any]:
+    """Add up the workloads that have advice; the others would be in one sum only."""
+    pairs = [(each.current, each.recommended) for each in found if each.recommended is not None]
+    return {
+        "workloads": len(found),
+        "advised": len(pairs),
+        "current": _sum([current for current, _ in pairs]),
+        "recommended": _sum([recommended for _, recommended in pairs]),
+    }
+
+
+def _sum(runs: Sequence[Run]) -> dict[str, Any]:
+    return {
+        "replica_hours": round(sum(run.replica_hours for run in runs), 4),
+        "minutes_above_request": sum(run.minutes_above_request or 0 for run in runs),
+        "scalings": sum(run.scalings for run in runs),
+    }
+
+
+def print_table(found: Sequence[Replayed]) -> None:
+    """Print two rows for each workload, and what they add up to."""
+    from equipoise.runtime.console import Console
+
+    console = Console()
+    if not found:
+        console.print("There is nothing to replay.")
+        return
+    is_wide = console.width >= WIDTH_FOR_WORDS
+    console.print(_table(found, is_wide=is_wide))
+    console.print()
+    if not is_wide:
+        console.print(
+            "HOURS: replica-hours. ABOVE: minutes in which a pod used more than its request. "
+            "MOST: the highest number of replicas."
+        )
+    refused = [each.decision for each in found if each.recommended is None]
+    for decision in refused[:SENTENCES_MAX]:
+        console.print(f"{decision.subject}: {decision.reason.sentence}")
+    if len(refused) > SENTENCES_MAX:
+        console.print(f"(and {len(refused) - SENTENCES_MAX} more sentences; -o json has all)")
+    console.print(_said(found))
+
+
+def _said(found: Sequence[Replayed]) -> str:
+    total = _total(found)
+    before, after = total["current"], total["recommended"]
+    above = f"{before['minutes_above_request']:,} → {after['minutes_above_request']:,}"
+    hours = max(each.minutes for each in found) / 60
+    looked = f"{len(found)} replayed over {hours:.4g} hours, advice for {total['advised']}"
+    if not total["advised"]:
+        return f"{looked}. Nothing was changed."
+    return (
+        f"{looked}: {before['replica_hours']:,.0f} → {after['replica_hours']:,.0f} replica-hours "
+        f"({_change(before['replica_hours'], after['replica_hours'])}), "
+        f"{above} minutes above the request, {before['scalings']:,} → {after['scalings']:,} scalings. "
+        "Nothing was changed."
+    )
+
+
+def _change(before: float, after: float) -> str:
+    return f"{(after / before - 1) * 100:+.0f}\N{NO-BREAK SPACE}%" if before else "-"
+
+
+def _table(found: Sequence[Replayed], *, is_wide: bool) -> "Table":
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
+    table.add_column("WORKLOAD", overflow="fold", min_width=12)
+    table.add_column("SETTINGS", no_wrap=True)
+    hours, *others = LONG if is_wide else SHORT
+    table.add_column(hours, justify="right", no_wrap=True)
+    if is_wide:
+        table.add_column("CHANGE", justify="right", no_wrap=True)
+    for name in others:
+        table.add_column(name, justify="right", no_wrap=True)
+    for each in found:
+        subject = Text(each.decision.subject)
+        table.add_row(subject, *_cells("now", each.current, [""] if is_wide else []), style="dim")
+        if each.recommended is None:
+            table.add_row("", Text(each.decision.reason.code.value, style="yellow"))
+            continue
+        change = _change(each.current.replica_hours, each.recommended.replica_hours)
+        table.add_row("", *_cells("advice", each.recommended, [change] if is_wide else []))
+    return table
+
+
+def _cells(whose: str, run: Run, change: list[str]) -> list[str]:
+    above = run.minutes_above_request
+    return [
+        f"{whose:<6} {_settings(run.settings)}",
+        f"{run.replica_hours:,.0f}",
+        *change,
+        "-" if above is None else f"{above:,}",
+        f"{run.scalings:,}",
+        f"{run.replicas_highest:,}",
+    ]
+
+
+def _settings(settings: dict[str, int]) -> str:
+    if "replicas" in settings:
+        return f"{settings['replicas']} fixed"
+    low, high, target = settings.values()
+    return f"{low}-{high} at {target} %"

@@ -1,0 +1,253 @@
+"""Deciding again what a record says was decided.
+
+How the world or the policy would have to differ for another decision, where that is easy to say.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from equipoise import __version__
+from equipoise.core.decision import Decision, Record, hash_inputs
+from equipoise.core.errors import DECODE_ERRORS
+from equipoise.core.reason import Code
+from equipoise.rotation.decide import COVERAGE_MIN
+from equipoise.rotation.policy import RotationPolicy
+from equipoise.rotation.preconditions import Observation
+
+Redecide = Callable[[Record], Decision]
+
+
+def _rotation() -> Redecide:
+    from equipoise.rotation.record import redecide
+
+    return redecide
+
+
+def _pools() -> Redecide:
+    from equipoise.pools.record import redecide
+
+    return redecide
+
+
+def _recommendation() -> Redecide:
+    from equipoise.recommendation.record import redecide
+
+    return redecide
+
+
+def _proportional() -> Redecide:
+    from equipoise.proportional.record import redecide
+
+    return redecide
+
+
+def _qos() -> Redecide:
+    from equipoise.qos.record import redecide
+
+    return redecide
+
+
+BALANCERS: dict[str, Callable[[], Redecide]] = {
+    "proportional": _proportional,
+    "rotation": _rotation,
+    "recommendation": _recommendation,
+    "pools": _pools,
+    "qos": _qos,
+}
+"""How each balancer decides a record again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A record that does not decide to what it says: the decision now, or why there is none."""
+
+    record: Record
+    now: Decision | None
+    trouble: str = ""
+
+    @property
+    def changes(self) -> list[tuple[str, str, str]]:
+        """Give each part that differs: its name, what it was and what it is now, as JSON."""
+        return [] if self.now is None else changes(self.record.decision, self.now)
+
+    @property
+    def sentence(self) -> str:
+        """Say in one line what differs."""
+        if self.trouble:
+            return self.trouble
+        parts = [name for name, _, _ in self.changes]
+        by = self.record.version
+        since = f"; it was decided by {by}, and this is {__version__}" if by not in {"", __version__} else ""
+        return f"{', '.join(parts)} would be different{since}."
+
+
+@dataclass(slots=True)
+class Replay:
+    """What came of deciding a number of records again."""
+
+    same: int = 0
+    without_inputs: int = 0
+    different: list[Difference] = field(default_factory=list)
+
+    @property
+    def replayed(self) -> int:
+        """How many could be decided again."""
+        return self.same + len(self.different)
+
+    @property
+    def sentence(self) -> str:
+        """Say how it went."""
+        without = f", {self.without_inputs} without inputs" if self.without_inputs else ""
+        return f"{self.replayed} replayed, {self.same} the same{without}."
+
+
+def replay(records: Iterable[Record]) -> Replay:
+    """Decide each record again through its balancer's own function, and compare to the last bit."""
+    answer = Replay()
+    for record in records:
+        if not record.has_inputs:
+            answer.without_inputs += 1
+        elif (difference := compare(record)) is not None:
+            answer.different.append(difference)
+        else:
+            answer.same += 1
+    return answer
+
+
+def compare(record: Record) -> Difference | None:
+    """Decide one record again; None when it comes out the same."""
+    find = BALANCERS.get(record.balancer)
+    if find is None:
+        return Difference(record, None, f"this version has no balancer {record.balancer!r}")
+    if record.inputs_hash not in {"", hash_inputs(record.policy, record.observation, record.memory)}:
+        return Difference(record, None, "its inputs are not the ones that were recorded: the hash differs")
+    try:
+        now = find()(record)
+    except DECODE_ERRORS as error:
+        reason = " ".join(str(error).split())
+        return Difference(record, None, f"this version cannot read its inputs: {reason}")
+    return Difference(record, now) if changes(record.decision, now) else None
+
+
+def changes(before: Decision, now: Decision) -> list[tuple[str, str, str]]:
+    """Give the parts of two decisions that are not equal, to the last bit of every number."""
+    pairs = zip(_parts(before), _parts(now), strict=True)
+    return [(name, _text(one), _text(other)) for (name, one), (_, other) in pairs if one != other]
+
+
+def _parts(decision: Decision) -> list[tuple[str, Any]]:
+    reason = decision.reason
+    return [
+        ("subject", decision.subject),
+        ("reason", reason.code),
+        ("sentence", reason.sentence),
+        ("numbers", reason.numbers),
+        ("actions", decision.actions),
+        ("held", decision.held),
+        ("memory", decision.memory),
+    ]
+
+
+def _text(part: object) -> str:
+    return msgspec.json.encode(part, order="sorted").decode()
+
+
+Say = Callable[[RotationPolicy, Observation, Mapping[str, Any]], list[str]]
+
+
+def otherwise(record: Record) -> list[str]:
+    """Say what would have led to another decision; nothing when the record cannot tell."""
+    from equipoise.rotation.record import BALANCER, inputs
+
+    if record.balancer != BALANCER or not record.has_inputs:
+        return []
+    try:
+        policy, seen = inputs(record)
+    except ValueError:
+        return []
+    say = ROTATION.get(record.decision.reason.code)
+    return say(policy, seen, record.decision.reason.numbers) if say else []
+
+
+def _rotate(policy: RotationPolicy, seen: Observation, numbers: Mapping[str, Any]) -> list[str]:
+    hottest = max(pod.cpu_cores or 0.0 for pod in seen.pods if pod.name in numbers["hot"])
+    improvement, tolerance = _up(numbers["improvement_percent"]), _up(hottest / numbers["target_cores"])
+    lines = [f"minimumImprovementPercent {improvement} or more (it is {policy.improvement_percent_min:g})"]
+    lines.append(f"toleranceMultiplier {tolerance} or more (it is {policy.tolerance_multiplier:g})")
+    return [f"Nothing would be rotated with {' or with '.join(lines)}."]
+
+
+def _no_hot_pods(policy: RotationPolicy, seen: Observation, numbers: Mapping[str, Any]) -> list[str]:
+    threshold = numbers["threshold_cores"]
+    lines = [f"A pod would have to use more than {threshold:.3g} cores."]
+    known = [pod for pod in seen.pods if pod.is_ready and pod.cpu_cores is not None]
+    young = [
+        pod.name
+        for pod in known
+        if (pod.age_seconds is not None and pod.age_seconds < policy.candidate_age_min_seconds)
+        or pod.has_restarted
+    ]
+    busiest = max((pod.cpu_cores or 0.0 for pod in known if pod.name not in young), default=0.0)
+    if busiest > 0:
+        tolerance = _down(busiest / numbers["target_cores"])
+        now = f"(it is {policy.tolerance_multiplier:g})"
+        lines.append(f"The busiest would be hot with toleranceMultiplier below {tolerance} {now}.")
+    if young:
+        lines.append(f"Not judged, being too young or just restarted: {len(young)}.")
+    return lines
+
+
+def _insufficient(policy: RotationPolicy, _: Observation, numbers: Mapping[str, Any]) -> list[str]:
+    improvement = numbers["improvement_percent"]
+    if improvement <= 0:
+        return ["There would have to be colder pods to rotate with."]
+    now = f"(it is {policy.improvement_percent_min:g})"
+    return [f"It would rotate with minimumImprovementPercent below {_down(improvement)} {now}."]
+
+
+def _too_few_replicas(policy: RotationPolicy, _: Observation, numbers: Mapping[str, Any]) -> list[str]:
+    ready = numbers["pods_ready"]
+    lines = [f"{policy.replicas_min - ready} more pods would have to be ready."]
+    if ready:
+        lines.append(f"It would look further with minReplicas {ready} or less.")
+    return lines
+
+
+def _metrics_incomplete(_: RotationPolicy, __: Observation, numbers: Mapping[str, Any]) -> list[str]:
+    ready, unknown = numbers["pods_ready"], numbers["pods_unknown"]
+    # In whole percents, as it is decided: 0.9 x 10 in floats is a hair above 9.
+    wanted = math.ceil(ready * round(COVERAGE_MIN * 100) / 100 - 1e-9)
+    return [f"{wanted - (ready - unknown)} more pods would have to have fresh samples over the window."]
+
+
+def _held_by_lag(policy: RotationPolicy, _: Observation, __: Mapping[str, Any]) -> list[str]:
+    return [f"The lag would have to be known and below {policy.kafka_lag.threshold:g}."]
+
+
+ROTATION: dict[Code, Say] = {
+    Code.ROTATE: _rotate,
+    Code.NO_HOT_PODS: _no_hot_pods,
+    Code.INSUFFICIENT_IMPROVEMENT: _insufficient,
+    Code.TOO_FEW_REPLICAS: _too_few_replicas,
+    Code.METRICS_INCOMPLETE: _metrics_incomplete,
+    Code.HELD_BY_LAG: _held_by_lag,
+}
+
+
+def _up(value: float) -> str:
+    """Round up to four digits, so that what is said is enough."""
+    return _rounded(value, math.ceil)
+
+
+def _down(value: float) -> str:
+    """Round down to four digits, so that what is said is enough."""
+    return _rounded(value, math.floor)
+
+
+def _rounded(value: float, towards: Callable[[float], int]) -> str:
+    scale = 10.0 ** (3 - math.floor(math.log10(value))) if value > 0 else 1.0
+    return f"{towards(round(value * scale, 6)) / scale:.4g}"

@@ -1,0 +1,291 @@
+"""What is seen of a cluster: slim, frozen, and small enough to hold 100,000 pods.
+
+Every field is one that some balancer reads. Times are Unix seconds, CPU is cores, memory is bytes.
+Values that many pods share (containers, labels, owners) are meant to be shared by reference.
+
+Names of things in a cluster.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+API_VERSIONS = {
+    "Deployment": "apps/v1",
+    "StatefulSet": "apps/v1",
+    "ReplicaSet": "apps/v1",
+    "DaemonSet": "apps/v1",
+    "ReplicationController": "v1",
+}
+"""The API version of each kind that needs no discovery."""
+
+
+class WorkloadRef(NamedTuple):
+    """A controller of pods: what an HPA scales and a policy targets."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+
+    @property
+    def group(self) -> str:
+        """The API group; the core group is the empty text."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def canonical(self) -> "WorkloadRef":
+        """The same workload as lists name it: an old version of a built-in group names the same object."""
+        version = API_VERSIONS.get(self.kind, "")
+        return self._replace(api_version=version) if version.rpartition("/")[0] == self.group else self
+
+    @property
+    def subject(self) -> str:
+        """How decisions name this workload."""
+        return f"{self.namespace}/{self.name}"
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+class PodRef(NamedTuple):
+    """One incarnation of a pod: a name can be used again, a UID can't."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class ObjectRef(NamedTuple):
+    """Any object, as an event names it."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {f'{self.namespace}/{self.name}'.removeprefix('/')}"
+
+
+class StoreKey(NamedTuple):
+    """Where memory is kept: what kind of memory, and of which workload."""
+
+    room: str
+    """Such as `ledger`."""
+    workload: WorkloadRef
+
+
+class Container(msgspec.Struct, frozen=True, gc=False):
+    """One container of a pod and what it asks for; None where it asks for nothing."""
+
+    name: str
+    cpu_request_cores: float | None = None
+    memory_request_bytes: float | None = None
+    cpu_limit_cores: float | None = None
+    memory_limit_bytes: float | None = None
+    is_sidecar: bool = False
+    """Whether it is among the init containers, and runs beside the others."""
+    restarts_for: tuple[str, ...] = ()
+    """Resources (`cpu`, `memory`) whose change in place restarts it."""
+
+
+class Resize(msgspec.Struct, frozen=True, gc=False):
+    """A change of a pod's resources that its node has not carried out."""
+
+    state: str
+    """`InProgress`, `Deferred` (tried again by the node), `Infeasible` (never) or `Error`."""
+    message: str = ""
+
+
+class Owner(msgspec.Struct, frozen=True, gc=False):
+    """The controller that made an object."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
+class Pod(msgspec.Struct, frozen=True, gc=False):
+    """A pod as the balancers see it."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    node: str
+    phase: str
+    is_ready: bool
+    ready_since: float | None
+    created_at: float
+    deletion_at: float | None
+    owner: Owner | None
+    labels: tuple[tuple[str, str], ...]
+    annotations: tuple[tuple[str, str], ...]
+    containers: tuple[Container, ...]
+    restarts: int
+    restarted_at: float | None
+    priority: int
+    priority_class: str
+    qos_class: str
+    has_local_storage: bool
+    """Whether it would lose data by moving: a hostPath or an emptyDir that nobody has called expendable."""
+    is_mirror: bool
+    is_disruption_target: bool
+    resize: Resize | None = None
+    """None where the node gives what is asked for."""
+
+    @property
+    def cpu_request_cores(self) -> float | None:
+        """The pod's summed CPU request, or None when any container asks for none."""
+        total = 0.0
+        for container in self.containers:
+            if container.cpu_request_cores is None:
+                return None
+            total += container.cpu_request_cores
+        return total if self.containers else None
+
+
+class Node(msgspec.Struct, frozen=True, gc=False):
+    """A node, its size and whether it takes pods."""
+
+    name: str
+    uid: str
+    resource_version: str
+    is_ready: bool
+    is_cordoned: bool
+    cpu_cores: float
+    memory_bytes: float
+    pods_max: int
+    labels: tuple[tuple[str, str], ...]
+
+
+class Requirement(msgspec.Struct, frozen=True, gc=False):
+    """One term of a label selector, such as `tier in (web, api)`."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether these labels satisfy the term."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "In":
+                return value is not None and value in self.values
+            case "NotIn":
+                return value is None or value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+        return False
+
+
+class Selector(msgspec.Struct, frozen=True, gc=False):
+    """A label selector: all terms must hold. One without terms matches everything."""
+
+    requirements: tuple[Requirement, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether an object with these labels is selected."""
+        return all(requirement.matches(labels) for requirement in self.requirements)
+
+
+class Workload(msgspec.Struct, frozen=True, gc=False):
+    """A scalable controller of pods, as its `scale` or its own object tells it."""
+
+    ref: WorkloadRef
+    uid: str
+    resource_version: str
+    replicas_wanted: int
+    replicas_seen: int
+    replicas_ready: int
+    replicas_updated: int
+    generation: int
+    generation_observed: int
+    selector: Selector
+    annotations: tuple[tuple[str, str], ...]
+    owner: Owner | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    containers: tuple[Container, ...] = ()
+    """Those of the template; a `scale` does not tell them."""
+    replaces_pods: bool = True
+    """Whether pods are replaced by themselves when the template changes."""
+
+
+class HpaMetric(msgspec.Struct, frozen=True, gc=False):
+    """One metric of an HPA and its target."""
+
+    type: str
+    """Resource, ContainerResource, Pods, Object or External."""
+    name: str
+    target_type: str
+    """Utilization, AverageValue or Value."""
+    target_value: float
+    """Percent for Utilization, cores or bytes otherwise."""
+    container: str = ""
+
+
+TOLERANCE = 0.1
+"""How far from 1 the ratio of usage and target may be before an HPA scales, unless the HPA says otherwise.
+
+It is kube-controller-manager's default; what its flag says, no API tells.
+"""
+
+
+class Hpa(msgspec.Struct, frozen=True, gc=False):
+    """A HorizontalPodAutoscaler (`autoscaling/v2`)."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    target: WorkloadRef
+    replicas_min: int
+    replicas_max: int
+    replicas_current: int
+    replicas_desired: int
+    scaled_at: float | None
+    metrics: tuple[HpaMetric, ...]
+    annotations: tuple[tuple[str, str], ...]
+    labels: tuple[tuple[str, str], ...] = ()
+    tolerance_up: float = TOLERANCE
+    tolerance_down: float = TOLERANCE
+
+
+class HpaSpec(msgspec.Struct, frozen=True):
+    """What an HPA asks for, word for word, for whoever copies it."""
+
+    name: str
+    target: WorkloadRef
+    metrics: tuple[Mapping[str, Any], ...] = ()
+    behavior: Mapping[str, Any] | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    replicas_min: int = 1
+    replicas_max: int = 1
+    unreadable: str = ""
+    """Why the object cannot be read; then its target is unknown, but for the namespace."""
+
+
+class Pdb(msgspec.Struct, frozen=True, gc=False):
+    """A PodDisruptionBudget and what it allows now."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    selector: Selector | None
+    """None selects nothing, as an absent selector does."""
+    disruptions_allowed: int
+    pods_healthy: int
+    pods_desired: int
+    pods_expected: int
+    is_current: bool
+    """Whether the controller has seen the newest spec."""

@@ -1,0 +1,303 @@
+"""What is to be done, as data; and the record of all that went into it."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from equipoise.core.reason import Code, Reason
+
+
+class EvictPod(msgspec.Struct, frozen=True, tag_field="kind", tag="EvictPod", omit_defaults=True):
+    """Ask the API server to evict one incarnation of a pod."""
+
+    pod: str
+    namespace: str = ""
+    uid: str = ""
+    metric: str = ""
+    """Which metric of a node it is done for, where there is one."""
+    release: float | None = None
+    gap_after: dict[str, float | None] | None = None
+    grace_seconds: int | None = None
+    """By default the pod's own."""
+
+
+class ThrottlePod(msgspec.Struct, frozen=True, tag_field="kind", tag="ThrottlePod", omit_defaults=True):
+    """Lower what a pod may use: its containers' CPU quotas, or have the kernel reclaim its memory.
+
+    Actions on a node name a pod as NAMESPACE/NAME, so their `namespace` is empty.
+    """
+
+    pod: str
+    metric: str
+    uid: str = ""
+    namespace: str = ""
+    release: float | None = None
+    gap_after: dict[str, float | None] | None = None
+    quota: dict[str, int] | None = None
+    """The new quota of each container that changes, in microseconds per period."""
+    reclaim: dict[str, int] | None = None
+    """How many bytes to reclaim from each container."""
+
+
+class RestorePod(msgspec.Struct, frozen=True, tag_field="kind", tag="RestorePod", omit_defaults=True):
+    """Raise the CPU quotas of a throttled pod again; -1 is unlimited."""
+
+    pod: str
+    metric: str = ""
+    uid: str = ""
+    namespace: str = ""
+    release: float | None = None
+    gap_after: dict[str, float | None] | None = None
+    quota: dict[str, int] | None = None
+
+
+class DisableScheduling(
+    msgspec.Struct, frozen=True, tag_field="kind", tag="DisableScheduling", omit_defaults=True
+):
+    """Let no new pod come to a node."""
+
+    node: str
+    metric: str = ""
+    pod: str = ""
+    """Empty: it is about the node."""
+    uid: str = ""
+    namespace: str = ""
+
+
+class EnableScheduling(
+    msgspec.Struct, frozen=True, tag_field="kind", tag="EnableScheduling", omit_defaults=True
+):
+    """Let pods come to a node again."""
+
+    node: str
+    pod: str = ""
+    uid: str = ""
+    namespace: str = ""
+
+
+class MovePod(
+    msgspec.Struct,
+    frozen=True,
+    tag_field="kind",
+    tag="MovePod",
+    rename={"source": "from", "destination": "to"},
+    omit_defaults=True,
+):
+    """Move an idle pod from one tier to another; with a UID, only that incarnation of it."""
+
+    pod: str
+    source: str
+    destination: str
+    namespace: str = ""
+    uid: str = ""
+
+
+class SetResources(msgspec.Struct, frozen=True, tag_field="kind", tag="SetResources", omit_defaults=True):
+    """Give the pods of a workload these requests and limits, container by container."""
+
+    workload: str
+    containers: list[dict[str, Any]]
+    namespace: str = ""
+    pod: str = ""
+    """One of its pods; by default all."""
+    uid: str = ""
+
+
+class ApplyHpa(msgspec.Struct, frozen=True, tag_field="kind", tag="ApplyHpa", omit_defaults=True):
+    """Make a workload's HPA, or bring the one that we made to this."""
+
+    workload: str
+    manifest: dict[str, Any]
+    namespace: str = ""
+    pod: str = ""
+    """Empty: it is about the workload."""
+    uid: str = ""
+
+
+class RegisterPod(msgspec.Struct, frozen=True, tag_field="kind", tag="RegisterPod", omit_defaults=True):
+    """Take a pod that Kubernetes has into a tier; another incarnation of a name replaces the old one."""
+
+    pod: str
+    uid: str = ""
+    namespace: str = ""
+
+
+class UnregisterPod(msgspec.Struct, frozen=True, tag_field="kind", tag="UnregisterPod", omit_defaults=True):
+    """Forget a pod that Kubernetes has no more, its calls with it."""
+
+    pod: str
+    uid: str = ""
+    namespace: str = ""
+
+
+class SuspendPod(msgspec.Struct, frozen=True, tag_field="kind", tag="SuspendPod", omit_defaults=True):
+    """Give a pod no more calls while it is not ready; its calls go on."""
+
+    pod: str
+    uid: str = ""
+    namespace: str = ""
+
+
+class ResumePod(msgspec.Struct, frozen=True, tag_field="kind", tag="ResumePod", omit_defaults=True):
+    """Give a suspended pod calls again."""
+
+    pod: str
+    uid: str = ""
+    namespace: str = ""
+
+
+class RecoverPod(msgspec.Struct, frozen=True, tag_field="kind", tag="RecoverPod", omit_defaults=True):
+    """Put back a pod that nobody holds; only ever seen as an outcome, since a script decides it."""
+
+    pod: str
+    uid: str = ""
+    namespace: str = ""
+
+
+Attendance = RegisterPod | UnregisterPod | SuspendPod | ResumePod
+"""What follows from which pods there are."""
+Action = (
+    EvictPod
+    | MovePod
+    | SetResources
+    | ApplyHpa
+    | RegisterPod
+    | UnregisterPod
+    | SuspendPod
+    | ResumePod
+    | RecoverPod
+    | ThrottlePod
+    | RestorePod
+    | DisableScheduling
+    | EnableScheduling
+)
+"""One change, told apart by its kind. It grows as the balancers bring theirs."""
+
+
+class Held(msgspec.Struct, frozen=True):
+    """An action that a guard kept back, and which guard it was."""
+
+    action: Action
+    reason: Code
+    sentence: str = ""
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What one balancer wants for one subject: the actions in order, why, and what to remember."""
+
+    subject: str
+    reason: Reason
+    actions: tuple[Action, ...] = ()
+    held: tuple[Held, ...] = ()
+    memory: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
+    """More fields of the decision's document, which only one balancer has."""
+
+    def hold(self, reason: Reason, after: int = 0) -> "Decision":
+        """Keep the actions back for this reason, but for the first few.
+
+        When none is left, the guard's reason becomes the decision's; a decision without actions stays as
+        it is. What is held stays in the order of execution, so the first of it has that reason too.
+        """
+        if len(self.actions) <= after:
+            return self
+        kept, back = self.actions[:after], self.actions[after:]
+        held = tuple(Held(action, reason.code, reason.sentence) for action in back) + self.held
+        why = self.reason
+        if not kept:
+            why = Reason(reason.code, reason.sentence, self.reason.numbers | reason.numbers)
+        return msgspec.structs.replace(self, reason=why, actions=kept, held=held)
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What came of one action."""
+
+    action: Action
+    result: str
+    detail: str = ""
+
+
+class Streak(msgspec.Struct, frozen=True):
+    """How often the same was decided again right after a record, until when, and from what at last."""
+
+    times: int
+    until: float
+    reason: Reason
+    inputs_hash: str = ""
+
+
+class Record(msgspec.Struct, frozen=True):
+    """Everything that went into a decision and what came of it, so that it can be decided again."""
+
+    id: str
+    balancer: str
+    at: float
+    policy: dict[str, Any]
+    observation: dict[str, Any]
+    memory: dict[str, Any]
+    decision: Decision
+    outcomes: tuple[Outcome, ...] = ()
+    inputs_hash: str = ""
+    """Of policy, observation and memory, also where they themselves were not kept."""
+    version: str = ""
+    """Of the program that decided."""
+    streak: Streak | None = None
+
+    @property
+    def has_inputs(self) -> bool:
+        """Whether it can be decided again."""
+        return bool(self.policy or self.observation)
+
+    @property
+    def until(self) -> float:
+        """When the same was last decided."""
+        return self.at if self.streak is None else self.streak.until
+
+    def without_inputs(self) -> "Record":
+        """Keep the numbers and the hash only."""
+        return msgspec.structs.replace(self, policy={}, observation={}, memory={})
+
+    def to_json(self) -> bytes:
+        """Give one line of JSON."""
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def from_json(cls, line: bytes | str) -> "Record":
+        """Read what `to_json` gave."""
+        return msgspec.json.decode(line, type=cls)
+
+
+def hash_inputs(policy: Mapping[str, Any], observation: object, memory: Mapping[str, Any]) -> str:
+    """Give the SHA-256 of the inputs' canonical JSON: the same inputs, the same hash.
+
+    An observation hashes to the same as it is and as it comes back from JSON.
+    """
+    return hashlib.sha256(msgspec.json.encode([policy, observation, memory], order="sorted")).hexdigest()
+
+
+def plan_document(balancer: str, decisions: list[Decision]) -> dict[str, Any]:
+    """Give the plan in the shape that scripts rely on."""
+    return {"balancer": balancer, "decisions": [_decision_document(decision) for decision in decisions]}
+
+
+def outcome_document(outcome: Outcome) -> dict[str, Any]:
+    """Give an action with what came of it."""
+    action: dict[str, Any] = msgspec.to_builtins(outcome.action)
+    return action | {"result": outcome.result, "detail": outcome.detail}
+
+
+def _decision_document(decision: Decision) -> dict[str, Any]:
+    return {
+        "subject": decision.subject,
+        "reason": decision.reason.code.value,
+        "sentence": decision.reason.sentence,
+        "actions": [msgspec.to_builtins(action) for action in decision.actions],
+        "held": [
+            msgspec.to_builtins(held.action) | {"reason": held.reason.value, "sentence": held.sentence}
+            for held in decision.held
+        ],
+        "numbers": decision.reason.numbers,
+        **decision.extra,
+    }

@@ -1,0 +1,206 @@
+"""Kubernetes quantities, exact: `100m`, `1.5`, `107Mi`, `1e3`, `262144k`.
+
+A quantity is a whole number of billionths and the family of suffixes it was written in. Printing gives
+Kubernetes' canonical form: nothing lost, no fraction, the largest suffix that allows that.
+
+Spans of time as people write them (`90`, `90s`, `5m`, `1h30m`, `250ms`), and moments as RFC 3339 does.
+"""
+
+import math
+import re
+from datetime import datetime, tzinfo
+from enum import StrEnum
+from functools import lru_cache
+from typing import NamedTuple
+
+NANO = 10**9
+BINARY_MAX = (2**63 - 1) * NANO
+"""Kubernetes cuts larger binary amounts down to this one, and leaves decimal ones."""
+EXPONENT_MAX = 64
+"""An exponent beyond this is refused: no amount in a cluster needs it, and the number would fill memory."""
+
+TEXT_MAX = 128
+_BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY_SUFFIX = {power: suffix for suffix, power in _BINARY.items()} | {0: ""}
+_DECIMAL_SUFFIX = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
+_FORM = re.compile(
+    r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?(?P<suffix>[KMGTPE]i|[numkMGTPE]?|[eE][+-]?[0-9]+)"
+)
+_OF_MEMORY = re.compile(r"[0-9.]([KMGTPE]i|[MGTPE])$")
+
+
+class Format(StrEnum):
+    """The family of suffixes that a quantity is written in."""
+
+    BINARY = "BinarySI"
+    DECIMAL = "DecimalSI"
+    EXPONENT = "DecimalExponent"
+
+
+class Quantity(NamedTuple):
+    """An exact amount. Compare `nanos` to compare amounts."""
+
+    nanos: int
+    format: Format = Format.DECIMAL
+
+    @classmethod
+    def parse(cls, text: str) -> "Quantity":
+        """Read any form that Kubernetes reads; raise ValueError on anything else."""
+        return _parse(text)
+
+    def __str__(self) -> str:
+        return _print(self)
+
+    def __float__(self) -> float:
+        return self.nanos / NANO
+
+
+def parse_cores(value: str | float) -> float:
+    """Read CPU: a number is cores, a text is a quantity."""
+    return _parse_number(value)
+
+
+def parse_typed_cores(value: str | float) -> float:
+    """Read CPU as a person writes it: a suffix of memory is a slip, and would be billions of cores."""
+    wanted = f"expected cores such as 1000m or 1.5, got {value!r}"
+    if isinstance(value, str) and _OF_MEMORY.search(value):
+        raise ValueError(f"{wanted}, which is an amount of memory")
+    try:
+        return parse_cores(value)
+    except ValueError as error:
+        raise ValueError(wanted) from error
+
+
+def parse_bytes(value: str | float) -> float:
+    """Read memory: a number is bytes, a text is a quantity."""
+    return _parse_number(value)
+
+
+def _parse_number(value: str | float) -> float:
+    if isinstance(value, str):
+        number = _parse_text(value)
+    elif isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"expected a number or a quantity such as 250m or 1Gi, got {value!r}")
+    else:
+        number = float(value)
+    if not math.isfinite(number) or number < 0:
+        raise ValueError(f"expected a quantity of 0 or more, got {value!r}")
+    return number
+
+
+@lru_cache(maxsize=4096)
+def _parse_text(text: str) -> float:
+    return float(_parse(text))
+
+
+def _parse(text: str) -> Quantity:
+    if len(text) > TEXT_MAX:
+        raise ValueError(f"expected a quantity of at most {TEXT_MAX} characters, got {len(text)}")
+    form = _FORM.fullmatch(text)
+    if form is None or not (form["whole"] or form["fraction"]):
+        raise ValueError(f"expected a quantity such as 250m, 1.5 or 1Gi, got {text!r}")
+    fraction = form["fraction"] or ""
+    digits = int((form["whole"] + fraction) or "0")
+    suffix = form["suffix"]
+    if suffix in _BINARY:
+        format_, numerator, exponent = Format.BINARY, digits * 1024 ** _BINARY[suffix], -len(fraction)
+    elif suffix in _DECIMAL:
+        format_, numerator, exponent = Format.DECIMAL, digits, _DECIMAL[suffix] - len(fraction)
+    else:
+        format_, numerator, exponent = Format.EXPONENT, digits, _exponent(suffix) - len(fraction)
+    nanos = _scaled_up(numerator, exponent + 9)
+    if format_ is Format.BINARY:
+        nanos = min(nanos, BINARY_MAX)
+    if format_ is Format.BINARY and 0 < nanos < NANO:
+        format_ = Format.DECIMAL
+    return Quantity(-nanos if form["sign"] == "-" else nanos, format_)
+
+
+def _exponent(suffix: str) -> int:
+    exponent = int(suffix[1:])
+    if abs(exponent) > EXPONENT_MAX:
+        raise ValueError(f"expected an exponent between -{EXPONENT_MAX} and {EXPONENT_MAX}, got {suffix!r}")
+    return exponent
+
+
+def _scaled_up(number: int, exponent: int) -> int:
+    """Give number x 10^exponent, rounded up so that some never becomes none."""
+    if exponent >= 0:
+        return number * int(10**exponent)
+    return -(-number // int(10**-exponent))
+
+
+def _print(quantity: Quantity) -> str:
+    nanos = quantity.nanos
+    magnitude, sign = abs(nanos), "-" if nanos < 0 else ""
+    if magnitude == 0:
+        return "0"
+    if quantity.format is Format.BINARY and magnitude >= 1024 * NANO and magnitude % NANO == 0:
+        amount, power = magnitude // NANO, 0
+        while amount % 1024 == 0 and power + 1 in _BINARY_SUFFIX:
+            amount, power = amount // 1024, power + 1
+        return f"{sign}{amount}{_BINARY_SUFFIX[power]}"
+    amount, exponent = magnitude, -9
+    exponent_max = EXPONENT_MAX if quantity.format is Format.EXPONENT else max(_DECIMAL_SUFFIX)
+    while amount % 1000 == 0 and exponent < exponent_max:
+        amount, exponent = amount // 1000, exponent + 3
+    if quantity.format is Format.EXPONENT:
+        return f"{sign}{amount}e{exponent}" if exponent else f"{sign}{amount}"
+    return f"{sign}{amount}{_DECIMAL_SUFFIX[exponent]}"
+
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[smhdw])")
+_WHOLE = re.compile(rf"(?:{_PART.pattern})+")
+MOMENT_MIN, MOMENT_MAX = -62_135_510_400.0, 253_402_214_399.0
+"""In seconds since 1970, what is within the years 1 to 9999 in every time zone."""
+
+
+def parse_seconds(value: str | float) -> float:
+    """Read a span as seconds; raise ValueError on anything that is not one."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError(f"expected seconds or a span such as 90s, 5m or 1h30m, got {value!r}")
+    try:
+        if isinstance(value, str) and _WHOLE.fullmatch(value):
+            seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(value))
+        else:
+            seconds = float(value)
+    except (ValueError, OverflowError):
+        seconds = math.nan
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise ValueError(f"expected seconds or a span such as 90s, 5m or 1h30m, got {value!r}")
+    return seconds
+
+
+def parse_moment(text: object, zone: tzinfo | None = None) -> float:
+    """Return an RFC 3339 time as Unix seconds; raise ValueError for one that no calendar has in every zone.
+
+    All times that come from outside are read here: one of the year 9999 with an offset is of another year in
+    UTC, and cannot be printed there. A time without a zone is refused, unless `zone` says which one is meant.
+    """
+    if not isinstance(text, str):
+        raise ValueError(f"expected a time such as 2026-01-31T08:00:00Z, got {type(text).__name__}")
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        if zone is None:
+            raise ValueError(f"expected a time with a zone, got {text!r}")
+        moment = moment.replace(tzinfo=zone)
+    return check_moment(moment.timestamp())
+
+
+def check_moment(at: float) -> float:
+    """Return these Unix seconds; raise ValueError where they are of no year from 1 to 9999."""
+    if not MOMENT_MIN <= at <= MOMENT_MAX:
+        raise ValueError(f"expected seconds since 1970, of the years 1 to 9999, got {at:g}")
+    return at
+
+
+def print_seconds(seconds: float) -> str:
+    """Write a span in its largest units, as PromQL reads it: 300 is `5m`, 5400 is `1h30m`."""
+    rest, parts = round(seconds * 1000), ""
+    for unit in ("d", "h", "m", "s", "ms"):
+        count, rest = divmod(rest, round(_UNITS[unit] * 1000))
+        if count:
+            parts += f"{count}{unit}"
+    return parts or "0s"

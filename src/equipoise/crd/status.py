@@ -1,0 +1,121 @@
+"""What we write into the status of a policy.
+
+The disruption ledger of one workload: what was done to its pods, by whom, and what came of it.
+"""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from equipoise.core.ledger import EntryState
+from equipoise.crd.definition import Column, Kind
+from equipoise.crd.fields import Count, Memory, Moment, Name, Part, Text, UniqueBy
+from equipoise.crd.targets import LabelKey, WorkloadTarget
+
+ENTRIES_MAX = 200
+"""How many entries a list in status holds; a count beside it says how many there are."""
+TEXT_LENGTH_MAX = 32768
+
+Reason = Annotated[
+    str, Text(r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$", "a reason of one word such as Rotate", 128)
+]
+Sentence = Annotated[str, Field(max_length=TEXT_LENGTH_MAX)]
+Subject = Annotated[str, Field(max_length=512)]
+
+
+class Truth(StrEnum):
+    """What a condition can be."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+class Condition(Part):
+    """One condition, in the shape that all of Kubernetes uses."""
+
+    type: LabelKey = Field(description="What it is about, such as Ready.")
+    status: Truth = Field(description="Whether it holds.")
+    observed_generation: Count | None = Field(
+        None, alias="observedGeneration", description="The generation of the policy that it was judged by."
+    )
+    last_transition_time: Moment = Field(
+        alias="lastTransitionTime", description="When its status last changed."
+    )
+    reason: Reason = Field(description="Why, as one word.")
+    message: Sentence = Field(description="Why, as a sentence.")
+
+
+Conditions = Annotated[tuple[Condition, ...], Field(max_length=32), UniqueBy("type")]
+
+
+class LastDecision(Part):
+    """The decision that was made last, or the last that did something."""
+
+    reason: Reason = Field(description="Why, as one code of the closed list.")
+    sentence: Sentence = Field("", description="Why, as a sentence.")
+    at: Moment = Field(description="When it was decided.")
+    subject: Subject = Field("", description="The workload that it is about.")
+
+
+class WorkloadDecision(Part):
+    """What was decided last for one of the workloads."""
+
+    subject: Subject = Field(description="The workload.")
+    reason: Reason = Field(description="Why, as one code of the closed list.")
+    sentence: Sentence = Field("", description="Why, as a sentence.")
+    at: Moment | None = Field(None, description="Since when this has been the reason.")
+
+
+Word = Annotated[str, Text(r"^[A-Za-z][A-Za-z0-9]*$", "one word of letters and digits", 63)]
+
+
+BALANCERS_MAX = 16
+"""More than there are, by far."""
+
+
+class Entry(Part):
+    """One action on one incarnation of a pod, written before it is sent."""
+
+    id: str = Field(min_length=1, max_length=128, description="What identifies this action, also in events.")
+    round: str = Field("", max_length=128, description="What the actions of one decision share.")
+    balancer: Word = Field(description="The balancer that wants it.")
+    action: Word = Field(description="What is done, such as EvictPod.")
+    pod: Name = Field(description="The pod's name.")
+    uid: str = Field("", max_length=64, description="The incarnation of that name.")
+    at: Moment = Field(description="When the intent was written.")
+    state: EntryState = Field(description="How far it has come.")
+    epoch: Count = Field(0, description="The Lease transition that it was written in.")
+
+
+class LedgerData(Part):
+    """All that is remembered of one workload's disruptions; it is replaced by compare-and-swap."""
+
+    workload: WorkloadTarget = Field(description="Whose ledger this is.")
+    epoch: Count = Field(0, description="The highest Lease transition of all who wrote; it never falls.")
+    epochs: dict[str, Count] = Field(
+        {}, max_length=BALANCERS_MAX, description="The same by balancer, since each may have its own Lease."
+    )
+    entries: Annotated[tuple[Entry, ...], UniqueBy("id")] = Field(
+        (), max_length=ENTRIES_MAX, description="The newest actions, oldest first."
+    )
+    entries_total: Count = Field(0, alias="entriesTotal", description="How many there have ever been.")
+    memory: Memory = Field({}, description="What the balancers carry over, by balancer.")
+
+
+LEDGER = Kind(
+    group="equipoise.dev",
+    version="v1alpha1",
+    name="Ledger",
+    plural="ledgers",
+    description="What was done to the pods of one workload. Equipoise writes it; leave it alone.",
+    body={"data": LedgerData},
+    required=("data",),
+    columns=(
+        Column("Kind", ".data.workload.kind"),
+        Column("Workload", ".data.workload.name"),
+        Column("Entries", ".data.entriesTotal", "integer"),
+        Column("Age", ".metadata.creationTimestamp", "date"),
+    ),
+)

@@ -1,0 +1,182 @@
+"""Who may look: this machine alone, or whoever has the token. It stands before all else, sockets too."""
+
+import hashlib
+import hmac
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from html import escape
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from equipoise.adapters.urls import split_url
+from equipoise.core.errors import BadInput
+from equipoise.runtime.tokens import Tokens, is_loopback
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+COOKIE = "equipoise_dashboard"
+HEALTH = "/healthz"
+_PURPOSE = b"equipoise dashboard session"
+_POLICY = (
+    "default-src 'none'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'"
+)
+# The browser itself then refuses to fetch anything from elsewhere.
+_HEADERS = (
+    (b"content-security-policy", _POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+_LOGIN = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Equipoise</title>
+<meta name="viewport" content="width=device-width"><style>:root{color-scheme:light dark}
+body{font:15px system-ui,sans-serif;max-width:30rem;margin:4rem auto;padding:0 1rem}
+input,button{font:inherit}</style>
+"""
+_ASK = """<h1>Equipoise</h1><p>This dashboard is open to those who have its token.</p>
+<form method="get"><label>Token <input type="password" name="token" autocomplete="off" required></label>
+<button>Open</button></form>"""
+
+
+class Gate:
+    """Lets through what may pass, and answers the rest itself."""
+
+    def __init__(self, app: App, tokens: Tokens | None, pages: Iterable[str]) -> None:
+        self.app = app  # under this name, NiceGUI finds itself behind it
+        self._tokens = tokens
+        self._pages = frozenset(pages)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or one attempt to open a socket."""
+        if scope["type"] not in {"http", "websocket"}:
+            await self.app(scope, receive, send)
+            return
+        refusal = self._refusal(scope)
+        if refusal is None:
+            heard = self._while_admitted(scope, receive) if scope["type"] == "websocket" else receive
+            if scope.get("method") == "HEAD":
+                scope = {**scope, "method": "GET"}  # the server leaves the body out
+            await self.app(scope, heard, _guarded(send))
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": refusal.text[:100]})
+        else:
+            await _answer(send, refusal)
+
+    def _while_admitted(self, scope: Scope, receive: Receive) -> Receive:
+        """End a socket whose token was taken back: a browser is heard every few seconds, by its pongs."""
+
+        async def heard() -> MutableMapping[str, Any]:
+            message = await receive()
+            is_over = message["type"] == "websocket.receive" and self._refusal(scope) is not None
+            return {"type": "websocket.disconnect", "code": 1008} if is_over else message
+
+        return heard
+
+    def _refusal(self, scope: Scope) -> "Answer | None":
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        if scope["type"] == "http" and scope["method"] not in {"GET", "HEAD"}:
+            return Answer(405, "This dashboard only reads.\n")
+        if scope["path"] == HEALTH and scope["type"] == "http":
+            return Answer(200, "ok\n")
+        if not _is_same_origin(headers):
+            return Answer(403, "Asked from another site.\n")
+        if self._tokens is None:
+            return None if is_loopback_host(headers.get("host", "")) else Answer(403, _NOT_THIS_HOST)
+        return self._unknown(scope, headers, self._tokens)
+
+    def _unknown(self, scope: Scope, headers: dict[str, str], tokens: Tokens) -> "Answer | None":
+        asked = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        given = dict(asked).get("token", "").strip()
+        if scope["type"] == "http" and given and tokens.admit(f"Bearer {given}"):
+            return self._welcome(scope["path"], [part for part in asked if part[0] != "token"], given)
+        if tokens.admit(headers.get("authorization", "")) or _has_session(headers, tokens):
+            return None
+        return Answer(401, _LOGIN + _ASK, kind="text/html; charset=utf-8")
+
+    def _welcome(self, path: str, rest: list[tuple[str, str]], given: str) -> "Answer":
+        # Not a redirect: a browser that came from elsewhere would not send a strict cookie along with it.
+        where = (path if path in self._pages else "/") + (f"?{urlencode(rest)}" if rest else "")
+        target = escape(where)
+        page = (
+            f'{_LOGIN}<meta http-equiv="refresh" content="0;url={target}"><p><a href="{target}">Open</a></p>'
+        )
+        cookie = f"{COOKIE}={_session(given.encode())}; Path=/; HttpOnly; SameSite=Strict"
+        return Answer(200, page, ((b"set-cookie", cookie.encode()),), "text/html; charset=utf-8")
+
+
+class Answer:
+    """What the gate says itself."""
+
+    def __init__(
+        self,
+        status: int,
+        text: str,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+        kind: str = "text/plain; charset=utf-8",
+    ) -> None:
+        self.status = status
+        self.text = text
+        self.headers = headers
+        self.kind = kind
+
+
+_NOT_THIS_HOST = "Asked under a name that is not this machine's: use 127.0.0.1 or localhost.\n"
+
+
+def is_loopback_host(host: str) -> bool:
+    """Tell whether a Host header names this machine; the port does not matter."""
+    try:
+        name = split_url(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    return is_loopback(name)
+
+
+def expect_safe(host: str, token_file: str | None) -> None:
+    """Refuse to show anything to others without a token."""
+    if token_file is None and not is_loopback(host):
+        raise BadInput(
+            f"--host {host}: expected --token-file, since others than this machine can look there; "
+            "or a loopback address such as 127.0.0.1"
+        )
+
+
+def _is_same_origin(headers: dict[str, str]) -> bool:
+    origin = headers.get("origin")
+    # Not by a parser of addresses, which raises where somebody sends what is none.
+    return origin is None or origin.partition("://")[2] == headers.get("host")
+
+
+def _session(token: bytes) -> str:
+    """Derive what the cookie holds: of no use for finding the token, and void when the token is."""
+    return hmac.new(token, _PURPOSE, hashlib.sha256).hexdigest()
+
+
+def _has_session(headers: dict[str, str], tokens: Tokens) -> bool:
+    parts = (part.strip().partition("=") for part in headers.get("cookie", "").split(";"))
+    return any(name == COOKIE and tokens.holds(value, _session) for name, _, value in parts)
+
+
+def _guarded(send: Send) -> Send:
+    async def guarded(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), *_HEADERS]
+        await send(message)
+
+    return guarded
+
+
+async def _answer(send: Send, answer: Answer) -> None:
+    body = answer.text.encode()
+    headers = (
+        (b"content-type", answer.kind.encode()),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+        *answer.headers,
+        *_HEADERS,
+    )
+    await send({"type": "http.response.start", "status": answer.status, "headers": list(headers)})
+    await send({"type": "http.response.body", "body": body})

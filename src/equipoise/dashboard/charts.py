@@ -1,0 +1,206 @@
+"""The pictures' common parts, as ECharts options. What varies is passed in; every key is written here."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from equipoise.dashboard.page import drawn, milliseconds
+
+Options = dict[str, Any]
+Point = tuple[float, float | None]
+"""When, and how much; None leaves a hole."""
+
+AHEAD: Options = {"animation": False, "legend": {"type": "scroll", "top": 0}}
+GRID: Options = {"left": 8, "right": 16, "top": 40, "bottom": 8, "containLabel": True}
+LEVEL_RIGHT = 72
+"""Room for the names of levels, which stand at the right of the picture."""
+TIMES: Options = {"hideOverlap": True, "alignMinLabel": "left", "alignMaxLabel": "right", "fontSize": 11}
+LABEL: Options = {"interval": 0, "hideOverlap": True, "width": 90, "overflow": "truncate"}
+WHOLE = frozenset({"decisions", "pods", "replicas"})
+"""Units of which there is no half."""
+ROUND = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+"""Where an axis may end, times a power of ten: its ticks divide these."""
+LABELLED_MAX = 12
+"""More names than these do not fit below an axis; pointing at a bar tells its name."""
+
+
+class Line(NamedTuple):
+    """One line over time."""
+
+    name: str
+    colour: str
+    points: Sequence[Point]
+    is_step: bool = False
+    """Whether a value stays until the next one."""
+    is_dashed: bool = False
+    is_filled: bool = False
+    on_right: bool = False
+    """Whether it is measured on the axis at the right."""
+
+
+class Bar(NamedTuple):
+    """One value of a row of bars."""
+
+    name: str
+    value: float | None
+    colour: str = ""
+    """Where it differs from its row's."""
+    label: str = ""
+    """What stands above it."""
+
+
+class Level(NamedTuple):
+    """A line across the picture at one value."""
+
+    name: str
+    value: float | None
+    colour: str
+    is_reached: bool = True
+    """Whether the picture goes up to it, also where nothing else does."""
+
+
+def over_time(unit: str, lines: Sequence[Line], levels: Sequence[Level] = ()) -> Options:
+    """Draw lines over time; `unit` names the axis at the left, and a line at the right says so itself."""
+    values = [value for line in lines if not line.on_right for _, value in line.points]
+    reached = [level.value for level in levels if level.is_reached]
+    axes: list[Options] = [_axis(unit, values, reached) | {"scale": False}]
+    if any(line.on_right for line in lines):
+        axes.append({"type": "value", "splitLine": {"show": False}})
+    series = [_line(line) for line in lines]
+    marks = level_marks(levels)
+    if series and marks:
+        series[0]["markLine"] = marks
+    return {
+        **AHEAD,
+        "grid": GRID | {"right": LEVEL_RIGHT} if marks else GRID,
+        "tooltip": {"trigger": "axis"},
+        "xAxis": {"type": "time", "axisLabel": TIMES},
+        "yAxis": axes,
+        "series": series,
+    }
+
+
+def _axis(unit: str, values: Iterable[float | None], levels: Iterable[float | None]) -> Options:
+    """Give the axis of the values: as high as the highest of them, or as the highest level above them."""
+    made: Options = {"type": "value", "name": unit}
+    if unit in WHOLE:
+        made["minInterval"] = 1
+    top = max((value for value in levels if value is not None), default=0.0)
+    if top > max(value for value in (0.0, *values) if value is not None):
+        made["max"] = drawn(_rounded_up(top * 1.08))
+    return made
+
+
+def _rounded_up(value: float) -> float:
+    scale = 10.0 ** math.floor(math.log10(value))
+    return next((part for part in ROUND if part * scale >= value), ROUND[-1]) * scale
+
+
+def _line(line: Line) -> Options:
+    data = [[at, drawn(value)] for moment, value in line.points if (at := milliseconds(moment)) is not None]
+    made: Options = {
+        "type": "line",
+        "name": line.name,
+        "data": data,
+        "showSymbol": len(data) == 1,
+        "lineStyle": {"color": line.colour, "type": "dashed" if line.is_dashed else "solid"},
+        "itemStyle": {"color": line.colour},
+        "yAxisIndex": 1 if line.on_right else 0,
+    }
+    if line.is_step:
+        made["step"] = "end"
+    if line.is_filled:
+        made["areaStyle"] = {"color": line.colour}
+    return made
+
+
+def bars(
+    name: str,
+    colour: str,
+    values: Sequence[Bar],
+    *,
+    stack: str = "",
+    levels: Sequence[Level] = (),
+) -> Options:
+    """Give one row of bars as a series."""
+    made: Options = {
+        "type": "bar",
+        "name": name,
+        "itemStyle": {"color": colour},
+        "data": [_bar(bar) for bar in values],
+        "barMaxWidth": 40,
+    }
+    if stack:
+        made["stack"] = stack
+    if marks := level_marks(levels):
+        made["markLine"] = marks
+    return made
+
+
+def _bar(bar: Bar) -> Options:
+    made: Options = {"name": bar.name, "value": drawn(bar.value)}
+    if bar.colour:
+        made["itemStyle"] = {"color": bar.colour}
+    if bar.label:
+        made["label"] = {"show": True, "position": "top", "formatter": bar.label}
+    return made
+
+
+def dots(name: str, colour: str, values: Sequence[Bar], *, symbol: str = "circle") -> Options:
+    """Give one row of dots over the bars as a series."""
+    return {
+        "type": "scatter",
+        "name": name,
+        "symbol": symbol,
+        "symbolSize": [26, 4] if symbol == "rect" else 9,
+        "itemStyle": {"color": colour},
+        "data": [_bar(bar) for bar in values],
+        "z": 4,
+    }
+
+
+def by_name(unit: str, names: Sequence[str], series: Sequence[Options], *, trigger: str = "item") -> Options:
+    """Draw rows of bars and dots over names; with many names, they are told when one is pointed at."""
+    shows = len(names) <= LABELLED_MAX
+    values = [bar["value"] for one in series for bar in one["data"]]
+    reached = [mark["yAxis"] for one in series for mark in one.get("markLine", {}).get("data", ())]
+    legend = AHEAD["legend"] if len(series) > 1 else {"show": False}
+    return {
+        **AHEAD,
+        "legend": legend,
+        "grid": GRID | {"right": LEVEL_RIGHT} if any("markLine" in one for one in series) else GRID,
+        "tooltip": {"trigger": trigger},
+        "xAxis": {
+            "type": "category",
+            "data": list(names),
+            "axisLabel": {
+                "show": shows,
+                "interval": 0,
+                "hideOverlap": True,
+                "width": 90,
+                "overflow": "truncate",
+            },
+        },
+        "yAxis": [_axis(unit, values, reached) | {"boundaryGap": [0, "8%"]}],
+        "series": list(series),
+    }
+
+
+def level_marks(levels: Sequence[Level]) -> Options | None:
+    """Give lines across a picture; None where no level is known."""
+    known = [level for level in levels if level.value is not None]
+    if not known:
+        return None
+    return {
+        "symbol": "none",
+        "silent": True,
+        "data": [
+            {
+                "name": level.name,
+                "yAxis": drawn(level.value),
+                "lineStyle": {"color": level.colour, "type": "dashed"},
+                "label": {"show": True, "formatter": level.name, "position": "end"},
+            }
+            for level in known
+        ],
+    }

@@ -1,0 +1,303 @@
+"""The pages in a browser: what is the same on all of them, and what changes while one looks.
+
+How it looks: every colour once, for light and dark, as variables that style sheet and charts share.
+
+Charts are drawn as SVG, so a variable is a colour there too: a change of theme redraws nothing.
+"""
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from nicegui import ui
+
+from equipoise.dashboard import render as drawing
+from equipoise.dashboard.data import BALANCERS
+from equipoise.dashboard.page import Chart, painted
+from equipoise.dashboard.render import Drawing, Markup
+
+COLOURS: dict[str, tuple[str, str]] = {
+    # Surfaces and text: light, dark.
+    "ground": ("#f4f6f7", "#11161b"),
+    "panel": ("#ffffff", "#182027"),
+    "raised": ("#eef1f3", "#212b33"),
+    "line": ("#d5dce1", "#2d3943"),
+    "ink": ("#182026", "#e3e9ee"),
+    "ink-soft": ("#51606b", "#9fb0bc"),
+    "link": ("#0a5f9e", "#74b9f2"),
+    # What a colour means, in charts and badges.
+    "hot": ("#b3400e", "#f0955c"),
+    "cold": ("#1f6fb2", "#6fb4ee"),
+    "target": ("#52606b", "#b4c1cb"),
+    "limit": ("#a3195b", "#f088b4"),
+    "actual": ("#0f766e", "#56c2b6"),
+    "muted": ("#7b8893", "#738390"),
+    "good": ("#1b7a43", "#66c48d"),
+    "bad": ("#b3261e", "#f2857b"),
+    "held": ("#8a5a00", "#dcae4f"),
+    "band": ("#0f766e2e", "#56c2b633"),
+}
+"""Names and meanings; `band` is translucent, since lines go through it."""
+
+FONTS = 'system-ui,-apple-system,"Segoe UI","Noto Sans","DejaVu Sans",sans-serif'
+
+STANDING_COLOURS = {
+    "trouble": "bad",
+    "acted": "good",
+    "held": "held",
+    "preview": "cold",
+    "quiet": "ink-soft",
+}
+
+FAVICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><style>
+path{fill:none;stroke:#0f766e;stroke-width:2.6;stroke-linecap:round;stroke-linejoin:round}
+@media(prefers-color-scheme:dark){path{stroke:#56c2b6}}</style>
+<path d="M16 5v21M10 27h12M5 9h22M5 9l-3.4 8h6.8zM27 9l-3.4 8h6.8z"/></svg>"""
+"""A pair of scales, level."""
+
+_STYLE = Path(__file__).with_name("style.css")
+
+
+def variable(name: str) -> str:
+    """Give a colour as the browser looks it up."""
+    return f"var(--{name})"
+
+
+def style_sheet() -> str:
+    """Give the whole style: the colours of both themes, then the rules."""
+    light = "".join(f"--{name}:{pair[0]};" for name, pair in COLOURS.items())
+    dark = "".join(f"--{name}:{pair[1]};" for name, pair in COLOURS.items())
+    return (
+        f":root{{--fonts:{FONTS};color-scheme:light;{light}}}\n"
+        f"@media(prefers-color-scheme:dark){{:root:not([data-theme=light]){{color-scheme:dark;{dark}}}}}\n"
+        f":root[data-theme=dark]{{color-scheme:dark;{dark}}}\n" + _STYLE.read_text()
+    )
+
+
+def chart_options(options: Any) -> dict[str, Any]:
+    """Give a chart's options in the theme's colours, still and in UTC."""
+    palette = {name: variable(name) for name in COLOURS}
+    made: dict[str, Any] = painted(options, palette)
+    axes = made.get("yAxis")
+    if isinstance(axes, list) and len(axes) > 1:
+        # The name of an axis at the right ends there.
+        axes[1] = {"nameTextStyle": {"align": "right"}} | axes[1]
+    return made | {"animation": False, "useUTC": True}
+
+
+def _axis() -> dict[str, Any]:
+    return {
+        "axisLine": {"lineStyle": {"color": variable("line")}},
+        "axisTick": {"lineStyle": {"color": variable("line")}},
+        "axisLabel": {"color": variable("ink-soft"), "fontSize": 11},
+        "nameTextStyle": {"color": variable("ink-soft"), "fontSize": 11, "align": "left"},
+        "nameGap": 9,
+        "splitLine": {"lineStyle": {"color": variable("line"), "width": 0.5}},
+        "splitArea": {"show": False},
+    }
+
+
+def _series() -> dict[str, Any]:
+    # Brightening what is pointed at needs colours that can be computed with; these are names.
+    label = {"color": variable("ink"), "textBorderColor": "transparent", "textBorderWidth": 0, "fontSize": 11}
+    mark = {"label": label | {"color": variable("ink-soft")}, "emphasis": {"disabled": True}}
+    return {"emphasis": {"disabled": True}, "label": label, "markLine": mark}
+
+
+CHART_THEME: dict[str, Any] = {
+    "color": [variable(name) for name in ("actual", "cold", "hot", "limit", "target", "good", "bad")],
+    "backgroundColor": "transparent",
+    "textStyle": {"fontFamily": FONTS, "color": variable("ink")},
+    "legend": {
+        "left": "right",
+        "padding": 0,
+        "textStyle": {"color": variable("ink-soft"), "fontSize": 11},
+        "inactiveColor": variable("line"),
+        "pageIconColor": variable("ink-soft"),
+        "pageIconInactiveColor": variable("line"),
+        "pageTextStyle": {"color": variable("ink-soft")},
+        "itemWidth": 14,
+        "itemHeight": 8,
+    },
+    "tooltip": {
+        "backgroundColor": variable("panel"),
+        "borderColor": variable("line"),
+        "borderWidth": 1,
+        "textStyle": {"color": variable("ink"), "fontSize": 12},
+        "extraCssText": "box-shadow:none;max-width:22rem;white-space:normal;overflow-wrap:anywhere",
+        "confine": True,
+        "axisPointer": {"lineStyle": {"color": variable("muted")}, "label": {"show": False}},
+    },
+    "categoryAxis": _axis() | {"splitLine": {"show": False}},
+    "valueAxis": _axis() | {"axisLine": {"show": False}, "axisTick": {"show": False}},
+    "timeAxis": _axis() | {"splitLine": {"show": False}},
+    "logAxis": _axis(),
+    "line": _series() | {"symbolSize": 5, "lineStyle": {"width": 1.6}},
+    "bar": _series(),
+    "scatter": _series(),
+    "heatmap": _series(),
+    "boxplot": _series(),
+    "custom": _series(),
+    "pie": _series(),
+}
+"""What ECharts takes where a chart says nothing; its words are its own."""
+
+
+PAGES = {
+    "/": "Overview",
+    **{f"/{name}": "QoS" if name == "qos" else name.capitalize() for name in BALANCERS},
+    "/journal": "Journal",
+}
+_MARK = FAVICON[FAVICON.index("<path") : FAVICON.index("</svg>")]
+_SCRIPT = """
+{
+  const names = {'': 'Theme: system', dark: 'Theme: dark', light: 'Theme: light'};
+  const themes = Object.keys(names);
+  const root = document.documentElement, button = () => document.querySelector('[data-theme-button]');
+  let theme = '';
+  try { theme = localStorage.getItem('equipoise-theme') || '' } catch { /* then it is the system's */ }
+  const wear = () => {
+    if (theme) root.dataset.theme = theme; else delete root.dataset.theme;
+    if (button()) button().textContent = names[theme];
+  };
+  document.addEventListener('click', (event) => {
+    if (!event.target.closest('[data-theme-button]')) return;
+    theme = themes[(themes.indexOf(theme) + 1) % themes.length];
+    try { localStorage.setItem('equipoise-theme', theme) } catch { /* then it holds until the next page */ }
+    wear();
+  });
+  wear();
+  const waiting = new MutationObserver(() => { if (button()) { waiting.disconnect(); wear() } });
+  waiting.observe(root, {childList: true, subtree: true});
+}
+"""
+
+
+# Before the first paint: a page that turns dark a moment later would flash.
+
+
+def dress() -> None:
+    """Give every page its style, its theme before the first paint, and its mark."""
+    ui.add_head_html(f"<style>{style_sheet()}</style><script>{_SCRIPT}</script>", shared=True)
+
+
+def bar(current: str) -> None:
+    """Draw the bar above every page."""
+    links = "".join(_link(path, title, current) for path, title in PAGES.items())
+    ui.html(
+        f'<a class="skip" href="#content">To the content</a>'
+        f'<a class="mark" href="/"><svg viewBox="0 0 32 32" aria-hidden="true">{_MARK}</svg>Equipoise</a>'
+        f'<nav aria-label="Pages">{links}</nav><button type="button" data-theme-button>Theme</button>',
+        sanitize=False,
+        tag="header",
+    ).classes("bar")
+
+
+def _link(path: str, title: str, current: str) -> str:
+    mark = ' aria-current="page"' if path == current else ""
+    return f'<a href="{escape(path)}"{mark}>{escape(title)}</a>'
+
+
+class Block:
+    """A piece of HTML on a page that is sent again only when it has changed."""
+
+    def __init__(self, markup: Markup, tag: str = "div", classes: str = "") -> None:
+        self._markup = markup
+        self.element = ui.html(markup.html, sanitize=False, tag=tag).classes(classes)
+
+    def show(self, markup: Markup) -> None:
+        """Put another one in its place."""
+        if markup != self._markup:
+            self._markup = markup
+            self.element.set_content(markup.html)
+
+
+class Picture:
+    """A chart with its heading."""
+
+    def __init__(self, chart: Chart) -> None:
+        with ui.element("figure").classes("chart"):
+            self._head = Block(drawing.figure_heading(chart), "figcaption")
+            self._options = chart_options(chart.options)
+            self._chart = ui.echart(self._options, renderer="svg", theme=CHART_THEME)
+            self._chart.props["role"] = "img"
+            self._describe(chart)
+
+    def _describe(self, chart: Chart) -> None:
+        self._chart.props["aria-label"] = f"{chart.title}. {chart.description}"
+
+    def show(self, chart: Chart) -> None:
+        """Draw it again where it differs."""
+        self._head.show(drawing.figure_heading(chart))
+        options = chart_options(chart.options)
+        if options != self._options:
+            self._options = options
+            self._chart.options.clear()
+            self._chart.options.update(options)
+            self._describe(chart)
+            self._chart.update()
+
+
+class SectionView:
+    """One subject on a page."""
+
+    def __init__(self, drawn: Drawing) -> None:
+        with ui.element("section").classes("section"):
+            self._head = Block(drawn.head)
+            with ui.element("div").classes("charts"):
+                self._pictures = [Picture(chart) for chart in drawn.charts]
+            self._tail = Block(drawn.tail)
+
+    def show(self, drawn: Drawing) -> None:
+        """Put newer figures of the same subject in their places."""
+        self._head.show(drawn.head)
+        for picture, chart in zip(self._pictures, drawn.charts, strict=True):
+            picture.show(chart)
+        self._tail.show(drawn.tail)
+
+
+class Sections:
+    """The sections of a page: patched while they keep their shape, drawn anew when they lose it."""
+
+    def __init__(self, *, is_glance: bool) -> None:
+        """Make room for them; at a glance they stand side by side."""
+        self._place = ui.element("div").classes("glance" if is_glance else "")
+        self._shapes: list[tuple[object, ...]] | None = None
+        self._views: list[SectionView] = []
+
+    def show(self, drawings: Sequence[Drawing]) -> None:
+        """Show these, in this order."""
+        shapes = [drawn.shape for drawn in drawings]
+        if shapes == self._shapes:
+            for view, drawn in zip(self._views, drawings, strict=True):
+                view.show(drawn)
+            return
+        self._shapes = shapes
+        self._place.clear()
+        with self._place:
+            self._views = [SectionView(drawn) for drawn in drawings]
+
+
+class RecordList:
+    """Records that open; those that stay keep open what a reader has opened."""
+
+    def __init__(self) -> None:
+        self._place = ui.element("div").classes("records")
+        self._shown: dict[str, Block] = {}
+        self._is_first = True
+
+    def show(self, found: Sequence[tuple[str, Markup]]) -> None:
+        """Show these, by their ids, in this order."""
+        wanted = dict(found)
+        for gone in [name for name in self._shown if name not in wanted]:
+            self._shown.pop(gone).element.delete()
+        for turn, (name, markup) in enumerate(wanted.items()):
+            if name in self._shown:
+                self._shown[name].show(markup)
+                continue
+            with self._place:
+                block = Block(markup, "details", "record" if self._is_first else "record fresh")
+            block.element.move(target_index=turn)
+            self._shown[name] = block
+        self._is_first = False

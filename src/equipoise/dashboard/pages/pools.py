@@ -1,0 +1,183 @@
+"""Pools: tiers with their targets, who is in them and busy, and who moved."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from equipoise.core.decision import MovePod, Record
+from equipoise.dashboard.charts import Bar, Line, bars, by_name, dots, over_time
+from equipoise.dashboard.page import (
+    Chart,
+    Fact,
+    Page,
+    Table,
+    count,
+    counted,
+    figure,
+    items,
+    mapping,
+    moment,
+    text,
+)
+from equipoise.dashboard.summary import Figures, numbers_of, page_of
+
+BALANCER = "pools"
+TIERS_MAX = 24
+LINES_MAX = 6
+LOOKS_MAX = 400
+DEEDS_MAX = 50
+STAYS = {"idle": "good", "busy": "actual", "leased": "cold", "draining": "muted"}
+"""What pods do, and how that is coloured."""
+
+
+def page(records: Sequence[Record]) -> Page:
+    """Show the fleets of tiers, and the lists of pods behind them; the newest record comes first."""
+    return page_of("Pools", BALANCER, "subject", records, _figures)
+
+
+def _figures(records: Sequence[Record]) -> Figures:
+    if mapping(numbers_of(records[0]).get("targets")):
+        return Figures(
+            facts=tuple(_facts(records[0])),
+            charts=(_tiers(records), _over_time(records)),
+            tables=(_counts(records), _deeds(records)),
+        )
+    return Figures(facts=tuple(_roster(records[0])), tables=(_deeds(records),))
+
+
+def _facts(newest: Record) -> Iterator[Fact]:
+    numbers = numbers_of(newest)
+    for name, key, note in (
+        ("Pods", "pods", "in all tiers"),
+        ("Missing", "missing", "more pods are demanded than there are"),
+        ("Kept: busy", "skipped_busy", "pods of tiers over target that serve a call"),
+        ("Kept: leased", "skipped_leased", "pods of tiers over target that somebody holds"),
+        ("Kept: draining", "skipped_draining", "pods of tiers over target that get no more calls"),
+    ):
+        value = count(numbers.get(key))
+        if value is not None and (value or key == "pods"):
+            yield Fact(name, f"{value:,}", note)
+
+
+def _roster(newest: Record) -> Iterator[Fact]:
+    numbers = numbers_of(newest)
+    for name, key, note in (
+        ("Listed", "listed", "pods that Kubernetes has"),
+        ("Registered", "registered", "pods that the tiers have"),
+        ("Missing", "missing", "registered, and not in the list"),
+        ("Unready", "unready", "in a tier, and not ready"),
+        ("Loss allowed", "lost_max", "without proof; more waits for a person"),
+    ):
+        value = count(numbers.get(key))
+        if value is not None:
+            yield Fact(name, f"{value:,}", note)
+
+
+def _members(record: Record) -> dict[str, Counter[str]]:
+    """Count each tier's pods by what they do; empty where what was seen is not there."""
+    found: dict[str, Counter[str]] = {}
+    for part in items(record.observation.get("tiers")):
+        tier = mapping(part)
+        name = tier.get("name")
+        if isinstance(name, str):
+            stays = (mapping(pod).get("stay") for pod in items(tier.get("pods")))
+            found[name] = Counter(stay for stay in stays if isinstance(stay, str))
+    return found
+
+
+def _known(numbers: Mapping[str, object], key: str) -> dict[str, int]:
+    found = {name: count(value) for name, value in mapping(numbers.get(key)).items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _tiers(records: Sequence[Record]) -> Chart | None:
+    """Draw each tier's pods as a bar by what they do, and its target as a line over it."""
+    newest = records[0]
+    numbers = newest.decision.reason.numbers
+    targets, assigned = _known(numbers, "targets"), _known(numbers, "assigned")
+    members = _members(newest)
+    names = list(targets)[:TIERS_MAX]
+    if not names:
+        return None
+    shown = [text(name) for name in names]
+    series = []
+    if all(name in members for name in names):
+        for stay, colour in STAYS.items():
+            values = [Bar(text(name), members[name][stay]) for name in names]
+            if any(bar.value for bar in values):
+                series.append(bars(stay, colour, values, stack="pods"))
+    if not series:
+        series.append(bars("pods", "actual", [Bar(text(name), assigned.get(name)) for name in names]))
+    wanted = [Bar(text(name), targets[name]) for name in names]
+    series.append(dots("target", "target", wanted, symbol="rect"))
+    words = "; ".join(f"{text(name)} has {assigned.get(name, '-')} of {targets[name]}" for name in names[:6])
+    more = f"; and {len(targets) - 6} more tiers" if len(targets) > 6 else ""  # noqa: PLR2004 - as above
+    return Chart("Tiers and their targets", by_name("pods", shown, series), f"{words}{more}.")
+
+
+def _over_time(records: Sequence[Record]) -> Chart | None:
+    """Draw how many pods each tier had, look by look."""
+    looks = []
+    for record in reversed(records[:LOOKS_MAX]):
+        assigned = _known(record.decision.reason.numbers, "assigned")
+        looks.append((record.at, assigned))
+        if moved := _moved(record, assigned):
+            looks.append((record.at, moved))
+        if record.streak is not None:
+            looks.append((record.streak.until, _known(record.streak.reason.numbers, "assigned")))
+    names = list(_known(numbers_of(records[0]), "targets"))[:LINES_MAX]
+    if len(looks) < 2 or not names:  # noqa: PLR2004 - one point is no course
+        return None
+    colours = ("actual", "cold", "good", "hot", "target", "muted")
+    lines = [
+        Line(text(name), colour, [(at, assigned.get(name)) for at, assigned in looks], is_step=True)
+        for name, colour in zip(names, colours, strict=False)
+    ]
+    words = f"The pods of {counted(len(names), 'tier')} at {counted(len(looks), 'look')}."
+    return Chart("Pods over time", over_time("pods", lines), words)
+
+
+def _moved(record: Record, assigned: Mapping[str, int]) -> dict[str, int]:
+    """Give how many pods each tier had after the moves of a record; nothing where none moved."""
+    moves = [one.action for one in record.outcomes if one.result == "Moved"]
+    after = Counter(assigned)
+    for action in moves:
+        if isinstance(action, MovePod) and action.source in assigned and action.destination in assigned:
+            after[action.source] -= 1
+            after[action.destination] += 1
+    return dict(after) if moves else {}
+
+
+def _counts(records: Sequence[Record]) -> Table | None:
+    numbers = records[0].decision.reason.numbers
+    targets, assigned = _known(numbers, "targets"), _known(numbers, "assigned")
+    members = _members(records[0])
+    kinds = mapping(records[0].policy.get("tiers"))
+    rows = tuple(
+        (
+            text(name),
+            text(mapping(kinds.get(name)).get("type")) or "-",
+            figure(targets[name]),
+            figure(assigned.get(name)),
+            *(figure(members[name][stay] if name in members else None) for stay in STAYS),
+        )
+        for name in list(targets)[:TIERS_MAX]
+    )
+    figures = ("Target", "Pods", "Idle", "Busy", "Leased", "Draining")
+    return Table("Tiers", ("Tier", "Type", *figures), rows, figures) if rows else None
+
+
+def _deeds(records: Sequence[Record]) -> Table | None:
+    """Tell the moves and what else was done, the newest first."""
+    rows: list[tuple[str, ...]] = []
+    for record in records:
+        for one in record.outcomes:
+            action = one.action
+            way = ("-", "-")
+            if isinstance(action, MovePod):
+                way = (text(action.source), text(action.destination))
+            name = type(action).__name__
+            rows.append((moment(record.at), name, text(action.pod), *way, text(one.result)))
+        if len(rows) >= DEEDS_MAX:
+            break
+    columns = ("When", "Action", "Pod", "From", "To", "Came of it")
+    return Table("Moves and changes", columns, tuple(rows[:DEEDS_MAX])) if rows else None

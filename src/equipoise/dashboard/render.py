@@ -1,0 +1,270 @@
+"""Pages as HTML: the one place where text becomes markup, and so the one place that escapes it.
+
+One record of the journal as HTML: a line that opens to everything that was said and done.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from equipoise.core.decision import Action, Record
+from equipoise.dashboard.page import SENTENCE_MAX, Chart, Fact, Page, Section, Table, counted, moment, text
+from equipoise.dashboard.summary import standing_of
+
+
+@dataclass(frozen=True, slots=True)
+class Markup:
+    """A piece of HTML, every text in it escaped."""
+
+    html: str
+
+
+NOTHING = Markup("")
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A section, taken apart: what stands above its charts, the charts, what stands below."""
+
+    subject: str
+    head: Markup
+    charts: tuple[Chart, ...]
+    tail: Markup
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """What must be the same for a newer one to be put into its place."""
+        return (self.subject, *((chart.title, _structure(chart.options)) for chart in self.charts))
+
+
+def _structure(options: object) -> object:
+    """Give what a chart is made of, without its values: ECharts keeps parts that are no longer named."""
+    if isinstance(options, Mapping):
+        return tuple((key, None if key == "data" else _structure(part)) for key, part in options.items())
+    if isinstance(options, list | tuple):
+        return tuple(map(_structure, options))
+    return None
+
+
+def heading(page: Page, troubles: Sequence[str] = (), note: str = "") -> Markup:
+    """Draw what a page begins with."""
+    said = " ".join(filter(None, (page.summary, note)))
+    title = f'<h1 id="content" tabindex="-1">{escape(page.title)}</h1>'
+    lead = f'<div class="lead">{title}<p>{escape(said)}</p></div>'
+    return Markup(lead + _troubles(troubles) + facts(page.facts))
+
+
+def drawing(section: Section, link: str = "", journal: str = "") -> Drawing:
+    """Take a section apart; its subject leads to `link`, its time to its records."""
+    name = escape(section.subject)
+    title = f'<a href="{escape(link)}">{name}</a>' if link else name
+    past = f' · <a href="{escape(journal)}">journal</a>' if journal else ""
+    when = "" if section.at is None else f'<span class="when">{_time(section.at)}{past}</span>'
+    head = (
+        f'<div class="head"><h2>{title}</h2>{badge(section.reason, section.standing)}{when}</div>'
+        f'<p class="sentence">{escape(section.sentence)}</p>{facts(section.facts)}'
+    )
+    return Drawing(section.subject, Markup(head), section.charts, Markup("".join(map(table, section.tables))))
+
+
+def _troubles(troubles: Sequence[str]) -> str:
+    items = "".join(f"<li>{escape(line)}</li>" for line in troubles)
+    return f'<ul class="troubles" role="status">{items}</ul>' if items else ""
+
+
+def facts(parts: Sequence[Fact]) -> str:
+    """Draw figures side by side."""
+    if not parts:
+        return ""
+    return f'<dl class="facts">{"".join(map(_fact, parts))}</dl>'
+
+
+def _fact(fact: Fact) -> str:
+    note = f"<small>{escape(fact.note)}</small>" if fact.note else ""
+    return f"<div><dt>{escape(fact.name)}</dt><dd>{escape(fact.value)}{note}</dd></div>"
+
+
+def badge(text: str, standing: str) -> str:
+    """Draw a reason in the colour of how the decision stands, which the title says too."""
+    if not text:
+        return ""
+    return f'<span class="badge by-{escape(standing)}" title="{escape(standing)}">{escape(text)}</span>'
+
+
+def table(part: Table) -> str:
+    """Draw a table that scrolls by itself where the window is narrow."""
+    if not part.rows:
+        return ""
+    numeric = [column in part.figures for column in part.columns]
+    head = "".join(
+        _cell("th", name, is_figure) for name, is_figure in zip(part.columns, numeric, strict=True)
+    )
+    rows = "".join(f"<tr>{_row(row, numeric)}</tr>" for row in part.rows)
+    label = escape(part.title)
+    return (
+        f'<div class="table" tabindex="0" role="region" aria-label="{label}"><h3>{label}</h3>'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _row(cells: Iterable[str], numeric: Sequence[bool]) -> str:
+    return "".join(_cell("td", cell, is_figure) for cell, is_figure in zip(cells, numeric, strict=False))
+
+
+def _cell(tag: str, text: str, is_figure: bool) -> str:
+    scope = ' scope="col"' if tag == "th" else ""
+    kind = ' class="figure"' if is_figure else ""
+    return f"<{tag}{scope}{kind}>{escape(text)}</{tag}>"
+
+
+def _time(at: float) -> str:
+    said = moment(at)
+    return f'<time datetime="{escape(said.replace(" ", "T"))}">{escape(said)}</time>'
+
+
+def figure_heading(chart: Chart) -> Markup:
+    """Draw what stands above a chart, and what it says for those who can't see it."""
+    return Markup(f'<h3>{escape(chart.title)}</h3><p class="unseen">{escape(chart.description)}</p>')
+
+
+def options_of(values: Iterable[str], chosen: str, first: str) -> str:
+    """Draw the choices of a select; the first means all."""
+    made = [f'<option value="">{escape(first)}</option>']
+    for value in values:
+        mark = " selected" if value == chosen else ""
+        made.append(f'<option value="{escape(value)}"{mark}>{escape(value)}</option>')
+    return "".join(made)
+
+
+def subject_form(chosen: str, subjects: Sequence[str], action: str) -> Markup:
+    """Draw the choice of a subject: typed, or taken from the newest ones."""
+    known = "".join(f'<option value="{escape(subject)}"></option>' for subject in subjects)
+    everything = f'<a class="button" href="{escape(action)}">All</a>' if chosen else ""
+    return Markup(
+        f'<form class="filter" method="get" action="{escape(action)}"><label>Subject'
+        f'<input type="search" name="subject" list="subjects" value="{escape(chosen)}" autocomplete="off" '
+        f'placeholder="the newest, or one of them"></label><datalist id="subjects">{known}</datalist>'
+        f"<button>Show</button>{everything}</form>"
+    )
+
+
+def query(path: str, parameters: Mapping[str, str]) -> str:
+    """Write an address of ours, without the parameters that say nothing."""
+    said = {name: value for name, value in parameters.items() if value}
+    return f"{path}?{urlencode(said)}" if said else path
+
+
+ROWS_MAX = 100
+"""As many actions, held ones or outcomes of one record as are shown."""
+WORDS_MAX = 400
+PARTS_MAX = 40
+
+
+def line(record: Record) -> Markup:
+    """Draw what stands in the list."""
+    reason = record.decision.reason
+    return Markup(
+        f'<summary><span class="when">{escape(moment(record.at))}</span>'
+        f"<span>{badge(reason.code.value, standing_of(record))}</span>"
+        f'<span class="what">{escape(record.balancer)} <b>{escape(text(record.decision.subject))}</b>: '
+        f"{escape(text(reason.sentence, SENTENCE_MAX))}"
+        f'<span class="again">{escape(_again(record))}</span></span></summary>'
+    )
+
+
+def _again(record: Record) -> str:
+    if record.streak is None:
+        return ""
+    return f" ({record.streak.times + 1:,} times until {moment(record.streak.until)})"
+
+
+def inside(record: Record) -> Markup:
+    """Draw what a line opens to: numbers, actions, what was held, what came of it."""
+    decision = record.decision
+    tables = (
+        _numbers(record),
+        _bounded("Planned", ("Action", "About"), [_deed(action) for action in decision.actions]),
+        _bounded(
+            "Held",
+            ("Action", "About", "Reason", "Why"),
+            [(*_deed(part.action), part.reason.value, _words(part.sentence)) for part in decision.held],
+        ),
+        _bounded(
+            "What came of it",
+            ("Action", "About", "Result", "Detail"),
+            [(*_deed(part.action), _words(part.result), _words(part.detail)) for part in record.outcomes],
+        ),
+    )
+    return Markup(f'<div class="inside">{"".join(map(table, tables))}{_provenance(record)}</div>')
+
+
+def whole(record: Record) -> Markup:
+    """Draw a record, closed."""
+    return Markup(line(record).html + inside(record).html)
+
+
+def _numbers(record: Record) -> Table:
+    first = record.decision.reason.numbers
+    last = {} if record.streak is None else record.streak.reason.numbers
+    names = list(dict.fromkeys([*first, *last]))[:ROWS_MAX]
+    rows = [(_words(name), _value(first.get(name)), _value(last.get(name))) for name in names]
+    if not last:
+        rows_once = tuple(row[:2] for row in rows)
+        return Table("Numbers", ("Name", "Value"), rows_once)
+    return Table("Numbers", ("Name", "Value", "At last"), tuple(rows))
+
+
+def _bounded(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:
+    shown = tuple(rows[:ROWS_MAX])
+    said = title if len(shown) == len(rows) else f"{title}: the first {ROWS_MAX} of {len(rows):,}"
+    return Table(said, columns, shown)
+
+
+def _deed(action: Action) -> tuple[str, str]:
+    fields: dict[str, Any] = msgspec.to_builtins(action)
+    kind = fields.pop("kind", type(action).__name__)
+    fields.pop("uid", None)
+    who = "/".join(
+        str(fields.pop(key)) for key in ("namespace", "pod", "workload", "node") if fields.get(key)
+    )
+    rest = ", ".join(f"{name} {_value(value)}" for name, value in fields.items() if value not in ("", None))
+    return str(kind), _words(" ".join(filter(None, (who, rest))))
+
+
+def _value(value: object) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return f"{value:,.6g}"
+        case int():
+            return f"{value:,}"
+        case list() | tuple():
+            return _words(", ".join(map(_value, value[:PARTS_MAX]))) or "-"
+        case dict():
+            parts = list(value.items())[:PARTS_MAX]
+            return _words(", ".join(f"{name} {_value(part)}" for name, part in parts)) or "-"
+    return _words(str(value))
+
+
+def _words(said: str) -> str:
+    return text(said, WORDS_MAX)
+
+
+def _provenance(record: Record) -> str:
+    by = f" by Equipoise {record.version}" if record.version else ""
+    said = f"Decided {moment(record.at)}{by} from inputs whose hash begins {record.inputs_hash[:16] or '-'}."
+    again = ""
+    if record.streak is not None:
+        times = counted(record.streak.times, "time")
+        again = f" The same was decided {times} more, until {moment(record.streak.until)}."
+    return (
+        f"<h3>Where it comes from</h3><p>{escape(text(said + again, SENTENCE_MAX))}</p>"
+        f"<p><code>equipoise journal explain {escape(text(record.id))}</code></p>"
+    )

@@ -1,0 +1,321 @@
+"""Stands the dashboard up on one socket, until a signal says stop.
+
+What each address shows, drawn from the journals as far as that goes without a browser.
+
+The addresses of the dashboard. Each page is drawn once, then patched while somebody looks.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+import webbrowser
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from html import escape
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from nicegui import app as nice
+from nicegui import ui
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
+from wsproto.events import Ping
+
+from equipoise.adapters.journal import exactly
+from equipoise.core.decision import Record
+from equipoise.core.errors import WorldFailed
+from equipoise.core.reason import Code
+from equipoise.dashboard import layout as frame
+from equipoise.dashboard import render as drawing
+from equipoise.dashboard import render as records
+from equipoise.dashboard.auth import Gate
+from equipoise.dashboard.data import BALANCERS, Filter, Journals, Live, Reading
+from equipoise.dashboard.layout import FAVICON
+from equipoise.dashboard.page import Page, Section
+from equipoise.dashboard.render import NOTHING, Drawing, Markup
+from equipoise.runtime.connections import Connections
+from equipoise.runtime.http import Server, bind
+from equipoise.runtime.tokens import Tokens
+
+TEXT_MAX = 300
+"""A longer name in an address is nobody's."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A drawn page: what it begins with, a form, then sections or records, and what it ends with."""
+
+    head: Markup
+    form: Markup = NOTHING
+    sections: tuple[Drawing, ...] = ()
+    records: tuple[tuple[str, Markup], ...] = ()
+    tail: Markup = NOTHING
+
+
+def overview_view(journals: Journals) -> View:
+    """Draw all balancers at a glance."""
+    reading = journals.newest()
+    page = made("overview", reading.records)
+    return View(drawing.heading(page, reading.troubles), sections=tuple(map(_glance, page.sections)))
+
+
+def _glance(section: Section) -> Drawing:
+    if section.subject not in BALANCERS:
+        return drawing.drawing(section)
+    return drawing.drawing(
+        section, f"/{section.subject}", drawing.query("/journal", {"balancer": section.subject})
+    )
+
+
+def balancer_view(journals: Journals, name: str, subject: str) -> View:
+    """Draw one balancer's page, about all subjects or about one."""
+    reading = journals.of_balancer(name, subject)
+    page = made(name, reading.records)
+    here = f"/{name}"
+    return View(
+        drawing.heading(page, reading.troubles, _extent(reading, subject)),
+        drawing.subject_form(subject, reading.subjects, here),
+        tuple(
+            drawing.drawing(
+                part,
+                "" if subject else drawing.query(here, {"subject": part.subject}),
+                drawing.query("/journal", {"balancer": name, "subject": exactly(part.subject)}),
+            )
+            for part in page.sections
+        ),
+    )
+
+
+def _extent(reading: Reading, subject: str) -> str:
+    if not reading.is_cut:
+        return ""
+    advice = "" if subject else " Choose a subject to see more of its past."
+    return f"Made from the newest {len(reading.records):,} records.{advice}"
+
+
+def made(name: str, found: Sequence[Record]) -> Page:
+    """Make a page; a record that it stumbles over is told, and the journal still shows it."""
+    make: Callable[[Sequence[Record]], Page] = import_module(f"equipoise.dashboard.pages.{name}").page
+    try:
+        return make(found)
+    except Exception as error:  # noqa: BLE001 - a record may be anything, and a page is only a view of it
+        said = f"This page can't be drawn ({type(error).__name__}: {error}); the journal has its records."
+        return Page(name.capitalize(), " ".join(said.split()))
+
+
+def listing(journals: Journals, chosen: Filter) -> View:
+    """Draw one page of the journal's list."""
+    reading = journals.listed(chosen)
+    page = Page("Journal", "Every decision that was news, the newest first. A line opens to its numbers.")
+    empty = "" if reading.records else '<p class="empty">No record matches.</p>'
+    return View(
+        drawing.heading(page, reading.troubles),
+        Markup(_filter_form(chosen).html + '<h2 class="unseen">Records</h2>' + empty),
+        records=tuple((record.id, records.whole(record)) for record in reading.records),
+        tail=_pager(chosen, reading),
+    )
+
+
+def _filter_form(chosen: Filter) -> Markup:
+    balancers = drawing.options_of(BALANCERS, chosen.balancer, "all")
+    reasons = drawing.options_of(sorted(code.value for code in Code), chosen.reason, "all")
+    is_narrow = chosen != Filter()
+    everything = '<a class="button" href="/journal">All</a>' if is_narrow else ""
+    return Markup(
+        '<form class="filter" method="get" action="/journal">'
+        f'<label>Balancer<select name="balancer">{balancers}</select></label>'
+        f'<label>Reason<select name="reason">{reasons}</select></label>'
+        f'<label>Subject<input type="search" name="subject" value="{escape(chosen.subject)}" '
+        f'placeholder="shop/web or shop/*"></label><button>Show</button>{everything}</form>'
+    )
+
+
+def _pager(chosen: Filter, reading: Reading) -> Markup:
+    kept = {"balancer": chosen.balancer, "subject": chosen.subject, "reason": chosen.reason}
+    links = []
+    if chosen.before:
+        links.append(f'<a class="button" href="{escape(drawing.query("/journal", kept))}">Newest</a>')
+    if reading.is_cut:
+        older = drawing.query("/journal", kept | {"before": reading.records[-1].id})
+        links.append(f'<a class="button" rel="next" href="{escape(older)}">Older</a>')
+    return Markup(f'<nav class="pager" aria-label="Older and newer records">{"".join(links)}</nav>')
+
+
+REFRESH_SECONDS = 0.5
+"""How often an open page asks our own process whether there is news; nothing is sent if not."""
+DRAW_SECONDS = 60.0
+
+
+def register(live: Live) -> None:
+    """Make the pages known."""
+    frame.dress()
+
+    async def overview() -> None:
+        await show(live, "/", "overview", overview_view)
+
+    _page("/", overview)
+    for name in BALANCERS:
+        _page(f"/{name}", _balancer(live, name))
+
+    async def journal(balancer: str = "", subject: str = "", reason: str = "", before: str = "") -> None:
+        chosen = Filter(*(text[:TEXT_MAX] for text in (balancer, subject, reason, before)))
+        await show(live, "/journal", chosen, partial(listing, chosen=chosen))
+
+    _page("/journal", journal)
+
+
+def _page(path: str, draw: Callable[..., object]) -> None:
+    title = f"{frame.PAGES[path]} · Equipoise"
+    ui.page(path, title=title, response_timeout=DRAW_SECONDS)(draw)
+
+
+def _balancer(live: Live, name: str) -> Callable[..., object]:
+    async def balancer(subject: str = "") -> None:
+        asked = subject[:TEXT_MAX]
+        await show(live, f"/{name}", (name, asked), partial(balancer_view, name=name, subject=asked))
+
+    return balancer
+
+
+async def show(live: Live, path: str, wish: Hashable, draw: Callable[[Journals], View]) -> None:
+    """Draw a page, and keep it fresh."""
+    frame.bar(path)
+    with ui.element("div").classes("page"):
+        head, form = frame.Block(NOTHING), frame.Block(NOTHING)
+        sections, records = frame.Sections(is_glance=path == "/"), frame.RecordList()
+        tail = frame.Block(NOTHING)
+    seen = -1
+
+    async def refresh() -> None:
+        nonlocal seen
+        if live.generation == seen:
+            return
+        generation = live.generation
+        view = await live.read(wish, draw)
+        head.show(view.head)
+        if seen < 0:
+            form.show(view.form)  # later it would take away what is being typed
+        sections.show(view.sections)
+        records.show(view.records)
+        tail.show(view.tail)
+        seen = generation
+
+    await refresh()
+    ui.timer(REFRESH_SECONDS, refresh)
+
+
+RECONNECT_SECONDS = 20.0
+"""How long what a browser saw is kept for it while it is away."""
+DRAIN_SECONDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """All that the command was told."""
+
+    journals: tuple[Path, ...]
+    host: str
+    port: int
+    tokens: Tokens | None
+    is_opened: bool
+
+
+def serve(service: Service) -> None:
+    """Answer until SIGTERM or SIGINT."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    live = Live(Journals(service.journals))
+    app = Gate(_app(live), service.tokens, frame.PAGES)
+    try:
+        asyncio.run(_run(service, app, live))
+    except OSError as error:
+        where = f"--host {service.host} --port {service.port}"
+        # asyncio's own text names the address once more.
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
+        hint = " (--port 0 takes any free one)" if service.port else ""
+        raise WorldFailed(f"{where}: {why}{hint}") from error
+
+
+def _app(live: Live) -> FastAPI:
+    register(live)
+    # One way in that can be guarded whole: no polling, which would need POST.
+    nice.config.socket_io_js_transports = ["websocket"]
+    outer = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    ui.run_with(
+        outer,
+        title="Equipoise",
+        favicon=FAVICON,
+        dark=False,
+        language="en-US",
+        tailwind=False,
+        reconnect_timeout=RECONNECT_SECONDS,
+        show_welcome_message=False,
+        binding_refresh_interval=None,
+    )
+    return outer
+
+
+async def _run(service: Service, app: Gate, live: Live) -> None:
+    sockets = await bind(service.host, service.port)
+    url = _address(service.host, sockets[0].getsockname()[1])
+    await _Server(app, live, url, is_opened=service.is_opened).serve(sockets)
+
+
+class _Websocket(WSProtocol):
+    """uvicorn's websocket, which frees its place when it ends, and answers no pings that nobody reads."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: Connections,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._all = server_state
+
+    def handle_ping(self, event: Ping) -> None:
+        """Answer, unless answers wait already; RFC 6455 asks for one to the last ping only."""
+        if self.writable.is_set():
+            super().handle_ping(event)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Free its place."""
+        self._all.closed(self.transport)
+        super().connection_lost(exc)
+
+
+class _Server(Server):
+    def __init__(self, app: Gate, live: Live, url: str, *, is_opened: bool) -> None:
+        super().__init__(app, drain_seconds=DRAIN_SECONDS, lifespan="on", websockets=_Websocket)
+        self._live = live
+        self._url = url
+        self._is_opened = is_opened
+
+    async def startup(self, sockets: Any = None) -> None:
+        """Begin to answer, say where, and watch the journals."""
+        await super().startup(sockets)
+        # Not before: NiceGUI has looked through all objects of the process to find its server, and a thread
+        # that is just making a tuple would stumble over that.
+        self._watching = asyncio.create_task(self._live.watch())
+        print(f"dashboard {self._url}", flush=True)
+        if self._is_opened and _has_screen():
+            webbrowser.open(self._url)
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        """Let go of everybody."""
+        self._watching.cancel()
+        await super().shutdown(sockets)
+
+
+def _address(host: str, port: int) -> str:
+    plain = host.removeprefix("[").removesuffix("]") or "0.0.0.0"  # noqa: S104 - as a person reads it
+    return f"http://{f'[{plain}]' if ':' in plain else plain}:{port}/"
+
+
+def _has_screen(names: Iterable[str] = ("DISPLAY", "WAYLAND_DISPLAY")) -> bool:
+    """Tell whether a browser would open in a window; one in the terminal would take it over."""
+    return sys.platform == "darwin" or any(map(os.environ.get, names))

@@ -1,0 +1,169 @@
+"""What every scene of the demo has: a part of the world, a production loop, an end that it must come to.
+
+The production journal, and beside it what the demo itself shows of the decisions.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from equipoise.adapters.journal import RecordIds, SqliteJournal
+from equipoise.core.decision import Record
+from equipoise.runtime.console import Console
+from equipoise.sim.store import SimPolicies
+from equipoise.sim.world import World
+
+QUIET_SECONDS = 900.0
+KEPT_MAX = 2000
+"""Records of each balancer that are kept to be drawn: more than a whole day of the demo has."""
+
+
+class Notes:
+    """A journal that also remembers: every record goes to the file first."""
+
+    def __init__(self, journal: SqliteJournal) -> None:
+        self.journal = journal
+        self.on_news: Callable[[Record], object] = id
+        """Told of every deed, and of every reason that has not been told of its subject for a while."""
+        self._records: dict[str, deque[Record]] = defaultdict(lambda: deque(maxlen=KEPT_MAX))
+        self._told_at: dict[tuple[str, str, str], float] = {}
+        self.counts: dict[str, Counts] = defaultdict(Counts)
+
+    def append(self, *records: Record, is_whole: bool = False) -> None:
+        """Keep these."""
+        self.journal.append(*records, is_whole=is_whole)
+        for record in records:
+            self._records[record.balancer].append(record)
+            self.counts[record.balancer].add(record)
+            if self._is_news(record):
+                self.on_news(record)
+
+    def _is_news(self, record: Record) -> bool:
+        """Tell deeds and new reasons apart from a reason that comes and goes."""
+        key = (record.balancer, record.decision.subject, record.decision.reason.code.value)
+        last, self._told_at[key] = self._told_at.get(key), record.at
+        return bool(record.outcomes) or last is None or record.at - last >= QUIET_SECONDS
+
+    def of(self, balancer: str, subject: str = "") -> list[Record]:
+        """Give the records of a balancer, oldest first."""
+        found: Iterable[Record] = self._records[balancer]
+        return [record for record in found if subject in {"", record.decision.subject}]
+
+
+class Counts:
+    """How much one balancer decided, did and held."""
+
+    def __init__(self) -> None:
+        self.decisions = self.actions = self.held = 0
+
+    def add(self, record: Record) -> None:
+        """Count one more."""
+        self.decisions += 1
+        self.actions += len(record.outcomes)
+        self.held += bool(record.decision.held)
+
+
+MINUTE = 60.0
+DAY_SECONDS = 80 * MINUTE
+"""After so long all that happens in the demo begins again."""
+LABEL = "pool"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The one world in which all scenes play, and the one journal of all loops."""
+
+    world: World
+    notes: Notes
+    ids: RecordIds
+
+    def policies(self, kind: str, api_version: str) -> SimPolicies:
+        """Give an empty shelf for policies of one kind."""
+        return SimPolicies(self.world.state, api_version, kind)
+
+    def clock_time(self, at: float) -> str:
+        """Write a moment for people: how long after the start, since dates mean nothing here."""
+        minutes, seconds = divmod(round(at - self.world.state.timeline.started_at), 60)
+        return f"{minutes:02}:{seconds:02}"
+
+
+class Scene(Protocol):
+    """One balancer at work."""
+
+    name: str
+    title: str
+
+    def begin(self, at: float) -> None:
+        """Plan what happens in the day that begins now."""
+        ...
+
+    def watch(self) -> str:
+        """Say what must never be and is, or nothing; asked after every tick."""
+        ...
+
+    def problem(self) -> str:
+        """Say why the day did not come to its end, or nothing."""
+        ...
+
+    def outcome(self) -> str:
+        """Say in a few words what came of it."""
+        ...
+
+    def pictures(self, width: int) -> Sequence[RenderableType]:
+        """Draw what was seen and what came of it."""
+        ...
+
+    def told(self) -> Sequence[Record]:
+        """Give the decisions that are worth reading, in order."""
+        ...
+
+
+def show(console: Console, scene: Scene, stage: Stage) -> None:
+    """Print one scene: its picture, the decisions in their own words, and the outcome."""
+    console.print()
+    console.rule(Text.assemble((scene.name, "bold"), f": {scene.title}"), align="left", style="bright_black")
+    for part in scene.pictures(console.width):
+        console.print(part)
+    console.print()
+    console.print(_decisions(stage, scene.told()))
+    console.print(Text.assemble(("→ ", "bold green"), (scene.outcome(), "bold")))
+
+
+def _decisions(stage: Stage, records: Sequence[Record]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for record in records:
+        decision = record.decision
+        style = "bold yellow" if record.outcomes or decision.actions else "dim"
+        table.add_row(
+            Text(stage.clock_time(record.at), style="dim"),
+            Text(decision.reason.code.value, style=style),
+            Text(decision.reason.sentence),
+        )
+    return table
+
+
+def summary(stage: Stage, scenes: Sequence[Scene]) -> Table:
+    """Put all balancers into one table."""
+    from rich import box
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+    table.add_column("BALANCER", no_wrap=True)
+    for head in ("DECIDED", "DONE", "HELD"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("WHAT CAME OF IT", ratio=1, overflow="fold")
+    for scene in scenes:
+        counts = stage.notes.counts[scene.name]
+        numbers = (counts.decisions, counts.actions, counts.held)
+        table.add_row(Text(scene.name, style="bold"), *map(str, numbers), Text(scene.outcome()))
+    return table
+
+
+def utc(at: float) -> str:
+    """Write a time of the journal."""
+    return datetime.fromtimestamp(at, UTC).strftime("%H:%M UTC")

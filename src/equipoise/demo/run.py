@@ -1,0 +1,242 @@
+"""All scenes in one world, and the passing of time in it.
+
+The demo that goes on: time runs fast, decisions scroll by, and the dashboard shows the same journal.
+"""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.text import Text
+
+from equipoise.adapters.journal import RecordIds, SqliteJournal
+from equipoise.adapters.journal.records import CHANCE_BITS
+from equipoise.core.decision import Record
+from equipoise.core.errors import BadInput, WorldFailed
+from equipoise.demo.context import DAY_SECONDS, LABEL, Notes, Scene, Stage
+from equipoise.demo.scenes.pools import PoolsScene
+from equipoise.demo.scenes.proportional import ProportionalScene
+from equipoise.demo.scenes.qos import QosScene
+from equipoise.demo.scenes.recommendation import RecommendationScene
+from equipoise.demo.scenes.rotation import RotationScene
+from equipoise.runtime.console import Console
+from equipoise.sim.invariants import Broken
+from equipoise.sim.world import World
+
+TICK_SECONDS = 10.0
+AGE_MAX_SECONDS = 30 * 86400.0
+BYTES_MAX = 256 << 20
+NODES = {"apps": (4, 16.0), "system": (2, 4.0)}
+"""How many of each pool, and how large; the scenes bring the others."""
+
+
+class Theatre:
+    """The world, its scenes, and the one way to let time pass: every tick is looked at."""
+
+    def __init__(self, stage: Stage, scenes: list[Scene], left_out: str = "") -> None:
+        self.stage = stage
+        self.scenes = scenes
+        self.left_out = left_out
+        """Why one of the scenes can't be shown, or nothing."""
+        self.ticks = 0
+        self._day_at = stage.world.now
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin a day; what the world remembers for tests alone would only grow."""
+        world = self.stage.world
+        world.state.history.clear()
+        world.actuator.events.clear()
+        self._day_at = world.now
+        for scene in self.scenes:
+            scene.begin(self._day_at)
+
+    def tick(self) -> None:
+        """Let a little time pass, and ask every scene whether all is well."""
+        world = self.stage.world
+        if world.now >= self._day_at + DAY_SECONDS:
+            self._begin()
+        self.ticks += 1
+        try:
+            world.advance(TICK_SECONDS)
+        except Broken as error:
+            raise WorldFailed(f"the simulated cluster broke: {error}") from error
+        for scene in self.scenes:
+            problem = scene.watch()
+            if problem:
+                raise WorldFailed(f"{scene.name}: {problem}")
+
+    def play(self, told: Callable[[int, int], object] = range) -> None:
+        """Play one whole day; every scene must have come to its end."""
+        total = round(DAY_SECONDS / TICK_SECONDS)
+        for done in range(total):
+            self.tick()
+            told(done + 1, total)
+        for scene in self.scenes:
+            problem = scene.problem()
+            if problem:
+                raise WorldFailed(f"{scene.name}: {problem}")
+
+
+@contextmanager
+def opened(seed: int, started_at: float, journal: Path, state: Path) -> Iterator[Theatre]:
+    """Build the world of all scenes, for as long as the block lasts; `state` is for the embedded Redis."""
+    with ExitStack() as stack:
+        world = World(seed, started_at=started_at)
+        diary = SqliteJournal(
+            journal, age_max_seconds=AGE_MAX_SECONDS, bytes_max=BYTES_MAX, clock=world.clock
+        )
+        stack.enter_context(diary)
+        stage = Stage(world, Notes(diary), RecordIds(seed % (1 << CHANCE_BITS)))
+        for pool, (count, cores) in NODES.items():
+            for number in range(1, count + 1):
+                world.add_node(f"{pool}-{number}", cpu_cores=cores, labels=((LABEL, pool),))
+        scenes: list[Scene] = [
+            RotationScene(stage),
+            RecommendationScene(stage),
+            ProportionalScene(stage),
+            QosScene(stage),
+        ]
+        left_out = ""
+        try:
+            fleet = PoolsScene(stage, stack.enter_context(_redis(state)))
+        except BadInput:
+            left_out = "pools is left out: it needs the embedded server (pip install 'equipoise[embedded]')"
+        else:
+            stack.callback(fleet.close)
+            scenes.append(fleet)
+        yield Theatre(stage, scenes, left_out)
+
+
+@contextmanager
+def _redis(state: Path) -> Iterator[str]:
+    from equipoise.adapters.redis.embedded import embedded
+
+    with embedded(state) as url:
+        yield url
+
+
+END_SECONDS = 5.0
+BEHIND_MAX_SECONDS = 600.0
+"""After a longer stop of this machine the lost time is let go."""
+COMMAND = (
+    sys.executable,
+    "-c",
+    "from equipoise.demo.subprocess import hold_on; hold_on(); from equipoise.cli.main import main; main()",
+)
+"""It ends with us, also where we are killed."""
+MISSING = (
+    "The dashboard is not installed (pip install 'equipoise[dashboard]'); the demo goes on in the terminal."
+)
+COLOURS = {
+    "rotation": "red",
+    "recommendation": "blue",
+    "proportional": "green",
+    "qos": "magenta",
+    "pools": "cyan",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast time runs, where the dashboard answers, and what ends it all."""
+
+    speed: float
+    port: int
+    is_opened: bool
+    stopping: threading.Event
+
+
+def run(theatre: Theatre, console: Console, journal: Path, pace: Pace) -> None:
+    """Go on until somebody says stop."""
+    console.print(
+        f"Simulated time runs {pace.speed:g} times as fast; all decisions go to {journal}. Ctrl-C ends it.",
+        style="dim",
+        soft_wrap=True,
+    )
+    theatre.stage.notes.on_news = lambda record: console.print(
+        news(theatre.stage, record), no_wrap=True, overflow="ellipsis", crop=True
+    )
+    with dashboard(journal, pace, lambda said: console.print(said, style="bold")):
+        _pass_time(theatre, pace.stopping, pace.speed)
+    console.print("The demo is over.", style="dim")
+
+
+def _pass_time(theatre: Theatre, stopping: threading.Event, speed: float) -> None:
+    world = theatre.stage.world
+    began, start = time.monotonic(), world.now
+    while not stopping.wait(TICK_SECONDS / speed):
+        due = start + (time.monotonic() - began) * speed
+        if due - world.now > BEHIND_MAX_SECONDS:
+            began, start = time.monotonic(), world.now
+        while world.now + TICK_SECONDS <= due and not stopping.is_set():
+            theatre.tick()
+
+
+def news(stage: Stage, record: Record) -> Text:
+    """Write one decision in one line, which is cut where the terminal is narrow: the journal has it all."""
+    decision = record.decision
+    did = f" ({len(record.outcomes)} done)" if record.outcomes else ""
+    return Text.assemble(
+        (f"{stage.clock_time(record.at)} ", "dim"),
+        (f"{record.balancer:14} ", COLOURS.get(record.balancer, "")),
+        (f"{decision.subject} ", "bold"),
+        (decision.reason.code.value + did, "yellow" if record.outcomes else "dim"),
+        f" {decision.reason.sentence}",
+    )
+
+
+@contextmanager
+def dashboard(journal: Path, pace: Pace, say: Callable[[str], object]) -> Iterator[None]:
+    """Run the dashboard in a process of its own; `say` is told where it is, or why there is none."""
+    from importlib.util import find_spec
+
+    if find_spec("nicegui") is None:
+        say(MISSING)
+        yield
+        return
+    words = ["dashboard", "--journal", str(journal), "--port", str(pace.port)]
+    process = subprocess.Popen(
+        [*COMMAND, *words, *([] if pace.is_opened else ["--no-open"])],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    is_over = threading.Event()
+    listener = threading.Thread(target=_listen, args=(process, say, is_over), daemon=True)
+    listener.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        _end(process)
+        listener.join(END_SECONDS)
+
+
+def _listen(process: "subprocess.Popen[str]", say: Callable[[str], object], is_over: threading.Event) -> None:
+    """Tell the line that says where it is; what it says later is read, and told only if it ends by itself."""
+    assert process.stdout is not None, "it was asked for"
+    last = ""
+    for line in process.stdout:
+        last = line.strip() or last
+        if last.startswith("dashboard http"):
+            say(last)
+    if not is_over.is_set():
+        say(f"The dashboard ended ({last or 'it did not say why'}); the demo goes on in the terminal.")
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    process.terminate()
+    try:
+        process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdin is not None:
+        process.stdin.close()

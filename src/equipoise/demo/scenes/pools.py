@@ -1,0 +1,224 @@
+"""A fleet in tiers on a real Redis: pods come, calls come and go, targets change, idle pods move."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from equipoise.adapters.redis import RedisPools, connect
+from equipoise.adapters.redis.connect import address_of
+from equipoise.core.cluster import Container
+from equipoise.core.decision import MovePod, Record, RegisterPod, ResumePod, SuspendPod
+from equipoise.core.pools import PoolCode, PoolsSeen
+from equipoise.demo.context import LABEL, MINUTE, Stage
+from equipoise.pools.invariants import violations
+from equipoise.pools.loop import PoolsLoop
+from equipoise.pools.observation import tally
+from equipoise.pools.policy import read_policy, tiers_for_scripts
+from equipoise.sim import template as names
+from equipoise.sim.study import OnlyLeader
+from equipoise.sim.template import Delay, Template
+
+PREFIX = "demo"
+LOOK_SECONDS, CYCLE_SECONDS = 10.0, 60.0
+FLEET_FIRST, FLEET = 9, 12
+FILLED, RETARGETED, CRASHED, RETARGETED_BACK = 8, 20, 30, 50
+"""Minutes of the day: three more pods, other targets, a pod that crashes, the first targets again."""
+SOME = {"gold": 4, "silver": 4, "basic": 4}
+OTHER = {"gold": 6, "silver": 2, "basic": 4}
+TYPES = {"gold": "exclusive", "silver": "shared", "basic": "shared"}
+CALLS = {"gold": (3, 44), "silver": (3, 70), "basic": (3, 70)}
+"""From which minute of the day to which there are calls."""
+CALL_EVERY = {"gold": 50.0, "silver": 70.0, "basic": 25.0}
+DONE = {"Moved", "Registered", "Drained", "Undrained", "Replaced"}
+
+
+class PoolsScene:
+    """`voice/agent`: twelve pods in three tiers; gold ones serve one call each, the others several."""
+
+    name = "pools"
+    title = "pods in service tiers, on a real Redis"
+
+    def __init__(self, stage: Stage, url: str) -> None:
+        world = self._world = stage.world
+        self._stage = stage
+        self._pools = RedisPools(connect(url, PREFIX), PREFIX, address_of(url), read_tiers=tiers_for_scripts)
+        self._set_targets(SOME)
+        self._agents = world.add_workload(
+            "voice",
+            "agent",
+            kind="StatefulSet",
+            replicas=FLEET_FIRST,
+            template=Template(
+                containers=(Container("app", 0.5, 2.0**28),),
+                start_up=Delay(20.0, 0.2),
+                node_labels=((LABEL, "apps"),),
+            ),
+        )
+        self._loop = PoolsLoop(
+            pools=self._pools,
+            pods=lambda: world.cluster.pods("voice"),
+            is_gone=self._is_gone,
+            pauses=world.pauses,
+            leadership=OnlyLeader(),
+            journal=stage.notes,
+            new_id=stage.ids.next,
+            namespace="voice",
+            interval_seconds=CYCLE_SECONDS,
+            has_changed=self._has_changed,
+        )
+        self._seen_version = -1
+        self._cycled_at = float("-inf")
+        self._chance = names.seeded(world.state.seed, "calls")
+        self._began_at = world.now
+        self._calls: dict[str, str] = {}
+        """Those that go on, with their pods."""
+        self._given_twice = ""
+        self.allocated = self.released = self.refused = 0
+        world.every(LOOK_SECONDS, self._look)
+
+    def close(self) -> None:
+        """Let go of the server."""
+        self._pools.close()
+
+    def _is_gone(self, name: str, uid: str) -> bool:
+        pod = self._world.state.pods.get(("voice", name))
+        return pod is None or pod.uid != uid
+
+    def _has_changed(self) -> bool:
+        before, self._seen_version = self._seen_version, self._agents.version
+        return before != self._agents.version
+
+    def _look(self) -> None:
+        """Take a turn when it is time, or when something woke it, as the operator does."""
+        at = self._world.now
+        if self._loop.is_woken() or at - self._cycled_at >= CYCLE_SECONDS:
+            self._cycled_at = at
+            self._loop.cycle(at)
+
+    def begin(self, at: float) -> None:
+        """Plan the fleet, the targets, one crash and the calls of the day."""
+        self._began_at = at
+        world = self._world
+        if not self._calls:
+            self.allocated = self.released = self.refused = 0
+        world.at(at + FILLED * MINUTE, lambda: world.scale(self._agents, FLEET))
+        world.at(at + RETARGETED * MINUTE, lambda: self._set_targets(OTHER))
+        world.at(at + CRASHED * MINUTE, self._crash)
+        world.at(at + RETARGETED_BACK * MINUTE, lambda: self._set_targets(SOME))
+        for tier, (first, last) in CALLS.items():
+            moment = at + first * MINUTE
+            while moment < at + last * MINUTE:
+                world.at(moment, self._caller(tier))
+                moment += self._chance.expovariate(1 / CALL_EVERY[tier])
+
+    def _set_targets(self, targets: dict[str, int]) -> None:
+        tiers = {name: {"type": TYPES[name], "target": target} for name, target in targets.items()}
+        version = self._pools.snapshot(is_thorough=True).version
+        self._pools.set_config(json.dumps({"tiers": tiers, "default_chain": list(targets)}), version)
+
+    def _crash(self) -> None:
+        pod = next(pod for pod in self._agents.pods.values() if pod.name == f"agent-{FLEET - 1}")
+        self._world.kubelet.crash(pod)
+
+    def _caller(self, tier: str) -> Any:
+        """Give what happens when somebody calls: a pod is given, and released when the call is over."""
+        call, seconds = f"call-{self._chance.getrandbits(48):012x}", self._chance.uniform(40.0, 160.0)
+
+        def begin() -> None:
+            answer = self._pools.allocate(call, tier)
+            if answer.code is not PoolCode.ALLOCATED:
+                self.refused += 1
+                return
+            self.allocated += 1
+            if answer.tier == "gold" and answer.pod in self._calls.values():
+                self._given_twice = f"{answer.pod} serves two calls, and its tier is exclusive"
+            self._calls[call] = answer.pod
+            self._world.at(self._world.now + seconds, end)
+
+        def end() -> None:
+            answer = self._pools.release(call)
+            self.released += answer.code is PoolCode.RELEASED
+            del self._calls[call]
+
+        return begin
+
+    def watch(self) -> str:
+        """Ask whether a pod of an exclusive tier serves two calls."""
+        return self._given_twice
+
+    def _snapshot(self) -> PoolsSeen:
+        return self._pools.snapshot(is_thorough=True)
+
+    def _records(self) -> list[Record]:
+        found = self._stage.notes.of(self.name)
+        return [record for record in found if record.at >= self._began_at]
+
+    def _count(self, kind: type[Any]) -> int:
+        outcomes = [outcome for record in self._records() for outcome in record.outcomes]
+        return sum(isinstance(each.action, kind) and each.result in DONE for each in outcomes)
+
+    def problem(self) -> str:
+        """Expect full tiers, sound keys, and no call that got lost."""
+        seen = self._snapshot()
+        policy = read_policy(seen.config, PREFIX)
+        broken = violations(policy, seen)
+        if broken:
+            return f"{broken[0].key}: {broken[0].detail}"
+        for name, row in tally(policy, seen).items():
+            have = row["idle"] + row["busy"] + row["draining"]
+            if have != row["target"]:
+                return f"the tier {name} has {have} pods, and its target is {row['target']}"
+        if self.allocated != self.released + len(self._calls):
+            return f"of {self.allocated} calls {self.released} were released"
+        return "" if self._count(MovePod) else "no pod was moved"
+
+    def outcome(self) -> str:
+        """Say how many pods were taken in and moved, and how many calls were served meanwhile."""
+        moved, taken = self._count(MovePod), self._count(RegisterPod)
+        return (
+            f"{taken} pods registered, {moved} idle pods moved between tiers, every tier at its target; "
+            f"{self.allocated} calls got a pod, {self.released} released it, {self.refused} found none free"
+        )
+
+    def pictures(self, width: int) -> Sequence[RenderableType]:
+        """Lay out the tiers with their targets and what was moved."""
+        del width
+        seen = self._snapshot()
+        counts = tally(read_policy(seen.config, PREFIX), seen)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
+        for head in ("TIER", "TYPE", "TARGET", "PODS", "MOVED IN", "MOVED OUT"):
+            table.add_column(head, justify="left" if head in {"TIER", "TYPE"} else "right", no_wrap=True)
+        table.add_column("")
+        moves = [
+            outcome.action
+            for record in self._records()
+            for outcome in record.outcomes
+            if isinstance(outcome.action, MovePod) and outcome.result == "Moved"
+        ]
+        for tier, row in counts.items():
+            have = row["idle"] + row["busy"] + row["draining"]
+            moved_in = sum(move.destination == tier for move in moves)
+            moved_out = sum(move.source == tier for move in moves)
+            dots = Text("●" * row["busy"], style="yellow") + Text("○" * row["idle"], style="green")
+            targets = f"{SOME[tier]} → {OTHER[tier]} → {row['target']}" if SOME != OTHER else ""
+            cells = (tier, TYPES[tier], targets, str(have), str(moved_in), str(moved_out))
+            table.add_row(*cells, dots)
+        said = (
+            "Nine pods become twelve, and fill the tiers. When gold needs two more, idle pods of silver "
+            "move there and back; who serves a call stays (● busy, ○ idle)."
+        )
+        return Text(said), table
+
+    def told(self) -> Sequence[Record]:
+        """Give what took pods in, what moved them, and what suspended one."""
+        found: dict[str, Record] = {}
+        for kind, most in ((RegisterPod, 3), (MovePod, 2), (SuspendPod, 1), (ResumePod, 1)):
+            acted = [one for one in self._records() if one.outcomes]
+            own = [one for one in acted if isinstance(one.outcomes[0].action, kind)]
+            found |= {one.id: one for one in own[-most:]}
+        return sorted(found.values(), key=lambda one: one.at)

@@ -1,0 +1,193 @@
+"""A cluster that grows, shrinks and wobbles: the requests of its DNS follow, and do not flap."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from equipoise.core.cluster import Container
+from equipoise.core.decision import Record
+from equipoise.core.quantity import parse_cores
+from equipoise.crd.targets import Mode
+from equipoise.demo.context import LABEL, MINUTE, Stage
+from equipoise.demo.pictures import labelled, line
+from equipoise.proportional.loop import ProportionalLoop
+from equipoise.proportional.parse import SCALING_POLICY
+from equipoise.sim import template as names
+from equipoise.sim.state import NodeState
+from equipoise.sim.study import OnlyLeader
+from equipoise.sim.template import Template
+
+CYCLE_SECONDS = 10.0
+SUBJECT, SLOT = "kube-system/dns", "dns.requests.cpu"
+EPSILON = 1e-6
+FIRST, MOST = 6, 30
+"""How many workers there are at first, and at most."""
+GROWS, SHRINKS = (8, 32), (48, 60)
+"""From which minute of the day to which it grows by a node a minute, and shrinks by two."""
+WOBBLES = (6, 66)
+SPEC: dict[str, Any] = {
+    "scaleTargetRef": {"kind": "Deployment", "name": "dns"},
+    "containers": [
+        {
+            "name": "dns",
+            "resources": {
+                "requests": [
+                    {"resource": "cpu", "function": {"input": "cores", "base": "100m", "slope": "2m"}}
+                ]
+            },
+        }
+    ],
+    "smoothing": {"percentile": {}},
+}
+
+
+class ProportionalScene:
+    """`kube-system/dns`: 100m, and 2m for each core of the cluster, as most of five minutes ask for it."""
+
+    name = "proportional"
+    title = "container resources that follow the cluster's size"
+
+    def __init__(self, stage: Stage) -> None:
+        world = self._world = stage.world
+        self._stage = stage
+        self._workers: list[NodeState] = []
+        self._made = 0
+        for _ in range(FIRST):
+            self._grow()
+        self._dns = world.add_workload(
+            "kube-system",
+            "dns",
+            replicas=3,
+            template=Template(
+                containers=(Container("dns", 0.1, 70 * 2.0**20),), node_labels=((LABEL, "system"),)
+            ),
+        )
+        policies = stage.policies(SCALING_POLICY.name, f"{SCALING_POLICY.group}/{SCALING_POLICY.version}")
+        policies.add("kube-system", "dns", SPEC)
+        self._loop = ProportionalLoop(
+            cluster=world.cluster,
+            sizes=world.sizes,
+            policies=policies,
+            pauses=world.pauses,
+            leadership=OnlyLeader(),
+            store=world.store,
+            actuator=world.actuator,
+            journal=stage.notes,
+            new_id=stage.ids.next,
+            mode=Mode.ENFORCE,
+            interval_seconds=CYCLE_SECONDS,
+            now=world.clock.now,
+        )
+        world.every(CYCLE_SECONDS, lambda: self._loop.cycle(world.now))
+        self._chance = names.seeded(world.state.seed, "wobbling")
+        self._began_at = world.now
+
+    def begin(self, at: float) -> None:
+        """Let workers come, go and lose their way."""
+        self._began_at = at
+        for minute in range(*GROWS):
+            self._world.at(at + minute * MINUTE, self._grow)
+        for half in range(2 * SHRINKS[0], 2 * SHRINKS[1]):
+            self._world.at(at + half * MINUTE / 2, self._shrink)
+        for minute in range(*WOBBLES, 3):
+            self._world.at(at + (minute + self._chance.random()) * MINUTE, self._wobble)
+
+    def _grow(self) -> None:
+        if len(self._workers) < MOST:
+            self._made += 1
+            labels = ((LABEL, "workers"),)
+            self._workers.append(self._world.add_node(f"worker-{self._made:03}", cpu_cores=4, labels=labels))
+
+    def _shrink(self) -> None:
+        if len(self._workers) > FIRST:
+            self._world.remove_node(self._workers.pop(0))
+
+    def _wobble(self) -> None:
+        """Let a worker lose touch for two minutes: it counts as NotReady after forty seconds."""
+        node = self._chance.choice(self._workers)
+        self._world.kubelet.kill_node(node)
+        back = self._world.now + self._chance.uniform(80.0, 150.0)
+        self._world.at(back, lambda: self._world.kubelet.revive_node(node))
+
+    def watch(self) -> str:
+        """Ask whether anything restarted: all of it is done in place."""
+        restarts = sum(pod.restarts for pod in self._dns.pods.values())
+        return f"{restarts} containers of {SUBJECT} restarted" if restarts else ""
+
+    def _records(self) -> list[Record]:
+        found = self._stage.notes.of(self.name, SUBJECT)
+        return [record for record in found if record.at >= self._began_at]
+
+    def _course(self, name: str) -> list[float]:
+        """Give one number of every record: millicores of the slot, or the cores of the cluster."""
+        found = []
+        for record in self._records():
+            numbers = record.decision.reason.numbers
+            text = numbers["inputs"]["cores"] if name == "cores" else numbers[name][SLOT]
+            found.append(parse_cores(text or "0"))
+        return found
+
+    def _changes(self) -> list[Record]:
+        return [record for record in self._records() if record.outcomes]
+
+    def problem(self) -> str:
+        """Expect values that rose and fell once, however the cluster wobbled, and pods that have them."""
+        target, applied = self._course("target"), self._course("current")
+        if not self._changes() or max(applied) < max(target) or applied[-1] != target[-1]:
+            return f"{SUBJECT} did not follow the cluster"
+        if turns(applied) > 1 or turns(target) < 3:  # noqa: PLR2004 - it must have been worth smoothing
+            return f"{SUBJECT} turned {turns(applied)} times, and the target {turns(target)} times"
+        behind = [
+            pod.name for pod in self._dns.pods.values() if abs(_cores(pod.containers) - applied[-1]) > EPSILON
+        ]
+        return f"{behind[0]} does not have what was applied" if behind else ""
+
+    def outcome(self) -> str:
+        """Say how often the target changed, and how often the pods did."""
+        target, applied = self._course("target"), self._course("current")
+        grown = f"{applied[0] * 1000:.0f}m → {max(applied) * 1000:.0f}m → {applied[-1] * 1000:.0f}m"
+        back = "once" if turns(applied) == 1 else f"{turns(applied)} times"
+        return (
+            f"CPU request {grown} as the cluster grew and shrank; the target turned back {turns(target)} "
+            f"times, the pods {back}; {len(self._changes())} changes in place, no restart"
+        )
+
+    def pictures(self, width: int) -> Sequence[RenderableType]:
+        """Draw the cluster's cores, the raw target and what was applied, above each other."""
+        cores, target, applied = (self._course(name) for name in ("cores", "target", "current"))
+        low, high = min(target), max(target)
+        room = width - 36
+        rows = [
+            ("cores", cores, min(cores), max(cores), "bright_black", f"{min(cores):.0f} to {max(cores):.0f}"),
+            ("target", target, low, high, "yellow", f"{low * 1000:.0f}m to {high * 1000:.0f}m"),
+            ("applied", applied, low, high, "green", f"{len(self._changes())} changes"),
+        ]
+        drawn = [
+            (name, Text(line(values, room, least, most), style=style), numbers)
+            for name, values, least, most, style, numbers in rows
+        ]
+        said = (
+            f"{FIRST} workers become {MOST} and {FIRST} again, and every few minutes one loses touch. "
+            "The policy: 100m and 2m a core."
+        )
+        return Text(said), labelled(drawn)
+
+    def told(self) -> Sequence[Record]:
+        """Give the first change, one that was held, and the last change."""
+        changes = self._changes()
+        held = [one for one in self._records() if one.decision.reason.code.value == "HeldByPercentile"]
+        found = [*changes[:1], *held[len(held) // 2 : len(held) // 2 + 1], *changes[-1:]]
+        return sorted({record.id: record for record in found}.values(), key=lambda record: record.at)
+
+
+def turns(values: Sequence[float]) -> int:
+    """Count how often a course turned back."""
+    steps = [other - one for one, other in pairwise(values) if other != one]
+    return sum((one > 0) is not (other > 0) for one, other in pairwise(steps))
+
+
+def _cores(containers: Sequence[Container]) -> float:
+    return next(each.cpu_request_cores or 0.0 for each in containers if each.name == "dns")

@@ -1,0 +1,239 @@
+"""A crowded node: its agent throttles and evicts until usage is at the waterline, and gives back later."""
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from equipoise.core.cluster import Container, ObjectRef
+from equipoise.core.decision import EvictPod, Record, RestorePod, ThrottlePod
+from equipoise.demo.context import LABEL, MINUTE, Stage
+from equipoise.demo.pictures import columns, labelled
+from equipoise.engine.guards import Guest
+from equipoise.ports import PolicyObject
+from equipoise.qos.execute import Ledgered
+from equipoise.qos.loop import QosLoop
+from equipoise.qos.record import as_asked, record
+from equipoise.runtime.agent.cluster import read_objects
+from equipoise.sim.load import Constant
+from equipoise.sim.machine import SimDisk, SimMachine, SimSurroundings, is_free
+from equipoise.sim.state import WorkloadState
+from equipoise.sim.template import Delay, Template
+
+NODE, SPARE = "node-crowded", "node-spare"
+CORES = 8.0
+ROUND_SECONDS = 10.0
+THROTTLE_LINE, EVICT_LINE = 5000, 6200
+"""Millicores."""
+CROWDED = (20, 29)
+"""From which minute of the day to which there is too much to do."""
+QUIET, BUSY = (0.9, 0.6), (4.2, 1.8)
+"""Cores of etl and of thumbs."""
+API_VERSION = "ensurance.crane.io/v1alpha1"
+POLICIES: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    (
+        "AvoidanceAction",
+        "throttle",
+        {
+            "coolDownSeconds": 600,
+            "throttle": {"cpuThrottle": {"minCPURatio": 10, "stepCPURatio": 20}},
+        },
+    ),
+    ("AvoidanceAction", "evict", {"eviction": {"terminationGracePeriodSeconds": 30}}),
+    (
+        "NodeQOSEnsurancePolicy",
+        "busy",
+        {
+            "selector": {"matchLabels": {LABEL: "mixed"}},
+            "objectiveEnsurances": [
+                {
+                    "name": "throttle",
+                    "metricRule": {"name": "cpu_total_usage", "value": THROTTLE_LINE},
+                    "actionName": "throttle",
+                    "avoidanceThreshold": 2,
+                    "restoreThreshold": 3,
+                },
+                {
+                    "name": "evict",
+                    "metricRule": {"name": "cpu_total_usage", "value": EVICT_LINE},
+                    "actionName": "evict",
+                    "avoidanceThreshold": 2,
+                },
+            ],
+        },
+    ),
+    (
+        "PodQOS",
+        "batch",
+        {
+            "scopeSelector": {
+                "matchExpressions": [
+                    {"scopeName": "QOSClass", "operator": "In", "values": ["BestEffort", "Burstable"]}
+                ]
+            },
+            "allowedActions": ["throttle", "evict"],
+        },
+    ),
+)
+
+
+class QosScene:
+    """`node-crowded`: two pods that must not suffer, three that may be slowed, three that may go."""
+
+    name = "qos"
+    title = "pods on a node under pressure"
+
+    def __init__(self, stage: Stage) -> None:
+        world = self._world = stage.world
+        self._stage = stage
+        labels = ((LABEL, "mixed"),)
+        self._node = world.add_node(NODE, cpu_cores=CORES, labels=labels)
+        self._cart = self._add("cart", "shop", 2, Container("app", 1.0, 2.0**28, 1.0, 2.0**28))
+        self._etl = self._add("etl", "batch", 3, Container("app", 0.25, 2.0**28))
+        self._thumbs = self._add("thumbs", "batch", 3, Container("app"))
+        self._set_load(QUIET)
+        self._spare = world.add_node(SPARE, cpu_cores=CORES, labels=labels)
+        policy, problems = read_objects(_objects())
+        assert not problems, problems
+        self._policy = policy
+        self._asked = as_asked(policy)
+        self._machine, self._disk = SimMachine(world.state, self._node), SimDisk()
+        around = SimSurroundings(world.state, self._node, world.kubelet, lambda: self._policy)
+        self._loop = QosLoop(
+            name=NODE,
+            node=self._machine,
+            around=around,
+            actuator=world.actuator,
+            pauses=world.pauses,
+            keep=self._disk,
+            clock=world.clock,
+            is_enforced=True,
+            evictor=Ledgered(
+                world.actuator, world.store, around.whose, stage.ids.next, Guest(world.clock.now)
+            ),
+        )
+        world.every(ROUND_SECONDS, self._round)
+        self._began_at = world.now
+
+    def _add(self, name: str, namespace: str, replicas: int, container: Container) -> WorkloadState:
+        template = Template(
+            containers=(container,), start_up=Delay(3.0), node_labels=((LABEL, "mixed"),), priority=0
+        )
+        return self._world.add_workload(
+            namespace, name, replicas=replicas, template=template, shape=Constant(1.6)
+        )
+
+    def _set_load(self, cores: tuple[float, float]) -> None:
+        for workload, level in zip((self._etl, self._thumbs), cores, strict=True):
+            workload.shape = Constant(level)
+
+    def _round(self) -> None:
+        done = self._loop.round()
+        name = self._stage.ids.next(done.seen.at)
+        self._stage.notes.append(
+            record(self._asked, done.seen, done.memory, done.decision, name, tuple(done.outcomes))
+        )
+
+    def begin(self, at: float) -> None:
+        """Bring everybody to one node, and let there be too much to do for a while."""
+        self._began_at = at
+        kubelet, spare = self._world.kubelet, self._spare
+        kubelet.cordon(spare, is_cordoned=True)
+        for pod in list(spare.pods.values()):
+            kubelet.end(pod, why="Drained")
+        self._world.at(at + 2 * MINUTE, lambda: kubelet.cordon(spare, is_cordoned=False))
+        self._world.at(at + CROWDED[0] * MINUTE, lambda: self._set_load(BUSY))
+        self._world.at(at + CROWDED[1] * MINUTE, lambda: self._set_load(QUIET))
+
+    def watch(self) -> str:
+        """Ask whether a pod that must not suffer was touched."""
+        for pod in self._cart.pods.values():
+            if pod.quotas or pod.deletion_at is not None:
+                return f"{pod.ref} is guaranteed, and was acted on"
+        return ""
+
+    def _records(self) -> list[Record]:
+        found = self._stage.notes.of(self.name, NODE)
+        return [one for one in found if one.at >= self._began_at]
+
+    def _count(self, kind: type[Any]) -> int:
+        outcomes = [outcome for one in self._records() for outcome in one.outcomes]
+        return sum(
+            isinstance(outcome.action, kind) and outcome.result in {"Done", "Accepted"}
+            for outcome in outcomes
+        )
+
+    def _usage(self, since: float = 0.0, until: float = math.inf) -> list[float]:
+        """Give the node's millicores, round by round; the last known where a round could not judge it."""
+        found: list[float] = []
+        for one in self._records():
+            if not since <= one.at <= until:
+                continue
+            text = one.observation["usage"].get("cpu_total_usage")
+            if text is not None:
+                found.append(float(Fraction(text)))
+            elif found:
+                found.append(found[-1])
+        return found
+
+    def _crowd(self) -> list[float]:
+        """Give the usage while there was too much to do."""
+        first, last = (self._began_at + minute * MINUTE for minute in CROWDED)
+        return self._usage(first, last)
+
+    def problem(self) -> str:
+        """Expect usage at the waterline before the crowd goes, and every quota free in the end."""
+        crowd = self._crowd()
+        if not self._count(ThrottlePod) or not self._count(EvictPod):
+            return f"{NODE} was not relieved"
+        if crowd[-1] > THROTTLE_LINE or max(crowd) <= EVICT_LINE:
+            return f"{NODE} went from {max(crowd):.0f}m to {crowd[-1]:.0f}m, and not below {THROTTLE_LINE}m"
+        held = [pod.name for pod in self._node.pods.values() if not is_free(self._machine, pod)]
+        if held or self._disk.content.throttled:
+            return f"{(held or ['a pod'])[0]} on {NODE} is still throttled"
+        return ""
+
+    def outcome(self) -> str:
+        """Say how far usage rose, where it was brought, and that everything was given back."""
+        crowd = self._crowd()
+        if not crowd:
+            return "not crowded yet"
+        counts = [self._count(kind) for kind in (ThrottlePod, EvictPod, RestorePod)]
+        evicted = "1 pod" if counts[1] == 1 else f"{counts[1]} pods"
+        return (
+            f"node usage {max(crowd) / 1000:.1f} → {crowd[-1] / 1000:.1f} of {CORES:g} cores, waterline "
+            f"{THROTTLE_LINE / 1000:g}; {evicted} evicted, quotas lowered {counts[0]} times, and raised "
+            f"{counts[2]} times until all was as before"
+        )
+
+    def pictures(self, width: int) -> Sequence[RenderableType]:
+        """Draw the node's usage against the waterline."""
+        first, last = CROWDED[0] - 4, CROWDED[1] + 11
+        usage = self._usage(self._began_at + first * MINUTE, self._began_at + last * MINUTE)
+        room = width - 26
+        said = (
+            "Two guaranteed pods share a node with batch jobs that get busy for nine minutes. "
+            f"Above {THROTTLE_LINE}m they are throttled, above {EVICT_LINE}m evicted."
+        )
+        picture = columns(usage, room, 6, CORES * 1000, THROTTLE_LINE)
+        scale = f"{CORES:g} cores\n\n─ {THROTTLE_LINE}m\n\n\n0"
+        ends = Text(f"{first}:00".ljust(room - 5) + f"{last}:00", style="dim")
+        return Text(said), labelled([("usage", picture, scale), ("", ends, "")])
+
+    def told(self) -> Sequence[Record]:
+        """Give the first deeds, and the first and the last step back."""
+        acted = [one for one in self._records() if one.outcomes]
+        down = [one for one in acted if one.decision.reason.code.value != "Restore"]
+        up = [one for one in acted if one.decision.reason.code.value == "Restore"]
+        found = [*down[:2], *down[-1:], *up[:1], *up[-1:]]
+        return sorted({one.id: one for one in found}.values(), key=lambda one: one.at)
+
+
+def _objects() -> list[PolicyObject]:
+    return [
+        PolicyObject(ObjectRef(API_VERSION, kind, "", name, f"{kind}-{name}"), 1, "1", spec, {})
+        for kind, name, spec in POLICIES
+    ]

@@ -1,0 +1,168 @@
+"""A week of history: the recommendation forecasts the next one, advises an HPA, and the HPA is made."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from rich.console import RenderableType
+from rich.text import Text
+
+from equipoise.core.cluster import Container
+from equipoise.core.decision import Record
+from equipoise.crd.targets import Mode
+from equipoise.demo.context import LABEL, MINUTE, Stage
+from equipoise.demo.pictures import labelled, line
+from equipoise.ports.cluster import CPU
+from equipoise.recommendation.advisor import World as Sources
+from equipoise.recommendation.loop import AnalyticsLoop
+from equipoise.recommendation.ownership import Belonging
+from equipoise.recommendation.usage import LotReader
+from equipoise.sim.autoscaling import SimAutoscalers
+from equipoise.sim.load import Diurnal
+from equipoise.sim.metrics import SimHistory
+from equipoise.sim.state import HpaState
+from equipoise.sim.store import SimAnalyses
+from equipoise.sim.study import OnlyLeader
+from equipoise.sim.template import Template
+from equipoise.stats.predict import predict
+from equipoise.stats.ranks import Floats
+
+DAY, WEEK = 86400.0, 7 * 86400.0
+REPLICAS = 12
+CYCLE_SECONDS = 30.0
+PERIOD_SECONDS = 40 * 60
+SUBJECT = "shop/search for search"
+
+
+class RecommendationScene:
+    """`shop/search`: twelve pods day and night, and a load that rises and falls with the day."""
+
+    name = "recommendation"
+    title = "replicas and a target from a week of history and a forecast"
+
+    def __init__(self, stage: Stage) -> None:
+        world = self._world = stage.world
+        self._stage = stage
+        # In the middle of the rise when the demo begins.
+        shape = Diurnal(5.0, 3.2, peak_second=(world.now + 5 * 3600) % DAY)
+        self._search = world.add_workload(
+            "shop",
+            "search",
+            replicas=REPLICAS,
+            template=Template(
+                containers=(Container("app", 1.0, 512 * 2.0**20),), node_labels=((LABEL, "apps"),)
+            ),
+            shape=shape,
+        )
+        self._history = SimHistory(world.state)
+        self._history.remember(self._search, shape, seconds=WEEK, replicas=REPLICAS, noise=0.08)
+        self._analyses = SimAnalyses(world.state)
+        self._loop = AnalyticsLoop(
+            objects=self._analyses,
+            cluster=world.cluster,
+            world=lambda: Sources(world.cluster, self._history, SimAutoscalers(world.state)),
+            applier=world.applier,
+            actuator=world.actuator,
+            pauses=world.pauses,
+            leadership=OnlyLeader(),
+            journal=stage.notes,
+            new_id=stage.ids.next,
+            interval_seconds=CYCLE_SECONDS,
+            mode=Mode.ENFORCE,
+        )
+        world.every(CYCLE_SECONDS, lambda: self._loop.cycle(world.now))
+        self._began_at = world.now
+
+    def begin(self, at: float) -> None:
+        """Ask for advice once everybody is up; later days go on with what was asked."""
+        self._began_at = at
+        if not self._analyses.analytics():
+            self._world.at(at + 3 * MINUTE, self._ask)
+
+    def _ask(self) -> None:
+        spec: dict[str, Any] = {
+            "type": "HPA",
+            "completionStrategy": {
+                "completionStrategyType": "Periodical",
+                "periodSeconds": PERIOD_SECONDS,
+            },
+            "resourceSelectors": [{"kind": "Deployment", "apiVersion": "apps/v1", "name": "search"}],
+            "config": {"ehpa.min-cpu-usage-threshold": "1"},
+            "adoptionType": "Auto",
+        }
+        self._analyses.ask("shop", "search", spec)
+
+    def watch(self) -> str:
+        """Ask whether the HPA keeps the workload within its own bounds."""
+        hpa, replicas = self._hpa(), self._search.replicas
+        if hpa is not None and hpa.scaled_at is not None:
+            low, high = hpa.spec.replicas_min, hpa.spec.replicas_max
+            if not low <= replicas <= high:
+                return f"{replicas} replicas of shop/search are not within {low} and {high}"
+        return ""
+
+    def _hpa(self) -> HpaState | None:
+        found = (hpa for hpa in self._world.state.hpas if hpa.workload is self._search)
+        return next(found, None)
+
+    def _records(self) -> list[Record]:
+        return self._stage.notes.of(self.name, SUBJECT)
+
+    def problem(self) -> str:
+        """Expect advice that was adopted, and an HPA that has scaled by it."""
+        if not any(record.outcomes for record in self._records()):
+            return "the Analytics shop/search was not answered with an HPA"
+        hpa = self._hpa()
+        if hpa is None or hpa.manager != "equipoise":
+            return "the HPA of shop/search is not there"
+        return "" if hpa.scaled_at is not None else "the HPA of shop/search has not scaled"
+
+    def outcome(self) -> str:
+        """Say what the HPA made of it."""
+        hpa = self._hpa()
+        if hpa is None:
+            return "no advice yet"
+        used = sum(pod.counter.rate_cores for pod in self._search.active() if pod.counter is not None)
+        now = self._search.replicas
+        return (
+            f"HPA of {hpa.spec.replicas_min} to {hpa.spec.replicas_max} at "
+            f"{hpa.spec.metrics[0].target_value:g} % made; {REPLICAS} → {now} replicas, "
+            f"which use {used / now * 100:.0f} % of their requests instead of {used / REPLICAS * 100:.0f} %"
+        )
+
+    def _week(self) -> Floats:
+        """Read what the workload used in the past week, as the loop reads it."""
+        end, ref = self._world.now // 60 * 60, self._search.ref
+        (lot,) = self._history.read((CPU,), end - WEEK + 60, end, 60.0, namespaces=[ref.namespace])
+        belonging = Belonging(self._world.cluster.workloads(), self._world.cluster.pods())
+        week: Floats = LotReader(lot, belonging, [ref]).usage([ref]).cores[0]
+        return week
+
+    def pictures(self, width: int) -> Sequence[RenderableType]:
+        """Draw the past days and the coming one, and what is advised."""
+        week = self._week()
+        past = week[~np.isnan(week)]
+        future = predict(week[None], 60.0, DAY, has_band=True)
+        ahead, upper = future.values[0], future.upper[0]
+        high = float(max(past.max(), upper.max()))
+        room = width - 30
+        long, short = room * 7 // 8, max(6, room // 8)
+        days = Text(line(past.tolist(), long, 0.0, high), style="blue")
+        coming = Text(line(ahead.tolist(), short, 0.0, high), style="green")
+        picture = Text.assemble(days, ("│", "yellow"), coming)
+        numbers = f"{float(np.min(past)):.1f} to {float(np.max(past)):.1f} cores"
+        foretold = f"{float(ahead.min()):.1f} to {float(ahead.max()):.1f}"
+        below = Text.assemble(("the past week".ljust(long + 1), "dim"), ("tomorrow", "green"))
+        return (
+            Text("Twelve pods day and night, and a load that rises and falls with the day."),
+            labelled(
+                [
+                    ("usage", picture, numbers),
+                    ("", below, f"forecast {foretold}"),
+                ]
+            ),
+        )
+
+    def told(self) -> Sequence[Record]:
+        """Give the advice that was adopted."""
+        return [record for record in self._records() if record.outcomes][-2:]

@@ -1,0 +1,168 @@
+"""An unbalanced Deployment: two pods hold half of the work, and rotation brings them down, wave by wave."""
+
+from collections.abc import Sequence
+
+from rich.columns import Columns
+from rich.console import RenderableType
+from rich.text import Text
+
+from equipoise.core.cluster import Container
+from equipoise.core.decision import Record
+from equipoise.demo.context import LABEL, MINUTE, Stage
+from equipoise.demo.pictures import Bar, bars
+from equipoise.rotation.loop import RotationLoop
+from equipoise.rotation.policy import ROTATION_POLICY
+from equipoise.rotation.progress import MEASURED, RotationMemory, Verdict
+from equipoise.rotation.record import inputs
+from equipoise.sim.load import Constant
+from equipoise.sim.sharing import Leases
+from equipoise.sim.study import OnlyLeader
+from equipoise.sim.template import Budget, Delay, Template
+
+REPLICAS = 8
+TARGET_CORES = 0.7
+"""What the HPA wants a pod of one core to use."""
+CYCLE_SECONDS = 30.0
+SUBJECT = "shop/web"
+WIDE = 110
+"""From so many columns on, before and after stand side by side."""
+
+
+class RotationScene:
+    """`shop/web`: eight pods behind an HPA at 70 %, whose partitions are dealt out unevenly."""
+
+    name = "rotation"
+    title = "hot and cold pods of an autoscaled workload"
+
+    def __init__(self, stage: Stage) -> None:
+        world = stage.world
+        self._stage = stage
+        self._leases = Leases()
+        self._web = world.add_workload(
+            "shop",
+            "web",
+            replicas=REPLICAS,
+            template=Template(
+                containers=(Container("app", 1.0, 512 * 2.0**20),),
+                start_up=Delay(12.0, 0.2),
+                node_labels=((LABEL, "apps"),),
+            ),
+            # A little below the target: one pod fewer is no reason to scale.
+            shape=Constant(0.95 * TARGET_CORES * REPLICAS),
+            sharing=self._leases,
+        )
+        world.add_pdb("shop", "web", Budget(max_unavailable=1))
+        world.add_hpa(self._web, replicas_min=REPLICAS, replicas_max=2 * REPLICAS)
+        policies = stage.policies(ROTATION_POLICY.name, f"{ROTATION_POLICY.group}/{ROTATION_POLICY.version}")
+        policies.add("shop", "web", {"targetRef": {"kind": "Deployment", "name": "web"}, "mode": "Enforce"})
+        self._loop = RotationLoop(
+            cluster=world.cluster,
+            metrics=world.metrics,
+            policies=policies,
+            pauses=world.pauses,
+            leadership=OnlyLeader(),
+            store=world.store,
+            actuator=world.actuator,
+            journal=stage.notes,
+            new_id=stage.ids.next,
+            interval_seconds=CYCLE_SECONDS,
+            now=world.clock.now,
+        )
+        world.every(CYCLE_SECONDS, lambda: self._loop.cycle(world.now))
+        self._began_at = world.now
+        self._fewest = REPLICAS
+
+    def begin(self, at: float) -> None:
+        """Let the partitions be dealt out unevenly, soon."""
+        self._began_at = at
+        self._stage.world.at(at + 2 * MINUTE, self._upset)
+
+    def _upset(self) -> None:
+        self._fewest = REPLICAS
+        self._leases.upset()
+        self._stage.world.state.workload_changed(self._web)
+
+    def watch(self) -> str:
+        """Ask whether more than one pod is away."""
+        if self._stage.world.now < self._began_at + 2 * MINUTE:
+            return ""  # everybody starts
+        serving = sum(pod.is_serving for pod in self._web.pods.values())
+        self._fewest = min(self._fewest, serving)
+        return f"{serving} of {REPLICAS} pods of {SUBJECT} serve" if serving < REPLICAS - 1 else ""
+
+    def _records(self) -> list[Record]:
+        found = self._stage.notes.of(self.name, SUBJECT)
+        return [record for record in found if record.at >= self._began_at]
+
+    def _waves(self) -> list[Record]:
+        return [record for record in self._records() if record.outcomes]
+
+    def _verdict(self) -> tuple[Record, Verdict] | None:
+        """Give the record that a rotation of this day ended with, and how it ended."""
+        for record in reversed(self._records()):
+            memory = RotationMemory.from_data(record.decision.memory)
+            if memory.last is not None and memory.last.ended_at == record.at:
+                return record, memory.last
+        return None
+
+    def problem(self) -> str:
+        """Expect a rotation that was measured, and a hottest pod that fell as far as it is worth it."""
+        found = self._verdict()
+        if not self._waves() or found is None:
+            return f"{SUBJECT} was not rotated to the end"
+        verdict = found[1]
+        if verdict.ending not in MEASURED or (verdict.realised_percent or 0.0) < 10:  # noqa: PLR2004
+            return f"the rotation of {SUBJECT} ended as {verdict.ending} with {verdict.realised_percent} %"
+        return ""
+
+    def outcome(self) -> str:
+        """Put the hottest pod before, predicted and after side by side."""
+        waves, found = self._waves(), self._verdict()
+        if not waves or found is None:
+            return "no rotation yet"
+        before = max(row.percent for row in _rows(waves[0], {}))
+        after = max(row.percent for row in _rows(found[0], {}))
+        predicted = before * (1 - found[1].predicted_percent / 100)
+        evicted, count = found[1].evicted, found[1].waves
+        return (
+            f"hottest pod {before:.0f} % → {after:.0f} % of target, predicted {predicted:.0f} %; "
+            f"{evicted} pods in {count} waves, never fewer than {self._fewest} of {REPLICAS} serving"
+        )
+
+    def pictures(self, width: int) -> Sequence[RenderableType]:
+        """Draw every pod before the first wave, and after the last was measured."""
+        waves, found = self._waves(), self._verdict()
+        if not waves or found is None:
+            return ()
+        said = "Two of eight pods hold half of the partitions. The HPA sees the mean, which is fine."
+        gone = {outcome.action.pod: turn for turn, wave in enumerate(waves, 1) for outcome in wave.outcomes}
+        before, after = _rows(waves[0], gone), _rows(found[0], {})
+        threshold = 100 * inputs(waves[0])[0].tolerance_multiplier
+        largest = max(row.percent for row in before)
+        is_wide = width >= WIDE
+        long = max(8, min(44, (width // 2 if is_wide else width) - 34))
+        drawn = [
+            bars(title, rows, threshold, largest, long)
+            for title, rows in (
+                ("before, in percent of the target; above │ a pod is hot", before),
+                (f"after {len(waves)} waves", after),
+            )
+        ]
+        return (Text(said), Columns(drawn, padding=(0, 4))) if is_wide else (Text(said), *drawn)
+
+    def told(self) -> Sequence[Record]:
+        """Give the waves and the end."""
+        found = self._verdict()
+        return [*self._waves(), *([found[0]] if found else [])]
+
+
+def _rows(record: Record, gone: dict[str, int]) -> list[Bar]:
+    """Give a bar for each pod that a record saw, the busiest first."""
+    target = record.decision.reason.numbers["target_cores"]
+    hot = set(record.decision.reason.numbers.get("hot", ()))
+    rows = []
+    for pod in sorted(inputs(record)[1].pods, key=lambda pod: (-(pod.cpu_cores or 0.0), pod.name)):
+        colour = "red" if pod.name in hot else "blue" if pod.name in gone else "bright_black"
+        note = f"goes in wave {gone[pod.name]}" if pod.name in gone else ""
+        rows.append(Bar(f"web-{pod.name[-5:]}", (pod.cpu_cores or 0.0) / target * 100, note, colour))
+    return rows

@@ -1,0 +1,219 @@
+"""Is this workload, or this pod, one that is left alone unless somebody asked?
+
+Which of these pods may be evicted now: PodDisruptionBudgets, counted down.
+
+The server's dry run does not count down, so it is true for the first pod only. This is the arithmetic for all
+of them, in order: every eviction takes one from `disruptionsAllowed` of the budget that selects the pod. It
+is never more generous than the server: where that lets a pod go for free (one that is not ready, say), one is
+counted all the same.
+
+How many more pods may be disturbed now?
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from equipoise.core.cluster import Pdb, Pod
+from equipoise.core.ledger import Ledger
+from equipoise.core.reason import Code, Reason
+
+SYSTEM_NAMESPACES = frozenset({"kube-system"})
+CRITICAL_PRIORITY_MIN = 2_000_000_000
+"""Kubernetes keeps priorities from here on for its own critical classes."""
+CRITICAL_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
+ROTATE = "equipoise.dev/rotate"
+RECOMMEND = "equipoise.dev/recommend"
+DO_NOT_DISRUPT = "equipoise.dev/do-not-disrupt"
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+STAYS_WHEN_FALSE = (ROTATE, SAFE_TO_EVICT, "descheduler.alpha.kubernetes.io/evict")
+STAYS_WHEN_SET = (
+    DO_NOT_DISRUPT,
+    "karpenter.sh/do-not-disrupt",
+    "karpenter.sh/do-not-evict",
+    "descheduler.alpha.kubernetes.io/prefer-no-eviction",
+)
+"""Any value but `false` counts: who writes such an annotation means it."""
+
+
+def held_by_kind(kind: str, *, includes_stateful_sets: bool) -> Reason | None:
+    """Hold StatefulSets: the same identity comes back with the same share of the load."""
+    if kind != "StatefulSet" or includes_stateful_sets:
+        return None
+    sentence = "A StatefulSet is rotated only where includeStatefulSets says so."
+    return Reason(Code.OPTED_OUT, sentence)
+
+
+def opted_out_by(annotations: Iterable[tuple[str, str]]) -> str:
+    """Name the annotation that asks to be left alone, as `key=value`, or give nothing.
+
+    Our own says the last word: `equipoise.dev/rotate: "true"` overrules what was meant for other tools.
+    """
+    said = dict(annotations)
+    if not said or _word(said.get(ROTATE)) == "true":
+        return ""
+    stays = [key for key in STAYS_WHEN_FALSE if _word(said.get(key)) == "false"]
+    stays += [key for key in STAYS_WHEN_SET if key in said and _word(said[key]) != "false"]
+    return f"{stays[0]}={said[stays[0]]}" if stays else ""
+
+
+def adoption_opted_out_by(annotations: Iterable[tuple[str, str]]) -> str:
+    """Name the annotation that asks to leave a workload's settings alone, as `key=value`, or give nothing.
+
+    What was meant for tools that evict says nothing about settings.
+    """
+    said = dict(annotations)
+    if _word(said.get(RECOMMEND)) == "false":
+        return f"{RECOMMEND}={said[RECOMMEND]}"
+    is_left_alone = DO_NOT_DISRUPT in said and _word(said[DO_NOT_DISRUPT]) != "false"
+    if is_left_alone and _word(said.get(RECOMMEND)) != "true":
+        return f"{DO_NOT_DISRUPT}={said[DO_NOT_DISRUPT]}"
+    return ""
+
+
+def protection_of(pod: Pod, *, includes_local_storage: bool, includes_stateful_sets: bool = False) -> str:
+    """Say why a pod is never evicted, or nothing."""
+    if pod.is_mirror or (pod.owner is not None and pod.owner.kind == "Node"):
+        return "it is a static pod"
+    if pod.owner is None:
+        return "it has no controller that would replace it"
+    if pod.owner.kind == "DaemonSet":
+        return "a DaemonSet would start it on the same node again"
+    if pod.owner.kind == "StatefulSet" and not includes_stateful_sets:
+        return "it is of a StatefulSet"
+    if pod.priority >= CRITICAL_PRIORITY_MIN or pod.priority_class in CRITICAL_CLASSES:
+        return "its priority is critical"
+    annotation = opted_out_by(pod.annotations)
+    if annotation:
+        return f"it is opted out by {annotation}"
+    if pod.has_local_storage and not includes_local_storage and not _is_called_safe(pod):
+        return "it has local storage"
+    return ""
+
+
+def _is_called_safe(pod: Pod) -> bool:
+    said = dict(pod.annotations)
+    return "true" in {_word(said.get(SAFE_TO_EVICT)), _word(said.get(ROTATE))}
+
+
+def _word(value: str | None) -> str:
+    return "" if value is None else value.strip().lower()
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """A pod that has to stay for now, and the budgets that keep it."""
+
+    pod: Pod
+    budgets: tuple[Pdb, ...]
+
+    @property
+    def sentence(self) -> str:
+        """Say why, in words that a person understands."""
+        names = ", ".join(budget.name for budget in self.budgets)
+        if len(self.budgets) > 1:
+            return f"{self.pod.name} is selected by several budgets ({names}), which Kubernetes never evicts"
+        (budget,) = self.budgets
+        if not budget.is_current:
+            return f"the budget {names} is still being worked out by Kubernetes"
+        if budget.disruptions_allowed > 0:
+            return (
+                f"the budget {names} allows {budget.disruptions_allowed} now, taken by pods before this one"
+            )
+        pods = "1 healthy pod" if budget.pods_healthy == 1 else f"{budget.pods_healthy} healthy pods"
+        counts = f"{pods}, {budget.pods_desired} needed"
+        return f"the budget {names} allows none now ({counts})"
+
+
+class Cleared(msgspec.Struct, frozen=True):
+    """Which pods may go now, and which have to wait; both in the order in which they were wanted."""
+
+    may_go: tuple[Pod, ...]
+    waiting: tuple[Waiting, ...]
+
+
+def clear(
+    wanted: Sequence[Pod], budgets: Iterable[Pdb], left: dict[tuple[str, str], int] | None = None
+) -> Cleared:
+    """Count down from what every matching budget allows, pod by pod in the order wanted.
+
+    A pod under several budgets is held, since the server refuses it; so is one whose budget is not current,
+    which counts as none allowed. A pod under no budget may go. One that waits takes nothing from the next.
+    `left` carries what the budgets still allow from one call to the next.
+    """
+    places = {pod.namespace for pod in wanted}
+    by_namespace: dict[str, list[Pdb]] = defaultdict(list)
+    for budget in budgets:
+        if budget.namespace in places:
+            by_namespace[budget.namespace].append(budget)
+    left = {} if left is None else left
+    may_go: list[Pod] = []
+    waiting: list[Waiting] = []
+    for pod in wanted:
+        matching = matching_budgets(pod, by_namespace[pod.namespace])
+        if _take_one(matching, left):
+            may_go.append(pod)
+        else:
+            waiting.append(Waiting(pod, matching))
+    return Cleared(tuple(may_go), tuple(waiting))
+
+
+def matching_budgets(pod: Pod, budgets: Iterable[Pdb]) -> tuple[Pdb, ...]:
+    """Give the budgets that select this pod."""
+    labels = dict(pod.labels)
+    return tuple(
+        budget
+        for budget in budgets
+        if budget.namespace == pod.namespace
+        and budget.selector is not None
+        and budget.selector.matches(labels)
+    )
+
+
+def _take_one(matching: tuple[Pdb, ...], left: dict[tuple[str, str], int]) -> bool:
+    if not matching:
+        return True
+    if len(matching) > 1:
+        return False
+    (budget,) = matching
+    key = (budget.namespace, budget.name)
+    allowed = left.setdefault(key, budget.disruptions_allowed if budget.is_current else 0)
+    if allowed <= 0:
+        return False
+    left[key] = allowed - 1
+    return True
+
+
+HOUR_SECONDS = 3600.0
+
+
+def held_by_hourly_budget(ledger: Ledger, balancer: str, rounds_max: int, at: float) -> Reason | None:
+    """Hold when this hour's rounds are used up."""
+    used = ledger.rounds_since(at - HOUR_SECONDS, balancer)
+    if used < rounds_max:
+        return None
+    rounds = "1 round in the last hour has" if used == 1 else f"{used} rounds in the last hour have"
+    return Reason(
+        Code.HELD_BY_BUDGET,
+        f"{rounds} used up the budget of {rounds_max}.",
+        {"rounds_last_hour": used, "rounds_per_hour": rounds_max},
+    )
+
+
+def room_for_disruption(
+    disturbed: int, disturbed_max: int, disturbed_in_cluster: int, disturbed_in_cluster_max: int
+) -> tuple[int, Reason]:
+    """Give how many more pods may go at once, of this workload and of all, and the reason for the rest."""
+    here = max(0, disturbed_max - disturbed)
+    everywhere = max(0, disturbed_in_cluster_max - disturbed_in_cluster)
+    numbers = {"disturbed": disturbed, "disturbed_in_cluster": disturbed_in_cluster}
+    whose, now, most = ("this workload", disturbed, disturbed_max)
+    if everywhere < here:
+        whose, now, most = ("the cluster", disturbed_in_cluster, disturbed_in_cluster_max)
+    pods, are = ("pod", "is") if now == 1 else ("pods", "are")
+    sentence = f"{now} {pods} of {whose} {are} disturbed now, and at most {most} may be; the rest wait."
+    if now == 0:
+        sentence = (
+            f"No more than {most} of {whose}'s pods may be away at once; the rest wait for the next wave."
+        )
+    return min(here, everywhere), Reason(Code.HELD_BY_BUDGET, sentence, numbers)

@@ -1,0 +1,232 @@
+"""An error is as large as its cause: what fails about one workload costs that workload's turn.
+
+Every loop runs what is about one workload, policy or pod through an `Isolation`. An exception there becomes a
+`FailedTurn`, which the cycle reports beside its decisions, and the others go on in the same cycle. Work that
+is done for many at once is narrowed: where the whole fails, halves are tried, down to the guilty ones.
+
+Never isolated are a lost leadership, a stop, and what is no `Exception`, such as an interrupt.
+"""
+
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from equipoise import __version__
+from equipoise.core.decision import Decision, Outcome, Record
+from equipoise.core.errors import EquipoiseError, WorldFailed
+from equipoise.core.reason import Code, Reason
+from equipoise.ports import FailedTurn
+
+I = TypeVar("I")  # noqa: E741 - an item
+T = TypeVar("T")
+
+ERROR_LENGTH_MAX = 300
+TRACEBACK_LENGTH_MAX = 20_000
+CALLS_MAX = 50
+WORLD_FAILURES_MAX = 3
+"""So many turns in a row that the world fails are no fault of the workloads: the cycle ends."""
+LOST_MAX = 16
+"""So many lost workers one cycle pays for; who is to blame for the rest, later cycles find out."""
+RETRY_FIRST_SECONDS = 60.0
+RETRY_MAX_SECONDS = 3600.0
+
+
+class BatchLost(WorldFailed):
+    """A batch has no result: its worker died, hung, or was told to stop. The next batch gets a new one."""
+
+
+class WorkerBusy(WorldFailed):
+    """A batch was not begun, since others keep the worker: no fault of whatever is in it."""
+
+
+class _Suspect(NamedTuple):
+    """Whose work cost a worker when it was done alone: how often in a row, and until when it waits."""
+
+    times: int
+    until: float
+    failed: FailedTurn
+
+
+def _yes() -> bool:
+    return True
+
+
+@dataclass(slots=True)
+class Isolation:
+    """What failed about single subjects in this cycle, and whose work costs a worker each time."""
+
+    failed: list[FailedTurn] = field(default_factory=list)
+    _at: float = 0.0
+    _still_leads: Callable[[], bool] = _yes
+    _in_a_row: int = 0
+    _lost_left: int = LOST_MAX
+    _suspects: dict[str, _Suspect] = field(default_factory=dict)
+
+    def begin(self, at: float, still_leads: Callable[[], bool] = _yes) -> None:
+        """Begin a cycle; `still_leads` says whether an error may be taken for one workload's own."""
+        self.failed = []
+        self._at, self._still_leads = at, still_leads
+        self._in_a_row, self._lost_left = 0, LOST_MAX
+
+    def attempt(
+        self, subject: str, work: Callable[[], T], passes: tuple[type[Exception], ...] = ()
+    ) -> T | FailedTurn:
+        """Return what the work returns, or how it failed; `passes` are exceptions that say something else."""
+        try:
+            return work()
+        except passes:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is about this subject
+            return self.take(subject, error)
+
+    def turn(
+        self, subject: str, work: Callable[[], T], passes: tuple[type[Exception], ...] = ()
+    ) -> T | FailedTurn:
+        """Do the same for a whole turn: where the world fails one after the other, it is not their fault."""
+
+        def counted() -> T:
+            try:
+                return work()
+            except EquipoiseError as error:
+                self._in_a_row += not isinstance(error, passes)
+                raise
+
+        if self._in_a_row >= WORLD_FAILURES_MAX - 1:
+            passes = (*passes, EquipoiseError)
+        found = self.attempt(subject, counted, passes)
+        if not isinstance(found, FailedTurn):
+            self._in_a_row = 0
+        return found
+
+    def take(self, subject: str, error: Exception) -> FailedTurn:
+        """Record an exception about one subject; raise it where it is about all of us."""
+        if not self._still_leads():
+            raise error
+        return self._add(failed_turn(subject, error))
+
+    def each(
+        self,
+        items: Sequence[I],
+        work: Callable[[Sequence[I]], Sequence[T]],
+        subject: Callable[[I], str],
+        passes: tuple[type[Exception], ...] = (WorkerBusy,),
+    ) -> list[T | FailedTurn]:
+        """Return a result for each item; where the work fails for many, it is done anew for halves of them.
+
+        The work must be free of effects; `passes` are exceptions that are about no item.
+        """
+        found: dict[int, T | FailedTurn] = {}
+        parts = self._parts([subject(item) for item in items], found)
+        while parts:
+            part = parts.pop(0)
+            try:
+                results = work([items[place] for place in part])
+                found |= dict(zip(part, results, strict=True))
+            except passes:
+                raise
+            except Exception as error:
+                if not self._still_leads():
+                    raise
+                if self._can_be_halved(part, error):
+                    half = len(part) // 2
+                    parts[:0] = [part[:half], part[half:]]
+                    continue
+                for place in part:
+                    found[place] = self._blamed(subject(items[place]), error, is_alone=len(part) == 1)
+            else:
+                for place in part if self._suspects else ():
+                    self._suspects.pop(subject(items[place]), None)
+        return [found[place] for place in range(len(items))]
+
+    def _parts(self, subjects: Sequence[str], found: dict[int, T | FailedTurn]) -> list[list[int]]:
+        """Return the places of the items that are worked on together: all but the suspects.
+
+        Suspects come last and alone, so that they cost nobody else a second try; some wait for their time.
+        """
+        others: list[int] = []
+        alone: list[list[int]] = []
+        for place, subject in enumerate(subjects):
+            suspect = self._suspects.get(subject)
+            if suspect is None:
+                others.append(place)
+            elif 0 < suspect.until - self._at <= RETRY_MAX_SECONDS:
+                found[place] = self._add(suspect.failed)
+            else:
+                alone.append([place])
+        return [part for part in (others, *alone) if part]
+
+    def _can_be_halved(self, part: Sequence[int], error: Exception) -> bool:
+        is_lost = isinstance(error, BatchLost)
+        self._lost_left -= is_lost
+        return len(part) > 1 and not (is_lost and self._lost_left <= 0)
+
+    def _blamed(self, subject: str, error: Exception, *, is_alone: bool) -> FailedTurn:
+        failed = failed_turn(subject, error)
+        if isinstance(error, BatchLost) and is_alone:
+            before = self._suspects.get(subject)
+            times = 0 if before is None else before.times
+            wait = min(RETRY_FIRST_SECONDS * 2.0 ** min(times, 10), RETRY_MAX_SECONDS)
+            self._suspects[subject] = _Suspect(times + 1, self._at + wait, failed)
+        return self._add(failed)
+
+    def _add(self, failed: FailedTurn) -> FailedTurn:
+        self.failed.append(failed)
+        return failed
+
+
+def failed_turn(subject: str, error: Exception) -> FailedTurn:
+    """Return what is told of an exception: one line, and the traceback where it is a bug of ours."""
+    if isinstance(error, EquipoiseError):
+        return FailedTurn(subject, _line(error))
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    # The last calls tell it: a recursion has a thousand of them.
+    text = "".join(traceback.format_exception(error, limit=-CALLS_MAX))[-TRACEBACK_LENGTH_MAX:]
+    said = f"{type(error).__name__}: {_line(error)}".removesuffix(": ")
+    return FailedTurn(subject, said, _plain(text), place)
+
+
+def _line(error: Exception) -> str:
+    """Return an exception's message on one line that any encoder takes, however long or odd it is."""
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - a message that can't be made is no message
+        said = ""
+    said = " ".join(_plain(said[: 2 * ERROR_LENGTH_MAX]).split())
+    return said if len(said) <= ERROR_LENGTH_MAX else f"{said[:ERROR_LENGTH_MAX]}..."
+
+
+def _plain(text: str) -> str:
+    """Return a text without the halves of letters that no encoder takes."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def failed_decision(failed: FailedTurn, outcomes: Sequence[Outcome] = ()) -> Decision:
+    """Return the decision that stands for a turn that failed; its actions are those that were sent before."""
+    return Decision(failed.subject, failed_reason(failed), tuple(outcome.action for outcome in outcomes))
+
+
+def failed_reason(failed: FailedTurn) -> Reason:
+    """Return the reason of a turn that failed."""
+    error = failed.error.rstrip(".") or "it has no message"
+    where = " The log has the traceback; please report it." if failed.is_bug else ""
+    sentence = f"An error ended this turn before it was over: {error}. Others are not affected.{where}"
+    return Reason(Code.INTERNAL_ERROR, sentence)
+
+
+def failed_record(
+    balancer: str, decision: Decision, at: float, record_id: str, outcomes: Sequence[Outcome] = ()
+) -> Record:
+    """Return the record of a turn that failed. It has no inputs: they may be what can't be written down."""
+    return Record(
+        id=record_id,
+        balancer=balancer,
+        at=at,
+        policy={},
+        observation={},
+        memory={},
+        decision=decision,
+        outcomes=tuple(outcomes),
+        version=__version__,
+    )

@@ -1,0 +1,155 @@
+"""What must be true of the pools at every moment, asked of a snapshot; pure."""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from enum import StrEnum
+
+import msgspec
+
+from equipoise.core.errors import DECODE_ERRORS
+from equipoise.core.pools import EPOCH_MAX, PodSeen, PoolSeen, PoolsSeen, by_ordinal
+from equipoise.pools.policy import TierPolicy
+
+MERCHANT = "merchant:"
+SHOWN_MAX = 40
+"""How many characters of a strange value are shown."""
+
+
+class Invariant(StrEnum):
+    """What can be broken."""
+
+    ONE_ASSIGNED = "OneAssigned"
+    AVAILABLE_WITHIN_ASSIGNED = "AvailableWithinAssigned"
+    TIER_KEY_AGREES = "TierKeyAgrees"
+    DRAINING_NOT_AVAILABLE = "DrainingNotAvailable"
+    KEY_TYPE = "KeyType"
+    EPOCH_READABLE = "EpochReadable"
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """One broken invariant: which, where, and how."""
+
+    invariant: Invariant
+    key: str
+    detail: str
+    pod: str = ""
+
+
+def violations(policy: TierPolicy | None, seen: PoolsSeen) -> list[Violation]:
+    """List all that is broken, in the order in which a person would mend it.
+
+    Without a policy (the config's own key has a wrong type), a tier may be of either type.
+    """
+    found = [*_wrong_types(policy, seen)]
+    if seen.odd_epoch is not None:
+        found.append(Violation(Invariant.EPOCH_READABLE, f"{seen.prefix}:epoch", odd_epoch(seen.odd_epoch)))
+    homes: dict[str, list[str]] = defaultdict(list)
+    for pool in seen.pools:
+        for pod in pool.assigned:
+            homes[pod].append(pool.tier)
+    for pod in sorted(seen.pods, key=by_ordinal):
+        found += _of_pod(pod, homes.get(pod, []), seen)
+    return found
+
+
+def odd_epoch(text: str) -> str:
+    """Say what is wrong with an epoch that no leader can have."""
+    shown = repr(text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}...")
+    return f"expected a whole number up to {EPOCH_MAX}, got {shown}; every leader is refused until it is gone"
+
+
+def _wrong_types(policy: TierPolicy | None, seen: PoolsSeen) -> Iterator[Violation]:
+    for pool in seen.pools:
+        tier = None if policy is None else policy.tiers.get(pool.tier)
+        free = {"set", "zset"} if tier is None else {"zset" if tier.is_shared else "set"}
+        yield from _expect(f"{seen.prefix}:pool:{pool.tier}:assigned", pool.assigned_type, {"set"})
+        yield from _expect(f"{seen.prefix}:pool:{pool.tier}:available", pool.available_type, free)
+    others = [seen.wrong, *(pod.wrong for pod in seen.pods.values())]
+    for key, found in sorted(item for wrong in others for item in wrong.items()):
+        yield Violation(Invariant.KEY_TYPE, key, f"has the wrong type {found}")
+
+
+def _expect(key: str, found: str, wanted: set[str]) -> Iterator[Violation]:
+    if found not in {"none", *wanted}:
+        yield Violation(Invariant.KEY_TYPE, key, f"expected a {' or '.join(sorted(wanted))}, got a {found}")
+
+
+def _of_pod(pod: str, homes: list[str], seen: PoolsSeen) -> Iterator[Violation]:
+    keys = seen.pods[pod]
+    is_merchants = (keys.tier or "").startswith(MERCHANT)
+    if len(homes) > 1 or (not homes and not is_merchants and _is_known(pod, seen)):
+        where = f"in {', '.join(sorted(homes))}" if homes else "in none"
+        detail = f"{pod} must be assigned to exactly one tier, and is {where}"
+        first = homes[0] if homes else keys.tier or ""
+        key = f"{seen.prefix}:pool:{first}:assigned" if first else f"{seen.prefix}:pod:metadata"
+        yield Violation(Invariant.ONE_ASSIGNED, key, detail, pod)
+    for pool in seen.pools:
+        if pod in pool.available:
+            yield from _of_free_pod(pod, keys, pool.tier, seen.prefix, is_home=pool.tier in homes)
+    tier_key = f"{seen.prefix}:pod:tier:{pod}"
+    if len(homes) == 1 and keys.tier != homes[0] and tier_key not in keys.wrong:
+        said = "is missing" if keys.tier is None else f"says {keys.tier}"
+        detail = f"{pod} is assigned to {homes[0]}, and its key {said}"
+        yield Violation(Invariant.TIER_KEY_AGREES, tier_key, detail, pod)
+
+
+def _is_known(pod: str, seen: PoolsSeen) -> bool:
+    """Tell whether any key of the pools speaks of a pod; one that only Kubernetes has is not lost."""
+    keys = seen.pods[pod]
+    is_named = keys.tier is not None or f"{seen.prefix}:pod:tier:{pod}" in keys.wrong
+    return is_named or pod in seen.metadata or any(pod in pool.available for pool in seen.pools)
+
+
+def _of_free_pod(pod: str, keys: PodSeen, tier: str, prefix: str, *, is_home: bool) -> Iterator[Violation]:
+    key = f"{prefix}:pool:{tier}:available"
+    if not is_home:
+        detail = f"{pod} is available in {tier}, and not assigned to it"
+        yield Violation(Invariant.AVAILABLE_WITHIN_ASSIGNED, key, detail, pod)
+    if keys.is_draining:
+        detail = f"{pod} is draining, and available in {tier}"
+        yield Violation(Invariant.DRAINING_NOT_AVAILABLE, key, detail, pod)
+
+
+def notes(policy: TierPolicy | None, seen: PoolsSeen) -> list[str]:
+    """List what is allowed and yet worth a look: a foreign allocator's moment, or something left behind."""
+    if policy is None:
+        return []
+    return [*_notes_on_pools(policy, seen), *_notes_on_metadata(seen)]
+
+
+def _notes_on_pools(policy: TierPolicy, seen: PoolsSeen) -> Iterator[str]:
+    for pool in seen.pools:
+        tier = policy.tiers.get(pool.tier)
+        if tier is None:
+            if pool.assigned or pool.available:
+                yield _left_behind(pool)
+            continue
+        for pod in sorted(pool.assigned, key=by_ordinal):
+            keys = seen.pods[pod]
+            calls = pool.available.get(pod)
+            if calls is not None and not 0 <= calls < math.inf:
+                yield f"{pod}: its count of calls in {pool.tier} is {calls:g}"
+            if calls is not None and not tier.is_shared and keys.lease is not None:
+                yield f"{pod}: it is available in {pool.tier}, and has a lease"
+            if calls is None and not (keys.is_draining or keys.lease is not None or keys.calls):
+                yield f"{pod}: nobody holds it, and it is not available in {pool.tier}"
+
+
+def _left_behind(pool: PoolSeen) -> str:
+    count = len(pool.assigned)
+    pods = "1 pod is" if count == 1 else f"{count} pods are"
+    kind = "shared" if pool.available_type == "zset" else "exclusive"
+    back = f"`equipoise pools config set {pool.tier}={kind}:{count}`"
+    return f"{pool.tier}: {pods} in a tier that the config does not have; {back} brings it back"
+
+
+def _notes_on_metadata(seen: PoolsSeen) -> Iterator[str]:
+    for pod, text in sorted(seen.metadata.items()):
+        try:
+            is_mapping = isinstance(json.loads(text), dict)
+        except DECODE_ERRORS:
+            is_mapping = False
+        if not is_mapping:
+            yield f"{pod}: its metadata is malformed, and is left as it is"

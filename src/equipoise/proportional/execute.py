@@ -1,0 +1,251 @@
+"""The change itself: pods in place one after the other, or the template through the fence."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from equipoise.core.cluster import ObjectRef, Pod, PodRef, StoreKey, Workload
+from equipoise.core.decision import Action, Decision, Outcome, SetResources
+from equipoise.core.errors import WorldFailed
+from equipoise.core.ledger import Entry, EntryState, Ledger
+from equipoise.engine.executor import Deed, Fence
+from equipoise.engine.guards import held_by_others, held_by_pause
+from equipoise.engine.isolation import Isolation
+from equipoise.ports import Actuator, Leadership, Pauses, Store
+from equipoise.ports.actions import ResizeAnswer, ResizeResult, Sizes, Values
+from equipoise.proportional.applied import Deeds, at_target
+from equipoise.proportional.assignment import Assigned
+from equipoise.proportional.fit import sidecars_of
+from equipoise.proportional.functions import Slot
+from equipoise.proportional.guards import PODS_PER_CYCLE_MAX, Change, held_by_annotation
+from equipoise.proportional.observation import read_current
+from equipoise.proportional.policy import UpdateMode
+from equipoise.proportional.record import BALANCER
+
+USELESS = frozenset({ResizeResult.FORBIDDEN, ResizeResult.UNSUPPORTED})
+"""Answers that hold for all pods."""
+REFUSALS_MAX = 3
+"""After so many and no success it is the change that is refused, and not a pod."""
+NAMED_MAX = 5
+
+
+class Done(NamedTuple):
+    """What came of a change, and the UIDs that the server took it for or refused it for."""
+
+    outcomes: list[Outcome]
+    accepted: AbstractSet[str] = frozenset()
+    refused: AbstractSet[str] = frozenset()
+    """Empty where nothing says that it would be another answer for another pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """What a change needs of the world."""
+
+    sizes: Sizes
+    pauses: Pauses
+    leadership: Leadership
+    store: Store
+    actuator: Actuator
+    new_id: Callable[[float], str]
+    epoch: int | None
+    """In which we led when we looked: what was decided then is done in no other."""
+    beat: Callable[[], object]
+    passed: Callable[[str], object]
+    isolation: Isolation
+
+    def act(self, item: Assigned, decision: Decision, change: Change, at: float) -> Done:
+        """Set the values, and give what came of it."""
+        (action,) = decision.actions
+        assert isinstance(action, SetResources), "scaling only sets resources"
+        if change.way.mode is UpdateMode.ROLLOUT:
+            return self._roll_out(item, action, change, at)
+        if change.restarts:
+            return self._restart(item, action, change, at)
+        return self._in_place(item, action, change)
+
+    def _in_place(self, item: Assigned, action: SetResources, change: Change) -> Done:
+        """Change pod after pod; whether it is still our turn is asked before each.
+
+        A pod may be refused for its node's sake, which is no reason to keep the value from the others.
+        """
+        answers: list[tuple[str, ResizeAnswer | WorldFailed]] = []
+        accepted: set[str] = set()
+        refused: set[str] = set()
+        for pod in change.late[:PODS_PER_CYCLE_MAX]:
+            self.beat()
+            if self._is_over(item):
+                break
+            try:
+                answer = self._resize(item, change, pod)
+            except WorldFailed as error:
+                answers.append((pod.name, error))
+                break
+            except Exception as error:  # noqa: BLE001 - as unknown as a lost answer
+                answers.append((pod.name, WorldFailed(self.isolation.take(item.ref.subject, error).error)))
+                break
+            answers.append((pod.name, answer))
+            if answer.result is ResizeResult.ACCEPTED:
+                accepted.add(pod.uid)
+            elif answer.result is ResizeResult.REFUSED:
+                refused.add(pod.uid)
+            if answer.result in USELESS or (not accepted and len(refused) >= REFUSALS_MAX):
+                refused.clear()
+                break
+        return Done(list(summed_up(action, answers)), accepted, refused)
+
+    def _is_over(self, item: Assigned) -> bool:
+        is_ours = self.epoch is not None and self.leadership.epoch() == self.epoch
+        return not is_ours or held_by_pause(self.pauses, item.ref.namespace) is not None
+
+    def _resize(self, item: Assigned, change: Change, pod: Pod) -> ResizeAnswer:
+        values = values_by_container(item.prepared.asked.slots, change.values)
+        sidecars = sidecars_of(pod.containers, values)
+        ref = PodRef(pod.namespace, pod.name, pod.uid)
+        return self.sizes.resize(ref, values, sidecars=sidecars)
+
+    def _restart(self, item: Assigned, action: SetResources, change: Change, at: float) -> Done:
+        """Change one pod whose container restarts; the next waits until all are ready again."""
+        if not change.late:
+            return Done([])
+        pod = change.late[0]
+        one = SetResources(action.workload, action.containers, item.ref.namespace, pod.name, pod.uid)
+        return self._fenced(item, one, pod.uid, lambda: self._resize(item, change, pod), at)
+
+    def _roll_out(self, item: Assigned, action: SetResources, change: Change, at: float) -> Done:
+        workload = item.workload
+        values = values_by_container(item.prepared.asked.slots, change.values)
+        sidecars = sidecars_of(workload.containers, values)
+
+        def deed() -> ResizeAnswer:
+            return self.sizes.set_template(about(workload), values, sidecars=sidecars)
+
+        return self._fenced(item, action, workload.uid, deed, at)
+
+    def _fenced(
+        self, item: Assigned, action: SetResources, uid: str, deed: Callable[[], ResizeAnswer], at: float
+    ) -> Done:
+        """Write the intent into the workload's ledger, look once more, and do it."""
+        if self.epoch is None:
+            return Done([])
+        key, name = StoreKey("ledger", item.ref), self.new_id(at)
+        entry = Entry(
+            id=name,
+            round=name,
+            balancer=BALANCER,
+            action="SetResources",
+            pod=action.pod or item.ref.name,
+            uid=item.workload.uid,  # not the pod's: nobody is sent away
+            at=round(at, 3),
+            epoch=self.epoch,
+        )
+
+        def done() -> Deed:
+            answer = deed()
+            is_taken = answer.result is ResizeResult.ACCEPTED
+            state = EntryState.DONE if is_taken else EntryState.FAILED
+            return Deed(answer.result.value, answer.detail, state)
+
+        fence = Fence(self.store, self.leadership, self.actuator, lambda _: self._recheck(item), self.passed)
+        try:
+            stored = self.store.read(key)
+            others = held_by_others(Ledger.from_data(stored.data), BALANCER, at)
+            if others is not None:
+                return Done([Outcome(action, "Fenced", others.sentence)])
+            outcome = fence.through(action, done, key, entry, stored).outcome
+        except WorldFailed as error:
+            outcome = Outcome(action, "Unknown", str(error))
+        except Exception as error:  # noqa: BLE001 - as unknown as a lost answer
+            outcome = Outcome(action, "Unknown", self.isolation.take(item.ref.subject, error).error)
+        result, own = outcome.result, {uid}
+        return Done([outcome], own if result == "Accepted" else set(), own if result == "Refused" else set())
+
+    def _recheck(self, item: Assigned) -> str | None:
+        """Ask once more whether somebody said stop, and whether the workload is still the one."""
+        stop = held_by_pause(self.pauses, item.ref.namespace)
+        if stop is not None:
+            return stop.sentence
+        try:
+            now = self.sizes.workload(item.ref)
+        except WorldFailed as error:
+            return f"the workload could not be looked at again: {error}"
+        if now is None or now.uid != item.workload.uid:
+            return "the workload has gone or was made anew since it was looked at"
+        left = held_by_annotation(now)
+        return None if left is None else left.sentence
+
+
+def values_by_container(slots: Iterable[Slot], values: Mapping[str, int]) -> Values:
+    """Say values as a manifest does."""
+    found: dict[str, dict[str, dict[str, str]]] = {}
+    for slot in slots:
+        if slot.key in values:
+            section = found.setdefault(slot.container, {}).setdefault(slot.section, {})
+            section[slot.resource.value] = slot.text(values[slot.key])
+    return found
+
+
+def summed_up(action: Action, answers: Sequence[tuple[str, ResizeAnswer | WorldFailed]]) -> Iterable[Outcome]:
+    """Give one outcome for each result, with the first pods that had it."""
+    by_result: dict[str, list[tuple[str, str]]] = {}
+    for pod, answer in answers:
+        if isinstance(answer, WorldFailed):
+            by_result.setdefault("Unknown", []).append((pod, str(answer)))
+        else:
+            by_result.setdefault(answer.result.value, []).append((pod, answer.detail))
+    for result, pods in by_result.items():
+        names = ", ".join(pod for pod, _ in pods[:NAMED_MAX])
+        more = f" and {len(pods) - NAMED_MAX} more" if len(pods) > NAMED_MAX else ""
+        said = next((detail for _, detail in pods if detail), "")
+        yield Outcome(action, result, f"{names}{more}{f': {said}' if said else ''}")
+
+
+def about(workload: Workload) -> ObjectRef:
+    """Name a workload as an event does."""
+    ref = workload.ref
+    return ObjectRef(ref.api_version, ref.kind, ref.namespace, ref.name, workload.uid)
+
+
+def applied_values(item: Assigned, decision: Decision) -> dict[str, int]:
+    """Return what is to be in force from now on, in each slot's units."""
+    texts = {
+        f"{container['name']}.{section}.{resource}": text
+        for container in decision.extra["containers"]
+        for section in ("requests", "limits")
+        for resource, text in container[section].items()
+    }
+    return read_current(item.prepared.asked.slots, texts)
+
+
+def intended(deeds: Deeds, change: Change, at_ms: int, epoch: int) -> Deeds:
+    """Remember what is about to be set, before it is."""
+    is_same = deeds.written == change.values and deeds.way == change.way.mode
+    return msgspec.structs.replace(
+        deeds,
+        way=change.way.mode.value,
+        written=dict(change.values),
+        at=at_ms if change.is_new else deeds.at,
+        is_confirmed=deeds.is_confirmed and is_same,
+        epoch=epoch,
+    )
+
+
+def pods_at_target(decision: Decision, pods: Sequence[Pod], item: Assigned) -> int:
+    """Return how many pods ask for what is decided, and have it."""
+    return at_target(pods, item.prepared.asked.slots, applied_values(item, decision))
+
+
+UNDONE = frozenset({"Fenced", "Outdated", "Gone", "Refused", "Forbidden", "Unsupported"})
+"""Results after which it is certain that nothing was changed."""
+
+
+@dataclass(slots=True)
+class CycleProgress:
+    """How far a turn has come: an error may end it anywhere."""
+
+    is_said: bool = False
+    """Whether what is to be remembered stands in the status."""
+    outcomes: list[Outcome] = field(default_factory=list)

@@ -1,0 +1,169 @@
+"""One look at the cluster for all policies: its size, the pods of each target, the autoscalers."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from equipoise.core.cluster import Hpa, Node, Pod, Selector, Workload, WorkloadRef
+from equipoise.engine.isolation import Isolation
+from equipoise.ports import Cluster, FailedTurn
+from equipoise.proportional.applied import Deeds, Size, behind, count, in_force, living, pods_by_node
+from equipoise.proportional.assignment import Assigned, Refusal
+from equipoise.proportional.decide import STUCK
+from equipoise.proportional.functions import Slot
+from equipoise.proportional.observation import Observation
+from equipoise.proportional.policy import UpdateMode
+
+HASH_LABEL = "pod-template-hash"
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a cycle goes by; sizes are counted once for each node selector."""
+
+    at: float
+    nodes: Sequence[Node]
+    pods: Mapping[WorkloadRef, Sequence[Pod]]
+    hpas: Mapping[WorkloadRef, Sequence[Hpa]]
+    pods_on: Mapping[str, int] | None
+    """How many pods each node has; None where only some namespaces are seen."""
+    _sizes: dict[Selector, Size] = field(default_factory=dict)
+
+    def size(self, selector: Selector) -> Size:
+        """Count the nodes that are selected."""
+        found = self._sizes.get(selector)
+        if found is None:
+            found = self._sizes[selector] = count(self.nodes, self.pods_on, selector)
+        return found
+
+
+def look(
+    cluster: Cluster,
+    assigned: Sequence[Assigned],
+    at: float,
+    namespace: str | None,
+    isolation: Isolation | None = None,
+    *,
+    sees_all_pods: bool,
+) -> Seen:
+    """Ask once for all; a namespace narrows what is asked for, and then `pods` is unknown as an input."""
+    needs_all = any("pods" in item.prepared.spec.inputs for item in assigned)
+    place = None if needs_all and sees_all_pods else namespace
+    pods = cluster.pods(place) if assigned else ()
+    is_whole = sees_all_pods and place is None
+    hpas: dict[WorkloadRef, list[Hpa]] = defaultdict(list)
+    for hpa in cluster.hpas(namespace) if assigned else ():
+        hpas[hpa.target.canonical].append(hpa)
+    return Seen(
+        at=at,
+        nodes=cluster.nodes() if assigned else (),
+        pods=pods_by_workload([item.workload for item in assigned], pods, isolation),
+        hpas=hpas,
+        pods_on=pods_by_node(pods) if is_whole and needs_all else ({} if is_whole else None),
+    )
+
+
+def pods_by_workload(
+    workloads: Iterable[Workload], pods: Iterable[Pod], isolation: Isolation | None = None
+) -> Mapping[WorkloadRef, Sequence[Pod]]:
+    """Return the pods of each workload: those that its selector picks in its namespace.
+
+    They are found by one of the selector's labels, so that a workload costs what its own pods cost. One whose
+    selector fails is left out: what its pods are is unknown.
+    """
+    isolation = isolation or Isolation()
+    wanted = list(workloads)
+    keys = {(each.ref.namespace, pair) for each in wanted if (pair := _exact(each.selector)) is not None}
+    by_label: dict[tuple[str, tuple[str, str]], list[Pod]] = defaultdict(list)
+    by_namespace: dict[str, list[Pod]] = defaultdict(list)
+    for pod in pods:
+        by_namespace[pod.namespace].append(pod)
+        for pair in pod.labels:
+            if (pod.namespace, pair) in keys:
+                by_label[pod.namespace, pair].append(pod)
+
+    def picked(workload: Workload) -> list[Pod]:
+        ref, selector = workload.ref, workload.selector
+        pair = _exact(selector)
+        near = by_namespace[ref.namespace] if pair is None else by_label[ref.namespace, pair]
+        matching = [pod for pod in near if selector.requirements and selector.matches(dict(pod.labels))]
+        return [pod for pod in matching if _is_kin(pod, workload)]
+
+    found: dict[WorkloadRef, Sequence[Pod]] = {}
+    for workload in wanted:
+        own = isolation.attempt(workload.ref.subject, partial(picked, workload))
+        if not isinstance(own, FailedTurn):
+            found[workload.ref] = own
+    return found
+
+
+def _exact(selector: Selector) -> tuple[str, str] | None:
+    terms = [term for term in selector.requirements if term.operator == "In" and len(term.values) == 1]
+    return (terms[-1].key, terms[-1].values[0]) if terms else None
+
+
+def _is_kin(pod: Pod, workload: Workload) -> bool:
+    """Whether it is of this very workload: selectors of two may overlap, and labels anybody can write.
+
+    A Deployment's ReplicaSets have its name and the hash of their template, which is a label of their pods.
+    """
+    ref, owner = workload.ref, pod.owner
+    if owner is None:
+        return False
+    if ref.kind != "Deployment":
+        return (owner.kind, owner.uid) == (ref.kind, workload.uid)
+    name, _, ending = owner.name.rpartition("-")
+    hashed = dict(pod.labels).get(HASH_LABEL, ending)
+    return owner.kind == "ReplicaSet" and (name, ending) == (ref.name, hashed)
+
+
+def stuck(pods: Iterable[Pod]) -> dict[str, str]:
+    """Name the first pod whose node can't give what it asks for, by what the node says."""
+    found: dict[str, str] = {}
+    for pod in sorted(pods, key=lambda pod: pod.name):
+        state = pod.resize.state if pod.resize is not None else ""
+        if pod.resize is not None and state in STUCK:
+            words = f" ({pod.resize.message})" if pod.resize.message else ""
+            found.setdefault(state, f"{pod.name}{words}")
+    return found
+
+
+def utilization_warning(hpas: Iterable[Hpa], slots: Iterable[Slot]) -> str:
+    """Warn where a change of requests changes what an HPA's percentage means; or say nothing."""
+    requested = {slot.resource.value for slot in slots if slot.section == "requests"}
+    for hpa in hpas:
+        for metric in hpa.metrics:
+            if metric.target_type == "Utilization" and metric.name in requested:
+                share = f"{metric.target_value:g} % of the {metric.name} request"
+                return f"HorizontalPodAutoscaler {hpa.name} scales at {share}, which changes with the request"
+    return ""
+
+
+def unknown_size(item: Assigned, seen: Seen) -> Refusal | None:
+    """Return which input of the policy is unknown, if any: what is missing is never zero."""
+    size = seen.size(item.prepared.selector)
+    if not size.nodes_ready:
+        return Refusal("NoNodes", "spec.nodeSelector: expected at least one Ready node, found none")
+    for name in sorted(item.prepared.spec.inputs & set(size.unknown)):
+        return Refusal("InputUnknown", f"{name}: {size.unknown[name]}, so nothing is changed")
+    return None
+
+
+def observe(item: Assigned, seen: Seen, deeds: Deeds) -> Observation:
+    """Join the cluster's size with what the workload has."""
+    asked, spec = item.prepared.asked, item.prepared.spec
+    pods = living(seen.pods[item.ref])
+    current = in_force(spec.update_mode, asked.slots, item.workload, pods, deeds)
+    is_template = UpdateMode.ROLLOUT in {spec.update_mode, deeds.way}
+    size = seen.size(item.prepared.selector)
+    return Observation(
+        subject=item.ref.subject,
+        at=seen.at,
+        inputs={name: size.inputs[name] for name in sorted(spec.inputs)},
+        current={slot.key: slot.text(current[slot.key]) for slot in asked.slots if slot.key in current},
+        pods=len(pods),
+        pods_behind=0 if is_template else len(behind(pods, asked.slots, current)),
+        stuck=stuck(pods),
+    )

@@ -1,0 +1,269 @@
+"""An agent's evictions through the ledger of the pod's workload.
+
+An agent has no Lease and sees one node. The workload's ledger keeps it, other agents and the balancers from
+taking pods of one workload at the same time: the intent is written by compare-and-swap before the eviction
+is sent, and nothing is sent while somebody else's deed is under way.
+
+What keeps a decision from being carried out: a pause of a namespace, and a preview. Pure.
+
+What came of a round's actions: what is counted, felt, or has to be decided anew. Pure.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from equipoise.core.cluster import PodRef, StoreKey, WorkloadRef
+from equipoise.core.decision import (
+    Action,
+    Decision,
+    DisableScheduling,
+    EnableScheduling,
+    EvictPod,
+    Held,
+    Outcome,
+    RestorePod,
+    ThrottlePod,
+)
+from equipoise.core.errors import WorldFailed
+from equipoise.core.ledger import GUEST_EPOCH, Entry, Ledger
+from equipoise.core.reason import Reason
+from equipoise.engine.executor import STATES, Deed, Fence
+from equipoise.engine.guards import MENDING_SECONDS, Guest, held_by_anyone
+from equipoise.ports import Actuator, EvictionResult, Store
+from equipoise.ports.node import ContainerRef, Node, PodTold
+from equipoise.qos.observation import NANOS_PER_MILLI
+from equipoise.qos.observe import Surroundings
+
+BALANCER = "qos"
+
+
+class Whose(NamedTuple):
+    """The workload that a pod belongs to."""
+
+    ref: WorkloadRef
+    is_whole: bool
+    """Whether it has all the pods that it wants, ready."""
+
+
+class Evictor(Protocol):
+    """Sends a pod away, or says why not."""
+
+    def evict(self, action: EvictPod, pod: PodTold, at: float) -> Outcome:
+        """Evict one pod; WorldFailed where nobody knows whether it goes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """Asks the API server and nobody else."""
+
+    actuator: Actuator
+
+    def evict(self, action: EvictPod, pod: PodTold, at: float) -> Outcome:
+        """Evict one pod."""
+        del at
+        done = self.deed(action, pod)
+        return Outcome(action, done.result, done.detail)
+
+    def deed(self, action: EvictPod, pod: PodTold) -> Deed:
+        """Send the eviction."""
+        ref = PodRef(pod.namespace, pod.name, pod.uid)
+        answer = self.actuator.evict(ref, grace_seconds=action.grace_seconds)
+        return Deed(answer.result.value, answer.detail, STATES[answer.result])
+
+
+@dataclass(slots=True)
+class Ledgered:
+    """Asks the ledger of the pod's workload first; pods that nothing replaces have none."""
+
+    actuator: Actuator
+    store: Store
+    whose: Callable[[PodTold], Whose | None]
+    new_id: Callable[[float], str]
+    guest: Guest
+    passed: Callable[[str], object] = field(default=str)
+    _own: dict[str, float] = field(default_factory=dict)
+    """Our own entries: those do not hold us, our budget of a round does."""
+
+    def evict(self, action: EvictPod, pod: PodTold, at: float) -> Outcome:
+        """Evict one pod, if nobody else is taking pods of its workload."""
+        self.guest.look()
+        direct = Direct(self.actuator)
+        try:
+            owner = self.whose(pod)
+            if owner is None:
+                return direct.evict(action, pod, at)
+            key = StoreKey("ledger", owner.ref)
+            stored = self.store.read(key)
+            ledger = Ledger.from_data(stored.data)
+        except WorldFailed as error:
+            return Outcome(action, "Fenced", f"what was done to its workload before is unknown: {error}")
+        self._own = {name: written for name, written in self._own.items() if at - written < MENDING_SECONDS}
+        reason = held_by_anyone(ledger, self._own, at, is_whole=owner.is_whole)
+        if reason is not None:
+            return Outcome(action, "Fenced", reason.sentence)
+        entry = self._entry(pod, at)
+        fence = Fence(self.store, self.guest, self.actuator, _as_it_is, self.passed)
+        self._own[entry.id] = at
+        return fence.through(action, lambda: direct.deed(action, pod), key, entry, stored).outcome
+
+    def _entry(self, pod: PodTold, at: float) -> Entry:
+        name = self.new_id(at)
+        return Entry(
+            id=name,
+            round=name,
+            balancer=BALANCER,
+            action="EvictPod",
+            pod=pod.name,
+            uid=pod.uid,
+            at=round(at, 3),
+            epoch=GUEST_EPOCH,
+        )
+
+
+def _as_it_is(action: Action) -> str | None:
+    """Look no more: the eviction names the pod's UID, and the server asks its budgets."""
+    del action
+    return None
+
+
+PREVIEW = "Preview: "
+
+
+def guarded(decision: Decision, pause_of: Callable[[str], Reason | None]) -> Decision:
+    """Hold what somebody has paused, giving back included; what is done to the node has no namespace."""
+    kept: list[Action] = []
+    held: list[Held] = []
+    reasons: dict[str, Reason | None] = {}
+    for action in decision.actions:
+        namespace = namespace_of(action)
+        if namespace not in reasons:
+            reasons[namespace] = pause_of(namespace)
+        reason = reasons[namespace]
+        if reason is None:
+            kept.append(action)
+        else:
+            held.append(Held(action, reason.code, reason.sentence))
+    if not held:
+        return decision
+    why = decision.reason
+    if not kept:
+        why = Reason(held[0].reason, held[0].sentence, decision.reason.numbers)
+    return msgspec.structs.replace(decision, reason=why, actions=tuple(kept), held=(*held, *decision.held))
+
+
+def namespace_of(action: Action) -> str:
+    """Give the namespace of the pod that is acted on; empty for the node itself."""
+    return action.pod.partition("/")[0]
+
+
+def previewed(decision: Decision) -> Decision:
+    """Say what would be done, and do nothing."""
+    sentence = f"{PREVIEW}{decision.reason.sentence}"
+    return msgspec.structs.replace(
+        decision, reason=Reason(decision.reason.code, sentence, decision.reason.numbers)
+    )
+
+
+WELL = frozenset({"Done", "Accepted"})
+SAID_MAX = 4
+
+
+def is_unforeseen(outcome: Outcome) -> bool:
+    """Tell whether the rest of the plan was made from what did not come true, or from a guess."""
+    if isinstance(outcome.action, EvictPod):
+        return outcome.result != EvictionResult.ACCEPTED.value
+    if isinstance(outcome.action, ThrottlePod):
+        return outcome.result != "Done" or outcome.action.reclaim is not None
+    return False
+
+
+def is_felt(outcome: Outcome) -> bool:
+    """Tell whether something was done to a pod, or may have been."""
+    if isinstance(outcome.action, EvictPod):
+        return outcome.result in {EvictionResult.ACCEPTED.value, "Unknown"}
+    return isinstance(outcome.action, ThrottlePod | RestorePod)
+
+
+def throttled_nanos(outcomes: Sequence[Outcome]) -> int:
+    """Give what the quotas that were lowered just now release."""
+    return sum(
+        int(Fraction(one.action.release) * NANOS_PER_MILLI)
+        for one in outcomes
+        if isinstance(one.action, ThrottlePod)
+        and one.result == "Done"
+        and one.action.quota is not None
+        and one.action.release is not None
+    )
+
+
+def accepted(outcomes: Sequence[Outcome]) -> int:
+    """Count the evictions that were accepted, or may have been."""
+    return sum(
+        isinstance(one.action, EvictPod) and one.result in {EvictionResult.ACCEPTED.value, "Unknown"}
+        for one in outcomes
+    )
+
+
+def failed(outcomes: Sequence[Outcome]) -> int:
+    """Count the throttles that could not be written."""
+    return sum(isinstance(one.action, ThrottlePod) and one.result == "Failed" for one in outcomes)
+
+
+def refused(outcomes: Sequence[Outcome]) -> int:
+    """Count the evictions that somebody said no to: the server, or another balancer's deed."""
+    going = {EvictionResult.ACCEPTED.value, EvictionResult.GONE.value, "Unknown"}
+    return sum(isinstance(one.action, EvictPod) and one.result not in going for one in outcomes)
+
+
+def came_otherwise(decision: Decision, outcomes: Sequence[Outcome]) -> str:
+    """Say what came of a plan that was not carried out as it was made; nothing where it was, or none of it.
+
+    The rest of a round is decided anew where an action was refused: then other pods go than the plan names.
+    """
+    planned = [(type(action), action.pod) for action in decision.actions]
+    came = [(type(one.action), one.action.pod) for one in outcomes]
+    if not came or (came == planned and all(one.result in WELL for one in outcomes)):
+        return ""
+    said = [f"{one.action.pod or type(one.action).__name__} {one.result}" for one in outcomes]
+    more = f" and {len(said) - SAID_MAX} more" if len(said) > SAID_MAX else ""
+    return f" What came of it: {', '.join(said[:SAID_MAX])}{more}."
+
+
+def set_quotas(node: Node, action: ThrottlePod | RestorePod, pod: PodTold, ids: Mapping[str, str]) -> Outcome:
+    """Write the quotas of a pod's containers."""
+    gone = []
+    try:
+        for name, quota in (action.quota or {}).items():
+            if not node.set_quota(ContainerRef(pod.uid, ids[name], pod.qos_class), quota):
+                gone.append(name)
+    except WorldFailed as error:
+        return Outcome(action, "Failed", str(error))
+    return Outcome(action, "Gone", f"{', '.join(gone)} has vanished") if gone else Outcome(action, "Done")
+
+
+def reclaim_memory(node: Node, action: ThrottlePod, pod: PodTold, ids: Mapping[str, str]) -> Outcome:
+    """Ask the kernel to reclaim memory of a pod's containers."""
+    released = 0
+    try:
+        for name, amount in (action.reclaim or {}).items():
+            got = node.reclaim(ContainerRef(pod.uid, ids[name], pod.qos_class), amount)
+            released += got or 0
+    except WorldFailed as error:
+        return Outcome(action, "Failed", str(error))
+    return Outcome(action, "Done", f"{released} bytes were released")
+
+
+def set_scheduling(
+    around: Surroundings, action: DisableScheduling | EnableScheduling, sentence: str
+) -> Outcome:
+    """Close the node to new pods, or open it again."""
+    try:
+        around.set_scheduling(is_disabled=isinstance(action, DisableScheduling), sentence=sentence)
+    except WorldFailed as error:
+        return Outcome(action, "Failed", str(error))
+    return Outcome(action, "Done")

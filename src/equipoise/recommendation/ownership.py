@@ -1,0 +1,196 @@
+"""Whose pod it is: of pods that live by their owner, of pods that are gone by what made their names.
+
+A ReplicaSet's pod is called after it, cut to what a name may have, with five letters more; a Deployment's
+ReplicaSet is called after it, with a hash; a StatefulSet's pods are counted. Where two workloads may be
+meant, or none, it is nobody's.
+
+When pods were there: from first to last, but for the hours in which a StatefulSet was smaller.
+
+A StatefulSet is scaled at its upper end, and its pods come back under the same names. So pods that were
+missing together from some ordinal upward, and for long, while one below them was seen, had been scaled away.
+Missing in any other way they were there and not measured: a lower one alone (its node was lost), all of them
+(whoever measures was down), or the upper end for a moment (an update begins there).
+"""
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from equipoise.core.cluster import API_VERSIONS, Pod, Workload, WorkloadRef
+from equipoise.engine.isolation import Isolation
+from equipoise.ports import FailedTurn
+from equipoise.stats.ranks import Claims, Whole
+
+T = TypeVar("T")
+STEM_MAX = 58
+"""A generated name has 63 letters at most, of which the last five are drawn."""
+DRAWN = 5
+NAME_MAX = STEM_MAX + DRAWN
+LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"
+"""Kubernetes draws from these, so that no word comes of it."""
+OF_DEPLOYMENT = re.compile(rf"(?P<name>.+)-{LETTERS}{{1,10}}-{LETTERS}{{5}}")
+OF_REPLICA_SET = re.compile(rf"(?P<name>.+)-{LETTERS}{{5}}")
+OF_STATEFUL_SET = re.compile(r"(?P<name>.+)-(0|[1-9][0-9]*)")
+PATTERNS = {"Deployment": OF_DEPLOYMENT, "ReplicaSet": OF_REPLICA_SET, "StatefulSet": OF_STATEFUL_SET}
+
+
+class Belonging:
+    """The pods of a cluster, those of its past included, by workload."""
+
+    def __init__(
+        self, workloads: Iterable[Workload], pods: Iterable[Pod], isolation: Isolation | None = None
+    ) -> None:
+        self._isolation = isolation or Isolation()
+        self.failed: dict[str, FailedTurn] = {}
+        """Namespaces of pods of which an error kept us from knowing whose they are."""
+        self._workloads = {workload.ref: workload for workload in workloads}
+        self._by_uid: dict[str, WorkloadRef | None] = {
+            workload.uid: workload.ref for workload in self._workloads.values()
+        }
+        """Of ReplicaSets too, once a pod told of them."""
+        self._deployments: dict[str, list[Workload]] = defaultdict(list)
+        for workload in self._workloads.values():
+            if workload.ref.kind == "Deployment":
+                self._deployments[workload.ref.namespace].append(workload)
+        self._living: dict[tuple[str, str], WorkloadRef | None] = {}
+        self._stems: dict[tuple[str, str], WorkloadRef | None] = {}
+        self.pods: dict[WorkloadRef, list[Pod]] = defaultdict(list)
+        """Those that live."""
+        for pod in pods:
+            self._attempt(pod.namespace, partial(self._add, pod))
+
+    def _attempt(self, namespace: str, work: Callable[[], T]) -> T | None:
+        """Do it, and remember the namespace where it fails: whose pod it is, nobody there can tell."""
+        if namespace in self.failed:
+            return None
+        found = self._isolation.attempt(f"namespace {namespace}", work)
+        if isinstance(found, FailedTurn):
+            self.failed[namespace] = found
+            return None
+        return found
+
+    def _add(self, pod: Pod) -> None:
+        ref, owner = None, pod.owner
+        if owner is not None:
+            if owner.kind == "ReplicaSet" and owner.uid not in self._by_uid:
+                self._by_uid[owner.uid] = self._selecting(pod, owner.name.rpartition("-")[0])
+            ref = self._by_uid.get(owner.uid)
+            if owner.kind == "ReplicaSet":
+                self._stems[pod.namespace, _stem(owner.name)] = ref
+        self._living[pod.namespace, pod.name] = ref
+        if ref is not None:
+            self.pods[ref].append(pod)
+
+    def _selecting(self, pod: Pod, name: str) -> WorkloadRef | None:
+        """Give the Deployment that selects a pod: the one of this name, else the only one."""
+        labels = dict(pod.labels)
+        called = self._workloads.get(_ref("Deployment", pod.namespace, name))
+        if called is not None and called.selector.matches(labels):
+            return called.ref
+        others = [one.ref for one in self._deployments[pod.namespace] if one.selector.matches(labels)]
+        return others[0] if len(others) == 1 else None
+
+    def of(self, namespace: str, pod: str) -> WorkloadRef | None:
+        """Give the workload of a pod that lives or did."""
+        return self._attempt(namespace, lambda: self._of(namespace, pod))
+
+    def _of(self, namespace: str, pod: str) -> WorkloadRef | None:
+        for known, key in ((self._living, pod), (self._stems, pod[:-DRAWN])):
+            if (namespace, key) in known:
+                return known[namespace, key]
+        meant = [
+            ref
+            for kind, pattern in PATTERNS.items()
+            if (match := pattern.fullmatch(pod)) is not None
+            and (ref := _ref(kind, namespace, match["name"])) in self._workloads
+        ]
+        return meant[0] if len(meant) == 1 else None
+
+    def guessed(self, namespaces: Sequence[str], pods: Sequence[str]) -> set[str]:
+        """Give the namespaces of pods that are gone with all of their ReplicaSet: only names tell of them."""
+        return {
+            namespace
+            for namespace, pod in zip(namespaces, pods, strict=True)
+            if (namespace, pod) not in self._living
+            and (namespace, pod[:-DRAWN]) not in self._stems
+            and (OF_DEPLOYMENT.fullmatch(pod) or len(pod) == NAME_MAX)
+        }
+
+    def learn(self, owners: Mapping[tuple[str, str], tuple[str, str]]) -> None:
+        """Take in who owns ReplicaSets; one whose owner is not listed is nobody's, whatever its name."""
+        for (namespace, replica_set), (kind, name) in owners.items():
+            known = kind == "Deployment" and _ref(kind, namespace, name) in self._workloads
+            ref = _ref(kind, namespace, name) if known else None
+            if _ref("ReplicaSet", namespace, replica_set) not in self._workloads:
+                self._stems.setdefault((namespace, _stem(replica_set)), ref)
+
+
+def _ref(kind: str, namespace: str, name: str) -> WorkloadRef:
+    return WorkloadRef(API_VERSIONS[kind], kind, namespace, name)
+
+
+def _stem(replica_set: str) -> str:
+    return f"{replica_set}-"[:STEM_MAX]
+
+
+AWAY_SECONDS_MIN = 900.0
+"""From the first missing sample to the last: an update of one pod takes less."""
+
+
+def lives(
+    first: Whole, last: Whole, is_seen: Claims, sets: Iterable[Sequence[Whole]], interval_seconds: float
+) -> Claims:
+    """Tell when each row was there, from its first to its last column; not while it was scaled away.
+
+    `is_seen` tells where something says that a row was there, whether measured or not. Each of `sets` is a
+    StatefulSet: of each of its pods, by ordinal, the rows.
+    """
+    columns = np.arange(is_seen.shape[1])
+    is_alive = np.asarray((columns >= first[:, None]) & (columns <= last[:, None]))
+    least = 1 + math.ceil(round(AWAY_SECONDS_MIN / interval_seconds, 6))
+    for pods in sets:
+        rows = np.concatenate(pods)
+        if (is_alive[rows] & ~is_seen[rows]).any():
+            are_seen = np.array([is_seen[each].any(axis=0) for each in pods])
+            for each, is_away in zip(pods, scaled_away(are_seen, least), strict=True):
+                is_alive[each] &= ~is_away
+    return is_alive
+
+
+def by_ordinal(pods: Sequence[str]) -> list[int]:
+    """Give the places of a StatefulSet's pods by ordinal; none where there are not two, or names differ."""
+    counted = [match for pod in pods if (match := OF_STATEFUL_SET.fullmatch(pod)) is not None]
+    if len(counted) < max(2, len(pods)) or len({match["name"] for match in counted}) > 1:
+        return []
+    ordinals = [match[2] for match in counted]  # digits of any length, without a leading 0
+    return sorted(range(len(pods)), key=lambda place: (len(ordinals[place]), ordinals[place]))
+
+
+def scaled_away(are_seen: Claims, least: int) -> Claims:
+    """Tell when pods, by ordinal, were missing with all above for so many columns, and one below was seen."""
+    is_missing = np.empty_like(are_seen)
+    is_upward_seen = np.zeros(are_seen.shape[1], np.bool_)
+    for pod in reversed(range(len(are_seen))):
+        is_upward_seen |= are_seen[pod]
+        np.logical_not(is_upward_seen, out=is_missing[pod])
+    return _long_runs(is_missing & is_upward_seen, least)
+
+
+def _long_runs(claims: Claims, least: int) -> Claims:
+    """Keep the runs within rows that are long enough."""
+    steps = np.zeros((claims.shape[0], claims.shape[1] + 1), np.int8)
+    steps[:, :-1] = claims.view(np.int8)
+    steps[:, 1:] -= claims.view(np.int8)
+    flat = steps.ravel()
+    starts, ends = np.flatnonzero(flat == 1), np.flatnonzero(flat == -1)
+    is_short = ends - starts < least
+    if not is_short.any():
+        return claims
+    flat[starts[is_short]] = 0
+    flat[ends[is_short]] = 0
+    return np.cumsum(steps[:, :-1], axis=1, dtype=np.int8).view(np.bool_)

@@ -1,0 +1,304 @@
+"""What can be asked over HTTP: the fields of each question, and the status of each answer.
+
+The shapes of what `equipoise pools` prints.
+
+What can be asked over HTTP, as an OpenAPI document.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from starlette.status import (
+    HTTP_200_OK,
+    HTTP_400_BAD_REQUEST,
+    HTTP_404_NOT_FOUND,
+    HTTP_409_CONFLICT,
+    HTTP_503_SERVICE_UNAVAILABLE,
+)
+
+from equipoise import __version__
+from equipoise.adapters.redis import RedisPools
+from equipoise.core.pools import LENGTH_MAX, NAME, PoolAnswer, PoolCode
+from equipoise.pools.invariants import Invariant
+from equipoise.pools.policy import TierType
+from equipoise.runtime.redis import call_id, pod_name
+
+
+class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a request may say; which of it is needed depends on the operation."""
+
+    call: str = ""
+    pod: str = ""
+    tier: str = ""
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One thing that can be asked for."""
+
+    name: str
+    summary: str
+    needs: str
+    """The field without which it makes no sense."""
+    takes: tuple[str, ...]
+    ask: Callable[[RedisPools, Question], PoolAnswer]
+
+
+OPERATIONS = (
+    Operation(
+        "allocate",
+        "Give a free pod to a call. The same call gets the same pod again.",
+        "call",
+        ("tier",),
+        lambda pools, asked: pools.allocate(asked.call, asked.tier),
+    ),
+    Operation(
+        "release",
+        "End a call; its pod is free again. A call that has ended already is no error.",
+        "call",
+        ("pod",),
+        lambda pools, asked: pools.release(asked.call, asked.pod),
+    ),
+    Operation(
+        "heartbeat",
+        "Say that a call goes on, so that its lease does not end.",
+        "call",
+        (),
+        lambda pools, asked: pools.heartbeat(asked.call),
+    ),
+    Operation(
+        "drain",
+        "Give a pod no more calls; those it has go on.",
+        "pod",
+        ("uid",),
+        lambda pools, asked: pools.drain(asked.pod, asked.uid),
+    ),
+    Operation(
+        "undrain",
+        "Give a drained pod calls again.",
+        "pod",
+        ("uid",),
+        lambda pools, asked: pools.undrain(asked.pod, asked.uid),
+    ),
+)
+STATUS: dict[PoolCode, int] = {
+    PoolCode.NONE_FREE: HTTP_409_CONFLICT,
+    PoolCode.CALL_TAKEN: HTTP_409_CONFLICT,
+    PoolCode.NOT_OWNER: HTTP_409_CONFLICT,
+    PoolCode.LEASE_LOST: HTTP_409_CONFLICT,
+    PoolCode.OTHER_UID: HTTP_409_CONFLICT,
+    PoolCode.MERCHANT: HTTP_409_CONFLICT,
+    PoolCode.UNSOUND: HTTP_409_CONFLICT,
+    PoolCode.NO_TIER: HTTP_400_BAD_REQUEST,
+    PoolCode.NOT_THERE: HTTP_404_NOT_FOUND,
+    PoolCode.CONFIG_CHANGED: HTTP_503_SERVICE_UNAVAILABLE,
+}
+"""Answers that are a no; every other is a yes."""
+_QUESTIONS = msgspec.json.Decoder(Question)
+
+
+def read_question(operation: Operation, body: bytes) -> Question:
+    """Read a request's body; a ValueError (or a BadInput) names the field."""
+    asked = _QUESTIONS.decode(body)
+    given = {name for name in Question.__struct_fields__ if getattr(asked, name)}
+    if operation.needs not in given:
+        raise ValueError(f"{operation.needs}: expected a text")
+    strange = sorted(given - {operation.needs, *operation.takes})
+    if strange:
+        raise ValueError(
+            f"{strange[0]}: {operation.name} takes {', '.join((operation.needs, *operation.takes))}"
+        )
+    if asked.call:
+        call_id(asked.call, "call")
+    for name in ("pod", "tier"):
+        if getattr(asked, name):
+            pod_name(getattr(asked, name), name)
+    return asked
+
+
+def status_of(operation: Operation, code: PoolCode) -> int:
+    """Give the HTTP status of an answer."""
+    if operation.name == "heartbeat" and code is PoolCode.UNKNOWN_CALL:
+        return HTTP_404_NOT_FOUND
+    return STATUS.get(code, HTTP_200_OK)
+
+
+def answer_document(answer: PoolAnswer, status: int, sentence: str, call: str) -> dict[str, Any]:
+    """Give an answer as it is sent."""
+    return {
+        "outcome": "yes" if status == HTTP_200_OK else "no",
+        "result": answer.code.value,
+        "call": call,
+        "pod": answer.pod,
+        "tier": answer.tier,
+        "detail": answer.detail,
+        "sentence": sentence,
+    }
+
+
+Shape = dict[str, Any]
+TEXT: Shape = {"type": "string"}
+COUNT: Shape = {"type": "integer", "minimum": 0}
+CODE: Shape = {"type": "string", "enum": [code.value for code in PoolCode]}
+
+
+def _record(fields: dict[str, Shape], *optional: str) -> Shape:
+    return {
+        "type": "object",
+        "required": [name for name in fields if name not in optional],
+        "properties": fields,
+    }
+
+
+def _list(shape: Shape) -> Shape:
+    return {"type": "array", "items": shape}
+
+
+def status_schema() -> Shape:
+    """Give every tier and its pods."""
+    states = {"type": "string", "enum": ["idle", "busy", "draining"]}
+    pod = _record({"pod": TEXT, "state": states, "calls": COUNT, "pendingTier": TEXT}, "pendingTier")
+    counts = ("target", "assigned", "available", "busy", "draining", "calls")
+    tier = _record(
+        {"tier": TEXT, "type": {"enum": [kind.value for kind in TierType]}, "inChain": {"type": "boolean"}}
+        | dict.fromkeys(counts, COUNT)
+        | {"diff": {"type": "integer"}, "pods": _list(pod)}
+    )
+    return _record(
+        {
+            "prefix": TEXT,
+            "configVersion": TEXT,
+            "epoch": {"type": ["integer", "null"]},
+            "tiers": _list(tier),
+            "warnings": _list(TEXT),
+        }
+    )
+
+
+def answer() -> Shape:
+    """Give what one writer answered."""
+    fields = {"result": CODE, "pod": TEXT, "tier": TEXT, "call": TEXT, "detail": TEXT, "sentence": TEXT}
+    return _record(fields | {"dryRun": {"type": "boolean"}}, "call")
+
+
+def fsck() -> Shape:
+    """Give what is broken, and what was mended."""
+    names = {"type": "string", "enum": [name.value for name in Invariant]}
+    return _record(
+        {
+            "clean": {"type": "boolean"},
+            "violations": _list(_record({"invariant": names, "key": TEXT, "detail": TEXT})),
+            "repairs": _list(_record({"pod": TEXT, "result": CODE, "detail": TEXT})),
+            "notes": _list(TEXT),
+        }
+    )
+
+
+def config() -> Shape:
+    """Give the tiers in their longest shape."""
+    tier = _record(
+        {
+            "type": {"enum": [kind.value for kind in TierType]},
+            "target": COUNT,
+            "max_concurrent": {"type": "integer", "minimum": 1},
+        },
+        "max_concurrent",
+    )
+    tiers = {"type": "object", "additionalProperties": tier, "minProperties": 1}
+    return _record({"tiers": tiers, "default_chain": _list(TEXT)}, "default_chain")
+
+
+FIELDS: dict[str, Shape] = {
+    "call": {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 256,
+        "description": "Names the call. The same call is the same request, however often it is sent.",
+    },
+    "pod": {"type": "string", "pattern": f"^{NAME.pattern}$", "maxLength": LENGTH_MAX},
+    "tier": {"type": "string", "description": "Only from this tier; by default the chain."},
+    "uid": {"type": "string", "description": "Only this incarnation of the pod."},
+}
+NO = {
+    "400": "What was sent makes no sense; the sentence names the field. Nothing happened.",
+    "401": "A bearer token is missing or wrong. Nothing happened.",
+    "403": "Without tokens: it may be the request of a web page of another origin. Nothing happened.",
+    "404": "There is no such pod or call. Nothing happened.",
+    "408": "The body did not come in time. Nothing happened.",
+    "409": "It was refused as things stand: no pod is free, or it is somebody else's. Nothing happened.",
+    "413": "The body is too long. Nothing happened.",
+    "415": "Without tokens: the body is not said to be JSON. Nothing happened.",
+    "503": "With the outcome `no` nothing happened. With `unknown` nobody knows: ask for the same again, "
+    "which is safe, and tells.",
+}
+
+
+def openapi() -> Shape:
+    """Give the document."""
+    paths = {f"/v1/{operation.name}": {"post": _operation(operation)} for operation in OPERATIONS}
+    status = {"operationId": "status", "summary": "Every tier: its target, its pods and their calls."}
+    answers = {
+        "200": _response("The tiers.", "Status"),
+        **{code: _no(code) for code in ("401", "403", "503")},
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Equipoise pools",
+            "version": __version__,
+            "description": "Gives pods of tiers to calls. Every request may be sent again.",
+        },
+        "security": [{"token": []}],
+        "paths": paths | {"/v1/status": {"get": status | {"responses": answers}}},
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "schemas": {"Answer": _answer(), "Refusal": _refusal(), "Status": status_schema()},
+        },
+    }
+
+
+def _operation(operation: Operation) -> Shape:
+    names = (operation.needs, *operation.takes)
+    body = {
+        "type": "object",
+        "required": [operation.needs],
+        "properties": {name: FIELDS[name] for name in names},
+        "additionalProperties": False,
+    }
+    return {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
+        "responses": {"200": _response("It is so.", "Answer")} | {code: _no(code) for code in NO},
+    }
+
+
+def _response(description: str, schema: str) -> Shape:
+    ref = {"$ref": f"#/components/schemas/{schema}"}
+    return {"description": description, "content": {"application/json": {"schema": ref}}}
+
+
+def _no(code: str) -> Shape:
+    return _response(NO[code], "Refusal")
+
+
+def _answer() -> Shape:
+    fields = dict.fromkeys(("call", "pod", "tier", "detail", "sentence"), TEXT)
+    return {
+        "type": "object",
+        "required": ["outcome", "result", *fields],
+        "properties": {"outcome": {"const": "yes"}, "result": CODE} | fields,
+    }
+
+
+def _refusal() -> Shape:
+    fields = dict.fromkeys(("call", "pod", "tier", "detail"), TEXT)
+    known = {"outcome": {"enum": ["no", "unknown"]}, "result": TEXT}
+    return {
+        "type": "object",
+        "required": ["outcome", "result", "sentence"],
+        "properties": known | {"sentence": TEXT} | fields,
+    }

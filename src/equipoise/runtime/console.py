@@ -1,0 +1,77 @@
+"""The terminal that tables are printed to: what others named can't steer it, and is no markup.
+
+Usage per pod as bars on the terminal, with the line that a hot pod is above.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich import console as rich_console
+from rich.segment import Segment
+
+from equipoise.core.decision import Decision
+from equipoise.rotation.preconditions import PodLoad
+from equipoise.runtime.output import plain
+
+
+class Console(rich_console.Console):
+    """Prints text as it is, but for control characters: `[red]` and `:x:` in a name or a message stay.
+
+    Styles of our own are given as such (`Text`, `style=`), never inside a text.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        """Take what rich takes, but for what would interpret text."""
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
+
+    def render(
+        self,
+        renderable: rich_console.RenderableType,
+        options: rich_console.ConsoleOptions | None = None,
+    ) -> Iterator[Segment]:
+        """Lay out, and clean what is text."""
+        for segment in super().render(renderable, options):
+            if segment.control is not None or segment.text.isprintable():
+                yield segment
+            else:
+                yield Segment(plain(segment.text), segment.style)
+
+
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def usage_bars(pods: Sequence[PodLoad], decision: Decision, width: int) -> Any:
+    """Draw one row per pod, the busiest first; the pods of the plan carry their turn."""
+    from rich.table import Table
+    from rich.text import Text
+
+    threshold = decision.reason.numbers.get("threshold_cores")
+    largest = max([pod.cpu_cores or 0.0 for pod in pods] + [threshold or 0.0]) or 1.0
+    turns = {action.pod: turn for turn, action in enumerate(decision.actions, 1)}
+    hot = set(decision.reason.numbers.get("hot", ()))
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for pod in sorted(pods, key=lambda pod: (-(pod.cpu_cores or 0.0), pod.name)):
+        colour = "red" if pod.name in hot else "blue" if pod.name in turns else "bright_black"
+        drawn = bar(pod.cpu_cores, threshold, largest, width, colour)
+        cores = "unknown" if pod.cpu_cores is None else f"{pod.cpu_cores:.2f}"
+        note = (
+            f"{'hot' if pod.name in hot else 'cold'}, rotate {turns[pod.name]}." if pod.name in turns else ""
+        )
+        table.add_row(Text(pod.name), drawn, Text(cores, justify="right"), Text(note, style=colour))
+    return table
+
+
+def bar(cores: float | None, threshold: float | None, largest: float, width: int, colour: str) -> Any:
+    """Draw one bar, with the line of the threshold."""
+    from rich.text import Text
+
+    eighths = round((cores or 0.0) / largest * width * 8)
+    cells = list(("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).ljust(width)[:width])
+    text = Text("".join(cells), style=colour)
+    if threshold is not None:
+        at = min(round(threshold / largest * width), width - 1)
+        is_above = cells[at] == "█"
+        marked = "".join(cells[:at]) + "│" + "".join(cells[at + 1 :])
+        text = Text(marked, style=colour)
+        text.stylize(f"black on {colour}" if is_above else "yellow", at, at + 1)
+    return text

@@ -1,0 +1,363 @@
+"""The HTTP server of every process: operator, agent, `pools serve` and dashboard.
+
+It binds first, so that an address that is taken is an error with its name. It accepts a few connections at a
+time, within the bounds and deadlines of `connections`. What libraries say about clients is logged once
+a minute.
+
+Health, readiness and metrics over HTTP, on a thread and an event loop of their own.
+"""
+
+import asyncio
+import errno
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import uvicorn
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from equipoise import __version__
+from equipoise.core.errors import WorldFailed
+from equipoise.runtime.connections import (
+    HEAD_BYTES_MAX,
+    Admission,
+    App,
+    BoundedHttp,
+    Connections,
+    connections_max,
+)
+
+if TYPE_CHECKING:
+    from socket import socket as Socket  # noqa: N812 - a class
+
+
+BACKLOG = 2048
+"""How many connections the kernel keeps until they are accepted; more than it allows is cut down by it."""
+ACCEPTS_PER_TURN = 16
+"""How many connections are accepted before others have their turn in the event loop."""
+PAUSE_SECONDS = 0.05
+"""How long nothing is accepted when there is no place, or no descriptor."""
+SWEEP_TICKS = 5
+"""Deadlines are looked at in every fifth of uvicorn's ticks, of which there are ten a second."""
+MESSAGE_BYTES_MAX = 64 * 1024
+"""How long a message of a websocket may be: a browser tells what was clicked."""
+QUIET_SECONDS = 60.0
+"""How long a message that a library has logged is not logged again."""
+MESSAGES_MAX = 100
+_BLANK_LINE = re.compile(rb"\n\r?\n")
+_FIRST_VISIBLE = 0x21
+_SHORTAGE = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+async def bind(host: str, port: int) -> "list[Socket]":
+    """Return sockets that are bound to the address: to every interface where the host is empty.
+
+    uvicorn ends the process when it can't bind; so it gets sockets that are bound already.
+    """
+    name = host.removeprefix("[").removesuffix("]") or None
+    try:
+        bound = await _bound(name, port)
+    except OSError:
+        if name is not None:
+            raise
+        bound = await _bound("0.0.0.0", port)  # noqa: S104 - every interface was asked for; IPv6 is off
+    sockets = [socket.dup() for socket in bound.sockets]
+    bound.close()
+    return sockets
+
+
+async def _bound(host: str | None, port: int) -> asyncio.Server:
+    loop = asyncio.get_running_loop()
+    return await loop.create_server(asyncio.Protocol, host, port, start_serving=False)
+
+
+class Server(uvicorn.Server):
+    """uvicorn, bounded."""
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        drain_seconds: int,
+        lifespan: Literal["on", "off"] = "off",
+        websockets: type[asyncio.Protocol] | None = None,
+        on_started: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Prepare; `on_started` is called when connections are accepted."""
+        connections = Connections(connections_max())
+        config = uvicorn.Config(
+            Admission(app, connections),
+            loop="asyncio",
+            http=BoundedHttp,
+            ws=websockets or "none",
+            ws_max_size=MESSAGE_BYTES_MAX,
+            ws_per_message_deflate=False,  # a few bytes would unpack to many before they are counted
+            lifespan=lifespan,
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=drain_seconds,
+        )
+        super().__init__(config)
+        self.server_state = connections
+        self._connections = connections
+        self._on_started = on_started
+
+    async def startup(self, sockets: "list[Socket] | None" = None) -> None:
+        """Begin to accept; asyncio's own way would take all that have come at once, without a bound."""
+        for name in ("asyncio", "uvicorn.error", "nicegui"):
+            logging.getLogger(name).addFilter(_SELDOM)
+        await super().startup(sockets=[])
+        for listener in sockets or []:
+            self.servers.append(_Acceptor(listener, self._protocol, self._connections))  # type: ignore[arg-type]
+        self._on_started()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Look at the deadlines."""
+        if counter % SWEEP_TICKS == 0:
+            self._connections.sweep()
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: "list[Socket] | None" = None) -> None:
+        """Let requests finish that have come; connections without one are closed."""
+        self._connections.stop()
+        await super().shutdown(sockets)
+
+    def _protocol(self, received: bytes) -> BoundedHttp:
+        return BoundedHttp(self.config, self._connections, self.lifespan.state, received=received)
+
+
+class _Newcomer:
+    """A connection of which no whole head has come: a socket and few bytes."""
+
+    __slots__ = ("_acceptor", "_received", "_socket")
+
+    def __init__(self, accepted: "Socket", acceptor: "_Acceptor") -> None:
+        self._socket = accepted
+        self._acceptor = acceptor
+        self._received = b""
+        accepted.setblocking(False)
+        acceptor.loop.add_reader(accepted, self._read)
+        acceptor.connections.opened(self)
+        self._read()
+
+    def abort(self) -> None:
+        """Close it now."""
+        self._acceptor.loop.remove_reader(self._socket)
+        self._socket.close()
+
+    def is_closing(self) -> bool:
+        """Return False: it is read from until it is closed."""
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        """Return 0: nothing is written to it."""
+        return 0
+
+    def _read(self) -> None:
+        try:
+            read = self._socket.recv(HEAD_BYTES_MAX)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            read = b""
+        self._received += read
+        # What can't be the beginning of a request, or is too long, is left to h11, which refuses it.
+        is_whole = _BLANK_LINE.search(self._received) or len(self._received) > HEAD_BYTES_MAX
+        if read and not is_whole and self._received[0] >= _FIRST_VISIBLE:
+            return
+        self._acceptor.connections.closed(self)
+        if read:
+            self._acceptor.loop.remove_reader(self._socket)
+            self._acceptor.serve(self._socket, self._received)
+        else:
+            self.abort()
+
+
+class _Acceptor:
+    """Accepts what comes to one socket, a few at a time, and only where there is a place."""
+
+    def __init__(
+        self, listener: "Socket", protocol: Callable[[bytes], asyncio.Protocol], connections: Connections
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.connections = connections
+        self._listener = listener
+        self._protocol = protocol
+        self._beginning: set[asyncio.Task[Any]] = set()
+        self._is_closed = False
+        listener.setblocking(False)
+        listener.listen(BACKLOG)
+        self._resume()
+
+    def close(self) -> None:
+        """Accept nothing more."""
+        self._is_closed = True
+        self.loop.remove_reader(self._listener)
+
+    async def wait_closed(self) -> None:
+        """Return at once: uvicorn itself waits for the connections."""
+
+    def serve(self, accepted: "Socket", received: bytes) -> None:
+        """Pass a connection to the HTTP protocol."""
+        protocol = partial(self._protocol, received)
+        beginning = self.loop.create_task(self.loop.connect_accepted_socket(protocol, accepted))
+        self._beginning.add(beginning)
+        beginning.add_done_callback(self._beginning.discard)
+
+    def _resume(self) -> None:
+        if not self._is_closed:
+            self.loop.add_reader(self._listener, self._accept)
+
+    def _pause(self) -> None:
+        self.loop.remove_reader(self._listener)
+        self.loop.call_later(PAUSE_SECONDS, self._resume)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            taken = len(self.connections) + len(self._beginning)
+            if taken >= self.connections.limit and not self.connections.make_room():
+                self._pause()
+                return
+            try:
+                accepted, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno in _SHORTAGE:
+                    self.connections.count("not accepted for want of descriptors or memory")
+                    self.connections.make_room()
+                self._pause()
+                return
+            _Newcomer(accepted, self)
+
+
+class Seldom(logging.Filter):
+    """Lets a message of a library pass once a minute, with the number of those that were left out."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._now = now
+        self._said: dict[tuple[str, str, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether to log it: what asyncio says of an exception differs from its second line on."""
+        error = type(record.exc_info[1]).__name__ if record.exc_info else ""
+        key = (record.name, str(record.msg).partition("\n")[0], error)
+        if key not in self._said and len(self._said) >= MESSAGES_MAX:
+            key = (record.name, "", "")
+        now = self._now()
+        at, left_out = self._said.get(key, (now - QUIET_SECONDS, 0))
+        if now - at < QUIET_SECONDS:
+            self._said[key] = (at, left_out + 1)
+            return False
+        self._said[key] = (now, 0)
+        if left_out:
+            record.msg = f"{str(record.msg).rstrip()} ({left_out} more like it in between)"
+        return True
+
+
+_SELDOM = Seldom()
+
+
+START_SECONDS = 30.0
+DRAIN_SECONDS = 1
+_INDEX = f"""<!doctype html><title>Equipoise</title><h1>Equipoise {__version__}</h1>
+<ul><li><a href="/healthz">/healthz</a>: does every part get on?
+<li><a href="/readyz">/readyz</a>: has it seen the cluster, and decided once?
+<li><a href="/metrics">/metrics</a>: for Prometheus</ul>
+"""
+
+Problems = Callable[[], list[str]]
+
+
+def make_app(
+    illnesses: Problems,
+    unready: Problems,
+    registry: CollectorRegistry,
+    *,
+    index_page: str = _INDEX,
+    more: Sequence[Route] = (),
+) -> Starlette:
+    """Make the pages. A probe answers 200, or 503 with one problem per line."""
+
+    async def healthz(_: Request) -> Response:
+        return _probe(illnesses())
+
+    async def readyz(_: Request) -> Response:
+        return _probe(unready())
+
+    def metrics(request: Request) -> Response:
+        # Not a coroutine, so it runs on a thread: many series take long, and probes must not wait.
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(registry), media_type=content_type)
+
+    async def index(_: Request) -> Response:
+        return HTMLResponse(index_page)
+
+    pages: dict[str, Any] = {"/healthz": healthz, "/readyz": readyz, "/metrics": metrics, "/": index}
+    return Starlette(routes=[*(Route(path, page) for path, page in pages.items()), *more])
+
+
+def _probe(problems: list[str]) -> Response:
+    text = "".join(f"{problem}\n" for problem in problems) or "ok\n"
+    return PlainTextResponse(text, 503 if problems else 200, {"Cache-Control": "no-store"})
+
+
+class Door:
+    """The server. `start` returns when it answers, and raises when it can't."""
+
+    def __init__(
+        self, address: str, app: Starlette, *, name: str = "http.address", drain_seconds: int = DRAIN_SECONDS
+    ) -> None:
+        """Prepare; `name` is what the user called the address."""
+        self._name = name
+        self._address = address
+        self._started = threading.Event()
+        self._error: OSError | None = None
+        self._server = Server(app, drain_seconds=drain_seconds, on_started=self._started.set)
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+        self.port = 0
+        """The one that it listens on."""
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+        self._started.wait(START_SECONDS)
+        if not self._server.started:
+            why = self._error.strerror if self._error else "the server did not start"
+            raise WorldFailed(f"{self._name} {self._address}: {why}")
+
+    def stop(self, timeout_seconds: float) -> bool:
+        """Answer what was asked, and end; tell whether it has."""
+        self._server.should_exit = True
+        self._thread.join(timeout_seconds)
+        return not self._thread.is_alive()
+
+    def illness(self) -> str | None:
+        """Say that it has died; only a log would show it."""
+        return None if self._thread.is_alive() else "the HTTP thread has died"
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except OSError as error:
+            self._error = error
+        finally:
+            self._started.set()
+
+    async def _serve(self) -> None:
+        host, _, port = self._address.rpartition(":")
+        sockets = await bind(host, int(port))
+        self.port = sockets[0].getsockname()[1]
+        await self._server.serve(sockets)

@@ -1,0 +1,266 @@
+"""Settings in layers: defaults, the file, the environment, flags; each value knows its origin.
+
+`equipoise config`: the settings that hold, as a file that can be used again, and where each came from.
+"""
+
+import difflib
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from equipoise.core.errors import DECODE_ERRORS, BadInput
+from equipoise.core.validation import explain
+from equipoise.runtime.output import Format, print_document, read_yaml
+from equipoise.runtime.settings import SECRET_PATHS, Settings
+
+PREFIX = "EQUIPOISE_"
+FILE_VARIABLE = "EQUIPOISE_CONFIG"
+_SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT)|_PORT(_|$)")
+"""What Kubernetes puts into a pod's environment for a Service that is named like us."""
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who gave a value: how `equipoise config` names it, and how a message does."""
+
+    text: str
+    blame: str
+    is_file: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """The settings that hold, and where each value came from."""
+
+    settings: Settings
+    sources: Mapping[Path, Origin]
+    warnings: tuple[str, ...] = ()
+
+    def source(self, path: Path) -> str:
+        """Name the origin of one value."""
+        origin = self.sources.get(path)
+        return origin.text if origin else "default"
+
+
+Layer = dict[Path, tuple[Any, Origin]]
+
+
+def effective(
+    file: str | None,
+    environment: Mapping[str, str],
+    flags: Mapping[tuple[str, Path], Any],
+    sets: Sequence[str] = (),
+) -> Effective:
+    """Lay the layers over each other; refuse a bad value under the name that it was given by.
+
+    `flags` are values by the flag's name and the path that it sets; `sets` are `KEY=VALUE`.
+    """
+    chosen = file or environment.get(FILE_VARIABLE, "").strip()
+    given: Layer = {}
+    if chosen:
+        _lay(given, _of_file(chosen))
+    _lay(given, _of_environment(environment))
+    _lay(given, {path: (value, Origin(flag, flag)) for (flag, path), value in flags.items()})
+    _lay(given, _of_sets(sets))
+    settings = _validated(given)
+    sources = {path: origin for path, (_, origin) in given.items()}
+    return Effective(settings, sources, _strange(environment))
+
+
+def leaf_paths(model: type[BaseModel] = Settings, above: Path = ()) -> Iterator[Path]:
+    """Give the path of every setting; lists and maps are one setting each."""
+    for name, field in model.model_fields.items():
+        path = (*above, field.alias or name)
+        inner = _inner(field.annotation)
+        if inner is None:
+            yield path
+        else:
+            yield from leaf_paths(inner, path)
+
+
+def variables() -> dict[str, Path]:
+    """Give the variables by name: `EQUIPOISE_LEASE_NAMESPACE`, and the same with `__` between the parts."""
+    names = {}
+    for path in leaf_paths():
+        words = [re.sub(r"([A-Z])", r"_\1", part).upper() for part in path]
+        names[PREFIX + "_".join(words)] = path
+        names[PREFIX + "__".join(words)] = path
+    return names
+
+
+def _inner(annotation: Any) -> type[BaseModel] | None:
+    is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
+    return annotation if is_model else None
+
+
+def _lay(given: Layer, layer: Layer) -> None:
+    """Put a layer on top, as the last in order: a whole value replaces what was below it."""
+    for path, value in layer.items():
+        for below in [below for below in given if below[: len(path)] == path]:
+            del given[below]
+        given[path] = value
+
+
+def _of_file(name: str) -> Layer:
+    document = read_yaml(name)
+    if document is not None and not isinstance(document, Mapping):
+        raise BadInput(f"{name}: expected a mapping of settings")
+    origin = Origin(name, name, is_file=True)
+    return {path: (value, origin) for path, value in _leaves(document or {}, Settings)}
+
+
+def _leaves(
+    document: Mapping[Any, Any], model: type[BaseModel], above: Path = ()
+) -> Iterator[tuple[Path, Any]]:
+    fields = {field.alias or name: field for name, field in model.model_fields.items()}
+    for key, value in document.items():
+        path = (*above, str(key))
+        inner = _inner(fields[str(key)].annotation) if str(key) in fields else None
+        if inner is not None and isinstance(value, Mapping):
+            yield from _leaves(value, inner, path)
+        elif inner is None or value is not None:  # `lease:` with nothing under it says nothing
+            yield path, value
+
+
+def _of_environment(environment: Mapping[str, str]) -> Layer:
+    layer: Layer = {}
+    for name, path in variables().items():
+        value = environment.get(name, "").strip()
+        if not value:
+            continue
+        if path in layer and layer[path][0] != value:
+            raise BadInput(
+                f"environment variable {name}: expected the same as {layer[path][1].text}, or only one"
+            )
+        layer[path] = (value, Origin(name, f"environment variable {name}"))
+    return layer
+
+
+def _of_sets(texts: Sequence[str]) -> Layer:
+    layer: Layer = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        path = tuple(key.split("."))
+        if not separator or not all(path):
+            # What follows the key may be a password.
+            shown = re.split(r"[=:]", text, maxsplit=1)[0]
+            raise BadInput(f"--set {shown}: expected KEY=VALUE, such as lease.name=blue")
+        layer[path] = (value, Origin("--set", f"--set {key}"))
+    return layer
+
+
+def _strange(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Point at variables that look like a misspelt one of ours; others are nobody's business."""
+    known = [*variables(), FILE_VARIABLE]
+    found = []
+    for name in sorted(environment):
+        if name.startswith(PREFIX) and name not in known and not _SERVICE_LINK.search(name):
+            close = difflib.get_close_matches(name, known, 1, 0.85)
+            found += (
+                [f"environment variable {name} is not known, and was ignored; {close[0]} is"] if close else []
+            )
+    return tuple(found)
+
+
+def _validated(given: Layer) -> Settings:
+    document: dict[str, Any] = {}
+    for path, (value, _) in given.items():
+        _put(document, path, value)
+    try:
+        return Settings.model_validate(document)
+    except DECODE_ERRORS as error:
+        raise BadInput(_message(error, given)) from error
+
+
+def _put(document: dict[str, Any], path: Path, value: Any) -> None:
+    *parents, last = path
+    for parent in parents:
+        inner = document.setdefault(parent, {})
+        if not isinstance(inner, dict):  # a lower layer gave a bare value; the message will say so
+            return
+        document = inner
+    document[last] = value
+
+
+def _message(error: Exception, given: Layer) -> str:
+    """Name the layer that gave the first bad value: of several that took part, the topmost."""
+    if not isinstance(error, ValidationError):
+        return explain(error)
+    place = tuple(map(str, error.errors(include_url=False)[0]["loc"]))
+    said = explain(error)
+    if any(place[: len(path)] == path or path[: len(place)] == place for path in SECRET_PATHS):
+        said = re.sub(r", got .*", "", said, flags=re.DOTALL)
+    named = [
+        (path, origin)
+        for path, (_, origin) in given.items()
+        if path[: len(place)] == place or place[: len(path)] == path
+    ]
+    if not named:
+        return said
+    path, origin = next((pair for pair in named if pair[0] == place), named[-1])
+    if origin.is_file or path != place:
+        return f"{origin.blame}: {said}"
+    return f"{origin.blame}: {said.partition(': ')[2]}"
+
+
+COMMENT_COLUMN = 44
+
+
+def print_settings(found: Effective, form: Format) -> None:
+    """Print on standard output; secrets are hidden in every form."""
+    if form is Format.JSON:
+        sources = {".".join(path): found.source(path) for path in leaf_paths()}
+        print_document({"settings": found.settings.document(), "sources": sources}, form)
+    elif form is Format.YAML:
+        sys.stdout.writelines(f"{line}\n" for line in yaml_lines(found))
+    else:
+        _print_table(found)
+
+
+def yaml_lines(found: Effective) -> Iterator[str]:
+    """Give YAML with the origin of each value in a comment."""
+    yield from _lines(found, found.settings.document(), ())
+
+
+def _lines(found: Effective, document: dict[str, Any], above: Path) -> Iterator[str]:
+    leaves = set(leaf_paths())
+    indent = "  " * len(above)
+    for key, value in document.items():
+        path = (*above, key)
+        if path in leaves:
+            text = f"{indent}{key}: {_flow(value)}"
+            yield f"{text.ljust(COMMENT_COLUMN)} # from {found.source(path)}"
+        else:
+            yield f"{indent}{key}:"
+            yield from _lines(found, value, path)
+
+
+def _flow(value: Any) -> str:
+    from equipoise.core.documents import dump
+
+    text = dump(value, is_flow=True, sort_keys=True)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def _print_table(found: Effective) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from equipoise.runtime.console import Console
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("SETTING", "VALUE", "FROM"):
+        table.add_column(name, overflow="fold")
+    for path in leaf_paths():
+        value: Any = found.settings.document()
+        for part in path:
+            value = value[part]
+        table.add_row(*map(Text, (".".join(path), _flow(value), found.source(path))))
+    Console().print(table)

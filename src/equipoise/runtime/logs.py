@@ -1,0 +1,241 @@
+"""One line per decision and per event, on standard error: JSON for machines, colour for a terminal.
+
+Says once what goes wrong in the background, and once that it is over.
+"""
+
+import json
+import logging
+import math
+import sys
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TextIO, cast
+
+import msgspec
+import structlog
+from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+
+from equipoise.adapters.urls import without_users
+from equipoise.core.decision import Decision, Outcome
+from equipoise.core.errors import EquipoiseError
+from equipoise.ports import CycleReport, FailedTurn
+from equipoise.runtime.settings import Logs
+
+Log = FilteringBoundLogger
+LISTED_MAX = 20
+"""How many actions, held ones or outcomes a line lists; the journal has them all."""
+AGAIN_SECONDS = 3600.0
+"""How long the same cause of failed turns is not logged again, however many cycles it spoils."""
+
+
+def make_log(settings: Logs, stream: TextIO | None = None) -> Log:
+    """Make the log, and bring in what libraries say by Python's own."""
+    stream = stream or sys.stderr
+    level = logging.getLevelNamesMapping()[settings.level.upper()]
+    is_console = settings.format == "console" or (settings.format == "auto" and stream.isatty())
+    log: Log = structlog.wrap_logger(
+        structlog.PrintLogger(cast("TextIO", _Steady(stream))),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+            *(_console(stream) if is_console else _json()),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        cache_logger_on_first_use=True,
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [ForeignLines(log)]
+    root.setLevel(max(level, logging.WARNING))
+    return log
+
+
+def _console(stream: TextIO) -> list[Processor]:
+    return [structlog.dev.ConsoleRenderer(colors=stream.isatty(), timestamp_key="at", sort_keys=False)]
+
+
+def _json() -> list[Processor]:
+    return [structlog.processors.EventRenamer("message"), _in_order, structlog.processors.JSONRenderer(_text)]
+
+
+def _in_order(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """Put first what a person looks for first."""
+    first = ("at", "level", "message")
+    return {key: event[key] for key in first if key in event} | dict(event)
+
+
+def _text(event: Any, **_: Any) -> str:
+    try:
+        return msgspec.json.encode(event, enc_hook=str).decode()
+    except UnicodeEncodeError:  # somebody's text has half a letter
+        return json.dumps(event, default=str)
+
+
+class ForeignLines(logging.Handler):
+    """What libraries log, in our form."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say it as one of our lines."""
+        level = min(max(record.levelno // 10 * 10, logging.DEBUG), logging.CRITICAL)
+        fields = {"library": record.name}
+        if record.exc_info and record.exc_info[1]:
+            fields["traceback"] = "".join(traceback.format_exception(record.exc_info[1]))
+        self._log.log(level, record.getMessage(), **fields)
+
+
+class _Steady:
+    """A stream whose reader may go away: what can't be said must not end what says it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):
+            return self._stream.write(without_users(text))
+        return 0
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+
+def log_failure(log: Log, message: str, error: BaseException, **fields: Any) -> None:
+    """Warn in one line when the world failed; a bug of ours, or anything at debug, has its traceback."""
+    is_expected = isinstance(error, EquipoiseError)
+    if not is_expected or log.is_enabled_for(logging.DEBUG):
+        fields["traceback"] = "".join(traceback.format_exception(error))
+    said = str(error) if is_expected else f"unexpected {type(error).__name__}: {error}"
+    (log.warning if is_expected else log.error)(f"{message}: {said}", **fields)
+
+
+class FailedTurnLines:
+    """Logs what an error cost single workloads: once for each cause, and once more for each hour it lasts."""
+
+    def __init__(self, log: Log, monotonic: Callable[[], float]) -> None:
+        self._log = log
+        self._monotonic = monotonic
+        self._logged_at: dict[tuple[str, str], float] = {}
+
+    def tell(self, failed: Sequence[FailedTurn]) -> None:
+        """Log the turns of one cycle that failed, those of one cause together."""
+        now, by_cause = self._monotonic(), dict[tuple[str, str], list[FailedTurn]]()
+        for each in failed:
+            # Where nobody foresaw it, the place tells the cause; else it is the subject that matters.
+            cause = (each.error.partition(":")[0], each.place) if each.is_bug else (each.subject, "")
+            by_cause.setdefault(cause, []).append(each)
+        for cause, turns in by_cause.items():
+            if now - self._logged_at.get(cause, -math.inf) >= AGAIN_SECONDS:
+                self._logged_at[cause] = now
+                self._line(turns)
+        is_recent = {cause: at for cause, at in self._logged_at.items() if now - at < AGAIN_SECONDS}
+        self._logged_at = is_recent
+
+    def _line(self, turns: Sequence[FailedTurn]) -> None:
+        first = turns[0]
+        fields: dict[str, Any] = {"subject": first.subject}
+        fields |= _listed("subjects", [turn.subject for turn in turns]) if len(turns) > 1 else {}
+        others = f" and {len(turns) - 1} more" if len(turns) > 1 else ""
+        sentence = f"the turn of {first.subject}{others} failed, and the rest went on: {first.error}"
+        if first.is_bug:
+            self._log.error(sentence, traceback=first.traceback, **fields)
+        else:
+            self._log.warning(sentence, **fields)
+
+
+class DecisionLines:
+    """Says each decision once while it stays the same: info when it is news, debug when it is not."""
+
+    def __init__(self, log: Log, balancer: str, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._log = log.bind(balancer=balancer)
+        self._failed_turns = FailedTurnLines(self._log, monotonic)
+        self._reasons: dict[str, str] = {}
+        self._warnings: frozenset[str] = frozenset()
+        self._lock = threading.Lock()
+
+    def tell(self, report: CycleReport) -> None:
+        """Tell one cycle's decisions and warnings; forget subjects that have gone."""
+        with self._lock:
+            before, self._reasons = self._reasons, {}
+            self._reasons |= {each.subject: each.reason.code.value for each in report.carried}
+            for decision in report.decisions:
+                code = decision.reason.code.value
+                self._reasons[decision.subject] = code
+                done = _outcomes_of(decision, report.outcomes)
+                is_news = bool(done) or before.get(decision.subject) != code
+                self._line(decision, done, is_news=is_news)
+            for warning in dict.fromkeys(report.warnings):
+                (self._log.debug if warning in self._warnings else self._log.warning)(warning)
+            self._warnings = frozenset(report.warnings)
+            self._failed_turns.tell(report.failed_turns)
+
+    def tell_failed(self, failed: Sequence[FailedTurn]) -> None:
+        """Log turns that failed after their cycle."""
+        with self._lock:
+            self._failed_turns.tell(failed)
+
+    def _line(self, decision: Decision, done: Sequence[Outcome], *, is_news: bool) -> None:
+        if not is_news and not self._log.is_enabled_for(logging.DEBUG):
+            return
+        fields: dict[str, Any] = {"subject": decision.subject, "reason": decision.reason.code.value}
+        fields["numbers"] = decision.reason.numbers
+        fields |= _listed("actions", decision.actions)
+        fields |= _listed("held", decision.held)
+        fields |= _listed("outcomes", done)
+        if len(done) > LISTED_MAX:
+            fields["results"] = dict(Counter(outcome.result for outcome in done))
+        (self._log.info if is_news else self._log.debug)(decision.reason.sentence, **fields)
+
+
+def _listed(name: str, items: Sequence[Any]) -> dict[str, Any]:
+    """Give the first of many, and how many there are."""
+    if not items:
+        return {}
+    total = {f"{name}_total": len(items)} if len(items) > LISTED_MAX else {}
+    return {name: msgspec.to_builtins(items[:LISTED_MAX])} | total
+
+
+def _outcomes_of(decision: Decision, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Find what came of a decision's actions. Not all of them can be hashed, so they are found by pod."""
+    by_pod: dict[str, list[Any]] = {}
+    for action in decision.actions:
+        by_pod.setdefault(action.pod, []).append(action)
+    return [outcome for outcome in outcomes if outcome.action in by_pod.get(outcome.action.pod, ())]
+
+
+REPEAT_SECONDS = 60.0
+"""A complaint that changes its words is told again after so long, not before."""
+
+
+class Complaints:
+    """Looks at the parts that never raise: the election, the reflectors, the journal."""
+
+    def __init__(
+        self,
+        log: Log,
+        sources: Callable[[], Mapping[str, str]],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take `sources`, which gives what is wrong now, by who complains."""
+        self._log = log
+        self._sources = sources
+        self._monotonic = monotonic
+        self._told: dict[str, tuple[str, float]] = {}
+
+    def look(self) -> None:
+        """Tell what is new since the last look."""
+        now, found = self._monotonic(), self._sources()
+        for who, what in found.items():
+            before, at = self._told.get(who, ("", -REPEAT_SECONDS))
+            if who not in self._told or (what != before and now - at >= REPEAT_SECONDS):
+                self._log.warning(f"{who}: {what}", part=who)
+                self._told[who] = (what, now)
+        for who in self._told.keys() - found.keys():
+            del self._told[who]
+            self._log.info(f"{who}: well again", part=who)

@@ -1,0 +1,176 @@
+"""Prometheus metrics: counts and times of the shell, and the rotation's under the seed's names.
+
+No label carries a pod's name, and the series of a subject that has vanished are removed.
+"""
+
+import platform
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    disable_created_metrics,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from equipoise import __version__
+from equipoise.engine.isolation import Isolation
+from equipoise.ports import CycleReport, FailedTurn
+from equipoise.runtime.operator.balancer_metrics import (
+    PoolsMeters,
+    ProportionalMeters,
+    RecommendationMeters,
+    RotationMeters,
+)
+
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+READ_GAUGES = {
+    "batch_workers_lost": "Workers of batches that died or hung.",
+    "journal_bytes": "Size of the journal on disk.",
+    "journal_records_lost": "Records that could not be kept.",
+    "lease_failures": "Turns of the election that failed.",
+}
+"""What is read from the parts when somebody asks."""
+
+
+class Meters:
+    """All that `/metrics` shows, in a registry of its own."""
+
+    def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # they double the counters' series, and nobody asks for them
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        build = Info("equipoise_build", "The version that runs.", registry=registry)
+        build.info({"version": __version__, "python": platform.python_version()})
+        self._decisions = _counter(registry, "decisions", "Decisions by reason.", "balancer", "reason")
+        self._actions = _counter(
+            registry, "actions", "Actions by kind and what came of them.", "balancer", "kind", "result"
+        )
+        self._cycles = _counter(registry, "cycles", "Cycles: done, failed or bug.", "balancer", "result")
+        self._failed_turns = _counter(
+            registry,
+            "failed_turns",
+            "Turns of single workloads or policies that an error ended: bug, or world.",
+            "balancer",
+            "cause",
+        )
+        self._seconds = Histogram(
+            "equipoise_cycle_seconds",
+            "How long cycles took.",
+            ["balancer"],
+            buckets=BUCKETS,
+            registry=registry,
+        )
+        self._succeeded = Gauge(
+            "equipoise_last_success_timestamp_seconds",
+            "When a cycle last went well.",
+            ["balancer"],
+            registry=registry,
+        )
+        self._subjects = Gauge(
+            "equipoise_subjects", "What the last good cycle decided about.", ["balancer"], registry=registry
+        )
+        self._leader = Gauge("equipoise_leader", "1 while this process leads.", registry=registry)
+        self._epoch = Gauge("equipoise_lease_epoch", "The last epoch that it led in.", registry=registry)
+        self._transitions = _counter(
+            registry, "lease_transitions", "Times that it began or ceased to lead.", "to"
+        )
+        self._rotation = RotationMeters(registry)
+        self._recommendation = RecommendationMeters(registry)
+        self._proportional = ProportionalMeters(registry)
+        self._pools = PoolsMeters(registry)
+
+    def cycle_done(
+        self, balancer: str, report: CycleReport, took_seconds: float, at: float
+    ) -> Sequence[FailedTurn]:
+        """Count a cycle that decided; one that saw only a part of the world is no success.
+
+        Returns whose numbers could not be shown.
+        """
+        isolation = Isolation()
+        for decision in report.decisions:
+            self._decisions.labels(balancer, decision.reason.code.value).inc()
+        for outcome in report.outcomes:
+            kind = type(outcome.action).__name__
+            self._actions.labels(balancer, kind, outcome.result).inc()
+        for failed in report.failed_turns:
+            self._failed_turns.labels(balancer, "bug" if failed.is_bug else "world").inc()
+        self._cycles.labels(balancer, "failed" if report.failure else "done").inc()
+        self._seconds.labels(balancer).observe(took_seconds)
+        if not report.failure:
+            self._succeeded.labels(balancer).set(at)
+        self._subjects.labels(balancer).set(len(report.decisions) + len(report.carried))
+        if balancer == "rotation":
+            self._rotation.take(report, isolation)
+        if balancer == "recommendation":
+            self._recommendation.take(report, isolation)
+        if balancer == "proportional":
+            self._proportional.take(report, isolation)
+        if balancer == "pools":
+            self._pools.take(report, isolation)
+        return isolation.failed
+
+    def cycle_failed(self, balancer: str, result: str, took_seconds: float) -> None:
+        """Count a cycle that did not; what was last known of its subjects stays."""
+        self._cycles.labels(balancer, result).inc()
+        self._seconds.labels(balancer).observe(took_seconds)
+
+    def leadership_changed(self, epoch: int | None) -> None:
+        """Note that we began (an epoch) or ceased (None) to lead."""
+        self._leader.set(epoch is not None)
+        if epoch is not None:
+            self._epoch.set(epoch)
+        self._transitions.labels("follower" if epoch is None else "leader").inc()
+
+    def read_gauge(self, name: str, read: Callable[[], float]) -> None:
+        """Show a number that is read when it is asked for."""
+        Gauge(f"equipoise_{name}", READ_GAUGES[name], registry=self.registry).set_function(read)
+
+    def add(self, collector: Collector) -> None:
+        """Show what a collector reads when it is asked."""
+        self.registry.register(collector)
+
+
+def _counter(registry: CollectorRegistry, name: str, what: str, *labels: str) -> Counter:
+    return Counter(f"equipoise_{name}", what, labels, registry=registry)
+
+
+class ReflectorMeters(Collector):
+    """What the caches have been through, read when it is asked for."""
+
+    def __init__(self, reflectors: Callable[[], Sequence[Any]], monotonic: Callable[[], float]) -> None:
+        self._reflectors = reflectors
+        self._monotonic = monotonic
+
+    def describe(self) -> Iterable[Metric]:
+        """Give nothing: registering must not ask the reflectors yet."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Sum over the reflectors of each resource: with several namespaces there are several."""
+        lists = _family(CounterMetricFamily, "lists", "Whole lists of a resource.")
+        watches = _family(CounterMetricFamily, "watches", "Watches begun: the first, and reconnects.")
+        failures = _family(CounterMetricFamily, "failures", "Lists and watches that failed.")
+        silence = _family(GaugeMetricFamily, "silence_seconds", "Since the server last said anything.")
+        objects = _family(GaugeMetricFamily, "objects", "Objects in the cache.")
+        by_resource: dict[str, list[Any]] = {}
+        for reflector in self._reflectors():
+            by_resource.setdefault(reflector.kind.plural, []).append(reflector)
+        now = self._monotonic()
+        for resource, group in by_resource.items():
+            lists.add_metric([resource], sum(one.counters.lists for one in group))
+            watches.add_metric([resource], sum(one.counters.watches for one in group))
+            failures.add_metric([resource], sum(one.counters.failures for one in group))
+            silence.add_metric([resource], max(one.last_contact_age_seconds(now) for one in group))
+            objects.add_metric([resource], sum(len(one.cache) for one in group))
+        yield from (lists, watches, failures, silence, objects)
+
+
+def _family(kind: Any, name: str, what: str) -> Any:
+    return kind(f"equipoise_reflector_{name}", what, labels=["resource"])

@@ -1,0 +1,213 @@
+"""How the operator sees: several namespaces as one cluster, and a source of usage that is found again."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
+
+from equipoise.adapters.kubernetes import CachedCluster, Client
+from equipoise.adapters.prometheus.discover import Found, still
+from equipoise.adapters.prometheus.errors import NotFound
+from equipoise.adapters.prometheus.metrics import PrometheusMetrics
+from equipoise.adapters.prometheus.transport import ServiceProxy
+from equipoise.core.cluster import Hpa, Node, Pdb, Pod, Workload, WorkloadRef
+from equipoise.core.errors import BadInput, WorldFailed
+from equipoise.ports import Cluster, CpuUsage, Metrics
+from equipoise.runtime.logs import Log
+from equipoise.runtime.session import PrometheusOptions, find_prometheus, prometheus_metrics, resource_metrics
+
+T = TypeVar("T")
+SEARCH_SECONDS = 300.0
+"""How often a better source is looked for while the second choice serves."""
+GONE_SECONDS = 60.0
+"""How long the Service of the chosen Prometheus must be gone before another is looked for."""
+
+
+class WatchedNamespaces:
+    """Answers for the namespaces that are watched; of another one nothing is known, so it says that."""
+
+    def __init__(self, clusters: Mapping[str, Cluster]) -> None:
+        self._clusters = clusters
+
+    def pods(self, namespace: str | None = None) -> Sequence[Pod]:
+        """Give the pods."""
+        return [pod for cluster in self._of(namespace) for pod in cluster.pods()]
+
+    def pods_now(self, workload: Workload) -> Sequence[Pod]:
+        """Ask the server, not a cache."""
+        return self._of(workload.ref.namespace)[0].pods_now(workload)
+
+    def nodes(self) -> Sequence[Node]:
+        """Give the nodes, which every view has."""
+        return next(iter(self._clusters.values())).nodes()
+
+    def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
+        """Give the workloads."""
+        return [workload for cluster in self._of(namespace) for workload in cluster.workloads()]
+
+    def workload(self, ref: WorkloadRef) -> Workload | None:
+        """Give one workload."""
+        return self._of(ref.namespace)[0].workload(ref)
+
+    def hpas(self, namespace: str | None = None) -> Sequence[Hpa]:
+        """Give the HorizontalPodAutoscalers."""
+        return [hpa for cluster in self._of(namespace) for hpa in cluster.hpas()]
+
+    def pdbs(self, namespace: str | None = None) -> Sequence[Pdb]:
+        """Give the PodDisruptionBudgets."""
+        return [pdb for cluster in self._of(namespace) for pdb in cluster.pdbs()]
+
+    def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
+        """Tell whose autoscaling is paused, and by what."""
+        return {
+            ref: why for cluster in self._of(namespace) for ref, why in cluster.autoscaler_pauses().items()
+        }
+
+    def _of(self, namespace: str | None) -> list[Cluster]:
+        if namespace is None:
+            return list(self._clusters.values())
+        if namespace not in self._clusters:
+            watched = ", ".join(self._clusters)
+            raise WorldFailed(f"namespace {namespace}: not watched; the setting namespaces has {watched}")
+        return [self._clusters[namespace]]
+
+
+def cached_clusters(client: Client, namespaces: Sequence[str]) -> tuple[Cluster, list[CachedCluster]]:
+    """Give the view that loops ask, and the caches behind it."""
+    if not namespaces:
+        everything = CachedCluster(client)
+        return everything, [everything]
+    parts = {namespace: CachedCluster(client, namespace=namespace) for namespace in dict.fromkeys(namespaces)}
+    return WatchedNamespaces(parts), list(parts.values())
+
+
+class Source(NamedTuple):
+    """Where usage comes from, and whether something better may turn up."""
+
+    metrics: Metrics
+    is_second_choice: bool = False
+
+
+class ChosenPrometheus:
+    """The Prometheus that all loops ask. One that was found stays the choice while its Service is there.
+
+    It stays so when it does not answer: what is measured never moves to another server by itself.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        options: PrometheusOptions,
+        log: Log,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._options = options
+        self._log = log
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._chosen: tuple[Found, PrometheusMetrics] | None = None
+        self._gone_since: float | None = None
+
+    def metrics(self) -> PrometheusMetrics:
+        """Return the Prometheus at the address that was given, or the chosen one; without any, find one."""
+        if self._options.url is not None:
+            return prometheus_metrics(self._client, self._options)
+        with self._lock:
+            if self._chosen is not None:
+                before = self._chosen[0].candidate
+                if self._stays(self._chosen[0]):
+                    return self._chosen[1]
+                self._chosen = None
+                self._log.warning(f"the Prometheus {before} has gone from the cluster: another is looked for")
+            return self._choose(find_prometheus(self._client, self._options))
+
+    def _choose(self, found: Found) -> PrometheusMetrics:
+        metrics = prometheus_metrics(self._client, self._options, found)
+        self._chosen, self._gone_since = (found, metrics), None
+        self._log.info(f"the Prometheus {found.candidate} is used: {found.how}", others=list(found.others))
+        return metrics
+
+    def _stays(self, found: Found) -> bool:
+        """Return whether the chosen one is still there; where its port or its path changed, follow it."""
+        try:
+            now = still(self._client, found.candidate)
+        except WorldFailed:
+            return True  # nothing can be told, so nothing changes
+        if now is None:
+            self._gone_since = self._monotonic() if self._gone_since is None else self._gone_since
+            return self._monotonic() - self._gone_since < GONE_SECONDS
+        self._gone_since = None
+        if now != found.candidate:
+            self._choose(replace(found, transport=ServiceProxy(self._client, *now)))
+        return True
+
+
+class FoundMetrics:
+    """Usage from wherever it comes now. A source that fails is dropped, and looked for again next time."""
+
+    def __init__(self, find: Callable[[], Source], monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._find = find
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._source: Source | None = None
+        self._found_at = 0.0
+
+    @classmethod
+    def of(
+        cls,
+        client: Client,
+        metrics_from: str,
+        prometheus: Callable[[], Metrics],
+        tell: Callable[[str], object],
+    ) -> "FoundMetrics":
+        """Look as the one-shot commands do: Prometheus first, metrics.k8s.io where there is none."""
+
+        def find() -> Source:
+            if metrics_from == "metrics-server":
+                return Source(resource_metrics(client))
+            try:
+                return Source(prometheus())
+            except NotFound as error:
+                if metrics_from == "prometheus":
+                    raise
+                tell(f"no Prometheus was found, so usage is read from metrics.k8s.io ({error})")
+                return Source(resource_metrics(client), is_second_choice=True)
+
+        return cls(find)
+
+    def cpu_usage(
+        self, pods_by_namespace: Mapping[str, Sequence[str]], at: float, window_seconds: float
+    ) -> CpuUsage:
+        """Read the CPU usage of all these pods."""
+        return self._ask(lambda metrics: metrics.cpu_usage(pods_by_namespace, at, window_seconds))
+
+    def scalar(self, query: str, at: float) -> float | None:
+        """Ask for one number; a query that cannot be read is of one policy, and is nothing but no answer."""
+        try:
+            return self._ask(lambda metrics: metrics.scalar(query, at))
+        except BadInput as error:
+            raise WorldFailed(str(error)) from error
+
+    def _ask(self, question: Callable[[Metrics], T]) -> T:
+        source = self._current()
+        try:
+            return question(source.metrics)
+        except WorldFailed:
+            with self._lock:
+                if self._source is source:
+                    self._source = None
+            raise
+
+    def _current(self) -> Source:
+        with self._lock:
+            now = self._monotonic()
+            source = self._source
+            is_stale = (
+                source is not None and source.is_second_choice and now - self._found_at > SEARCH_SECONDS
+            )
+            if source is None or is_stale:
+                source = self._source = self._find()
+                self._found_at = now
+            return source

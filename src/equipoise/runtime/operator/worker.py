@@ -1,0 +1,189 @@
+"""Heavy, pure batches in a process of their own, so that neither the Lease nor `/healthz` can be starved.
+
+One worker, started with the first batch and kept. Whatever happens to it (a crash, the kernel's OOM killer,
+a hang past the deadline) is the failure of that one batch: the worker is replaced with the next. A plain
+process on a pipe does this with public means alone; a ProcessPoolExecutor does not let go of a worker that
+hangs.
+"""
+
+import contextlib
+import os
+import pickle
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import TypeVar, TypeVarTuple
+
+from equipoise.engine.isolation import BatchLost, WorkerBusy
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+__all__ = ["DEADLINE_SECONDS", "BatchLost", "Batches"]
+
+DEADLINE_SECONDS = 300.0
+NICENESS = 10
+"""The worker yields to the process that renews the Lease."""
+BEAT_SECONDS = 0.5
+_SPAWN = get_context("spawn")
+_DONE, _FAILED = b"done", b"failed"
+
+
+def _nothing() -> None:
+    return None
+
+
+class Batches:
+    """Runs one batch at a time in the worker; threads that come meanwhile wait for their turn."""
+
+    def __init__(self, *, beat: Callable[[], None] = _nothing, niceness: int = NICENESS) -> None:
+        self._beat = beat
+        self._niceness = niceness
+        self._turn = threading.Lock()
+        self._worker: _Worker | None = None
+        self._closed = threading.Event()
+        self.replaced = 0
+        """How many workers were lost."""
+
+    def submit(
+        self, function: Callable[[*Ts], T], *args: *Ts, deadline_seconds: float = DEADLINE_SECONDS
+    ) -> T:
+        """Call a function in the worker and wait for its result; its exceptions are raised here.
+
+        The function must be one that a module defines; it, its arguments and its result travel as pickles.
+        """
+        message = pickle.dumps((function, args), pickle.HIGHEST_PROTOCOL)
+        self._wait()
+        try:
+            tag, reply = self._exchange(message, time.monotonic() + deadline_seconds, deadline_seconds)
+        finally:
+            self._turn.release()
+        if tag == _FAILED:
+            raise _error(*pickle.loads(reply))  # noqa: S301 - our own worker wrote it
+        result: T = pickle.loads(reply)  # noqa: S301
+        return result
+
+    def _wait(self) -> None:
+        """Wait for the worker; that others keep it busy is no fault of this batch."""
+        until = time.monotonic() + DEADLINE_SECONDS
+        while not self._turn.acquire(timeout=BEAT_SECONDS):
+            self._beat()
+            if time.monotonic() > until:
+                raise WorkerBusy(f"a batch waited {DEADLINE_SECONDS:g} s for the worker, which is busy")
+
+    def stop(self) -> None:
+        """End the worker at once; a batch under way is lost, which is harmless: it is pure."""
+        self._closed.set()
+        worker = self._worker
+        if worker is not None:
+            worker.end()
+
+    def _exchange(self, message: bytes, until: float, deadline_seconds: float) -> tuple[bytes, bytes]:
+        if self._closed.is_set():
+            raise BatchLost("the batch was not begun: the operator is stopping")
+        worker = self._worker = self._worker or _Worker(self._niceness)
+        # Ending the worker is what unblocks a send or a receive that would last for ever.
+        alarm = threading.Timer(max(0.0, until - time.monotonic()), worker.end)
+        alarm.daemon = True
+        alarm.start()
+        try:
+            if self._closed.is_set():  # stopped between the question above and the worker's start
+                worker.end()
+            return worker.ask(message, self._beat)
+        except (EOFError, OSError) as error:
+            raise BatchLost(self._why(worker, until, deadline_seconds)) from error
+        except BaseException:
+            worker.end()  # its answer is still to come, and would be taken for the next batch's
+            raise
+        finally:
+            alarm.cancel()
+            if not worker.is_alive():
+                worker.end()
+                self._worker = None
+
+    def _why(self, worker: "_Worker", until: float, deadline_seconds: float) -> str:
+        status = worker.end()
+        if self._closed.is_set():
+            return "the batch was given up: the operator is stopping"
+        self.replaced += 1
+        if time.monotonic() >= until:
+            return f"the batch did not end within {deadline_seconds:g} s, and its worker was ended"
+        how = f"signal {signal.Signals(-status).name}" if status and status < 0 else f"exit status {status}"
+        return f"the batch's worker died ({how})"
+
+
+class _Worker:
+    """One process, and the pipe to it."""
+
+    def __init__(self, niceness: int) -> None:
+        self._pipe, theirs = _SPAWN.Pipe()
+        self._process: BaseProcess = _SPAWN.Process(
+            target=_serve, args=(theirs, niceness), name="batches", daemon=True
+        )
+        self._process.start()
+        theirs.close()  # so that the worker's death is the end of the pipe
+        self._ending = threading.Lock()
+
+    def ask(self, message: bytes, beat: Callable[[], None]) -> tuple[bytes, bytes]:
+        self._pipe.send_bytes(message)
+        while not self._pipe.poll(BEAT_SECONDS):
+            beat()
+        return self._pipe.recv_bytes(), self._pipe.recv_bytes()
+
+    def is_alive(self) -> bool:
+        with self._ending:
+            return self._process.is_alive()
+
+    def end(self) -> int | None:
+        """End it, from any thread and as often as one likes; give its exit status."""
+        with self._ending:
+            self._process.kill()
+            self._process.join()
+            return self._process.exitcode
+
+
+def _error(sealed: bytes | None, text: str) -> Exception:
+    """Give back the exception of over there with its traceback; one that can't travel is told in words."""
+    error: object = None
+    if sealed is not None:
+        with contextlib.suppress(Exception):
+            error = pickle.loads(sealed)  # noqa: S301 - our own worker wrote it
+    if not isinstance(error, Exception):
+        error = RuntimeError(text.strip().rpartition("\n")[2])
+    error.add_note(f"In the batch's worker:\n{text}")
+    return error
+
+
+def _serve(pipe: Connection, niceness: int) -> None:
+    """Be the worker: answer one batch after the other until the parent closes the pipe or dies."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent decides
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    os.nice(niceness)
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            for part in _answer(pipe.recv_bytes()):
+                pipe.send_bytes(part)
+
+
+def _die_with_parent() -> None:
+    """End when the parent does, also by SIGKILL and amid a batch: its end of a pipe is then closed."""
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _answer(message: bytes) -> tuple[bytes, bytes]:
+    try:
+        function, args = pickle.loads(message)  # noqa: S301 - our own parent wrote it
+        return _DONE, pickle.dumps(function(*args), pickle.HIGHEST_PROTOCOL)
+    except Exception as error:  # noqa: BLE001 - whatever it is belongs to who asked
+        sealed: bytes | None = None
+        with contextlib.suppress(Exception):
+            sealed = pickle.dumps(error)
+        return _FAILED, pickle.dumps((sealed, "".join(traceback.format_exception(error))))

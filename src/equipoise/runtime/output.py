@@ -1,0 +1,343 @@
+"""Documents and tables on standard output; everything else goes to standard error.
+
+How far a long read is, on a terminal; a file or a pipe gets nothing of it.
+
+Files that users give us.
+"""
+
+import codecs
+import io
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from equipoise.core.errors import DECODE_ERRORS, BadInput
+
+if TYPE_CHECKING:
+    from equipoise.core.decision import Action, Decision, Outcome
+
+
+VERBS = {"pools": ("move", "moved")}
+"""What a balancer does to a pod, as an order and as a deed; the others evict."""
+EVICTS = ("evict", "evicted")
+
+_CONTROLS = dict.fromkeys(
+    [*range(0x20), *range(0x7F, 0xA0), 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+)
+"""What steers a terminal, or turns the direction of writing; but for the end of a line."""
+del _CONTROLS[0x0A]
+
+_STAND_INS = {
+    **dict(zip("·─│●○✓", "--|*ox", strict=True)),
+    "→": "->",
+    "…": "...",
+    **dict.fromkeys("▁▂▃▏▎▍", "."),
+    **dict.fromkeys("▄▅▆▇█▌▋▊▉", "#"),
+}
+"""What a terminal of few letters gets instead of ours; a letter of somebody's name becomes a `?`."""
+
+
+class Format(StrEnum):
+    """How a command prints its answer."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+def print_anywhere() -> None:
+    """Have what a stream can't encode replaced, where it would end the command."""
+    codecs.register_error("equipoise", _stand_in)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="equipoise")
+
+
+def _stand_in(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    letters = error.object[error.start : error.end]
+    return "".join(_STAND_INS.get(letter, "?") for letter in letters), error.end
+
+
+def is_any_letter_printed() -> bool:
+    """Whether standard output takes every letter; a document for scripts escapes them where it does not."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return encoding.lower().startswith("utf")
+
+
+def escaped(text: str) -> str:
+    """Give JSON as it is; with escapes where standard output does not take every letter."""
+    if text.isascii() or is_any_letter_printed():
+        return text
+    return "".join(letter if letter.isascii() else json.dumps(letter)[1:-1] for letter in text)
+
+
+def print_document(document: Any, form: Format) -> None:
+    """Print exactly one document."""
+    if form is Format.YAML:
+        from equipoise.core.documents import dump
+
+        sys.stdout.write(dump(document, allow_unicode=is_any_letter_printed()))
+    else:
+        print(escaped(json.dumps(document, indent=2, ensure_ascii=False)))
+
+
+def print_sentences(*sentences: str) -> None:
+    """Print a line each, which ends between words on a terminal and nowhere in a pipe."""
+    from rich.text import Text
+
+    from equipoise.runtime.console import Console
+
+    console = Console()
+    for sentence in sentences:
+        console.print(Text(sentence), soft_wrap=not console.is_terminal)
+
+
+def print_plan(balancer: str, decisions: "Sequence[Decision]", form: Format) -> None:
+    """Print a plan for people or for scripts."""
+    if form is not Format.TABLE:
+        from equipoise.core.decision import plan_document
+
+        print_document(plan_document(balancer, list(decisions)), form)
+        return
+    from equipoise.runtime.console import Console
+
+    console = Console()
+    if not decisions:
+        console.print("There is nothing to decide.")
+        return
+    order, _ = VERBS.get(balancer, EVICTS)
+    console.print(plan_table(decisions, doing=f"{order.upper()}, IN ORDER"))
+    now = sum(len(decision.actions) for decision in decisions)
+    held = sum(len(decision.held) for decision in decisions)
+    pods = "pod" if now == 1 else "pods"
+    console.print(f"{len(decisions)} decided, {now} {pods} to {order} now, {held} held. Nothing was changed.")
+
+
+def print_done(
+    balancer: str,
+    decisions: "Sequence[Decision]",
+    outcomes: "Sequence[Sequence[Outcome]]",
+    form: Format,
+) -> None:
+    """Print what was done in the shape of a plan, with what came of each action."""
+    from equipoise.core.decision import outcome_document, plan_document
+
+    if form is not Format.TABLE:
+        document = plan_document(balancer, list(decisions))
+        for part, came in zip(document["decisions"], outcomes, strict=True):
+            part["outcomes"] = [outcome_document(outcome) for outcome in came]
+        print_document(document, form)
+        return
+    from equipoise.runtime.console import Console
+
+    console = Console()
+    if not decisions:
+        console.print("There was nothing to decide.")
+        return
+    _, deed = VERBS.get(balancer, EVICTS)
+    console.print(plan_table(decisions, doing=f"{deed.upper()}, IN ORDER"))
+    acted = sum(len(decision.actions) for decision in decisions)
+    held = sum(bool(decision.held) for decision in decisions)
+    pods = "pod" if acted == 1 else "pods"
+    console.print(f"{len(decisions)} decided, {acted} {pods} {deed}, {held} held.")
+
+
+def plan_table(decisions: "Sequence[Decision]", doing: str = "EVICT, IN ORDER") -> Any:
+    """Lay decisions out: what it is about, why, and what would be done, in order."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
+    table.add_column("SUBJECT", overflow="fold")
+    table.add_column("REASON", no_wrap=True)
+    table.add_column(doing, overflow="fold")
+    table.add_column("WHY", ratio=1, overflow="fold")
+    for decision in decisions:
+        pods = [_named(action) for action in decision.actions]
+        held = [f"{_named(part.action)} (held)" for part in decision.held]
+        style = "bold yellow" if pods else "dim" if not held else "yellow"
+        table.add_row(
+            Text(decision.subject),
+            Text(decision.reason.code.value, style=style),
+            Text("\n".join(pods + held) or "-"),
+            Text(decision.reason.sentence),
+        )
+    return table
+
+
+def _named(action: "Action") -> str:
+    source, destination = getattr(action, "source", ""), getattr(action, "destination", "")
+    return f"{action.pod}: {source} → {destination}" if destination else action.pod
+
+
+def plain(text: str) -> str:
+    """Leave out what would steer a terminal; others wrote names and messages that we print."""
+    return text.translate(_CONTROLS)
+
+
+def warn(message: str) -> None:
+    """Tell something beside the answer."""
+    tell(f"warning: {message}")
+
+
+def warn_of_nothing(what: str, *, is_everywhere: bool) -> None:
+    """Tell that nothing was found in the cluster, and where else to look where there is an elsewhere."""
+    where = " in any namespace" if is_everywhere else "; -n NAMESPACE or -A look elsewhere"
+    warn(f"{what} was found{where}")
+
+
+def tell(message: str) -> None:
+    """Print one line on standard error, where it can be printed at all."""
+    if sys.stderr is not None:  # closed: a print without it would go to standard output
+        from equipoise.adapters.urls import without_users
+
+        with suppress(OSError):  # what is to be told is not worth another exit status
+            print(plain(without_users(" ".join(message.split()))), file=sys.stderr, flush=True)
+
+
+T = TypeVar("T")
+
+
+LARGE_BYTES = 32 * 1024 * 1024
+"""A file of less is read before anybody would look at a bar."""
+
+
+@contextmanager
+def reading(what: str, bytes_min: int = 0) -> Iterator[Callable[[int], None] | None]:
+    """Show what is read and how much of it came; its size is known when it has all come.
+
+    Of a file, `what` is its path, and one that is smaller than so many bytes is not shown.
+    """
+    is_seen = sys.stderr is not None and sys.stderr.isatty()
+    if not is_seen or (bytes_min and _is_smaller(what, bytes_min)):
+        yield None
+        return
+    from rich.progress import (
+        DownloadColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TransferSpeedColumn,
+    )
+
+    from equipoise.runtime.console import Console
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("reading {task.description}", markup=False),  # a path may have any brackets
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeElapsedColumn(),
+    )
+    lock, came = threading.Lock(), 0
+    # Transient: what is left on the terminal is the answer.
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
+        task = bar.add_task(what, total=None)
+
+        def on_bytes(count: int) -> None:
+            nonlocal came
+            with lock:
+                came += count
+                bar.update(task, completed=came)
+
+        yield on_bytes
+
+
+def _is_smaller(path: str, bytes_min: int) -> bool:
+    """Whether it is a file, and no pipe, of fewer bytes; so is one that is not there."""
+    if path == "-":
+        return False
+    try:
+        return Path(path).stat().st_size < bytes_min and not Path(path).is_fifo()
+    except (OSError, ValueError):
+        return True  # whoever reads it says why it can't be read
+
+
+def counting(items: Iterable[T], what: str, total: int) -> Iterable[T]:
+    """Show how many of them were done, one by one."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        return items
+    return _counted(items, what, total)
+
+
+def _counted(items: Iterable[T], what: str, total: int) -> Iterator[T]:
+    with stepping(what, total) as told:
+        for number, item in enumerate(items):
+            told(number)
+            yield item
+
+
+def _unseen(done: int, total: int | None = None) -> None:
+    del done, total
+
+
+@contextmanager
+def stepping(title: str, total: int | None = None) -> Iterator[Callable[..., None]]:
+    """Show how far something is, where somebody watches; it is called with the steps done, and all steps."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield _unseen
+        return
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    from equipoise.runtime.console import Console
+
+    text = TextColumn("{task.description}", markup=False)
+    columns = (text, BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=total)
+
+        def told(done: int, total: int | None = total) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield told
+
+
+SIZE_MAX_BYTES = 64 * 1024 * 1024
+
+
+def read_yaml(path: str) -> Any:
+    """Read one YAML (or JSON) document; `-` is standard input."""
+    import yaml
+
+    from equipoise.core.documents import read_document
+
+    text = read_text(path)
+    try:
+        return read_document(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "not YAML"
+        raise BadInput(f"{path}: expected one YAML document, but{where}: {problem}") from error
+    except DECODE_ERRORS as error:
+        raise BadInput(f"{path}: expected one YAML document: {error}") from error
+
+
+def read_text(path: str) -> str:
+    """Read a file of UTF-8 text; `-` is standard input."""
+    if not path:
+        raise BadInput("expected the name of a file, got an empty one")
+    try:
+        if path == "-":
+            if sys.stdin is None:
+                raise BadInput("-: standard input is closed")
+            content = sys.stdin.buffer.read(SIZE_MAX_BYTES + 1)
+        else:
+            with Path(path).open("rb") as file:
+                content = file.read(SIZE_MAX_BYTES + 1)
+        if len(content) > SIZE_MAX_BYTES:
+            raise BadInput(f"{path}: expected at most {SIZE_MAX_BYTES >> 20} MiB")
+        return content.decode("utf-8-sig")
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: expected UTF-8 text, got other bytes at position {error.start}") from error

@@ -1,0 +1,170 @@
+"""Wiring for a live cluster: which adapters stand behind the ports."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from equipoise.adapters.kubernetes import Client, connect
+from equipoise.core.errors import BadInput, WorldFailed
+from equipoise.core.quantity import parse_seconds
+from equipoise.ports import Metrics
+from equipoise.runtime.output import warn
+
+if TYPE_CHECKING:
+    from equipoise.adapters.prometheus.discover import Found
+    from equipoise.adapters.prometheus.metrics import PrometheusMetrics
+    from equipoise.adapters.prometheus.settings import Names, Settings
+    from equipoise.adapters.prometheus.transport import ServiceProxy
+
+SOURCES = ("auto", "prometheus", "metrics-server")
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusOptions:
+    """What the command line says about Prometheus."""
+
+    url: str | None = None
+    namespaces: tuple[str, ...] = ()
+    """Where one is looked for without a URL; none means the usual."""
+    token_file: str | None = None
+    user: str | None = None
+    password_file: str | None = None
+    ca_file: str | None = None
+    headers: tuple[str, ...] = ()
+    matchers: tuple[str, ...] = ()
+    timeout: str = "30s"
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """What the command line says about the neighbours."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+    metrics_from: str = "auto"
+    prometheus: PrometheusOptions = field(default_factory=PrometheusOptions)
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> "Neighbours":
+        """Take what the commands share from the parsed options of one of them."""
+        return cls(
+            options["kubeconfig"],
+            options["context"],
+            options.get("metrics_from", "auto"),
+            PrometheusOptions(
+                url=options["prometheus_url"],
+                namespaces=tuple(options["prometheus_namespace"] or ()),
+                token_file=options["prometheus_token_file"],
+                user=options["prometheus_user"],
+                password_file=options["prometheus_password_file"],
+                ca_file=options["prometheus_ca"],
+                headers=tuple(options["prometheus_header"] or ()),
+                matchers=tuple(options["prometheus_matcher"] or ()),
+                timeout=options["prometheus_timeout"],
+                labels=tuple(options.get("prometheus_label") or ()),
+            ),
+        )
+
+    def client(self) -> Client:
+        """Open a session to the cluster."""
+        return connect(self.kubeconfig, self.context)
+
+    def metrics(self, client: Client) -> Metrics:
+        """Choose where usage comes from; `auto` takes Prometheus, and metrics.k8s.io where there is none."""
+        if self.metrics_from not in SOURCES:
+            raise BadInput(f"--metrics-from: expected {', '.join(SOURCES)}, got {self.metrics_from!r}")
+        if self.metrics_from == "metrics-server":
+            return resource_metrics(client)
+        from equipoise.adapters.prometheus.errors import NotFound, Undecided
+
+        try:
+            return prometheus_metrics(client, self.prometheus)
+        except NotFound as error:
+            if self.metrics_from == "prometheus":
+                raise
+            warn(f"no Prometheus was found, so usage is read from metrics.k8s.io ({error})")
+            return resource_metrics(client)
+        except Undecided as error:
+            if self.metrics_from == "prometheus":
+                raise
+            raise WorldFailed(f"{error}; --metrics-from metrics-server reads metrics.k8s.io") from error
+
+
+def resource_metrics(client: Client) -> Metrics:
+    """Read usage from metrics.k8s.io."""
+    from equipoise.adapters.metrics_server import ResourceMetrics
+
+    return ResourceMetrics(client)
+
+
+def find_prometheus(client: Client, options: PrometheusOptions) -> "Found":
+    """Return the Prometheus of the namespaces that the options name; a URL is not looked at."""
+    from equipoise.adapters.prometheus.discover import NAMESPACES, find
+
+    return find(client, options.namespaces or NAMESPACES)
+
+
+def prometheus_metrics(
+    client: Client, options: PrometheusOptions, found: "Found | None" = None
+) -> "PrometheusMetrics":
+    """Reach Prometheus by its address, or as it was found, or find it in the cluster."""
+    from equipoise.adapters.prometheus.metrics import connect as connect_prometheus
+    from equipoise.adapters.prometheus.settings import Limits
+
+    try:
+        limits = Limits(timeout_seconds=parse_seconds(options.timeout))
+    except ValueError as error:
+        raise BadInput(f"--prometheus-timeout: {error}") from error
+    matchers, names = _pairs("--prometheus-matcher", options.matchers), _names(options)
+    where: Settings | ServiceProxy
+    if options.url is None:
+        where = (found or find_prometheus(client, options)).transport
+    else:
+        where = _prometheus_settings(options, options.url)
+    return connect_prometheus(where, limits=limits, names=names, extra_matchers=matchers)
+
+
+def _names(options: PrometheusOptions) -> "Names":
+    """Give the labels that tell one container from another, as they are called there."""
+    from equipoise.adapters.prometheus.settings import Names
+
+    labels = _pairs("--prometheus-label", options.labels)
+    if unknown := labels.keys() - {"namespace", "pod", "container"}:
+        raise BadInput(f"--prometheus-label: expected namespace, pod or container, got {min(unknown)!r}")
+    return Names(**labels)
+
+
+def _prometheus_settings(options: PrometheusOptions, url: str) -> "Settings":
+    from equipoise.adapters.prometheus.settings import Settings
+
+    return Settings(
+        url=url,
+        bearer_token_file=options.token_file,
+        username=options.user,
+        password=_secret(options.password_file),
+        ca_file=options.ca_file,
+        headers=_pairs("--prometheus-header", options.headers),
+    )
+
+
+def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            # A header may be a token: what was typed is not repeated.
+            got = "something else" if option == "--prometheus-header" else repr(text)
+            raise BadInput(f"{option}: expected NAME=VALUE, got {got}")
+        pairs[name] = value
+    return pairs
+
+
+def _secret(path: str | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"--prometheus-password-file {path}: {error}") from error

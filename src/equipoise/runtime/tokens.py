@@ -1,0 +1,85 @@
+"""Who may ask: bearer tokens from a file that may change while we run."""
+
+import hmac
+import ipaddress
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from equipoise.core.errors import BadInput
+
+LOOK_SECONDS = 5.0
+"""How often the file is looked at for new tokens."""
+LENGTH_MIN = 16
+
+
+class Tokens:
+    """The tokens of a file, one per line: during a rotation the old and the new one both hold."""
+
+    def __init__(self, file: str, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """Read them; a file without a token is refused, since nobody could ever ask."""
+        self._file = Path(file)
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._tokens = self._read()
+        self._looked_at = monotonic()
+        self.trouble = ""
+        """Why the file could not be read again; the last tokens hold meanwhile."""
+
+    def admit(self, header: str) -> bool:
+        """Tell whether an `Authorization` header carries one of the tokens."""
+        self._look()
+        scheme, _, given = header.partition(" ")
+        if scheme.lower() != "bearer":
+            return False
+        found = given.strip().encode()
+        # Every token is compared, and each in constant time: how long it takes tells nothing.
+        return sum(hmac.compare_digest(token, found) for token in self._tokens) > 0
+
+    def holds(self, given: str, derive: Callable[[bytes], str]) -> bool:
+        """Tell whether this was derived from one of the tokens."""
+        self._look()
+        found = given.encode()
+        return sum(hmac.compare_digest(derive(token).encode(), found) for token in self._tokens) > 0
+
+    def _look(self) -> None:
+        now = self._monotonic()
+        if now - self._looked_at < LOOK_SECONDS:
+            return
+        with self._lock:
+            self._looked_at = now
+            try:
+                self._tokens, self.trouble = self._read(), ""
+            except BadInput as error:
+                self.trouble = str(error)
+
+    def _read(self) -> tuple[bytes, ...]:
+        try:
+            lines = self._file.read_text().split()
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise BadInput(f"--token-file {self._file}: {why}") from error
+        if not lines or min(map(len, lines)) < LENGTH_MIN:
+            raise BadInput(
+                f"--token-file {self._file}: expected one token of at least {LENGTH_MIN} characters per line"
+            )
+        return tuple(line.encode() for line in lines)
+
+
+def expect_safe(address: str, token_file: str | None) -> None:
+    """Refuse to be asked from elsewhere by anybody who likes."""
+    host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
+    if token_file is None and not is_loopback(host):
+        raise BadInput(
+            f"--address {address}: expected --token-file, since others than this machine can ask there; "
+            "or a loopback address such as 127.0.0.1:8081"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host is this machine, as nobody else can call it."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,374 @@
+"""Keeps as many pods as a workload wants, and brings new revisions in steps.
+
+Lives of pods on nodes: start, readiness, crashes, the end, and nodes that die.
+
+Finds a node for each pod: one where it fits, spread by workload, then the emptiest.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+
+from equipoise.sim import template as names
+from equipoise.sim import template as portion
+from equipoise.sim.faults import FaultKind
+from equipoise.sim.load import CpuCounter
+from equipoise.sim.state import STATEFUL_SET, NodeState, PodState, State, WorkloadState
+
+
+def _nothing() -> None:
+    return None
+
+
+class Kubelet:
+    """Runs the pods of all nodes."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.freed: Callable[[], object] = _nothing
+        """Told when room came free."""
+
+    def start(self, pod: PodState, node: NodeState) -> None:
+        """Take up a pod that was placed on a node."""
+        now = self._state.now
+        node.pods[pod.uid] = pod
+        node.crowd[pod.workload.ref] += 1
+        node.cpu_taken_cores += pod.template.cpu_request_cores
+        node.memory_taken_bytes += pod.template.memory_request_bytes
+        pod.node, pod.phase, pod.started_at, pod.ready_changed_at = node, "Running", now, now
+        pod.counter = CpuCounter(now)
+        self._state.log("Started", pod.ref, f"{pod.uid} {node.name}")
+        self._state.pod_changed(pod)
+        self._later(pod, pod.template.start_up.draw(pod.workload.chance), self._become_ready)
+
+    def _later(self, pod: PodState, seconds: float, turn: Callable[[PodState], None]) -> None:
+        """Plan a turn of a pod's life, unless its life takes another turn before."""
+        lives = pod.lives
+
+        def happen() -> None:
+            if pod.lives == lives and pod.uid in pod.workload.pods:
+                turn(pod)
+
+        self._state.timeline.after(seconds, happen)
+
+    def _set_ready(self, pod: PodState, *, is_ready: bool) -> None:
+        if pod.is_ready != is_ready:
+            pod.is_ready, pod.ready_changed_at = is_ready, self._state.now
+        pod.lives += 1
+        self._state.pod_changed(pod)
+
+    def _become_ready(self, pod: PodState) -> None:
+        if pod.node is None or not pod.node.is_alive:
+            return
+        self._state.log("Ready", pod.ref)
+        self._set_ready(pod, is_ready=True)
+        if pod.template.crash_after is not None:
+            self._later(pod, pod.template.crash_after.draw(pod.workload.chance), self.crash)
+
+    def crash(self, pod: PodState) -> None:
+        """End a pod's containers and start them again, later each time."""
+        if pod.phase != "Running" or pod.deletion_at is not None or pod.counter is None:
+            return
+        settings = self._state.settings
+        wait_seconds = min(
+            settings.crash_delay_seconds * 2 ** min(pod.restarts, 10), settings.crash_delay_max_seconds
+        )
+        pod.restarts += 1
+        self._state.log("Crashed", pod.ref, f"restarts={pod.restarts}")
+        self._set_ready(pod, is_ready=False)
+        self._later(pod, wait_seconds, self._restart)
+
+    def _restart(self, pod: PodState) -> None:
+        assert pod.counter is not None, "only running pods restart"
+        pod.restarted_at = self._state.now
+        pod.quotas.clear()  # new containers, new cgroups
+        pod.counter.reset(self._state.now)
+        self._state.pod_changed(pod)
+        self._later(pod, pod.template.start_up.draw(pod.workload.chance), self._become_ready)
+
+    def end(self, pod: PodState, *, grace_seconds: int | None = None, why: str = "Deleted") -> None:
+        """Ask a pod to end: it is unready at once, and gone when it has stopped or the grace is over."""
+        if pod.deletion_at is not None:
+            return
+        grace = pod.template.grace_seconds if grace_seconds is None else grace_seconds
+        pod.deletion_at = self._state.now + grace
+        self._state.log(why, pod.ref, f"grace={grace}")
+        self._set_ready(pod, is_ready=False)
+        if pod.node is None:
+            self._vanish(pod)
+        else:
+            stop_seconds = min(pod.template.stop.draw(pod.workload.chance), grace)
+            self._later(pod, stop_seconds, self._stop)
+
+    def _stop(self, pod: PodState) -> None:
+        """Confirm a pod's end; a dead node confirms nothing."""
+        if pod.node is not None and pod.node.is_alive:
+            self._vanish(pod)
+
+    def _vanish(self, pod: PodState) -> None:
+        node, now = pod.node, self._state.now
+        if node is not None:
+            del node.pods[pod.uid]
+            node.crowd[pod.workload.ref] -= 1
+            node.cpu_taken_cores -= pod.template.cpu_request_cores
+            node.memory_taken_bytes -= pod.template.memory_request_bytes
+        key = (pod.workload.ref.namespace, pod.name)
+        del pod.workload.pods[pod.uid], self._state.pods[key]
+        pod.lives += 1
+        if pod.counter is not None:
+            pod.counter.set_rate(now, 0.0)
+            pod.counter.stopped_at = now
+            self._state.gone[key] = pod
+            self._state.timeline.after(
+                self._state.settings.retention_seconds, lambda: self._state.gone.pop(key, None)
+            )
+        self._state.log("Gone", pod.ref)
+        self._state.pod_changed(pod)
+        self.freed()
+
+    def kill_node(self, node: NodeState) -> None:
+        """Cut a node off: its pods serve nothing from now on; the cluster notices later."""
+        if not node.is_alive:
+            return
+        node.is_alive, node.died_at = False, self._state.now
+        self._state.log("NodeDied", node.name)
+        for pod in list(node.pods.values()):
+            if pod.counter is not None:
+                pod.counter.stopped_at = self._state.now
+            self._state.pod_changed(pod)
+        died_at = node.died_at
+        grace = self._state.settings.node_grace_seconds
+        self._state.timeline.after(grace, lambda: self._lose(node, died_at))
+        wait = grace + self._state.settings.node_eviction_seconds
+        self._state.timeline.after(wait, lambda: self._empty(node, died_at))
+
+    def _lose(self, node: NodeState, died_at: float) -> None:
+        if node.is_alive or node.died_at != died_at:
+            return
+        node.is_ready = False
+        self._node_changed(node, "NodeNotReady")
+        for pod in list(node.pods.values()):
+            self._set_ready(pod, is_ready=False)
+
+    def _empty(self, node: NodeState, died_at: float) -> None:
+        """Delete what was on a dead node, without waiting for a kubelet that cannot confirm it."""
+        if node.is_alive or node.died_at != died_at:
+            return
+        for pod in list(node.pods.values()):
+            self.end(pod, grace_seconds=0, why="DeletedWithNode")
+            self._vanish(pod)
+
+    def revive_node(self, node: NodeState) -> None:
+        """Bring a node back; the pods that are still there become ready again."""
+        if node.is_alive:
+            return
+        node.is_alive = node.is_ready = True
+        self._node_changed(node, "NodeReady")
+        for pod in list(node.pods.values()):
+            if pod.counter is not None:
+                pod.counter.stopped_at = None
+                self._state.faults.add(
+                    FaultKind.METRICS_GAP,
+                    seconds=self._state.now - node.died_at,
+                    starts_at=node.died_at,
+                    target=str(pod.ref),
+                )
+            if pod.deletion_at is not None:
+                self._later(pod, pod.template.stop.draw(pod.workload.chance), self._stop)
+            elif pod.is_ready:
+                self._state.pod_changed(pod)
+            else:
+                self._later(pod, 1.0, self._become_ready)
+        self.freed()
+
+    def _node_changed(self, node: NodeState, kind: str) -> None:
+        node.version, node.view = self._state.next_version(), None
+        self._state.log(kind, node.name)
+
+    def cordon(self, node: NodeState, *, is_cordoned: bool) -> None:
+        """Close a node for new pods, or open it."""
+        node.is_cordoned = is_cordoned
+        self._node_changed(node, "Cordoned" if is_cordoned else "Uncordoned")
+        self.freed()
+
+
+_SLACK = 1e-9
+
+
+class Scheduler:
+    """Places pods; those that fit nowhere wait until something frees room."""
+
+    def __init__(self, state: State, kubelet: Kubelet) -> None:
+        self._state = state
+        self._kubelet = kubelet
+        self._waiting: dict[str, PodState] = {}
+        self._is_look_due = False
+        kubelet.freed = self.look_again
+
+    def take(self, pod: PodState) -> None:
+        """Accept a new pod."""
+        self._waiting[pod.uid] = pod
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Try the waiting pods once more, soon."""
+        if self._waiting and not self._is_look_due:
+            self._is_look_due = True
+            self._state.timeline.after(self._state.settings.scheduler_delay_seconds, self._place_all)
+
+    def _place_all(self) -> None:
+        self._is_look_due = False
+        for pod in list(self._waiting.values()):
+            if pod.deletion_at is not None or pod.uid not in pod.workload.pods:
+                del self._waiting[pod.uid]
+                continue
+            node = self._choose(pod)
+            if node is not None:
+                del self._waiting[pod.uid]
+                self._kubelet.start(pod, node)
+
+    def _choose(self, pod: PodState) -> NodeState | None:
+        cpu_cores, memory_bytes = pod.template.cpu_request_cores, pod.template.memory_request_bytes
+        wanted = frozenset(pod.template.node_labels)
+        fitting = [
+            node
+            for node in self._state.nodes.values()
+            if _fits(node, cpu_cores - _SLACK, memory_bytes - _SLACK)
+            and (not wanted or wanted.issubset(node.labels))
+        ]
+        ref = pod.workload.ref
+        return min(
+            fitting,
+            key=lambda node: (node.crowd[ref], node.cpu_taken_cores / node.cpu_cores, node.name),
+            default=None,
+        )
+
+
+def _fits(node: NodeState, cpu_cores: float, memory_bytes: float) -> bool:
+    return (
+        node.is_ready
+        and not node.is_cordoned
+        and not node.is_closed
+        and len(node.pods) < node.pods_max
+        and node.cpu_taken_cores + cpu_cores <= node.cpu_cores
+        and node.memory_taken_bytes + memory_bytes <= node.memory_bytes
+    )
+
+
+class Replication:
+    """The Deployment and ReplicaSet controllers in one."""
+
+    def __init__(self, state: State, kubelet: Kubelet, scheduler: Scheduler) -> None:
+        self._state = state
+        self._kubelet = kubelet
+        self._scheduler = scheduler
+        state.listeners.append(self.notice)
+
+    def notice(self, workload: WorkloadState) -> None:
+        """Look at a workload soon."""
+        if not workload.is_reconcile_due:
+            workload.is_reconcile_due = True
+            delay = self._state.settings.controller_delay_seconds
+            self._state.timeline.after(delay, lambda: self._reconcile(workload))
+
+    def _reconcile(self, workload: WorkloadState) -> None:
+        workload.is_reconcile_due = False
+        if workload.generation_observed != workload.generation:
+            workload.generation_observed = workload.generation
+            workload.version, workload.view = self._state.next_version(), None
+        room = room_for(workload)
+        for pod in _ranked(workload.active())[: max(len(workload.active()) - room, 0)]:
+            self._kubelet.end(pod, why="ScaledDown")
+        active = workload.active()
+        new = [pod for pod in active if pod.revision == workload.revision]
+        old = [pod for pod in active if pod.revision != workload.revision]
+        for _ in range(min(workload.replicas - len(new), room - len(active))):
+            self._create(workload)
+        for pod in _replaceable(workload, new, old):
+            self._kubelet.end(pod, why="Replaced")
+
+    def _create(self, workload: WorkloadState) -> None:
+        name = self._new_name(workload)
+        if name is None:
+            return
+        pod = PodState(
+            name=name,
+            uid=names.uid(workload.chance),
+            workload=workload,
+            template=workload.template,
+            revision=workload.revision,
+            created_at=self._state.now,
+            ready_changed_at=self._state.now,
+            limit_cores=workload.template.cpu_limit_cores,
+            scrape_phase=workload.chance.random(),
+        )
+        workload.pods[pod.uid] = pod
+        self._state.pods[workload.ref.namespace, name] = pod
+        self._state.log("Created", pod.ref, pod.uid)
+        self._state.pod_changed(pod)
+        self._scheduler.take(pod)
+
+    def _new_name(self, workload: WorkloadState) -> str | None:
+        """Name a pod; the next of a StatefulSet waits until the one of its ordinal is gone."""
+        taken, namespace = self._state.pods, workload.ref.namespace
+        if workload.ref.kind == STATEFUL_SET:
+            counted = (f"{workload.ref.name}-{ordinal}" for ordinal in range(workload.replicas))
+            return next((name for name in counted if (namespace, name) not in taken), None)
+        while True:
+            name = f"{workload.ref.name}-{workload.revision}-{names.suffix(workload.chance)}"
+            if (namespace, name) not in taken:
+                return name
+
+
+def room_for(workload: WorkloadState) -> int:
+    """How many pods may be there: as many as wanted, and more only while old ones are replaced."""
+    is_rolling = any(pod.revision != workload.revision for pod in workload.active())
+    return workload.replicas + (surge(workload) if is_rolling else 0)
+
+
+def surge(workload: WorkloadState) -> int:
+    """How many pods more than wanted a rollout may have."""
+    return portion.of(workload.max_surge, workload.replicas, is_rounded_up=True)
+
+
+def unavailable_max(workload: WorkloadState) -> int:
+    """How many pods fewer than wanted a rollout may leave ready; never stuck at 0 and 0."""
+    count = portion.of(workload.max_unavailable, workload.replicas, is_rounded_up=False)
+    return max(count, 1) if surge(workload) == 0 else count
+
+
+def _replaceable(workload: WorkloadState, new: list[PodState], old: list[PodState]) -> list[PodState]:
+    """Give the old pods that may end now: the unready ones first, then as many as stay available."""
+    if not old:
+        return []
+    available_min = workload.replicas - unavailable_max(workload)
+    new_unready = sum(not pod.is_ready for pod in new)
+    spare = max(len(new) + len(old) - available_min - new_unready, 0)
+    unready = [pod for pod in old if not pod.is_ready][:spare]
+    ready = _ranked([pod for pod in old if pod.is_ready])
+    spare_ready = len(ready) + len(new) - new_unready - available_min
+    return unready + ready[: max(min(spare_ready, spare - len(unready)), 0)]
+
+
+def _ranked(pods: list[PodState]) -> list[PodState]:
+    """Order pods as a ReplicaSet ends them: unplaced, unready, crowded on a node, youngest, restarted.
+
+    Of a StatefulSet the last goes first.
+    """
+    if pods and pods[0].workload.ref.kind == STATEFUL_SET:
+        return sorted(pods, key=lambda pod: -int(pod.name.rpartition("-")[2]))
+    crowds = Counter(pod.node.name for pod in pods if pod.node is not None and pod.is_ready)
+
+    def rank(pod: PodState) -> tuple[bool, bool, int, float, int, float, str]:
+        crowd = crowds[pod.node.name] if pod.node is not None else 0
+        ready_since = pod.ready_changed_at if pod.is_ready else 0.0
+        return (
+            pod.node is not None,
+            pod.is_ready,
+            -crowd,
+            -ready_since,
+            -pod.restarts,
+            -pod.created_at,
+            pod.uid,
+        )
+
+    return sorted(pods, key=rank)

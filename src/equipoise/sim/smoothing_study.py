@@ -1,0 +1,380 @@
+"""Ways to keep a value from flapping, side by side on the same policy and the same histories.
+
+Each strategy stands alone on the policy's bare function, with the policy's own settings where it has any, and
+else with settings made from the cluster's size. The last one is the policy as it was written.
+
+Histories of a cluster's size: what updates, flapping nodes and autoscalers make of it. Seeded.
+"""
+
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, NamedTuple
+
+from equipoise.core.quantity import NANO, Quantity, print_seconds
+from equipoise.core.reason import Code
+from equipoise.proportional.decide import Asked, step
+from equipoise.proportional.functions import Inputs, Slot, target
+from equipoise.proportional.parse import read_spec
+from equipoise.proportional.policy import ScalingPolicySpec
+from equipoise.proportional.smoothing import ProportionalMemory
+
+ClusterInputs = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What the history begins with, and how it is looked at."""
+
+    nodes: int = 50
+    node_cores: int = 4
+    node_memory_bytes: int = 16 * 1024**3
+    node_pods: int = 30
+    interval_seconds: float = 10.0
+    hours: float = 2.0
+
+    @property
+    def looks(self) -> int:
+        """How often the cluster is looked at."""
+        return max(1, round(self.hours * 3600 / self.interval_seconds))
+
+    def sized(self, ready: int) -> dict[str, int]:
+        """Give the inputs while so many nodes are ready."""
+        return {
+            "nodes": ready * NANO,
+            "cores": ready * self.node_cores * NANO,
+            "memory": ready * self.node_memory_bytes * NANO,
+            "pods": ready * self.node_pods * NANO,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A cluster's sizes, look by look."""
+
+    times: list[int]
+    """Milliseconds."""
+    inputs: list[ClusterInputs]
+
+    @property
+    def hours(self) -> float:
+        """How long it is: each look stands for the time until the next one."""
+        if len(self.times) < 2:  # noqa: PLR2004 - one look has no length
+            return 0.0
+        span = self.times[-1] - self.times[0]
+        return span / 3_600_000 * len(self.times) / (len(self.times) - 1)
+
+
+Walk = Callable[[Cluster, random.Random], Iterator[int]]
+"""Gives how many nodes are ready at each look, for ever."""
+
+
+def random_walk(cluster: Cluster, chance: random.Random) -> Iterator[int]:
+    """Add or remove nodes at every look, as nobody's cluster does: the hardest case."""
+    nodes = cluster.nodes
+    while True:
+        yield nodes
+        nodes = max(1, nodes + int(chance.gauss(0, 1)))
+
+
+def rolling_update(cluster: Cluster, chance: random.Random) -> Iterator[int]:
+    """Take one node after the other away for a minute or two, until all have been replaced."""
+    yield from _steady(cluster.nodes, 300, cluster)
+    for _ in range(cluster.nodes):
+        yield from _steady(cluster.nodes - 1, chance.uniform(30, 110), cluster)
+        yield from _steady(cluster.nodes, chance.uniform(5, 40), cluster)
+    while True:
+        yield cluster.nodes
+
+
+def node_flap(cluster: Cluster, chance: random.Random) -> Iterator[int]:
+    """Let one node lose and find its way again and again."""
+    while True:
+        yield from _steady(cluster.nodes, chance.uniform(20, 240), cluster)
+        yield from _steady(cluster.nodes - 1, chance.uniform(20, 120), cluster)
+
+
+def autoscaler_burst(cluster: Cluster, chance: random.Random) -> Iterator[int]:
+    """Add a batch of nodes within minutes, keep it for a while, and give it back node by node."""
+    while True:
+        yield from _steady(cluster.nodes, chance.uniform(300, 1200), cluster)
+        extra = max(1, round(cluster.nodes * chance.uniform(0.2, 0.6)))
+        added = 0
+        while added < extra:
+            added = min(extra, added + chance.randint(1, max(1, cluster.nodes // 8)))
+            yield from _steady(cluster.nodes + added, chance.uniform(10, 40), cluster)
+        yield from _steady(cluster.nodes + extra, chance.uniform(600, 1800), cluster)
+        while added > 0:
+            added = max(0, added - chance.randint(1, 3))
+            yield from _steady(cluster.nodes + added, chance.uniform(10, 60), cluster)
+
+
+def _steady(nodes: int, seconds: float, cluster: Cluster) -> Iterator[int]:
+    for _ in range(max(1, round(seconds / cluster.interval_seconds))):
+        yield max(1, nodes)
+
+
+WALKS: Mapping[str, Walk] = {
+    "random-walk": random_walk,
+    "rolling-update": rolling_update,
+    "node-flap": node_flap,
+    "autoscaler-burst": autoscaler_burst,
+}
+"""Every generated history, by its name."""
+
+
+def generate(name: str, cluster: Cluster, seed: int) -> History:
+    """Give one history; the same seed gives the same one.
+
+    It begins up to a tenth above or below the cluster's size: what is round in one is not in the next.
+    """
+    chance = random.Random(f"{name}/{seed}")  # noqa: S311 - a simulation
+    spread = cluster.nodes // 10
+    begun = replace(cluster, nodes=cluster.nodes + chance.randint(-spread, spread))
+    walk = WALKS[name](begun, chance)
+    step = round(cluster.interval_seconds * 1000)
+    sizes = [cluster.sized(nodes) for nodes in islice(walk, cluster.looks)]
+    return History([number * step for number in range(cluster.looks)], list(sizes))
+
+
+NONE, AS_WRITTEN = "none", "as written"
+DELAY_SECONDS = 300
+PARTS = 20
+"""A default segment is a twentieth of the cluster; a default shift, and a default level, two."""
+
+Document = dict[str, Any]
+
+
+class Strategy(NamedTuple):
+    """One way, and with which settings."""
+
+    name: str
+    settings: str
+    asked: Asked
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What was in force, look by look, and when it was changed."""
+
+    applied: list[dict[str, int]]
+    changed: list[int]
+    """The numbers of the looks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one strategy made of one history."""
+
+    changes: int
+    over_provision_mean: float
+    below_model_share: float
+    below_model_worst: float
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What one strategy made of all histories of one kind, on average."""
+
+    name: str
+    settings: str
+    changes: float
+    changes_per_hour: float
+    over_provision_mean: float
+    below_model_share: float
+    below_model_worst: float
+
+
+def strategies(policy: ScalingPolicySpec, start: Inputs) -> list[Strategy]:
+    """Give every way to follow this policy's function in a cluster that begins with this size."""
+    bare = _bare(policy)
+    own = _document(policy).get("smoothing", {})
+    down = own.get("delayScaleDown", {})
+    shift = down.get("inputs") or {name: _tenth(start[name]) for name in sorted(policy.inputs)}
+    seconds = down.get("delaySeconds", DELAY_SECONDS)
+    span, far = print_seconds(seconds), ", ".join(f"{size} {name}" for name, size in shift.items())
+    share = own.get(
+        "percentile", {"target": 0.8, "lowThreshold": 0.6, "highThreshold": 0.95, "windowSeconds": 300}
+    )
+    shares = f"{share['lowThreshold']:g}/{share['target']:g}/{share['highThreshold']:g}"
+    smoothings = {
+        "delay by inputs": ({"delayScaleDown": {"inputs": shift}}, f"down after {far}"),
+        "delay by time": ({"delayScaleDown": {"delaySeconds": seconds}}, f"down after {span}"),
+        "delay by both": (
+            {"delayScaleDown": {"inputs": shift, "delaySeconds": seconds}},
+            f"down after {far}, or {span}",
+        ),
+        "percentile": ({"percentile": share}, f"{shares} of {print_seconds(share['windowSeconds'])}"),
+    }
+    found = [Strategy(NONE, "every target at once", _asked(bare))]
+    found.append(_segmented(policy, bare, start))
+    found.append(_quantized(policy, bare, start))
+    found += [
+        Strategy(name, settings, _asked(bare | {"smoothing": smoothing}))
+        for name, (smoothing, settings) in smoothings.items()
+    ]
+    if read_spec(bare, "strategy") != policy:
+        found.append(Strategy(AS_WRITTEN, "the policy itself", _remembering(Asked.of(policy))))
+    return found
+
+
+def run(strategy: Strategy, history: History) -> Course:
+    """Follow a history; what the policy asks for at its beginning is in force then."""
+    asked = strategy.asked
+    in_force = {slot.key: asked.target(slot, history.inputs[0]) for slot in asked.slots}
+    memory, applied, changed = ProportionalMemory(), [], []
+    for number, (at, inputs) in enumerate(zip(history.times, history.inputs, strict=True)):
+        taken = step(asked, at, inputs, in_force, memory)
+        if taken.code is Code.SET:
+            changed.append(number)
+        in_force, memory = taken.applied, taken.memory
+        applied.append(in_force)
+    return Course(applied, changed)
+
+
+def modelled(policy: ScalingPolicySpec, history: History) -> list[dict[str, int]]:
+    """Give what the bare function says, look by look: no rounding, no levels, no smoothing."""
+    asked = _asked(_bare(policy))
+    return [{slot.key: asked.target(slot, inputs) for slot in asked.slots} for inputs in history.inputs]
+
+
+def judge(course: Course, model: list[dict[str, int]]) -> Outcome:
+    """Compare what was in force with the model: too much, and too little."""
+    over, below, worst, pairs = 0.0, 0, 0.0, 0
+    for applied, wanted in zip(course.applied, model, strict=True):
+        is_below = False
+        for key, value in wanted.items():
+            share = applied[key] / value - 1 if value else 0.0
+            over, pairs = over + max(share, 0.0), pairs + 1
+            is_below, worst = is_below or share < 0, max(worst, -share)
+        below += is_below
+    return Outcome(len(course.changed), over / max(pairs, 1), below / max(len(model), 1), worst)
+
+
+def study(
+    policy: ScalingPolicySpec,
+    start: Inputs,
+    histories: Iterable[History],
+    told: Callable[[int], object] | None = None,
+) -> list[Summary]:
+    """Run every strategy through every history, and give the means."""
+    ways = strategies(policy, start)
+    outcomes: dict[str, list[Outcome]] = {}
+    hours = 0.0
+    for done, history in enumerate(histories, 1):
+        model = modelled(policy, history)
+        hours += history.hours
+        for way in ways:
+            outcomes.setdefault(way.name, []).append(judge(run(way, history), model))
+        if told is not None:
+            told(done)
+    return [_summary(way, outcomes[way.name], hours) for way in ways]
+
+
+def _summary(way: Strategy, outcomes: list[Outcome], hours: float) -> Summary:
+    count = len(outcomes)
+    changes = sum(outcome.changes for outcome in outcomes)
+    return Summary(
+        name=way.name,
+        settings=way.settings,
+        changes=changes / count,
+        changes_per_hour=changes / hours if hours else 0.0,
+        over_provision_mean=math.fsum(outcome.over_provision_mean for outcome in outcomes) / count,
+        below_model_share=math.fsum(outcome.below_model_share for outcome in outcomes) / count,
+        below_model_worst=max(outcome.below_model_worst for outcome in outcomes),
+    )
+
+
+def _document(policy: ScalingPolicySpec) -> Document:
+    written: Document = policy.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return written
+
+
+def _bare(policy: ScalingPolicySpec) -> Document:
+    """Leave out segments, levels and smoothing."""
+    document = _document(policy) | {"smoothing": {}}
+    for container in document["containers"]:
+        container["quantization"] = []
+        for section in ("requests", "limits"):
+            for rule in container["resources"][section]:
+                rule["function"]["segments"] = []
+    return document
+
+
+def _asked(document: Document) -> Asked:
+    return _remembering(Asked.of(read_spec(document, "strategy")))
+
+
+def _remembering(asked: Asked) -> Asked:
+    """Ask the functions once for each size: a history has few of them, and many looks."""
+    known: dict[tuple[str, tuple[int, ...]], int] = {}
+
+    def remembered(slot: Slot, inputs: Inputs) -> int:
+        key = slot.key, tuple(inputs.values())
+        if key not in known:
+            known[key] = target(slot, inputs)
+        return known[key]
+
+    return asked._replace(target=remembered)
+
+
+def _tenth(nanos: int) -> str:
+    """Give a tenth of a size, at least one."""
+    return str(Quantity(max(1, round(nanos / NANO / PARTS * 2)) * NANO))
+
+
+def _segmented(policy: ScalingPolicySpec, bare: Document, start: Inputs) -> Strategy:
+    own = _document(policy)
+    document = _bare(policy)
+    has_own = any(part.function.segments for part in _rules(policy))
+    for written, container in zip(own["containers"], document["containers"], strict=True):
+        for section in ("requests", "limits"):
+            for given, rule in zip(
+                written["resources"][section], container["resources"][section], strict=True
+            ):
+                every = _twentieth(start.get(rule["function"].get("input", ""), 0))
+                default = [{"at": 0, "every": every}] if every else []
+                rule["function"]["segments"] = given["function"]["segments"] if has_own else default
+    inputs = ", ".join(f"{_twentieth(start[name])} {name}" for name in sorted(policy.inputs))
+    return Strategy("segments", "the policy's" if has_own else f"every {inputs}", _asked(bare | document))
+
+
+def _quantized(policy: ScalingPolicySpec, bare: Document, start: Inputs) -> Strategy:
+    own = _document(policy)["containers"]
+    document, settings = _bare(policy), []
+    if any(container["quantization"] for container in own):
+        for written, container in zip(own, document["containers"], strict=True):
+            container["quantization"] = written["quantization"]
+        return Strategy("quantization", "the policy's", _asked(bare | document))
+    asked = Asked.of(read_spec(bare, "strategy"))
+    for container in document["containers"]:
+        levels: Mapping[str, str] = {
+            slot.resource.value: _level(slot, start)
+            for slot in asked.slots
+            if slot.container == container["name"]
+        }
+        container["quantization"] = [{"resource": name, "base": base} for name, base in levels.items()]
+        settings += [f"{base} of {name}" for name, base in levels.items()]
+    return Strategy("quantization", f"every {', '.join(dict.fromkeys(settings))}", _asked(bare | document))
+
+
+def _rules(policy: ScalingPolicySpec) -> list[Any]:
+    return [
+        rule
+        for container in policy.containers
+        for rule in (*container.resources.requests, *container.resources.limits)
+    ]
+
+
+def _twentieth(nanos: int) -> str:
+    return str(Quantity(math.ceil(nanos / NANO / PARTS) * NANO)) if nanos else ""
+
+
+def _level(slot: Slot, start: Inputs) -> str:
+    """Give a readable distance of levels near a tenth of the first value: 1, 2 or 5 of something."""
+    wanted = max(1, target(slot, start) * 2 // PARTS)
+    power = 10 ** (len(str(wanted)) - 1)
+    readable = max(size * power for size in (1, 2, 5) if size * power <= wanted)
+    return slot.text(readable)
