@@ -24,7 +24,7 @@ def rounds(pods: int, *, is_busy: bool) -> Figures:
     """Do rounds over real cgroups without processes; above its waterline, all pods are sorted and tried."""
     import equipoise.runtime.agent.run
     from equipoise.adapters.cgroups import connect_host
-    from equipoise.ports.node import ContainerTold, PodTold
+    from equipoise.ports.node import ContainerTold, NodePod
     from equipoise.qos.loop import QosLoop
     from equipoise.runtime.agent.state_file import StateFile
     from tests.agent.machines import Around, policies
@@ -42,7 +42,7 @@ def rounds(pods: int, *, is_busy: bool) -> Figures:
             for id_ in ids:
                 made.add(uid, id_)
             told = tuple(ContainerTold(f"c{place}", id_) for place, id_ in enumerate(ids))
-            around.all_pods.append(PodTold("d", uid, uid, containers=told))
+            around.all_pods.append(NodePod("d", uid, uid, containers=told))
         host = connect_host(parent=made.parent)
         keep = StateFile(Path(folder) / "state.json", host.boot_id())
         loop = QosLoop("n", host, around, around, around, keep, around, is_enforced=True)

@@ -9,8 +9,8 @@ import urllib.request
 from collections.abc import Callable
 
 from benchmarks.tables import Section, Table, ratio
-from equipoise.runtime.http import Door, make_app
-from equipoise.runtime.operator.metrics import Meters
+from equipoise.runtime.http import HttpServer, make_app
+from equipoise.runtime.operator.metrics import OperatorMetrics
 from equipoise.runtime.operator.worker import Batches
 
 BEAT_SECONDS = 0.05
@@ -54,7 +54,7 @@ def run(*, quick: bool) -> Section:
 
 def measured(work: Callable[[], object]) -> tuple[list[float], list[float]]:
     """Do the work while one thread beats and another probes; give the lateness and the answers' seconds."""
-    door = Door("127.0.0.1:0", make_app(list, list, Meters().registry))
+    door = HttpServer("127.0.0.1:0", make_app(list, list, OperatorMetrics().registry))
     door.start()
     done, late, answers = threading.Event(), [0.0], [0.0]
 

@@ -69,9 +69,9 @@ def advised(
     from equipoise.adapters.prometheus.history import PrometheusHistory, PrometheusOwners, Source
     from equipoise.adapters.prometheus.settings import Names, Settings
     from equipoise.core.reason import Code
-    from equipoise.recommendation.advisor import Job, World, advise_all
+    from equipoise.recommendation.advisor import AdviceBatch, DataSources, advise_all
     from equipoise.recommendation.policy import AdviceType, read_policy
-    from equipoise.recommendation.record import Question
+    from equipoise.recommendation.record import AdviceRequest
     from equipoise.stats.predict import Algorithm
 
     cluster = _cluster(workloads, LARGE if is_one_namespace else None)
@@ -80,11 +80,11 @@ def advised(
     history = PrometheusHistory(Client(way), names, source=Source(source))
     # The answers to queries are counted by the transport; those to remote reads as they come.
     on_bytes = None if history.source is Source.PROMQL else way.add
-    seen = World(cluster, history, cluster, PrometheusOwners(Client(way)), on_bytes=on_bytes)
+    seen = DataSources(cluster, history, cluster, PrometheusOwners(Client(way)), on_bytes=on_bytes)
     policy = read_policy({"ehpa.min-cpu-usage-threshold": "0.1"}, "benchmark")
     algorithm = Algorithm.PROFILE if has_forecast else None
-    questions = [Question(policy, about, algorithm) for about in (AdviceType.HPA, AdviceType.RESOURCE)]
-    jobs = [Job(question, cluster.listed) for question in questions]
+    questions = [AdviceRequest(policy, about, algorithm) for about in (AdviceType.HPA, AdviceType.RESOURCE)]
+    jobs = [AdviceBatch(question, cluster.listed) for question in questions]
 
     found, taken = measure(
         lambda: list(advise_all(jobs, cluster.listed, seen, world.END - 30.0, reads_all=True))

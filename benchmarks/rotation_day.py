@@ -14,7 +14,7 @@ from benchmarks.measuring import MEBIBYTE, Figures, in_own_process, memory_bytes
 from benchmarks.tables import Section, Table
 from equipoise.core.cluster import WorkloadRef
 from equipoise.core.reason import Code
-from equipoise.rotation.progress import Ending, Verdict
+from equipoise.rotation.progress import Ending, RotationResult
 from equipoise.sim.invariants import Broken
 from equipoise.sim.scenes import many_workloads
 from equipoise.sim.study import CYCLE_SECONDS, enforce, remembered, rotation_loop
@@ -42,7 +42,7 @@ class Day:
     world: World
     loop_cpu_seconds: float = 0.0
     cycles: int = 0
-    verdicts: list[Verdict] = field(default_factory=list)
+    verdicts: list[RotationResult] = field(default_factory=list)
     futile: set[str] = field(default_factory=set)
     _commits: int = 0
     _ended: dict[WorkloadRef, float] = field(default_factory=dict)
@@ -98,7 +98,7 @@ def day(workloads: int, hours: float, seed: int) -> Figures:
     }
 
 
-def _verdict_figures(verdicts: Sequence[Verdict]) -> Figures:
+def _verdict_figures(verdicts: Sequence[RotationResult]) -> Figures:
     measured = [
         (verdict.predicted_percent, verdict.realised_percent)
         for verdict in verdicts

@@ -13,9 +13,9 @@ from equipoise.adapters.cgroups import connect_host
 from equipoise.core.decision import Outcome
 from equipoise.qos.loop import QosLoop, Round
 from equipoise.qos.state import AgentState, Refusal, ThrottledContainer
-from equipoise.runtime.agent.metrics import AgentMeters
+from equipoise.runtime.agent.metrics import AgentMetrics
 from equipoise.runtime.agent.recovery import Recovery
-from equipoise.runtime.agent.run import Diary
+from equipoise.runtime.agent.run import AgentJournal
 from equipoise.runtime.agent.state_file import StateFile
 from tests.agent.machines import START, Around, Scene, policies, told
 from tests.agent.trees import write
@@ -125,7 +125,7 @@ class Node:
         assert keep._lock is not None
         os.close(keep._lock)  # what a process holds until it ends
         loop = QosLoop("n1", self.host, around, around, around, keep, around, is_enforced=True)
-        recovery = Recovery(keep, loop, self.teller, AgentMeters(CollectorRegistry()))  # type: ignore[arg-type]
+        recovery = Recovery(keep, loop, self.teller, AgentMetrics(CollectorRegistry()))  # type: ignore[arg-type]
         recovery.load()
         recovery.look(around.pods(), "", is_preview=False)
         return list(loop.round().outcomes)
@@ -157,7 +157,7 @@ def rounds() -> list[Round]:
 def journal(folder: Path, done: list[Round]) -> bytes:
     """Return a sound journal of those rounds."""
     file = folder / "sound.db"
-    diary = Diary(str(file))
+    diary = AgentJournal(str(file))
     for one in done:
         diary.keep(one)
     diary.close()
@@ -172,7 +172,7 @@ def keep_in_each(folder: Path, contents: Iterable[bytes], done: list[Round]) -> 
             old.unlink()
         file = folder / "journal.db"
         file.write_bytes(content)
-        diary = Diary(str(file))
+        diary = AgentJournal(str(file))
         for one in done:
             diary.keep(one)
         found["not kept" if diary.trouble else "kept"] += 1

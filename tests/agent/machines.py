@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from equipoise.core.cluster import ObjectRef, PodRef
 from equipoise.core.errors import WorldFailed
 from equipoise.ports import EvictionAnswer, EvictionResult
-from equipoise.ports.node import ContainerRef, ContainerTold, Counters, NodeCounters, PodTold
+from equipoise.ports.node import ContainerRef, ContainerTold, Counters, NodeCounters, NodePod
 from equipoise.qos.loop import QosLoop, Round
 from equipoise.qos.objects import assemble
 from equipoise.qos.plan_file import _object
 from equipoise.qos.policy import QosPolicy
-from equipoise.qos.state import AgentState, Keep
+from equipoise.qos.state import AgentState, StateStore
 from tests.qos.worlds import ACTIONS, Document
 
 START = 1_800_000_000.0
 
 
-def told(name: str, **fields: object) -> PodTold:
+def told(name: str, **fields: object) -> NodePod:
     """Give a running pod of one container `c`, whose id is made from its name."""
     limit, request = fields.pop("limit", 0), fields.pop("request", 0)
     assert isinstance(limit, int | float)
@@ -29,7 +29,7 @@ def told(name: str, **fields: object) -> PodTold:
         "uid": f"uid-{name}",
         "containers": (container,),
     }
-    return PodTold(**(given | fields))  # type: ignore[arg-type]
+    return NodePod(**(given | fields))  # type: ignore[arg-type]
 
 
 def policies(*objects: Document) -> QosPolicy:
@@ -55,7 +55,7 @@ class Machine:
     crashes_in: int = -1
     """After so many quotas the agent dies; -1 never."""
 
-    def start(self, pod: PodTold, cores: float, memory: int = 0) -> None:
+    def start(self, pod: NodePod, cores: float, memory: int = 0) -> None:
         for part in pod.containers:
             limit = part.cpu_limit_nanos
             self.wanted[part.id], self.memory[part.id], self.counted[part.id] = cores, memory, 0
@@ -112,7 +112,7 @@ class Machine:
 
 
 @dataclass
-class Disk(Keep):
+class Disk(StateStore):
     """A file that outlives the agent."""
 
     content: AgentState = field(default_factory=AgentState)
@@ -129,7 +129,7 @@ class Disk(Keep):
 class Around:
     """What the API server tells, and what is asked of it."""
 
-    all_pods: list[PodTold] = field(default_factory=list)
+    all_pods: list[NodePod] = field(default_factory=list)
     asked: QosPolicy = field(default_factory=QosPolicy)
     is_disabled: bool = False
     evictions: list[tuple[str, int | None]] = field(default_factory=list)
@@ -138,7 +138,7 @@ class Around:
     paused: str | None = None
     clock_at: float = START
 
-    def pods(self) -> Sequence[PodTold]:
+    def pods(self) -> Sequence[NodePod]:
         return self.all_pods
 
     def policy(self) -> QosPolicy:
@@ -191,7 +191,7 @@ class Scene:
             "n1", self.machine, around, around, around, self.disk, around, is_enforced=self.is_enforced
         )
 
-    def add(self, pod: PodTold, cores: float, memory: int = 0) -> PodTold:
+    def add(self, pod: NodePod, cores: float, memory: int = 0) -> NodePod:
         self.around.all_pods.append(pod)
         self.machine.start(pod, cores, memory)
         return pod

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from equipoise.adapters.cgroups import HostNode, connect_host, find_layout
 from equipoise.core.decision import RestorePod, ThrottlePod
-from equipoise.ports.node import ContainerRef, ContainerTold, PodTold
+from equipoise.ports.node import ContainerRef, ContainerTold, NodePod
 from equipoise.qos.loop import QosLoop, Round
 from equipoise.qos.policy import QosPolicy
 from equipoise.qos.state import AgentState
@@ -36,12 +36,12 @@ ROUNDS_TO_BREACH = 40
 """A round in which the machine stood still measures next to nothing; one of so many does measure a load."""
 
 
-def pod(name: str, container: str, limit_milli: int = 0, **fields: object) -> PodTold:
+def pod(name: str, container: str, limit_milli: int = 0, **fields: object) -> NodePod:
     parts = (ContainerTold("c", container, 0, limit_milli * 10**6),)
-    return PodTold("d", name, name, containers=parts, started_at=1.0, **fields)  # type: ignore[arg-type]
+    return NodePod("d", name, name, containers=parts, started_at=1.0, **fields)  # type: ignore[arg-type]
 
 
-def both(free: str = FREE, limited: str = LIMITED) -> list[PodTold]:
+def both(free: str = FREE, limited: str = LIMITED) -> list[NodePod]:
     """Give a pod without a limit and one with, by the ids of their containers."""
     return [pod("free", free), pod("limited", limited, LIMIT_MILLI)]
 
@@ -101,7 +101,7 @@ class Agent:
             self.tree.add(told.uid, part.id, burners=1)
         wait_until(lambda: all(map(self._is_burning, self.around.all_pods)))
 
-    def _is_burning(self, told: PodTold) -> bool:
+    def _is_burning(self, told: NodePod) -> bool:
         folder = self.tree.folder("cpuacct", told.uid, told.containers[0].id)
         return int((folder / "cpuacct.usage").read_text()) > 10**8
 

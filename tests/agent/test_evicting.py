@@ -11,7 +11,7 @@ from equipoise.adapters.kubernetes.store import entry_name
 from equipoise.core.cluster import Owner, StoreKey, WorkloadRef
 from equipoise.core.decision import EvictPod
 from equipoise.core.ledger import Entry, Ledger
-from equipoise.ports.node import PodTold
+from equipoise.ports.node import NodePod
 from equipoise.runtime.agent.enforcement import Owners, ledgered
 from tests.agent.machines import Scene, policies, told
 from tests.contracts.small_api import SmallApi
@@ -22,7 +22,7 @@ NOW = 1_800_000_000.0
 WEB = WorkloadRef("apps/v1", "Deployment", "shop", "web")
 APPS = "/apis/apps/v1/namespaces/shop"
 EVICTION = "/api/v1/namespaces/shop/pods/web-1/eviction/web-1"
-OF_SET = PodTold("shop", "web-1", "u1", controller=Owner("apps/v1", "ReplicaSet", "web-abc", "r1"))
+OF_SET = NodePod("shop", "web-1", "u1", controller=Owner("apps/v1", "ReplicaSet", "web-abc", "r1"))
 ACTION = EvictPod("shop/web-1", uid="u1")
 
 
@@ -61,7 +61,7 @@ def _ledger(client: Client) -> Ledger:
 )
 def test_whose_a_pod_is(owner: tuple[str, str, str] | None, whose: tuple[str, str, str] | None) -> None:
     """As the operator names it: a Deployment, not its ReplicaSet; kinds that we do not read are whole."""
-    pod = PodTold("shop", "p", "u", controller=None if owner is None else Owner(*owner, "x"))
+    pod = NodePod("shop", "p", "u", controller=None if owner is None else Owner(*owner, "x"))
     with _shop() as (_, client):
         found = Owners(client).whose(pod)
     if whose is None:
@@ -115,7 +115,7 @@ def test_a_ledger_that_cannot_be_read_keeps_the_pod() -> None:
         came = agent.evict(ACTION, OF_SET, NOW)
         assert came.result == "Fenced"
         assert came.detail.startswith("what was done to its workload before is unknown: a ledger that cannot")
-        assert agent.evict(ACTION, PodTold("shop", "web-1", "u1"), NOW).result == "Accepted"
+        assert agent.evict(ACTION, NodePod("shop", "web-1", "u1"), NOW).result == "Accepted"
 
 
 def test_a_round_goes_on_with_another_pod_when_one_has_to_wait() -> None:

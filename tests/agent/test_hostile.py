@@ -13,7 +13,7 @@ from equipoise.crd.targets import Mode
 from equipoise.ports.node import ContainerRef
 from equipoise.qos.loop import FAILURES_MAX
 from equipoise.qos.state import AgentState, ThrottledContainer
-from equipoise.runtime.agent.cluster import AGAIN_SECONDS, Teller
+from equipoise.runtime.agent.cluster import AGAIN_SECONDS, EventReporter
 from equipoise.runtime.agent.state_file import StateFile
 from tests.agent.api import ID, PODS, UID, Api, agent_of, machine, running_pod
 from tests.agent.machines import Machine, Scene, policies, told
@@ -176,7 +176,7 @@ def test_a_machine_whose_quotas_cannot_be_written_is_not_tried_for_every_pod(tmp
     assert scene.machine.quotas == dict.fromkeys(scene.machine.quotas, -1)
     api, time = Api(), Time()
     with agent_of(api, tmp_path) as agent:
-        teller = Teller(agent.log, agent.actuator, agent.around, time.read)
+        teller = EventReporter(agent.log, agent.actuator, agent.around, time.read)
         for done in later:
             teller.tell(done)
         assert (api.reasons("Node"), len(api.reasons("Pod"))) == (["Throttle"], FAILURES_MAX)

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from equipoise.ports import EvictionResult
-from equipoise.ports.node import ContainerTold, PodTold
+from equipoise.ports.node import ContainerTold, NodePod
 from tests.agent.machines import Scene, policies, told
 from tests.qos.worlds import action, policy, rule
 
@@ -85,7 +85,7 @@ def test_the_way_out_gives_everything_back_at_once() -> None:
     assert (scene.disk.content.throttled, scene.around.is_disabled) == ({}, False)
 
 
-def _resized(pod: PodTold, limit: int) -> PodTold:
+def _resized(pod: NodePod, limit: int) -> NodePod:
     (part,) = pod.containers
     return msgspec.structs.replace(
         pod, containers=(ContainerTold(part.name, part.id, part.cpu_request_nanos, limit * 10**9),)

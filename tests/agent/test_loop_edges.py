@@ -14,7 +14,7 @@ from equipoise.ports import EvictionResult, PolicyObject
 from equipoise.ports.node import ContainerRef, ContainerTold, Counters, NodeCounters
 from equipoise.qos.state import AgentState
 from equipoise.runtime.agent.cluster import read_objects
-from equipoise.runtime.agent.run import Diary
+from equipoise.runtime.agent.run import AgentJournal
 from equipoise.runtime.agent.state_file import StateFile
 from tests.agent.machines import Machine, Scene, policies, told
 from tests.qos.worlds import EVICT as EVICTION
@@ -244,7 +244,7 @@ def test_two_agents_do_not_keep_one_file(tmp_path: Path) -> None:
 def test_rounds_are_kept_and_decide_to_the_same_again(tmp_path: Path) -> None:
     """What was done, held by a pause or only previewed; the same round after round is one record."""
     file = str(tmp_path / "journal.db")
-    diary = Diary(file)
+    diary = AgentJournal(file)
     for is_enforced, paused in ((True, None), (True, "me"), (False, None)):
         scene = _busy(FAST)
         scene.is_enforced, scene.around.paused = is_enforced, paused

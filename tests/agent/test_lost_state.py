@@ -11,7 +11,7 @@ from prometheus_client import generate_latest
 from equipoise.adapters.kubernetes.decode import Decoder
 from equipoise.adapters.kubernetes.node import PODS_OF_NODE
 from equipoise.core.errors import WorldFailed
-from equipoise.ports.node import PodTold
+from equipoise.ports.node import NodePod
 from equipoise.qos.state import AgentState, ThrottledContainer
 from equipoise.runtime.agent.run import Agent
 from equipoise.runtime.agent.state_file import SIZE_MAX, StateFile
@@ -245,7 +245,7 @@ def test_what_cannot_be_told_is_said_and_left(case: str, tmp_path: Path) -> None
         assert quota.read_text() == "40000 100000"
 
 
-def _told(document: Document) -> PodTold:
+def _told(document: Document) -> NodePod:
     found = PODS_OF_NODE.turn(Decoder(), PODS_OF_NODE.decode_object(json.dumps(document).encode()))
     assert found is not None
     return found

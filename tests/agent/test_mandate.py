@@ -9,7 +9,7 @@ from equipoise.adapters.kubernetes.reflector import AGE_MAX_SECONDS
 from equipoise.core.errors import WorldFailed
 from equipoise.qos.state import AgentState, ThrottledContainer
 from equipoise.runtime.agent import cluster as surroundings
-from equipoise.runtime.agent.enforcement import FOREIGN, LOOK_SECONDS, RETRY_SECONDS, Mandate
+from equipoise.runtime.agent.enforcement import FOREIGN, LOOK_SECONDS, RETRY_SECONDS, EnforcementGate
 from equipoise.runtime.agent.run import Agent
 from equipoise.runtime.agent.state_file import StateFile
 from tests.agent.api import ID, PODS, UID, Api, agent_of, machine, running_pod
@@ -20,9 +20,11 @@ from tests.testbed import wait_until
 ASKED = policy(rule("cpu_total_usage", 6000, "evict"))
 
 
-def _mandate(api: Api, url: str, time: Time, **how: bool) -> Mandate:
+def _mandate(api: Api, url: str, time: Time, **how: bool) -> EnforcementGate:
     with session(url) as client:
-        return Mandate(client, **({"is_enforced": True, "takes_over": False} | how), monotonic=time.read)
+        return EnforcementGate(
+            client, **({"is_enforced": True, "takes_over": False} | how), monotonic=time.read
+        )
 
 
 def test_whose_the_kinds_are_is_looked_at_again_after_a_while() -> None:

@@ -10,7 +10,7 @@ from equipoise.ports import EvictionResult
 from equipoise.qos.execute import came_otherwise
 from equipoise.qos.loop import REFUSALS_MAX
 from equipoise.qos.state import WAIT_SECONDS_MAX, Refusal, refused_again, still_known
-from equipoise.runtime.agent.cluster import Teller
+from equipoise.runtime.agent.cluster import EventReporter
 from tests.agent.api import Api, agent_of
 from tests.agent.machines import Scene, policies, told
 from tests.qos.worlds import policy, rule
@@ -71,7 +71,7 @@ def test_what_came_of_a_plan_that_was_refused_is_told(tmp_path: Path) -> None:
     assert "evicting d/00 releases" in done.decision.reason.sentence
     api = Api()
     with agent_of(api, tmp_path) as agent:
-        Teller(agent.log, agent.actuator, agent.around).tell(done)
+        EventReporter(agent.log, agent.actuator, agent.around).tell(done)
     assert len(api.events) == 3
     for event in api.events:
         assert event["message"].endswith(" What came of it: d/00 Blocked, d/01 Accepted.")

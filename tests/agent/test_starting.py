@@ -12,7 +12,7 @@ import urllib3
 from equipoise.core.errors import WorldFailed
 from equipoise.runtime.agent import cluster as surroundings
 from equipoise.runtime.agent.run import Agent
-from equipoise.runtime.http import Door, make_app
+from equipoise.runtime.http import HttpServer, make_app
 from tests.agent.api import Api, agent_of
 from tests.testbed import free_port, wait_until
 
@@ -123,7 +123,7 @@ def test_rounds_that_fail_make_it_unready_and_not_ill(tmp_path: Path) -> None:
 def test_a_port_that_is_taken_is_said_by_its_flag(tmp_path: Path) -> None:
     """Before anything is watched."""
     with agent_of(Api(), tmp_path) as agent:
-        taken = Door("127.0.0.1:0", make_app(list, list, agent.registry))
+        taken = HttpServer("127.0.0.1:0", make_app(list, list, agent.registry))
         taken.start()
         try:
             with _running(Api(), tmp_path / "b", http_address=f"127.0.0.1:{taken.port}") as running:

@@ -13,7 +13,7 @@ from prometheus_client import generate_latest
 from equipoise.core.errors import WorldFailed
 from equipoise.ports.node import ContainerRef
 from equipoise.qos.state import AgentState, ThrottledContainer
-from equipoise.runtime.agent.cluster import AGAIN_SECONDS, Teller
+from equipoise.runtime.agent.cluster import AGAIN_SECONDS, EventReporter
 from equipoise.runtime.agent.run import FAILURES_MAX, Agent
 from equipoise.runtime.agent.state_file import StateFile
 from equipoise.runtime.logs import make_log
@@ -75,7 +75,7 @@ def test_a_bug_costs_a_round_and_not_the_agent(
         bugs = 10.0 if place == "reading the pods" else 5.0  # the search for what is throttled reads them too
         assert f"equipoise_agent_round_bugs_total {bugs}" in metrics
         assert "equipoise_agent_round_failures_total 5.0" in metrics
-        assert agent.illnesses() == []
+        assert agent.liveness_errors() == []
         agent.one_round()
         assert agent.unready() == []
 
@@ -84,7 +84,7 @@ def test_where_a_bug_is_is_logged_once_in_ten_minutes(tmp_path: Path) -> None:
     """Each round says that it failed; a failure of the world has no traceback."""
     said, time = StringIO(), Time()
     with agent_of(Api(), tmp_path) as agent:
-        teller = Teller(make_log(Logs(format="json"), said), agent.actuator, agent.around, time.read)
+        teller = EventReporter(make_log(Logs(format="json"), said), agent.actuator, agent.around, time.read)
         bug = ZeroDivisionError("one")
         for error in (bug, bug, ValueError("two"), bug, WorldFailed("no answer")):
             teller.tell_failure(error)
@@ -101,7 +101,7 @@ def test_a_failure_of_which_no_encoder_takes_the_words_is_logged(tmp_path: Path)
     said = StringIO()
     log = make_log(Logs(format="json"), said)
     with agent_of(Api(), tmp_path) as agent:
-        Teller(log, agent.actuator, agent.around).tell_failure(ValueError("\udcff"))
+        EventReporter(log, agent.actuator, agent.around).tell_failure(ValueError("\udcff"))
         log.warning("odd", error="\ud800")
     assert ["udcff" in said.getvalue(), "ud800" in said.getvalue()] == [True, True]
     assert all(json.loads(line) for line in said.getvalue().splitlines())

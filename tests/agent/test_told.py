@@ -7,14 +7,14 @@ from equipoise.adapters.kubernetes.decode import Decoder
 from equipoise.adapters.kubernetes.node import NODE, PODS_OF_NODE
 from equipoise.core.cluster import ObjectRef
 from equipoise.ports import PolicyObject
-from equipoise.ports.node import ContainerTold, PodTold
+from equipoise.ports.node import ContainerTold, NodePod
 from equipoise.runtime.agent.cluster import read_objects
 from tests.qos.worlds import EVICT, THROTTLE, Document, pod_qos, policy, rule
 
 RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
 
 
-def _pod(**parts: Any) -> PodTold:
+def _pod(**parts: Any) -> NodePod:
     metadata = {"name": "a", "namespace": "d", "uid": "u", "resourceVersion": "7"}
     raw = {"metadata": metadata | parts.pop("metadata", {}), "spec": {}, "status": {}} | parts
     found = PODS_OF_NODE.turn(Decoder(), PODS_OF_NODE.decode_object(json.dumps(raw).encode()))

@@ -17,9 +17,9 @@ from equipoise.core.decision import Decision, EvictPod, Outcome
 from equipoise.core.reason import Code, Reason
 from equipoise.crd.targets import Mode
 from equipoise.rotation.assignment import Assigned
-from equipoise.rotation.command import BY_HAND, Done, Rotating
+from equipoise.rotation.command import BY_HAND, RotateCommand, WorkloadResult
 from equipoise.rotation.policy import RotationPolicy
-from equipoise.rotation.status import Turned
+from equipoise.rotation.status import CycleItem
 from equipoise.runtime.output import Format, plan_table, print_done
 from tests.kubernetes.server import playing
 
@@ -146,10 +146,10 @@ PODS = tuple(EvictPod(name, "shop", f"u-{name}") for name in "ab")
 ROTATED = Decision("shop/web", Reason(Code.ROTATE, "Because.", {"wave": 0}), PODS)
 
 
-def _turn(decision: Decision, *outcomes: Outcome) -> Turned:
+def _turn(decision: Decision, *outcomes: Outcome) -> CycleItem:
     ref = WorkloadRef("apps/v1", "Deployment", "shop", "web")
     workload = Workload(ref, "u", "1", 6, 6, 6, 6, 1, 1, Selector(()), ())
-    return Turned(Assigned(BY_HAND, RotationPolicy(), Mode.ENFORCE, workload), decision, outcomes)
+    return CycleItem(Assigned(BY_HAND, RotationPolicy(), Mode.ENFORCE, workload), decision, outcomes)
 
 
 def test_progress_is_one_line_per_wave_and_silent_while_nothing_changes(
@@ -215,8 +215,8 @@ def test_a_table_shows_the_first_wave_and_what_waits(monkeypatch: pytest.MonkeyP
 def test_whoever_stops_an_apply_is_told_what_was_done_and_what_is_left() -> None:
     """One line: who went, that nothing more goes, and who goes on with it."""
     decision = Decision("shop/web", Reason(Code.ROTATE, "A sentence."))
-    went = Done(decision, [Outcome(EvictPod("a", "shop", "u"), "Accepted")])
-    idle = Done(Decision("shop/api", Reason(Code.NO_HOT_PODS, "A sentence.")))
+    went = WorkloadResult(decision, [Outcome(EvictPod("a", "shop", "u"), "Accepted")])
+    idle = WorkloadResult(Decision("shop/api", Reason(Code.NO_HOT_PODS, "A sentence.")))
     assert left_behind([went, idle]) == (
         "shop/web: a went, not verified yet; nothing more is evicted; the ledger remembers it, and another "
         "`apply` or the operator goes on with it"
@@ -233,7 +233,7 @@ def test_ctrl_c_in_an_apply_is_one_line_and_130(run: Ran, monkeypatch: pytest.Mo
     def stopped(_: object, __: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Rotating, "run", stopped)
+    monkeypatch.setattr(RotateCommand, "run", stopped)
     status, out, said = run(
         *("rotation", "apply", "--kubeconfig", "FILE", "--prometheus-url", "http://127.0.0.1:9", "-n", "shop")
     )

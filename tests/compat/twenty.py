@@ -18,16 +18,16 @@ from equipoise.adapters.kubernetes import KubernetesCluster
 from equipoise.adapters.prometheus.history import Source
 from equipoise.cli.checks import NOBODY_YET, Check, examine
 from equipoise.cli.recommendation_live import Request, apply_recommendation, plan_recommendation
-from equipoise.cli.rotation_live import Diary, apply_rotation
+from equipoise.cli.rotation_live import CommandJournal, apply_rotation
 from equipoise.cli.rotation_live import Request as RotationRequest
 from equipoise.core.decision import Decision
 from equipoise.core.reason import Code
 from equipoise.recommendation.adopt import Adopted
-from equipoise.recommendation.advisor import Asked
+from equipoise.recommendation.advisor import AdviceScope
 from equipoise.recommendation.analytics import GROUP, VERSION
 from equipoise.recommendation.policy import AdviceType, read_policy
 from equipoise.recommendation.selection import READY, condition_of
-from equipoise.rotation.command import Done
+from equipoise.rotation.command import WorkloadResult
 from equipoise.rotation.command import plan as plan_rotation
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.runtime.session import Neighbours, PrometheusOptions
@@ -81,13 +81,13 @@ class Twenty:
 
     def advice(self, url: str, about: AdviceType = AdviceType.HPA) -> dict[str, Decision]:
         """Advise as the command does."""
-        asked = Asked(read_policy(KEYS, ""), self.namespace, about=about)
+        asked = AdviceScope(read_policy(KEYS, ""), self.namespace, about=about)
         found = plan_recommendation(Request(asked, self.neighbours(url), Source.AUTO), self.until)
         return {one.subject.rpartition("/")[2]: one for one in found}
 
     def applied(self, url: str, *, is_dry_run: bool = False) -> dict[str, Adopted]:
         """Apply as the command does, from the past alone, which is quick."""
-        asked = Asked(read_policy(KEYS, ""), self.namespace, algorithm=None)
+        asked = AdviceScope(read_policy(KEYS, ""), self.namespace, algorithm=None)
         request = Request(asked, self.neighbours(url))
         found = apply_recommendation(request, "equipoise-system", self.until, is_dry_run=is_dry_run)
         return {one.decision.subject.rpartition("/")[2]: one for one in found}
@@ -103,10 +103,10 @@ class Twenty:
             client.close()
         return {one.subject.rpartition("/")[2]: one for one in found}
 
-    def rotated(self, url: str) -> Sequence[Done]:
+    def rotated(self, url: str) -> Sequence[WorkloadResult]:
         """Rotate as the command does, by its own clock."""
         request = RotationRequest({}, self.neighbours(url), self.namespace, False, (), "equipoise-system")
-        done, _ = apply_rotation(request, 1.0, 60.0, Diary())
+        done, _ = apply_rotation(request, 1.0, 60.0, CommandJournal())
         return done
 
     @contextmanager

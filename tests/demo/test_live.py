@@ -17,8 +17,8 @@ from equipoise.adapters.journal import RecordIds, SqliteJournal
 from equipoise.cli import demo as command_of_demo
 from equipoise.core.decision import Record
 from equipoise.core.errors import WorldFailed
-from equipoise.demo.context import Notes, Stage
-from equipoise.demo.run import MISSING, Pace, Theatre, dashboard, opened
+from equipoise.demo.context import DemoContext, Notes
+from equipoise.demo.run import MISSING, Demo, Pace, dashboard, opened
 from equipoise.sim.world import World
 from tests.cli.running import clean, command, equipoise
 from tests.demo.processes import left_behind
@@ -190,10 +190,10 @@ class Broken:
         return []
 
 
-def _theatre(scene: Broken, folder: Path) -> Theatre:
+def _theatre(scene: Broken, folder: Path) -> Demo:
     world = World(1)
     journal = SqliteJournal(folder / "j.db", age_max_seconds=1e9, bytes_max=1 << 20, clock=world.clock)
-    return Theatre(Stage(world, Notes(journal), RecordIds(1)), [scene])
+    return Demo(DemoContext(world, Notes(journal), RecordIds(1)), [scene])
 
 
 def test_a_scene_that_does_not_come_to_its_end_fails_the_demo(tmp_path: Path) -> None:

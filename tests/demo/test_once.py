@@ -10,7 +10,7 @@ import pytest
 
 from equipoise.cli.demo import show_all
 from equipoise.demo.context import DAY_SECONDS
-from equipoise.demo.run import TICK_SECONDS, Theatre, opened
+from equipoise.demo.run import TICK_SECONDS, Demo, opened
 from equipoise.runtime.console import Console
 from tests.cli.running import equipoise
 from tests.demo.processes import left_behind
@@ -121,7 +121,7 @@ def test_the_same_seed_is_the_same_day_whenever_it_begins(played: Played, tmp_pa
         assert max(map(len, text.splitlines())) <= width
 
 
-def _shown(theatre: Theatre, width: int) -> str:
+def _shown(theatre: Demo, width: int) -> str:
     screen = StringIO()
     show_all(Console(file=screen, width=width), theatre)
     return screen.getvalue()

@@ -67,7 +67,7 @@ from equipoise.core.errors import WorldFailed
 from equipoise.ports import EvictionAnswer
 from equipoise.qos.state import AgentState, judged
 from equipoise.qos.loop import QosLoop
-from equipoise.ports.node import ContainerTold, PodTold
+from equipoise.ports.node import ContainerTold, NodePod as PodTold
 from equipoise.qos.policy import AvoidanceActionSpec, NodePolicy, ObjectiveEnsurance, QosPolicy
 from equipoise.qos.observe import refs_of
 

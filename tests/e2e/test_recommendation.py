@@ -25,7 +25,7 @@ from equipoise.cli.recommendation_live import Request, apply_recommendation, pla
 from equipoise.core.cluster import WorkloadRef
 from equipoise.core.decision import plan_document
 from equipoise.recommendation.adopt import Adopted
-from equipoise.recommendation.advisor import Asked
+from equipoise.recommendation.advisor import AdviceScope
 from equipoise.recommendation.policy import AdviceType, read_policy
 from equipoise.runtime.session import Neighbours, PrometheusOptions
 from tests.cli.running import equipoise_anew as equipoise
@@ -75,7 +75,7 @@ class Scene:
         policy = read_policy(
             KEYS | {f"ehpa.{key.replace('_', '-')}": value for key, value in keys.items()}, ""
         )
-        asked = Asked(policy, self.namespace, names, None)
+        asked = AdviceScope(policy, self.namespace, names, None)
         done = apply_recommendation(Request(asked, neighbours), "equipoise-system", self.until)
         return {each.decision.subject.rpartition("/")[2]: each for each in done}
 
@@ -92,7 +92,7 @@ class Scene:
         policy = read_policy(
             KEYS | {f"ehpa.{key.replace('_', '-')}": value for key, value in keys.items()}, ""
         )
-        asked = Asked(policy, self.namespace, about=about)
+        asked = AdviceScope(policy, self.namespace, about=about)
         document = plan_document(
             "recommendation", plan_recommendation(Request(asked, neighbours, source), self.until)
         )

@@ -15,7 +15,7 @@ from equipoise.core.cluster import Owner, StoreKey, WorkloadRef
 from equipoise.core.decision import EvictPod, Outcome
 from equipoise.core.ledger import Entry, EntryState, Ledger
 from equipoise.engine.guards import OTHERS_SECONDS
-from equipoise.ports.node import PodTold
+from equipoise.ports.node import NodePod
 from equipoise.runtime.agent.enforcement import ledgered
 from tests.cli.running import equipoise_anew as equipoise
 from tests.e2e.replicas import Operator
@@ -77,7 +77,7 @@ class Agent:
         (pod,) = [one["metadata"] for one in scene.list_pods() if one["metadata"]["name"] == scene.pods["C"]]
         (maker,) = pod["ownerReferences"]
         owner = Owner(maker["apiVersion"], maker["kind"], maker["name"], maker["uid"])
-        told = PodTold(scene.namespace, pod["name"], pod["uid"], controller=owner)
+        told = NodePod(scene.namespace, pod["name"], pod["uid"], controller=owner)
         action = EvictPod(f"{scene.namespace}/{pod['name']}", uid=pod["uid"], grace_seconds=1)
         self.outcomes[scene.name].append(self._evictor.evict(action, told, time.time()))
         return self.outcomes[scene.name][-1]

@@ -40,10 +40,10 @@ class Answering(Client):
         self._canned = Canned(answer)
         self._wire = cast("Any", self._canned)
 
-    def twin(self, **options: Any) -> Client:
-        twin = super().twin(**options)
-        twin._wire = cast("Any", self._canned)
-        return twin
+    def with_own_connections(self, **options: Any) -> Client:
+        with_own_connections = super().with_own_connections(**options)
+        with_own_connections._wire = cast("Any", self._canned)
+        return with_own_connections
 
 
 def always(data: bytes) -> Answer:

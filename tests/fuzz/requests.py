@@ -16,8 +16,8 @@ from equipoise.core.ledger import Ledger
 from equipoise.engine.isolation import Isolation
 from equipoise.pools.registration import Roster, RosterRule, attend
 from equipoise.ports import PolicyObject
-from equipoise.proportional.applied import Mind, recalled, remembered
-from equipoise.proportional.assignment import Readings, Refusal
+from equipoise.proportional.applied import PolicyState, recalled, remembered
+from equipoise.proportional.assignment import Readings, RejectedPolicy
 from equipoise.proportional.smoothing import ProportionalMemory
 from equipoise.recommendation.selection import Selected, Verdict, _moment, is_due, select
 from equipoise.rotation.assignment import assign
@@ -122,7 +122,9 @@ def _judged(name: str, policies: list[PolicyObject], isolation: Isolation) -> li
             for one in policies:
                 with suppress(*DECODE_ERRORS):
                     ProportionalMemory.from_data(dict(one.status))
-            return [f"{ref.name}: {one.sentence}" for ref, one in read.items() if isinstance(one, Refusal)]
+            return [
+                f"{ref.name}: {one.sentence}" for ref, one in read.items() if isinstance(one, RejectedPolicy)
+            ]
         case "Analytics":
             chosen = [(about, select(about, [WORKLOAD])) for about in policies]
             for about, selected in chosen:
@@ -154,7 +156,7 @@ def _memory(given: Input) -> None:
     try:
         document: Any = json.loads(given.data)
         known = document if isinstance(document, dict) else {"course": document}
-        Mind.of(PolicyObject(ABOUT, 1, "7", {}, {"memory": known}))
+        PolicyState.of(PolicyObject(ABOUT, 1, "7", {}, {"memory": known}))
         for kind in (RotationMemory, ProportionalMemory):
             kind.from_data(known)
         remembered(known, recalled(known, WORKLOAD, 1))

@@ -10,7 +10,7 @@ from equipoise.core.cluster import ObjectRef, PodRef, StoreKey, WorkloadRef
 from equipoise.core.decision import Action, EvictPod
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import AGE_MAX_SECONDS, ENTRIES_MAX, Entry, EntryState, Fenced, Ledger
-from equipoise.engine.executor import Fence
+from equipoise.engine.executor import FencedExecutor
 from equipoise.ports import EvictionAnswer, EvictionResult, StoreConflict, Stored
 
 KEY = StoreKey("ledger", WorkloadRef("apps/v1", "Deployment", "shop", "web"))
@@ -89,7 +89,7 @@ class Leads:
 def test_the_intent_is_written_before_the_deed_and_the_outcome_after() -> None:
     """The ledger's states at each step."""
     memory, cluster, steps = Memory(), Cluster(), []
-    fence = Fence(
+    fence = FencedExecutor(
         memory,
         Leads(),
         cluster,
@@ -115,7 +115,7 @@ def test_a_lease_lost_after_the_intent_means_no_deed() -> None:
         if step == "intent":
             leads.now = None
 
-    fence = Fence(memory, leads, cluster, _harmless, stop)
+    fence = FencedExecutor(memory, leads, cluster, _harmless, stop)
     outcome, stored = fence.evict(ACTION, KEY, _entry(), Stored({}))
     assert (outcome.result, stored) == ("Fenced", None)
     assert cluster.evicted == []
@@ -125,8 +125,8 @@ def test_a_lease_lost_after_the_intent_means_no_deed() -> None:
 def test_a_newer_epoch_in_the_ledger_fences_an_old_leader() -> None:
     """Even one that still believes in itself."""
     memory, cluster = Memory(), Cluster()
-    Fence(memory, Leads(2), cluster, _harmless).evict(ACTION, KEY, _entry(2), Stored({}))
-    old = Fence(memory, Leads(1), cluster, _harmless)
+    FencedExecutor(memory, Leads(2), cluster, _harmless).evict(ACTION, KEY, _entry(2), Stored({}))
+    old = FencedExecutor(memory, Leads(1), cluster, _harmless)
     assert old.evict(ACTION, KEY, _entry(1, 1), memory.read(KEY)).outcome.result == "Fenced"
     assert len(cluster.evicted) == 1
 
@@ -136,7 +136,9 @@ def test_a_conflict_on_the_intent_means_no_deed() -> None:
     memory, cluster = Memory(), Cluster()
     seen = memory.read(KEY)
     written = memory.write(KEY, Ledger().with_intent(_entry(0)).to_data(), seen.version)
-    outcome, stored = Fence(memory, Leads(), cluster, _harmless).evict(ACTION, KEY, _entry(1, 1), seen)
+    outcome, stored = FencedExecutor(memory, Leads(), cluster, _harmless).evict(
+        ACTION, KEY, _entry(1, 1), seen
+    )
     assert (outcome.result, stored) == ("Fenced", None)
     assert cluster.evicted == []
     assert memory.read(KEY) == written
@@ -155,7 +157,7 @@ def test_a_conflict_on_the_intent_means_no_deed() -> None:
 def test_the_outcome_is_what_the_server_said(answer: EvictionResult, state: EntryState) -> None:
     """Only what was accepted uses the budget."""
     memory = Memory()
-    fence = Fence(memory, Leads(), Cluster(answer), _harmless)
+    fence = FencedExecutor(memory, Leads(), Cluster(answer), _harmless)
     assert fence.evict(ACTION, KEY, _entry(), Stored({})).outcome.result == answer.value
     assert memory.ledger.entries[0].state is state
 
@@ -164,7 +166,7 @@ def test_an_unknown_answer_leaves_the_intent_which_counts() -> None:
     """The connection died: it may have happened, so the budget is used."""
     memory = Memory()
     with pytest.raises(WorldFailed):
-        Fence(memory, Leads(), Cluster(WorldFailed("cut")), _harmless).evict(
+        FencedExecutor(memory, Leads(), Cluster(WorldFailed("cut")), _harmless).evict(
             ACTION, KEY, _entry(), Stored({})
         )
     assert memory.ledger.rounds_since(0, "rotation") == 1
@@ -201,7 +203,7 @@ def test_a_ledger_survives_its_store() -> None:
 def test_a_world_that_has_changed_since_the_choice_means_no_deed() -> None:
     """The last look says why; the intent is given back, and the outcome tells."""
     memory, cluster = Memory(), Cluster()
-    fence = Fence(memory, Leads(), cluster, lambda action: f"{action.pod} is on its way")
+    fence = FencedExecutor(memory, Leads(), cluster, lambda action: f"{action.pod} is on its way")
     outcome, stored = fence.evict(ACTION, KEY, _entry(), Stored({}))
     assert (outcome.result, outcome.detail) == ("Outdated", "a is on its way")
     assert stored == memory.read(KEY)
@@ -212,7 +214,9 @@ def test_a_world_that_has_changed_since_the_choice_means_no_deed() -> None:
 def test_the_intent_and_the_memory_are_one_write() -> None:
     """There is no moment in which a pod has gone and nobody knows to which rotation it belongs."""
     memory, seen = Memory(), []
-    fence = Fence(memory, Leads(), Cluster(), _harmless, lambda step: seen.append(memory.ledger.memory))
+    fence = FencedExecutor(
+        memory, Leads(), Cluster(), _harmless, lambda step: seen.append(memory.ledger.memory)
+    )
     fence.evict(ACTION, KEY, _entry(), Stored({}), {"course": {"round": "r"}})
     assert seen == [{"rotation": {"course": {"round": "r"}}}] * 3
     assert memory.ledger.entries_total == 1
@@ -244,7 +248,7 @@ def test_a_guest_whose_turn_ends_after_the_intent_does_nothing() -> None:
     def stop(step: str) -> None:
         leads.now = None
 
-    fence = Fence(memory, leads, cluster, _harmless, stop)
+    fence = FencedExecutor(memory, leads, cluster, _harmless, stop)
     assert fence.evict(ACTION, KEY, _entry(0), Stored({})).outcome.result == "Fenced"
     assert cluster.evicted == []
 
@@ -258,7 +262,7 @@ def test_an_outcome_is_written_over_whoever_wrote_in_between() -> None:
             now = memory.read(KEY)
             memory.write(KEY, memory.ledger.remembering("qos", {"n": 1}).to_data(), now.version)
 
-    fence = Fence(memory, Leads(), cluster, _harmless, interfere)
+    fence = FencedExecutor(memory, Leads(), cluster, _harmless, interfere)
     outcome, stored = fence.evict(ACTION, KEY, _entry(), Stored({}))
     assert outcome.result == "Accepted"
     assert stored is None
@@ -276,7 +280,9 @@ def test_an_outcome_that_cannot_be_written_leaves_the_ledger_unknown() -> None:
             return super().write(key, data, version)
 
     memory = Breaking()
-    outcome, stored = Fence(memory, Leads(), Cluster(), _harmless).evict(ACTION, KEY, _entry(), Stored({}))
+    outcome, stored = FencedExecutor(memory, Leads(), Cluster(), _harmless).evict(
+        ACTION, KEY, _entry(), Stored({})
+    )
     assert (outcome.result, stored) == ("Accepted", None)
     assert memory.ledger.entries[0].state is EntryState.INTENT
 
@@ -285,7 +291,7 @@ def test_an_outcome_that_cannot_be_written_leaves_the_ledger_unknown() -> None:
 def test_a_ledger_that_makes_no_sense_is_no_basis(data: dict[str, Any]) -> None:
     """It is not overwritten, and nothing is sent."""
     memory, cluster = Memory(), Cluster()
-    outcome, stored = Fence(memory, Leads(), cluster, _harmless).evict(
+    outcome, stored = FencedExecutor(memory, Leads(), cluster, _harmless).evict(
         ACTION, KEY, _entry(), Stored(data, "1")
     )
     assert (outcome.result, stored) == ("Fenced", None)

@@ -8,10 +8,10 @@ from equipoise.core.cluster import Container, StoreKey
 from equipoise.core.decision import EvictPod
 from equipoise.core.ledger import Entry, EntryState, Ledger
 from equipoise.crd.targets import Mode
-from equipoise.engine.guards import Guest
-from equipoise.ports.node import PodTold
+from equipoise.engine.guards import LeaselessLeadership
+from equipoise.ports.node import NodePod
 from equipoise.proportional.loop import ProportionalLoop
-from equipoise.qos.execute import Ledgered, Whose
+from equipoise.qos.execute import LedgerEvictor, PodOwner
 from equipoise.rotation.loop import RotationLoop
 from equipoise.sim.load import Constant
 from equipoise.sim.scenes import SIX_LOADS
@@ -119,19 +119,19 @@ class Together:
         )
         return lambda: loop.cycle(self.world.now)
 
-    def _agent(self, name: str) -> Ledgered:
-        def whose(pod: PodTold) -> Whose:
+    def _agent(self, name: str) -> LedgerEvictor:
+        def whose(pod: NodePod) -> PodOwner:
             del pod
             seen = self.world.cluster.workload(self.workload.ref)
             assert seen is not None
-            return Whose(seen.ref, is_whole=seen.replicas_ready >= seen.replicas_wanted)
+            return PodOwner(seen.ref, is_whole=seen.replicas_ready >= seen.replicas_wanted)
 
-        return Ledgered(
+        return LedgerEvictor(
             self.world.actuator,
             self.world.store,
             whose,
             lambda _: f"id-{next(self._ids)}",
-            Guest(lambda: self.world.now),
+            LeaselessLeadership(lambda: self.world.now),
             lambda step: self.passed(name, step),
         )
 
@@ -142,7 +142,7 @@ class Together:
                 return
             ready = [pod for pod in self.workload.pods.values() if pod.is_ready and pod.deletion_at is None]
             pod = ready[0 if name.endswith("0") else -1]
-            told = PodTold(pod.ref.namespace, pod.name, pod.uid)
+            told = NodePod(pod.ref.namespace, pod.name, pod.uid)
             came = self.agents[name].evict(EvictPod(f"shop/{pod.name}", uid=pod.uid), told, now)
             if came.result == "Accepted":
                 self._asked[name] = now

@@ -10,7 +10,7 @@ import yaml
 
 from equipoise.cli import main as command
 from equipoise.cli.journal import BALANCERS, default_path
-from equipoise.cli.rotation_live import Diary, Request
+from equipoise.cli.rotation_live import CommandJournal, Request
 from equipoise.core.decision import Outcome, Record
 from equipoise.core.errors import WorldFailed
 from equipoise.engine.guards import held_by_lag
@@ -313,7 +313,7 @@ def test_what_is_decided_on_a_live_cluster_is_kept_too(
     def decide_live(request: Request) -> object:
         return [hot(1).decision], [hot(1)]
 
-    def act_live(request: Request, interval: float, timeout: float, diary: Diary) -> object:
+    def act_live(request: Request, interval: float, timeout: float, diary: CommandJournal) -> object:
         assert (interval, timeout) == (10.0, 3600.0)
         diary.append(_acted(1, NOON), hot(2, NOON + 30))
         raise WorldFailed("shop/web: not verified within 3600 s")

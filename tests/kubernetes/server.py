@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from equipoise.adapters.http import Backoff
-from equipoise.adapters.kubernetes import Client, Limits, Target, World
+from equipoise.adapters.kubernetes import Client, Environment, Limits, Target
 from equipoise.adapters.kubernetes.kubeconfig import Endpoint, Identity
 
 
@@ -176,8 +176,8 @@ class Time:
         self.slept.append(seconds)
         self.now += seconds
 
-    def world(self, chance: float = 0.5) -> World:
-        return World(self.read, self.read, self.sleep, lambda: chance)
+    def world(self, chance: float = 0.5) -> Environment:
+        return Environment(self.read, self.read, self.sleep, lambda: chance)
 
 
 LIMITS = Limits(connect_seconds=60.0, read_seconds=120.0)
@@ -190,7 +190,7 @@ def target_of(url: str, **identity: Any) -> Target:
 
 @contextmanager
 def session(
-    url: str, *, world: World | None = None, backoff: Backoff | None = None, **identity: Any
+    url: str, *, world: Environment | None = None, backoff: Backoff | None = None, **identity: Any
 ) -> Iterator[Client]:
     """Open a session with a player, and close it in the end."""
     client = Client(target_of(url, **identity), limits=LIMITS, world=world or Time().world(), backoff=backoff)

@@ -11,10 +11,10 @@ import time
 
 def main() -> None:
     from equipoise.ports import CycleReport
-    from equipoise.runtime.liveness import Hearts
+    from equipoise.runtime.liveness import HeartbeatRegistry
     from equipoise.runtime.logs import make_log
-    from equipoise.runtime.operator.metrics import Meters
-    from equipoise.runtime.operator.process import Shell
+    from equipoise.runtime.operator.metrics import OperatorMetrics
+    from equipoise.runtime.operator.process import OperatorProcess
     from equipoise.runtime.operator.wiring import stand
     from equipoise.runtime.operator.worker import Batches
     from equipoise.runtime.settings import Logs
@@ -39,13 +39,13 @@ def main() -> None:
 
     if mode == "batch":
         print(batches.submit(worker_id), flush=True)
-    shell = Shell(
+    shell = OperatorProcess(
         loops=[ScriptedLoop(cycle, interval_seconds=1.0)],
         lease=ScriptedPart("lease", _Printed()),
         parts=[ScriptedPart("journal", _Printed())],
         batches=batches,
-        hearts=Hearts(),
-        meters=Meters(),
+        hearts=HeartbeatRegistry(),
+        meters=OperatorMetrics(),
         clock=Now(),
         address="127.0.0.1:0",
         stop_seconds=float(sys.argv[2]) if len(sys.argv) > 2 else 20.0,

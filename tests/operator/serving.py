@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from equipoise.runtime.http import Door, make_app
+from equipoise.runtime.http import HttpServer, make_app
 from tests.operator.worlds import WAIT_SECONDS
 
 WHOLE = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -55,7 +55,7 @@ class Pages:
 def served() -> Iterator[tuple[int, Pages]]:
     """Serve in this process."""
     pages = Pages()
-    door = Door("127.0.0.1:0", make_app(list, list, CollectorRegistry(), more=pages.routes()))
+    door = HttpServer("127.0.0.1:0", make_app(list, list, CollectorRegistry(), more=pages.routes()))
     pages.open = lambda: len(door._server.server_state)  # type: ignore[arg-type]
     door.start()
     try:

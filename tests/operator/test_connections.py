@@ -25,7 +25,7 @@ PROGRAM = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
 from prometheus_client import CollectorRegistry
-from equipoise.runtime.http import Door, make_app
+from equipoise.runtime.http import HttpServer as Door, make_app
 door = Door("127.0.0.1:0", make_app(list, list, CollectorRegistry()))
 door.start()
 print(door.port, flush=True)

@@ -8,7 +8,7 @@ import pytest
 
 from equipoise.core.errors import WorldFailed
 from equipoise.core.reason import Code
-from equipoise.runtime.logs import LISTED_MAX, Complaints, DecisionLines, log_failure, make_log
+from equipoise.runtime.logs import LISTED_MAX, DecisionLines, ErrorReporter, log_failure, make_log
 from equipoise.runtime.settings import Logs
 from tests.operator.worlds import decision, logged, report
 
@@ -128,7 +128,7 @@ def test_a_lasting_complaint_is_told_once_and_its_end_too() -> None:
     log, lines = logged("info")
     wrong: dict[str, str] = {"lease": "refused"}
     now = [0.0]
-    complaints = Complaints(log, lambda: wrong, lambda: now[0])
+    complaints = ErrorReporter(log, lambda: wrong, lambda: now[0])
     complaints.look()
     wrong["lease"] = "refused again"
     complaints.look()

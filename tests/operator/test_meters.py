@@ -8,13 +8,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from equipoise import __version__
 from equipoise.core.reason import Code
-from equipoise.runtime.operator.metrics import Meters, ReflectorMeters
+from equipoise.runtime.operator.metrics import OperatorMetrics, ReflectorMeters
 from tests.operator.worlds import decision, report
 
 Series = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-def _series(meters: Meters) -> Series:
+def _series(meters: OperatorMetrics) -> Series:
     text = generate_latest(meters.registry).decode()
     families = list(text_string_to_metric_families(text))
     return {
@@ -39,7 +39,7 @@ NUMBERS: dict[str, Any] = {
 
 def test_decisions_actions_and_cycles_are_counted() -> None:
     """By balancer and reason, by kind and result."""
-    meters = Meters()
+    meters = OperatorMetrics()
     meters.cycle_done(
         "rotation", report(decision("a/b", Code.ROTATE, "p", "q"), done="Accepted"), 0.2, 1000.0
     )
@@ -61,7 +61,7 @@ def test_decisions_actions_and_cycles_are_counted() -> None:
 
 def test_the_build_and_the_process_are_shown() -> None:
     """Which version, how much memory."""
-    series = _series(Meters())
+    series = _series(OperatorMetrics())
     build = next(labels for name, labels in series if name == "equipoise_build_info")
     assert ("version", __version__) in build
     assert (_value(series, "process_resident_memory_bytes") or 0) > 1e6
@@ -70,7 +70,7 @@ def test_the_build_and_the_process_are_shown() -> None:
 
 def test_the_rotation_has_the_seeds_names() -> None:
     """Averages and threshold in cores, improvement in percent, by namespace and workload."""
-    meters = Meters()
+    meters = OperatorMetrics()
     meters.cycle_done("rotation", report(decision("shop/web", Code.ROTATE, "web-1", **NUMBERS)), 0.1, 0.0)
     series = _series(meters)
     where = {"namespace": "shop", "workload": "web"}
@@ -84,7 +84,7 @@ def test_the_rotation_has_the_seeds_names() -> None:
 
 def test_no_label_carries_a_pods_name() -> None:
     """A pod lives for hours, a series for weeks."""
-    meters = Meters()
+    meters = OperatorMetrics()
     meters.cycle_done(
         "rotation", report(decision("shop/web", Code.ROTATE, "web-1", **NUMBERS), done="Gone"), 0.1, 0.0
     )
@@ -93,7 +93,7 @@ def test_no_label_carries_a_pods_name() -> None:
 
 def test_a_number_that_is_missing_is_no_series() -> None:
     """Missing is never zero, and never yesterday's."""
-    meters = Meters()
+    meters = OperatorMetrics()
     meters.cycle_done("rotation", report(decision("shop/web", Code.ROTATE, **NUMBERS)), 0.1, 0.0)
     calm = NUMBERS | {"average_hot_cores": None, "average_rotated_cores": None, "improvement_percent": None}
     meters.cycle_done("rotation", report(decision("shop/web", **calm)), 0.1, 0.0)
@@ -107,7 +107,7 @@ def test_a_number_that_is_missing_is_no_series() -> None:
 
 def test_series_of_a_vanished_workload_are_removed() -> None:
     """Under every reason that it ever had; the others stay, and so do the totals."""
-    meters = Meters()
+    meters = OperatorMetrics()
     both = [decision("shop/web", Code.ROTATE, **NUMBERS), decision("shop/db", **NUMBERS)]
     meters.cycle_done("rotation", report(*both), 0.1, 0.0)
     meters.cycle_done("rotation", report(decision("shop/web", **NUMBERS), both[1]), 0.1, 0.0)
@@ -122,7 +122,7 @@ def test_series_of_a_vanished_workload_are_removed() -> None:
 
 def test_leadership_is_shown_and_its_changes_counted() -> None:
     """A gauge for now, a counter for what was missed between two scrapes."""
-    meters = Meters()
+    meters = OperatorMetrics()
     for epoch in (3, None, 5):
         meters.leadership_changed(epoch)
     series = _series(meters)
@@ -150,7 +150,7 @@ def test_reflectors_of_one_resource_are_summed() -> None:
         def last_contact_age_seconds(self, now: float) -> float:
             return now - self.age
 
-    meters = Meters()
+    meters = OperatorMetrics()
     meters.add(ReflectorMeters(lambda: [Reflected(40.0), Reflected(90.0)], lambda: 100.0))
     series = _series(meters)
     assert _value(series, "equipoise_reflector_lists_total", resource="pods") == 2
@@ -162,7 +162,7 @@ def test_reflectors_of_one_resource_are_summed() -> None:
 
 def test_evictions_and_waves_are_counted_by_what_came_of_them() -> None:
     """A wave of which nothing went is none; several pods of one wave are one."""
-    meters = Meters()
+    meters = OperatorMetrics()
     where = {"namespace": "shop", "workload": "web"}
     for done in ("Accepted", "Blocked", "Accepted", "Fenced", "Unknown"):
         decided = decision("shop/web", Code.ROTATE, "p", "q", **NUMBERS)
@@ -177,7 +177,7 @@ def test_evictions_and_waves_are_counted_by_what_came_of_them() -> None:
 
 def test_futility_is_a_gauge_that_falls_again() -> None:
     """1 while rotation is given up, whatever reason is told first, and 0 as soon as it is not."""
-    meters = Meters()
+    meters = OperatorMetrics()
     where = {"namespace": "shop", "workload": "web"}
     given_up = {"futile_until": 1.8e9}
     for code, more in ((Code.FUTILE, given_up), (Code.NO_HOT_PODS, {}), (Code.HELD_BY_HEALTH, given_up)):
@@ -188,7 +188,7 @@ def test_futility_is_a_gauge_that_falls_again() -> None:
 
 def test_what_was_realised_stands_beside_what_was_predicted() -> None:
     """From the verdict on the last rotation; a rise is below zero."""
-    meters = Meters()
+    meters = OperatorMetrics()
     where = {"namespace": "shop", "workload": "web"}
     told = NUMBERS | {"predicted_improvement_percent": 34.8, "realised_improvement_percent": -3.5}
     meters.cycle_done("rotation", report(decision("shop/web", **told)), 0.1, 0.0)
@@ -199,7 +199,7 @@ def test_what_was_realised_stands_beside_what_was_predicted() -> None:
 
 def test_evictions_waves_and_futility_vanish_with_their_workload() -> None:
     """Every series of it, under every result; another workload of the same name keeps its own."""
-    meters = Meters()
+    meters = OperatorMetrics()
     told = NUMBERS | {"realised_improvement_percent": 12.0}
     both = [
         decision("shop/web", Code.ROTATE, "p", **told),
@@ -219,7 +219,7 @@ def test_evictions_waves_and_futility_vanish_with_their_workload() -> None:
 
 def test_scaling_shows_targets_values_in_force_and_pods_until_the_workload_goes() -> None:
     """In cores and bytes; what is unknown has no series."""
-    meters = Meters()
+    meters = OperatorMetrics()
     numbers: dict[str, Any] = {
         "target": {"dns.requests.cpu": "300m", "dns.limits.memory": "1Gi"},
         "current": {"dns.requests.cpu": "250m", "dns.limits.memory": None},

@@ -17,8 +17,8 @@ from equipoise.pools.observation import observe
 from equipoise.pools.policy import policy_from
 from equipoise.ports import CycleReport
 from equipoise.runtime.layers import effective
-from equipoise.runtime.operator.balancer_metrics import PoolsMeters, tell_moves, tell_unread
-from equipoise.runtime.operator.pools_loop import Upkeep, pools_loop, remote_pools, url_source
+from equipoise.runtime.operator.balancer_metrics import PoolsMetrics, tell_moves, tell_unread
+from equipoise.runtime.operator.pools_loop import ReconnectingPools, pools_loop, remote_pools, url_source
 from equipoise.runtime.redis import RemotePools
 from equipoise.runtime.settings import Settings
 from tests.operator.worlds import ScriptedLoop, eventually, logged, report, standing
@@ -67,7 +67,7 @@ def test_a_password_that_changes_is_read_again(tmp_path: Path) -> None:
         now[0] += 2.0
         return now[0]
 
-    pools = Upkeep(RemotePools(url_source(asked), "voice", monotonic=later))
+    pools = ReconnectingPools(RemotePools(url_source(asked), "voice", monotonic=later))
     with pytest.raises(WorldFailed, match="No such file"):
         pools.snapshot()
     file.write_text("nonsense")
@@ -109,7 +109,7 @@ def _report(tiers: dict[str, Any], *outcomes: Outcome) -> CycleReport:
 def test_the_tiers_are_metered_and_one_that_is_gone_has_no_series() -> None:
     """By prefix and tier."""
     registry = CollectorRegistry()
-    meters = PoolsMeters(registry)
+    meters = PoolsMetrics(registry)
     done = Outcome(MovePod("a-1", "basic", "gold"), "Moved"), Outcome(RecoverPod("a-2"), "Recovered")
     meters.take(_report(TIERS | {"former": TIERS["gold"]}, *done), Isolation())
     meters.take(_report(TIERS), Isolation())
@@ -172,9 +172,9 @@ def test_a_redis_that_evicts_keys_fails_the_cycle_until_it_is_accepted() -> None
             remote_pools(lambda: url, asked) for asked in (_settings().pools, accepted.pools)
         )
         with pytest.raises(SetUpWrong) as refused:
-            Upkeep(refusing).snapshot()
+            ReconnectingPools(refusing).snapshot()
         assert "maxmemory-policy is allkeys-lfu" in str(refused.value)
         assert "or accept it with pools.acceptEviction" in str(refused.value)
         with pytest.raises(BadInput, match="voice:tier:config"):
-            Upkeep(accepting).snapshot()
+            ReconnectingPools(accepting).snapshot()
         accepting.close()

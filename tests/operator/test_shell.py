@@ -11,9 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from equipoise.core.errors import SetUpWrong, WorldFailed
 from equipoise.engine.isolation import failed_turn
 from equipoise.ports import CycleReport
-from equipoise.runtime.http import Door, make_app
-from equipoise.runtime.operator.metrics import Meters
-from equipoise.runtime.operator.process import Turnstile
+from equipoise.runtime.http import HttpServer, make_app
+from equipoise.runtime.operator.metrics import OperatorMetrics
+from equipoise.runtime.operator.process import StoppingLeadership
 from tests.operator.worlds import WAIT_SECONDS, ScriptedLoop, decision, eventually, report, standing
 
 
@@ -260,7 +260,7 @@ def test_no_action_begins_once_a_stop_is_asked_for() -> None:
             return 7
 
     stopping = threading.Event()
-    turnstile = Turnstile(Leading(), stopping)
+    turnstile = StoppingLeadership(Leading(), stopping)
     assert turnstile.epoch() == 7
     stopping.set()
     assert turnstile.epoch() is None
@@ -269,7 +269,9 @@ def test_no_action_begins_once_a_stop_is_asked_for() -> None:
 def test_an_address_that_is_taken_is_a_failure_with_its_name() -> None:
     """At the start, before anything else has begun."""
     with standing() as shell:
-        door = Door(f"127.0.0.1:{shell.shell.door.port}", make_app(list, list, Meters().registry))
+        door = HttpServer(
+            f"127.0.0.1:{shell.shell.door.port}", make_app(list, list, OperatorMetrics().registry)
+        )
         with pytest.raises(WorldFailed, match=r"http.address 127.0.0.1:\d+: .*address already in use"):
             door.start()
 
@@ -277,7 +279,7 @@ def test_an_address_that_is_taken_is_a_failure_with_its_name() -> None:
 @pytest.mark.parametrize("address", [":0", "localhost:0"])
 def test_every_interface_or_a_name_can_be_listened_on(address: str) -> None:
     """As people write addresses."""
-    door = Door(address, make_app(list, list, Meters().registry))
+    door = HttpServer(address, make_app(list, list, OperatorMetrics().registry))
     door.start()
     try:
         assert door.port > 0

@@ -15,9 +15,9 @@ from equipoise.runtime.operator.metrics_source import (
     GONE_SECONDS,
     SEARCH_SECONDS,
     ChosenPrometheus,
-    FoundMetrics,
+    DiscoveredMetrics,
+    MultiNamespaceCluster,
     Source,
-    WatchedNamespaces,
 )
 from equipoise.runtime.session import PrometheusOptions
 from tests.operator.worlds import logged
@@ -45,7 +45,7 @@ class _Metrics:
         return 1.0
 
 
-def _source_of(metrics: FoundMetrics) -> str:
+def _source_of(metrics: DiscoveredMetrics) -> str:
     return metrics.cpu_usage({}, 0.0, 300.0).source
 
 
@@ -53,7 +53,7 @@ def test_a_source_that_is_lost_is_looked_for_again() -> None:
     """The cycle that loses it fails; the next finds another, and a source that works is kept."""
     first, second = _Metrics("first"), _Metrics("second")
     found = iter([Source(first), Source(second)])
-    metrics = FoundMetrics(lambda: next(found))
+    metrics = DiscoveredMetrics(lambda: next(found))
     assert [_source_of(metrics), _source_of(metrics)] == ["first", "first"]
     first.is_lost = True
     with pytest.raises(WorldFailed):
@@ -64,7 +64,7 @@ def test_a_source_that_is_lost_is_looked_for_again() -> None:
 def test_a_query_that_cannot_be_read_is_no_answer_and_no_reason_to_look_elsewhere() -> None:
     """It is a typing error in one policy: its workloads are held, and the cycle goes on for all others."""
     found = iter([Source(_Metrics("only"))])
-    metrics = FoundMetrics(lambda: next(found))
+    metrics = DiscoveredMetrics(lambda: next(found))
     with pytest.raises(WorldFailed, match="unclosed left parenthesis"):
         metrics.scalar("sum((", 0.0)
     assert (metrics.scalar("up", 0.0), _source_of(metrics)) == (1.0, "only")
@@ -80,7 +80,7 @@ def test_a_search_that_fails_is_tried_again_with_the_next_question() -> None:
             raise WorldFailed("no Prometheus")
         return Source(answer)
 
-    metrics = FoundMetrics(find)
+    metrics = DiscoveredMetrics(find)
     with pytest.raises(WorldFailed):
         _source_of(metrics)
     assert _source_of(metrics) == "late"
@@ -90,7 +90,7 @@ def test_the_second_choice_gives_way_when_the_first_appears() -> None:
     """Looked for every few minutes, not with every question."""
     now = [0.0]
     found = iter([Source(_Metrics("metrics-server"), is_second_choice=True), Source(_Metrics("prometheus"))])
-    metrics = FoundMetrics(lambda: next(found), lambda: now[0])
+    metrics = DiscoveredMetrics(lambda: next(found), lambda: now[0])
     assert _source_of(metrics) == "metrics-server"
     now[0] = SEARCH_SECONDS - 1
     assert _source_of(metrics) == "metrics-server"
@@ -112,7 +112,7 @@ def test_a_chosen_prometheus_that_is_silent_stays_the_choice(monkeypatch: pytest
     log, lines = logged("info")
     with cluster(services, behind=behind) as (api, _):
         chosen = ChosenPrometheus(api, PrometheusOptions(), log)
-        metrics = FoundMetrics.of(api, "auto", chosen.metrics, log.warning)
+        metrics = DiscoveredMetrics.of(api, "auto", chosen.metrics, log.warning)
         assert metrics.scalar("1", 0.0) == 1.0
         services += _named(["thanos-query"])
         behind["monitoring/thanos-query:web"] = ONE
@@ -193,7 +193,7 @@ def _cluster(name: str) -> Any:
 
 def test_several_namespaces_look_like_one_cluster() -> None:
     """All of them, or one; nodes have no namespace."""
-    seen: Any = WatchedNamespaces({"shop": _cluster("shop"), "pay": _cluster("pay")})
+    seen: Any = MultiNamespaceCluster({"shop": _cluster("shop"), "pay": _cluster("pay")})
     assert seen.pods() == ["shop pods", "pay pods"]
     assert seen.hpas("pay") == ["pay hpas"]
     assert seen.pdbs() == ["shop pdbs", "pay pdbs"]
@@ -203,6 +203,6 @@ def test_several_namespaces_look_like_one_cluster() -> None:
 
 def test_a_namespace_that_is_not_watched_is_unknown_not_empty() -> None:
     """Nothing may be concluded from what nobody looked at."""
-    seen = WatchedNamespaces({"shop": _cluster("shop")})
+    seen = MultiNamespaceCluster({"shop": _cluster("shop")})
     with pytest.raises(WorldFailed, match="namespace pay: not watched"):
         seen.pods("pay")

@@ -16,11 +16,11 @@ from typing import Any, Literal
 from equipoise.core.decision import Decision, EvictPod, Outcome
 from equipoise.core.reason import Code, Reason
 from equipoise.ports import CycleReport
-from equipoise.runtime.liveness import Hearts
+from equipoise.runtime.liveness import HeartbeatRegistry
 from equipoise.runtime.logs import Log, make_log
 from equipoise.runtime.operator.loops import Loop
-from equipoise.runtime.operator.metrics import Meters
-from equipoise.runtime.operator.process import Shell
+from equipoise.runtime.operator.metrics import OperatorMetrics
+from equipoise.runtime.operator.process import OperatorProcess
 from equipoise.runtime.operator.worker import Batches
 from equipoise.runtime.settings import Logs
 
@@ -79,7 +79,7 @@ class ScriptedPart:
         self.diary.append(f"stop {self.name}")
         return True
 
-    def illnesses(self) -> list[str]:
+    def liveness_errors(self) -> list[str]:
         return self.ill
 
     def unready(self) -> list[str]:
@@ -102,8 +102,8 @@ def logged(
 class Standing:
     """A shell that runs, and what belongs to it."""
 
-    shell: Shell
-    meters: Meters
+    shell: OperatorProcess
+    meters: OperatorMetrics
     lines: Callable[[], list[dict[str, Any]]]
     diary: list[str]
     lease: ScriptedPart
@@ -125,13 +125,13 @@ def standing(
     lease = ScriptedPart("lease", diary)
     part = ScriptedPart("caches", diary, waits_for=list(waits_for))
     log, lines = logged()
-    meters = Meters()
-    shell = Shell(
+    meters = OperatorMetrics()
+    shell = OperatorProcess(
         loops=loops,
         lease=lease,
         parts=[ScriptedPart("journal", diary), part],
         batches=Batches(),
-        hearts=Hearts(),
+        hearts=HeartbeatRegistry(),
         meters=meters,
         clock=Now(),
         address="127.0.0.1:0",

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from equipoise.runtime.allocator.api import Api
 from equipoise.runtime.allocator.operations import openapi
 from equipoise.runtime.allocator.run import Readiness
-from equipoise.runtime.http import Door
+from equipoise.runtime.http import HttpServer
 from equipoise.runtime.redis import RemotePools
 from equipoise.runtime.tokens import Tokens
 from tests.testbed import wait_until
@@ -70,7 +70,7 @@ def service(
     remote = RemotePools(lambda: url, "voice", timeout_seconds=timeout_seconds, monotonic=monotonic)
     api = Api(remote, "voice", tokens, registry)
     readiness = Readiness(remote, tokens)
-    door = Door("127.0.0.1:0", api.app(list, readiness.unready, registry))
+    door = HttpServer("127.0.0.1:0", api.app(list, readiness.unready, registry))
     door.start()
     try:
         yield Caller(door.port), readiness

@@ -19,7 +19,7 @@ from equipoise.runtime.allocator import api as serving
 from equipoise.runtime.allocator.api import BODY_BYTES_MAX, Api
 from equipoise.runtime.allocator.operations import openapi
 from equipoise.runtime.allocator.run import Readiness
-from equipoise.runtime.http import Door
+from equipoise.runtime.http import HttpServer
 from equipoise.runtime.redis import RemotePools
 from equipoise.runtime.tokens import LOOK_SECONDS, Tokens
 from tests.pools.servers import server
@@ -147,7 +147,7 @@ def test_without_its_server_it_says_no_and_it_resumes_by_itself(tmp_path: Path) 
     remote = RemotePools(lambda: where[0], "voice", timeout_seconds=60.0, monotonic=later())
     api = Api(remote, "voice", None, registry)
     readiness = Readiness(remote, None)
-    door = Door("127.0.0.1:0", api.app(list, readiness.unready, registry))
+    door = HttpServer("127.0.0.1:0", api.app(list, readiness.unready, registry))
     door.start()
     caller = Caller(door.port)
     try:

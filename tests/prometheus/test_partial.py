@@ -12,7 +12,7 @@ from equipoise.adapters.prometheus.history import PrometheusHistory, PrometheusO
 from equipoise.adapters.prometheus.matrix import Grid
 from equipoise.core.errors import WorldFailed
 from equipoise.core.reason import Code
-from equipoise.recommendation.advisor import Asked, World, plan
+from equipoise.recommendation.advisor import AdviceScope, DataSources, plan
 from tests.prometheus.histories import (
     END,
     MODEL,
@@ -109,7 +109,9 @@ def _advised(**said: Any) -> Any:
         closing(history_of(server).client) as client,
     ):
         cluster = Clustered([WEB], PODS)
-        (decision,) = plan(Asked(algorithm=None), World(cluster, PrometheusHistory(client), cluster), AT)
+        (decision,) = plan(
+            AdviceScope(algorithm=None), DataSources(cluster, PrometheusHistory(client), cluster), AT
+        )
     return decision
 
 

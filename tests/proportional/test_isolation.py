@@ -239,4 +239,4 @@ def test_a_policy_of_any_depth_is_refused_or_read(depth: int, place: str) -> Non
     readings = assignment.Readings().read([policy])
     assert set(readings) == {ref}
     read = readings[ref]
-    assert not isinstance(read, assignment.Refusal) or read.code == "InvalidSpec"
+    assert not isinstance(read, assignment.RejectedPolicy) or read.code == "InvalidSpec"

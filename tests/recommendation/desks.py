@@ -10,8 +10,8 @@ from equipoise.core.errors import WorldFailed
 from equipoise.crd.targets import Mode
 from equipoise.ports import CycleReport, PolicyObject
 from equipoise.ports.cluster import UsageHistory
-from equipoise.recommendation.advisor import World
-from equipoise.recommendation.loop import AnalyticsLoop
+from equipoise.recommendation.advisor import DataSources
+from equipoise.recommendation.loop import RecommendationLoop
 from equipoise.recommendation.selection import condition_of
 from equipoise.sim.store import SimAnalyses
 from equipoise.sim.template import Template
@@ -87,10 +87,10 @@ class Desk:
         self.leadership, self.journal = Leading(), Diary()
         self.hpas: list[HpaSpec] = []
         self.ids = 0
-        self.loop = AnalyticsLoop(
+        self.loop = RecommendationLoop(
             objects=self.objects,
             cluster=self.sim.cluster,
-            world=lambda: World(self.sim.cluster, self.past, self),
+            world=lambda: DataSources(self.sim.cluster, self.past, self),
             applier=self.sim.applier,
             actuator=self.sim.actuator,
             pauses=self.sim.pauses,

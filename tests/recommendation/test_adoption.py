@@ -13,7 +13,7 @@ from equipoise.core.decision import Record
 from equipoise.crd.targets import Mode
 from equipoise.ports import Applier, ApplyAnswer, ApplyResult
 from equipoise.recommendation.selection import condition_of
-from equipoise.runtime.operator.metrics import Meters
+from equipoise.runtime.operator.metrics import OperatorMetrics
 from tests.recommendation.desks import ALL, ANNOTATION, PERIOD, WEB, Desk
 
 
@@ -184,7 +184,7 @@ def test_a_reason_that_changes_is_told_at_the_workload() -> None:
 
 def test_metrics_show_advice_and_forget_what_is_gone() -> None:
     """By workload and Analytics; a refusal has no replicas."""
-    desk, meters = Desk("web", "api"), Meters()
+    desk, meters = Desk("web", "api"), OperatorMetrics()
 
     def shown(name: str) -> dict[str, float]:
         found = meters.registry.collect()

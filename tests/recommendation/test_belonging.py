@@ -65,8 +65,8 @@ def test_a_replica_set_that_was_adopted_belongs_by_its_labels() -> None:
     assert belonging.of("shop", "old-name-bcdfg") == ref("web")
     assert belonging.of("shop", "old-name-zzzzz") == ref("web")
     assert belonging.pods == {ref("web"): [adopted]}
-    twin = msgspec.structs.replace(API, selector=WEB.selector)
-    assert Belonging([WEB, twin], [adopted]).of("shop", "old-name-bcdfg") is None
+    with_own_connections = msgspec.structs.replace(API, selector=WEB.selector)
+    assert Belonging([WEB, with_own_connections], [adopted]).of("shop", "old-name-bcdfg") is None
 
 
 def test_where_two_may_be_meant_it_is_nobodys() -> None:

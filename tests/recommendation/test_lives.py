@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from equipoise.ports.cluster import UsageHistory
-from equipoise.recommendation.advisor import Asked, World, plan
+from equipoise.recommendation.advisor import AdviceScope, DataSources, plan
 from equipoise.recommendation.decide import decide
 from equipoise.recommendation.history_file import Said, observe
 from equipoise.recommendation.ownership import AWAY_SECONDS_MIN, Belonging, by_ordinal, scaled_away
@@ -59,8 +59,8 @@ def test_a_stateful_set_that_is_smaller_by_night_has_a_whole_week(is_live: bool)
     if is_live:
         series = {("shop", name, "app"): values for name, values in both.items()}
         cluster = Clustered([DB], [pod(DB, "db-0")])
-        world = World(cluster, Histories(series), cluster)
-        (decision,) = plan(Asked(policy=OPEN, algorithm=None), world, AT)
+        world = DataSources(cluster, Histories(series), cluster)
+        (decision,) = plan(AdviceScope(policy=OPEN, algorithm=None), world, AT)
     else:
         (decision,) = decide(OPEN, _filed(both, request_cores=2.0, kind="StatefulSet"), None)
     numbers = decision.reason.numbers
@@ -146,8 +146,8 @@ def test_a_container_that_is_missing_alone_is_a_hole() -> None:
     settings_ = policy(min_cpu_usage_threshold="0", pod_available_ratio="0")
 
     def samples() -> int:
-        world = World(cluster, Histories(series), cluster)
-        (decision,) = plan(Asked(policy=settings_, algorithm=None), world, AT)
+        world = DataSources(cluster, Histories(series), cluster)
+        (decision,) = plan(AdviceScope(policy=settings_, algorithm=None), world, AT)
         return int(decision.reason.numbers["samples"])
 
     assert samples() == WEEK - 60

@@ -8,7 +8,7 @@ import pytest
 
 from equipoise.core.cluster import Container, HpaSpec
 from equipoise.core.errors import BadInput, WorldFailed
-from equipoise.recommendation.advisor import Asked, World, plan
+from equipoise.recommendation.advisor import AdviceScope, DataSources, plan
 from equipoise.recommendation.policy import AdviceType
 from equipoise.recommendation.usage import BATCH
 from tests.recommendation.clusters import (
@@ -33,8 +33,8 @@ USED = {("shop", one.name, "app"): 6.0 * DAY for one in PODS}
 
 def _plan(cluster: Clustered, histories: Histories, **more: Any) -> dict[str, Any]:
     told: list[str] = more.pop("told", [])
-    world = World(cluster, histories, cluster, more.pop("owners", None), told.append)
-    found = plan(Asked(**({"algorithm": None} | more)), world, AT)
+    world = DataSources(cluster, histories, cluster, more.pop("owners", None), told.append)
+    found = plan(AdviceScope(**({"algorithm": None} | more)), world, AT)
     return {decision.subject: decision for decision in found}
 
 
@@ -328,8 +328,8 @@ def test_names_kinds_and_namespaces_pick_workloads() -> None:
         ([], 4, None),
     ):
         histories = Histories({})
-        world = World(Clustered(listed), histories, Clustered([]))
-        assert len(plan(Asked(names=names, algorithm=None), world, AT)) == count, names
+        world = DataSources(Clustered(listed), histories, Clustered([]))
+        assert len(plan(AdviceScope(names=names, algorithm=None), world, AT)) == count, names
         (asked,) = histories.asked
         assert asked[4] == spaces, names
     with pytest.raises(WorldFailed, match="workload api: not found in namespace shop"):

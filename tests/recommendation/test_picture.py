@@ -8,7 +8,7 @@ from equipoise.cli.replay import compare
 from equipoise.core.decision import Record
 from equipoise.recommendation.observation import HOURS_AHEAD, HOURS_PAST, Observation, sketch
 from equipoise.recommendation.policy import RecommendationPolicy
-from equipoise.recommendation.record import Question, examine, record
+from equipoise.recommendation.record import AdviceRequest, examine, record
 from equipoise.stats.predict import Algorithm, predict
 
 AT = 1_789_603_200.0
@@ -35,7 +35,7 @@ def _seen(count: int = 1) -> Observation:
 
 
 def _made(seen: Observation) -> Record:
-    question = Question(RecommendationPolicy())
+    question = AdviceRequest(RecommendationPolicy())
     ((decision, facts), *_) = examine(question, seen, [0] * len(seen.subjects))
     assert decision.reason.code == "Recommend", decision.reason.sentence
     return record(question, facts, decision, AT, "id")
@@ -72,7 +72,9 @@ def test_a_picture_is_small_and_only_where_there_is_advice() -> None:
     made = _made(_seen())
     assert len(msgspec.json.encode(made.observation["picture"])) < BYTES_MAX
     seen = _seen()
-    idle = [facts.picture for _, facts in examine(Question(RecommendationPolicy()), _scaled(seen, 1e-6), [0])]
+    idle = [
+        facts.picture for _, facts in examine(AdviceRequest(RecommendationPolicy()), _scaled(seen, 1e-6), [0])
+    ]
     assert idle == [None]
 
 

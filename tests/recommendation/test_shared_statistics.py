@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from equipoise.recommendation import decide
-from equipoise.recommendation.advisor import Job, World, advise_all
+from equipoise.recommendation.advisor import AdviceBatch, DataSources, advise_all
 from equipoise.recommendation.observation import Containers, Observation
 from equipoise.recommendation.policy import AdviceType
-from equipoise.recommendation.record import Question, examine, examine_all
+from equipoise.recommendation.record import AdviceRequest, examine, examine_all
 from equipoise.recommendation.summarise import summarise
 from equipoise.stats.predict import Algorithm
 from tests.recommendation.clusters import AT, DAY, Clustered, Histories, pod, workload
 from tests.recommendation.worlds import policy
 
-HPA = Question(policy())
-RESOURCE = Question(policy(fluctuation_threshold="1"), AdviceType.RESOURCE)
+HPA = AdviceRequest(policy())
+RESOURCE = AdviceRequest(policy(fluctuation_threshold="1"), AdviceType.RESOURCE)
 COUNT = 300
 """More than one part."""
 
@@ -80,7 +80,7 @@ def test_two_types_share_and_each_gets_its_own_advice(summaries: list[int]) -> N
     ],
 )
 def test_what_changes_the_numbers_is_not_shared(
-    question: Question, changes: Any, summaries: list[int]
+    question: AdviceRequest, changes: Any, summaries: list[int]
 ) -> None:
     """Another zone, another algorithm, another past."""
     seen = _seen().rows(slice(0, 1))
@@ -96,12 +96,12 @@ def test_live_questions_about_the_same_workloads_share(summaries: list[int]) -> 
     pods = [pod(one, f"{one.ref.name}-7c9f8b6d5-bcdfg") for one in (web, api, db)]
     series = {("shop", one.name, "app"): 6.0 * DAY for one in pods}
     cluster = Clustered([web, api, db], pods)
-    world = World(cluster, Histories(series, dict.fromkeys(series, 1e8)), cluster)
+    world = DataSources(cluster, Histories(series, dict.fromkeys(series, 1e8)), cluster)
     jobs = [
-        Job(HPA, [web, api, db]),
-        Job(RESOURCE, [web, api, db]),
-        Job(HPA, [web, db]),
-        Job(RESOURCE, [web, db]),
+        AdviceBatch(HPA, [web, api, db]),
+        AdviceBatch(RESOURCE, [web, api, db]),
+        AdviceBatch(HPA, [web, db]),
+        AdviceBatch(RESOURCE, [web, db]),
     ]
     together = [one[1:] for one in sorted(advise_all(jobs, cluster.listed, world, AT), key=lambda a: a.job)]
     assert summaries == [3, 2]

@@ -13,12 +13,20 @@ from equipoise.core.reason import Code
 from equipoise.rotation.decide import decide
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.preconditions import PodLoad
-from equipoise.rotation.progress import Course, Ending, RotationMemory, Verdict, begun, recall, told
+from equipoise.rotation.progress import (
+    Ending,
+    RotationMemory,
+    RotationResult,
+    RotationRun,
+    begun,
+    recall,
+    told,
+)
 from tests.rotation.worlds import NOW, ledger_entry, live, pod, seed_pods
 
 POLICY = RotationPolicy()
 BEGAN = NOW - 1000.0
-COURSE = Course(
+COURSE = RotationRun(
     "r0", BEGAN, wave_at=NOW - 400, waves=2, planned=4, predicted_percent=34.8, hottest_cores=1.2, evicted=2
 )
 
@@ -94,7 +102,7 @@ def test_a_rotation_ends_as_what_is_seen_says(name: str) -> None:
     decision = decide(POLICY, seen, before)
     after = RotationMemory.from_data(decision.memory)
     assert after.course is None
-    assert after.last == Verdict(
+    assert after.last == RotationResult(
         ending, NOW, course.wave_at, 2, course.evicted, COURSE.predicted_percent, realised
     )
     assert decision.reason.sentence.startswith(told(after.last))
@@ -256,7 +264,9 @@ def test_the_first_wave_remembers_the_plan_and_the_next_only_counts() -> None:
     decision = decide(POLICY, live(*seed_pods()))
     first = begun(RotationMemory(failures=2), live(*seed_pods()), decision, "r9")
     assert first.failures == 2
-    assert first.course == Course("r9", NOW, NOW, 1, 4, decision.reason.numbers["improvement_percent"], 1.2)
+    assert first.course == RotationRun(
+        "r9", NOW, NOW, 1, 4, decision.reason.numbers["improvement_percent"], 1.2
+    )
     later = begun(first, live(*_hot(1.1), at=NOW + 700), decision, "other")
     assert later.course == msgspec.structs.replace(first.course, waves=2, wave_at=NOW + 700)
 
@@ -273,30 +283,30 @@ def test_a_plan_counts_what_guards_held_back_of_it() -> None:
     ("verdict", "sentence"),
     [
         (
-            Verdict(Ending.NOTHING_LEFT, 0, 0, 1, 1, 34.78, 31.0),
+            RotationResult(Ending.NOTHING_LEFT, 0, 0, 1, 1, 34.78, 31.0),
             (
                 "The rotation of 1 pod in 1 wave is over, since nothing is left to rotate: the hottest pod "
                 "fell by 31.0 %, 34.8 % was predicted."
             ),
         ),
         (
-            Verdict(Ending.USED_UP, 0, 0, 2, 3, 20.0, -7.25),
+            RotationResult(Ending.USED_UP, 0, 0, 2, 3, 20.0, -7.25),
             (
                 "The rotation of 3 pods in 2 waves is over, since all that were planned have gone: the "
                 "hottest pod rose by 7.2 %, 20.0 % was predicted."
             ),
         ),
         (
-            Verdict(Ending.INTERRUPTED, 0, 0, 1, 2, 20.0),
+            RotationResult(Ending.INTERRUPTED, 0, 0, 1, 2, 20.0),
             (
                 "The rotation of 2 pods in 1 wave is over, since a rollout or the autoscaler came between, "
                 "so nothing can be compared; 20.0 % was predicted."
             ),
         ),
     ],
-    ids=lambda value: value.ending.value if isinstance(value, Verdict) else "",
+    ids=lambda value: value.ending.value if isinstance(value, RotationResult) else "",
 )
-def test_a_verdict_is_one_sentence(verdict: Verdict, sentence: str) -> None:
+def test_a_verdict_is_one_sentence(verdict: RotationResult, sentence: str) -> None:
     """For people, with both numbers where both are known."""
     assert told(verdict) == sentence
 
@@ -304,7 +314,7 @@ def test_a_verdict_is_one_sentence(verdict: Verdict, sentence: str) -> None:
 @pytest.mark.parametrize("realised", [0.0, -0.0, -0.04, 0.04])
 def test_a_pod_that_stayed_as_hot_as_it_was_did_not_rise(realised: float) -> None:
     """The sign of a zero comes from far behind the point."""
-    assert "the hottest pod fell by 0.0 %" in told(Verdict(Ending.USED_UP, 0, 0, 1, 1, 20.0, realised))
+    assert "the hottest pod fell by 0.0 %" in told(RotationResult(Ending.USED_UP, 0, 0, 1, 1, 20.0, realised))
 
 
 def _remembering(*entries: Any) -> Ledger:
@@ -358,7 +368,7 @@ def test_a_memory_that_makes_no_sense_is_unknown(data: dict[str, Any]) -> None:
     st.none() | st.floats(0, 2e9),
     st.none()
     | st.builds(
-        Course,
+        RotationRun,
         st.text(max_size=5),
         st.floats(0, 2e9),
         st.floats(0, 2e9),
@@ -370,7 +380,7 @@ def test_a_memory_that_makes_no_sense_is_unknown(data: dict[str, Any]) -> None:
     ),
     st.none()
     | st.builds(
-        Verdict,
+        RotationResult,
         st.sampled_from(Ending),
         st.floats(0, 2e9),
         st.floats(0, 2e9),
@@ -381,7 +391,7 @@ def test_a_memory_that_makes_no_sense_is_unknown(data: dict[str, Any]) -> None:
     ),
 )
 def test_a_memory_survives_json(
-    failures: int, until: float | None, course: Course | None, last: Verdict | None
+    failures: int, until: float | None, course: RotationRun | None, last: RotationResult | None
 ) -> None:
     """As the API server keeps it."""
     memory = RotationMemory(course, last, failures, until)

@@ -11,7 +11,7 @@ from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import EntryState, Ledger
 from equipoise.core.reason import Code
 from equipoise.ports import CycleReport, PolicyObject, Stored
-from equipoise.rotation.observe import Seen, away_now, is_away
+from equipoise.rotation.observe import ClusterSnapshot, away_now, is_away
 from equipoise.sim.load import Constant
 from equipoise.sim.scenes import SIX_LOADS, six_pods
 from equipoise.sim.sharing import Partitions
@@ -141,7 +141,7 @@ def test_a_pod_that_is_missing_is_disturbed() -> None:
     assert decision.reason.code is Code.HELD_BY_HEALTH
     assert decision.reason.numbers["pods_ready"] == 5
     (workload,) = world.cluster.workloads("shop")
-    looked = Seen(world.now, {workload.ref: seen.pods()}, {}, (), {}, {}, (), (), set())
+    looked = ClusterSnapshot(world.now, {workload.ref: seen.pods()}, {}, (), {}, {}, (), (), set())
     assert looked.disturbed(workload, Ledger()) == 1
 
 
@@ -150,7 +150,7 @@ def test_a_pod_in_the_ledger_is_disturbed_however_well_it_looks() -> None:
     world = _workloads("web")
     (workload,) = world.cluster.workloads("shop")
     pods = world.cluster.pods("shop")
-    looked = Seen(world.now, {workload.ref: pods}, {}, (), {}, {}, (), (), set())
+    looked = ClusterSnapshot(world.now, {workload.ref: pods}, {}, (), {}, {}, (), (), set())
     counts = []
     for state in EntryState:
         entry = ledger_entry(0, world.now, uid=pods[0].uid, state=state)

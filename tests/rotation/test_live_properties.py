@@ -19,7 +19,7 @@ from equipoise.rotation.preconditions import (
     held_by_health,
     held_by_rollout,
 )
-from equipoise.rotation.progress import Course, Ending, RotationMemory, Verdict
+from equipoise.rotation.progress import Ending, RotationMemory, RotationResult, RotationRun
 from equipoise.rotation.record import record, redecide
 from tests.rotation.worlds import NOW, UTILIZATION_70
 
@@ -84,7 +84,7 @@ def _worlds(draw: Any) -> Observation:
 
 
 _COURSES = st.builds(
-    Course,
+    RotationRun,
     st.just("r0"),
     began_at=st.just(NOW - 3900),
     wave_at=_SECONDS.map(lambda age: NOW - age),
@@ -95,7 +95,7 @@ _COURSES = st.builds(
     evicted=st.integers(1, 4),
 )
 _VERDICTS = st.builds(
-    Verdict,
+    RotationResult,
     st.sampled_from(Ending),
     ended_at=st.just(NOW - 2000),
     rotated_at=st.just(NOW - 3000),

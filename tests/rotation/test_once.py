@@ -10,9 +10,9 @@ from equipoise.core.decision import Decision, Record
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import GUEST_EPOCH
 from equipoise.core.reason import Code
-from equipoise.engine.guards import Guest
+from equipoise.engine.guards import LeaselessLeadership
 from equipoise.ports import EvictionResult, Stored
-from equipoise.rotation.command import Hands, Rotating, loop_by_hand, plan
+from equipoise.rotation.command import Ports, RotateCommand, loop_by_hand, plan
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.record import redecide
 from equipoise.sim.faults import FaultKind
@@ -26,7 +26,7 @@ def _plan(scene: SixPods, **hands: Any) -> tuple[Decision, list[str]]:
     world = scene.world
     warned: list[str] = []
     reached: dict[str, Any] = {"actuator": world.actuator, "store": world.store}
-    found = Hands(**(reached | hands))
+    found = Ports(**(reached | hands))
     (decision,) = plan(
         *(RotationPolicy(), world.cluster, world.metrics, world.now, "shop", ["web"]),
         warn=warned.append,
@@ -95,11 +95,11 @@ def test_a_plan_without_metrics_fails() -> None:
         _plan(scene)
 
 
-def _command(run: Run, policy: RotationPolicy | None = None) -> tuple[Rotating, list[Any]]:
+def _command(run: Run, policy: RotationPolicy | None = None) -> tuple[RotateCommand, list[Any]]:
     """A person's command beside the operator of a run."""
     world = run.world
-    guest = Guest(lambda: world.now)
-    hands = Hands(
+    guest = LeaselessLeadership(lambda: world.now)
+    hands = Ports(
         actuator=world.actuator,
         store=world.store,
         pauses=Pauses(),
@@ -112,7 +112,7 @@ def _command(run: Run, policy: RotationPolicy | None = None) -> tuple[Rotating, 
         run.cycle()
         run.rest(15)
 
-    rotating = Rotating(
+    rotating = RotateCommand(
         loop, guest, policy or RotationPolicy(), "shop", ["web"], world.clock, wait, tell=told.append
     )
     return rotating, told
@@ -187,12 +187,12 @@ def test_a_command_that_looked_before_the_operator_acted_is_fenced() -> None:
     assert serving(scene.workload) >= 5
 
 
-def _alone(scene: Any, **changes: Any) -> tuple[Rotating, Diary]:
+def _alone(scene: Any, **changes: Any) -> tuple[RotateCommand, Diary]:
     """A command without an operator."""
     world, diary = scene.world, Diary()
-    guest = Guest(lambda: world.now)
+    guest = LeaselessLeadership(lambda: world.now)
     numbers = iter(range(10**6))
-    hands = Hands(
+    hands = Ports(
         actuator=world.actuator,
         store=world.store,
         pauses=Pauses(),
@@ -201,7 +201,7 @@ def _alone(scene: Any, **changes: Any) -> tuple[Rotating, Diary]:
     )
     loop = loop_by_hand(world.cluster, world.metrics, hands, guest, is_acting=True)
     options: dict[str, Any] = {"wait": lambda: world.advance(10), "tell": str} | changes
-    return Rotating(loop, guest, RotationPolicy(), "shop", [], world.clock, **options), diary
+    return RotateCommand(loop, guest, RotationPolicy(), "shop", [], world.clock, **options), diary
 
 
 def test_a_command_goes_on_until_its_rotation_is_verified() -> None:

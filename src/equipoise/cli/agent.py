@@ -278,7 +278,7 @@ def _until(until: float, client: "Client") -> "Iterator[Client]":
         answer_seconds=min(usual.answer_seconds, left),
     )
     backoff = replace(client.backoff, total_max_seconds=min(client.backoff.total_max_seconds, left))
-    with closing(client.twin(backoff=backoff, limits=limits)) as session:
+    with closing(client.with_own_connections(backoff=backoff, limits=limits)) as session:
         yield session
 
 

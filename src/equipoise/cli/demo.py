@@ -12,7 +12,7 @@ from equipoise.core.errors import BadInput, WorldFailed
 if TYPE_CHECKING:
     import threading
 
-    from equipoise.demo.run import Pace, Theatre
+    from equipoise.demo.run import Demo, Pace
     from equipoise.runtime.console import Console
 
 SEED = 7
@@ -128,7 +128,7 @@ def _once(seed: int, journal: Path, folder: Path, stopping: "threading.Event", *
         )
 
 
-def show_all(console: "Console", theatre: "Theatre") -> None:
+def show_all(console: "Console", theatre: "Demo") -> None:
     """Print every scene of a day that was played, and all of them in one table."""
     from equipoise.demo.context import DAY_SECONDS, show, summary
 

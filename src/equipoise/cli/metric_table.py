@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, cast
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
-from equipoise.runtime.agent.metrics import AgentMeters
+from equipoise.runtime.agent.metrics import AgentMetrics
 from equipoise.runtime.allocator.api import Api
-from equipoise.runtime.operator.metrics import READ_GAUGES, Meters, ReflectorMeters
+from equipoise.runtime.operator.metrics import READ_GAUGES, OperatorMetrics, ReflectorMeters
 
 
 class Shown(NamedTuple):
@@ -60,7 +60,7 @@ def series_names(shown: Shown) -> frozenset[str]:
 
 
 def _operator() -> CollectorRegistry:
-    meters = Meters()
+    meters = OperatorMetrics()
     for name in READ_GAUGES:
         meters.read_gauge(name, lambda: 0.0)
     meters.add(ReflectorMeters(lambda: [_Nothing()], time.monotonic))
@@ -69,7 +69,7 @@ def _operator() -> CollectorRegistry:
 
 def _agent() -> CollectorRegistry:
     registry = CollectorRegistry()
-    AgentMeters(registry)
+    AgentMetrics(registry)
     return registry
 
 

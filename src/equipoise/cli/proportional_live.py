@@ -21,10 +21,10 @@ from equipoise.core.decision import Outcome, Record
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.core.reason import Code
 from equipoise.crd.targets import Mode
-from equipoise.engine.guards import Guest
+from equipoise.engine.guards import LeaselessLeadership
 from equipoise.ports import Pauses, PolicyObject
-from equipoise.proportional.assignment import Assigned, Prepared, Readings, Refusal, assign
-from equipoise.proportional.loop import ProportionalLoop, Turned
+from equipoise.proportional.assignment import Assigned, Prepared, Readings, RejectedPolicy, assign
+from equipoise.proportional.loop import CycleItem, ProportionalLoop
 from equipoise.proportional.parse import SCALING_POLICY, PolicyFile, read_policy_file
 from equipoise.runtime.output import read_yaml, tell, warn
 
@@ -69,7 +69,7 @@ def request_of(said: Mapping[str, Any]) -> Request:
 
 
 @dataclass(slots=True)
-class Diary:
+class CommandJournal:
     """Keeps the records until the command writes them where the user wants them."""
 
     records: list[Record] = field(default_factory=list)
@@ -85,16 +85,16 @@ class _Lenient:
     """For a plan, which does nothing: whoever may not see whether it is paused is told so."""
 
     inner: Pauses
-    unsaid: set[str] = field(default_factory=set)
+    status_errors: set[str] = field(default_factory=set)
 
     def pause_of(self, namespace: str) -> str | None:
         """Say who paused it, or None; not knowing is a warning."""
         try:
             return self.inner.pause_of(namespace)
         except WorldFailed as error:
-            if str(error) not in self.unsaid:
+            if str(error) not in self.status_errors:
                 warn(f"whether {namespace} is paused is unknown: {error}")
-                self.unsaid.add(str(error))
+                self.status_errors.add(str(error))
             return None
 
 
@@ -122,8 +122,8 @@ class _Site:
     is_acting: bool
     client: Client = field(init=False)
     where: str | None = field(init=False)
-    diary: Diary = field(default_factory=Diary)
-    guest: Guest = field(default_factory=lambda: Guest(time.monotonic))
+    diary: CommandJournal = field(default_factory=CommandJournal)
+    guest: LeaselessLeadership = field(default_factory=lambda: LeaselessLeadership(time.monotonic))
     loop: ProportionalLoop = field(init=False)
     policies: KubernetesPolicies = field(init=False)
 
@@ -158,7 +158,7 @@ class _Site:
             now=time.time,
         )
 
-    def turn(self, names: Sequence[str], *, is_first: bool = True) -> list[Turned]:
+    def turn(self, names: Sequence[str], *, is_first: bool = True) -> list[CycleItem]:
         """Look once, at the policies of these names or at all."""
         self.guest.look()
         assigned, refused = self._assigned(names)
@@ -171,12 +171,14 @@ class _Site:
         for policy, refusal in refused:
             warn(_refused_words(policy, refusal))
         for turn in turns:
-            for words in (turn.warning, turn.unsaid):
+            for words in (turn.warning, turn.status_errors):
                 if words:
                     warn(f"{turn.item.ref.subject}: {words}")
         return decided
 
-    def _assigned(self, names: Sequence[str]) -> tuple[list[Assigned], list[tuple[ObjectRef, Refusal]]]:
+    def _assigned(
+        self, names: Sequence[str]
+    ) -> tuple[list[Assigned], list[tuple[ObjectRef, RejectedPolicy]]]:
         file = self.request.file
         if file is not None:
             namespace = self.where or file.namespace or self.client.namespace
@@ -204,11 +206,11 @@ class _Site:
         )
 
 
-def _refused_words(policy: ObjectRef, refusal: Refusal) -> str:
+def _refused_words(policy: ObjectRef, refusal: RejectedPolicy) -> str:
     return f"{policy.namespace}/{policy.name}: {refusal.code}: {refusal.sentence}"
 
 
-def _failure_of(policy: ObjectRef, refusal: Refusal) -> Exception:
+def _failure_of(policy: ObjectRef, refusal: RejectedPolicy) -> Exception:
     """Say it as an error, where it is all that was asked for."""
     words = _refused_words(policy, refusal)
     return WorldFailed(words) if refusal.code in {"NoNodes", "InputUnknown"} else BadInput(words)
@@ -228,7 +230,7 @@ def _client(request: Request) -> Client:
         ) from error
 
 
-def plan_live(request: Request) -> tuple[list[Turned], list[Record]]:
+def plan_live(request: Request) -> tuple[list[CycleItem], list[Record]]:
     """See the cluster and decide; nothing is changed."""
     site = _Site(request, is_acting=False)
     turns = site.turn(request.names)
@@ -237,11 +239,11 @@ def plan_live(request: Request) -> tuple[list[Turned], list[Record]]:
 
 def apply_live(
     request: Request, interval_seconds: float, timeout_seconds: float
-) -> tuple[list[Turned], list[Record], str]:
+) -> tuple[list[CycleItem], list[Record], str]:
     """Set what is asked for, turn by turn where one is not enough; give what was done and what failed."""
     site = _Site(request, is_acting=True)
     names, until = list(request.names), time.monotonic() + timeout_seconds
-    done: dict[str, Turned] = {}
+    done: dict[str, CycleItem] = {}
     failure = ""
     while True:
         turns = site.turn(names, is_first=not done)
@@ -264,13 +266,13 @@ def apply_live(
     )
 
 
-def _goes_on(turn: Turned) -> bool:
+def _goes_on(turn: CycleItem) -> bool:
     """Whether pods wait for another turn: more than one turn's share, or one restarts at a time."""
     is_restarting = turn.decision is not None and turn.decision.reason.code is Code.HELD_BY_HEALTH
     return turn.left > 0 or is_restarting
 
 
-def _add(done: dict[str, Turned], turn: Turned) -> None:
+def _add(done: dict[str, CycleItem], turn: CycleItem) -> None:
     """Keep what was decided when something was done, with all that came of it."""
     subject = turn.item.ref.subject
     before = done.get(subject)
@@ -280,7 +282,7 @@ def _add(done: dict[str, Turned], turn: Turned) -> None:
         done[subject] = before._replace(outcomes=[*before.outcomes, *turn.outcomes])
 
 
-def _failure(turn: Turned) -> str:
+def _failure(turn: CycleItem) -> str:
     """Say why not all could be done that should have been, or nothing."""
     bad = [each for each in turn.outcomes if each.result != "Accepted"]
     if not bad:
@@ -292,7 +294,7 @@ def _failure(turn: Turned) -> str:
     return f"{turn.item.ref.subject}: {what}: {bad[-1].result}, {bad[-1].detail}"
 
 
-def _with_message(turn: Turned) -> Turned:
+def _with_message(turn: CycleItem) -> CycleItem:
     """Put what a change costs beside the decision."""
     if turn.decision is None or not turn.cost:
         return turn
@@ -300,7 +302,7 @@ def _with_message(turn: Turned) -> Turned:
     return turn._replace(decision=msgspec.structs.replace(turn.decision, extra=extra))
 
 
-def _tell(turn: Turned) -> None:
+def _tell(turn: CycleItem) -> None:
     if turn.outcomes:
         line = "; ".join(_came(each) for each in turn.outcomes)
         _say(f"{turn.item.ref.subject}: {turn.cost} {line}")

@@ -9,7 +9,7 @@ from equipoise.adapters.kubernetes.policies import KubernetesPolicies
 from equipoise.core.errors import WorldFailed
 from equipoise.qos.decide import decide
 from equipoise.qos.objects import QOS_KINDS
-from equipoise.qos.observe import Marks, see
+from equipoise.qos.observe import PendingEffects, see
 from equipoise.qos.waterlines import reached
 from equipoise.runtime.agent.cluster import read_objects
 from equipoise.runtime.output import warn
@@ -38,7 +38,7 @@ def plan_node(
         at,
         look_from_outside(client, name, pods),
         pods,
-        Marks(),
+        PendingEffects(),
         labels=dict(nodes[0].labels),
         is_scheduling_disabled=nodes[0].is_disabled,
     )

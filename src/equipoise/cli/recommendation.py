@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from equipoise.cli.recommendation_replay import Hpa
     from equipoise.core.decision import Decision, Record
     from equipoise.recommendation.adopt import Adopted
-    from equipoise.recommendation.record import Question
+    from equipoise.recommendation.record import AdviceRequest
 
 
 def apply(
@@ -65,11 +65,11 @@ def apply(
     """Decide as plan does, and make the HPAs, or change those made before; others' are left alone."""
     from equipoise.cli.journal import write_records
     from equipoise.cli.recommendation_live import Request, apply_recommendation, print_adopted
-    from equipoise.recommendation.advisor import Asked
+    from equipoise.recommendation.advisor import AdviceScope
     from equipoise.stats.predict import Algorithm as Named
 
     how = None if no_forecast else Named(algorithm)
-    asked = Asked(read_settings(setting or ()), namespace, workloads or (), how)
+    asked = AdviceScope(read_settings(setting or ()), namespace, workloads or (), how)
     request = Request.from_options(asked, command.params)
     diary: list[Record] = []
     if journal is not None:
@@ -147,14 +147,14 @@ def simulate(
     """Replay the week by Kubernetes' HPA algorithm, as it is set today and as advised. Changes nothing."""
     today = _today(current_min, current_max, current_target)
     from equipoise.cli.recommendation_replay import document, print_table, replayed
-    from equipoise.recommendation.record import Question
+    from equipoise.recommendation.record import AdviceRequest
     from equipoise.runtime.output import counting, warn
     from equipoise.stats.predict import Algorithm
 
     policy = read_settings(setting or ())
     told = FileOptions(file, pod_usage, workloads or (), kind, request, replicas, available)
     usage = read_usage(told)
-    question = Question(policy, algorithm=None if no_forecast else Algorithm(algorithm))
+    question = AdviceRequest(policy, algorithm=None if no_forecast else Algorithm(algorithm))
     parts = [(seen, decided(question, seen)) for seen in usage]  # which shows how far it is by itself
     runs = (run for seen, decisions in parts for run in replayed(seen, decisions, today))
     found = list(counting(runs, "replaying", sum(len(decisions) for _, decisions in parts)))
@@ -229,11 +229,11 @@ def plan(
         raise BadInput(f"-o {output.value}: expected --type HPA, since requests are no autoscaler")
     from equipoise.cli.recommendation_output import print_advice
     from equipoise.recommendation.policy import AdviceType
-    from equipoise.recommendation.record import Question
+    from equipoise.recommendation.record import AdviceRequest
     from equipoise.stats.predict import Algorithm as Named
 
     how, what = None if no_forecast else Named(algorithm), AdviceType(about)
-    question = Question(read_settings(setting or ()), what, how)
+    question = AdviceRequest(read_settings(setting or ()), what, how)
     if file is None:
         found = _of_cluster(question, command, namespace, workloads or (), plot)
     else:
@@ -266,7 +266,7 @@ class Found(NamedTuple):
 
 
 def _of_cluster(
-    question: "Question",
+    question: "AdviceRequest",
     command: typer.Context,
     namespace: str | None,
     names: Sequence[str],
@@ -274,9 +274,9 @@ def _of_cluster(
 ) -> Found:
     """Decide for a live cluster, and draw it where that is asked for."""
     from equipoise.cli.recommendation_live import Kept, Request, plan_recommendation
-    from equipoise.recommendation.advisor import STEP_SECONDS, Asked
+    from equipoise.recommendation.advisor import STEP_SECONDS, AdviceScope
 
-    asked = Asked(question.policy, namespace, names, question.algorithm, question.about)
+    asked = AdviceScope(question.policy, namespace, names, question.algorithm, question.about)
     live = Request.from_options(asked, command.params)
     if plot is None:
         planned = plan_recommendation(live)
@@ -290,7 +290,7 @@ def _of_cluster(
     return Found(decisions, [STEP_SECONDS] * len(decisions))
 
 
-def _of_file(question: "Question", told: FileOptions, plot: str | None) -> Found:
+def _of_file(question: "AdviceRequest", told: FileOptions, plot: str | None) -> Found:
     """Decide for the workloads of a file, and draw them where that is asked for."""
     found = answered(question, read_usage(told))
     decisions = [each.decision for each in found]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from equipoise.core.decision import Decision
     from equipoise.recommendation.observation import Observation
     from equipoise.recommendation.policy import RecommendationPolicy
-    from equipoise.recommendation.record import Question
+    from equipoise.recommendation.record import AdviceRequest
 
 
 KIND_FORM = r"[A-Z][A-Za-z0-9]{0,62}"
@@ -94,7 +94,7 @@ def by_name(decision: "Decision") -> tuple[str, str]:
     return namespace, name
 
 
-def answered(question: "Question", usage: "Sequence[Observation]") -> list[Answered]:
+def answered(question: "AdviceRequest", usage: "Sequence[Observation]") -> list[Answered]:
     """Decide for every workload of a file, in the order of their names."""
     found = [
         Answered(decision, seen, row)
@@ -112,7 +112,7 @@ def warn_of_requests(decisions: "Iterable[Decision]", told: FileOptions) -> None
         warn("--request was not given, and no row has one; say what a pod requests, such as --request 500m")
 
 
-def decided(question: "Question", seen: "Observation") -> "list[Decision]":
+def decided(question: "AdviceRequest", seen: "Observation") -> "list[Decision]":
     """Decide for the workloads of one step; where there are many, it is shown how far that is."""
     from equipoise.recommendation.decide import BATCH, decide_from, summarised
 

@@ -23,10 +23,10 @@ from equipoise.core.decision import Decision, Outcome, Record, outcome_document,
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.engine.isolation import failed_record
 from equipoise.recommendation.adopt import DONE, Adopted, Adopting, by_subject, with_current
-from equipoise.recommendation.advisor import Advised, Asked, World, advised
+from equipoise.recommendation.advisor import AdviceScope, Advised, DataSources, advised
 from equipoise.recommendation.observation import Observation
 from equipoise.recommendation.policy import AdviceType
-from equipoise.recommendation.record import BALANCER, Batch, Decided, Question, examine_all, record
+from equipoise.recommendation.record import BALANCER, AdviceRequest, Batch, Decided, examine_all, record
 from equipoise.recommendation.selection import check_names, choose
 from equipoise.runtime.output import Format, counting, print_document, reading, warn
 from equipoise.runtime.session import Neighbours, prometheus_metrics
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 class Request:
     """What the command line asks for."""
 
-    asked: Asked
+    asked: AdviceScope
     neighbours: Neighbours
     source: Source = Source.AUTO
     is_everywhere: bool = False
 
     @classmethod
-    def from_options(cls, asked: Asked, options: Mapping[str, Any]) -> "Request":
+    def from_options(cls, asked: AdviceScope, options: Mapping[str, Any]) -> "Request":
         """Take what is about neighbours from the parsed options."""
         if options["source"] is SourceName.METRICS_FILE:
             raise BadInput("--source metrics-file: expected --from FILE beside it")
@@ -108,7 +108,7 @@ def plan_recommendation(
     return with_current(decisions, world.cluster.workloads(where), _todays(request, world, where))
 
 
-def _todays(request: Request, world: World, where: str | None) -> Sequence[HpaSpec]:
+def _todays(request: Request, world: DataSources, where: str | None) -> Sequence[HpaSpec]:
     """List the HPAs of today, which are only told along."""
     if request.asked.about is not AdviceType.HPA:
         return ()
@@ -139,7 +139,7 @@ def apply_recommendation(
         tell=_telling(client),
     )
     asked, ids = request.asked, RecordIds(secrets.randbits(CHANCE_BITS))
-    question = Question(asked.policy, asked.about, asked.algorithm)
+    question = AdviceRequest(asked.policy, asked.about, asked.algorithm)
     done = []
     for one in counting(found, "applying", len(found)):
         each = adopting.adopt(one.decision)
@@ -179,7 +179,7 @@ def _session(request: Request) -> tuple[Client, str | None]:
     return client, None if request.is_everywhere else request.asked.namespace or client.namespace
 
 
-def _advised(request: Request, world: World, where: str | None, at: float | None) -> list[Advised]:
+def _advised(request: Request, world: DataSources, where: str | None, at: float | None) -> list[Advised]:
     with reading("a week of usage") as on_bytes:
         world = replace(world, on_bytes=on_bytes)
         asked = replace(request.asked, namespace=where)
@@ -189,10 +189,10 @@ def _advised(request: Request, world: World, where: str | None, at: float | None
     return found
 
 
-def _world(request: Request, client: Client) -> World:
+def _world(request: Request, client: Client) -> DataSources:
     """Choose what stands behind the ports."""
     metrics = prometheus_metrics(client, request.neighbours.prometheus)
-    return World(
+    return DataSources(
         cluster=_Listed(client),
         history=PrometheusHistory(
             metrics.client, metrics.names, metrics.extra_matchers, source=request.source

@@ -194,11 +194,11 @@ def apply(
         warn_without_ledger(request)
         _plan_live(request, journal, output)
         return
-    from equipoise.cli.rotation_live import Diary, apply_rotation
+    from equipoise.cli.rotation_live import CommandJournal, apply_rotation
     from equipoise.runtime.output import print_done
 
     _write(journal, [])  # a journal that can't be written is said before anything is done
-    diary = Diary()
+    diary = CommandJournal()
     try:
         done, failure = apply_rotation(request, interval_seconds, timeout_seconds, diary)
     finally:

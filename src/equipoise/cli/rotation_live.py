@@ -19,12 +19,12 @@ from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.core.quantity import print_seconds
 from equipoise.core.reason import Code
 from equipoise.core.validation import validated
-from equipoise.engine.guards import Guest
+from equipoise.engine.guards import LeaselessLeadership
 from equipoise.ports import Metrics, NotInstalled, Pauses
-from equipoise.rotation.command import Done, Hands, Rotating, loop_by_hand, plan
+from equipoise.rotation.command import Ports, RotateCommand, WorkloadResult, loop_by_hand, plan
 from equipoise.rotation.execute import MAYBE_GONE
 from equipoise.rotation.policy import RotationPolicy
-from equipoise.rotation.status import Turned
+from equipoise.rotation.status import CycleItem
 from equipoise.runtime.output import tell, warn
 from equipoise.runtime.session import Neighbours
 
@@ -44,7 +44,7 @@ class Request:
 
 
 @dataclass(slots=True)
-class Diary:
+class CommandJournal:
     """Keeps the records until the command writes them where the user wants them."""
 
     records: list[Record] = field(default_factory=list)
@@ -65,16 +65,16 @@ class _Lenient:
     """For a plan, which does nothing: whoever may not see whether it is paused is told so."""
 
     inner: Pauses
-    unsaid: set[str] = field(default_factory=set)
+    status_errors: set[str] = field(default_factory=set)
 
     def pause_of(self, namespace: str) -> str | None:
         """Say who paused it, or None; not knowing is a warning."""
         try:
             return self.inner.pause_of(namespace)
         except WorldFailed as error:
-            if str(error) not in self.unsaid:
+            if str(error) not in self.status_errors:
                 warn(f"whether {namespace} is paused is unknown: {error}")
-                self.unsaid.add(str(error))
+                self.status_errors.add(str(error))
             return None
 
 
@@ -87,10 +87,10 @@ class _Site:
     metrics: Metrics
     policy: RotationPolicy
     namespace: str | None
-    hands: Hands
+    hands: Ports
 
 
-def _site(request: Request, diary: Diary, *, is_lenient: bool) -> _Site:
+def _site(request: Request, diary: CommandJournal, *, is_lenient: bool) -> _Site:
     if request.namespace is not None and request.is_everywhere and "KUBE_NAMESPACE" not in os.environ:
         raise BadInput("-n and -A: expected one of them, not both")
     policy = validated(RotationPolicy, request.settings, "policy")
@@ -98,7 +98,7 @@ def _site(request: Request, diary: Diary, *, is_lenient: bool) -> _Site:
     where = None if request.is_everywhere else request.namespace or client.namespace
     pauses: Pauses = DirectPauses(client, operator_namespace=request.operator_namespace)
     cluster = KubernetesCluster(client)
-    hands = Hands(
+    hands = Ports(
         actuator=KubernetesActuator(client),
         store=LedgerStore(client, uid_of=lambda ref: _uid(cluster, ref)),
         now=time.time,
@@ -113,7 +113,7 @@ def _site(request: Request, diary: Diary, *, is_lenient: bool) -> _Site:
 
 def plan_rotation(request: Request) -> tuple[list[Decision], list[Record]]:
     """See the cluster and decide; nothing is changed."""
-    diary = Diary()
+    diary = CommandJournal()
     site = _site(request, diary, is_lenient=True)
     decisions = plan(
         *(site.policy, site.cluster, site.metrics, time.time(), site.namespace, request.names),
@@ -150,14 +150,14 @@ def warn_without_ledger(request: Request) -> None:
 
 
 def apply_rotation(
-    request: Request, interval_seconds: float, timeout_seconds: float, diary: Diary
-) -> tuple[Sequence[Done], str]:
+    request: Request, interval_seconds: float, timeout_seconds: float, diary: CommandJournal
+) -> tuple[Sequence[WorkloadResult], str]:
     """Rotate until all that was begun is verified, with a line on standard error for each wave.
 
     What failed meanwhile is given beside what was done, so that both can be told.
     """
     site = _site(request, diary, is_lenient=False)
-    guest = Guest(time.monotonic)
+    guest = LeaselessLeadership(time.monotonic)
     told: set[str] = set()
 
     def warn_once(message: str) -> None:
@@ -165,7 +165,7 @@ def apply_rotation(
             told.add(message)
             warn(message)
 
-    rotating = Rotating(
+    rotating = RotateCommand(
         loop=loop_by_hand(site.cluster, site.metrics, site.hands, guest, is_acting=True),
         guest=guest,
         policy=site.policy,
@@ -190,7 +190,7 @@ def apply_rotation(
     return done, "; ".join(each.failure for each in done if each.failure)
 
 
-def left_behind(done: Collection[Done]) -> str:
+def left_behind(done: Collection[WorkloadResult]) -> str:
     """Say what was done and what is left when somebody stops it in the middle."""
     gone = [
         f"{each.last.subject}: {', '.join(action.pod for action in each.evicted)} went"
@@ -220,7 +220,7 @@ class Progress:
     window_seconds: float
     _said: dict[str, str] = field(default_factory=dict)
 
-    def tell(self, turn: Turned) -> None:
+    def tell(self, turn: CycleItem) -> None:
         """Say what a turn did, unless the same was said before; sentences have numbers that change."""
         line = self._line(turn)
         subject = turn.decision.subject
@@ -229,7 +229,7 @@ class Progress:
             self._said[subject] = gist
             tell(f"{time.strftime('%H:%M:%S')} {subject}: {line}")
 
-    def _line(self, turn: Turned) -> str:
+    def _line(self, turn: CycleItem) -> str:
         decision = turn.decision
         has_gone = any(outcome.result in MAYBE_GONE for outcome in turn.outcomes)
         if turn.outcomes and not has_gone:

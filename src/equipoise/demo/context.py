@@ -76,7 +76,7 @@ LABEL = "pool"
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class DemoContext:
     """The one world in which all scenes play, and the one journal of all loops."""
 
     world: World
@@ -124,7 +124,7 @@ class Scene(Protocol):
         ...
 
 
-def show(console: Console, scene: Scene, stage: Stage) -> None:
+def show(console: Console, scene: Scene, stage: DemoContext) -> None:
     """Print one scene: its picture, the decisions in their own words, and the outcome."""
     console.print()
     console.rule(Text.assemble((scene.name, "bold"), f": {scene.title}"), align="left", style="bright_black")
@@ -135,7 +135,7 @@ def show(console: Console, scene: Scene, stage: Stage) -> None:
     console.print(Text.assemble(("→ ", "bold green"), (scene.outcome(), "bold")))
 
 
-def _decisions(stage: Stage, records: Sequence[Record]) -> Table:
+def _decisions(stage: DemoContext, records: Sequence[Record]) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     for record in records:
         decision = record.decision
@@ -148,7 +148,7 @@ def _decisions(stage: Stage, records: Sequence[Record]) -> Table:
     return table
 
 
-def summary(stage: Stage, scenes: Sequence[Scene]) -> Table:
+def summary(stage: DemoContext, scenes: Sequence[Scene]) -> Table:
     """Put all balancers into one table."""
     from rich import box
 

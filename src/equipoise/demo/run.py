@@ -18,7 +18,7 @@ from equipoise.adapters.journal import RecordIds, SqliteJournal
 from equipoise.adapters.journal.records import CHANCE_BITS
 from equipoise.core.decision import Record
 from equipoise.core.errors import BadInput, WorldFailed
-from equipoise.demo.context import DAY_SECONDS, LABEL, Notes, Scene, Stage
+from equipoise.demo.context import DAY_SECONDS, LABEL, DemoContext, Notes, Scene
 from equipoise.demo.scenes.pools import PoolsScene
 from equipoise.demo.scenes.proportional import ProportionalScene
 from equipoise.demo.scenes.qos import QosScene
@@ -35,10 +35,10 @@ NODES = {"apps": (4, 16.0), "system": (2, 4.0)}
 """How many of each pool, and how large; the scenes bring the others."""
 
 
-class Theatre:
+class Demo:
     """The world, its scenes, and the one way to let time pass: every tick is looked at."""
 
-    def __init__(self, stage: Stage, scenes: list[Scene], left_out: str = "") -> None:
+    def __init__(self, stage: DemoContext, scenes: list[Scene], left_out: str = "") -> None:
         self.stage = stage
         self.scenes = scenes
         self.left_out = left_out
@@ -84,7 +84,7 @@ class Theatre:
 
 
 @contextmanager
-def opened(seed: int, started_at: float, journal: Path, state: Path) -> Iterator[Theatre]:
+def opened(seed: int, started_at: float, journal: Path, state: Path) -> Iterator[Demo]:
     """Build the world of all scenes, for as long as the block lasts; `state` is for the embedded Redis."""
     with ExitStack() as stack:
         world = World(seed, started_at=started_at)
@@ -92,7 +92,7 @@ def opened(seed: int, started_at: float, journal: Path, state: Path) -> Iterator
             journal, age_max_seconds=AGE_MAX_SECONDS, bytes_max=BYTES_MAX, clock=world.clock
         )
         stack.enter_context(diary)
-        stage = Stage(world, Notes(diary), RecordIds(seed % (1 << CHANCE_BITS)))
+        stage = DemoContext(world, Notes(diary), RecordIds(seed % (1 << CHANCE_BITS)))
         for pool, (count, cores) in NODES.items():
             for number in range(1, count + 1):
                 world.add_node(f"{pool}-{number}", cpu_cores=cores, labels=((LABEL, pool),))
@@ -110,7 +110,7 @@ def opened(seed: int, started_at: float, journal: Path, state: Path) -> Iterator
         else:
             stack.callback(fleet.close)
             scenes.append(fleet)
-        yield Theatre(stage, scenes, left_out)
+        yield Demo(stage, scenes, left_out)
 
 
 @contextmanager
@@ -152,7 +152,7 @@ class Pace:
     stopping: threading.Event
 
 
-def run(theatre: Theatre, console: Console, journal: Path, pace: Pace) -> None:
+def run(theatre: Demo, console: Console, journal: Path, pace: Pace) -> None:
     """Go on until somebody says stop."""
     console.print(
         f"Simulated time runs {pace.speed:g} times as fast; all decisions go to {journal}. Ctrl-C ends it.",
@@ -167,7 +167,7 @@ def run(theatre: Theatre, console: Console, journal: Path, pace: Pace) -> None:
     console.print("The demo is over.", style="dim")
 
 
-def _pass_time(theatre: Theatre, stopping: threading.Event, speed: float) -> None:
+def _pass_time(theatre: Demo, stopping: threading.Event, speed: float) -> None:
     world = theatre.stage.world
     began, start = time.monotonic(), world.now
     while not stopping.wait(TICK_SECONDS / speed):
@@ -178,7 +178,7 @@ def _pass_time(theatre: Theatre, stopping: threading.Event, speed: float) -> Non
             theatre.tick()
 
 
-def news(stage: Stage, record: Record) -> Text:
+def news(stage: DemoContext, record: Record) -> Text:
     """Write one decision in one line, which is cut where the terminal is narrow: the journal has it all."""
     decision = record.decision
     did = f" ({len(record.outcomes)} done)" if record.outcomes else ""

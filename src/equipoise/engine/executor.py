@@ -31,7 +31,7 @@ def _nothing(step: str) -> None:
     del step
 
 
-class Deed(NamedTuple):
+class ActionResult(NamedTuple):
     """What the world said to an action, and what that means for its intent."""
 
     result: str
@@ -39,7 +39,7 @@ class Deed(NamedTuple):
     state: EntryState
 
 
-class Passed(NamedTuple):
+class Executed(NamedTuple):
     """What came of an action, and the ledger after it; None where that is not known."""
 
     outcome: Outcome
@@ -47,7 +47,7 @@ class Passed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
+class FencedExecutor:
     """What an action passes through on its way to the cluster."""
 
     store: Store
@@ -65,50 +65,50 @@ class Fence:
         entry: Entry,
         based_on: Stored,
         memory: Mapping[str, Any] | None = None,
-    ) -> Passed:
+    ) -> Executed:
         """Evict one pod, if it is still our turn; `entry` is the intent that is written first.
 
         `based_on` is the ledger that the guards have seen: when it has changed since, they would have to be
         asked again, so nothing is done. `memory` is what our balancer remembers from the intent on.
         """
 
-        def deed() -> Deed:
+        def deed() -> ActionResult:
             answer = self.actuator.evict(PodRef(action.namespace, action.pod, action.uid))
-            return Deed(answer.result.value, answer.detail, STATES[answer.result])
+            return ActionResult(answer.result.value, answer.detail, STATES[answer.result])
 
         return self.through(action, deed, key, entry, based_on, memory)
 
     def through(
         self,
         action: Action,
-        deed: Callable[[], Deed],
+        deed: Callable[[], ActionResult],
         key: StoreKey,
         entry: Entry,
         based_on: Stored,
         memory: Mapping[str, Any] | None = None,
-    ) -> Passed:
+    ) -> Executed:
         """Do anything else the same way: intent, last look, deed, outcome."""
         try:
             ledger = Ledger.from_data(based_on.data).with_intent(entry, memory)
             stored = self.store.write(key, ledger.to_data(), based_on.version)
         except (StoreConflict, Fenced, WorldFailed) as error:
             # Without a written intent nothing is sent, so this is certain: it did not happen.
-            return Passed(Outcome(action, "Fenced", str(error)))
+            return Executed(Outcome(action, "Fenced", str(error)))
         self.passed("intent")
-        over = Passed(Outcome(action, "Fenced", "our turn was over after the intent"))
+        over = Executed(Outcome(action, "Fenced", "our turn was over after the intent"))
         if self.leadership.epoch() != entry.epoch:  # whoever leads now settles it, and asks for what it needs
             return over
         outdated = self.recheck(action)
         if outdated is not None:
             settled = self._settle(key, entry.id, EntryState.FAILED, stored)
-            return Passed(Outcome(action, "Outdated", outdated), settled)
+            return Executed(Outcome(action, "Outdated", outdated), settled)
         if self.leadership.epoch() != entry.epoch:  # the look took time
             return over
         done = deed()
         self.passed("deed")
         settled = self._settle(key, entry.id, done.state, stored)
         self.passed("outcome")
-        return Passed(Outcome(action, done.result, done.detail), settled)
+        return Executed(Outcome(action, done.result, done.detail), settled)
 
     def _settle(self, key: StoreKey, entry_id: str, state: EntryState, stored: Stored) -> Stored | None:
         """Write the outcome down, and give the ledger on which the next action may be based.

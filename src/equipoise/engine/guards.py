@@ -130,7 +130,7 @@ def held_by_leader(leadership: Leadership) -> Reason | None:
     return Reason(Code.HELD_BY_LEADER, "This process does not lead, so it only looks.")
 
 
-class Guest:
+class LeaselessLeadership:
     """Acts without a Lease, for one command: the compare-and-swap of each ledger keeps two apart.
 
     A command that was stopped between its look and its deed finds that its turn is over, as a leader would.

@@ -72,7 +72,7 @@ class Node(Protocol):
         ...
 
 
-class Look(NamedTuple):
+class Reading(NamedTuple):
     """One look: the machine's counters and those of its containers, by id."""
 
     node: NodeCounters
@@ -92,7 +92,7 @@ class ContainerTold(msgspec.Struct, frozen=True, gc=False):
     cpu_limit_nanos: int = 0
 
 
-class PodTold(msgspec.Struct, frozen=True, gc=False):
+class NodePod(msgspec.Struct, frozen=True, gc=False):
     """One pod."""
 
     namespace: str

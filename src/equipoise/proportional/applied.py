@@ -78,7 +78,7 @@ KEY = "deeds"
 """Where it is in the status' memory."""
 
 
-class Deeds(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class AppliedState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """What was done for one policy, or was about to be."""
 
     uid: str = ""
@@ -100,17 +100,17 @@ class Deeds(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """The Lease transition in which it was written."""
 
 
-def recalled(memory: Mapping[str, Any], workload: Workload, generation: int) -> Deeds:
+def recalled(memory: Mapping[str, Any], workload: Workload, generation: int) -> AppliedState:
     """Read what is remembered of this workload; a ValueError says what does not fit."""
-    known = msgspec.convert(memory.get(KEY, {}), type=Deeds)
+    known = msgspec.convert(memory.get(KEY, {}), type=AppliedState)
     if known.uid != workload.uid:
-        return Deeds(uid=workload.uid)
+        return AppliedState(uid=workload.uid)
     if known.fought_by and known.generation != generation:
         return msgspec.structs.replace(known, fought_by="", reverts=(), is_confirmed=False)
     return known
 
 
-def remembered(memory: Mapping[str, Any], deeds: Deeds) -> dict[str, Any]:
+def remembered(memory: Mapping[str, Any], deeds: AppliedState) -> dict[str, Any]:
     """Put it beside what deciding remembers."""
     kept = {name: part for name, part in memory.items() if name != KEY}
     data: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(deeds), type=dict[str, Any])
@@ -123,7 +123,7 @@ def living(pods: Iterable[Pod]) -> list[Pod]:
 
 
 def in_force(
-    mode: UpdateMode, slots: Sequence[Slot], workload: Workload, pods: Sequence[Pod], deeds: Deeds
+    mode: UpdateMode, slots: Sequence[Slot], workload: Workload, pods: Sequence[Pod], deeds: AppliedState
 ) -> dict[str, int]:
     """Give the value of each slot that counts for the whole workload.
 
@@ -190,13 +190,13 @@ def choose_way(
 
 
 def noticed(
-    deeds: Deeds,
+    deeds: AppliedState,
     slots: Sequence[Slot],
     workload: Workload,
     pods: Sequence[Pod],
     accepted: Collection[str],
     at_ms: int,
-) -> tuple[Deeds, frozenset[str]]:
+) -> tuple[AppliedState, frozenset[str]]:
     """Count it when somebody has put another value back; `accepted` are the UIDs that the server took.
 
     A pod that was born since has the template's value, and is nobody's revert. Gives the UIDs that lost the
@@ -220,12 +220,12 @@ def noticed(
     return msgspec.structs.replace(deeds, reverts=(*recent, at_ms)), lost
 
 
-def _had_it(deeds: Deeds, pod: Pod) -> bool:
+def _had_it(deeds: AppliedState, pod: Pod) -> bool:
     """Whether an earlier process saw the value in this pod: it was there when all of them had it."""
     return deeds.is_confirmed and pod.created_at * 1000 < deeds.at
 
 
-def is_fought(deeds: Deeds) -> bool:
+def is_contended(deeds: AppliedState) -> bool:
     """Whether somebody has put another value back too often."""
     return bool(deeds.fought_by) or len(deeds.reverts) >= REVERTS_MAX
 
@@ -256,7 +256,7 @@ class _Refusal(NamedTuple):
 
 
 @dataclass(slots=True)
-class Mind:
+class PolicyState:
     """One policy's memory as of the last cycle, and what was said to our deeds since this process leads."""
 
     memory: Mapping[str, Any]
@@ -270,12 +270,12 @@ class Mind:
     _refusal: "_Refusal | None" = None
 
     @classmethod
-    def of(cls, policy: PolicyObject) -> "Mind":
+    def of(cls, policy: PolicyObject) -> "PolicyState":
         """Begin from what the status has; what can't be read is forgotten, as after an edit."""
         try:
             memory = dict(policy.status.get("memory") or {})
             ProportionalMemory.from_data(memory)
-            msgspec.convert(memory.get(KEY, {}), type=Deeds)
+            msgspec.convert(memory.get(KEY, {}), type=AppliedState)
         except (*DECODE_ERRORS, AttributeError):
             memory = {}
         return cls(memory, policy.generation)

@@ -21,7 +21,7 @@ from equipoise.proportional.policy import ScalingPolicySpec
 from equipoise.proportional.record import as_asked
 
 
-class Refusal(NamedTuple):
+class RejectedPolicy(NamedTuple):
     """Why a policy is not followed: the condition's reason and message."""
 
     code: str
@@ -61,18 +61,18 @@ class Assigned(msgspec.Struct, frozen=True):
 class Readings:
     """Remembers what policies say, so that 2,000 of them are not read anew in every cycle."""
 
-    _known: dict[str, tuple[tuple[int, str], Prepared | Refusal]] = field(default_factory=dict)
+    _known: dict[str, tuple[tuple[int, str], Prepared | RejectedPolicy]] = field(default_factory=dict)
 
     def read(
         self, policies: Iterable[PolicyObject], isolation: Isolation | None = None
-    ) -> dict[ObjectRef, Prepared | Refusal]:
+    ) -> dict[ObjectRef, Prepared | RejectedPolicy]:
         """Read the new and the edited ones, and forget those that have gone.
 
         One whose reading fails for a reason that nobody foresaw is read anew the next time.
         """
         isolation = isolation or Isolation()
-        fresh: dict[str, tuple[tuple[int, str], Prepared | Refusal]] = {}
-        found: dict[ObjectRef, Prepared | Refusal] = {}
+        fresh: dict[str, tuple[tuple[int, str], Prepared | RejectedPolicy]] = {}
+        found: dict[ObjectRef, Prepared | RejectedPolicy] = {}
         for policy in policies:
             known = self._known.get(policy.ref.uid)
             edition = (policy.generation, policy.unreadable)
@@ -88,23 +88,23 @@ class Readings:
         return found
 
 
-def refusal_of(failed: FailedTurn) -> Refusal:
+def refusal_of(failed: FailedTurn) -> RejectedPolicy:
     """Return what a policy's status says of an error that ended its turn."""
     reason = failed_reason(failed)
-    return Refusal(reason.code.value, reason.sentence)
+    return RejectedPolicy(reason.code.value, reason.sentence)
 
 
-def _read(policy: PolicyObject) -> Prepared | Refusal:
+def _read(policy: PolicyObject) -> Prepared | RejectedPolicy:
     if policy.unreadable:
-        return Refusal("Unreadable", f"The object cannot be read: {policy.unreadable}")
+        return RejectedPolicy("Unreadable", f"The object cannot be read: {policy.unreadable}")
     try:
         return Prepared.of(WrittenScalingPolicySpec.model_validate(dict(policy.spec)))
     except DECODE_ERRORS as error:
         said = explain(error)
         where = "spec: " if said.startswith("document: ") else "spec."
-        return Refusal("InvalidSpec", f"{where}{said.removeprefix('document: ')}")
+        return RejectedPolicy("InvalidSpec", f"{where}{said.removeprefix('document: ')}")
     except BadInput as error:
-        return Refusal("InvalidSpec", str(error))
+        return RejectedPolicy("InvalidSpec", str(error))
 
 
 def target_of(policy: PolicyObject, spec: ScalingPolicySpec) -> WorkloadRef:
@@ -115,19 +115,19 @@ def target_of(policy: PolicyObject, spec: ScalingPolicySpec) -> WorkloadRef:
 
 def assign(
     policies: Sequence[PolicyObject],
-    readings: Mapping[ObjectRef, Prepared | Refusal],
+    readings: Mapping[ObjectRef, Prepared | RejectedPolicy],
     sizes: Sizes,
     mode: Mode,
     isolation: Isolation | None = None,
-) -> tuple[list[Assigned], dict[ObjectRef, Refusal]]:
+) -> tuple[list[Assigned], dict[ObjectRef, RejectedPolicy]]:
     """Give each policy its workload, and say which policies can't be followed."""
     isolation = isolation or Isolation()
-    refused: dict[ObjectRef, Refusal] = {}
+    refused: dict[ObjectRef, RejectedPolicy] = {}
     rivals: dict[WorkloadRef, list[str]] = defaultdict(list)
     readable: list[tuple[PolicyObject, Prepared, WorkloadRef]] = []
     for policy in policies:
         read = readings[policy.ref]
-        if isinstance(read, Refusal):
+        if isinstance(read, RejectedPolicy):
             refused[policy.ref] = read
             continue
         ref = target_of(policy, read.spec)
@@ -135,7 +135,7 @@ def assign(
         readable.append((policy, read, ref))
     advised = sizes.advised() if readable else {}
 
-    def assigned_to(policy: PolicyObject, read: Prepared, ref: WorkloadRef) -> Assigned | Refusal:
+    def assigned_to(policy: PolicyObject, read: Prepared, ref: WorkloadRef) -> Assigned | RejectedPolicy:
         others = sorted(name for name in rivals[ref] if name != policy.ref.name)
         setter = _setter(advised, ref)
         workload = None if others or setter else sizes.workload(ref)
@@ -170,25 +170,25 @@ def _refusal(
     others: Sequence[str],
     setter: str,
     workload: Workload | None,
-) -> Refusal | None:
+) -> RejectedPolicy | None:
     if others:
         names = ", ".join(others)
         sentence = f"spec.scaleTargetRef: {ref} is also the target of {names}, so nothing is changed for any"
-        return Refusal("Conflict", sentence)
+        return RejectedPolicy("Conflict", sentence)
     if setter:
-        return Refusal("Conflict", f"spec.scaleTargetRef: {setter}, so nothing is changed")
+        return RejectedPolicy("Conflict", f"spec.scaleTargetRef: {setter}, so nothing is changed")
     if workload is None:
         sentence = f"spec.scaleTargetRef: expected a workload in this namespace, found no {ref}"
         hint = " (one that a Deployment made is scaled by naming the Deployment)"
-        return Refusal("NoWorkload", f"{sentence}{hint if ref.kind == 'ReplicaSet' else ''}")
+        return RejectedPolicy("NoWorkload", f"{sentence}{hint if ref.kind == 'ReplicaSet' else ''}")
     if ref.kind == "ReplicaSet" and workload.owner is not None:
         maker = f"{workload.owner.kind} {workload.owner.name}"
         sentence = f"expected a workload of its own, but {maker} made {ref}: name {maker} instead"
-        return Refusal("NoWorkload", f"spec.scaleTargetRef: {sentence}")
+        return RejectedPolicy("NoWorkload", f"spec.scaleTargetRef: {sentence}")
     known = [container.name for container in workload.containers]
     for number, container in enumerate(spec.containers):
         if container.name not in known:
             has = ", ".join(known) or "none"
             sentence = f"expected a container of {ref} ({has}), got {container.name}"
-            return Refusal("NoContainer", f"spec.containers[{number}].name: {sentence}")
+            return RejectedPolicy("NoContainer", f"spec.containers[{number}].name: {sentence}")
     return None

@@ -11,12 +11,12 @@ from equipoise.core.cluster import ObjectRef, Pod, PodRef, StoreKey, Workload
 from equipoise.core.decision import Action, Decision, Outcome, SetResources
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import Entry, EntryState, Ledger
-from equipoise.engine.executor import Deed, Fence
+from equipoise.engine.executor import ActionResult, FencedExecutor
 from equipoise.engine.guards import held_by_others, held_by_pause
 from equipoise.engine.isolation import Isolation
 from equipoise.ports import Actuator, Leadership, Pauses, Store
 from equipoise.ports.actions import ResizeAnswer, ResizeResult, Sizes, Values
-from equipoise.proportional.applied import Deeds, at_target
+from equipoise.proportional.applied import AppliedState, at_target
 from equipoise.proportional.assignment import Assigned
 from equipoise.proportional.fit import sidecars_of
 from equipoise.proportional.functions import Slot
@@ -32,7 +32,7 @@ REFUSALS_MAX = 3
 NAMED_MAX = 5
 
 
-class Done(NamedTuple):
+class ResizeReport(NamedTuple):
     """What came of a change, and the UIDs that the server took it for or refused it for."""
 
     outcomes: list[Outcome]
@@ -42,7 +42,7 @@ class Done(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
+class ResizeExecutor:
     """What a change needs of the world."""
 
     sizes: Sizes
@@ -57,7 +57,7 @@ class Hands:
     passed: Callable[[str], object]
     isolation: Isolation
 
-    def act(self, item: Assigned, decision: Decision, change: Change, at: float) -> Done:
+    def act(self, item: Assigned, decision: Decision, change: Change, at: float) -> ResizeReport:
         """Set the values, and give what came of it."""
         (action,) = decision.actions
         assert isinstance(action, SetResources), "scaling only sets resources"
@@ -67,7 +67,7 @@ class Hands:
             return self._restart(item, action, change, at)
         return self._in_place(item, action, change)
 
-    def _in_place(self, item: Assigned, action: SetResources, change: Change) -> Done:
+    def _in_place(self, item: Assigned, action: SetResources, change: Change) -> ResizeReport:
         """Change pod after pod; whether it is still our turn is asked before each.
 
         A pod may be refused for its node's sake, which is no reason to keep the value from the others.
@@ -95,7 +95,7 @@ class Hands:
             if answer.result in USELESS or (not accepted and len(refused) >= REFUSALS_MAX):
                 refused.clear()
                 break
-        return Done(list(summed_up(action, answers)), accepted, refused)
+        return ResizeReport(list(summed_up(action, answers)), accepted, refused)
 
     def _is_over(self, item: Assigned) -> bool:
         is_ours = self.epoch is not None and self.leadership.epoch() == self.epoch
@@ -107,15 +107,15 @@ class Hands:
         ref = PodRef(pod.namespace, pod.name, pod.uid)
         return self.sizes.resize(ref, values, sidecars=sidecars)
 
-    def _restart(self, item: Assigned, action: SetResources, change: Change, at: float) -> Done:
+    def _restart(self, item: Assigned, action: SetResources, change: Change, at: float) -> ResizeReport:
         """Change one pod whose container restarts; the next waits until all are ready again."""
         if not change.late:
-            return Done([])
+            return ResizeReport([])
         pod = change.late[0]
         one = SetResources(action.workload, action.containers, item.ref.namespace, pod.name, pod.uid)
         return self._fenced(item, one, pod.uid, lambda: self._resize(item, change, pod), at)
 
-    def _roll_out(self, item: Assigned, action: SetResources, change: Change, at: float) -> Done:
+    def _roll_out(self, item: Assigned, action: SetResources, change: Change, at: float) -> ResizeReport:
         workload = item.workload
         values = values_by_container(item.prepared.asked.slots, change.values)
         sidecars = sidecars_of(workload.containers, values)
@@ -127,10 +127,10 @@ class Hands:
 
     def _fenced(
         self, item: Assigned, action: SetResources, uid: str, deed: Callable[[], ResizeAnswer], at: float
-    ) -> Done:
+    ) -> ResizeReport:
         """Write the intent into the workload's ledger, look once more, and do it."""
         if self.epoch is None:
-            return Done([])
+            return ResizeReport([])
         key, name = StoreKey("ledger", item.ref), self.new_id(at)
         entry = Entry(
             id=name,
@@ -143,25 +143,29 @@ class Hands:
             epoch=self.epoch,
         )
 
-        def done() -> Deed:
+        def done() -> ActionResult:
             answer = deed()
             is_taken = answer.result is ResizeResult.ACCEPTED
             state = EntryState.DONE if is_taken else EntryState.FAILED
-            return Deed(answer.result.value, answer.detail, state)
+            return ActionResult(answer.result.value, answer.detail, state)
 
-        fence = Fence(self.store, self.leadership, self.actuator, lambda _: self._recheck(item), self.passed)
+        fence = FencedExecutor(
+            self.store, self.leadership, self.actuator, lambda _: self._recheck(item), self.passed
+        )
         try:
             stored = self.store.read(key)
             others = held_by_others(Ledger.from_data(stored.data), BALANCER, at)
             if others is not None:
-                return Done([Outcome(action, "Fenced", others.sentence)])
+                return ResizeReport([Outcome(action, "Fenced", others.sentence)])
             outcome = fence.through(action, done, key, entry, stored).outcome
         except WorldFailed as error:
             outcome = Outcome(action, "Unknown", str(error))
         except Exception as error:  # noqa: BLE001 - as unknown as a lost answer
             outcome = Outcome(action, "Unknown", self.isolation.take(item.ref.subject, error).error)
         result, own = outcome.result, {uid}
-        return Done([outcome], own if result == "Accepted" else set(), own if result == "Refused" else set())
+        return ResizeReport(
+            [outcome], own if result == "Accepted" else set(), own if result == "Refused" else set()
+        )
 
     def _recheck(self, item: Assigned) -> str | None:
         """Ask once more whether somebody said stop, and whether the workload is still the one."""
@@ -220,7 +224,7 @@ def applied_values(item: Assigned, decision: Decision) -> dict[str, int]:
     return read_current(item.prepared.asked.slots, texts)
 
 
-def intended(deeds: Deeds, change: Change, at_ms: int, epoch: int) -> Deeds:
+def intended(deeds: AppliedState, change: Change, at_ms: int, epoch: int) -> AppliedState:
     """Remember what is about to be set, before it is."""
     is_same = deeds.written == change.values and deeds.way == change.way.mode
     return msgspec.structs.replace(

@@ -10,7 +10,7 @@ from equipoise.core.reason import Code, Reason
 from equipoise.engine.disruption import opted_out_by
 from equipoise.engine.guards import held_by_cooldown, held_by_leader, held_by_others, held_by_pause
 from equipoise.ports import Leadership, Pauses
-from equipoise.proportional.applied import Deeds, Mind, Way, is_fought
+from equipoise.proportional.applied import AppliedState, PolicyState, Way, is_contended
 from equipoise.proportional.assignment import Assigned
 from equipoise.proportional.fit import above_limit, with_values
 from equipoise.proportional.policy import UpdateMode
@@ -75,7 +75,12 @@ class Guards:
     rollout_seconds: float
 
     def ask(
-        self, item: Assigned, change: Change, deeds: Deeds, mind: Mind, ledger: Callable[[], Ledger]
+        self,
+        item: Assigned,
+        change: Change,
+        deeds: AppliedState,
+        mind: PolicyState,
+        ledger: Callable[[], Ledger],
     ) -> Reason | None:
         """Give the first reason to wait, or None. The ledger is read only where something restarts."""
         workload = item.workload
@@ -98,7 +103,7 @@ class Guards:
         sentence = f"What was seen is {age:.0f} s old, and at most {LOOK_MAX_SECONDS:g} s is believed."
         return Reason(Code.HELD_BY_LEADER, sentence, {"look_age_seconds": age})
 
-    def _held_by_rate(self, change: Change, deeds: Deeds) -> Reason | None:
+    def _held_by_rate(self, change: Change, deeds: AppliedState) -> Reason | None:
         """Hold a new value until so long after the last one; pods that lack the old one do not wait."""
         if not change.is_new or not deeds.at:
             return None
@@ -163,9 +168,9 @@ def held_by_annotation(workload: Workload) -> Reason | None:
     return Reason(Code.OPTED_OUT, f"{SCALE}={value} asks to leave its resources alone.")
 
 
-def held_by_fight(deeds: Deeds) -> Reason | None:
+def held_by_fight(deeds: AppliedState) -> Reason | None:
     """Hold for good once another one has put its own value back too often."""
-    if not is_fought(deeds):
+    if not is_contended(deeds):
         return None
     who = deeds.fought_by or "somebody who left no name"
     return Reason(

@@ -33,23 +33,23 @@ from equipoise.ports import (
 )
 from equipoise.ports.actions import Sizes
 from equipoise.proportional.applied import (
-    Deeds,
-    Mind,
+    AppliedState,
+    PolicyState,
     Way,
     behind,
     choose_way,
-    is_fought,
+    is_contended,
     living,
     noticed,
     recalled,
     remembered,
 )
-from equipoise.proportional.assignment import Assigned, Readings, Refusal, assign, refusal_of
+from equipoise.proportional.assignment import Assigned, Readings, RejectedPolicy, assign, refusal_of
 from equipoise.proportional.decide import decide_asked
 from equipoise.proportional.execute import (
     UNDONE,
     CycleProgress,
-    Hands,
+    ResizeExecutor,
     about,
     applied_values,
     intended,
@@ -59,7 +59,7 @@ from equipoise.proportional.fit import restarted
 from equipoise.proportional.guards import Change, Guards
 from equipoise.proportional.observation import moment_of
 from equipoise.proportional.observe import (
-    Seen,
+    ClusterState,
     look,
     observe,
     pods_by_workload,
@@ -68,23 +68,23 @@ from equipoise.proportional.observe import (
 )
 from equipoise.proportional.policy import UpdateMode
 from equipoise.proportional.record import BALANCER, record
-from equipoise.proportional.status import Told, kept_memory, next_status, refused_status
+from equipoise.proportional.status import StatusInput, kept_memory, next_status, refused_status
 
 NEWS = frozenset({Code.FOUGHT_BY, Code.REFUSED, Code.INFEASIBLE, Code.DEFERRED})
 """Reasons that a person should hear of where they look: told at the workload when they begin."""
 
 
-class Turned(NamedTuple):
+class CycleItem(NamedTuple):
     """What came of one policy's turn."""
 
     item: Assigned
     decision: Decision | None
     outcomes: Sequence[Outcome] = ()
-    refusal: Refusal | None = None
+    refusal: RejectedPolicy | None = None
     cost: str = ""
     """Whether the change restarts anything."""
     warning: str = ""
-    unsaid: str = ""
+    status_errors: str = ""
     """Why its status could not be written."""
     left: int = 0
     """How many pods wait for the next turn: those beyond one turn's share."""
@@ -124,7 +124,7 @@ class ProportionalLoop:
     """The time, to know how old a look is; without, that of the cycle."""
     name: str = BALANCER
     _readings: Readings = field(default_factory=Readings)
-    _minds: dict[str, Mind] = field(default_factory=dict)
+    _minds: dict[str, PolicyState] = field(default_factory=dict)
     _epoch: int | None = None
     _isolation: Isolation = field(default_factory=Isolation)
 
@@ -143,14 +143,14 @@ class ProportionalLoop:
         readings = self._readings.read(policies, self._isolation)
         assigned, refused = assign(policies, readings, self.sizes, self.mode, self._isolation)
         turned = self._look(assigned, at)
-        unsaid = [
+        status_errors = [
             self._refuse(policy, refused[policy.ref], at) for policy in policies if policy.ref in refused
         ]
-        unsaid += [turn.unsaid for turn in turned]
+        status_errors += [turn.status_errors for turn in turned]
         return CycleReport(
             [turn.decision for turn in turned if turn.decision is not None],
             [outcome for turn in turned for outcome in turn.outcomes],
-            list(dict.fromkeys(words for words in unsaid if words)),
+            list(dict.fromkeys(words for words in status_errors if words)),
             failed_turns=self._isolation.failed,
         )
 
@@ -159,14 +159,16 @@ class ProportionalLoop:
         epoch = self.leadership.epoch()
         self._isolation.begin(at, lambda: self.leadership.epoch() == epoch)
 
-    def by_hand(self, assigned: Sequence[Assigned], at: float, namespace: str | None = None) -> list[Turned]:
+    def by_hand(
+        self, assigned: Sequence[Assigned], at: float, namespace: str | None = None
+    ) -> list[CycleItem]:
         """Take one turn for a person's command, for policies that it chose itself."""
         self._epoch = self.leadership.epoch()
         self._minds.clear()
         self._begin(at)
         return self._look(assigned, at, namespace)
 
-    def _look(self, assigned: Sequence[Assigned], at: float, namespace: str | None = None) -> list[Turned]:
+    def _look(self, assigned: Sequence[Assigned], at: float, namespace: str | None = None) -> list[CycleItem]:
         """See, decide, guard, act and record for these policies."""
         seen = look(self.cluster, assigned, at, namespace, self._isolation, sees_all_pods=self.sees_all_pods)
         guards = Guards(
@@ -178,22 +180,22 @@ class ProportionalLoop:
     def _is_real(self, item: Assigned) -> bool:
         return item.mode is Mode.ENFORCE and self.is_acting
 
-    def _mind(self, item: Assigned, at: float) -> Mind:
+    def _mind(self, item: Assigned, at: float) -> PolicyState:
         policy = item.policy
         mind = self._minds.get(policy.ref.uid)
         if mind is None:
-            mind = self._minds[policy.ref.uid] = Mind.of(policy)
+            mind = self._minds[policy.ref.uid] = PolicyState.of(policy)
             mind.said_at = at if policy.status else None
         elif mind.generation != policy.generation:
             mind.generation, mind.needs_rollout = policy.generation, ""
         return mind
 
-    def _turn(self, item: Assigned, seen: Seen, guards: Guards) -> Turned:
+    def _turn(self, item: Assigned, seen: ClusterState, guards: Guards) -> CycleItem:
         """Take the turn of one policy; an error ends it, and nobody else's."""
         self.beat()
         progress, subject, uid = CycleProgress(), item.ref.subject, item.policy.ref.uid
         kept = self._minds[uid].memory if uid in self._minds else None
-        turned: Turned | FailedTurn | None = next(
+        turned: CycleItem | FailedTurn | None = next(
             (failed for failed in self._isolation.failed if failed.subject == subject), None
         )
         if item.ref in seen.pods:
@@ -209,14 +211,18 @@ class ProportionalLoop:
         decision = failed_decision(turned, outcomes)
         written = failed_record(BALANCER, decision, seen.at, self.new_id(seen.at), outcomes)
         self._isolation.attempt(subject, lambda: self.journal.append(written))
-        unsaid = self._refuse(item.policy, refusal_of(turned), seen.at)
-        return Turned(item, decision, outcomes, unsaid=unsaid, failed=turned)
+        status_errors = self._refuse(item.policy, refusal_of(turned), seen.at)
+        return CycleItem(item, decision, outcomes, status_errors=status_errors, failed=turned)
 
-    def _taken(self, item: Assigned, seen: Seen, guards: Guards, progress: CycleProgress) -> Turned:
+    def _taken(
+        self, item: Assigned, seen: ClusterState, guards: Guards, progress: CycleProgress
+    ) -> CycleItem:
         """Decide for one policy, guard it, act on what is left, and write it all down."""
         refusal = unknown_size(item, seen)
         if refusal is not None:
-            return Turned(item, None, (), refusal, unsaid=self._refuse(item.policy, refusal, seen.at))
+            return CycleItem(
+                item, None, (), refusal, status_errors=self._refuse(item.policy, refusal, seen.at)
+            )
         mind, at_ms = self._mind(item, seen.at), moment_of(seen.at)
         pods = living(seen.pods[item.ref])
         slots = item.prepared.asked.slots
@@ -236,14 +242,14 @@ class ProportionalLoop:
         if is_doing and change is not None:
             deeds = intended(deeds, change, at_ms, self.leadership.epoch() or 0)
         mind.memory = remembered(kept_memory(before, decision, is_done=is_doing), deeds)
-        told = Told(
+        told = StatusInput(
             *(decision, mind.memory, item.mode, pods_at_target(decision, pods, item), len(pods)),
             cost=change.cost(item.workload) if change is not None else "",
             warning=warning,
             is_acting=is_doing,
         )
         outcomes = progress.outcomes
-        progress.is_said, unsaid = self._say(item, told, mind, seen.at)
+        progress.is_said, status_errors = self._say(item, told, mind, seen.at)
         if is_doing and change is not None:
             outcomes += self._act(item, decision, change, mind, seen.at, is_said=progress.is_said)
             if outcomes and all(outcome.result in UNDONE for outcome in outcomes):
@@ -253,10 +259,10 @@ class ProportionalLoop:
         self.journal.append(record(document, observation, before, decision, name, tuple(outcomes)))
         left = change.left if change is not None and any(o.result == "Accepted" for o in outcomes) else 0
         said = warning if change is not None else ""
-        return Turned(item, decision, outcomes, None, told.cost, said, unsaid, left)
+        return CycleItem(item, decision, outcomes, None, told.cost, said, status_errors, left)
 
     def _change(
-        self, item: Assigned, decision: Decision, pods: Sequence[Pod], mind: Mind, at: float
+        self, item: Assigned, decision: Decision, pods: Sequence[Pod], mind: PolicyState, at: float
     ) -> Change | None:
         """Say what an action comes to: which values, by which way, at what cost."""
         if not decision.actions:
@@ -274,7 +280,9 @@ class ProportionalLoop:
         is_new = Code.SET.value in decision.reason.numbers["reasons"].values()
         return Change(values, way, pods, late, tuple(restarts), is_new)
 
-    def _noticed(self, item: Assigned, deeds: Deeds, pods: Sequence[Pod], mind: Mind, at_ms: int) -> Deeds:
+    def _noticed(
+        self, item: Assigned, deeds: AppliedState, pods: Sequence[Pod], mind: PolicyState, at_ms: int
+    ) -> AppliedState:
         """Count what somebody put back; pods are looked at anew, since a late view still shows the old."""
         slots, workload = item.prepared.asked.slots, item.workload
         found, lost = noticed(deeds, slots, workload, pods, mind.accepted, at_ms)
@@ -287,9 +295,9 @@ class ProportionalLoop:
         mind.accepted -= lost
         return found
 
-    def _named(self, item: Assigned, deeds: Deeds, pods: Sequence[Pod]) -> Deeds:
+    def _named(self, item: Assigned, deeds: AppliedState, pods: Sequence[Pod]) -> AppliedState:
         """Find out who puts other values back, once it has happened too often."""
-        if deeds.fought_by or not is_fought(deeds):
+        if deeds.fought_by or not is_contended(deeds):
             return deeds
         target = about(item.workload)
         if deeds.way != UpdateMode.ROLLOUT:
@@ -313,7 +321,14 @@ class ProportionalLoop:
             return Ledger()  # for who only looks, a ledger that was never installed is an empty one
 
     def _act(
-        self, item: Assigned, decision: Decision, change: Change, mind: Mind, at: float, *, is_said: bool
+        self,
+        item: Assigned,
+        decision: Decision,
+        change: Change,
+        mind: PolicyState,
+        at: float,
+        *,
+        is_said: bool,
     ) -> list[Outcome]:
         """Set the values; without what is to be remembered in the status nothing is done this time."""
         if not is_said:
@@ -322,7 +337,7 @@ class ProportionalLoop:
             sentence = f"{decision.reason.sentence} {change.cost(item.workload)}"
             self.announce(f"{item.ref.subject}: {sentence}")
             self.actuator.record_event(about(item.workload), decision.reason.code.value, sentence)
-        hands = Hands(
+        hands = ResizeExecutor(
             *(self.sizes, self.pauses, self.leadership, self.store, self.actuator),
             *(self.new_id, self._epoch, self.beat, self.passed, self._isolation),
         )
@@ -331,32 +346,32 @@ class ProportionalLoop:
         mind.take(outcomes, (change.way.mode.value, dict(change.values)), at, refused)
         return outcomes
 
-    def _say(self, item: Assigned, told: Told, mind: Mind, at: float) -> tuple[bool, str]:
+    def _say(self, item: Assigned, told: StatusInput, mind: PolicyState, at: float) -> tuple[bool, str]:
         """Write the status where it is worth it; tell whether it stands, and what went wrong."""
         if not self.is_acting:
             return False, ""
         status = next_status(item.policy, item.prepared, told, at, mind.said_at)
         if status is None:
             return True, ""
-        is_said, unsaid = self._write(item.policy, status)
+        is_said, status_errors = self._write(item.policy, status)
         if is_said:
             mind.said_at = at
-        return is_said, unsaid
+        return is_said, status_errors
 
-    def _refuse(self, policy: PolicyObject, refusal: Refusal, at: float) -> str:
+    def _refuse(self, policy: PolicyObject, refusal: RejectedPolicy, at: float) -> str:
         said = self._isolation.attempt(str(policy.ref), lambda: self._refuse_one(policy, refusal, at))
         return "" if isinstance(said, FailedTurn) else said
 
-    def _refuse_one(self, policy: PolicyObject, refusal: Refusal, at: float) -> str:
+    def _refuse_one(self, policy: PolicyObject, refusal: RejectedPolicy, at: float) -> str:
         if not self.is_acting:
             return ""
         status = refused_status(policy, refusal, at)
         if status is None:
             return ""
-        is_said, unsaid = self._write(policy, status)
+        is_said, status_errors = self._write(policy, status)
         if is_said:
             self.actuator.record_event(policy.ref, refusal.code, refusal.sentence, is_warning=True)
-        return unsaid
+        return status_errors
 
     def _write(self, policy: PolicyObject, status: Mapping[str, Any]) -> tuple[bool, str]:
         ref = policy.ref
@@ -368,7 +383,7 @@ class ProportionalLoop:
             return False, f"the status of {ref} was not written: {error}"
         return True, ""
 
-    def _tell(self, item: Assigned, told: Told, outcomes: Sequence[Outcome]) -> None:
+    def _tell(self, item: Assigned, told: StatusInput, outcomes: Sequence[Outcome]) -> None:
         """Tell the workload what was done to it, and what keeps it from being done."""
         reason = told.decision.reason
         before = item.policy.status.get("lastDecision", {}).get("reason")

@@ -8,8 +8,8 @@ from functools import partial
 from equipoise.core.cluster import Hpa, Node, Pod, Selector, Workload, WorkloadRef
 from equipoise.engine.isolation import Isolation
 from equipoise.ports import Cluster, FailedTurn
-from equipoise.proportional.applied import Deeds, Size, behind, count, in_force, living, pods_by_node
-from equipoise.proportional.assignment import Assigned, Refusal
+from equipoise.proportional.applied import AppliedState, Size, behind, count, in_force, living, pods_by_node
+from equipoise.proportional.assignment import Assigned, RejectedPolicy
 from equipoise.proportional.decide import STUCK
 from equipoise.proportional.functions import Slot
 from equipoise.proportional.observation import Observation
@@ -20,7 +20,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass(slots=True)
-class Seen:
+class ClusterState:
     """What a cycle goes by; sizes are counted once for each node selector."""
 
     at: float
@@ -47,7 +47,7 @@ def look(
     isolation: Isolation | None = None,
     *,
     sees_all_pods: bool,
-) -> Seen:
+) -> ClusterState:
     """Ask once for all; a namespace narrows what is asked for, and then `pods` is unknown as an input."""
     needs_all = any("pods" in item.prepared.spec.inputs for item in assigned)
     place = None if needs_all and sees_all_pods else namespace
@@ -56,7 +56,7 @@ def look(
     hpas: dict[WorkloadRef, list[Hpa]] = defaultdict(list)
     for hpa in cluster.hpas(namespace) if assigned else ():
         hpas[hpa.target.canonical].append(hpa)
-    return Seen(
+    return ClusterState(
         at=at,
         nodes=cluster.nodes() if assigned else (),
         pods=pods_by_workload([item.workload for item in assigned], pods, isolation),
@@ -141,17 +141,17 @@ def utilization_warning(hpas: Iterable[Hpa], slots: Iterable[Slot]) -> str:
     return ""
 
 
-def unknown_size(item: Assigned, seen: Seen) -> Refusal | None:
+def unknown_size(item: Assigned, seen: ClusterState) -> RejectedPolicy | None:
     """Return which input of the policy is unknown, if any: what is missing is never zero."""
     size = seen.size(item.prepared.selector)
     if not size.nodes_ready:
-        return Refusal("NoNodes", "spec.nodeSelector: expected at least one Ready node, found none")
+        return RejectedPolicy("NoNodes", "spec.nodeSelector: expected at least one Ready node, found none")
     for name in sorted(item.prepared.spec.inputs & set(size.unknown)):
-        return Refusal("InputUnknown", f"{name}: {size.unknown[name]}, so nothing is changed")
+        return RejectedPolicy("InputUnknown", f"{name}: {size.unknown[name]}, so nothing is changed")
     return None
 
 
-def observe(item: Assigned, seen: Seen, deeds: Deeds) -> Observation:
+def observe(item: Assigned, seen: ClusterState, deeds: AppliedState) -> Observation:
     """Join the cluster's size with what the workload has."""
     asked, spec = item.prepared.asked, item.prepared.spec
     pods = living(seen.pods[item.ref])

@@ -16,7 +16,7 @@ from equipoise.core.decision import Decision
 from equipoise.core.reason import Code
 from equipoise.crd.targets import Mode
 from equipoise.ports import PolicyObject
-from equipoise.proportional.assignment import Prepared, Refusal
+from equipoise.proportional.assignment import Prepared, RejectedPolicy
 from equipoise.proportional.functions import Slot, slots
 from equipoise.proportional.observation import time_of
 from equipoise.proportional.policy import ScalingPolicySpec
@@ -70,7 +70,7 @@ _MODES = {
 }
 
 
-class Told(NamedTuple):
+class StatusInput(NamedTuple):
     """All that a status is made from."""
 
     decision: Decision
@@ -86,7 +86,7 @@ class Told(NamedTuple):
     """Whether something is about to be done."""
 
 
-def refused_status(policy: PolicyObject, refusal: Refusal, at: float) -> dict[str, Any] | None:
+def refused_status(policy: PolicyObject, refusal: RejectedPolicy, at: float) -> dict[str, Any] | None:
     """Say why a policy is not followed; None when it says so already. What is remembered is kept."""
     ready = _condition(READY, "False", refusal.code, refusal.sentence, policy.generation)
     old = policy.status
@@ -98,7 +98,7 @@ def refused_status(policy: PolicyObject, refusal: Refusal, at: float) -> dict[st
 
 
 def next_status(
-    policy: PolicyObject, prepared: Prepared, told: Told, at: float, said_at: float | None
+    policy: PolicyObject, prepared: Prepared, told: StatusInput, at: float, said_at: float | None
 ) -> dict[str, Any] | None:
     """Give the new status, or None when it can wait."""
     old, now, decision = policy.status, _moment(at), told.decision
@@ -162,7 +162,7 @@ def _is_due(memory: Mapping[str, Any], prepared: Prepared, at: float, said_at: f
     return at - said_at >= wait
 
 
-def _conditions(policy: PolicyObject, told: Told) -> list[dict[str, Any]]:
+def _conditions(policy: PolicyObject, told: StatusInput) -> list[dict[str, Any]]:
     code, generation = told.decision.reason.code, policy.generation
     found = [_condition(READY, "True", "Accepted", _MODES[told.mode], generation)]
     if told.mode is Mode.PREVIEW and told.decision.actions:

@@ -26,11 +26,11 @@ from equipoise.qos import explain
 from equipoise.qos.observation import Observation, Resource
 from equipoise.qos.policy import QosPolicy
 from equipoise.qos.selection import (
+    ActionPlan,
     Allowed,
     Deed,
     Gaps,
     Raise,
-    Side,
     allowed_actions,
     evictions,
     fresh_usage,
@@ -53,9 +53,9 @@ class Round(NamedTuple):
 
     seen: Observation
     lines: Sequence[Waterline]
-    evict: Side
-    throttle: Side
-    up: Side
+    evict: ActionPlan
+    throttle: ActionPlan
+    up: ActionPlan
     budget: int
     evicted: Sequence[Deed] = ()
     cut: Sequence[Deed] = ()
@@ -90,8 +90,8 @@ def _opened(policy: QosPolicy, seen: Observation, lines: list[Waterline]) -> Rou
     allowed = {pod.key: allowed_actions(policy, pod) for pod in seen.pods}
     fresh = fresh_usage(seen)
 
-    def side(chosen: list[Waterline], gaps: Gaps, allowed: Mapping[str, Allowed] = allowed) -> Side:
-        return Side(tuple(chosen), gaps, seen.pods, allowed)
+    def side(chosen: list[Waterline], gaps: Gaps, allowed: Mapping[str, Allowed] = allowed) -> ActionPlan:
+        return ActionPlan(tuple(chosen), gaps, seen.pods, allowed)
 
     down = [line for line in lines if line.is_triggered]
     evict = [line for line in down if line.action.eviction is not None]

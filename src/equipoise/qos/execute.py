@@ -31,17 +31,17 @@ from equipoise.core.decision import (
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import GUEST_EPOCH, Entry, Ledger
 from equipoise.core.reason import Reason
-from equipoise.engine.executor import STATES, Deed, Fence
-from equipoise.engine.guards import MENDING_SECONDS, Guest, held_by_anyone
+from equipoise.engine.executor import STATES, ActionResult, FencedExecutor
+from equipoise.engine.guards import MENDING_SECONDS, LeaselessLeadership, held_by_anyone
 from equipoise.ports import Actuator, EvictionResult, Store
-from equipoise.ports.node import ContainerRef, Node, PodTold
+from equipoise.ports.node import ContainerRef, Node, NodePod
 from equipoise.qos.observation import NANOS_PER_MILLI
-from equipoise.qos.observe import Surroundings
+from equipoise.qos.observe import NodeContext
 
 BALANCER = "qos"
 
 
-class Whose(NamedTuple):
+class PodOwner(NamedTuple):
     """The workload that a pod belongs to."""
 
     ref: WorkloadRef
@@ -52,47 +52,47 @@ class Whose(NamedTuple):
 class Evictor(Protocol):
     """Sends a pod away, or says why not."""
 
-    def evict(self, action: EvictPod, pod: PodTold, at: float) -> Outcome:
+    def evict(self, action: EvictPod, pod: NodePod, at: float) -> Outcome:
         """Evict one pod; WorldFailed where nobody knows whether it goes."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Direct:
+class DirectEvictor:
     """Asks the API server and nobody else."""
 
     actuator: Actuator
 
-    def evict(self, action: EvictPod, pod: PodTold, at: float) -> Outcome:
+    def evict(self, action: EvictPod, pod: NodePod, at: float) -> Outcome:
         """Evict one pod."""
         del at
         done = self.deed(action, pod)
         return Outcome(action, done.result, done.detail)
 
-    def deed(self, action: EvictPod, pod: PodTold) -> Deed:
+    def deed(self, action: EvictPod, pod: NodePod) -> ActionResult:
         """Send the eviction."""
         ref = PodRef(pod.namespace, pod.name, pod.uid)
         answer = self.actuator.evict(ref, grace_seconds=action.grace_seconds)
-        return Deed(answer.result.value, answer.detail, STATES[answer.result])
+        return ActionResult(answer.result.value, answer.detail, STATES[answer.result])
 
 
 @dataclass(slots=True)
-class Ledgered:
+class LedgerEvictor:
     """Asks the ledger of the pod's workload first; pods that nothing replaces have none."""
 
     actuator: Actuator
     store: Store
-    whose: Callable[[PodTold], Whose | None]
+    whose: Callable[[NodePod], PodOwner | None]
     new_id: Callable[[float], str]
-    guest: Guest
+    guest: LeaselessLeadership
     passed: Callable[[str], object] = field(default=str)
     _own: dict[str, float] = field(default_factory=dict)
     """Our own entries: those do not hold us, our budget of a round does."""
 
-    def evict(self, action: EvictPod, pod: PodTold, at: float) -> Outcome:
+    def evict(self, action: EvictPod, pod: NodePod, at: float) -> Outcome:
         """Evict one pod, if nobody else is taking pods of its workload."""
         self.guest.look()
-        direct = Direct(self.actuator)
+        direct = DirectEvictor(self.actuator)
         try:
             owner = self.whose(pod)
             if owner is None:
@@ -107,11 +107,11 @@ class Ledgered:
         if reason is not None:
             return Outcome(action, "Fenced", reason.sentence)
         entry = self._entry(pod, at)
-        fence = Fence(self.store, self.guest, self.actuator, _as_it_is, self.passed)
+        fence = FencedExecutor(self.store, self.guest, self.actuator, _as_it_is, self.passed)
         self._own[entry.id] = at
         return fence.through(action, lambda: direct.deed(action, pod), key, entry, stored).outcome
 
-    def _entry(self, pod: PodTold, at: float) -> Entry:
+    def _entry(self, pod: NodePod, at: float) -> Entry:
         name = self.new_id(at)
         return Entry(
             id=name,
@@ -182,7 +182,7 @@ def is_unforeseen(outcome: Outcome) -> bool:
     return False
 
 
-def is_felt(outcome: Outcome) -> bool:
+def affects_usage(outcome: Outcome) -> bool:
     """Tell whether something was done to a pod, or may have been."""
     if isinstance(outcome.action, EvictPod):
         return outcome.result in {EvictionResult.ACCEPTED.value, "Unknown"}
@@ -234,7 +234,7 @@ def came_otherwise(decision: Decision, outcomes: Sequence[Outcome]) -> str:
     return f" What came of it: {', '.join(said[:SAID_MAX])}{more}."
 
 
-def set_quotas(node: Node, action: ThrottlePod | RestorePod, pod: PodTold, ids: Mapping[str, str]) -> Outcome:
+def set_quotas(node: Node, action: ThrottlePod | RestorePod, pod: NodePod, ids: Mapping[str, str]) -> Outcome:
     """Write the quotas of a pod's containers."""
     gone = []
     try:
@@ -246,7 +246,7 @@ def set_quotas(node: Node, action: ThrottlePod | RestorePod, pod: PodTold, ids: 
     return Outcome(action, "Gone", f"{', '.join(gone)} has vanished") if gone else Outcome(action, "Done")
 
 
-def reclaim_memory(node: Node, action: ThrottlePod, pod: PodTold, ids: Mapping[str, str]) -> Outcome:
+def reclaim_memory(node: Node, action: ThrottlePod, pod: NodePod, ids: Mapping[str, str]) -> Outcome:
     """Ask the kernel to reclaim memory of a pod's containers."""
     released = 0
     try:
@@ -259,7 +259,7 @@ def reclaim_memory(node: Node, action: ThrottlePod, pod: PodTold, ids: Mapping[s
 
 
 def set_scheduling(
-    around: Surroundings, action: DisableScheduling | EnableScheduling, sentence: str
+    around: NodeContext, action: DisableScheduling | EnableScheduling, sentence: str
 ) -> Outcome:
     """Close the node to new pods, or open it again."""
     try:

@@ -25,14 +25,14 @@ from equipoise.core.errors import WorldFailed
 from equipoise.engine.guards import held_by_pause
 from equipoise.engine.isolation import Isolation
 from equipoise.ports import Actuator, Clock, EvictionResult, FailedTurn, Pauses
-from equipoise.ports.node import ContainerRef, ContainerTold, Counters, Look, Node, NodeCounters, PodTold
+from equipoise.ports.node import ContainerRef, ContainerTold, Counters, Node, NodeCounters, NodePod, Reading
 from equipoise.qos.execute import (
-    Direct,
+    DirectEvictor,
     Evictor,
     accepted,
+    affects_usage,
     failed,
     guarded,
-    is_felt,
     is_unforeseen,
     previewed,
     reclaim_memory,
@@ -43,8 +43,8 @@ from equipoise.qos.execute import (
 )
 from equipoise.qos.observation import PERIOD_US, Observation, quota_of
 from equipoise.qos.observe import (
-    Marks,
-    Surroundings,
+    NodeContext,
+    PendingEffects,
     decided_apart,
     done_apart,
     ending_since,
@@ -53,7 +53,14 @@ from equipoise.qos.observe import (
     usage_between,
 )
 from equipoise.qos.policy import QosPolicy
-from equipoise.qos.state import AgentState, Keep, ThrottledContainer, in_force, refused_again, still_known
+from equipoise.qos.state import (
+    AgentState,
+    StateStore,
+    ThrottledContainer,
+    in_force,
+    refused_again,
+    still_known,
+)
 from equipoise.qos.waterlines import QosMemory, State, judge
 
 ANSWERED_SECONDS = 30.0
@@ -85,10 +92,10 @@ class QosLoop:
 
     name: str
     node: Node
-    around: Surroundings
+    around: NodeContext
     actuator: Actuator
     pauses: Pauses
-    keep: Keep
+    keep: StateStore
     clock: Clock
     is_enforced: bool
     """Whether anything is changed; otherwise it only says what it would do."""
@@ -99,7 +106,7 @@ class QosLoop:
     """How pods are sent away; by default the server is asked, and nobody else."""
     _state: AgentState | None = None
     _saved_at: float = float("-inf")
-    _before: Look | None = None
+    _before: Reading | None = None
     _evicted: dict[str, float] = field(default_factory=dict)
     _ending: dict[str, float] = field(default_factory=dict)
     _warnings: list[str] = field(default_factory=list)
@@ -120,7 +127,7 @@ class QosLoop:
         return self._state
 
     @property
-    def has_taken(self) -> bool:
+    def has_throttled(self) -> bool:
         """Whether anything is left to give back."""
         return bool(self.state.throttled) or self.around.is_scheduling_disabled()
 
@@ -143,12 +150,12 @@ class QosLoop:
             decision = previewed(decision)
         self._rates = rates_of(seen, self._rates)
         self._before = after
-        if any(is_felt(one) for one in outcomes):
+        if any(affects_usage(one) for one in outcomes):
             self._look_again(policy, pods, outcomes)
         self._remember(decision, at, is_news=bool(outcomes))
         return Round(decision, outcomes, tuple(self._warnings), policy, seen, memory, self._isolation.failed)
 
-    def _look_again(self, policy: QosPolicy, pods: Sequence[PodTold], outcomes: Sequence[Outcome]) -> None:
+    def _look_again(self, policy: QosPolicy, pods: Sequence[NodePod], outcomes: Sequence[Outcome]) -> None:
         """Count from here: what was done is not judged by the time before it."""
         assert self._before is not None, "a round has looked"
         changed_at = self._before.node.read_at
@@ -190,7 +197,7 @@ class QosLoop:
         return outcomes
 
     def _restored(
-        self, part: ThrottledContainer, told: tuple[PodTold, ContainerTold] | None, seen: Counters | None
+        self, part: ThrottledContainer, told: tuple[NodePod, ContainerTold] | None, seen: Counters | None
     ) -> Outcome:
         """Restore one container; whatever fails, the others are restored all the same."""
         action = RestorePod(f"{part.namespace}/{part.pod}", uid=part.pod_uid)
@@ -204,14 +211,14 @@ class QosLoop:
         except Exception as error:  # noqa: BLE001 - a bug about one container must not keep the others throttled
             return Outcome(action, "Failed", f"unexpected {type(error).__name__}: {error}")
 
-    def _look(self, policy: QosPolicy, pods: Sequence[PodTold]) -> Look:
+    def _look(self, policy: QosPolicy, pods: Sequence[NodePod]) -> Reading:
         """Look at the machine and its containers; at memory and quotas only where they may matter."""
         node = self.node.read_node()
         self.on_progress()
         is_deep = bool(self.state.throttled) or self._is_crossed(policy, node)
-        return Look(node, self.node.read(self._refs(pods), is_deep=is_deep))
+        return Reading(node, self.node.read(self._refs(pods), is_deep=is_deep))
 
-    def _refs(self, pods: Sequence[PodTold]) -> list[ContainerRef]:
+    def _refs(self, pods: Sequence[NodePod]) -> list[ContainerRef]:
         """Name the containers of these pods, and those that we throttled whatever is told of them."""
         found = {ref.id: ref for ref in refs_of(pods)}
         for id_, part in self.state.throttled.items():
@@ -225,7 +232,7 @@ class QosLoop:
         seen = Observation(self.name, 0.0, *size, usage, labels=self.around.labels())
         return any(line.state is State.CROSSED for line in judge(policy, seen, QosMemory()))
 
-    def _tidy(self, pods: Sequence[PodTold], at: float) -> None:
+    def _tidy(self, pods: Sequence[NodePod], at: float) -> None:
         """Forget what has come to pass."""
         known = {pod.uid for pod in pods if pod.deletion_at is None}
         last = at + ANSWERED_SECONDS  # later only where the clock was set back
@@ -234,7 +241,7 @@ class QosLoop:
         self._state = msgspec.structs.replace(self.state, refused=still_known(self.state.refused, known, at))
 
     def _forget(
-        self, counters: Mapping[str, Counters], pods: Sequence[PodTold], among: Collection[str] | None = None
+        self, counters: Mapping[str, Counters], pods: Sequence[NodePod], among: Collection[str] | None = None
     ) -> None:
         """Give up what is not ours any more, of these containers or of all, and see what was written."""
         limits = {part.id: part.cpu_limit_nanos for pod in pods for part in pod.containers}
@@ -244,8 +251,8 @@ class QosLoop:
             self.adopt(self.state.without(over))
         self._state = self.state.settled(counters)
 
-    def _marks(self, at: float, released_cpu_nanos: int) -> Marks:
-        return Marks(
+    def _marks(self, at: float, released_cpu_nanos: int) -> PendingEffects:
+        return PendingEffects(
             frozenset(self.state.throttled),
             frozenset(self._evicted),
             in_force(self.state.refused, at),
@@ -258,8 +265,8 @@ class QosLoop:
     def _decide(
         self,
         policy: QosPolicy,
-        pods: Sequence[PodTold],
-        after: Look,
+        pods: Sequence[NodePod],
+        after: Reading,
         at: float,
         *,
         is_fresh: bool,
@@ -284,7 +291,7 @@ class QosLoop:
         return guarded(decision, lambda namespace: held_by_pause(self.pauses, namespace or self.home))
 
     def _act(
-        self, policy: QosPolicy, pods: list[PodTold], after: Look, at: float
+        self, policy: QosPolicy, pods: list[NodePod], after: Reading, at: float
     ) -> tuple[Decision, Observation, list[Outcome]]:
         """Act in order, and decide the rest anew where an action did not release what was foreseen.
 
@@ -314,7 +321,7 @@ class QosLoop:
                 asked, others, after, at, is_fresh=True, released_cpu_nanos=throttled_nanos(outcomes)
             )
 
-    def _deed(self, action: Action, pods: list[PodTold], sentence: str, at: float) -> Outcome:
+    def _deed(self, action: Action, pods: list[NodePod], sentence: str, at: float) -> Outcome:
         if isinstance(action, DisableScheduling | EnableScheduling):
             return set_scheduling(self.around, action, sentence)
         pod = next(one for one in pods if one.uid == action.uid)
@@ -330,11 +337,11 @@ class QosLoop:
                 return self._raise(action, pod, ids)
         raise TypeError(f"{type(action).__name__} is no action on a node")
 
-    def _evict(self, action: EvictPod, pod: PodTold, at: float) -> Outcome:
+    def _evict(self, action: EvictPod, pod: NodePod, at: float) -> Outcome:
         # Unless somebody says that it stays, it counts as going, so that nobody else goes for it.
         self._evicted[pod.uid] = at + ANSWERED_SECONDS
         try:
-            outcome = (self.evictor or Direct(self.actuator)).evict(action, pod, at)
+            outcome = (self.evictor or DirectEvictor(self.actuator)).evict(action, pod, at)
         except WorldFailed as error:
             return Outcome(action, "Unknown", str(error))
         known = dict(self.state.refused)
@@ -345,7 +352,7 @@ class QosLoop:
         self._state = msgspec.structs.replace(self.state, refused=known)
         return outcome
 
-    def _change(self, action: ThrottlePod | RestorePod, pod: PodTold, ids: dict[str, str]) -> Outcome:
+    def _change(self, action: ThrottlePod | RestorePod, pod: NodePod, ids: dict[str, str]) -> Outcome:
         """Write quotas, on the disk first; what can't be kept there is not done."""
         try:
             self._put(self.state.intending(pod, ids, action.quota or {}))
@@ -353,13 +360,13 @@ class QosLoop:
             return Outcome(action, "Failed", str(error))
         return set_quotas(self.node, action, pod, ids)
 
-    def _raise(self, action: RestorePod, pod: PodTold, ids: dict[str, str]) -> Outcome:
+    def _raise(self, action: RestorePod, pod: NodePod, ids: dict[str, str]) -> Outcome:
         outcome = self._change(action, pod, ids)
         refs = [ContainerRef(pod.uid, ids[name], pod.qos_class) for name in action.quota or {}]
         self._look_after(refs, [pod])
         return outcome
 
-    def _look_after(self, refs: Sequence[ContainerRef], pods: Sequence[PodTold]) -> None:
+    def _look_after(self, refs: Sequence[ContainerRef], pods: Sequence[NodePod]) -> None:
         """Give up those that have all again; what can't be read now, the next round sees."""
         try:
             self._forget(self.node.read(refs, is_deep=True), pods, {ref.id for ref in refs})

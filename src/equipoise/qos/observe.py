@@ -19,9 +19,9 @@ from equipoise.ports.node import (
     ContainerRef,
     ContainerTold,
     Counters,
-    Look,
     NodeCounters,
-    PodTold,
+    NodePod,
+    Reading,
 )
 from equipoise.qos.decide import decide
 from equipoise.qos.observation import METRICS, UNLIMITED, ContainerSeen, Observation, PodSeen, protection_of
@@ -32,7 +32,7 @@ INTERVAL_MIN_SECONDS = 0.2
 MICRO = 10**6
 
 
-class Marks(NamedTuple):
+class PendingEffects(NamedTuple):
     """What we know of pods beyond what is told."""
 
     throttled: frozenset[str] = frozenset()
@@ -51,7 +51,7 @@ class Marks(NamedTuple):
     """When pods were first told to be terminating, by UID, in monotonic seconds."""
 
 
-def refs_of(pods: Sequence[PodTold]) -> list[ContainerRef]:
+def refs_of(pods: Sequence[NodePod]) -> list[ContainerRef]:
     """Name every container that the kernel may know."""
     return [
         ContainerRef(pod.uid, container.id, pod.qos_class)
@@ -61,7 +61,7 @@ def refs_of(pods: Sequence[PodTold]) -> list[ContainerRef]:
     ]
 
 
-def ending_since(pods: Sequence[PodTold], known: Mapping[str, float], now: float) -> dict[str, float]:
+def ending_since(pods: Sequence[NodePod], known: Mapping[str, float], now: float) -> dict[str, float]:
     """Give when each pod that is terminating was first told to be."""
     return {pod.uid: known.get(pod.uid, now) for pod in pods if pod.deletion_at is not None}
 
@@ -89,9 +89,9 @@ def usage_between(
 def see(
     name: str,
     at: float,
-    looks: tuple[Look | None, Look],
-    pods: Sequence[PodTold],
-    marks: Marks,
+    looks: tuple[Reading | None, Reading],
+    pods: Sequence[NodePod],
+    marks: PendingEffects,
     *,
     labels: Mapping[str, str],
     is_scheduling_disabled: bool,
@@ -120,7 +120,9 @@ def see(
     )
 
 
-def _ended(pods: Sequence[PodTold], at: float, looks: tuple[Look | None, Look], marks: Marks) -> int:
+def _ended(
+    pods: Sequence[NodePod], at: float, looks: tuple[Reading | None, Reading], marks: PendingEffects
+) -> int:
     """Give what pods that ended between two looks used when last seen: the interval still has it."""
     before, after = looks
     if before is None:
@@ -132,7 +134,7 @@ def _ended(pods: Sequence[PodTold], at: float, looks: tuple[Look | None, Look], 
     return sum(nanos for uid, nanos in rates if uid not in alive)
 
 
-def _is_leaving(pod: PodTold, at: float, now: float, marks: Marks) -> bool:
+def _is_leaving(pod: NodePod, at: float, now: float, marks: PendingEffects) -> bool:
     """Count its grace period on our own clock where we can: the server's may be minutes away from it."""
     if pod.deletion_at is None:
         return pod.uid in marks.leaving
@@ -141,7 +143,7 @@ def _is_leaving(pod: PodTold, at: float, now: float, marks: Marks) -> bool:
     return now - marks.ending[pod.uid] < pod.grace_seconds + TOO_LATE_SECONDS
 
 
-def _pod(pod: PodTold, at: float, before: Look | None, after: Look, marks: Marks) -> PodSeen:
+def _pod(pod: NodePod, at: float, before: Reading | None, after: Reading, marks: PendingEffects) -> PodSeen:
     protection = protection_of(pod.owner, pod.priority, pod.priority_class, is_mirror=pod.is_mirror)
     is_leaving = _is_leaving(pod, at, after.node.read_at, marks)
     if pod.deletion_at is not None and not is_leaving:
@@ -172,7 +174,9 @@ def rates_of(seen: Observation, before: Mapping[str, tuple[str, int]]) -> dict[s
     }
 
 
-def _container(part: ContainerTold, before: Look | None, after: Look, marks: Marks) -> ContainerSeen:
+def _container(
+    part: ContainerTold, before: Reading | None, after: Reading, marks: PendingEffects
+) -> ContainerSeen:
     now = after.containers.get(part.id)
     then = before.containers.get(part.id) if before is not None else None
     return ContainerSeen(
@@ -203,9 +207,9 @@ Deed = Callable[..., Outcome]
 
 def decided_apart(
     asked: tuple[QosPolicy, Mapping[str, Any], Isolation],
-    place: tuple[str, float, tuple[Look | None, Look]],
-    pods: Sequence[PodTold],
-    marks: Marks,
+    place: tuple[str, float, tuple[Reading | None, Reading]],
+    pods: Sequence[NodePod],
+    marks: PendingEffects,
     **more: Any,
 ) -> tuple[Observation, Decision]:
     """Return what is seen and decided; a pod that an error is about is left out, so that it stays as it is.
@@ -214,11 +218,11 @@ def decided_apart(
     """
     policy, memory, isolation = asked
 
-    def decided(some: Sequence[PodTold]) -> tuple[Observation, Decision]:
+    def decided(some: Sequence[NodePod]) -> tuple[Observation, Decision]:
         seen = see(*place, some, marks, **more)
         return seen, decide(policy, seen, memory)
 
-    def probed(some: Sequence[PodTold]) -> list[bool]:
+    def probed(some: Sequence[NodePod]) -> list[bool]:
         decided(some)
         return [True] * len(some)
 
@@ -242,10 +246,10 @@ def done_apart(isolation: Isolation, deed: Deed, action: Action, *told: Any) -> 
     return done
 
 
-class Surroundings(Protocol):
+class NodeContext(Protocol):
     """What the API server tells of this node."""
 
-    def pods(self) -> Sequence[PodTold]:
+    def pods(self) -> Sequence[NodePod]:
         """Give the pods of this node; raise where they were never listed."""
         ...
 

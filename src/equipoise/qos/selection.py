@@ -106,7 +106,7 @@ def gaps_below(lines: Iterable[Waterline], fresh: Usage, seen: Observation) -> G
     return gaps
 
 
-class Side(NamedTuple):
+class ActionPlan(NamedTuple):
     """Evicting or throttling, as far as this round asks for it."""
 
     lines: tuple[Waterline, ...]
@@ -178,14 +178,14 @@ class Deed(NamedTuple):
         return self.released.get(metric.resource) if metric.is_quantifiable else None
 
 
-def evictions(evict: Side, throttle: Side) -> list[Deed]:
+def evictions(evict: ActionPlan, throttle: ActionPlan) -> list[Deed]:
     """Give every eviction that is asked for; the budget is counted elsewhere."""
     if not evict.lines:
         return []
     return _precise_evictions(evict, throttle) if evict.is_precise else _all_evictions(evict, throttle)
 
 
-def _all_evictions(evict: Side, throttle: Side) -> list[Deed]:
+def _all_evictions(evict: ActionPlan, throttle: ActionPlan) -> list[Deed]:
     """Everybody goes, but for those that can be throttled instead."""
     spared: set[str] = set()
     if throttle.lines and not throttle.is_precise:
@@ -197,7 +197,7 @@ def _all_evictions(evict: Side, throttle: Side) -> list[Deed]:
     ]
 
 
-def _precise_evictions(evict: Side, throttle: Side) -> list[Deed]:
+def _precise_evictions(evict: ActionPlan, throttle: ActionPlan) -> list[Deed]:
     gaps, beside = dict(evict.gaps), dict(throttle.gaps)
     found: dict[str, Deed] = {}
     for name in evict.gaps:
@@ -216,7 +216,7 @@ def _fewest(
     name: str,
     candidates: list[Deed],
     gaps: Gaps,
-    throttle: Side,
+    throttle: ActionPlan,
     beside: Gaps,
     gone: Mapping[str, Deed],
 ) -> int:
@@ -243,7 +243,7 @@ def _fewest(
     return len(candidates)
 
 
-def _able(throttle: Side, resource: Resource, gone: Mapping[str, Deed]) -> dict[str, Fraction]:
+def _able(throttle: ActionPlan, resource: Resource, gone: Mapping[str, Deed]) -> dict[str, Fraction]:
     """Give the most that throttling could release of each pod, whichever rule asks for it."""
     found: dict[str, Fraction] = {}
     for pod in throttle.pods:
@@ -268,7 +268,7 @@ def _is_known(metric: Metric, pod: PodSeen) -> bool:
     return metric.releases is not None and metric.releases(pod) is not None
 
 
-def _eviction(evict: Side, pod: PodSeen, metric: str) -> Deed:
+def _eviction(evict: ActionPlan, pod: PodSeen, metric: str) -> Deed:
     lines = evict.lines_for(pod)
     graces = [line.action.eviction.grace_seconds for line in lines if line.action.eviction is not None]
     grace = min((seconds for seconds in graces if seconds is not None), default=None)
@@ -277,7 +277,7 @@ def _eviction(evict: Side, pod: PodSeen, metric: str) -> Deed:
     return Deed(pod, metric, released, grace_seconds=grace)
 
 
-def throttles(side: Side, gaps: Gaps, excluded: Collection[str]) -> list[Deed]:
+def throttles(side: ActionPlan, gaps: Gaps, excluded: Collection[str]) -> list[Deed]:
     """Throttle the pods that it releases something of, until the gaps are closed."""
     if not side.lines:
         return []
@@ -298,7 +298,7 @@ def throttles(side: Side, gaps: Gaps, excluded: Collection[str]) -> list[Deed]:
     return list(found.values())
 
 
-def _all_throttles(side: Side, excluded: Collection[str]) -> list[Deed]:
+def _all_throttles(side: ActionPlan, excluded: Collection[str]) -> list[Deed]:
     found = []
     for pod in side.sorted_pods():
         if pod.key in excluded:
@@ -344,7 +344,7 @@ class Raise(NamedTuple):
     gaps: Gaps
 
 
-def orphans(side: Side) -> list[Raise]:
+def orphans(side: ActionPlan) -> list[Raise]:
     """Give back at once where no policy throttles the pod any more."""
     found = []
     for pod in sorted_by(ALL_CHAIN, _throttled(side.pods)):
@@ -355,7 +355,7 @@ def orphans(side: Side) -> list[Raise]:
     return found
 
 
-def raises(side: Side) -> list[Raise]:
+def raises(side: ActionPlan) -> list[Raise]:
     """Walk the throttled pods in reverse while there is room below every waterline.
 
     Where usage could not be read, nothing is raised. A metric that can't be quantified sets no bound: it is
@@ -373,7 +373,7 @@ def raises(side: Side) -> list[Raise]:
     return found
 
 
-def _ordered(side: Side) -> list[PodSeen]:
+def _ordered(side: ActionPlan) -> list[PodSeen]:
     line = next(iter(side.lines), None)
     chain = (
         ALL_CHAIN if line is None else tuple(one.value for one in line.action.sort_by) or line.metric.chain

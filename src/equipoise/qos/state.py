@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from equipoise.ports.node import ContainerTold, Counters, PodTold
+from equipoise.ports.node import ContainerTold, Counters, NodePod
 from equipoise.qos.observation import PERCENT, UNLIMITED, protection_of, quota_of
 from equipoise.qos.throttle import QUOTA_MIN_US
 
@@ -124,7 +124,7 @@ class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
             return "a refusal is out of its range"
         return ""
 
-    def intending(self, pod: PodTold, ids: dict[str, str], quotas: dict[str, int]) -> "AgentState":
+    def intending(self, pod: NodePod, ids: dict[str, str], quotas: dict[str, int]) -> "AgentState":
         """Add what is about to be written; `ids` gives the id of each container by its name."""
         found = dict(self.throttled)
         for name, quota in quotas.items():
@@ -177,7 +177,7 @@ def _is_quota(quota_us: int) -> bool:
 class Lowered(NamedTuple):
     """A container that has a lower CPU quota than it asks for."""
 
-    pod: PodTold
+    pod: NodePod
     part: ContainerTold
     quota_us: int
     asked_us: int
@@ -211,7 +211,7 @@ class Judged(NamedTuple):
 
 
 def judged(
-    pods: Sequence[PodTold], counters: Mapping[str, Counters], known: Collection[str], why_none: str = ""
+    pods: Sequence[NodePod], counters: Mapping[str, Counters], known: Collection[str], why_none: str = ""
 ) -> Judged:
     """Find the containers with a lower quota than they ask for; `known` are those of the state, by id.
 
@@ -239,7 +239,7 @@ def judged(
     return Judged(tuple(ours), tuple(unclear), frozenset(left))
 
 
-def _lowered(pod: PodTold, part: ContainerTold, now: Counters, why_none: str) -> Lowered | None:
+def _lowered(pod: NodePod, part: ContainerTold, now: Counters, why_none: str) -> Lowered | None:
     if now.quota_us is None or now.quota_us <= 0:
         return None
     asked = quota_of(part.cpu_limit_nanos, now.period_us)
@@ -250,7 +250,7 @@ def _lowered(pod: PodTold, part: ContainerTold, now: Counters, why_none: str) ->
     return Lowered(pod, part, now.quota_us, asked, why_none or dict(pod.unclear).get(part.id, ""))
 
 
-class Keep(Protocol):
+class StateStore(Protocol):
     """Where the state is kept: on the host's disk, whole or not at all."""
 
     def load(self) -> AgentState:

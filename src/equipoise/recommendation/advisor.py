@@ -23,7 +23,7 @@ from equipoise.ports.cluster import CPU, MEMORY, Measure, UsageHistory
 from equipoise.recommendation.observation import WEEK_SECONDS, Containers, Inherited, Observation
 from equipoise.recommendation.ownership import Belonging
 from equipoise.recommendation.policy import AdviceType, RecommendationPolicy
-from equipoise.recommendation.record import Batch, Decided, Facts, Question, examine_all
+from equipoise.recommendation.record import AdviceRequest, Batch, Decided, Facts, examine_all
 from equipoise.recommendation.selection import check_names, choose
 from equipoise.recommendation.usage import LotReader, Usage
 from equipoise.stats.predict import Algorithm
@@ -49,7 +49,7 @@ PASSING = (WorkerBusy, Lost)
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class DataSources:
     """Where a cluster and its past are seen."""
 
     cluster: Cluster
@@ -63,7 +63,7 @@ class World:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AdviceScope:
     """What somebody wants to know."""
 
     policy: RecommendationPolicy = field(default_factory=RecommendationPolicy)
@@ -75,10 +75,10 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class AdviceBatch:
     """Workloads that get advice in the same way."""
 
-    question: Question
+    question: AdviceRequest
     workloads: Sequence[Workload]
 
 
@@ -93,19 +93,19 @@ class Advised(NamedTuple):
     """None where an error ended it before there were any."""
 
 
-def plan(asked: Asked, world: World, at: float) -> list[Decision]:
+def plan(asked: AdviceScope, world: DataSources, at: float) -> list[Decision]:
     """Decide for the workloads that were asked for, from the week before `at`."""
     return [one.decision for one in advised(asked, world, at)]
 
 
-def advised(asked: Asked, world: World, at: float) -> list[Advised]:
+def advised(asked: AdviceScope, world: DataSources, at: float) -> list[Advised]:
     """Decide for the workloads that were asked for, and give what decided beside each decision."""
     check_names(asked.names)
     listed = world.cluster.workloads(asked.namespace)
     chosen = choose(listed, asked.namespace, asked.names)
     if not chosen:
         return []
-    job = Job(Question(asked.policy, asked.about, asked.algorithm), chosen)
+    job = AdviceBatch(AdviceRequest(asked.policy, asked.about, asked.algorithm), chosen)
     is_all = asked.namespace is None and not asked.names
     isolation = Isolation()
     found = list(advise_all([job], listed, world, at, asked.namespace, reads_all=is_all, isolation=isolation))
@@ -115,9 +115,9 @@ def advised(asked: Asked, world: World, at: float) -> list[Advised]:
 
 
 def advise_all(
-    jobs: Sequence[Job],
+    jobs: Sequence[AdviceBatch],
     listed: Sequence[Workload],
-    world: World,
+    world: DataSources,
     at: float,
     namespace: str | None = None,
     *,
@@ -138,7 +138,7 @@ def advise_all(
     return _Looking(jobs, chosen, world, belonging, inherited, at, reads_all, isolation).advised()
 
 
-def _inherited(world: World, namespace: str | None) -> Mapping[WorkloadRef, Inherited]:
+def _inherited(world: DataSources, namespace: str | None) -> Mapping[WorkloadRef, Inherited]:
     """Give what each workload's HPA has beside CPU; of several HPAs nobody knows which is meant."""
     specs: dict[WorkloadRef, list[HpaSpec]] = defaultdict(list)
     for spec in world.autoscalers.specs(namespace):
@@ -160,10 +160,10 @@ def _inherited(world: World, namespace: str | None) -> Mapping[WorkloadRef, Inhe
 class _Looking:
     """One look at everything that was asked for."""
 
-    jobs: Sequence[Job]
+    jobs: Sequence[AdviceBatch]
     chosen: Mapping[WorkloadRef, Workload]
     """Of all jobs."""
-    world: World
+    world: DataSources
     belonging: Belonging
     inherited: Mapping[WorkloadRef, Inherited]
     at: float
@@ -316,7 +316,7 @@ class _Looking:
         return [found[pair] for pair in pairs]
 
     def _observation(
-        self, question: Question, workloads: Sequence[Workload], used: Usage, peaks: Peaks, missing: str
+        self, question: AdviceRequest, workloads: Sequence[Workload], used: Usage, peaks: Peaks, missing: str
     ) -> Observation:
         refs = [workload.ref for workload in workloads]
         pods = [[pod for pod in self.belonging.pods.get(ref, ()) if _counts(pod)] for ref in refs]

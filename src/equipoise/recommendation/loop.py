@@ -30,11 +30,11 @@ from equipoise.ports import (
     StoreConflict,
 )
 from equipoise.ports.state import Analyses
-from equipoise.recommendation.advisor import Advised, Job, Lost, World, advise_all
+from equipoise.recommendation.advisor import AdviceBatch, Advised, DataSources, Lost, advise_all
 from equipoise.recommendation.policy import AdviceType
-from equipoise.recommendation.precedence import OLDER, Asking, Precedence, precedence
-from equipoise.recommendation.publish import Giving
-from equipoise.recommendation.record import BALANCER, Question
+from equipoise.recommendation.precedence import OLDER, AnalyticsSelection, Precedence, precedence
+from equipoise.recommendation.publish import Publisher
+from equipoise.recommendation.record import BALANCER, AdviceRequest
 from equipoise.recommendation.selection import READY, Selected, Verdict, condition_of, is_due, select
 from equipoise.recommendation.status import Retries, asker_of, refused
 
@@ -54,12 +54,12 @@ FOREIGN_AGE_SECONDS = 15.0
 
 
 @dataclass(slots=True)
-class AnalyticsLoop:
+class RecommendationLoop:
     """All that one cycle needs of the world."""
 
     objects: Analyses
     cluster: Cluster
-    world: Callable[[], World]
+    world: Callable[[], DataSources]
     """Finds whatever remembers weeks of usage; it may not be there."""
     applier: Applier
     actuator: Actuator
@@ -114,14 +114,14 @@ class AnalyticsLoop:
         listed = self.cluster.workloads()
         asking = list(_asking(asked, listed, _by_asker(self._given(at)), self._isolation))
         first = precedence(asking, self._isolation)
-        unsaid: list[str] = []
+        status_errors: list[str] = []
         unread = ""
         due, standing = [], []
         for about, found, own in asking:
             if isinstance(found, Verdict):
-                unsaid += self._refuse(about, found, at)
+                status_errors += self._refuse(about, found, at)
             elif self._retries.waits(about, at):
-                unsaid += self._retries.warnings(about)
+                status_errors += self._retries.warnings(about)
                 unread = unread or self._retries.unread(about)
                 standing.append(about.ref.uid)
             elif self._is_due(found, own, first, at):
@@ -134,7 +134,7 @@ class AnalyticsLoop:
         return replace(
             report,
             carried=carried,
-            warnings=[*unsaid, *report.warnings],
+            warnings=[*status_errors, *report.warnings],
             failed_turns=self._isolation.failed,
         )
 
@@ -224,7 +224,7 @@ class AnalyticsLoop:
         outcomes: list[Outcome] = []
         for (selected, own), found in zip(due, advised, strict=True):
             about = selected.about
-            giving = Giving(
+            giving = Publisher(
                 *(self.objects, self.applier, self.actuator, self.pauses, self.leadership, self.journal),
                 *(self.new_id, self.mode, first, self.beat, epoch, at),
                 isolation=self._isolation,
@@ -248,7 +248,7 @@ class AnalyticsLoop:
         return CycleReport(decisions, outcomes, warnings)
 
     def _given_to(
-        self, selected: Selected, own: Sequence[PolicyObject], found: Sequence[Advised], giving: Giving
+        self, selected: Selected, own: Sequence[PolicyObject], found: Sequence[Advised], giving: Publisher
     ) -> list[str] | FailedTurn:
         """Write the advice of one Analytics; return what could not be written, or how its turn failed."""
         return self._isolation.attempt(str(selected.about.ref), lambda: giving.give(selected, own, found))
@@ -262,12 +262,12 @@ class AnalyticsLoop:
         verdict = (
             Verdict(False, "NoHistory", said) if is_absent else Verdict(False, UNKNOWN, f"{said} {RARELY}")
         )
-        unsaid = [one for about in due for one in self._refuse(about, verdict, at, is_steady=False)]
+        status_errors = [one for about in due for one in self._refuse(about, verdict, at, is_steady=False)]
         if is_absent:
-            return CycleReport((), (), [*warnings, *unsaid, told])
+            return CycleReport((), (), [*warnings, *status_errors, told])
         for about in due:
             self._retries.failed(about, at, unread=told)
-        return CycleReport((), (), [*warnings, *unsaid], self._retries.unread(due[0]))
+        return CycleReport((), (), [*warnings, *status_errors], self._retries.unread(due[0]))
 
     def _advised(
         self,
@@ -285,7 +285,9 @@ class AnalyticsLoop:
                 raise Lost("this process leads no more")
 
         jobs = [
-            Job(Question(one.spec.settings, AdviceType(one.spec.type), one.spec.algorithm), one.workloads)
+            AdviceBatch(
+                AdviceRequest(one.spec.settings, AdviceType(one.spec.type), one.spec.algorithm), one.workloads
+            )
             for one in due
         ]
         world = replace(self.world(), warn=warnings.append, on_bytes=gets_on)
@@ -306,7 +308,7 @@ def _asking(
     listed: Sequence[Workload],
     given: Mapping[tuple[str, str], Sequence[PolicyObject]],
     isolation: Isolation,
-) -> Iterable[Asking]:
+) -> Iterable[AnalyticsSelection]:
     by_namespace: dict[str, list[Workload]] = {}
     for workload in listed:
         by_namespace.setdefault(workload.ref.namespace, []).append(workload)
@@ -317,7 +319,7 @@ def _asking(
         if isinstance(found, FailedTurn):
             reason = failed_reason(found)
             found = Verdict(False, reason.code.value, reason.sentence)
-        yield Asking(about, found, own)
+        yield AnalyticsSelection(about, found, own)
 
 
 def _by_asker(given: Iterable[PolicyObject]) -> dict[tuple[str, str], list[PolicyObject]]:

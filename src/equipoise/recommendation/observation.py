@@ -22,7 +22,7 @@ HOURS_AHEAD = 24
 DIGITS = 3
 
 
-class Picture(msgspec.Struct, frozen=True):
+class HourlyUsage(msgspec.Struct, frozen=True):
     """One workload's; null where nothing is known."""
 
     until: float
@@ -36,7 +36,7 @@ class Picture(msgspec.Struct, frozen=True):
     """The band: 95 of 100 coming samples should stay below it."""
 
 
-class Sketch(NamedTuple):
+class HourlyUsages(NamedTuple):
     """The same for a batch, as arrays: one row is one workload."""
 
     until: float
@@ -45,15 +45,15 @@ class Sketch(NamedTuple):
     ahead: Floats
     upper: Floats
 
-    def of(self, row: int) -> Picture:
+    def of(self, row: int) -> HourlyUsage:
         """Give one workload's picture."""
         parts = [self.used[row], self.ahead[row], self.upper[row]]
         peak = max((float(part[np.isfinite(part)].max(initial=0.0)) for part in parts), default=0.0)
         decimals = DIGITS - 1 - int(np.floor(np.log10(peak))) if peak > 0 else 0
-        return Picture(self.until, self.step_seconds, *(_short(part, decimals) for part in parts))
+        return HourlyUsage(self.until, self.step_seconds, *(_short(part, decimals) for part in parts))
 
 
-def sketch(history: Floats, interval_seconds: float, until: float, future: Forecast | None) -> Sketch:
+def sketch(history: Floats, interval_seconds: float, until: float, future: Forecast | None) -> HourlyUsages:
     """Take the means of the past week's hours and of the coming day's."""
     count = max(1, round(HOUR_SECONDS / interval_seconds))
     nothing: Floats = np.zeros((len(history), 0))
@@ -62,7 +62,7 @@ def sketch(history: Floats, interval_seconds: float, until: float, future: Forec
     if future is not None:
         ahead = _means(future.values[:, : HOURS_AHEAD * count], count)
         upper = _means(future.upper[:, : HOURS_AHEAD * count], count)
-    return Sketch(until, count * interval_seconds, used, ahead, upper)
+    return HourlyUsages(until, count * interval_seconds, used, ahead, upper)
 
 
 def _means(values: Floats, count: int) -> Floats:
@@ -197,7 +197,7 @@ class Statistics:
     known_samples: Whole
     expected_samples: int
     predictions: Sequence[Mapping[str, Any]] = field(default_factory=list)
-    sketch: Sketch | None = None
+    sketch: HourlyUsages | None = None
     """Usage and forecast for people's eyes, where somebody asked for it."""
 
     @property

@@ -19,7 +19,7 @@ from equipoise.recommendation.status import asker_of
 OLDER = "OlderAnalytics"
 
 
-class Asking(NamedTuple):
+class AnalyticsSelection(NamedTuple):
     """An Analytics, what it selects or why nothing, and the Recommendations that it has."""
 
     about: PolicyObject
@@ -50,7 +50,7 @@ class Precedence(NamedTuple):
         return self.annotates_before(recommendation) is None
 
 
-def precedence(asking: Iterable[Asking], isolation: Isolation | None = None) -> Precedence:
+def precedence(asking: Iterable[AnalyticsSelection], isolation: Isolation | None = None) -> Precedence:
     """Find who comes first: by age, then by name."""
     isolation = isolation or Isolation()
     annotating: dict[tuple[WorkloadRef, str], PolicyObject] = {}
@@ -65,11 +65,11 @@ def precedence(asking: Iterable[Asking], isolation: Isolation | None = None) -> 
     return Precedence(annotating, applying)
 
 
-def _everything_wanted(asking: Asking) -> list[tuple[WorkloadRef, str, AdoptionType]]:
+def _everything_wanted(asking: AnalyticsSelection) -> list[tuple[WorkloadRef, str, AdoptionType]]:
     return list(_wanted(asking))
 
 
-def _wanted(asking: Asking) -> Iterator[tuple[WorkloadRef, str, AdoptionType]]:
+def _wanted(asking: AnalyticsSelection) -> Iterator[tuple[WorkloadRef, str, AdoptionType]]:
     """Give what is to become of its advice; while a selector fails, of the advice that it has."""
     given = {target_of(one): one for one in asking.given}
     if isinstance(asking.found, Verdict):

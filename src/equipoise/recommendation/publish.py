@@ -29,7 +29,7 @@ from equipoise.recommendation.advisor import STEP_SECONDS, Advised, Lost
 from equipoise.recommendation.analytics import GROUP, AdoptionType
 from equipoise.recommendation.policy import AdviceType
 from equipoise.recommendation.precedence import OLDER, Precedence, adoption_of, target_of
-from equipoise.recommendation.record import BALANCER, Question, record, told_for
+from equipoise.recommendation.record import BALANCER, AdviceRequest, record, told_for
 from equipoise.recommendation.selection import ADOPTED, READY, Selected, Verdict, condition_of
 from equipoise.recommendation.status import (
     advice_text,
@@ -60,7 +60,7 @@ DEEDS = frozenset({ApplyResult.CREATED.value, ApplyResult.CHANGED.value, UNKNOWN
 
 
 @dataclass(slots=True)
-class Giving:
+class Publisher:
     """Writes the advice of one Analytics, for as long as we lead."""
 
     objects: Analyses
@@ -174,7 +174,7 @@ class Giving:
         spec, done = selected.spec, _done(adopted)
         asker = selected.about.ref.name
         decision = told_for(adopted.decision, asker)
-        question = Question(spec.settings, AdviceType(spec.type), spec.algorithm)
+        question = AdviceRequest(spec.settings, AdviceType(spec.type), spec.algorithm)
         name = self.new_id(self.at)
         if one.facts is None:
             written = failed_record(BALANCER, decision, self.at, name, done)

@@ -19,9 +19,9 @@ from equipoise.recommendation.decide import container_requests, decide_from, sum
 from equipoise.recommendation.observation import (
     WEEK_SECONDS,
     Containers,
+    HourlyUsage,
     Inherited,
     Observation,
-    Picture,
     Statistics,
 )
 from equipoise.recommendation.policy import AdviceType, RecommendationPolicy
@@ -63,7 +63,7 @@ class Facts(msgspec.Struct, frozen=True):
     metrics: list[dict[str, Any]] = []
     behavior: dict[str, Any] | None = None
     containers: list[ContainerFacts] = []
-    picture: Picture | None = None
+    picture: HourlyUsage | None = None
     """For people's eyes, where there is advice: nothing is decided from it."""
     measurable: int = 0
     """Pods that must have samples."""
@@ -74,7 +74,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AdviceRequest:
     """How somebody wants to be advised."""
 
     policy: RecommendationPolicy
@@ -83,7 +83,7 @@ class Question:
 
 
 Decided = tuple[Decision, Facts]
-Batch = Sequence[tuple[Question, Observation, Sequence[int]]]
+Batch = Sequence[tuple[AdviceRequest, Observation, Sequence[int]]]
 """Questions about many workloads at once, and how many pods of each are unknown."""
 
 
@@ -97,7 +97,7 @@ def examine_all(batch: Batch) -> list[list[Decided]]:
 
 
 def examine(
-    question: Question, seen: Observation, unknown: Sequence[int], shared: Shared | None = None
+    question: AdviceRequest, seen: Observation, unknown: Sequence[int], shared: Shared | None = None
 ) -> list[Decided]:
     """Decide for every workload of an observation, and give the facts beside each decision."""
     found: list[Decided] = []
@@ -175,7 +175,7 @@ def told_for(decision: Decision, asker: str) -> Decision:
 
 
 def record(
-    question: Question,
+    question: AdviceRequest,
     facts: Facts,
     decision: Decision,
     at: float,

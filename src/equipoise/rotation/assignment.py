@@ -15,7 +15,7 @@ from equipoise.ports import FailedTurn, PolicyObject
 from equipoise.rotation.policy import RotationPolicy, RotationPolicySpec
 
 
-class Refusal(NamedTuple):
+class RejectedPolicy(NamedTuple):
     """Why a policy is not followed, or not in full: the condition's reason and message."""
 
     code: str
@@ -33,7 +33,7 @@ class Assigned(msgspec.Struct, frozen=True):
 
 def assign(
     policies: Iterable[PolicyObject], workloads: Sequence[Workload], isolation: Isolation | None = None
-) -> tuple[list[Assigned], Mapping[ObjectRef, Refusal]]:
+) -> tuple[list[Assigned], Mapping[ObjectRef, RejectedPolicy]]:
     """Give each workload to one policy, and say which policies can't be followed.
 
     Two policies that want the same workload would fight: the first by name has it.
@@ -43,33 +43,33 @@ def assign(
     for workload in workloads:
         by_namespace.setdefault(workload.ref.namespace, []).append(workload)
     assigned: dict[WorkloadRef, Assigned] = {}
-    refused: dict[ObjectRef, Refusal] = {}
+    refused: dict[ObjectRef, RejectedPolicy] = {}
     for policy in sorted(policies, key=lambda policy: (policy.ref.namespace, policy.ref.name)):
         near = by_namespace.get(policy.ref.namespace, ())
         found = isolation.attempt(str(policy.ref), partial(_wanted, policy, near))
         if isinstance(found, FailedTurn):
             reason = failed_reason(found)
-            refused[policy.ref] = Refusal(reason.code.value, reason.sentence)
+            refused[policy.ref] = RejectedPolicy(reason.code.value, reason.sentence)
             continue
-        if isinstance(found, Refusal):
+        if isinstance(found, RejectedPolicy):
             refused[policy.ref] = found
             continue
         for item in found:
             holder = assigned.setdefault(item.workload.ref, item)
             if holder is not item:
                 sentence = f"{item.workload.ref} is looked after by policy {holder.source.name} already"
-                refused[policy.ref] = Refusal("Conflict", sentence)
+                refused[policy.ref] = RejectedPolicy("Conflict", sentence)
     return list(assigned.values()), refused
 
 
-def _wanted(policy: PolicyObject, near: Iterable[Workload]) -> list[Assigned] | Refusal:
+def _wanted(policy: PolicyObject, near: Iterable[Workload]) -> list[Assigned] | RejectedPolicy:
     """Return what a policy wants of its own namespace, or why it can't be followed."""
     if policy.unreadable:
-        return Refusal("Unreadable", f"The object cannot be read: {policy.unreadable}")
+        return RejectedPolicy("Unreadable", f"The object cannot be read: {policy.unreadable}")
     try:
         spec = RotationPolicySpec.model_validate(policy.spec)
     except DECODE_ERRORS as error:
-        return Refusal("InvalidSpec", f"spec.{explain(error)}")
+        return RejectedPolicy("InvalidSpec", f"spec.{explain(error)}")
     wanted = [workload for workload in near if _is_wanted(spec, workload)]
     if not wanted:
         return _nothing_there(spec)
@@ -77,15 +77,17 @@ def _wanted(policy: PolicyObject, near: Iterable[Workload]) -> list[Assigned] | 
     return [Assigned(policy.ref, settings, spec.mode, workload) for workload in wanted]
 
 
-def _nothing_there(spec: RotationPolicySpec) -> Refusal:
+def _nothing_there(spec: RotationPolicySpec) -> RejectedPolicy:
     """Say that a policy is for nothing, by the path of the field that says so."""
     if spec.target_ref is None:
-        return Refusal("NoWorkload", "spec.selector: expected the labels of a workload in this namespace")
+        return RejectedPolicy(
+            "NoWorkload", "spec.selector: expected the labels of a workload in this namespace"
+        )
     target = spec.target_ref
     found = f"no {target.kind} {target.name} of {target.api_version}"
     kinds = "the operator looks at Deployments, StatefulSets and ReplicaSets"
     sentence = f"spec.targetRef: expected a workload in this namespace, found {found} ({kinds})"
-    return Refusal("NoWorkload", sentence)
+    return RejectedPolicy("NoWorkload", sentence)
 
 
 def _is_wanted(spec: RotationPolicySpec, workload: Workload) -> bool:

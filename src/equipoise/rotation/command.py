@@ -1,8 +1,8 @@
 """Rotation by a person's command: for the workloads that it names, with one policy, without an operator.
 
-It is the production loop. `plan` looks once and changes nothing; `Rotating` goes on until every rotation that
-it began is verified. It needs no Lease: each ledger's compare-and-swap keeps it and an operator apart, and
-what it began is in the ledger, so that whoever comes next, the operator or another command, ends it.
+It is the production loop. `plan` looks once and changes nothing; `RotateCommand` goes on until every rotation
+that it began is verified. It needs no Lease: each ledger's compare-and-swap keeps it and an operator apart,
+and what it began is in the ledger, so that whoever comes next, the operator or another command, ends it.
 
 Which workloads a person means: by name, or all that an HPA scales.
 """
@@ -19,7 +19,7 @@ from equipoise.core.decision import Action, Decision, Outcome, Record
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.core.reason import Code, Reason
 from equipoise.crd.targets import Mode
-from equipoise.engine.guards import Guest
+from equipoise.engine.guards import LeaselessLeadership
 from equipoise.ports import Actuator, Clock, Cluster, Journal, Metrics, Pauses, PolicyObject, Store, Stored
 from equipoise.rotation.assignment import Assigned
 from equipoise.rotation.execute import MAYBE_GONE
@@ -27,7 +27,7 @@ from equipoise.rotation.loop import RotationLoop
 from equipoise.rotation.observe import hpas_by_workload
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.progress import RotationMemory, told
-from equipoise.rotation.status import Turned
+from equipoise.rotation.status import CycleItem
 
 SHORT_NAMES = {"Deployment": "deploy", "StatefulSet": "sts", "ReplicaSet": "rs", "DaemonSet": "ds"}
 """How kubectl's users write the kinds."""
@@ -129,7 +129,7 @@ class NothingKept:
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
+class Ports:
     """What a command reaches beside the cluster and its metrics; by default nothing."""
 
     actuator: Actuator | None = None
@@ -142,7 +142,7 @@ class Hands:
 
 
 def loop_by_hand(
-    cluster: Cluster, metrics: Metrics, hands: Hands, guest: Guest, *, is_acting: bool
+    cluster: Cluster, metrics: Metrics, hands: Ports, guest: LeaselessLeadership, *, is_acting: bool
 ) -> RotationLoop:
     """Make the loop of a command: it asks the server before it shows a plan, and waits for no streak."""
     return RotationLoop(
@@ -182,13 +182,13 @@ def plan(
     names: Collection[str] = (),
     *,
     warn: Callable[[str], object] = str,
-    hands: Hands | None = None,
+    hands: Ports | None = None,
 ) -> list[Decision]:
     """Decide for the named workloads, or for all that an HPA scales; nothing is changed.
 
     `warn` is told what the metrics' source said beside its answer, such as that it is partial.
     """
-    loop = loop_by_hand(cluster, metrics, hands or Hands(), Guest(lambda: 0.0), is_acting=False)
+    loop = loop_by_hand(cluster, metrics, hands or Ports(), LeaselessLeadership(lambda: 0.0), is_acting=False)
     assigned = _by_hand(policy, choose_workloads(cluster, namespace, names))
     turned, seen = loop.look(assigned, at, namespace)
     if seen.failures:
@@ -203,7 +203,7 @@ def _by_hand(policy: RotationPolicy, workloads: Sequence[Workload]) -> list[Assi
 
 
 @dataclass(slots=True)
-class Done:
+class WorkloadResult:
     """What came of one workload so far."""
 
     last: Decision
@@ -215,7 +215,7 @@ class Done:
     began_at: float = 0.0
     """When it was first looked at: an older verdict is not about what was done here."""
 
-    def take(self, turn: Turned) -> None:
+    def take(self, turn: CycleItem) -> None:
         """Add a turn."""
         self.last = turn.decision
         self.outcomes += turn.outcomes
@@ -269,23 +269,23 @@ class Done:
 
 
 @dataclass(slots=True)
-class Rotating:
+class RotateCommand:
     """A command that rotates until everything that it began is verified."""
 
     loop: RotationLoop
-    guest: Guest
+    guest: LeaselessLeadership
     policy: RotationPolicy
     namespace: str | None
     names: Collection[str]
     clock: Clock
     wait: Callable[[], object]
     """Lets some seconds pass."""
-    tell: Callable[[Turned], object]
+    tell: Callable[[CycleItem], object]
     """Told of every turn."""
     warn: Callable[[str], object] = str
-    done: dict[str, Done] = field(default_factory=dict)
+    done: dict[str, WorkloadResult] = field(default_factory=dict)
 
-    def run(self, timeout_seconds: float) -> Sequence[Done]:
+    def run(self, timeout_seconds: float) -> Sequence[WorkloadResult]:
         """Go on until nothing is under way; running out of time is a failure of the world."""
         began = self.clock.now()
         open_refs: set[WorkloadRef] | None = None
@@ -320,7 +320,7 @@ class Rotating:
         for warning in (*seen.warnings, *seen.failures, *sorted(seen.notes)):
             self.warn(warning)
         for turn in turned:
-            first = Done(turn.decision, began_at=turn.at)
+            first = WorkloadResult(turn.decision, began_at=turn.at)
             self.done.setdefault(turn.decision.subject, first).take(turn)
             self.tell(turn)
         return {
@@ -331,12 +331,12 @@ class Rotating:
         }
 
 
-def _is_in_vain(turn: Turned) -> bool:
+def _is_in_vain(turn: CycleItem) -> bool:
     """Whether the next wave was refused for good: to look on would not help."""
     return any(outcome.result in {"Forbidden", "Refused"} for outcome in turn.outcomes)
 
 
-def _why(done: Done | None) -> str:
+def _why(done: WorkloadResult | None) -> str:
     if done is None:
         return "nothing was seen of it"
     reason = done.last.reason

@@ -14,7 +14,7 @@ from equipoise.core.ledger import Entry, Ledger
 from equipoise.core.reason import Code, Reason
 from equipoise.crd.windows import held_by_window
 from equipoise.engine.disruption import clear, held_by_hourly_budget, protection_of, room_for_disruption
-from equipoise.engine.executor import Fence, Passed
+from equipoise.engine.executor import Executed, FencedExecutor
 from equipoise.engine.guards import (
     held_by_cooldown,
     held_by_lag,
@@ -26,7 +26,7 @@ from equipoise.engine.guards import (
 from equipoise.engine.isolation import Isolation
 from equipoise.ports import Actuator, Cluster, EvictionResult, Leadership, Metrics, Pauses, Store, Stored
 from equipoise.rotation.assignment import Assigned
-from equipoise.rotation.observe import FINISHED, Seen, away_now, is_away
+from equipoise.rotation.observe import FINISHED, ClusterSnapshot, away_now, is_away
 from equipoise.rotation.policy import KafkaLag
 from equipoise.rotation.preconditions import Observation
 from equipoise.rotation.progress import BALANCER, RotationMemory, begun
@@ -36,7 +36,7 @@ MAYBE_GONE = frozenset({"Accepted", "Unknown"})
 
 
 @dataclass(frozen=True, slots=True)
-class Deeds:
+class EvictionExecutor:
     """What a wave needs of the world."""
 
     cluster: Cluster
@@ -57,7 +57,7 @@ class Deeds:
         observation: Observation,
         decision: Decision,
         stored: Stored,
-        seen: Seen,
+        seen: ClusterSnapshot,
         outcomes: list[Outcome],
     ) -> None:
         """Evict what the guards left of a decision; `outcomes` gets what came of each, as it comes.
@@ -96,8 +96,8 @@ class Deeds:
 
     def _evict(
         self, item: Assigned, action: Action, entry: Entry, basis: Stored, memory: Mapping[str, Any]
-    ) -> Passed:
-        fence = Fence(
+    ) -> Executed:
+        fence = FencedExecutor(
             self.store,
             self.leadership,
             self.actuator,
@@ -109,10 +109,10 @@ class Deeds:
             return fence.evict(action, StoreKey("ledger", item.workload.ref), entry, basis, memory)
         except WorldFailed as error:
             # The intent is in the ledger, and counts: it may have happened.
-            return Passed(Outcome(action, "Unknown", str(error)))
+            return Executed(Outcome(action, "Unknown", str(error)))
         except Exception as error:  # noqa: BLE001 - as unknown as a lost answer
             failed = self.isolation.take(item.workload.ref.subject, error)
-            return Passed(Outcome(action, "Unknown", failed.error))
+            return Executed(Outcome(action, "Unknown", failed.error))
 
     def _recheck(self, item: Assigned, action: Action) -> str | None:
         """Ask the server itself, past every cache, whether the pod may still go; say why not."""
@@ -193,7 +193,7 @@ class Guards:
     leadership: Leadership
     metrics: Metrics
     disturbed_in_cluster_max: int
-    seen: Seen
+    seen: ClusterSnapshot
     epoch: int | None
     """In which we led when we looked."""
     now: Callable[[], float]

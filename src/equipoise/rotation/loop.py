@@ -33,15 +33,23 @@ from equipoise.ports import (
     StoreConflict,
     Stored,
 )
-from equipoise.rotation.assignment import Assigned, Refusal, assign
+from equipoise.rotation.assignment import Assigned, RejectedPolicy, assign
 from equipoise.rotation.decide import decide_all
-from equipoise.rotation.execute import Deeds, Guards, Refusals, about_workload, held_by_server
-from equipoise.rotation.observe import NO_LEDGERS, Ledgers, Look, Remembered, Seen, observe, read_ledgers
+from equipoise.rotation.execute import EvictionExecutor, Guards, Refusals, about_workload, held_by_server
+from equipoise.rotation.observe import (
+    NO_LEDGERS,
+    ClusterSnapshot,
+    Ledgers,
+    LedgerState,
+    SnapshotReader,
+    observe,
+    read_ledgers,
+)
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.preconditions import Observation
 from equipoise.rotation.progress import BALANCER, RotationMemory, told
 from equipoise.rotation.record import record
-from equipoise.rotation.status import Turned, next_status, tell_changes
+from equipoise.rotation.status import CycleItem, next_status, tell_changes
 
 Batch = Sequence[tuple[RotationPolicy, Observation, Mapping[str, Any]]]
 Decide = Callable[[Batch], Sequence[Decision]]
@@ -51,14 +59,14 @@ class _Observed(NamedTuple):
     """What is seen and remembered of one workload."""
 
     observation: Observation
-    known: Remembered
+    known: LedgerState
 
 
 class _Decided(NamedTuple):
     """The same, and what follows from it."""
 
     observation: Observation
-    known: Remembered
+    known: LedgerState
     decision: Decision
 
 
@@ -96,7 +104,7 @@ class RotationLoop:
     """The time, to stamp intents with and to know how old a look is; without, that of the cycle."""
     name: str = BALANCER
     _streaks: dict[WorkloadRef, dict[str, int]] = field(default_factory=dict)
-    _last: dict[WorkloadRef, Turned] = field(default_factory=dict)
+    _last: dict[WorkloadRef, CycleItem] = field(default_factory=dict)
     _refusals: Refusals = field(default_factory=Refusals)
     _isolation: Isolation = field(default_factory=Isolation)
 
@@ -116,11 +124,11 @@ class RotationLoop:
         before = self._last
         self._last = {turn.item.workload.ref: turn for turn in (*carried, *turned)}
         self._streaks = {ref: self._streaks[ref] for ref in self._last.keys() & self._streaks.keys()}
-        unsaid = self._say(policies, refused, [*turned, *carried], before, at)
+        status_errors = self._say(policies, refused, [*turned, *carried], before, at)
         return CycleReport(
             [turn.decision for turn in turned],
             [outcome for turn in turned for outcome in turn.outcomes],
-            [*seen.warnings, *sorted(seen.notes), *unsaid],
+            [*seen.warnings, *sorted(seen.notes), *status_errors],
             carried=[turn.decision for turn in carried],
             failure="; ".join(seen.failures),
             failed_turns=self._isolation.failed,
@@ -148,7 +156,7 @@ class RotationLoop:
 
     def look(
         self, assigned: Sequence[Assigned], at: float, namespace: str | None = None
-    ) -> tuple[list[Turned], Seen]:
+    ) -> tuple[list[CycleItem], ClusterSnapshot]:
         """Take one turn for a person's command, for workloads that it chose itself."""
         self._begin(at)
         turned, seen = self._look(assigned, at, namespace)
@@ -162,10 +170,10 @@ class RotationLoop:
         namespace: str | None = None,
         *,
         others: Sequence[Workload] = (),
-    ) -> tuple[list[Turned], Seen]:
+    ) -> tuple[list[CycleItem], ClusterSnapshot]:
         """See, decide, guard, act and record for these workloads; `others` count as disturbed only."""
         epoch = self.leadership.epoch()
-        look = Look(
+        look = SnapshotReader(
             *(self.cluster, self.metrics, self._isolation, self.beat, self.namespaces_protected),
             is_acting=self.is_acting,
         )
@@ -184,7 +192,7 @@ class RotationLoop:
         )
         return [self._turn(item, decided[item.workload.ref], guards) for item in assigned], seen
 
-    def _observed(self, item: Assigned, seen: Seen, ledgers: Ledgers) -> "_Observed | FailedTurn":
+    def _observed(self, item: Assigned, seen: ClusterSnapshot, ledgers: Ledgers) -> "_Observed | FailedTurn":
         """Return what is seen and remembered of one workload."""
         ref = item.workload.ref
         if ref not in seen.pods:
@@ -225,7 +233,7 @@ class RotationLoop:
     def _is_real(self, item: Assigned) -> bool:
         return item.mode is Mode.ENFORCE and self.is_acting
 
-    def _known(self, item: Assigned, known: Remembered) -> Remembered:
+    def _known(self, item: Assigned, known: LedgerState) -> LedgerState:
         """For a preview, no rotation is under way: nobody would write its verdict down."""
         if self._is_real(item) or not self.is_acting or "course" not in known.memory:
             return known
@@ -239,11 +247,11 @@ class RotationLoop:
             uids = [pod.uid for pod in observation.pods if pod.name in hot]
             self._streaks[item.workload.ref] = count_streaks(before, uids)
 
-    def _turn(self, item: Assigned, decided: "_Decided | FailedTurn", guards: Guards) -> Turned:
+    def _turn(self, item: Assigned, decided: "_Decided | FailedTurn", guards: Guards) -> CycleItem:
         """Take the turn of one workload; an error ends it, and nobody else's."""
         self.beat()
         outcomes: list[Outcome] = []
-        turned: Turned | FailedTurn = (
+        turned: CycleItem | FailedTurn = (
             decided
             if isinstance(decided, FailedTurn)
             else self._isolation.turn(
@@ -257,9 +265,11 @@ class RotationLoop:
         decision = failed_decision(turned, outcomes)
         written = failed_record(BALANCER, decision, at, self.new_id(at), outcomes)
         self._isolation.attempt(item.workload.ref.subject, lambda: self.journal.append(written))
-        return Turned(item, decision, outcomes, at=at, failed=turned)
+        return CycleItem(item, decision, outcomes, at=at, failed=turned)
 
-    def _taken(self, item: Assigned, decided: "_Decided", guards: Guards, outcomes: list[Outcome]) -> Turned:
+    def _taken(
+        self, item: Assigned, decided: "_Decided", guards: Guards, outcomes: list[Outcome]
+    ) -> CycleItem:
         """Guard one decision, act on what is left, and write it all down."""
         observation, known, decision = decided
         self._count(item, observation, decision)
@@ -273,7 +283,7 @@ class RotationLoop:
         if is_real and stored is not None and has_ended:
             said = self._tell_end(item, guarded)
         if is_real and guarded.actions and stored is not None and not known.trouble:
-            deeds = Deeds(
+            deeds = EvictionExecutor(
                 *(self.cluster, self.pauses, self.leadership, self.store, self.actuator),
                 *(self.new_id, guards.now, guards.epoch, self.passed, self._isolation),
             )
@@ -284,7 +294,7 @@ class RotationLoop:
         # A verdict is kept with what it was measured from, also where the reason is the same as before.
         written = record(item.policy, observation, known.memory, guarded, seen.at, name, kept)
         self.journal.append(written, is_whole=is_real and has_ended)
-        return Turned(item, guarded, outcomes, said, seen.at, known.trouble)
+        return CycleItem(item, guarded, outcomes, said, seen.at, known.trouble)
 
     def _tell_end(self, item: Assigned, guarded: Decision) -> Reason:
         """Tell the workload what came of its rotation, under the reason that holds now."""
@@ -294,7 +304,7 @@ class RotationLoop:
         self.actuator.record_event(about_workload(item.workload), code, told(verdict))
         return guarded.reason
 
-    def _guard(self, item: Assigned, decision: Decision, known: Remembered, guards: Guards) -> Decision:
+    def _guard(self, item: Assigned, decision: Decision, known: LedgerState, guards: Guards) -> Decision:
         if known.trouble and self.is_acting:
             return decision.hold(_unknown_ledger(known.trouble))
         refusal = self._refusals.held(item.workload.ref, guards.seen.at)
@@ -303,13 +313,13 @@ class RotationLoop:
         streaks = self._streaks.get(item.workload.ref, {}) if self.is_debounced else None
         guarded = guards.ask(item, decision, known.ledger, streaks)
         if self.asks_server:
-            guarded, unsaid = held_by_server(guarded, self.actuator)
-            guards.seen.notes.update({unsaid} - {""})
+            guarded, status_errors = held_by_server(guarded, self.actuator)
+            guards.seen.notes.update({status_errors} - {""})
         if self._is_real(item) or not self.is_acting:
             guards.spend(item, guarded)
         return guarded
 
-    def _keep(self, item: Assigned, decision: Decision, known: Remembered) -> Stored | None:
+    def _keep(self, item: Assigned, decision: Decision, known: LedgerState) -> Stored | None:
         """Write down what is to be remembered, when it changed; without that nothing is done this time."""
         ledger = known.ledger
         if decision.memory != known.memory:
@@ -325,33 +335,33 @@ class RotationLoop:
     def _say(
         self,
         policies: Sequence[PolicyObject],
-        refused: Mapping[ObjectRef, Refusal],
-        turned: Collection[Turned],
-        last: Mapping[WorkloadRef, Turned],
+        refused: Mapping[ObjectRef, RejectedPolicy],
+        turned: Collection[CycleItem],
+        last: Mapping[WorkloadRef, CycleItem],
         at: float,
     ) -> list[str]:
         """Write the status of each policy whose reasons changed, and tell what could not be written.
 
         A lost race is no trouble: the next cycle tries again.
         """
-        by_policy: dict[ObjectRef, list[Turned]] = {}
+        by_policy: dict[ObjectRef, list[CycleItem]] = {}
         for turn in turned:
             by_policy.setdefault(turn.item.source, []).append(turn)
-        unsaid = []
+        status_errors = []
         for policy in policies:
             ref, turns = policy.ref, by_policy.get(policy.ref, [])
             said = self._isolation.attempt(
                 str(ref), partial(self._say_one, policy, turns, refused.get(ref), last, at)
             )
-            unsaid.append("" if isinstance(said, FailedTurn) else said)
-        return [words for words in unsaid if words]
+            status_errors.append("" if isinstance(said, FailedTurn) else said)
+        return [words for words in status_errors if words]
 
     def _say_one(
         self,
         policy: PolicyObject,
-        turns: Sequence[Turned],
-        refusal: Refusal | None,
-        last: Mapping[WorkloadRef, Turned],
+        turns: Sequence[CycleItem],
+        refusal: RejectedPolicy | None,
+        last: Mapping[WorkloadRef, CycleItem],
         at: float,
     ) -> str:
         """Write the status of one policy, and return why that could not be done."""

@@ -40,7 +40,7 @@ Usage = Mapping[tuple[str, str], Mapping[str, Sample]]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ClusterSnapshot:
     """One look at the cluster, for all workloads at once."""
 
     at: float
@@ -71,7 +71,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class SnapshotReader:
     """What a look needs of the world."""
 
     cluster: Cluster
@@ -87,7 +87,7 @@ class Look:
         wanted: Sequence[tuple[float, Workload]],
         others: Sequence[Workload] = (),
         namespace: str | None = None,
-    ) -> Seen:
+    ) -> ClusterSnapshot:
         """See the workloads that are wanted, each over its own metrics window; of the others the pods."""
         workloads = [*(workload for _, workload in wanted), *others]
         listed = self.cluster.pods(namespace)
@@ -119,7 +119,7 @@ class Look:
         away |= {pod.uid for pod in listed if pod.namespace in unsure and is_away(pod)}
         hpas, pdbs = hpas_by_workload(self.cluster.hpas(namespace)), self.cluster.pdbs(namespace)
         pauses, notes = self._autoscaler_pauses(namespace) if wanted else ({}, set())
-        return Seen(
+        return ClusterSnapshot(
             *(at, pods, hpas, pdbs, usage, pauses, warnings, failures, away),
             namespaces_protected=self.namespaces_protected,
             partial=missing,
@@ -239,7 +239,7 @@ def fresh_usage(usage: CpuUsage, at: float) -> Usage:
     return found
 
 
-def observe(policy: RotationPolicy, workload: Workload, seen: Seen) -> Observation:
+def observe(policy: RotationPolicy, workload: Workload, seen: ClusterSnapshot) -> Observation:
     """Join what the cluster and the metrics say of one workload."""
     ref, at = workload.ref, seen.at
     hpas = tuple(_hpa(hpa, at) for hpa in seen.hpas.get(ref, ()))
@@ -257,7 +257,7 @@ def observe(policy: RotationPolicy, workload: Workload, seen: Seen) -> Observati
     )
 
 
-def _workload(workload: Workload, seen: Seen) -> WorkloadSeen:
+def _workload(workload: Workload, seen: ClusterSnapshot) -> WorkloadSeen:
     return WorkloadSeen(
         kind=workload.ref.kind,
         replicas_wanted=workload.replicas_wanted,
@@ -331,7 +331,7 @@ def _request(pod: Pod, container: str) -> float | None:
     return next((part.cpu_request_cores for part in pod.containers if part.name == container), None)
 
 
-class Remembered(NamedTuple):
+class LedgerState(NamedTuple):
     """The ledger of one workload as this cycle found it, or why it is unknown."""
 
     stored: Stored
@@ -351,23 +351,23 @@ class Ledgers(NamedTuple):
     stored: Mapping[WorkloadRef, Stored]
     trouble: str = ""
 
-    def of(self, workload: Workload, seen: Seen, cluster: Cluster) -> Remembered:
+    def of(self, workload: Workload, seen: ClusterSnapshot, cluster: Cluster) -> LedgerState:
         """Return what is remembered of one workload."""
         stored = self.stored.get(workload.ref, Stored({}))
         if self.trouble or not stored.version:
-            return Remembered(stored, _NOTHING, _NOTHING, {}, self.trouble)
+            return LedgerState(stored, _NOTHING, _NOTHING, {}, self.trouble)
         try:
             before = Ledger.from_data(stored.data)
             ledger = _settled(before, seen, cluster, workload)
-            return Remembered(stored, before, ledger, recall(ledger))
+            return LedgerState(stored, before, ledger, recall(ledger))
         except WorldFailed as error:
-            return Remembered(stored, _NOTHING, _NOTHING, {}, str(error))
+            return LedgerState(stored, _NOTHING, _NOTHING, {}, str(error))
 
 
 NO_LEDGERS = Ledgers({})
 
 
-def read_ledgers(store: Store, seen: Seen, namespace: str | None, *, is_acting: bool) -> Ledgers:
+def read_ledgers(store: Store, seen: ClusterSnapshot, namespace: str | None, *, is_acting: bool) -> Ledgers:
     """Read all ledgers at once. For who only looks, a ledger that was never installed is an empty one."""
     try:
         return Ledgers(store.read_all("ledger", namespace))
@@ -378,7 +378,7 @@ def read_ledgers(store: Store, seen: Seen, namespace: str | None, *, is_acting: 
         return Ledgers({}, str(error))
 
 
-def _settled(before: Ledger, seen: Seen, cluster: Cluster, workload: Workload) -> Ledger:
+def _settled(before: Ledger, seen: ClusterSnapshot, cluster: Cluster, workload: Workload) -> Ledger:
     """Give every old intent the outcome that the world shows.
 
     That one never happened is believed of the server alone: a cache may not have heard of it yet.

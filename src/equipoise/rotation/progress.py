@@ -50,7 +50,7 @@ class Ending(StrEnum):
     """The workload did not become whole, or could not be measured."""
 
 
-class Course(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class RotationRun(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """A rotation under way."""
 
     round: str
@@ -68,7 +68,7 @@ class Course(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """How many ready pods had no usage over the window when it began, or whenever fewest had none since."""
 
 
-class Verdict(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class RotationResult(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """What came of a rotation."""
 
     ending: Ending
@@ -84,8 +84,8 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 class RotationMemory(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """All that one cycle leaves for the next."""
 
-    course: Course | None = None
-    last: Verdict | None = None
+    course: RotationRun | None = None
+    last: RotationResult | None = None
     failures: Count = 0
     """How many verified rotations in a row did not lower the hottest pod by the minimum improvement."""
     futile_until: Moment | None = None
@@ -175,8 +175,8 @@ def proceed(
         return _ended(policy, seen, memory, course, Ending.LEFT_OPEN)
     unhealthy = held_by_health(seen)
     if unhealthy is None:
-        memory, course = _clearer(memory, course, seen)
-    waiting = unhealthy or _measuring(policy, seen, course) or _blurred(seen, course)
+        memory, course = _update_unknown_pods(memory, course, seen)
+    waiting = unhealthy or _measuring(policy, seen, course) or _hold_for_missing_usage(seen, course)
     now = None if waiting is not None or not _is_measured(proposed) else hottest(seen.pods)
     if now is None:
         if waited > max(WHOLE_MAX_SECONDS, 2 * window):
@@ -189,7 +189,7 @@ def proceed(
     return Progress(memory, room=course.planned - course.evicted)
 
 
-def _measuring(policy: RotationPolicy, seen: Observation, course: Course) -> Reason | None:
+def _measuring(policy: RotationPolicy, seen: Observation, course: RotationRun) -> Reason | None:
     """Wait until the usage is of the new pods only: one window after the last of them became ready."""
     window = policy.metrics_window_seconds
     since = [pod.ready_seconds for pod in seen.pods if pod.ready_seconds is not None]
@@ -203,7 +203,9 @@ def _measuring(policy: RotationPolicy, seen: Observation, course: Course) -> Rea
     )
 
 
-def _clearer(memory: RotationMemory, course: Course, seen: Observation) -> tuple[RotationMemory, Course]:
+def _update_unknown_pods(
+    memory: RotationMemory, course: RotationRun, seen: Observation
+) -> tuple[RotationMemory, RotationRun]:
     """Remember when fewer pods are unknown than before: who became known since is no excuse for another."""
     unknown = _unknown(seen)
     if unknown >= course.unknown:
@@ -212,7 +214,7 @@ def _clearer(memory: RotationMemory, course: Course, seen: Observation) -> tuple
     return msgspec.structs.replace(memory, course=course), course
 
 
-def _blurred(seen: Observation, course: Course) -> Reason | None:
+def _hold_for_missing_usage(seen: Observation, course: RotationRun) -> Reason | None:
     """Wait while more pods are unknown than when fewest were: the hottest may be among them."""
     unknown = _unknown(seen)
     if unknown <= course.unknown:
@@ -239,20 +241,20 @@ def _is_measured(proposed: Decision) -> bool:
 
 
 def _ended(
-    policy: RotationPolicy, seen: Observation, memory: RotationMemory, course: Course, ending: Ending
+    policy: RotationPolicy, seen: Observation, memory: RotationMemory, course: RotationRun, ending: Ending
 ) -> Progress:
     realised = None
     if ending in MEASURED:
         now = hottest(seen.pods)
         assert now is not None, "only a rotation that was measured ends so"
         realised = round((course.hottest_cores - now) / course.hottest_cores * 100, 9)
-    verdict = Verdict(
+    verdict = RotationResult(
         ending, seen.at, course.wave_at, course.waves, course.evicted, course.predicted_percent, realised
     )
     return Progress(_judged(policy, memory, verdict), note=told(verdict))
 
 
-def _judged(policy: RotationPolicy, memory: RotationMemory, verdict: Verdict) -> RotationMemory:
+def _judged(policy: RotationPolicy, memory: RotationMemory, verdict: RotationResult) -> RotationMemory:
     """Count rotations that did not help; what could not be measured neither helps nor fails."""
     failures, until = memory.failures, memory.futile_until
     if verdict.realised_percent is not None:
@@ -274,7 +276,7 @@ _ENDINGS = {
 }
 
 
-def told(verdict: Verdict) -> str:
+def told(verdict: RotationResult) -> str:
     """Say how a rotation ended, predicted and realised side by side."""
     pods, waves = _count(verdict.evicted, "pod"), _count(verdict.waves, "wave")
     head = f"The rotation of {pods} in {waves} is over, since {_ENDINGS[verdict.ending]}"
@@ -297,6 +299,8 @@ def begun(memory: RotationMemory, seen: Observation, decision: Decision, round_i
         assert busiest is not None, "whoever rotates has seen a hot pod"
         planned = len(decision.actions) + len(decision.held)
         predicted = decision.reason.numbers["improvement_percent"]
-        course = Course(round_id, seen.at, seen.at, 0, planned, predicted, busiest, unknown=_unknown(seen))
+        course = RotationRun(
+            round_id, seen.at, seen.at, 0, planned, predicted, busiest, unknown=_unknown(seen)
+        )
     course = msgspec.structs.replace(course, waves=course.waves + 1, wave_at=seen.at)
     return msgspec.structs.replace(memory, course=course)

@@ -8,7 +8,7 @@ from equipoise.core.cluster import WorkloadRef
 from equipoise.core.decision import Decision, Outcome
 from equipoise.core.reason import Code, Reason
 from equipoise.ports import Actuator, FailedTurn, PolicyObject
-from equipoise.rotation.assignment import Assigned, Refusal
+from equipoise.rotation.assignment import Assigned, RejectedPolicy
 from equipoise.rotation.execute import MAYBE_GONE, about_workload
 from equipoise.rotation.progress import RotationMemory
 
@@ -16,7 +16,7 @@ DECISIONS_MAX = 200
 ROTATED = ("rotatedAt", "predictedImprovementPercent", "realisedImprovementPercent")
 
 
-class Turned(NamedTuple):
+class CycleItem(NamedTuple):
     """What came of one workload's turn."""
 
     item: Assigned
@@ -40,7 +40,7 @@ class Turned(NamedTuple):
 def next_status(
     policy: PolicyObject,
     decisions: Sequence[Decision],
-    refusal: Refusal | None,
+    refusal: RejectedPolicy | None,
     at: float,
 ) -> dict[str, Any] | None:
     """Give the new status, or None when the old one still says the same."""
@@ -83,7 +83,7 @@ def _rotated(decisions: Sequence[Decision]) -> dict[str, Any]:
     return found
 
 
-def _ready(policy: PolicyObject, refusal: Refusal | None) -> dict[str, Any]:
+def _ready(policy: PolicyObject, refusal: RejectedPolicy | None) -> dict[str, Any]:
     if refusal is not None:
         return _condition("False", refusal.code, refusal.sentence, policy.generation)
     return _condition("True", "Accepted", "The policy is followed.", policy.generation)
@@ -155,7 +155,10 @@ def _foremost(decisions: Sequence[Decision]) -> Decision:
 
 
 def tell_changes(
-    actuator: Actuator, policy: PolicyObject, turns: Sequence[Turned], last: Mapping[WorkloadRef, Turned]
+    actuator: Actuator,
+    policy: PolicyObject,
+    turns: Sequence[CycleItem],
+    last: Mapping[WorkloadRef, CycleItem],
 ) -> None:
     """Attach the new reason to each workload whose reason changed; the first reason is no news.
 

@@ -282,7 +282,7 @@ Problems = Callable[[], list[str]]
 
 
 def make_app(
-    illnesses: Problems,
+    liveness_errors: Problems,
     unready: Problems,
     registry: CollectorRegistry,
     *,
@@ -292,7 +292,7 @@ def make_app(
     """Make the pages. A probe answers 200, or 503 with one problem per line."""
 
     async def healthz(_: Request) -> Response:
-        return _probe(illnesses())
+        return _probe(liveness_errors())
 
     async def readyz(_: Request) -> Response:
         return _probe(unready())
@@ -314,7 +314,7 @@ def _probe(problems: list[str]) -> Response:
     return PlainTextResponse(text, 503 if problems else 200, {"Cache-Control": "no-store"})
 
 
-class Door:
+class HttpServer:
     """The server. `start` returns when it answers, and raises when it can't."""
 
     def __init__(
@@ -344,7 +344,7 @@ class Door:
         self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
 
-    def illness(self) -> str | None:
+    def liveness_error(self) -> str | None:
         """Say that it has died; only a log would show it."""
         return None if self._thread.is_alive() else "the HTTP thread has died"
 

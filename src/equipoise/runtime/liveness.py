@@ -15,7 +15,7 @@ STALL_MIN_SECONDS = 60.0
 STALL_INTERVALS = 3
 
 
-class Heart:
+class Heartbeat:
     """The life of one loop."""
 
     def __init__(
@@ -30,7 +30,7 @@ class Heart:
         """Say that the loop gets on."""
         self._beat_at = self._monotonic()
 
-    def illness(self) -> str | None:
+    def liveness_error(self) -> str | None:
         """Say for how long it has stalled, or None."""
         silent_seconds = self._monotonic() - self._beat_at
         if silent_seconds <= self.stall_seconds:
@@ -38,13 +38,13 @@ class Heart:
         return f"loop {self.name} has stalled: no heartbeat for {silent_seconds:.0f} s"
 
 
-class Hearts:
+class HeartbeatRegistry:
     """Finds the heart of whoever calls: what runs deep inside a loop need not know which one it is."""
 
     def __init__(self) -> None:
-        self._by_thread: dict[int, Heart] = {}
+        self._by_thread: dict[int, Heartbeat] = {}
 
-    def own(self, heart: Heart) -> None:
+    def own(self, heart: Heartbeat) -> None:
         """Make this heart the calling thread's."""
         self._by_thread[threading.get_ident()] = heart
 

@@ -213,7 +213,7 @@ REPEAT_SECONDS = 60.0
 """A complaint that changes its words is told again after so long, not before."""
 
 
-class Complaints:
+class ErrorReporter:
     """Looks at the parts that never raise: the election, the reflectors, the journal."""
 
     def __init__(

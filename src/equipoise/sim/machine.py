@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from equipoise.core.errors import WorldFailed
-from equipoise.ports.node import ContainerRef, ContainerTold, Counters, NodeCounters, PodTold
-from equipoise.qos.execute import Whose
+from equipoise.ports.node import ContainerRef, ContainerTold, Counters, NodeCounters, NodePod
+from equipoise.qos.execute import PodOwner
 from equipoise.qos.observation import UNLIMITED, quota_of
 from equipoise.qos.policy import QosPolicy
 from equipoise.qos.state import AgentState
@@ -133,7 +133,7 @@ class SimSurroundings:
         self._kubelet = kubelet
         self._policy = policy
 
-    def pods(self) -> Sequence[PodTold]:
+    def pods(self) -> Sequence[NodePod]:
         """Give the pods of this node."""
         return [_told(pod) for pod in self._node.pods.values()]
 
@@ -141,13 +141,13 @@ class SimSurroundings:
         """Give all that is asked for, as one."""
         return self._policy()
 
-    def whose(self, pod: PodTold) -> Whose | None:
+    def whose(self, pod: NodePod) -> PodOwner | None:
         """Give the workload that a pod belongs to; None where it has gone."""
         found = self._node.pods.get(pod.uid)
         if found is None:
             return None
         view = workload_view(found.workload)
-        return Whose(view.ref, is_whole=view.replicas_ready >= view.replicas_wanted)
+        return PodOwner(view.ref, is_whole=view.replicas_ready >= view.replicas_wanted)
 
     def labels(self) -> Mapping[str, str]:
         """Give the node's labels."""
@@ -164,9 +164,9 @@ class SimSurroundings:
         self._kubelet.freed()
 
 
-def _told(pod: PodState) -> PodTold:
+def _told(pod: PodState) -> NodePod:
     view = pod_view(pod)
-    return PodTold(
+    return NodePod(
         namespace=view.namespace,
         name=view.name,
         uid=view.uid,

@@ -2,7 +2,7 @@
 
 from equipoise.adapters.kubernetes.actuator import KubernetesActuator
 from equipoise.adapters.kubernetes.cache import ChangeType
-from equipoise.adapters.kubernetes.client import Client, Limits, World, connect
+from equipoise.adapters.kubernetes.client import Client, Environment, Limits, connect
 from equipoise.adapters.kubernetes.cluster import CachedCluster, KubernetesCluster
 from equipoise.adapters.kubernetes.discovery import Discovery, Resource, path_of, proxy_path
 from equipoise.adapters.kubernetes.errors import (
@@ -31,6 +31,7 @@ __all__ = [
     "Client",
     "CredentialFailed",
     "Discovery",
+    "Environment",
     "KubernetesActuator",
     "KubernetesCluster",
     "LeaseElection",
@@ -49,7 +50,6 @@ __all__ = [
     "Timings",
     "TooLarge",
     "Unreachable",
-    "World",
     "connect",
     "find_target",
     "format_selector",

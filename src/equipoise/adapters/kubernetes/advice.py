@@ -103,7 +103,7 @@ class KubernetesAnalyses:
         has_status = self._definitions[plural].has_status
         return [
             kept.policy if has_status else _by_content(kept)
-            for kept in reflector.believed().records()
+            for kept in reflector.require_fresh().records()
             if not self._namespaces or kept.policy.ref.namespace in self._namespaces
         ]
 

@@ -72,7 +72,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class Environment:
     """Time and chance, as arguments."""
 
     clock: Callable[[], float] = time.time
@@ -90,13 +90,13 @@ class Client:
         *,
         backoff: Backoff | None = None,
         limits: Limits | None = None,
-        world: World | None = None,
+        world: Environment | None = None,
         credentials: CredentialSource | None = None,
     ) -> None:
         self.target = target
         self.backoff = backoff or Backoff()
         self.limits = limits or Limits()
-        self.world = world or World()
+        self.world = world or Environment()
         self._credentials = credentials or source_for(
             target, clock=self.world.clock, monotonic=self.world.monotonic
         )
@@ -113,7 +113,7 @@ class Client:
         """The namespace that the context names."""
         return self.target.namespace
 
-    def twin(
+    def with_own_connections(
         self,
         *,
         backoff: Backoff | None = None,
@@ -123,7 +123,7 @@ class Client:
         """Give a session with the same identity and its own connections, which can be cut by itself."""
         world = self.world
         if sleep is not None:
-            world = World(world.clock, world.monotonic, sleep, world.chance)
+            world = Environment(world.clock, world.monotonic, sleep, world.chance)
         return Client(
             self.target,
             backoff=backoff or self.backoff,

@@ -166,7 +166,7 @@ class CachedCluster:
 
     def pods(self, namespace: str | None = None) -> Sequence[Pod]:
         """Give the pods."""
-        return self._pods.believed().records(namespace)
+        return self._pods.require_fresh().records(namespace)
 
     def pods_now(self, workload: Workload) -> Sequence[Pod]:
         """Ask the server, not the cache."""
@@ -174,26 +174,28 @@ class CachedCluster:
 
     def nodes(self) -> Sequence[Node]:
         """Give the nodes."""
-        return _whole(self._nodes.believed().records(), self._nodes.unreadable.values())
+        return _whole(self._nodes.require_fresh().records(), self._nodes.unreadable.values())
 
     def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
         """Give the Deployments, StatefulSets and ReplicaSets without an owner."""
-        return [w for reflector in self._workloads.values() for w in reflector.believed().records(namespace)]
+        return [
+            w for reflector in self._workloads.values() for w in reflector.require_fresh().records(namespace)
+        ]
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
         """Give one workload; kinds without a cache are read from the server."""
         reflector = self._workloads.get(ref.kind) if ref.group == "apps" else None
         if reflector is None:
             return self._direct.workload(ref)
-        return reflector.believed().get(ref.namespace, ref.name)
+        return reflector.require_fresh().get(ref.namespace, ref.name)
 
     def hpas(self, namespace: str | None = None) -> Sequence[Hpa]:
         """Give the HorizontalPodAutoscalers."""
-        return self._hpas.believed().records(namespace)
+        return self._hpas.require_fresh().records(namespace)
 
     def pdbs(self, namespace: str | None = None) -> Sequence[Pdb]:
         """Give the PodDisruptionBudgets."""
-        return self._pdbs.believed().records(namespace)
+        return self._pdbs.require_fresh().records(namespace)
 
     def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
         """Tell whose autoscaling KEDA has paused, as of a few seconds ago."""

@@ -27,7 +27,7 @@ from equipoise.adapters.kubernetes.structs import (
 from equipoise.core.cluster import Owner
 from equipoise.core.errors import DECODE_ERRORS
 from equipoise.core.quantity import NANO, Quantity
-from equipoise.ports.node import ContainerTold, Counters, Look, NodeCounters, PodTold
+from equipoise.ports.node import ContainerTold, Counters, NodeCounters, NodePod, Reading
 
 EXTENDED_CPU = "gocrane.io/cpu"
 MIRROR = "kubernetes.io/config.mirror"
@@ -112,7 +112,7 @@ def _node(decoder: Decoder, raw: RawNodeWithTaints) -> NodeTold:
     )
 
 
-def _pod(decoder: Decoder, raw: RawPodOnNode) -> PodTold:
+def _pod(decoder: Decoder, raw: RawPodOnNode) -> NodePod:
     del decoder
     meta, spec, status = raw.metadata, raw.spec, raw.status
     owner = next((one for one in meta.ownerReferences or () if one.controller), None)
@@ -120,7 +120,7 @@ def _pod(decoder: Decoder, raw: RawPodOnNode) -> PodTold:
     extended = sum(
         nanos_of(part.resources.limits, EXTENDED_CPU) for part in spec.containers if part.resources
     )
-    return PodTold(
+    return NodePod(
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
@@ -216,7 +216,7 @@ def _time(text: str | None) -> float | None:
         return None
 
 
-PODS_OF_NODE: Kind[PodTold] = Kind(
+PODS_OF_NODE: Kind[NodePod] = Kind(
     "Pod", "pods", "", "v1", RawPodOnNode, _pod, lambda pod: (pod.namespace, pod.name)
 )
 NODE: Kind[NodeTold] = Kind(
@@ -282,7 +282,7 @@ class SizedNode(msgspec.Struct):
     status: NodeSizes = msgspec.field(default_factory=NodeSizes)
 
 
-def look_from_outside(client: Client, node: str, pods: list[PodTold]) -> tuple[Look, Look]:
+def look_from_outside(client: Client, node: str, pods: list[NodePod]) -> tuple[Reading, Reading]:
     """Give two looks, one second apart, between which everything used what the kubelet says it uses now."""
     path = path_of("", "v1", "nodes", None, node)
     sizes = client.get_as(SizedNode, path).status.capacity
@@ -304,8 +304,10 @@ def look_from_outside(client: Client, node: str, pods: list[PodTold]) -> tuple[L
     total = nanos_of(sizes, "memory") // NANO
     used = summary.node
     return (
-        Look(NodeCounters(0, 0.0, cpus, total, None, {}), before),
-        Look(NodeCounters(used.cpu.usageNanoCores, 1.0, cpus, total, used.memory.workingSetBytes, {}), after),
+        Reading(NodeCounters(0, 0.0, cpus, total, None, {}), before),
+        Reading(
+            NodeCounters(used.cpu.usageNanoCores, 1.0, cpus, total, used.memory.workingSetBytes, {}), after
+        ),
     )
 
 

@@ -85,7 +85,7 @@ class KubernetesPolicies:
         namespaces = self._namespaces
         return [
             policy
-            for policy in self.reflector.believed().records()
+            for policy in self.reflector.require_fresh().records()
             if not namespaces or policy.ref.namespace in namespaces
         ]
 

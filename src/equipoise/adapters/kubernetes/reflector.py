@@ -129,7 +129,7 @@ class Reflector(Generic[R]):
         self.resource_version = ""
         self._stopping = threading.Event()
         # Its own connections, so that stopping it disturbs nobody else.
-        self._client = client.twin(
+        self._client = client.with_own_connections(
             backoff=Backoff(attempts_max=3, total_max_seconds=15.0), sleep=self._stopping.wait
         )
         self._monotonic = client.world.monotonic
@@ -167,7 +167,7 @@ class Reflector(Generic[R]):
             contact_at = max(contact_at, since)
         return now_monotonic - contact_at
 
-    def believed(self) -> Cache[R]:
+    def require_fresh(self) -> Cache[R]:
         """Give the cache where it shows the present, or say why it does not."""
         why = f": {self.last_error}" if self.last_error else ""
         if not self.synced.is_set():

@@ -58,7 +58,7 @@ class RawLedger(msgspec.Struct):
     data: dict[str, Any] = {}
 
 
-class Whose(msgspec.Struct):
+class LedgerOwner(msgspec.Struct):
     """The workload that a ledger is of."""
 
     kind: str
@@ -255,7 +255,7 @@ def _check_room(room: str) -> None:
 def _workload_of(ledger: RawLedger) -> WorkloadRef | None:
     """Tell whose ledger this is, by its own words."""
     try:
-        said = msgspec.convert(ledger.data.get("workload"), type=Whose)
+        said = msgspec.convert(ledger.data.get("workload"), type=LedgerOwner)
     except DECODE_ERRORS:
         return None
     return WorkloadRef(said.apiVersion, said.kind, ledger.metadata.namespace, said.name).canonical

@@ -14,7 +14,7 @@ from equipoise.adapters.redis.connect import address_of
 from equipoise.core.cluster import Container
 from equipoise.core.decision import MovePod, Record, RegisterPod, ResumePod, SuspendPod
 from equipoise.core.pools import PoolCode, PoolsSeen
-from equipoise.demo.context import LABEL, MINUTE, Stage
+from equipoise.demo.context import LABEL, MINUTE, DemoContext
 from equipoise.pools.invariants import violations
 from equipoise.pools.loop import PoolsLoop
 from equipoise.pools.observation import tally
@@ -43,7 +43,7 @@ class PoolsScene:
     name = "pools"
     title = "pods in service tiers, on a real Redis"
 
-    def __init__(self, stage: Stage, url: str) -> None:
+    def __init__(self, stage: DemoContext, url: str) -> None:
         world = self._world = stage.world
         self._stage = stage
         self._pools = RedisPools(connect(url, PREFIX), PREFIX, address_of(url), read_tiers=tiers_for_scripts)

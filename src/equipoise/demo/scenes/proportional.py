@@ -11,7 +11,7 @@ from equipoise.core.cluster import Container
 from equipoise.core.decision import Record
 from equipoise.core.quantity import parse_cores
 from equipoise.crd.targets import Mode
-from equipoise.demo.context import LABEL, MINUTE, Stage
+from equipoise.demo.context import LABEL, MINUTE, DemoContext
 from equipoise.demo.pictures import labelled, line
 from equipoise.proportional.loop import ProportionalLoop
 from equipoise.proportional.parse import SCALING_POLICY
@@ -50,7 +50,7 @@ class ProportionalScene:
     name = "proportional"
     title = "container resources that follow the cluster's size"
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: DemoContext) -> None:
         world = self._world = stage.world
         self._stage = stage
         self._workers: list[NodeState] = []

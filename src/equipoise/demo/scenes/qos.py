@@ -10,11 +10,11 @@ from rich.text import Text
 
 from equipoise.core.cluster import Container, ObjectRef
 from equipoise.core.decision import EvictPod, Record, RestorePod, ThrottlePod
-from equipoise.demo.context import LABEL, MINUTE, Stage
+from equipoise.demo.context import LABEL, MINUTE, DemoContext
 from equipoise.demo.pictures import columns, labelled
-from equipoise.engine.guards import Guest
+from equipoise.engine.guards import LeaselessLeadership
 from equipoise.ports import PolicyObject
-from equipoise.qos.execute import Ledgered
+from equipoise.qos.execute import LedgerEvictor
 from equipoise.qos.loop import QosLoop
 from equipoise.qos.record import as_asked, record
 from equipoise.runtime.agent.cluster import read_objects
@@ -86,7 +86,7 @@ class QosScene:
     name = "qos"
     title = "pods on a node under pressure"
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: DemoContext) -> None:
         world = self._world = stage.world
         self._stage = stage
         labels = ((LABEL, "mixed"),)
@@ -111,8 +111,12 @@ class QosScene:
             keep=self._disk,
             clock=world.clock,
             is_enforced=True,
-            evictor=Ledgered(
-                world.actuator, world.store, around.whose, stage.ids.next, Guest(world.clock.now)
+            evictor=LedgerEvictor(
+                world.actuator,
+                world.store,
+                around.whose,
+                stage.ids.next,
+                LeaselessLeadership(world.clock.now),
             ),
         )
         world.every(ROUND_SECONDS, self._round)

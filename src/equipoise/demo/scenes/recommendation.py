@@ -10,11 +10,11 @@ from rich.text import Text
 from equipoise.core.cluster import Container
 from equipoise.core.decision import Record
 from equipoise.crd.targets import Mode
-from equipoise.demo.context import LABEL, MINUTE, Stage
+from equipoise.demo.context import LABEL, MINUTE, DemoContext
 from equipoise.demo.pictures import labelled, line
 from equipoise.ports.cluster import CPU
-from equipoise.recommendation.advisor import World as Sources
-from equipoise.recommendation.loop import AnalyticsLoop
+from equipoise.recommendation.advisor import DataSources as Sources
+from equipoise.recommendation.loop import RecommendationLoop
 from equipoise.recommendation.ownership import Belonging
 from equipoise.recommendation.usage import LotReader
 from equipoise.sim.autoscaling import SimAutoscalers
@@ -40,7 +40,7 @@ class RecommendationScene:
     name = "recommendation"
     title = "replicas and a target from a week of history and a forecast"
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: DemoContext) -> None:
         world = self._world = stage.world
         self._stage = stage
         # In the middle of the rise when the demo begins.
@@ -57,7 +57,7 @@ class RecommendationScene:
         self._history = SimHistory(world.state)
         self._history.remember(self._search, shape, seconds=WEEK, replicas=REPLICAS, noise=0.08)
         self._analyses = SimAnalyses(world.state)
-        self._loop = AnalyticsLoop(
+        self._loop = RecommendationLoop(
             objects=self._analyses,
             cluster=world.cluster,
             world=lambda: Sources(world.cluster, self._history, SimAutoscalers(world.state)),

@@ -8,11 +8,11 @@ from rich.text import Text
 
 from equipoise.core.cluster import Container
 from equipoise.core.decision import Record
-from equipoise.demo.context import LABEL, MINUTE, Stage
+from equipoise.demo.context import LABEL, MINUTE, DemoContext
 from equipoise.demo.pictures import Bar, bars
 from equipoise.rotation.loop import RotationLoop
 from equipoise.rotation.policy import ROTATION_POLICY
-from equipoise.rotation.progress import MEASURED, RotationMemory, Verdict
+from equipoise.rotation.progress import MEASURED, RotationMemory, RotationResult
 from equipoise.rotation.record import inputs
 from equipoise.sim.load import Constant
 from equipoise.sim.sharing import Leases
@@ -34,7 +34,7 @@ class RotationScene:
     name = "rotation"
     title = "hot and cold pods of an autoscaled workload"
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: DemoContext) -> None:
         world = stage.world
         self._stage = stage
         self._leases = Leases()
@@ -97,7 +97,7 @@ class RotationScene:
     def _waves(self) -> list[Record]:
         return [record for record in self._records() if record.outcomes]
 
-    def _verdict(self) -> tuple[Record, Verdict] | None:
+    def _verdict(self) -> tuple[Record, RotationResult] | None:
         """Give the record that a rotation of this day ended with, and how it ended."""
         for record in reversed(self._records()):
             memory = RotationMemory.from_data(record.decision.memory)

@@ -24,7 +24,7 @@ from equipoise.core.errors import DECODE_ERRORS, EquipoiseError, WorldFailed
 from equipoise.core.validation import explain
 from equipoise.crd.definition import Kind
 from equipoise.ports import PolicyObject
-from equipoise.ports.node import PodTold
+from equipoise.ports.node import NodePod
 from equipoise.qos.execute import WELL, came_otherwise
 from equipoise.qos.loop import Round
 from equipoise.qos.objects import POD_QOS, QOS_KINDS, QosObject, assembled
@@ -92,7 +92,9 @@ class NodeSurroundings:
         self._settings = {"evictions_per_round": evictions_per_round, "excess_percent": excess_percent}
         self._pods = Reflector(client, PODS_OF_NODE, params={"fieldSelector": f"spec.nodeName={node}"})
         self._nodes = Reflector(client, NODE, params={"fieldSelector": f"metadata.name={node}"})
-        once = client.twin(backoff=Backoff(attempts_max=1))  # a round must not wait for the API server
+        once = client.with_own_connections(
+            backoff=Backoff(attempts_max=1)
+        )  # a round must not wait for the API server
         self._policies = {kind.name: _policies(once, kind) for kind in QOS_KINDS}
         self._marks = NodeMarks(once)
         self._known: tuple[tuple[tuple[str, str, str], ...], QosPolicy] = ((), QosPolicy(**self._settings))
@@ -129,7 +131,7 @@ class NodeSurroundings:
         for policies in self._policies.values():
             yield policies.reflector
 
-    def pods(self) -> Sequence[PodTold]:
+    def pods(self) -> Sequence[NodePod]:
         """Give the pods of this node."""
         return self._pods.cache.records()
 
@@ -242,7 +244,7 @@ AGAIN_SECONDS = 600.0
 """How long the same failure of the same action is not told again, nor where the same bug is."""
 
 
-class Teller:
+class EventReporter:
     """Tells of rounds: when the reason changes, something was done, or fails that did not before."""
 
     def __init__(

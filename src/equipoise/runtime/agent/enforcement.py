@@ -21,9 +21,9 @@ from equipoise.adapters.kubernetes.store import LedgerStore
 from equipoise.core.cluster import Owner, Workload, WorkloadRef
 from equipoise.core.errors import WorldFailed
 from equipoise.crd.definition import Standing
-from equipoise.engine.guards import Guest
-from equipoise.ports.node import PodTold
-from equipoise.qos.execute import Ledgered, Whose
+from equipoise.engine.guards import LeaselessLeadership
+from equipoise.ports.node import NodePod
+from equipoise.qos.execute import LedgerEvictor, PodOwner
 from equipoise.qos.objects import GROUP, VERSION
 
 LOOK_SECONDS = 300.0
@@ -38,7 +38,7 @@ FOREIGN = (
 OTHER = f"the kinds of {GROUP} are somebody else's, whose agent may have written it"
 
 
-class Mandate:
+class EnforcementGate:
     """Says before each round what forbids to change anything, or nothing."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Mandate:
         self._is_enforced = is_enforced
         self._takes_over = takes_over
         # One try: a round must not wait for an API server that does not answer.
-        self._client = client.twin(backoff=Backoff(attempts_max=1))
+        self._client = client.with_own_connections(backoff=Backoff(attempts_max=1))
         self._monotonic = monotonic
         self._standing: Standing | None = None
         self._had_policies = False
@@ -117,39 +117,39 @@ class Owners:
         self._cluster = KubernetesCluster(client)
         self._uids: dict[WorkloadRef, str] = {}
 
-    def whose(self, pod: PodTold) -> Whose | None:
+    def whose(self, pod: NodePod) -> PodOwner | None:
         """Give the workload that a pod belongs to; None for one that nobody made, or whose maker is gone."""
         if pod.controller is None:
             return None
         ref = _ref(pod.namespace, pod.controller)
         if not _is_known(ref):
-            return Whose(ref, is_whole=True)
+            return PodOwner(ref, is_whole=True)
         found = self._cluster.workload(ref)
         if ref.kind == "ReplicaSet" and found is not None and found.owner is not None:
             ref = _ref(pod.namespace, found.owner)
             if not _is_known(ref):
-                return Whose(ref, is_whole=_is_whole(found))
+                return PodOwner(ref, is_whole=_is_whole(found))
             found = self._cluster.workload(ref)
         if found is None:
             return None
         self._uids[ref] = found.uid
-        return Whose(ref, is_whole=_is_whole(found))
+        return PodOwner(ref, is_whole=_is_whole(found))
 
     def uid_of(self, ref: WorkloadRef) -> str | None:
         """Give the owner with which a ledger is to vanish."""
         return self._uids.get(ref)
 
 
-def ledgered(client: Client, actuator: KubernetesActuator) -> Ledgered:
+def ledgered(client: Client, actuator: KubernetesActuator) -> LedgerEvictor:
     """Have evictions written down first; each question is asked once, since a round must not wait."""
-    once = client.twin(backoff=Backoff(attempts_max=1))
+    once = client.with_own_connections(backoff=Backoff(attempts_max=1))
     owners = Owners(once)
-    return Ledgered(
+    return LedgerEvictor(
         actuator,
         LedgerStore(once, uid_of=owners.uid_of),
         owners.whose,
         RecordIds(secrets.randbits(CHANCE_BITS)).next,
-        Guest(uptime_seconds),
+        LeaselessLeadership(uptime_seconds),
     )
 
 

@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from equipoise.qos.loop import Round
 
 
-class AgentMeters:
+class AgentMetrics:
     """The agent's series."""
 
     def __init__(self, registry: CollectorRegistry) -> None:

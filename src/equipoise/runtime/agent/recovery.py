@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from equipoise.core.decision import Outcome, RestorePod
-from equipoise.ports.node import PodTold
+from equipoise.ports.node import NodePod
 from equipoise.qos.loop import QosLoop
 from equipoise.qos.observe import refs_of
 from equipoise.qos.state import NEVER_KEPT, AgentState, Lowered, judged
-from equipoise.runtime.agent.cluster import Teller
-from equipoise.runtime.agent.metrics import AgentMeters
+from equipoise.runtime.agent.cluster import EventReporter
+from equipoise.runtime.agent.metrics import AgentMetrics
 from equipoise.runtime.agent.state_file import StateFile
 
 AGAIN_SECONDS = 10.0
@@ -30,8 +30,8 @@ class Recovery:
         self,
         file: StateFile,
         loop: QosLoop,
-        teller: Teller,
-        meters: AgentMeters,
+        teller: EventReporter,
+        meters: AgentMetrics,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.unclear: tuple[Lowered, ...] = ()
@@ -68,7 +68,7 @@ class Recovery:
         return not self._loop.state.lost
 
     def look(
-        self, pods: Sequence[PodTold], other_agent: str, *, is_preview: bool, is_last: bool = False
+        self, pods: Sequence[NodePod], other_agent: str, *, is_preview: bool, is_last: bool = False
     ) -> None:
         """Look at the containers of these pods that are not judged yet; some are asked for again later."""
         if self.is_over:

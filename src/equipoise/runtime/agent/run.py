@@ -22,13 +22,13 @@ from equipoise.core.errors import EquipoiseError, WorldFailed
 from equipoise.qos.loop import QosLoop, Round
 from equipoise.qos.policy import QosPolicy
 from equipoise.qos.record import as_asked, record
-from equipoise.runtime.agent.cluster import NodeSurroundings, Teller
-from equipoise.runtime.agent.enforcement import PREVIEW, Mandate, ledgered
-from equipoise.runtime.agent.metrics import AgentMeters
+from equipoise.runtime.agent.cluster import EventReporter, NodeSurroundings
+from equipoise.runtime.agent.enforcement import PREVIEW, EnforcementGate, ledgered
+from equipoise.runtime.agent.metrics import AgentMetrics
 from equipoise.runtime.agent.recovery import Recovery
 from equipoise.runtime.agent.state_file import StateFile
-from equipoise.runtime.http import Door, make_app
-from equipoise.runtime.liveness import Heart, on_signals
+from equipoise.runtime.http import HttpServer, make_app
+from equipoise.runtime.liveness import Heartbeat, on_signals
 from equipoise.runtime.logs import Log, log_failure, make_log
 from equipoise.runtime.settings import Logs
 
@@ -44,7 +44,7 @@ class SystemClock:
         return time.time()
 
 
-class Diary:
+class AgentJournal:
     """Keeps rounds; without a file it keeps none. Losing it changes no decision."""
 
     def __init__(self, file: str) -> None:
@@ -120,9 +120,9 @@ class Agent:
         self.settings = settings
         self.log = log
         self.stopping = threading.Event()
-        self.heart = Heart("qos", settings.interval_seconds)
+        self.heart = Heartbeat("qos", settings.interval_seconds)
         self.registry = CollectorRegistry()
-        self.meters = AgentMeters(self.registry)
+        self.meters = AgentMetrics(self.registry)
         client: Client = connect(settings.kubeconfig, settings.context)
         self.actuator = KubernetesActuator(client, component="equipoise-agent", instance=settings.node)
         self.pauses = NamespacePauses(client, operator_namespace=settings.home)
@@ -151,10 +151,12 @@ class Agent:
             on_progress=self.heart.beat,
             evictor=ledgered(client, self.actuator),
         )
-        self.mandate = Mandate(client, is_enforced=settings.is_enforced, takes_over=settings.takes_over)
-        self.teller = Teller(log, self.actuator, self.around)
+        self.mandate = EnforcementGate(
+            client, is_enforced=settings.is_enforced, takes_over=settings.takes_over
+        )
+        self.teller = EventReporter(log, self.actuator, self.around)
         self.recovery = Recovery(self.file, self.loop, self.teller, self.meters)
-        self._diary = Diary(settings.journal)
+        self._diary = AgentJournal(settings.journal)
         self._failures, self._why_failed = 0, ""
         self._rounds = 0
         self._objection: str | None = None
@@ -202,9 +204,9 @@ class Agent:
         """
         self.hold()
         self.recovery.load()
-        door = Door(
+        door = HttpServer(
             self.settings.http_address,
-            make_app(self.illnesses, self.unready, self.registry),
+            make_app(self.liveness_errors, self.unready, self.registry),
             name="--http-address",
         )
         door.start()
@@ -317,14 +319,14 @@ class Agent:
 
     def _has_waited(self) -> bool:
         """Whether to try again to give back what could not be."""
-        return time.monotonic() - self._gave_back_at >= GIVE_BACK_SECONDS and self.loop.has_taken
+        return time.monotonic() - self._gave_back_at >= GIVE_BACK_SECONDS and self.loop.has_throttled
 
-    def illnesses(self) -> list[str]:
+    def liveness_errors(self) -> list[str]:
         """Say what makes the agent ill: a loop that stalls.
 
         Rounds that fail do not: a restart mends neither an API server nor a disk, and gives everything back.
         """
-        return [illness] if (illness := self.heart.illness()) else []
+        return [liveness_error] if (liveness_error := self.heart.liveness_error()) else []
 
     def unready(self) -> list[str]:
         """Say what is missing before it can be relied on."""

@@ -130,7 +130,7 @@ class Api:
             registry=registry,
         )
 
-    def app(self, illnesses: Problems, unready: Problems, registry: CollectorRegistry) -> Starlette:
+    def app(self, liveness_errors: Problems, unready: Problems, registry: CollectorRegistry) -> Starlette:
         """Give the pages, with health, readiness and metrics beside them."""
         routes = [
             Route(f"/v1/{operation.name}", self._answering(operation), methods=["POST"])
@@ -138,7 +138,7 @@ class Api:
         ]
         routes.append(Route("/v1/status", self._counted("status", self._status), methods=["GET"]))
         routes.append(Route("/openapi.json", _openapi))
-        app = make_app(illnesses, unready, registry, index_page=_INDEX, more=routes)
+        app = make_app(liveness_errors, unready, registry, index_page=_INDEX, more=routes)
         app.add_exception_handler(HTTPException, _refused)
         return app
 

@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry, Info, ProcessCollector
 from equipoise import __version__
 from equipoise.core.errors import EquipoiseError, SetUpWrong
 from equipoise.runtime.allocator.api import Api
-from equipoise.runtime.http import Door
+from equipoise.runtime.http import HttpServer
 from equipoise.runtime.liveness import on_signals
-from equipoise.runtime.logs import Complaints, make_log
+from equipoise.runtime.logs import ErrorReporter, make_log
 from equipoise.runtime.redis import RemotePools
 from equipoise.runtime.settings import Logs
 from equipoise.runtime.tokens import Tokens
@@ -94,8 +94,8 @@ def serve(service: Service) -> None:
     api = Api(remote, service.prefix, tokens, registry)
     readiness = Readiness(remote, tokens)
     app = api.app(list, readiness.unready, registry)
-    door = Door(service.address, app, name="--address", drain_seconds=DRAIN_SECONDS)
-    complaints = Complaints(log, readiness.complaints)
+    door = HttpServer(service.address, app, name="--address", drain_seconds=DRAIN_SECONDS)
+    complaints = ErrorReporter(log, readiness.complaints)
     stopping = threading.Event()
     on_signals(stopping)
     try:

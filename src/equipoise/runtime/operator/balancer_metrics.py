@@ -51,7 +51,7 @@ COUNTERS = {
 Workload = tuple[str, str]
 
 
-class RotationMeters:
+class RotationMetrics:
     """Gauges and counters for each workload that is looked after, and none for one that is not."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -124,7 +124,7 @@ def _workload(decision: Decision) -> Workload:
 TIER = ("prefix", "tier")
 
 
-class PoolsMeters:
+class PoolsMetrics:
     """Pods, targets and calls of each tier, moves and recoveries; no label names a pod."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -233,7 +233,7 @@ PODS = {
 Series = tuple[Gauge, tuple[str, ...]]
 
 
-class ProportionalMeters:
+class ProportionalMetrics:
     """Gauges for each workload that is scaled, and none for one that is not."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -288,7 +288,7 @@ RECOMMENDATION_GAUGES = {
 Labels = tuple[str, str, str]
 
 
-class RecommendationMeters:
+class RecommendationMetrics:
     """Gauges for each workload that gets advice, and none for one that does not."""
 
     def __init__(self, registry: CollectorRegistry) -> None:

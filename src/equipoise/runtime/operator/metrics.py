@@ -23,10 +23,10 @@ from equipoise import __version__
 from equipoise.engine.isolation import Isolation
 from equipoise.ports import CycleReport, FailedTurn
 from equipoise.runtime.operator.balancer_metrics import (
-    PoolsMeters,
-    ProportionalMeters,
-    RecommendationMeters,
-    RotationMeters,
+    PoolsMetrics,
+    ProportionalMetrics,
+    RecommendationMetrics,
+    RotationMetrics,
 )
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
@@ -39,7 +39,7 @@ READ_GAUGES = {
 """What is read from the parts when somebody asks."""
 
 
-class Meters:
+class OperatorMetrics:
     """All that `/metrics` shows, in a registry of its own."""
 
     def __init__(self) -> None:
@@ -81,10 +81,10 @@ class Meters:
         self._transitions = _counter(
             registry, "lease_transitions", "Times that it began or ceased to lead.", "to"
         )
-        self._rotation = RotationMeters(registry)
-        self._recommendation = RecommendationMeters(registry)
-        self._proportional = ProportionalMeters(registry)
-        self._pools = PoolsMeters(registry)
+        self._rotation = RotationMetrics(registry)
+        self._recommendation = RecommendationMetrics(registry)
+        self._proportional = ProportionalMetrics(registry)
+        self._pools = PoolsMetrics(registry)
 
     def cycle_done(
         self, balancer: str, report: CycleReport, took_seconds: float, at: float

@@ -24,7 +24,7 @@ GONE_SECONDS = 60.0
 """How long the Service of the chosen Prometheus must be gone before another is looked for."""
 
 
-class WatchedNamespaces:
+class MultiNamespaceCluster:
     """Answers for the namespaces that are watched; of another one nothing is known, so it says that."""
 
     def __init__(self, clusters: Mapping[str, Cluster]) -> None:
@@ -79,7 +79,7 @@ def cached_clusters(client: Client, namespaces: Sequence[str]) -> tuple[Cluster,
         everything = CachedCluster(client)
         return everything, [everything]
     parts = {namespace: CachedCluster(client, namespace=namespace) for namespace in dict.fromkeys(namespaces)}
-    return WatchedNamespaces(parts), list(parts.values())
+    return MultiNamespaceCluster(parts), list(parts.values())
 
 
 class Source(NamedTuple):
@@ -144,7 +144,7 @@ class ChosenPrometheus:
         return True
 
 
-class FoundMetrics:
+class DiscoveredMetrics:
     """Usage from wherever it comes now. A source that fails is dropped, and looked for again next time."""
 
     def __init__(self, find: Callable[[], Source], monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -161,7 +161,7 @@ class FoundMetrics:
         metrics_from: str,
         prometheus: Callable[[], Metrics],
         tell: Callable[[str], object],
-    ) -> "FoundMetrics":
+    ) -> "DiscoveredMetrics":
         """Look as the one-shot commands do: Prometheus first, metrics.k8s.io where there is none."""
 
         def find() -> Source:

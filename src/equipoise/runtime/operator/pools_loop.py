@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from equipoise.core.pools import PoolAnswer, PoolsSeen
 
 
-class Upkeep:
+class ReconnectingPools:
     """The port of the loop on pools that may be away."""
 
     def __init__(self, remote: RemotePools) -> None:
@@ -58,7 +58,7 @@ def pools_loop(wiring: Wiring, settings: Settings) -> PoolsLoop:
     pods = SelectedPods(wiring.client, namespace, selector)
     wiring.watch(pods.reflector)
     return PoolsLoop(
-        pools=Upkeep(remote_pools(url, asked)),
+        pools=ReconnectingPools(remote_pools(url, asked)),
         pods=pods.pods,
         is_gone=pods.is_gone,
         pauses=wiring.pauses,

@@ -12,12 +12,12 @@ from typing import Protocol
 
 from equipoise.core.errors import EquipoiseError, SetUpWrong
 from equipoise.ports import Clock, CycleReport, Leadership
-from equipoise.runtime.http import Door, make_app
-from equipoise.runtime.liveness import Heart, Hearts
-from equipoise.runtime.logs import Complaints, DecisionLines, Log, log_failure
+from equipoise.runtime.http import HttpServer, make_app
+from equipoise.runtime.liveness import Heartbeat, HeartbeatRegistry
+from equipoise.runtime.logs import DecisionLines, ErrorReporter, Log, log_failure
 from equipoise.runtime.operator.balancer_metrics import tell_moves, tell_unread
 from equipoise.runtime.operator.loops import Loop
-from equipoise.runtime.operator.metrics import Meters
+from equipoise.runtime.operator.metrics import OperatorMetrics
 from equipoise.runtime.operator.worker import Batches
 
 JITTER_MAX_SECONDS = 5.0
@@ -27,7 +27,7 @@ WAKE_SECONDS = 1.0
 """So long at least is between two turns of a loop that is woken."""
 
 
-class Turns:
+class LoopRunner:
     """Runs a loop until `stopping` is set; the cycle under way is then finished."""
 
     def __init__(
@@ -35,8 +35,8 @@ class Turns:
         loop: Loop,
         *,
         clock: Clock,
-        hearts: Hearts,
-        meters: Meters,
+        hearts: HeartbeatRegistry,
+        meters: OperatorMetrics,
         log: Log,
         stopping: threading.Event,
         unready: Callable[[], list[str]],
@@ -47,7 +47,7 @@ class Turns:
         self.loop = loop
         self._clock = clock
         self._hearts = hearts
-        self._heart = Heart(loop.name, loop.interval_seconds, monotonic)
+        self._heart = Heartbeat(loop.name, loop.interval_seconds, monotonic)
         self._has_succeeded = False
         self._refused = ""
         self._meters = meters
@@ -68,11 +68,11 @@ class Turns:
         self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
 
-    def illness(self) -> str | None:
+    def liveness_error(self) -> str | None:
         """Say what is wrong with it, or None."""
         if self._thread.ident is not None and not self._thread.is_alive() and not self._stopping.is_set():
             return f"the thread of loop {self.loop.name} has died"
-        return self._heart.illness()
+        return self._heart.liveness_error()
 
     def unready(self) -> list[str]:
         """Return why the loop is not at work: no cycle has gone well yet, or a neighbour is set up wrong."""
@@ -159,7 +159,7 @@ class Part(Protocol):
         """End; tell whether it did in time."""
         ...
 
-    def illnesses(self) -> list[str]:
+    def liveness_errors(self) -> list[str]:
         """Say what only a restart can mend."""
         ...
 
@@ -172,7 +172,7 @@ class Part(Protocol):
         ...
 
 
-class Turnstile:
+class StoppingLeadership:
     """Leadership that ends with the stop: an action under way is finished, and no new one begins."""
 
     def __init__(self, inner: Leadership, stopping: threading.Event) -> None:
@@ -184,7 +184,7 @@ class Turnstile:
         return None if self._stopping.is_set() else self._inner.epoch()
 
 
-class Shell:
+class OperatorProcess:
     """The operator as one thing that starts and stops."""
 
     def __init__(
@@ -194,8 +194,8 @@ class Shell:
         lease: Part,
         parts: Sequence[Part],
         batches: Batches,
-        hearts: Hearts,
-        meters: Meters,
+        hearts: HeartbeatRegistry,
+        meters: OperatorMetrics,
         clock: Clock,
         address: str,
         stop_seconds: float,
@@ -211,7 +211,7 @@ class Shell:
         """
         self.stopping = stopping
         self._turns = [
-            Turns(
+            LoopRunner(
                 loop,
                 clock=clock,
                 hearts=hearts,
@@ -230,8 +230,8 @@ class Shell:
         self._stop_seconds = stop_seconds
         self._log = log
         self._monotonic = monotonic
-        self.door = Door(address, make_app(self.illnesses, self.unready, meters.registry))
-        self._complaints = Complaints(log, self._all_complaints)
+        self.door = HttpServer(address, make_app(self.liveness_errors, self.unready, meters.registry))
+        self._complaints = ErrorReporter(log, self._all_complaints)
 
     def start(self) -> None:
         """Start everything; an address that is taken ends it before anything else has begun."""
@@ -270,10 +270,16 @@ class Shell:
         self._log.info("stopped" if is_clean else "stopped, but not everything had ended in time")
         return self.door.stop(max(0.1, self._left(until))) and is_clean
 
-    def illnesses(self) -> list[str]:
+    def liveness_errors(self) -> list[str]:
         """Say what only a restart can mend."""
-        loops = [illness for turns in self._turns if (illness := turns.illness()) is not None]
-        return loops + [illness for part in (self._lease, *self._parts) for illness in part.illnesses()]
+        loops = [
+            liveness_error for turns in self._turns if (liveness_error := turns.liveness_error()) is not None
+        ]
+        return loops + [
+            liveness_error
+            for part in (self._lease, *self._parts)
+            for liveness_error in part.liveness_errors()
+        ]
 
     def unready(self) -> list[str]:
         """Say what is still waited for; who does not lead is ready too."""

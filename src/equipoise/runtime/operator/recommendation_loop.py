@@ -10,8 +10,8 @@ from equipoise.adapters.prometheus.errors import NotFound
 from equipoise.adapters.prometheus.history import PrometheusHistory, PrometheusOwners
 from equipoise.core.cluster import HpaSpec
 from equipoise.ports import Autoscalers, CycleReport, NoHistory
-from equipoise.recommendation.advisor import World
-from equipoise.recommendation.loop import AnalyticsLoop
+from equipoise.recommendation.advisor import DataSources
+from equipoise.recommendation.loop import RecommendationLoop
 from equipoise.recommendation.record import BALANCER, Batch, Decided, examine_all
 from equipoise.runtime.operator.loops import Loop, Wiring
 from equipoise.runtime.operator.worker import DEADLINE_SECONDS
@@ -64,10 +64,10 @@ def recommendation_loop(wiring: Wiring, settings: Settings) -> Loop:
         deadline_seconds = DEADLINE_SECONDS if is_heavy else DEADLINE_SECONDS / 5
         return wiring.batches.submit(examine_all, batch, deadline_seconds=deadline_seconds)
 
-    def world() -> World:
+    def world() -> DataSources:
         return _world(wiring, settings, decide)
 
-    return AnalyticsLoop(
+    return RecommendationLoop(
         objects=KubernetesAnalyses(wiring.client, wiring.watch, namespaces=settings.namespaces),
         cluster=wiring.cluster,
         world=world,
@@ -84,7 +84,7 @@ def recommendation_loop(wiring: Wiring, settings: Settings) -> Loop:
     )
 
 
-def _world(wiring: Wiring, settings: Settings, decide: Decide) -> World:
+def _world(wiring: Wiring, settings: Settings, decide: Decide) -> DataSources:
     """Return where the past is read: in the Prometheus that all loops ask."""
     if settings.metrics_from == "metrics-server":
         raise NoHistory(
@@ -95,7 +95,7 @@ def _world(wiring: Wiring, settings: Settings, decide: Decide) -> World:
         metrics = wiring.prometheus()
     except NotFound as error:
         raise NoHistory(f"advice is made from a week of history in Prometheus: {error}") from error
-    return World(
+    return DataSources(
         cluster=wiring.cluster,
         history=PrometheusHistory(metrics.client, metrics.names, metrics.extra_matchers),
         autoscalers=SpecsOfNamespaces(HpaSpecs(wiring.client), settings.namespaces),

@@ -31,12 +31,12 @@ from equipoise.core.errors import WorldFailed
 from equipoise.core.quantity import print_seconds
 from equipoise.ports import Clock, Cluster, Journal
 from equipoise.runtime.layers import Effective
-from equipoise.runtime.liveness import Hearts, end_on_signals, on_signals
+from equipoise.runtime.liveness import HeartbeatRegistry, end_on_signals, on_signals
 from equipoise.runtime.logs import Log, make_log
 from equipoise.runtime.operator.loops import LOOPS, Factory, Wiring, make_loops
-from equipoise.runtime.operator.metrics import Meters, ReflectorMeters
-from equipoise.runtime.operator.metrics_source import ChosenPrometheus, FoundMetrics, cached_clusters
-from equipoise.runtime.operator.process import Part, Shell, Turnstile
+from equipoise.runtime.operator.metrics import OperatorMetrics, ReflectorMeters
+from equipoise.runtime.operator.metrics_source import ChosenPrometheus, DiscoveredMetrics, cached_clusters
+from equipoise.runtime.operator.process import OperatorProcess, Part, StoppingLeadership
 from equipoise.runtime.operator.worker import Batches
 from equipoise.runtime.session import PrometheusOptions
 from equipoise.runtime.settings import Journal as JournalSettings
@@ -65,7 +65,7 @@ class LeasePart:
         self._is_started = False
         return self._election.stop(timeout_seconds)
 
-    def illnesses(self) -> list[str]:
+    def liveness_errors(self) -> list[str]:
         """Say that the thread has died, without which this process can never lead again."""
         is_there = any(thread.name == "lease" for thread in threading.enumerate())
         return ["the lease thread has died"] if self._is_started and not is_there else []
@@ -122,7 +122,7 @@ class Caches:
         ended = [reflector.stop(max(0.0, until - self._monotonic())) for reflector in self.reflectors]
         return all(ended)
 
-    def illnesses(self) -> list[str]:
+    def liveness_errors(self) -> list[str]:
         """Say nothing: a reflector mends itself, and one without rights is not mended by a restart."""
         return []
 
@@ -170,7 +170,7 @@ class JournalPart:
         closing.join(timeout_seconds)
         return not closing.is_alive()
 
-    def illnesses(self) -> list[str]:
+    def liveness_errors(self) -> list[str]:
         """Say nothing: losing the diary changes no decision."""
         return []
 
@@ -223,13 +223,13 @@ class WallClock:
 
 def make_shell(
     settings: Settings, log: Log, stopping: threading.Event, table: Mapping[str, Factory] = LOOPS
-) -> Shell:
+) -> OperatorProcess:
     """Reach the cluster, and put everything together; nothing runs yet."""
     client = connect(settings.kubernetes.kubeconfig, settings.kubernetes.context)
     version = client.server_version()
     namespace = operator_namespace(settings, client)
     log.info("the cluster answers", server=client.address, version=version, operator_namespace=namespace)
-    meters, hearts, clock = Meters(), Hearts(), WallClock()
+    meters, hearts, clock = OperatorMetrics(), HeartbeatRegistry(), WallClock()
     batches = Batches(beat=hearts.beat)
     meters.read_gauge("batch_workers_lost", lambda: batches.replaced)
     election = _election(settings, client, namespace, log, meters)
@@ -245,10 +245,10 @@ def make_shell(
     wiring = Wiring(
         client=client,
         cluster=cluster,
-        metrics=FoundMetrics.of(client, settings.metrics_from, prometheus.metrics, log.warning),
+        metrics=DiscoveredMetrics.of(client, settings.metrics_from, prometheus.metrics, log.warning),
         prometheus=prometheus.metrics,
         actuator=KubernetesActuator(client, instance=election.identity),
-        leadership=Turnstile(election, stopping),
+        leadership=StoppingLeadership(election, stopping),
         store=LedgerStore(client, uid_of=partial(_uid, cluster), namespaces=settings.namespaces),
         pauses=pauses,
         journal=journal,
@@ -259,7 +259,7 @@ def make_shell(
         beat=hearts.beat,
         operator_namespace=namespace,
     )
-    return Shell(
+    return OperatorProcess(
         loops=make_loops(lambda name: replace(wiring, watch=partial(caches.watch, name)), settings, table),
         awaited_by=caches.awaited_by,
         lease=LeasePart(election),
@@ -309,7 +309,9 @@ def prometheus_options(settings: Prometheus, namespace: str) -> PrometheusOption
     )
 
 
-def _election(settings: Settings, client: Client, namespace: str, log: Log, meters: Meters) -> LeaseElection:
+def _election(
+    settings: Settings, client: Client, namespace: str, log: Log, meters: OperatorMetrics
+) -> LeaseElection:
     lease = settings.lease
 
     def changed(epoch: int | None) -> None:
@@ -331,7 +333,7 @@ def _election(settings: Settings, client: Client, namespace: str, log: Log, mete
     )
 
 
-def _journal(settings: JournalSettings, clock: Clock, meters: Meters) -> tuple[Journal, list[Part]]:
+def _journal(settings: JournalSettings, clock: Clock, meters: OperatorMetrics) -> tuple[Journal, list[Part]]:
     if settings.path is None:
         return NoJournal(), []
     journal = SqliteJournal(
@@ -352,7 +354,7 @@ def run(found: Effective) -> None:
     stand(make_shell(found.settings, log, threading.Event()))
 
 
-def stand(shell: Shell) -> None:
+def stand(shell: OperatorProcess) -> None:
     """Start, wait for SIGTERM or SIGINT, stop. A second signal ends the process at once."""
     on_signals(shell.stopping)
     shell.start()
