@@ -40,7 +40,7 @@ class Backoff:
     total_max_seconds: float = 60.0
 
     def delay_seconds(self, failures: int, chance: float) -> float:
-        """Give the wait after so many failures in a row; `chance` is in [0, 1).
+        """Return the wait after so many failures in a row; `chance` is in [0, 1).
 
         The lowest tenth is cut off, so that a failing neighbour is never asked in a tight loop.
         """
@@ -51,7 +51,7 @@ class Backoff:
     def next_seconds(
         self, failures: int, spent_seconds: float, chance: float, retry_after_seconds: float | None = None
     ) -> float | None:
-        """Give the wait before the next attempt, or None when it is time to give up."""
+        """Return the wait before the next attempt, or None when it is time to give up."""
         if failures >= self.attempts_max:
             return None
         delay = self.delay_seconds(failures, chance)
@@ -61,7 +61,7 @@ class Backoff:
         return delay if spent_seconds + delay <= self.total_max_seconds else None
 
     def within(self, seconds: float) -> Backoff:
-        """Give the same, whose last attempt begins so soon at the latest."""
+        """Return the same, whose last attempt begins so soon at the latest."""
         return replace(self, total_max_seconds=min(seconds, self.total_max_seconds))
 
 

@@ -103,11 +103,11 @@ class ResourceMetrics:
         return rows.usage(f"{self.api.address}{ROOT}", window_seconds)
 
     def scalar(self, query: str, at: float) -> float | None:
-        """Give None: this API answers no queries."""
+        """Return None: this API answers no queries."""
         return self.number(query, at).value
 
     def number(self, query: str, at: float) -> Number:
-        """Say why there is no number."""
+        """Return why there is no number."""
         del query, at
         return Number(None, "metrics.k8s.io answers no queries: a Prometheus was expected")
 
@@ -184,7 +184,7 @@ class _Rows:
         self._unreadable += 1
 
     def usage(self, source: str, window_seconds: float) -> CpuUsage:
-        """Give the columns."""
+        """Return the columns."""
         keys = list(self._found)
         columns = np.array(list(self._found.values()), dtype=np.float64).reshape(len(keys), 2)
         left_out = "pods or containers have a usage, time or window that cannot be read: left out"

@@ -269,7 +269,7 @@ def retire(
 
 @contextmanager
 def _until(until: float, client: "Client") -> "Iterator[Client]":
-    """Give a session whose requests end when the time does, however silent the server is."""
+    """Return a session whose requests end when the time does, however silent the server is."""
     left, usual = max(until - time.monotonic(), LAST_LOOK_SECONDS), client.limits
     limits = replace(
         usual,

@@ -87,7 +87,7 @@ class Check:
     remedy: str = ""
 
     def document(self) -> dict[str, Any]:
-        """Give the line for scripts."""
+        """Return the line for scripts."""
         return asdict(self)
 
 

@@ -257,7 +257,7 @@ def schema(
 
 
 def json_schema(name: str) -> dict[str, Any]:
-    """Give one schema by its name."""
+    """Return one schema by its name."""
     from equipoise.cli.shapes import SHAPES
 
     shape = SHAPES[name]()

@@ -59,7 +59,7 @@ def demo(
 
 
 def _kept(journal: str | None) -> Path | None:
-    """Give where the journal is kept; never among decisions about a real cluster."""
+    """Return where the journal is kept; never among decisions about a real cluster."""
     if journal is None:
         return None
     path = Path(journal)

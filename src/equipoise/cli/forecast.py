@@ -182,7 +182,7 @@ def _shown(key: str, value: Any) -> str:
 
 
 def _sentence(document: dict[str, Any]) -> str:
-    """Say whether it can be trusted, with both numbers."""
+    """Return whether it can be trusted, with both numbers."""
     error, flat = document["backtest_error"], document["backtest_baseline_error"]
     if document["interval_seconds"] > COARSE_SECONDS:
         return "Not predictable: a sample every 3 hours or more often is needed to see the course of a day."

@@ -26,7 +26,7 @@ def moment(at: float) -> str:
 
 
 def summary(record: Record) -> dict[str, Any]:
-    """Give a record without its inputs, as a document."""
+    """Return a record without its inputs, as a document."""
     head = {"id": record.id, "balancer": record.balancer, "at": record.at}
     tail = {
         "outcomes": msgspec.to_builtins(record.outcomes),
@@ -185,7 +185,7 @@ def print_replay(console: Console, answer: Replay) -> None:
 
 
 def replay_document(answer: Replay) -> dict[str, Any]:
-    """Give the same for scripts."""
+    """Return the same for scripts."""
     different = [
         {
             "id": part.record.id,

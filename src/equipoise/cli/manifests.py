@@ -48,7 +48,7 @@ class Installed:
         return is_theirs or self.result in {"Created", "Updated", "Unchanged"}
 
     def record(self) -> dict[str, Any]:
-        """Give it for scripts."""
+        """Return it for scripts."""
         return asdict(self)
 
 
@@ -185,7 +185,7 @@ class Finding:
     message: str
 
     def record(self) -> dict[str, Any]:
-        """Give it for scripts."""
+        """Return it for scripts."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -237,7 +237,7 @@ def judge(paths: Sequence[str]) -> Verdict:
 
 
 def _documents(path: str) -> Iterator[tuple[int, Any]]:
-    """Give the documents by their number; one that can't be read ends the file."""
+    """Yield the documents by their number; one that can't be read ends the file."""
     number = 0
     text = read_text(path)
     loader = StrictLoader(text)

@@ -40,7 +40,7 @@ class _Nothing:
 
 
 def metric_table() -> list[Shown]:
-    """Give the metrics of all processes, by process and name."""
+    """Return the metrics of all processes, by process and name."""
     return [
         one
         for process, registry in (
@@ -53,7 +53,7 @@ def metric_table() -> list[Shown]:
 
 
 def series_names(shown: Shown) -> frozenset[str]:
-    """Give the names of the series that queries may use."""
+    """Return the names of the series that queries may use."""
     if shown.type == "histogram":
         return frozenset(f"{shown.name}_{part}" for part in ("bucket", "count", "sum"))
     return frozenset({shown.name})

@@ -70,7 +70,7 @@ def save(figure: Callable[[], Any], path: str) -> None:
 
 
 def dates(times: Any) -> Any:
-    """Give seconds since 1970 as what a date axis takes: days."""
+    """Return seconds since 1970 as what a date axis takes: days."""
     return times / 86400
 
 

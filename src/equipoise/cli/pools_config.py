@@ -83,7 +83,7 @@ def _store(
 def _wanted(
     seen: "PoolsSeen", settings: list[str], file: str | None, prefix: str
 ) -> "tuple[TierPolicy | None, dict[str, Any]]":
-    """Give the config as it is, and as it should be."""
+    """Return the config as it is, and as it should be."""
     from equipoise.core.errors import BadInput
     from equipoise.pools.change import changed, read_settings
     from equipoise.pools.policy import read_policy

@@ -70,7 +70,7 @@ def serve(
 
 @contextmanager
 def _source(redis: str | None, file: str | None) -> "Iterator[Callable[[], str]]":
-    """Say where the URL comes from: the option, a file that may change, or the embedded server."""
+    """Return where the URL comes from: the option, a file that may change, or the embedded server."""
     from equipoise.adapters.redis.connect import address_of
     from equipoise.core.errors import BadInput
     from equipoise.runtime.redis import read_url

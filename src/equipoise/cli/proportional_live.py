@@ -88,7 +88,7 @@ class _Lenient:
     status_errors: set[str] = field(default_factory=set)
 
     def pause_of(self, namespace: str) -> str | None:
-        """Say who paused it, or None; not knowing is a warning."""
+        """Return who paused it, or None; not knowing is a warning."""
         try:
             return self.inner.pause_of(namespace)
         except WorldFailed as error:
@@ -283,7 +283,7 @@ def _add(done: dict[str, CycleItem], turn: CycleItem) -> None:
 
 
 def _failure(turn: CycleItem) -> str:
-    """Say why not all could be done that should have been, or nothing."""
+    """Return why not all could be done that should have been, or nothing."""
     bad = [each for each in turn.outcomes if each.result != "Accepted"]
     if not bad:
         return ""

@@ -30,7 +30,7 @@ class Studied(NamedTuple):
 
 
 def document(subject: str, studied: Sequence[Studied]) -> dict[str, Any]:
-    """Give it in the shape that scripts rely on."""
+    """Return it in the shape that scripts rely on."""
     return {
         "policy": subject,
         "interval_seconds": _interval(studied[0].first),
@@ -91,7 +91,7 @@ def _table(studied: Studied) -> Any:
 
 
 def cells(summary: Summary) -> list[str]:
-    """Give a row of the table as text."""
+    """Return a row of the table as text."""
     return [
         summary.name,
         f"{summary.changes:.1f}",

@@ -92,7 +92,7 @@ def apply(
 
 
 def _surprises(done: "Sequence[Adopted]") -> "Iterator[str]":
-    """Say what an HPA does at once, and what it was made from little."""
+    """Return what an HPA does at once, and what it was made from little."""
     from equipoise.recommendation.explain import percent_known
 
     for each in done:
@@ -170,7 +170,7 @@ def simulate(
 
 
 def _today(low: int | None, high: int | None, target: int | None) -> "Hpa | None":
-    """Give today's HPA; None where there is none."""
+    """Return today's HPA; None where there is none."""
     from equipoise.cli.recommendation_replay import Hpa
 
     if low is None and high is None and target is None:

@@ -89,7 +89,7 @@ class Answered(NamedTuple):
 
 
 def by_name(decision: "Decision") -> tuple[str, str]:
-    """Tell where it stands among the others: by namespace, then by name."""
+    """Return where it stands among the others: by namespace, then by name."""
     namespace, _, name = decision.subject.rpartition("/")
     return namespace, name
 

@@ -82,7 +82,7 @@ def _print(console: "Console", table: "Table") -> None:
 
 
 def containers_of(decision: Decision) -> Iterator[tuple[str, Mapping[str, str], Mapping[str, str]]]:
-    """Give each container's name, what it should ask for and what it asks for today."""
+    """Yield each container's name, what it should ask for and what it asks for today."""
     current = decision.extra.get("current", {}).get("containers", [])
     today = {container["name"]: container["requests"] for container in current}
     wanted = (decision.extra["recommended"] or {}).get("containers")
@@ -191,7 +191,7 @@ def _change(before: str | None, after: str | None) -> str:
 
 
 def _rounded(memory: str | None) -> str | None:
-    """Give bytes in a unit that people read; the exact number is in -o json."""
+    """Return bytes in a unit that people read; the exact number is in -o json."""
     if memory is None:
         return None
     size = parse_bytes(memory)
@@ -335,5 +335,5 @@ def _row(decision: Decision) -> list[Any]:
 
 
 def _cell(name: str) -> str:
-    """Give a name, which a file may have from anywhere, as text that no spreadsheet calculates."""
+    """Return a name, which a file may have from anywhere, as text that no spreadsheet calculates."""
     return f"'{name}" if name.startswith(FORMULA) else name

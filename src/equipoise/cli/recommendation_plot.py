@@ -185,7 +185,7 @@ def _draw_today(axis: "Axes", seen: Observation, decision: Decision, cores: Floa
 
 
 def _since_known(course: Course, cores: Floats) -> Floats:
-    """Give replicas from the first known usage on; before that, an HPA has nothing to go by."""
+    """Return replicas from the first known usage on; before that, an HPA has nothing to go by."""
     is_known = ~np.isnan(cores[0])
     is_shown = np.maximum.accumulate(is_known)
     return np.where(is_shown, course.replicas[0], np.nan)

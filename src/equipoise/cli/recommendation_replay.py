@@ -29,7 +29,7 @@ class Hpa(NamedTuple):
     target_percent: int
 
     def document(self) -> dict[str, int]:
-        """Give them under their names in a manifest."""
+        """Return them under their names in a manifest."""
         names = ("minReplicas", "maxReplicas", "targetUtilization")
         return dict(zip(names, self, strict=True))
 
@@ -56,7 +56,7 @@ class Replayed(NamedTuple):
 
 
 def advised(decision: Decision) -> Hpa | None:
-    """Give the settings of an advice."""
+    """Return the settings of an advice."""
     found: dict[str, Any] | None = decision.extra["recommended"]
     if found is None:
         return None
@@ -71,7 +71,7 @@ def replayed(seen: Observation, decisions: Sequence[Decision], today: Hpa | None
 
 
 def week_by_minute(seen: Observation) -> Floats:
-    """Give the past week's usage, minute by minute."""
+    """Return the past week's usage, minute by minute."""
     past = seen.history[:, max(0, seen.history.shape[1] - seen.week_samples) :]
     return by_minute(past, seen.interval_seconds)
 
@@ -136,7 +136,7 @@ LONG = ("REPLICA-HOURS", "MINUTES ABOVE REQUEST", "SCALINGS", "HIGHEST")
 
 
 def document(found: Sequence[Replayed], interval_seconds: float) -> dict[str, Any]:
-    """Give it in the shape that scripts rely on."""
+    """Return it in the shape that scripts rely on."""
     return {
         "interval_seconds": int(interval_seconds) if interval_seconds.is_integer() else interval_seconds,
         "minutes": max((each.minutes for each in found), default=0),

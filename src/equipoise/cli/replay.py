@@ -71,7 +71,7 @@ class Difference:
 
     @property
     def changes(self) -> list[tuple[str, str, str]]:
-        """Give each part that differs: its name, what it was and what it is now, as JSON."""
+        """Return each part that differs: its name, what it was and what it is now, as JSON."""
         return [] if self.now is None else changes(self.record.decision, self.now)
 
     @property
@@ -100,7 +100,7 @@ class Replay:
 
     @property
     def sentence(self) -> str:
-        """Say how it went."""
+        """Return how it went."""
         without = f", {self.without_inputs} without inputs" if self.without_inputs else ""
         return f"{self.replayed} replayed, {self.same} the same{without}."
 
@@ -134,7 +134,7 @@ def compare(record: Record) -> Difference | None:
 
 
 def changes(before: Decision, now: Decision) -> list[tuple[str, str, str]]:
-    """Give the parts of two decisions that are not equal, to the last bit of every number."""
+    """Return the parts of two decisions that are not equal, to the last bit of every number."""
     pairs = zip(_parts(before), _parts(now), strict=True)
     return [(name, _text(one), _text(other)) for (name, one), (_, other) in pairs if one != other]
 
@@ -160,7 +160,7 @@ Say = Callable[[RotationPolicy, Observation, Mapping[str, Any]], list[str]]
 
 
 def otherwise(record: Record) -> list[str]:
-    """Say what would have led to another decision; nothing when the record cannot tell."""
+    """Return what would have led to another decision; nothing when the record cannot tell."""
     from equipoise.rotation.record import BALANCER, inputs
 
     if record.balancer != BALANCER or not record.has_inputs:

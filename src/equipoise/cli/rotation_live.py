@@ -68,7 +68,7 @@ class _Lenient:
     status_errors: set[str] = field(default_factory=set)
 
     def pause_of(self, namespace: str) -> str | None:
-        """Say who paused it, or None; not knowing is a warning."""
+        """Return who paused it, or None; not knowing is a warning."""
         try:
             return self.inner.pause_of(namespace)
         except WorldFailed as error:
@@ -191,7 +191,7 @@ def apply_rotation(
 
 
 def left_behind(done: Collection[WorkloadResult]) -> str:
-    """Say what was done and what is left when somebody stops it in the middle."""
+    """Return what was done and what is left when somebody stops it in the middle."""
     gone = [
         f"{each.last.subject}: {', '.join(action.pod for action in each.evicted)} went"
         + ("" if each.verdict else ", not verified yet")
@@ -254,6 +254,6 @@ def _told(outcome: Outcome) -> str:
 
 
 def _uid(cluster: KubernetesCluster, ref: WorkloadRef) -> str | None:
-    """Give the owner with which a ledger is to vanish."""
+    """Return the owner with which a ledger is to vanish."""
     workload = cluster.workload(ref)
     return None if workload is None else workload.uid

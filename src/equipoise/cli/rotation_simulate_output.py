@@ -28,7 +28,7 @@ LEGEND = {
 
 
 def document(question: Question, found: Found) -> dict[str, Any]:
-    """Give the study in the shape that scripts rely on."""
+    """Return the study in the shape that scripts rely on."""
     return {
         "pods": question.pods,
         "settings": dict(question.settings),
@@ -56,7 +56,7 @@ def _cause_document(studied: CauseStudied, futility: Futility | None) -> dict[st
 
 
 def fewer_pods(studied: CauseStudied) -> str:
-    """Say what rotating fewer pods would have given."""
+    """Return what rotating fewer pods would have given."""
     all_planned, hottest = studied.of(SEED), studied.of(HOTTEST)
     if not all_planned.fired:
         return "No pod was hot, so nothing was rotated."

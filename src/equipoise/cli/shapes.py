@@ -22,7 +22,7 @@ LIST_OF_TEXT: Shape = {"type": "array", "items": TEXT}
 
 
 def _record(fields: Mapping[str, Shape], *, optional: tuple[str, ...] = ()) -> Shape:
-    """Give an object with these fields. More may be added one day, so more are allowed."""
+    """Return an object with these fields. More may be added one day, so more are allowed."""
     required = [name for name in fields if name not in optional]
     return {"type": "object", "required": required, "properties": dict(fields)}
 
@@ -111,7 +111,7 @@ def _plan_file() -> Shape:
 
 
 def _manifest(kind: Kind) -> Shape:
-    """Give the schema of a whole manifest, for editors; rules across fields stay with `validate`."""
+    """Return the schema of a whole manifest, for editors; rules across fields stay with `validate`."""
     shape: Shape = _json_schema(schema_of(kind))
     shape["required"] = ["apiVersion", "kind", "metadata", *shape.get("required", ())]
     shape["properties"] |= {

@@ -29,7 +29,7 @@ def _list_of(shape: Shape) -> Shape:
 
 
 def plan() -> Shape:
-    """Give the shape of a plan: a decision with the containers, and the steps where a series was run."""
+    """Return the shape of a plan: a decision with the containers, and the steps where a series was run."""
     code = {"type": "string", "enum": [code.value for code in CODES]}
     any_code = {"type": "string", "enum": [code.value for code in (*CODES, *LIVE_CODES)]}
     container = _record({"name": TEXT, "requests": TEXTS, "limits": TEXTS})
@@ -61,7 +61,7 @@ def plan() -> Shape:
 
 
 def simulation() -> Shape:
-    """Give the shape of a simulation: every strategy in every history."""
+    """Return the shape of a simulation: every strategy in every history."""
     share = {"type": "number", "minimum": 0, "maximum": 1}
     strategy = _record(
         {

@@ -29,7 +29,7 @@ def _list_of(shape: Shape) -> Shape:
 
 
 def plan() -> Shape:
-    """Give the shape of a plan: one decision, its actions with the gaps after each."""
+    """Return the shape of a plan: one decision, its actions with the gaps after each."""
     code = {"type": "string", "enum": [code.value for code in CODES]}
     fields: Shape = {
         "kind": {"type": "string", "enum": list(KINDS)},
@@ -89,7 +89,7 @@ def _closed(fields: Shape, *, required: tuple[str, ...] = ()) -> Shape:
 
 
 def plan_file() -> Shape:
-    """Give the shape of the file: the policies in it have schemas of their own."""
+    """Return the shape of the file: the policies in it have schemas of their own."""
     amounts = _closed({"cpu": AMOUNT_OR_NULL, "memory": AMOUNT_OR_NULL})
     usage = {"type": "object", "additionalProperties": AMOUNT_OR_NULL}
     container = _closed(

@@ -83,7 +83,7 @@ def applied_plan() -> Shape:
 
 
 def advice_plan(more: Sequence[Code] = ()) -> Shape:
-    """Give the shape of a plan of the recommendation, whose reasons may be more."""
+    """Return the shape of a plan of the recommendation, whose reasons may be more."""
     numbers = dict.fromkeys(KNOWN, NUMBER_OR_NULL) | {
         "coverage": {"type": "number", "minimum": 0, "maximum": 1},
         "confidence": {"enum": ["low", "high"]},
@@ -105,7 +105,7 @@ def advice_plan(more: Sequence[Code] = ()) -> Shape:
 
 
 def simulation() -> Shape:
-    """Give the shape of a replayed week: every workload under today's settings and the advised ones."""
+    """Return the shape of a replayed week: every workload under today's settings and the advised ones."""
     count = {"type": "integer", "minimum": 0}
     costs = {
         "replica_hours": {"type": "number", "minimum": 0},
@@ -142,7 +142,7 @@ def simulation() -> Shape:
 
 
 def forecast() -> Shape:
-    """Give the shape of a forecast."""
+    """Return the shape of a forecast."""
     return _record(
         {
             "predictable": {"type": "boolean"},
@@ -159,7 +159,7 @@ def forecast() -> Shape:
 
 
 def backtest() -> Shape:
-    """Give the shape of a forecast of what was held out."""
+    """Return the shape of a forecast of what was held out."""
     shape = forecast()
     more = {"error": NUMBER_OR_NULL, "baseline_error": NUMBER_OR_NULL, "coverage": NUMBER}
     return _record(more | shape["properties"])

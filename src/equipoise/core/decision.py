@@ -260,7 +260,7 @@ class Record(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, policy={}, observation={}, memory={})
 
     def to_json(self) -> bytes:
-        """Give one line of JSON."""
+        """Return one line of JSON."""
         return msgspec.json.encode(self)
 
     @classmethod
@@ -270,7 +270,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 def hash_inputs(policy: Mapping[str, Any], observation: object, memory: Mapping[str, Any]) -> str:
-    """Give the SHA-256 of the inputs' canonical JSON: the same inputs, the same hash.
+    """Return the SHA-256 of the inputs' canonical JSON: the same inputs, the same hash.
 
     An observation hashes to the same as it is and as it comes back from JSON.
     """
@@ -278,12 +278,12 @@ def hash_inputs(policy: Mapping[str, Any], observation: object, memory: Mapping[
 
 
 def plan_document(balancer: str, decisions: list[Decision]) -> dict[str, Any]:
-    """Give the plan in the shape that scripts rely on."""
+    """Return the plan in the shape that scripts rely on."""
     return {"balancer": balancer, "decisions": [_decision_document(decision) for decision in decisions]}
 
 
 def outcome_document(outcome: Outcome) -> dict[str, Any]:
-    """Give an action with what came of it."""
+    """Return an action with what came of it."""
     action: dict[str, Any] = msgspec.to_builtins(outcome.action)
     return action | {"result": outcome.result, "detail": outcome.detail}
 

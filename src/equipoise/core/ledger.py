@@ -81,7 +81,7 @@ class Ledger(msgspec.Struct, frozen=True):
             raise WorldFailed(f"a ledger that cannot be read: {error}") from error
 
     def to_data(self) -> dict[str, Any]:
-        """Give what a store keeps."""
+        """Return what a store keeps."""
         data: dict[str, Any] = msgspec.to_builtins(self)
         for entry in data["entries"]:
             entry["at"] = datetime.fromtimestamp(entry["at"], UTC).isoformat(timespec="milliseconds")
@@ -119,7 +119,7 @@ class Ledger(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, entries=entries)
 
     def reconciled(self, alive: Collection[str], at: float) -> "Ledger":
-        """Give every old intent the outcome that the world shows: `alive` are the UIDs that still run.
+        """Return every old intent the outcome that the world shows: `alive` are the UIDs that still run.
 
         A pod that has gone was evicted, as far as anybody can tell. One that still runs long after was not:
         no request is under way for so long.
@@ -128,11 +128,11 @@ class Ledger(msgspec.Struct, frozen=True):
         return self if entries == self.entries else msgspec.structs.replace(self, entries=entries)
 
     def epoch_of(self, balancer: str) -> int:
-        """Give the newest epoch in which this balancer wrote; an old ledger does not tell whose its is."""
+        """Return the newest epoch in which this balancer wrote; an old ledger does not tell whose its is."""
         return self.epochs.get(balancer, GUEST_EPOCH) if self.epochs else self.epoch
 
     def sent(self) -> frozenset[str]:
-        """Give the UIDs of pods that were sent away, or may have been: one still seen is about to go."""
+        """Return the UIDs of pods that were sent away, or may have been: one still seen is about to go."""
         return frozenset(entry.uid for entry in self.entries if entry.state is not EntryState.FAILED)
 
     def rounds_since(self, at: float, balancer: str) -> int:
@@ -140,7 +140,7 @@ class Ledger(msgspec.Struct, frozen=True):
         return len({entry.round for entry in self._counted(balancer) if entry.at > at})
 
     def last_at(self, balancer: str) -> float | None:
-        """Tell when this balancer last acted, or may have."""
+        """Return when this balancer last acted, or may have."""
         return max((entry.at for entry in self._counted(balancer)), default=None)
 
     def _counted(self, balancer: str) -> Iterator[Entry]:

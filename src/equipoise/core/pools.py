@@ -145,6 +145,6 @@ def by_ordinal(name: str) -> tuple[str, int, str]:
 
 
 def ordinal_of(name: str) -> int | None:
-    """Give the number at the end of a StatefulSet's pod, or None."""
+    """Return the number at the end of a StatefulSet's pod, or None."""
     found = re.fullmatch(r".*-(\d{1,18})", name)
     return None if found is None else int(found[1])

@@ -125,7 +125,7 @@ def _exponent(suffix: str) -> int:
 
 
 def _scaled_up(number: int, exponent: int) -> int:
-    """Give number x 10^exponent, rounded up so that some never becomes none."""
+    """Return number x 10^exponent, rounded up so that some never becomes none."""
     if exponent >= 0:
         return number * int(10**exponent)
     return -(-number // int(10**-exponent))

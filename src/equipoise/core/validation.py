@@ -42,7 +42,7 @@ def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def explain(error: Exception) -> str:
-    """Say what is wrong with the first bad field, and how many more there are."""
+    """Return what is wrong with the first bad field, and how many more there are."""
     if not isinstance(error, ValidationError):
         return f"document: {str(error) or type(error).__name__}"
     first, *others = error.errors(include_url=False)

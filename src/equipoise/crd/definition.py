@@ -73,7 +73,7 @@ _ORDER = (
 
 
 def structural(model: type[BaseModel]) -> Schema:
-    """Give the structural schema of a model: a tree of the caller's own, in which nothing is shared."""
+    """Return the structural schema of a model: a tree of the caller's own, in which nothing is shared."""
     tree: Schema = json.loads(json.dumps(_structural(model)))
     return tree
 
@@ -172,7 +172,7 @@ class Standing(StrEnum):
 
 
 def definition(kind: Kind) -> dict[str, Any]:
-    """Give the whole object, ready to apply."""
+    """Return the whole object, ready to apply."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -190,7 +190,7 @@ def definition(kind: Kind) -> dict[str, Any]:
 
 
 def schema_of(kind: Kind) -> Schema:
-    """Give the structural schema of a whole object of this kind."""
+    """Return the structural schema of a whole object of this kind."""
     parts = {part: structural(model) for part, model in kind.body.items()}
     return {
         "description": kind.description,

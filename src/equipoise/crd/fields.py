@@ -48,12 +48,12 @@ class Part(BaseModel):
 
 
 def rule(expression: str, message: str, *, path: str = "") -> dict[str, str]:
-    """Give a rule across fields in CEL, for the API server; the model states the same in Python."""
+    """Return a rule across fields in CEL, for the API server; the model states the same in Python."""
     return {"rule": expression, "message": message} | ({"fieldPath": path} if path else {})
 
 
 def rules(*all_: dict[str, str]) -> dict[str, Any]:
-    """Give what a model's `json_schema_extra` needs to carry these rules."""
+    """Return what a model's `json_schema_extra` needs to carry these rules."""
     return {"x-kubernetes-validations": list(all_)}
 
 

@@ -89,7 +89,7 @@ def _is_open(window: Window, at: float) -> bool:
 
 
 def _next_opening(window: Window, after: float) -> datetime:
-    """Give the first opening later than a moment.
+    """Return the first opening later than a moment.
 
     In an hour that comes twice, cronsim knows only the first: asked in the second, it tells of what is past.
     """

@@ -127,7 +127,7 @@ _NOT_THIS_HOST = "Asked under a name that is not this machine's: use 127.0.0.1 o
 
 
 def is_loopback_host(host: str) -> bool:
-    """Tell whether a Host header names this machine; the port does not matter."""
+    """Return whether a Host header names this machine; the port does not matter."""
     try:
         name = split_url(f"//{host}").hostname or ""
     except ValueError:

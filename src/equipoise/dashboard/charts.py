@@ -81,7 +81,7 @@ def over_time(unit: str, lines: Sequence[Line], levels: Sequence[Level] = ()) ->
 
 
 def _axis(unit: str, values: Iterable[float | None], levels: Iterable[float | None]) -> Options:
-    """Give the axis of the values: as high as the highest of them, or as the highest level above them."""
+    """Return the axis of the values: as high as the highest of them, or as the highest level above them."""
     made: Options = {"type": "value", "name": unit}
     if unit in WHOLE:
         made["minInterval"] = 1
@@ -122,7 +122,7 @@ def bars(
     stack: str = "",
     levels: Sequence[Level] = (),
 ) -> Options:
-    """Give one row of bars as a series."""
+    """Return one row of bars as a series."""
     made: Options = {
         "type": "bar",
         "name": name,
@@ -147,7 +147,7 @@ def _bar(bar: Bar) -> Options:
 
 
 def dots(name: str, colour: str, values: Sequence[Bar], *, symbol: str = "circle") -> Options:
-    """Give one row of dots over the bars as a series."""
+    """Return one row of dots over the bars as a series."""
     return {
         "type": "scatter",
         "name": name,
@@ -187,7 +187,7 @@ def by_name(unit: str, names: Sequence[str], series: Sequence[Options], *, trigg
 
 
 def level_marks(levels: Sequence[Level]) -> Options | None:
-    """Give lines across a picture; None where no level is known."""
+    """Return lines across a picture; None where no level is known."""
     known = [level for level in levels if level.value is not None]
     if not known:
         return None

@@ -153,7 +153,7 @@ def _bounded(records: Iterable[Record], bytes_max: int) -> Iterator[Record]:
 
 
 def _stamps(path: Path) -> Iterator[tuple[str, int, int, int]]:
-    """Tell the files of a journal, its log and its older parts apart from what they were."""
+    """Yield the files of a journal, its log and its older parts apart from what they were."""
     for part in (path, Path(f"{path}-wal"), *_older(path)):
         try:
             found = part.stat()

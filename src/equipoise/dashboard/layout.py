@@ -60,12 +60,12 @@ _STYLE = Path(__file__).with_name("style.css")
 
 
 def variable(name: str) -> str:
-    """Give a colour as the browser looks it up."""
+    """Return a colour as the browser looks it up."""
     return f"var(--{name})"
 
 
 def style_sheet() -> str:
-    """Give the whole style: the colours of both themes, then the rules."""
+    """Return the whole style: the colours of both themes, then the rules."""
     light = "".join(f"--{name}:{pair[0]};" for name, pair in COLOURS.items())
     dark = "".join(f"--{name}:{pair[1]};" for name, pair in COLOURS.items())
     return (
@@ -76,7 +76,7 @@ def style_sheet() -> str:
 
 
 def chart_options(options: Any) -> dict[str, Any]:
-    """Give a chart's options in the theme's colours, still and in UTC."""
+    """Return a chart's options in the theme's colours, still and in UTC."""
     palette = {name: variable(name) for name in COLOURS}
     made: dict[str, Any] = painted(options, palette)
     axes = made.get("yAxis")

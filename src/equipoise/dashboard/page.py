@@ -178,7 +178,7 @@ def counted(value: int, noun: str) -> str:
 
 
 def drawn(value: float | None) -> float | None:
-    """Give a number as a picture needs it, without digits that nobody sees; None leaves a hole."""
+    """Return a number as a picture needs it, without digits that nobody sees; None leaves a hole."""
     if value is None or not math.isfinite(value):
         return None
     short = float(f"{value:.{DIGITS}g}")
@@ -186,7 +186,7 @@ def drawn(value: float | None) -> float | None:
 
 
 def mebibytes(value: float | None) -> float | None:
-    """Give bytes as MiB."""
+    """Return bytes as MiB."""
     return None if value is None else value / MIB
 
 
@@ -199,5 +199,5 @@ def moment(at: float | None) -> str:
 
 
 def milliseconds(at: float) -> int | None:
-    """Give a time as ECharts counts it; None where there is no such time."""
+    """Return a time as ECharts counts it; None where there is no such time."""
     return None if moment(at) == UNKNOWN else round(at * 1000)

@@ -42,7 +42,7 @@ class Drawing:
 
 
 def _structure(options: object) -> object:
-    """Give what a chart is made of, without its values: ECharts keeps parts that are no longer named."""
+    """Return what a chart is made of, without its values: ECharts keeps parts that are no longer named."""
     if isinstance(options, Mapping):
         return tuple((key, None if key == "data" else _structure(part)) for key, part in options.items())
     if isinstance(options, list | tuple):

@@ -317,5 +317,5 @@ def _address(host: str, port: int) -> str:
 
 
 def _has_screen(names: Iterable[str] = ("DISPLAY", "WAYLAND_DISPLAY")) -> bool:
-    """Tell whether a browser would open in a window; one in the terminal would take it over."""
+    """Return whether a browser would open in a window; one in the terminal would take it over."""
     return sys.platform == "darwin" or any(map(os.environ.get, names))

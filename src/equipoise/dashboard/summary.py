@@ -80,17 +80,17 @@ class Figures(NamedTuple):
 
 
 def words_of(record: Record) -> Reason:
-    """Give the reason as it was last given: a streak has the same code, and newer numbers."""
+    """Return the reason as it was last given: a streak has the same code, and newer numbers."""
     return record.decision.reason if record.streak is None else record.streak.reason
 
 
 def numbers_of(record: Record) -> Mapping[str, object]:
-    """Give the newest numbers of a record."""
+    """Return the newest numbers of a record."""
     return mapping(words_of(record).numbers)
 
 
 def standing_of(record: Record) -> str:
-    """Say how a decision stands, by the first of `STANDINGS` that fits."""
+    """Return how a decision stands, by the first of `STANDINGS` that fits."""
     decision = record.decision
     code = decision.reason.code
     if code in TROUBLE_CODES or any(one.result in TROUBLE_RESULTS for one in record.outcomes):

@@ -51,7 +51,7 @@ class Notes:
         return bool(record.outcomes) or last is None or record.at - last >= QUIET_SECONDS
 
     def of(self, balancer: str, subject: str = "") -> list[Record]:
-        """Give the records of a balancer, oldest first."""
+        """Return the records of a balancer, oldest first."""
         found: Iterable[Record] = self._records[balancer]
         return [record for record in found if subject in {"", record.decision.subject}]
 
@@ -84,7 +84,7 @@ class DemoContext:
     ids: RecordIds
 
     def policies(self, kind: str, api_version: str) -> SimPolicies:
-        """Give an empty shelf for policies of one kind."""
+        """Return an empty shelf for policies of one kind."""
         return SimPolicies(self.world.state, api_version, kind)
 
     def clock_time(self, at: float) -> str:
@@ -104,11 +104,11 @@ class Scene(Protocol):
         ...
 
     def watch(self) -> str:
-        """Say what must never be and is, or nothing; asked after every tick."""
+        """Return what must never be and is, or nothing; asked after every tick."""
         ...
 
     def problem(self) -> str:
-        """Say why the day did not come to its end, or nothing."""
+        """Return why the day did not come to its end, or nothing."""
         ...
 
     def outcome(self) -> str:
@@ -120,7 +120,7 @@ class Scene(Protocol):
         ...
 
     def told(self) -> Sequence[Record]:
-        """Give the decisions that are worth reading, in order."""
+        """Return the decisions that are worth reading, in order."""
         ...
 
 

@@ -36,7 +36,7 @@ def bars(title: str, rows: Sequence[Bar], line: float, largest: float, width: in
 
 
 def resampled(values: Sequence[float], width: int) -> list[float]:
-    """Give so many values: the mean of each part, or each again where there are fewer."""
+    """Return so many values: the mean of each part, or each again where there are fewer."""
     if not values:
         return []
     found = []

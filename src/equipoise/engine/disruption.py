@@ -73,7 +73,7 @@ def adoption_opted_out_by(annotations: Iterable[tuple[str, str]]) -> str:
 
 
 def protection_of(pod: Pod, *, includes_local_storage: bool, includes_stateful_sets: bool = False) -> str:
-    """Say why a pod is never evicted, or nothing."""
+    """Return why a pod is never evicted, or nothing."""
     if pod.is_mirror or (pod.owner is not None and pod.owner.kind == "Node"):
         return "it is a static pod"
     if pod.owner is None:
@@ -109,7 +109,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """Say why, in words that a person understands."""
+        """Return why, in words that a person understands."""
         names = ", ".join(budget.name for budget in self.budgets)
         if len(self.budgets) > 1:
             return f"{self.pod.name} is selected by several budgets ({names}), which Kubernetes never evicts"
@@ -159,7 +159,7 @@ def clear(
 
 
 def matching_budgets(pod: Pod, budgets: Iterable[Pdb]) -> tuple[Pdb, ...]:
-    """Give the budgets that select this pod."""
+    """Return the budgets that select this pod."""
     labels = dict(pod.labels)
     return tuple(
         budget
@@ -203,7 +203,7 @@ def held_by_hourly_budget(ledger: Ledger, balancer: str, rounds_max: int, at: fl
 def room_for_disruption(
     disturbed: int, disturbed_max: int, disturbed_in_cluster: int, disturbed_in_cluster_max: int
 ) -> tuple[int, Reason]:
-    """Give how many more pods may go at once, of this workload and of all, and the reason for the rest."""
+    """Return how many more pods may go at once, of this workload and of all, and the reason for the rest."""
     here = max(0, disturbed_max - disturbed)
     everywhere = max(0, disturbed_in_cluster_max - disturbed_in_cluster)
     numbers = {"disturbed": disturbed, "disturbed_in_cluster": disturbed_in_cluster}

@@ -146,5 +146,5 @@ class LeaselessLeadership:
         self._looked_at = self._monotonic()
 
     def epoch(self) -> int | None:
-        """Give the epoch of guests while the turn lasts."""
+        """Return the epoch of guests while the turn lasts."""
         return GUEST_EPOCH if self._monotonic() - self._looked_at < self._turn_seconds else None

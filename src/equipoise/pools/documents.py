@@ -32,7 +32,7 @@ SENTENCES = {
 
 
 def sentence_of(answer: PoolAnswer, *, call: str = "", tier: str = "") -> str:
-    """Say what a writer answered."""
+    """Return what a writer answered."""
     in_tier = answer.tier or tier
     if answer.code is PoolCode.UNSOUND and answer.detail:
         return f"{answer.pod}: {answer.detail}"
@@ -46,7 +46,7 @@ def sentence_of(answer: PoolAnswer, *, call: str = "", tier: str = "") -> str:
 
 
 def status_document(policy: TierPolicy, seen: PoolsSeen) -> dict[str, Any]:
-    """Give every tier and every pod."""
+    """Return every tier and every pod."""
     pools = {pool.tier: pool for pool in seen.pools}
     chain = policy.chain
     names = [*chain, *sorted(set(policy.tiers) - set(chain))]

@@ -55,7 +55,7 @@ def violations(policy: TierPolicy | None, seen: PoolsSeen) -> list[Violation]:
 
 
 def odd_epoch(text: str) -> str:
-    """Say what is wrong with an epoch that no leader can have."""
+    """Return what is wrong with an epoch that no leader can have."""
     shown = repr(text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}...")
     return f"expected a whole number up to {EPOCH_MAX}, got {shown}; every leader is refused until it is gone"
 
@@ -96,7 +96,7 @@ def _of_pod(pod: str, homes: list[str], seen: PoolsSeen) -> Iterator[Violation]:
 
 
 def _is_known(pod: str, seen: PoolsSeen) -> bool:
-    """Tell whether any key of the pools speaks of a pod; one that only Kubernetes has is not lost."""
+    """Return whether any key of the pools speaks of a pod; one that only Kubernetes has is not lost."""
     keys = seen.pods[pod]
     is_named = keys.tier is not None or f"{seen.prefix}:pod:tier:{pod}" in keys.wrong
     return is_named or pod in seen.metadata or any(pod in pool.available for pool in seen.pools)

@@ -333,7 +333,7 @@ def _policy(seen: PoolsSeen) -> TierPolicy:
 
 
 def _warnings(seen: PoolsSeen, epoch: int | None) -> list[str]:
-    """Say how many things are broken (`fsck` says what), and why a leader is refused."""
+    """Return how many things are broken (`fsck` says what), and why a leader is refused."""
     broken = len(violations(_policy(seen), seen))
     said = [f"{seen.prefix}: {broken} broken; `equipoise pools fsck` lists them"] if broken else []
     if seen.odd_epoch is not None:

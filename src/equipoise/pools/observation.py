@@ -100,7 +100,7 @@ STATES = ("idle", "busy", "draining")
 
 
 def state_of(pod: str, pool: PoolSeen, keys: PodSeen) -> tuple[str, int]:
-    """Give what a pod does, and its calls."""
+    """Return what a pod does, and its calls."""
     free = pool.available.get(pod)
     is_held = keys.lease is not None or bool(keys.calls)
     state = "draining" if keys.is_draining else "idle" if free == 0 and not is_held else "busy"

@@ -85,7 +85,7 @@ def rebalance(pools: PoolsUpkeep, epoch: int | None = None, *, marks_busy: bool 
 
 
 def moves_of(decision: Decision) -> list[MovePod]:
-    """Give the moves of a plan."""
+    """Return the moves of a plan."""
     return [action for action in decision.actions if isinstance(action, MovePod)]
 
 
@@ -114,7 +114,7 @@ def _plan_without(pools: PoolsUpkeep, stuck: Collection[str]) -> tuple[Decision,
 
 
 def _told(decision: Decision, before: Reason, done: Sequence[Action], left: Sequence[Outcome]) -> Decision:
-    """Say what was done, from where, and what was held, and why."""
+    """Return what was done, from where, and what was held, and why."""
     held = tuple(
         Held(
             outcome.action,

@@ -247,7 +247,7 @@ VERBS = {RegisterPod: "register", UnregisterPod: "forget", SuspendPod: "suspend"
 
 
 def _told(actions: Sequence[Attendance]) -> str:
-    """Say who, as far as a sentence can."""
+    """Return who, as far as a sentence can."""
     groups: dict[str, list[str]] = {}
     for action in actions:
         groups.setdefault(VERBS[type(action)], []).append(action.pod)

@@ -139,11 +139,11 @@ class Sizes(Protocol):
     """Whose requests and limits can be set: reads beside those of `Cluster`, and the deeds."""
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
-        """Give a workload with its template's containers, DaemonSets included; None when there is none."""
+        """Return a workload with its template's containers, DaemonSets included; None when there is none."""
         ...
 
     def advised(self) -> Mapping[WorkloadRef, str]:
-        """Tell whose requests a VerticalPodAutoscaler sets, and which; not knowing raises.
+        """Return whose requests a VerticalPodAutoscaler sets, and which; not knowing raises.
 
         The words are part of a sentence: `VerticalPodAutoscaler shop/web (Auto)`. The key
         `every_workload` of a namespace stands for all of its workloads: it is not known which one is meant.
@@ -151,7 +151,7 @@ class Sizes(Protocol):
         ...
 
     def offers_resize(self) -> bool:
-        """Tell whether the server can change pods in place."""
+        """Return whether the server can change pods in place."""
         ...
 
     def resize(

@@ -23,7 +23,7 @@ class Clock(Protocol):
     """The time, as an argument to whoever needs it."""
 
     def now(self) -> float:
-        """Give the Unix time in seconds."""
+        """Return the Unix time in seconds."""
         ...
 
 
@@ -59,7 +59,7 @@ class Cluster(Protocol):
         ...
 
     def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
-        """Tell whose autoscaling somebody has paused, and by what; not knowing raises.
+        """Return whose autoscaling somebody has paused, and by what; not knowing raises.
 
         The words are part of a sentence: `ScaledObject shop/web is paused by autoscaling.keda.sh/paused`.
         """
@@ -122,7 +122,7 @@ class History(Protocol):
         grouping: Grouping | None = None,
         on_bytes: Callable[[int], None] | None = None,
     ) -> Iterator[UsageHistory]:
-        """Give the histories lot by lot, whole namespaces in each, so that a lot can be reduced and dropped.
+        """Yield the histories lot by lot, whole namespaces in each, so that a lot can be reduced and dropped.
 
         A lot has the measures in the given order. A namespace too large for one lot is cut into whole groups
         of pods, where somebody says which belong together. An error ends it; what came before is right. A
@@ -135,7 +135,7 @@ class Owners(Protocol):
     """Who made what is gone, from whatever remembers it."""
 
     def replica_sets(self, namespaces: Sequence[str], at: float) -> Mapping[tuple[str, str], tuple[str, str]]:
-        """Give the kind and name of the owner by namespace and ReplicaSet; what nobody knows is absent."""
+        """Return the kind and name of the owner by namespace and ReplicaSet; what nobody knows is absent."""
         ...
 
 

@@ -70,11 +70,11 @@ class Pools(PoolsUpkeep, Protocol):
         ...
 
     def drain(self, pod: str, uid: str = "") -> PoolAnswer:
-        """Give the pod no more calls."""
+        """Return the pod no more calls."""
         ...
 
     def undrain(self, pod: str, uid: str = "") -> PoolAnswer:
-        """Give it calls again."""
+        """Return it calls again."""
         ...
 
     def set_config(self, text: str, version: str, emptied: Sequence[str] = ()) -> PoolAnswer:

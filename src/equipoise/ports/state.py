@@ -56,7 +56,7 @@ class Leadership(Protocol):
     """Whether we, and nobody else, may act."""
 
     def epoch(self) -> int | None:
-        """Give the Lease transition that we lead in, or None when we do not lead or can't be sure.
+        """Return the Lease transition that we lead in, or None when we do not lead or can't be sure.
 
         It is asked right before every action, and is answered from the monotonic time since the last
         renewal: a process that was stopped for longer than the lease gets None, not an old belief.
@@ -68,7 +68,7 @@ class Pauses(Protocol):
     """Where people have said stop."""
 
     def pause_of(self, namespace: str) -> str | None:
-        """Say who or what paused this namespace, or None; not knowing raises, and nothing is done."""
+        """Return who or what paused this namespace, or None; not knowing raises, and nothing is done."""
         ...
 
 
@@ -147,7 +147,7 @@ class Analyses(Protocol):
     """The custom resources in which advice is asked for and given, whoever defined them."""
 
     def standing(self) -> tuple[Standing, str]:
-        """Say whose the definitions are, and how we know where that is not plain."""
+        """Return whose the definitions are, and how we know where that is not plain."""
         ...
 
     def analytics(self) -> Sequence[PolicyObject]:

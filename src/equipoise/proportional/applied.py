@@ -118,14 +118,14 @@ def remembered(memory: Mapping[str, Any], deeds: AppliedState) -> dict[str, Any]
 
 
 def living(pods: Iterable[Pod]) -> list[Pod]:
-    """Give the pods that count: neither ended nor on their way out."""
+    """Return the pods that count: neither ended nor on their way out."""
     return [pod for pod in pods if pod.phase not in FINISHED and pod.deletion_at is None]
 
 
 def in_force(
     mode: UpdateMode, slots: Sequence[Slot], workload: Workload, pods: Sequence[Pod], deeds: AppliedState
 ) -> dict[str, int]:
-    """Give the value of each slot that counts for the whole workload.
+    """Return the value of each slot that counts for the whole workload.
 
     It is the template's, unless pods were changed in place: by us, or by whoever left all of them alike.
     """
@@ -144,7 +144,7 @@ def in_force(
 
 
 def behind(pods: Iterable[Pod], slots: Sequence[Slot], values: Mapping[str, int]) -> list[Pod]:
-    """Give the running pods that ask for something else, by age: those that could be changed in place."""
+    """Return the running pods that ask for something else, by age: those that could be changed in place."""
     late = [
         pod
         for pod in pods

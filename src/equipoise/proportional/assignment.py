@@ -120,7 +120,7 @@ def assign(
     mode: Mode,
     isolation: Isolation | None = None,
 ) -> tuple[list[Assigned], dict[ObjectRef, RejectedPolicy]]:
-    """Give each policy its workload, and say which policies can't be followed."""
+    """Return each policy its workload, and say which policies can't be followed."""
     isolation = isolation or Isolation()
     refused: dict[ObjectRef, RejectedPolicy] = {}
     rivals: dict[WorkloadRef, list[str]] = defaultdict(list)

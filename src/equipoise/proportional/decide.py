@@ -61,7 +61,7 @@ def sentence(
 
 
 def size_words(policy: ScalingPolicySpec, inputs: Inputs) -> str:
-    """Say how large the cluster is, in what the policy follows: `18 cores and 64Gi of memory`."""
+    """Return how large the cluster is, in what the policy follows: `18 cores and 64Gi of memory`."""
     words = [
         _size(name, inputs[name]) for name in ("cores", "memory", "nodes", "pods") if name in policy.inputs
     ]
@@ -203,7 +203,7 @@ def step(
 
 
 def _is_windowed(smoothing: Smoothing) -> bool:
-    """Tell whether earlier targets matter at all."""
+    """Return whether earlier targets matter at all."""
     delays = (smoothing.delay_down, smoothing.delay_up)
     return smoothing.percentile is not None or any(
         delay is not None and delay.delay_seconds is not None for delay in delays
@@ -226,7 +226,7 @@ def _shifted(asked: Asked, slot: Slot, inputs: Inputs, delay: Delay | None, sign
 
 
 def shifted_inputs(inputs: Inputs, delay: Delay, sign: int) -> dict[str, int]:
-    """Give the inputs of a cluster that is larger or smaller by the delay's inputs; none is below 0."""
+    """Return the inputs of a cluster that is larger or smaller by the delay's inputs; none is below 0."""
     shifts = {name: sign * amount.nanos for name, amount in delay.inputs.items()}
     return {name: max(0, size + shifts.get(name, 0)) for name, size in inputs.items()}
 
@@ -260,7 +260,7 @@ def decision_of(
 
 
 def containers_of(asked: Asked, values: Mapping[str, int], *, is_whole: bool = True) -> list[dict[str, Any]]:
-    """Give values as containers have them; only those with any, unless all are asked for."""
+    """Return values as containers have them; only those with any, unless all are asked for."""
     found: list[dict[str, Any]] = []
     for container in asked.policy.containers:
         own: dict[str, Any] = {"requests": {}, "limits": {}}

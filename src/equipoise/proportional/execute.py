@@ -193,7 +193,7 @@ def values_by_container(slots: Iterable[Slot], values: Mapping[str, int]) -> Val
 
 
 def summed_up(action: Action, answers: Sequence[tuple[str, ResizeAnswer | WorldFailed]]) -> Iterable[Outcome]:
-    """Give one outcome for each result, with the first pods that had it."""
+    """Return one outcome for each result, with the first pods that had it."""
     by_result: dict[str, list[tuple[str, str]]] = {}
     for pod, answer in answers:
         if isinstance(answer, WorldFailed):

@@ -73,7 +73,7 @@ class Fall(NamedTuple):
 
 
 def cut_of(cuts: Sequence[Cut], size: int) -> Cut | None:
-    """Give the cut with the largest `at` that the size has reached."""
+    """Return the cut with the largest `at` that the size has reached."""
     return max((cut for cut in cuts if cut.at <= size), default=None)
 
 
@@ -104,7 +104,7 @@ def fall(cuts: Sequence[Cut], *, slack: bool) -> Fall | None:
 
 
 def _example(before: Cut, end: int, result: int, *, slack: bool) -> int:
-    """Give a readable size right below the end that is rounded to this result."""
+    """Return a readable size right below the end that is rounded to this result."""
     for distance in (NANO, NANO // 1000, 1):
         size = end - distance
         if size >= before.at and rounded_up(size, before.every, slack=slack) == result:

@@ -19,7 +19,7 @@ FIELDS = {
 
 
 def value_of(containers: Iterable[Container], slot: Slot) -> int | None:
-    """Give what a container has in the slot's units, rounded up; None where it has nothing."""
+    """Return what a container has in the slot's units, rounded up; None where it has nothing."""
     for container in containers:
         if container.name == slot.container:
             amount: float | None = getattr(container, FIELDS[slot.section, slot.resource.value])
@@ -28,7 +28,7 @@ def value_of(containers: Iterable[Container], slot: Slot) -> int | None:
 
 
 def units_of(amount: float, unit_nanos: int) -> int:
-    """Give cores or bytes in whole units; a float of bytes is whole, one of cores is to a billionth."""
+    """Return cores or bytes in whole units; a float of bytes is whole, one of cores is to a billionth."""
     if unit_nanos == NANO:
         return math.ceil(amount)
     return -(-round(amount * NANO) // unit_nanos)
@@ -37,7 +37,7 @@ def units_of(amount: float, unit_nanos: int) -> int:
 def with_values(
     containers: Sequence[Container], slots: Iterable[Slot], values: Mapping[str, int]
 ) -> tuple[Container, ...]:
-    """Give the containers as they would be with these values."""
+    """Return the containers as they would be with these values."""
     changed = list(containers)
     for slot in slots:
         if slot.key not in values:
@@ -51,7 +51,7 @@ def with_values(
 
 
 def qos_class(containers: Sequence[Container]) -> str:
-    """Give the class that Kubernetes gives these containers."""
+    """Return the class that Kubernetes gives these containers."""
     pairs = [
         (asked, limit)
         for container in containers
@@ -66,7 +66,7 @@ def qos_class(containers: Sequence[Container]) -> str:
 
 
 def above_limit(containers: Iterable[Container]) -> str:
-    """Say which request is above its limit, which no server takes; or nothing."""
+    """Return which request is above its limit, which no server takes; or nothing."""
     for container in containers:
         for resource, asked, limit in (
             ("cpu", container.cpu_request_cores, container.cpu_limit_cores),

@@ -50,7 +50,7 @@ def levels_of(written: Quantization) -> Levels:
 
 
 def quantized(levels: Levels, value: Fraction) -> Fraction:
-    """Give the first level at or above a value, both in billionths."""
+    """Return the first level at or above a value, both in billionths."""
     if levels.cuts:
         return max(levels.base, _by_segment(levels.cuts, value))
     level, step = levels.base, levels.step
@@ -105,12 +105,12 @@ class Slot(NamedTuple):
 
 
 def slots(policy: ScalingPolicySpec) -> tuple[Slot, ...]:
-    """Give everything that the policy sets, in the order in which it was written."""
+    """Return everything that the policy sets, in the order in which it was written."""
     return tuple(_slots(policy))
 
 
 def target(slot: Slot, inputs: Inputs) -> int:
-    """Give the value that this cluster asks for, in whole units."""
+    """Return the value that this cluster asks for, in whole units."""
     value = max(sum((line_value(line, inputs) for line in slot.lines), Fraction(0)), Fraction(slot.low))
     if slot.high is not None:
         value = min(value, Fraction(slot.high))
@@ -121,7 +121,7 @@ def target(slot: Slot, inputs: Inputs) -> int:
 
 
 def line_value(line: Line, inputs: Inputs) -> Fraction:
-    """Give base + slope x rounded(input) / per, in billionths."""
+    """Return base + slope x rounded(input) / per, in billionths."""
     if line.input is None or not line.slope:
         return Fraction(line.base)
     return line.base + Fraction(line.slope * rounded_input(line.cuts, inputs[line.input]), line.per)

@@ -264,7 +264,7 @@ class ProportionalLoop:
     def _change(
         self, item: Assigned, decision: Decision, pods: Sequence[Pod], mind: PolicyState, at: float
     ) -> Change | None:
-        """Say what an action comes to: which values, by which way, at what cost."""
+        """Return what an action comes to: which values, by which way, at what cost."""
         if not decision.actions:
             return None
         slots, spec = item.prepared.asked.slots, item.prepared.spec

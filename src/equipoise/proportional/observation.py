@@ -30,12 +30,12 @@ class Observation(msgspec.Struct, frozen=True):
 
 
 def moment_of(seconds: float | Fraction) -> int:
-    """Give a time in whole milliseconds: what windows are counted in."""
+    """Return a time in whole milliseconds: what windows are counted in."""
     return round(Fraction(seconds) * 1000)
 
 
 def time_of(milliseconds: int) -> datetime:
-    """Give a time as status and sentences have it."""
+    """Return a time as status and sentences have it."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 

@@ -39,7 +39,7 @@ class Misplaced(ValueError):  # noqa: N818 - reads as a fact
 
 
 def normalised(document: Any) -> tuple[Any, Origins]:
-    """Give a spec in canonical form, and where its parts were written; what is odd stays as it is."""
+    """Return a spec in canonical form, and where its parts were written; what is odd stays as it is."""
     if not isinstance(document, Mapping):
         return document, {}
     spec, origins = dict(document), Origins()
@@ -54,7 +54,7 @@ def normalised(document: Any) -> tuple[Any, Origins]:
 
 
 def written_path(path: Path, origins: Origins) -> Path:
-    """Give where something of the canonical form was written."""
+    """Return where something of the canonical form was written."""
     for length in range(len(path), 0, -1):
         if (found := origins.get(path[:length])) is not None:
             return (*found, *path[length:])
@@ -69,7 +69,7 @@ def _renamed(part: dict[str, Any], short: str, canonical: str, at: Path) -> None
 
 
 def _listed(value: Any, at: Path) -> Iterator[tuple[Any, Path]]:
-    """Give the items with where each was written; a mapping is a list of one."""
+    """Yield the items with where each was written; a mapping is a list of one."""
     if isinstance(value, list | tuple):
         for number, item in enumerate(value):
             yield item, (*at, number)
@@ -112,7 +112,7 @@ def _container(part: Any, at: Path, written: Path, origins: Origins) -> Any:
 
 
 def _rules(value: Any, at: Path, written: Path, origins: Origins) -> Iterator[Any]:
-    """Give the rules; one with several functions becomes several, of which the first has the bounds."""
+    """Yield the rules; one with several functions becomes several, of which the first has the bounds."""
     number = 0
     for item, path in _listed(value, written):
         origins[*at, number] = path

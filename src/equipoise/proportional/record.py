@@ -16,7 +16,7 @@ BALANCER = "proportional"
 
 
 def as_asked(policy: ScalingPolicySpec) -> dict[str, Any]:
-    """Give a policy as its records have it."""
+    """Return a policy as its records have it."""
     return _as_json(policy.model_dump(mode="json", by_alias=True))
 
 

@@ -49,12 +49,12 @@ class ProportionalMemory(msgspec.Struct, frozen=True, omit_defaults=True, rename
         return msgspec.convert(dict(data), type=cls)
 
     def to_data(self) -> dict[str, Any]:
-        """Give it as plain data."""
+        """Return it as plain data."""
         data: dict[str, Any] = msgspec.to_builtins(self)
         return msgspec.json.decode(msgspec.json.encode(data), type=dict[str, Any])
 
     def under(self, policy: str) -> "ProportionalMemory":
-        """Give what still counts under this policy: an edit empties the windows."""
+        """Return what still counts under this policy: an edit empties the windows."""
         return self if self.policy == policy else ProportionalMemory(policy, changes=self.changes)
 
 
@@ -95,7 +95,7 @@ def _extremes(sights: list[Sight], sign: int) -> list[Sight]:
 
 
 def milliseconds(seconds: float) -> int:
-    """Give a span as times are counted."""
+    """Return a span as times are counted."""
     return round(seconds * 1000)
 
 
@@ -151,7 +151,7 @@ def by_percentile(rule: Percentile, shown: Shown) -> Judged:
 
 
 def value_at(ascending: Sequence[int], share: float) -> int:
-    """Give the value at a share of the window: index trunc(n x share), at most the last."""
+    """Return the value at a share of the window: index trunc(n x share), at most the last."""
     count = len(ascending)
     return ascending[min(int(Fraction(repr(share)) * count), count - 1)]
 
@@ -190,7 +190,7 @@ def _delayed_up(delay: Delay, shown: Shown) -> int | None:
 
 
 def _seen_for(delay: Delay, shown: Shown) -> list[int]:
-    """Give the targets of the last `delaySeconds`, once targets have been seen that long."""
+    """Return the targets of the last `delaySeconds`, once targets have been seen that long."""
     if delay.delay_seconds is None:
         return []
     span = milliseconds(delay.delay_seconds)

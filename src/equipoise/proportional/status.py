@@ -24,12 +24,12 @@ from equipoise.proportional.smoothing import Change, ProportionalMemory
 
 
 def status_of(policy: ScalingPolicySpec, decision: Decision) -> dict[str, Any]:
-    """Give the parts of the status that a decision is known by, as a manifest has them."""
+    """Return the parts of the status that a decision is known by, as a manifest has them."""
     return status_by_slot(slots(policy), decision)
 
 
 def status_by_slot(slots: Sequence[Slot], decision: Decision) -> dict[str, Any]:
-    """Give the same for a policy that was taken apart before."""
+    """Return the same for a policy that was taken apart before."""
     memory = ProportionalMemory.from_data(decision.memory)
     status: dict[str, Any] = {"resources": [_resource(slot, decision, memory) for slot in slots]}
     if memory.since is not None:
@@ -87,7 +87,7 @@ class StatusInput(NamedTuple):
 
 
 def refused_status(policy: PolicyObject, refusal: RejectedPolicy, at: float) -> dict[str, Any] | None:
-    """Say why a policy is not followed; None when it says so already. What is remembered is kept."""
+    """Return why a policy is not followed; None when it says so already. What is remembered is kept."""
     ready = _condition(READY, "False", refusal.code, refusal.sentence, policy.generation)
     old = policy.status
     if old.get("observedGeneration") == policy.generation and _is_said(old, [ready]):
@@ -100,7 +100,7 @@ def refused_status(policy: PolicyObject, refusal: RejectedPolicy, at: float) -> 
 def next_status(
     policy: PolicyObject, prepared: Prepared, told: StatusInput, at: float, said_at: float | None
 ) -> dict[str, Any] | None:
-    """Give the new status, or None when it can wait."""
+    """Return the new status, or None when it can wait."""
     old, now, decision = policy.status, _moment(at), told.decision
     conditions = _conditions(policy, told)
     known = msgspec.structs.replace(decision, memory=dict(told.memory))
@@ -141,7 +141,7 @@ def _is_news(
 
 
 def _settled(status: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Give what must never be forgotten: who fights, and how often."""
+    """Return what must never be forgotten: who fights, and how often."""
     deeds = status.get("memory", {}).get("deeds", {})
     return deeds.get("foughtBy"), deeds.get("reverts")
 
@@ -219,7 +219,7 @@ def _moment(at: float) -> str:
 
 
 def kept_memory(before: Mapping[str, Any], decision: Decision, *, is_done: bool) -> dict[str, Any]:
-    """Give what deciding remembers from now on; a change that was not made is not remembered as one."""
+    """Return what deciding remembers from now on; a change that was not made is not remembered as one."""
     if is_done:
         return dict(decision.memory)
     known, after = ProportionalMemory.from_data(before), ProportionalMemory.from_data(decision.memory)

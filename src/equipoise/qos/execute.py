@@ -157,12 +157,12 @@ def guarded(decision: Decision, pause_of: Callable[[str], Reason | None]) -> Dec
 
 
 def namespace_of(action: Action) -> str:
-    """Give the namespace of the pod that is acted on; empty for the node itself."""
+    """Return the namespace of the pod that is acted on; empty for the node itself."""
     return action.pod.partition("/")[0]
 
 
 def previewed(decision: Decision) -> Decision:
-    """Say what would be done, and do nothing."""
+    """Return what would be done, and do nothing."""
     sentence = f"{PREVIEW}{decision.reason.sentence}"
     return msgspec.structs.replace(
         decision, reason=Reason(decision.reason.code, sentence, decision.reason.numbers)
@@ -174,7 +174,7 @@ SAID_MAX = 4
 
 
 def is_unforeseen(outcome: Outcome) -> bool:
-    """Tell whether the rest of the plan was made from what did not come true, or from a guess."""
+    """Return whether the rest of the plan was made from what did not come true, or from a guess."""
     if isinstance(outcome.action, EvictPod):
         return outcome.result != EvictionResult.ACCEPTED.value
     if isinstance(outcome.action, ThrottlePod):
@@ -183,14 +183,14 @@ def is_unforeseen(outcome: Outcome) -> bool:
 
 
 def affects_usage(outcome: Outcome) -> bool:
-    """Tell whether something was done to a pod, or may have been."""
+    """Return whether something was done to a pod, or may have been."""
     if isinstance(outcome.action, EvictPod):
         return outcome.result in {EvictionResult.ACCEPTED.value, "Unknown"}
     return isinstance(outcome.action, ThrottlePod | RestorePod)
 
 
 def throttled_nanos(outcomes: Sequence[Outcome]) -> int:
-    """Give what the quotas that were lowered just now release."""
+    """Return what the quotas that were lowered just now release."""
     return sum(
         int(Fraction(one.action.release) * NANOS_PER_MILLI)
         for one in outcomes

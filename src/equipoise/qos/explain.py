@@ -19,7 +19,7 @@ _KILO = 1024
 
 
 def plain(value: Fraction | None) -> float | None:
-    """Give a number as JSON has it: whole where it is whole."""
+    """Return a number as JSON has it: whole where it is whole."""
     if value is None:
         return None
     return int(value) if value.denominator == 1 else float(value)
@@ -43,7 +43,7 @@ def value_of(metric: Metric, value: Fraction) -> str:
 
 
 def rule(line: Waterline) -> dict[str, Any]:
-    """Say how one rule stands."""
+    """Return how one rule stands."""
     return {
         "metric": line.metric.name,
         "usage": plain(line.used),
@@ -58,7 +58,7 @@ def rule(line: Waterline) -> dict[str, Any]:
 
 
 def cut(budget: int) -> str:
-    """Say why an eviction waits."""
+    """Return why an eviction waits."""
     return f"No more than {budget} {_pods(budget)} may be evicted in one round."
 
 
@@ -81,7 +81,7 @@ def cooling(lines: Iterable[Waterline], memory: QosMemory, at: float) -> str:
 
 
 def waiting(planned: "Round") -> list[Waterline]:
-    """Give the rules that have not been crossed, or clear, often enough in a row."""
+    """Return the rules that have not been crossed, or clear, often enough in a row."""
     rising = [
         line for line in planned.lines if line.state is State.CROSSED and line.breaches < line.breaches_min
     ]
@@ -92,7 +92,7 @@ def waiting(planned: "Round") -> list[Waterline]:
 
 
 def _keeping(planned: "Round") -> list[Waterline]:
-    """Give the rules that must be clear before what was taken is given back; none where nothing was."""
+    """Return the rules that must be clear before what was taken is given back; none where nothing was."""
     has_throttled = any(pod.is_throttled for pod in planned.seen.pods)
     return [
         line

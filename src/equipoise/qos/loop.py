@@ -173,7 +173,7 @@ class QosLoop:
         return self._seen
 
     def restore_all(self) -> list[Outcome]:
-        """Give every pod what it may use now, at once: the way out, and `--cleanup`.
+        """Return every pod what it may use now, at once: the way out, and `--cleanup`.
 
         The disk comes last: a quota that is the limit is known to be given back, whatever is kept of it. So
         one that is full or slow keeps nobody throttled.

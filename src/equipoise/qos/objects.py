@@ -67,7 +67,7 @@ def _together(all_: list[QosObject]) -> QosPolicy:
 
 
 def problem(one: QosObject, actions: dict[str, AvoidanceActionSpec]) -> str | None:
-    """Say what is wrong with an object beside these actions: the path below its spec, and why."""
+    """Return what is wrong with an object beside these actions: the path below its spec, and why."""
     field = "objectiveEnsurances" if isinstance(one.spec, NodeQOSEnsurancePolicySpec) else "rules"
     for place, rule in enumerate(_rules(one.spec)):
         wrong = _wrong(rule, actions)
@@ -77,7 +77,7 @@ def problem(one: QosObject, actions: dict[str, AvoidanceActionSpec]) -> str | No
 
 
 def doubt(one: QosObject, actions: Collection[str]) -> str | None:
-    """Say which action a PodQOS allows that there is not, maybe not yet; its other actions hold."""
+    """Return which action a PodQOS allows that there is not, maybe not yet; its other actions hold."""
     names = one.spec.actions if isinstance(one.spec, PodQOSSpec) else ()
     for place, name in enumerate(names):
         if name not in actions:

@@ -30,7 +30,7 @@ UNLIMITED = -1
 
 
 def quota_of(limit_nanos: int, period_us: int) -> int:
-    """Give the quota that a limit means, rounded up; unlimited without one."""
+    """Return the quota that a limit means, rounded up; unlimited without one."""
     return UNLIMITED if limit_nanos <= 0 else -(-limit_nanos * period_us // 10**9)
 
 
@@ -143,7 +143,7 @@ def _class_and_priority(pod: PodSeen) -> tuple[int, int]:
 
 
 def _ext_cpu_usage(pod: PodSeen) -> tuple[bool, Any]:
-    """Give the share of its extended CPU that a pod uses; 0 for a pod that has none."""
+    """Return the share of its extended CPU that a pod uses; 0 for a pod that has none."""
     if pod.ext_cpu_limit_nanos <= 0 or pod.cpu_nanos is None:
         return _largest_first(0)
     return _largest_first(Fraction(pod.cpu_nanos, pod.ext_cpu_limit_nanos))
@@ -206,25 +206,25 @@ class Metric(NamedTuple):
         return ("classAndPriority", self.usage_comparator, "extCpuUsage", "runningTime", "name")
 
     def amount(self, value: Fraction, seen: Observation) -> Fraction:
-        """Give a value in the unit of gaps: percent become millicores or bytes."""
+        """Return a value in the unit of gaps: percent become millicores or bytes."""
         return value * size_of(self.resource, seen) / PERCENT if self.is_share else value
 
 
 def size_of(resource: Resource, seen: Observation) -> Fraction:
-    """Give how large the node is, in the unit of gaps."""
+    """Return how large the node is, in the unit of gaps."""
     if resource is Resource.MEMORY:
         return Fraction(seen.memory_bytes)
     return Fraction(seen.cpu_nanos, NANOS_PER_MILLI)
 
 
 def millicores_of(pod: PodSeen) -> Fraction | None:
-    """Give the CPU that a pod uses."""
+    """Return the CPU that a pod uses."""
     nanos = pod.cpu_nanos
     return None if nanos is None else Fraction(nanos, NANOS_PER_MILLI)
 
 
 def bytes_of(pod: PodSeen) -> Fraction | None:
-    """Give the memory that a pod uses."""
+    """Return the memory that a pod uses."""
     used = pod.memory_bytes
     return None if used is None else Fraction(used)
 
@@ -275,7 +275,7 @@ CRITICAL_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"}
 
 
 def protection_of(owner: str, priority: int, priority_class: str, *, is_mirror: bool = False) -> str:
-    """Say why a pod is never touched, or nothing; the owner is the kind of its controller."""
+    """Return why a pod is never touched, or nothing; the owner is the kind of its controller."""
     if is_mirror or owner == "Node":
         return "it is a static pod"
     if priority >= CRITICAL_PRIORITY_MIN or priority_class in CRITICAL_CLASSES:

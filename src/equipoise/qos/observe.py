@@ -62,14 +62,14 @@ def refs_of(pods: Sequence[NodePod]) -> list[ContainerRef]:
 
 
 def ending_since(pods: Sequence[NodePod], known: Mapping[str, float], now: float) -> dict[str, float]:
-    """Give when each pod that is terminating was first told to be."""
+    """Return when each pod that is terminating was first told to be."""
     return {pod.uid: known.get(pod.uid, now) for pod in pods if pod.deletion_at is not None}
 
 
 def usage_between(
     before: NodeCounters | None, after: NodeCounters, changed_at: float | None = None
 ) -> dict[str, str]:
-    """Give the machine's usage by metric; CPU only over an interval that is long enough.
+    """Return the machine's usage by metric; CPU only over an interval that is long enough.
 
     A mean that reaches back to before something was done says nothing about what came of it.
     """
@@ -123,7 +123,7 @@ def see(
 def _ended(
     pods: Sequence[NodePod], at: float, looks: tuple[Reading | None, Reading], marks: PendingEffects
 ) -> int:
-    """Give what pods that ended between two looks used when last seen: the interval still has it."""
+    """Return what pods that ended between two looks used when last seen: the interval still has it."""
     before, after = looks
     if before is None:
         return 0
@@ -194,7 +194,7 @@ def _container(
 
 
 def _rate(then: Counters | None, now: Counters | None) -> int | None:
-    """Give nanocores, or None where the interval is too short or the counter began anew."""
+    """Return nanocores, or None where the interval is too short or the counter began anew."""
     if then is None or now is None or then.cpu_nanos is None or now.cpu_nanos is None:
         return None
     seconds = now.read_at - then.read_at
@@ -250,19 +250,19 @@ class NodeContext(Protocol):
     """What the API server tells of this node."""
 
     def pods(self) -> Sequence[NodePod]:
-        """Give the pods of this node; raise where they were never listed."""
+        """Return the pods of this node; raise where they were never listed."""
         ...
 
     def policy(self) -> QosPolicy:
-        """Give all that is asked for, as one."""
+        """Return all that is asked for, as one."""
         ...
 
     def labels(self) -> Mapping[str, str]:
-        """Give the node's labels."""
+        """Return the node's labels."""
         ...
 
     def is_scheduling_disabled(self) -> bool:
-        """Tell whether our own taint is on the node."""
+        """Return whether our own taint is on the node."""
         ...
 
     def set_scheduling(self, *, is_disabled: bool, sentence: str) -> None:

@@ -17,7 +17,7 @@ BALANCER = "qos"
 
 
 def as_asked(policy: QosPolicy) -> dict[str, Any]:
-    """Give a policy as its records have it."""
+    """Return a policy as its records have it."""
     return _as_json(policy.model_dump(mode="json", by_alias=True))
 
 

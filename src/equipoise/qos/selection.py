@@ -37,7 +37,7 @@ NOBODY: Allowed = frozenset()
 
 
 def allowed_actions(policy: QosPolicy, pod: PodSeen) -> Allowed:
-    """Say which actions may be taken on a pod.
+    """Return which actions may be taken on a pod.
 
     Static, mirror and critical pods are never touched, nor one that is on its way out. Without any PodQOS all
     others but those of DaemonSets may be; with one, those that some PodQOS selects.
@@ -73,7 +73,7 @@ ALL_CHAIN = ("classAndPriority", "runningTime", "name")
 
 
 def fresh_usage(seen: Observation) -> Usage:
-    """Give the usage just before acting; a share that was not read again follows its amount."""
+    """Return the usage just before acting; a share that was not read again follows its amount."""
     if seen.fresh is None:
         return usage_of(seen.usage, seen)
     texts: dict[str, str | None] = {**seen.usage, **seen.fresh}
@@ -84,7 +84,7 @@ def fresh_usage(seen: Observation) -> Usage:
 
 
 def gaps_above(lines: Iterable[Waterline], fresh: Usage, seen: Observation, excess_percent: int) -> Gaps:
-    """Give how far usage is above the lowest waterline of each metric; terminating pods count as gone."""
+    """Return how far usage is above the lowest waterline of each metric; terminating pods count as gone."""
     gaps: Gaps = {}
     for name, line in lowest(lines).items():
         metric, used = line.metric, fresh.get(name)
@@ -97,7 +97,7 @@ def gaps_above(lines: Iterable[Waterline], fresh: Usage, seen: Observation, exce
 
 
 def gaps_below(lines: Iterable[Waterline], fresh: Usage, seen: Observation) -> Gaps:
-    """Give how far usage is below the lowest waterline of each metric."""
+    """Return how far usage is below the lowest waterline of each metric."""
     gaps: Gaps = {}
     for name, line in lowest(lines).items():
         metric, used = line.metric, fresh.get(name)
@@ -130,7 +130,7 @@ class ActionPlan(NamedTuple):
         return next((name for name, gap in self.gaps.items() if gap is None), "")
 
     def lines_for(self, pod: PodSeen, metric: str = "") -> list[Waterline]:
-        """Give the waterlines whose action may be taken on this pod; of one metric, or of all."""
+        """Return the waterlines whose action may be taken on this pod; of one metric, or of all."""
         allowed = self.allowed[pod.key]
         return [
             line
@@ -139,7 +139,7 @@ class ActionPlan(NamedTuple):
         ]
 
     def sorted_pods(self, metric: str = "") -> list[PodSeen]:
-        """Give the pods that may be acted on for a metric, or for all of them, in order."""
+        """Return the pods that may be acted on for a metric, or for all of them, in order."""
         eligible = [pod for pod in self.pods if self.lines_for(pod, metric)]
         return sorted_by(self._chain(metric), eligible)
 
@@ -179,7 +179,7 @@ class Deed(NamedTuple):
 
 
 def evictions(evict: ActionPlan, throttle: ActionPlan) -> list[Deed]:
-    """Give every eviction that is asked for; the budget is counted elsewhere."""
+    """Return every eviction that is asked for; the budget is counted elsewhere."""
     if not evict.lines:
         return []
     return _precise_evictions(evict, throttle) if evict.is_precise else _all_evictions(evict, throttle)
@@ -244,7 +244,7 @@ def _fewest(
 
 
 def _able(throttle: ActionPlan, resource: Resource, gone: Mapping[str, Deed]) -> dict[str, Fraction]:
-    """Give the most that throttling could release of each pod, whichever rule asks for it."""
+    """Return the most that throttling could release of each pod, whichever rule asks for it."""
     found: dict[str, Fraction] = {}
     for pod in throttle.pods:
         deeds = [_throttle(throttle.lines_for(pod, name), pod, METRICS[name]) for name in throttle.gaps]
@@ -255,7 +255,7 @@ def _able(throttle: ActionPlan, resource: Resource, gone: Mapping[str, Deed]) ->
 
 
 def _open(gaps: Gaps, resource: Resource, otherwise: Fraction) -> Fraction:
-    """Give the widest gap of a resource: a walk goes one pod beyond it at most, unless all are acted on."""
+    """Return the widest gap of a resource: a walk goes one pod beyond it at most, unless all are acted on."""
     known = [gap for gap in gaps.values() if gap is not None]
     if len(known) < len(gaps):
         return otherwise

@@ -35,7 +35,7 @@ class Refusal(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def sentence(self) -> str:
-        """Say why the pod can't be evicted for now."""
+        """Return why the pod can't be evicted for now."""
         often = "once" if self.count == 1 else f"{self.count} times in a row"
         again = datetime.fromtimestamp(self.until, UTC).strftime("%H:%M:%SZ")
         return f"its eviction was refused {often} and is asked for again at {again}: {self.why}"
@@ -149,7 +149,7 @@ class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
         return msgspec.structs.replace(self, throttled=self.throttled | found) if found else self
 
     def over(self, counters: Mapping[str, Counters], limits: Mapping[str, int]) -> set[str]:
-        """Give the containers that have vanished, whose quota is not ours, or which have all again."""
+        """Return the containers that have vanished, whose quota is not ours, or which have all again."""
         return {
             id_
             for id_, part in self.throttled.items()

@@ -79,7 +79,7 @@ def _higher(container: ContainerSeen, step: int) -> tuple[int, Fraction] | None:
 
 
 def lifted(pod: PodSeen) -> Change:
-    """Give what the pod may use now, at once."""
+    """Return what the pod may use now, at once."""
     quota = {part.name: part.limit_us for part in pod.containers if _is_below_limit(part)}
     return Change(quota, Fraction(0))
 

@@ -39,7 +39,7 @@ class QosMemory(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel")
         return msgspec.convert(dict(data), type=cls)
 
     def to_data(self) -> dict[str, Any]:
-        """Give it as plain data."""
+        """Return it as plain data."""
         data: dict[str, Any] = msgspec.to_builtins(self)
         return data
 
@@ -103,7 +103,7 @@ def usage_of(texts: Mapping[str, str | None], seen: Observation) -> dict[str, Fr
 
 
 def released_of(metric: Metric, seen: Observation) -> Fraction:
-    """Give what is in the usage and on its way out: of terminating pods, of what ended or was throttled.
+    """Return what is in the usage and on its way out: of terminating pods, of what ended or was throttled.
 
     Container by container: of a pod that ends, one is gone before the other, and what is left still counts.
     """
@@ -174,7 +174,7 @@ def _counted(before: int, state: State, counted: State, kept: set[State]) -> int
 
 
 def remembered(lines: Iterable[Waterline], memory: QosMemory, at: float) -> QosMemory:
-    """Give what the next round needs; rules and actions that are gone are forgotten."""
+    """Return what the next round needs; rules and actions that are gone are forgotten."""
     all_ = list(lines)
     names = {line.action_name for line in all_}
     triggers = {name: moment for name, moment in memory.last_trigger.items() if name in names}
@@ -187,7 +187,7 @@ def remembered(lines: Iterable[Waterline], memory: QosMemory, at: float) -> QosM
 
 
 def reached(policy: QosPolicy) -> QosMemory:
-    """Give a memory in which every rule has been crossed, and clear, for one round less than is needed."""
+    """Return a memory in which every rule has been crossed, and clear, for one round less than is needed."""
     rules = [(f"{asked.name}/{rule.name}", rule) for asked in policy.policies for rule in asked.rules]
     return QosMemory(
         {key: rule.breaches_min - 1 for key, rule in rules}, {key: rule.clear_min - 1 for key, rule in rules}
@@ -195,7 +195,7 @@ def reached(policy: QosPolicy) -> QosMemory:
 
 
 def lowest(lines: Iterable[Waterline]) -> dict[str, Waterline]:
-    """Give the lowest waterline of each metric, in the order of acting."""
+    """Return the lowest waterline of each metric, in the order of acting."""
     found: dict[str, Waterline] = {}
     for line in lines:
         known = found.get(line.metric.name)

@@ -31,7 +31,7 @@ UNSCALED = frozenset({"DaemonSet", "Job", "CronJob", "Pod"})
 
 
 def hpa_manifest(decision: Decision) -> dict[str, Any] | None:
-    """Give an `autoscaling/v2` HPA; None where nothing is recommended."""
+    """Return an `autoscaling/v2` HPA; None where nothing is recommended."""
     recommended = decision.extra.get("recommended")
     if not recommended or "maxReplicas" not in recommended:
         return None
@@ -40,7 +40,7 @@ def hpa_manifest(decision: Decision) -> dict[str, Any] | None:
 
 
 def ehpa_manifest(decision: Decision, interval_seconds: float) -> dict[str, Any] | None:
-    """Give an EHPA in Preview, with a prediction where the workload is predictable."""
+    """Return an EHPA in Preview, with a prediction where the workload is predictable."""
     recommended = decision.extra.get("recommended")
     if not recommended or "maxReplicas" not in recommended:
         return None
@@ -106,7 +106,7 @@ class Adopted:
 
 
 def proposed(decision: Decision) -> Decision:
-    """Give a recommendation the action that adopts it; any other decision stays as it is."""
+    """Return a recommendation the action that adopts it; any other decision stays as it is."""
     manifest = hpa_manifest(decision)
     if manifest is None:
         return decision
@@ -165,7 +165,7 @@ class Adopting:
         return decision if reason is None else decision.hold(reason)
 
     def pause_of(self, namespace: str) -> str | None:
-        """Say who paused a namespace, and count when nobody can say."""
+        """Return who paused a namespace, and count when nobody can say."""
         try:
             who = self.pauses.pause_of(namespace)
         except WorldFailed:
@@ -263,7 +263,7 @@ def _current(workload: Workload, hpas: Sequence[HpaSpec]) -> dict[str, Any]:
 
 
 def cpu_target(metrics: Iterable[Mapping[str, Any]]) -> int | None:
-    """Give the CPU utilisation that an HPA aims at, or None."""
+    """Return the CPU utilisation that an HPA aims at, or None."""
     for metric in metrics:
         resource = metric.get("resource")
         if metric.get("type") == "Resource" and isinstance(resource, dict) and resource.get("name") == "cpu":

@@ -139,7 +139,7 @@ def advise_all(
 
 
 def _inherited(world: DataSources, namespace: str | None) -> Mapping[WorkloadRef, Inherited]:
-    """Give what each workload's HPA has beside CPU; of several HPAs nobody knows which is meant."""
+    """Return what each workload's HPA has beside CPU; of several HPAs nobody knows which is meant."""
     specs: dict[WorkloadRef, list[HpaSpec]] = defaultdict(list)
     for spec in world.autoscalers.specs(namespace):
         if spec.unreadable:
@@ -258,7 +258,7 @@ class _Looking:
                 self.isolation.take("owners of pods that are gone", error)
 
     def _resourced(self) -> set[WorkloadRef]:
-        """Give the workloads whose memory somebody asks for."""
+        """Return the workloads whose memory somebody asks for."""
         asking = (job for job in self.jobs if job.question.about is AdviceType.RESOURCE)
         return {workload.ref for job in asking for workload in job.workloads}
 
@@ -366,7 +366,7 @@ def _is_available(pod: Pod, ready_at: float) -> bool:
 
 
 def _request(pod: Pod | None) -> float:
-    """Give what a pod asks for; the newest has what the next ones will have."""
+    """Return what a pod asks for; the newest has what the next ones will have."""
     cores = None if pod is None else pod.cpu_request_cores
     return np.nan if cores is None else cores
 
@@ -374,7 +374,7 @@ def _request(pod: Pod | None) -> float:
 def _containers(
     refs: Sequence[WorkloadRef], newest: Sequence[Pod | None], used: Usage, peaks: Peaks
 ) -> Containers:
-    """Give the containers that the workloads have now, in the order of their pods."""
+    """Return the containers that the workloads have now, in the order of their pods."""
     parts = [
         (place, ref, container.name)
         for place, (ref, pod) in enumerate(zip(refs, newest, strict=True))

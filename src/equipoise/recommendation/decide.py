@@ -72,7 +72,7 @@ def advise(
 def inspections(
     policy: RecommendationPolicy, seen: Observation, numbers: Statistics, fluctuation: Floats
 ) -> dict[Code, Claims]:
-    """Tell which checks each workload fails, in the order in which they refuse."""
+    """Return which checks each workload fails, in the order in which they refuse."""
     needed = np.array([policy.replicas_needed(kind)[0] for kind in seen.kinds], np.intp)
     with np.errstate(invalid="ignore"):
         return {
@@ -100,7 +100,7 @@ def _is_incomplete(seen: Observation, numbers: Statistics) -> Claims:
 
 
 def fluctuations(numbers: Statistics) -> Floats:
-    """Give highest / lowest hourly median; infinite where the lowest is 0."""
+    """Return highest / lowest hourly median; infinite where the lowest is 0."""
     lowest = np.where(numbers.lowest_median_cores > CORES_SLACK, numbers.lowest_median_cores, np.nan)
     is_still = numbers.lowest_median_cores <= CORES_SLACK
     return np.where(is_still, np.inf, numbers.highest_median_cores / lowest)
@@ -256,7 +256,7 @@ def _hpa(row: Row, inherited: Inherited | None) -> dict[str, Any]:
 
 
 def _is_cpu(metric: Mapping[str, Any]) -> bool:
-    """Tell whether this is the utilisation that the advice replaces."""
+    """Return whether this is the utilisation that the advice replaces."""
     resource = metric.get("resource") or {}
     is_utilisation = (resource.get("target") or {}).get("type", "Utilization") == "Utilization"
     return metric.get("type") == "Resource" and resource.get("name") == "cpu" and is_utilisation
@@ -284,12 +284,12 @@ def _numbers(row: Row) -> dict[str, Any]:
 
 
 def shown(value: float) -> float | None:
-    """Give what JSON can hold: nothing for what is unknown or infinite, and no noise of the last digits."""
+    """Return what JSON can hold: nothing for what is unknown or infinite, and no noise of the last digits."""
     return float(f"{value:.12g}") if np.isfinite(value) else None
 
 
 def container_requests(seen: Observation) -> list[list[dict[str, Any]]]:
-    """Give each workload's containers with what they should ask for."""
+    """Return each workload's containers with what they should ask for."""
     found: list[list[dict[str, Any]]] = [[] for _ in seen.subjects]
     containers = seen.containers
     if containers is None:

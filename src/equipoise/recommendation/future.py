@@ -63,7 +63,7 @@ def series_of(samples: Samples, workload: str, source: str) -> Series:
 
 
 def forecast_document(series: Series, horizon_seconds: float, algorithm: Algorithm) -> dict[str, Any]:
-    """Give the coming values, one per interval, starting one interval after the last sample."""
+    """Return the coming values, one per interval, starting one interval after the last sample."""
     count = round(horizon_seconds / series.interval_seconds)
     if count > VALUES_MAX:
         step = f"one every {series.interval_seconds:g} s"
@@ -94,7 +94,7 @@ def forecast_document(series: Series, horizon_seconds: float, algorithm: Algorit
 
 
 def _notes(series: Series, model: Model) -> list[str]:
-    """Say what a reader of the curve would wonder about."""
+    """Return what a reader of the curve would wonder about."""
     known_from = np.argmax(~np.isnan(series.values))
     days = math.ceil((len(series.values) - known_from) * series.interval_seconds / DAY_SECONDS - 0.5)
     if model is not Model.PROFILE or days >= WEEKDAYS_KNOWN_FROM:
@@ -168,10 +168,10 @@ def _error(actual: Floats, forecast: Floats | None) -> float | None:
 
 
 def _short(value: float) -> float | None:
-    """Give what JSON can hold, without digits that mean nothing."""
+    """Return what JSON can hold, without digits that mean nothing."""
     return float(f"{value:.6g}") if np.isfinite(value) else None
 
 
 def _plain(number: float) -> float | int:
-    """Give whole seconds as such."""
+    """Return whole seconds as such."""
     return int(number) if float(number).is_integer() else round(number, 3)

@@ -103,7 +103,7 @@ def of_workloads(samples: Samples, workloads: Sequence[str], source: str) -> Sam
 
 
 def chosen(samples: Samples, workloads: Sequence[str], source: str) -> Claims:
-    """Tell which rows are of the workloads that were asked for."""
+    """Return which rows are of the workloads that were asked for."""
     if not workloads:
         return np.ones(len(samples.times), np.bool_)
     names, spaces = np.array(samples.names["workload"]), np.array(samples.names.get("namespace", [""]))
@@ -150,7 +150,7 @@ def _one(samples: Samples, said: Said, subject: str, pods: Samples | None) -> Ob
 
 
 def _known(samples: Samples, rows: Whole) -> tuple[Floats, Floats, Whole]:
-    """Give what is known, in the order of rows and times; each sample counts once, the file's last word."""
+    """Return what is known, in the order of rows and times; each sample counts once, the file's last word."""
     values = cleaned(samples.values)
     is_known = ~np.isnan(values)
     times, values, rows = samples.times[is_known], values[is_known], rows[is_known]
@@ -163,7 +163,7 @@ def _pods_seen(pods: Samples) -> int:
 
 
 def _pods_p99(pods: Samples, at: float) -> Floats:
-    """Give the P99 over all samples of all pods in the seven days that the workload is judged by."""
+    """Return the P99 over all samples of all pods in the seven days that the workload is judged by."""
     times, values, _ = _known(pods, pods.labels["pod"])
     is_counted = is_of_week(times, at)
     if len(times) and not is_counted.any():
@@ -172,12 +172,12 @@ def _pods_p99(pods: Samples, at: float) -> Floats:
 
 
 def is_of_week(times: Floats, at: float) -> Claims:
-    """Tell what was taken in the seven days before; a file that ends a little later is of them too."""
+    """Return what was taken in the seven days before; a file that ends a little later is of them too."""
     return np.asarray((times > at - WEEK_SECONDS) & (times <= at + DAY_SECONDS))
 
 
 def _columns(source: str, times: Floats, at: float, interval: float, rows: int) -> int:
-    """Give how many columns the history needs, up to what a forecast can use."""
+    """Return how many columns the history needs, up to what a forecast can use."""
     if interval < INTERVAL_SECONDS_MIN:
         wanted = f"expected samples at least {INTERVAL_SECONDS_MIN:g} s apart"
         raise BadInput(f"{source}: timestamp: {wanted}, got {interval:g} s")
@@ -235,7 +235,7 @@ def _many(samples: Samples, said: Said) -> Observation:
 
 
 def _owners(samples: Samples) -> tuple[list[str], Whole, Whole, list[str]]:
-    """Give the workloads by name, the workload of each pod, the pod of each row; and the pods' names."""
+    """Return the workloads by name, the workload of each pod, the pod of each row; and the pods' names."""
     namespaces = samples.labels.get("namespace", np.zeros(len(samples.times), np.intp))
     spaces, works, names = (
         samples.names.get("namespace", [""]),
@@ -259,7 +259,7 @@ def _owners(samples: Samples) -> tuple[list[str], Whole, Whole, list[str]]:
 
 
 def _sets(pods: Sequence[str], counts: Whole) -> Iterator[list[Whole]]:
-    """Give the workloads whose pods are counted, as a StatefulSet's are: the row of each pod, by ordinal."""
+    """Yield the workloads whose pods are counted, as a StatefulSet's are: the row of each pod, by ordinal."""
     ends = np.cumsum(counts).tolist()
     for start, end in zip([0, *ends], ends, strict=False):
         if order := by_ordinal(pods[start:end]):
@@ -269,7 +269,7 @@ def _sets(pods: Sequence[str], counts: Whole) -> Iterator[list[Whole]]:
 def _lives(
     pod: Whole, column: Whole, shape: tuple[int, ...], sets: Iterator[list[Whole]], interval_seconds: float
 ) -> Claims:
-    """Tell when each pod was there, by its rows in the file; one without a number says that it was, too."""
+    """Return when each pod was there, by its rows in the file; one without a number says that it was, too."""
     first, last = np.full(shape[0], shape[1]), np.full(shape[0], -1)
     np.minimum.at(first, pod, np.maximum(column, 0))
     np.maximum.at(last, pod, column)
@@ -279,7 +279,7 @@ def _lives(
 
 
 def _requests(samples: Samples, owner: Whole, count: int, said: Said) -> Floats:
-    """Give each workload's request: the latest in the file, else what the command line says."""
+    """Return each workload's request: the latest in the file, else what the command line says."""
     found = np.full(count, np.nan if said.request_cores is None else said.request_cores)
     if samples.requests is not None:
         largest = np.fmax.reduce(samples.requests, initial=0.0)

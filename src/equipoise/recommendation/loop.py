@@ -147,7 +147,7 @@ class RecommendationLoop:
         return self._retries.is_open(found.about) or is_time is not False
 
     def _is_retried(self, about: PolicyObject, first: Precedence) -> Callable[[PolicyObject, str], bool]:
-        """Tell whether what kept advice from being adopted has passed, without a look at the past."""
+        """Return whether what kept advice from being adopted has passed, without a look at the past."""
 
         def is_over(recommendation: PolicyObject, reason: str) -> bool:
             if reason == "HeldByPause":
@@ -178,7 +178,7 @@ class RecommendationLoop:
     def _refuse(
         self, about: PolicyObject, verdict: Verdict, at: float, *, is_steady: bool = True
     ) -> list[str]:
-        """Say why an Analytics is not followed, when that is news; give what could not be said."""
+        """Return why an Analytics is not followed, when that is news; give what could not be said."""
         said = self._isolation.attempt(
             str(about.ref), lambda: self._refuse_one(about, verdict, at, is_steady=is_steady)
         )

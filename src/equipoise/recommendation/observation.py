@@ -46,7 +46,7 @@ class HourlyUsages(NamedTuple):
     upper: Floats
 
     def of(self, row: int) -> HourlyUsage:
-        """Give one workload's picture."""
+        """Return one workload's picture."""
         parts = [self.used[row], self.ahead[row], self.upper[row]]
         peak = max((float(part[np.isfinite(part)].max(initial=0.0)) for part in parts), default=0.0)
         decimals = DIGITS - 1 - int(np.floor(np.log10(peak))) if peak > 0 else 0
@@ -76,7 +76,7 @@ def _means(values: Floats, count: int) -> Floats:
 
 
 def _short(values: Floats, decimals: int) -> list[float | None]:
-    """Give what JSON can hold, to three digits of the peak."""
+    """Return what JSON can hold, to three digits of the peak."""
     return [value if value == value else None for value in np.round(values, decimals).tolist()]  # noqa: PLR0124 - NaN is not itself
 
 
@@ -154,7 +154,7 @@ class Observation:
         return max(self.week_samples, round(WEEK_SECONDS / INTERVAL_SECONDS_BELIEVED_MAX))
 
     def rows(self, part: slice) -> "Observation":
-        """Give some of the workloads. Containers belong to the whole batch, and stay behind."""
+        """Return some of the workloads. Containers belong to the whole batch, and stay behind."""
         return Observation(
             subjects=self.subjects[part],
             kinds=self.kinds[part],
@@ -175,7 +175,7 @@ class Observation:
         )
 
     def week(self) -> tuple[Floats, Floats]:
-        """Give the samples of the past seven days, and their times."""
+        """Return the samples of the past seven days, and their times."""
         if self.samples is not None and self.sample_times is not None:
             return self.samples, self.sample_times
         values = self.history[:, max(0, self.history.shape[1] - self.week_samples) :]

@@ -87,7 +87,7 @@ class Belonging:
             self.pods[ref].append(pod)
 
     def _selecting(self, pod: Pod, name: str) -> WorkloadRef | None:
-        """Give the Deployment that selects a pod: the one of this name, else the only one."""
+        """Return the Deployment that selects a pod: the one of this name, else the only one."""
         labels = dict(pod.labels)
         called = self._workloads.get(_ref("Deployment", pod.namespace, name))
         if called is not None and called.selector.matches(labels):
@@ -96,7 +96,7 @@ class Belonging:
         return others[0] if len(others) == 1 else None
 
     def of(self, namespace: str, pod: str) -> WorkloadRef | None:
-        """Give the workload of a pod that lives or did."""
+        """Return the workload of a pod that lives or did."""
         return self._attempt(namespace, lambda: self._of(namespace, pod))
 
     def _of(self, namespace: str, pod: str) -> WorkloadRef | None:
@@ -145,7 +145,7 @@ AWAY_SECONDS_MIN = 900.0
 def lives(
     first: Whole, last: Whole, is_seen: Claims, sets: Iterable[Sequence[Whole]], interval_seconds: float
 ) -> Claims:
-    """Tell when each row was there, from its first to its last column; not while it was scaled away.
+    """Return when each row was there, from its first to its last column; not while it was scaled away.
 
     `is_seen` tells where something says that a row was there, whether measured or not. Each of `sets` is a
     StatefulSet: of each of its pods, by ordinal, the rows.
@@ -163,7 +163,7 @@ def lives(
 
 
 def by_ordinal(pods: Sequence[str]) -> list[int]:
-    """Give the places of a StatefulSet's pods by ordinal; none where there are not two, or names differ."""
+    """Return the places of a StatefulSet's pods by ordinal; none where there are not two, or names differ."""
     counted = [match for pod in pods if (match := OF_STATEFUL_SET.fullmatch(pod)) is not None]
     if len(counted) < max(2, len(pods)) or len({match["name"] for match in counted}) > 1:
         return []

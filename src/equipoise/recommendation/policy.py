@@ -104,7 +104,7 @@ class RecommendationPolicy(Part):
         return self
 
     def replicas_needed(self, kind: str) -> tuple[int, str]:
-        """Give how many replicas this kind must have, and the key that asks for it."""
+        """Return how many replicas this kind must have, and the key that asks for it."""
         own = {
             "Deployment": (self.deployment_replicas_min, "deployment-min-replicas"),
             "StatefulSet": (self.stateful_set_replicas_min, "statefulset-min-replicas"),

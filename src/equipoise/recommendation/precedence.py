@@ -34,12 +34,12 @@ class Precedence(NamedTuple):
     applying: Mapping[WorkloadRef, PolicyObject]
 
     def annotates_before(self, recommendation: PolicyObject) -> PolicyObject | None:
-        """Give the older Analytics whose advice the workload carries."""
+        """Return the older Analytics whose advice the workload carries."""
         key = (target_of(recommendation), str(recommendation.spec.get("type")))
         return _other(self.annotating.get(key), recommendation)
 
     def applies_before(self, recommendation: PolicyObject) -> PolicyObject | None:
-        """Give the older Analytics that the workload's HPA is for."""
+        """Return the older Analytics that the workload's HPA is for."""
         return _other(self.applying.get(target_of(recommendation)), recommendation)
 
     def is_first(self, recommendation: PolicyObject) -> bool:
@@ -84,7 +84,7 @@ def _wanted(asking: AnalyticsSelection) -> Iterator[tuple[WorkloadRef, str, Adop
 
 
 def target_of(recommendation: PolicyObject) -> WorkloadRef:
-    """Give the workload that a Recommendation is about."""
+    """Return the workload that a Recommendation is about."""
     target = recommendation.spec.get("targetRef")
     target = target if isinstance(target, Mapping) else {}
     words = (target.get(key, "") for key in ("apiVersion", "kind", "namespace", "name"))

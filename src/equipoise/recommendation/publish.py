@@ -89,7 +89,7 @@ class Publisher:
     def give(
         self, selected: Selected, given: Sequence[PolicyObject], advised: Sequence[Advised]
     ) -> list[str]:
-        """Give all advice, then say that it was given; tell what went wrong, which is tried again."""
+        """Return all advice, then say that it was given; tell what went wrong, which is tried again."""
         about = selected.about
         by_target, spare = _by_target(given)
         workloads = {workload.ref: workload for workload in selected.workloads}
@@ -295,7 +295,7 @@ def _done(adopted: Adopted) -> tuple[Outcome, ...]:
 def _by_target(
     given: Sequence[PolicyObject],
 ) -> tuple[dict[WorkloadRef, PolicyObject], list[PolicyObject]]:
-    """Give the Recommendation of each workload, the oldest; and those that are one too many."""
+    """Return the Recommendation of each workload, the oldest; and those that are one too many."""
     found: dict[WorkloadRef, PolicyObject] = {}
     spare = []
     for one in sorted(given, key=lambda each: (each.created_at, each.ref.name)):

@@ -71,7 +71,7 @@ def steps_of(samples: Samples) -> tuple[Floats, Whole]:
 
 
 def _numbers(samples: Samples) -> tuple[Whole, Whole]:
-    """Give the number of each row's pod, and of its workload."""
+    """Return the number of each row's pod, and of its workload."""
     zero = np.zeros(len(samples.times), np.intp)
     spaces = samples.labels.get("namespace", zero)
     works = spaces * max(1, len(samples.names["workload"])) + samples.labels["workload"]
@@ -86,7 +86,7 @@ def _numbers(samples: Samples) -> tuple[Whole, Whole]:
 
 
 def _suspects(samples: Samples, pods: Whole, owner: Whole, usual: float) -> Iterator[tuple[int, Whole]]:
-    """Give the rows of those whose samples are on average further apart, or closer, than is usual.
+    """Yield the rows of those whose samples are on average further apart, or closer, than is usual.
 
     Few are, and only theirs have to be sorted.
     """
@@ -109,7 +109,7 @@ def _suspects(samples: Samples, pods: Whole, owner: Whole, usual: float) -> Iter
 
 
 def _kept_step(times: Floats, pods: Whole) -> float:
-    """Give the step that a workload keeps, or 0 where it keeps none."""
+    """Return the step that a workload keeps, or 0 where it keeps none."""
     step = usual_interval(times, pods)
     order = np.lexsort((times, pods))
     steps = np.diff(times[order])[np.diff(pods[order]) == 0]

@@ -77,7 +77,7 @@ def _wanted(selector: ResourceSelector) -> str:
 
 
 def condition_of(status: Mapping[str, Any], type_: str) -> Mapping[str, Any]:
-    """Give one condition of a status; an empty one where there is none."""
+    """Return one condition of a status; an empty one where there is none."""
     conditions: Iterable[Any] = status.get("conditions") or ()
     found = (each for each in conditions if isinstance(each, Mapping) and each.get("type") == type_)
     return next(found, {})
@@ -141,7 +141,7 @@ def check_names(names: Collection[str]) -> None:
 
 
 def choose(listed: Sequence[Workload], namespace: str | None, names: Collection[str]) -> list[Workload]:
-    """Give the named workloads, or all; in the order of their names."""
+    """Return the named workloads, or all; in the order of their names."""
     chosen = {workload.ref: workload for workload in ([] if names else listed)}
     for name in names:
         found = [workload for workload in listed if _is_named(workload.ref, name)]
@@ -153,7 +153,7 @@ def choose(listed: Sequence[Workload], namespace: str | None, names: Collection[
 
 
 def without_kind(text: str, kind: str | None, namespaces: Collection[str] = ()) -> str:
-    """Give `web` for `deploy/web` where all are of this kind (None: of any); another kind is refused."""
+    """Return `web` for `deploy/web` where all are of this kind (None: of any); another kind is refused."""
     before, _, name = text.rpartition("/")
     if not name:
         raise BadInput(f"workload {text!r}: {EXPECTED}")
@@ -170,7 +170,7 @@ def without_kind(text: str, kind: str | None, namespaces: Collection[str] = ()) 
 
 
 def _elsewhere(namespace: str | None, text: str) -> str:
-    """Say where to look for a workload whose name may begin with another namespace."""
+    """Return where to look for a workload whose name may begin with another namespace."""
     before = text.rpartition("/")[0]
     if namespace in {None, before} or not before or any(_is_kind(before, kind) for kind in SHORT_NAMES):
         return ""

@@ -36,7 +36,7 @@ def moment(at: float) -> str:
 
 
 def advice_text(decision: Decision, interval_seconds: float) -> str:
-    """Give the advice as the seed prints it, in YAML; nothing where there is none."""
+    """Return the advice as the seed prints it, in YAML; nothing where there is none."""
     recommended = decision.extra.get("recommended")
     if not recommended:
         return ""
@@ -68,7 +68,7 @@ def new_recommendation(
     labels: Mapping[str, str],
     adoption: AdoptionType,
 ) -> dict[str, Any]:
-    """Give a Recommendation that the server is to name, for one workload of an Analytics."""
+    """Return a Recommendation that the server is to name, for one workload of an Analytics."""
     source = about.ref
     own = {f"{LABELS}name": source.name, f"{LABELS}type": type_.value, f"{LABELS}uid": source.uid}
     owner = {
@@ -101,12 +101,12 @@ def new_recommendation(
 
 
 def asker_of(recommendation: PolicyObject) -> str:
-    """Give the UID of the Analytics that a Recommendation was made for."""
+    """Return the UID of the Analytics that a Recommendation was made for."""
     return recommendation.labels.get(f"{LABELS}uid", "")
 
 
 def ready_of(decision: Decision) -> Verdict:
-    """Say whether there is advice, or which check failed, with both numbers."""
+    """Return whether there is advice, or which check failed, with both numbers."""
     if decision.reason.code is Code.RECOMMEND:
         return RECOMMENDATION_READY
     return Verdict(False, decision.reason.code.value, decision.reason.sentence)
@@ -115,7 +115,7 @@ def ready_of(decision: Decision) -> Verdict:
 def next_recommendation(
     before: PolicyObject, decision: Decision, value: str, adopted: Verdict | None, at: float
 ) -> dict[str, Any] | None:
-    """Give the new status of a Recommendation, or None when the old one still says the same.
+    """Return the new status of a Recommendation, or None when the old one still says the same.
 
     Numbers that merely moved are no news: the advice, its reason and what became of it are.
     """
@@ -147,7 +147,7 @@ def next_recommendation(
 
 
 def mission(recommendation: PolicyObject, ref: WorkloadRef, decision: Decision, at: float) -> dict[str, Any]:
-    """Give the entry of one workload in the status of its Analytics."""
+    """Return the entry of one workload in the status of its Analytics."""
     is_advised = decision.reason.code is Code.RECOMMEND
     return {
         "lastStartTime": moment(at),
@@ -160,7 +160,7 @@ def mission(recommendation: PolicyObject, ref: WorkloadRef, decision: Decision, 
 
 
 def answered(about: PolicyObject, missions: Sequence[Mapping[str, Any]], at: float) -> dict[str, Any]:
-    """Give the status of an Analytics whose workloads have all been looked at."""
+    """Return the status of an Analytics whose workloads have all been looked at."""
     now = moment(at)
     return {
         "conditions": [_condition(READY, ANALYTICS_READY, about.status, now)],
@@ -173,7 +173,7 @@ def answered(about: PolicyObject, missions: Sequence[Mapping[str, Any]], at: flo
 
 
 def refused(about: PolicyObject, verdict: Verdict, at: float, *, is_steady: bool) -> dict[str, Any] | None:
-    """Give the status of an Analytics that cannot be followed now, or None when it says so already.
+    """Return the status of an Analytics that cannot be followed now, or None when it says so already.
 
     A message that is not steady, such as an error with a duration in it, is no news by itself.
     """
@@ -237,12 +237,12 @@ class Retries:
         return self._failure(about) is not None
 
     def warnings(self, about: PolicyObject) -> Sequence[str]:
-        """Give what went wrong at the last try: it is wrong for as long as nobody tried again."""
+        """Return what went wrong at the last try: it is wrong for as long as nobody tried again."""
         failure = self._failure(about)
         return () if failure is None else failure.warnings
 
     def unread(self, about: PolicyObject) -> str:
-        """Give what of the past could not be read at the last try, and when the next is."""
+        """Return what of the past could not be read at the last try, and when the next is."""
         failure = self._failure(about)
         if failure is None or not failure.unread:
             return ""

@@ -76,7 +76,7 @@ def share_key(
 
 
 def offsets(times: Floats, zone: str) -> Floats:
-    """Give local time minus UTC for each moment; the zone is asked once an hour, not once a sample."""
+    """Return local time minus UTC for each moment; the zone is asked once an hour, not once a sample."""
     if zone == "UTC" or not len(times):
         return np.zeros(len(times))
     from datetime import UTC, datetime  # noqa: PLC0415 - only where somebody asks for a zone
@@ -130,5 +130,5 @@ def _predictions(future: Forecast) -> list[Mapping[str, Any]]:
 
 
 def _known(value: float) -> float | None:
-    """Give what JSON can hold, without the digits that single precision made up."""
+    """Return what JSON can hold, without the digits that single precision made up."""
     return float(f"{value:.6g}") if np.isfinite(value) else None

@@ -42,7 +42,7 @@ def totals(table: Floats, is_alive: Claims, counts: Whole) -> Floats:
 
 
 def any_alive(is_alive: Claims, counts: Whole) -> Claims:
-    """Tell when any row of each group was there."""
+    """Return when any row of each group was there."""
     found = np.zeros((len(counts), is_alive.shape[1]), np.bool_)
     for groups, rows in _turns(counts):
         found[groups] |= is_alive[rows]
@@ -50,7 +50,7 @@ def any_alive(is_alive: Claims, counts: Whole) -> Claims:
 
 
 def _turns(counts: Whole) -> Iterator[tuple[Whole | slice, Whole]]:
-    """Give the groups that have one more row, and that row; a group has so many of the rows, in order."""
+    """Yield the groups that have one more row, and that row; a group has so many of the rows, in order."""
     first = np.cumsum(counts) - counts
     for turn in range(int(counts.max(initial=0))):
         groups = np.flatnonzero(counts > turn)
@@ -94,7 +94,7 @@ class Usage:
     """Those of them that are unknown."""
 
     def rows(self, places: Sequence[int]) -> "Usage":
-        """Give some of the workloads, in this order."""
+        """Return some of the workloads, in this order."""
         moved = {old: new for new, old in enumerate(places)}
         containers = {
             (moved[place], name): cores
@@ -235,12 +235,12 @@ class LotReader:
         return float(times[1] - times[0]) if len(times) > 1 else self._lot.window_seconds
 
     def _expected(self, pod: Pod) -> int:
-        """Give the first column that must have a rate, which takes two samples."""
+        """Return the first column that must have a rate, which takes two samples."""
         return int(np.searchsorted(self._lot.timestamps, pod.created_at + 2 * self._lot.window_seconds))
 
 
 def _missing(place: int, there: Sequence[_Part], running: Mapping[str, Pod]) -> Iterator[_Part]:
-    """Give the containers of pods that run, and have no row."""
+    """Yield the containers of pods that run, and have no row."""
     known = {(part.pod, part.container) for part in there}
     for pod in running.values():
         for container in pod.containers:
@@ -249,7 +249,7 @@ def _missing(place: int, there: Sequence[_Part], running: Mapping[str, Pod]) -> 
 
 
 def _sets(parts: Sequence[_Part], batch: Sequence[WorkloadRef]) -> Iterator[list[Whole]]:
-    """Give the StatefulSets of a batch: of each of their pods, by ordinal, the rows."""
+    """Yield the StatefulSets of a batch: of each of their pods, by ordinal, the rows."""
     rows_of: dict[int, dict[str, list[int]]] = {}
     for number, part in enumerate(parts):
         if batch[part.workload].kind == "StatefulSet":
@@ -261,7 +261,7 @@ def _sets(parts: Sequence[_Part], batch: Sequence[WorkloadRef]) -> Iterator[list
 
 
 def _sizes(keys: Sequence[object]) -> Whole:
-    """Give the lengths of the runs of equal keys."""
+    """Return the lengths of the runs of equal keys."""
     return np.array([sum(1 for _ in run) for _, run in groupby(keys)], np.intp)
 
 

@@ -41,7 +41,7 @@ def check_names(names: Collection[str]) -> None:
 
 
 def choose_workloads(cluster: Cluster, namespace: str | None, names: Collection[str]) -> list[Workload]:
-    """Give the named workloads, or all that an HPA scales."""
+    """Return the named workloads, or all that an HPA scales."""
     check_names(names)
     hpas = hpas_by_workload(cluster.hpas(namespace))
     return _chosen(cluster, hpas, namespace, names)
@@ -93,7 +93,7 @@ class NoPolicies:
     """A command is for the workloads that it names."""
 
     def policies(self) -> Sequence[PolicyObject]:
-        """Give none."""
+        """Return none."""
         return ()
 
     def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> None:
@@ -298,7 +298,7 @@ class RotateCommand:
         return list(self.done.values())
 
     def _late(self, open_refs: Collection[WorkloadRef], timeout_seconds: float) -> str:
-        """Say what is open, and what was waited for last."""
+        """Return what is open, and what was waited for last."""
         parts = [
             f"{ref}: not verified within {timeout_seconds:g} s ({_why(self.done.get(ref.subject))})"
             for ref in sorted(open_refs)

@@ -89,7 +89,7 @@ def _first_held(
 def _holds(
     policy: RotationPolicy, seen: Observation, progress: Progress, proposed: Decision
 ) -> Iterator[Reason | None]:
-    """Give what may hold it, in the order in which a person would want to hear it."""
+    """Yield what may hold it, in the order in which a person would want to hear it."""
     yield held_by_choice(policy, seen)
     yield held_by_autoscaler_pause(seen)
     yield held_by_rollout(seen)
@@ -133,7 +133,7 @@ def _remembered(memory: RotationMemory, at: float) -> dict[str, Any]:
 
 
 def propose(policy: RotationPolicy, seen: Observation) -> Decision:
-    """Say what the algorithm wants, the seed's steps 1 to 5, whatever may hold it."""
+    """Return what the algorithm wants, the seed's steps 1 to 5, whatever may hold it."""
     try:
         metric = choose_metric(policy, seen.hpas)
         ready = [pod for pod in seen.pods if pod.is_ready]

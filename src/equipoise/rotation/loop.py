@@ -297,7 +297,7 @@ class RotationLoop:
         return CycleItem(item, guarded, outcomes, said, seen.at, known.trouble)
 
     def _tell_end(self, item: Assigned, guarded: Decision) -> Reason:
-        """Tell the workload what came of its rotation, under the reason that holds now."""
+        """Return the workload what came of its rotation, under the reason that holds now."""
         verdict = RotationMemory.from_data(guarded.memory).last
         assert verdict is not None, "a rotation that ended has a verdict"
         code = guarded.reason.code.value

@@ -214,7 +214,7 @@ def _label_sets(
     alike: Mapping[tuple[str, Labels], object],
     by_label: Mapping[tuple[str, str, str], Sequence[Labels]],
 ) -> Sequence[Labels]:
-    """Give the fewest label sets that can hold all that the selector picks; an empty one picks nothing."""
+    """Return the fewest label sets that can hold all that the selector picks; an empty one picks nothing."""
     if not selector.requirements:
         return []
     exact = [
@@ -379,7 +379,7 @@ def read_ledgers(store: Store, seen: ClusterSnapshot, namespace: str | None, *, 
 
 
 def _settled(before: Ledger, seen: ClusterSnapshot, cluster: Cluster, workload: Workload) -> Ledger:
-    """Give every old intent the outcome that the world shows.
+    """Return every old intent the outcome that the world shows.
 
     That one never happened is believed of the server alone: a cache may not have heard of it yet.
     """

@@ -198,7 +198,7 @@ def _mean_ratio(seen: Observation, target: float) -> float | None:
 
 
 def the_hpa(policy: RotationPolicy, seen: Observation) -> HpaSeen | None:
-    """Give the HPA that scales the workload, where there is exactly one."""
+    """Return the HPA that scales the workload, where there is exactly one."""
     chosen = [hpa for hpa in seen.hpas if hpa.name.startswith(policy.hpa_prefix)]
     return chosen[0] if len(chosen) == 1 else None
 

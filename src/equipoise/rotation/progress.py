@@ -96,13 +96,13 @@ class RotationMemory(msgspec.Struct, frozen=True, omit_defaults=True, rename="ca
         return msgspec.convert(dict(data), type=cls)
 
     def to_data(self) -> dict[str, Any]:
-        """Give it as plain data."""
+        """Return it as plain data."""
         data: dict[str, Any] = msgspec.to_builtins(self)
         return data
 
 
 def recall(ledger: Ledger) -> dict[str, Any]:
-    """Give what the ledger remembers of rotation, with the course as far as the entries say it has come.
+    """Return what the ledger remembers of rotation, with the course as far as the entries say it has come.
 
     A course of which nothing went is none: its only pod was refused.
     """
@@ -163,7 +163,7 @@ class Progress(NamedTuple):
 def proceed(
     policy: RotationPolicy, seen: Observation, memory: RotationMemory, proposed: Decision
 ) -> Progress:
-    """Say how far the rotation under way has come, and end it when it is over."""
+    """Return how far the rotation under way has come, and end it when it is over."""
     course = memory.course
     if course is None:
         return Progress(memory)
@@ -277,7 +277,7 @@ _ENDINGS = {
 
 
 def told(verdict: RotationResult) -> str:
-    """Say how a rotation ended, predicted and realised side by side."""
+    """Return how a rotation ended, predicted and realised side by side."""
     pods, waves = _count(verdict.evicted, "pod"), _count(verdict.waves, "wave")
     head = f"The rotation of {pods} in {waves} is over, since {_ENDINGS[verdict.ending]}"
     if verdict.realised_percent is None:

@@ -56,7 +56,7 @@ def record(
 
 @lru_cache(maxsize=256)
 def _asked(policy: RotationPolicy) -> dict[str, Any]:
-    """Give a policy as JSON; one policy decides for many workloads, again and again."""
+    """Return a policy as JSON; one policy decides for many workloads, again and again."""
     # Not pydantic's own JSON: it would print spans of time as text, to the millisecond.
     return _as_json(policy.model_dump(by_alias=True))
 

@@ -43,7 +43,7 @@ def next_status(
     refusal: RejectedPolicy | None,
     at: float,
 ) -> dict[str, Any] | None:
-    """Give the new status, or None when the old one still says the same."""
+    """Return the new status, or None when the old one still says the same."""
     now = _moment(at)
     old = policy.status
     ready = _ready(policy, refusal)
@@ -69,7 +69,7 @@ def _moment(at: float) -> str:
 
 
 def _rotated(decisions: Sequence[Decision]) -> dict[str, Any]:
-    """Tell when a pod was last rotated, and what the last verified rotation promised and brought."""
+    """Return when a pod was last rotated, and what the last verified rotation promised and brought."""
     known = [RotationMemory.from_data(decision.memory) for decision in decisions if decision.memory]
     times = [memory.course.wave_at for memory in known if memory.course is not None]
     verdicts = [memory.last for memory in known if memory.last is not None]

@@ -74,7 +74,7 @@ def effective(
 
 
 def leaf_paths(model: type[BaseModel] = Settings, above: Path = ()) -> Iterator[Path]:
-    """Give the path of every setting; lists and maps are one setting each."""
+    """Yield the path of every setting; lists and maps are one setting each."""
     for name, field in model.model_fields.items():
         path = (*above, field.alias or name)
         inner = _inner(field.annotation)
@@ -85,7 +85,7 @@ def leaf_paths(model: type[BaseModel] = Settings, above: Path = ()) -> Iterator[
 
 
 def variables() -> dict[str, Path]:
-    """Give the variables by name: `EQUIPOISE_LEASE_NAMESPACE`, and the same with `__` between the parts."""
+    """Return the variables by name: `EQUIPOISE_LEASE_NAMESPACE`, and the same with `__` between the parts."""
     names = {}
     for path in leaf_paths():
         words = [re.sub(r"([A-Z])", r"_\1", part).upper() for part in path]
@@ -224,7 +224,7 @@ def print_settings(found: Effective, form: Format) -> None:
 
 
 def yaml_lines(found: Effective) -> Iterator[str]:
-    """Give YAML with the origin of each value in a comment."""
+    """Yield YAML with the origin of each value in a comment."""
     yield from _lines(found, found.settings.document(), ())
 
 

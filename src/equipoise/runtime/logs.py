@@ -194,7 +194,7 @@ class DecisionLines:
 
 
 def _listed(name: str, items: Sequence[Any]) -> dict[str, Any]:
-    """Give the first of many, and how many there are."""
+    """Return the first of many, and how many there are."""
     if not items:
         return {}
     total = {f"{name}_total": len(items)} if len(items) > LISTED_MAX else {}

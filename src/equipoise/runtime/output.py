@@ -72,7 +72,7 @@ def is_any_letter_printed() -> bool:
 
 
 def escaped(text: str) -> str:
-    """Give JSON as it is; with escapes where standard output does not take every letter."""
+    """Return JSON as it is; with escapes where standard output does not take every letter."""
     if text.isascii() or is_any_letter_printed():
         return text
     return "".join(letter if letter.isascii() else json.dumps(letter)[1:-1] for letter in text)

@@ -206,7 +206,7 @@ CALL_LENGTH_MAX = 256
 
 @contextmanager
 def opened(url: str | None, prefix: str, *, is_dry: bool = False) -> Iterator[RedisPools]:
-    """Give the pools under a prefix, for as long as the block lasts."""
+    """Yield the pools under a prefix, for as long as the block lasts."""
     with _url(url) as found:
         pools = RedisPools(
             connect(found, prefix), prefix, address_of(found), is_dry=is_dry, read_tiers=tiers_for_scripts
@@ -226,7 +226,7 @@ def _url(url: str | None) -> "AbstractContextManager[str]":
 
 
 def state_folder() -> Path:
-    """Give the folder of the embedded server's data."""
+    """Return the folder of the embedded server's data."""
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(state) / "equipoise" / "pools"
 

@@ -127,7 +127,7 @@ def prometheus_metrics(
 
 
 def _names(options: PrometheusOptions) -> "Names":
-    """Give the labels that tell one container from another, as they are called there."""
+    """Return the labels that tell one container from another, as they are called there."""
     from equipoise.adapters.prometheus.settings import Names
 
     labels = _pairs("--prometheus-label", options.labels)

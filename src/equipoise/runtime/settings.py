@@ -253,7 +253,7 @@ class Settings(Part):
     """How long a graceful stop may take; below the pod's grace period."""
 
     def document(self) -> dict[str, Any]:
-        """Give the settings as they are written, without what is secret."""
+        """Return the settings as they are written, without what is secret."""
         return self.model_dump(mode="json", by_alias=True)
 
 

@@ -28,7 +28,7 @@ class Tokens:
         """Why the file could not be read again; the last tokens hold meanwhile."""
 
     def admit(self, header: str) -> bool:
-        """Tell whether an `Authorization` header carries one of the tokens."""
+        """Return whether an `Authorization` header carries one of the tokens."""
         self._look()
         scheme, _, given = header.partition(" ")
         if scheme.lower() != "bearer":
@@ -38,7 +38,7 @@ class Tokens:
         return sum(hmac.compare_digest(token, found) for token in self._tokens) > 0
 
     def holds(self, given: str, derive: Callable[[bytes], str]) -> bool:
-        """Tell whether this was derived from one of the tokens."""
+        """Return whether this was derived from one of the tokens."""
         self._look()
         found = given.encode()
         return sum(hmac.compare_digest(derive(token).encode(), found) for token in self._tokens) > 0
@@ -78,7 +78,7 @@ def expect_safe(address: str, token_file: str | None) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host is this machine, as nobody else can call it."""
+    """Return whether a host is this machine, as nobody else can call it."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

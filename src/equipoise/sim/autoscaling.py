@@ -69,7 +69,7 @@ class Autoscaling:
             hpa.version, hpa.view = self._state.next_version(), None
 
     def _proposed(self, hpa: HpaState) -> int | None:
-        """Give what the metrics propose; what was proposed before, while nothing changes."""
+        """Return what the metrics propose; what was proposed before, while nothing changes."""
         seen, current, now = self._all_seen(hpa), hpa.workload.replicas, self._state.now
         if seen is hpa.quiet_seen and hpa.quiet_proposal is not None and hpa.quiet_proposal[0] == current:
             return hpa.quiet_proposal[1]
@@ -80,7 +80,7 @@ class Autoscaling:
         return proposed
 
     def _all_seen(self, hpa: HpaState) -> list[list[PodSeen]]:
-        """Give the pods as each metric shows them; this is most of a simulation's work, so it is spared."""
+        """Return the pods as each metric shows them; this is most of a simulation's work, so it is spared."""
         is_silent = self._state.faults.now(FaultKind.RESOURCE_METRICS_OUTAGE) is not None
         workload = hpa.workload
         if hpa.quiet_since == workload.spread_at and not is_silent:
@@ -105,7 +105,7 @@ def _has_new_pods(seen: list[list[PodSeen]], since: float) -> bool:
 def _seen(
     workload: WorkloadState, metric: HpaMetric, last: float, interval: float, *, is_silent: bool
 ) -> list[PodSeen]:
-    """Give the pods as one metric shows them after metrics-server's scrape at `last`."""
+    """Return the pods as one metric shows them after metrics-server's scrape at `last`."""
     template, request_milli, part = None, None, 1.0
     seen = []
     for pod in workload.pods.values():

@@ -181,7 +181,7 @@ def hpa_view(hpa: HpaState) -> Hpa:
 
 
 def _tolerance(rules: ScalingRules | None) -> float:
-    """Give what the HPA itself says; the controller's own tolerance is in no API."""
+    """Return what the HPA itself says; the controller's own tolerance is in no API."""
     return TOLERANCE if rules is None or rules.tolerance is None else rules.tolerance
 
 
@@ -248,7 +248,7 @@ class SimCluster:
         return _of(self._seen().pods, namespace)
 
     def pods_now(self, workload: Workload) -> Sequence[Pod]:
-        """Give the pods of one workload as they are, whatever the watch lags behind."""
+        """Return the pods of one workload as they are, whatever the watch lags behind."""
         if self._state.faults.now(FaultKind.API_UNAVAILABLE):
             raise WorldFailed("the API server does not answer (simulated)")
         selected: dict[tuple[tuple[str, str], ...], bool] = {}
@@ -286,7 +286,7 @@ class SimCluster:
         return _of(self._seen().pdbs, namespace)
 
     def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
-        """Tell whose autoscaling somebody has paused, and by what."""
+        """Return whose autoscaling somebody has paused, and by what."""
         found = self._seen().pauses
         return {ref: why for ref, why in found.items() if namespace in {None, ref.namespace}}
 

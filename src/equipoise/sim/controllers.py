@@ -337,7 +337,7 @@ def unavailable_max(workload: WorkloadState) -> int:
 
 
 def _replaceable(workload: WorkloadState, new: list[PodState], old: list[PodState]) -> list[PodState]:
-    """Give the old pods that may end now: the unready ones first, then as many as stay available."""
+    """Return the old pods that may end now: the unready ones first, then as many as stay available."""
     if not old:
         return []
     available_min = workload.replicas - unavailable_max(workload)

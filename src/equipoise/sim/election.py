@@ -32,7 +32,7 @@ class SimCandidate:
     _seen: tuple[int, float] | None = field(default=None, init=False)
 
     def epoch(self) -> int | None:
-        """Give the transition that we lead in, or None when we do not lead or can't be sure."""
+        """Return the transition that we lead in, or None when we do not lead or can't be sure."""
         if self._renewed_at is None or self.now() - self._renewed_at >= self.renew_seconds:
             return None
         return self._epoch

@@ -129,7 +129,7 @@ class SimClock:
         self._state = state
 
     def now(self) -> float:
-        """Give the Unix time in seconds."""
+        """Return the Unix time in seconds."""
         return self._state.now
 
 

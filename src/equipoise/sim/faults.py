@@ -124,11 +124,11 @@ class Faults:
         return fault
 
     def of(self, kind: FaultKind) -> list[Fault]:
-        """Give all faults of a kind."""
+        """Return all faults of a kind."""
         return self._by_kind.get(kind, [])
 
     def now(self, kind: FaultKind, target: str = "") -> Fault | None:
-        """Give the fault of a kind that holds now, for everybody or for this target."""
+        """Return the fault of a kind that holds now, for everybody or for this target."""
         now = self._timeline.now
         for fault in self._by_kind.get(kind, ()):
             if fault.starts_at <= now < fault.ends_at and fault.target in {"", target}:

@@ -87,7 +87,7 @@ def recommend(
     at: float,
     controller: HpaController,
 ) -> Advice:
-    """Say how many replicas one sync of the controller sets; `seen` has the pods once for each metric."""
+    """Return how many replicas one sync of the controller sets; `seen` has the pods once for each metric."""
     proposed = partial(highest, spec, seen, current, at, controller)
     return advise(spec, proposed, current=current, memory=memory, at=at, controller=controller)
 
@@ -101,7 +101,7 @@ def advise(
     at: float,
     controller: HpaController,
 ) -> Advice:
-    """Say the same, given what the metrics propose; they are asked only where it matters."""
+    """Return the same, given what the metrics propose; they are asked only where it matters."""
     memory = memory.begun(at, current)
     if current == 0 and spec.replicas_min != 0:
         return Advice(0, memory)
@@ -157,7 +157,7 @@ def propose(
     controller: HpaController,
     behavior: Behavior | None = None,
 ) -> int:
-    """Say how many replicas one metric asks for, before any limit."""
+    """Return how many replicas one metric asks for, before any limit."""
     if metric.type not in {"Resource", "ContainerResource"}:
         raise NoProposal(f"metrics of type {metric.type} are not simulated")
     counted, unready, missing = _grouped(pods, metric.name, at, controller)
@@ -253,5 +253,5 @@ def _tolerance(controller: HpaController, behavior: Behavior | None) -> Callable
 
 
 def milli(value: float) -> int:
-    """Give a quantity in whole thousandths, rounded up as Kubernetes reads it."""
+    """Return a quantity in whole thousandths, rounded up as Kubernetes reads it."""
     return math.ceil(value * 1000 - _NOISE_MILLI)

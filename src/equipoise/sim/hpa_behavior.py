@@ -63,7 +63,7 @@ class HpaMemory:
         return HpaMemory((*self.since(at - window_seconds), (at, replicas)), self.ups, self.downs)
 
     def since(self, when: float) -> tuple[Moment, ...]:
-        """Give the recommendations from a time on. They are in order, and few are too old."""
+        """Return the recommendations from a time on. They are in order, and few are too old."""
         for index, moment in enumerate(self.recommendations):
             if moment[0] >= when:
                 return self.recommendations[index:] if index else self.recommendations
@@ -93,7 +93,7 @@ def limited(
     bounds: tuple[int, int],
     down_window_seconds: float,
 ) -> tuple[int, HpaMemory]:
-    """Give the replicas that may be set now for a proposal, and the memory with it."""
+    """Return the replicas that may be set now for a proposal, and the memory with it."""
     if behavior is None:
         memory = memory.recommended(at, proposed, down_window_seconds)
         stable = max(map(itemgetter(1), memory.recommendations))

@@ -121,7 +121,7 @@ class Fleet:
         return self.request_milli, self.replicas_min, self.replicas_max, self.target_percent, self.replicas
 
     def rows(self, part: slice) -> "Fleet":
-        """Give some of them."""
+        """Return some of them."""
         return Fleet(*(column[part] for column in self.columns))
 
 
@@ -136,7 +136,7 @@ class Course(NamedTuple):
 
 
 def fixed(replicas: Whole, minutes: int) -> Course:
-    """Give the course of workloads that nothing scales."""
+    """Return the course of workloads that nothing scales."""
     return Course(
         np.repeat(replicas[:, None], minutes, axis=1),
         replicas * (minutes / MINUTES_PER_HOUR),
@@ -162,7 +162,7 @@ def is_above(course: Course, cores: Floats, request_cores: Floats) -> Claims:
 
 
 def by_minute(values: Floats, interval_seconds: float) -> Floats:
-    """Give rows of samples minute by minute: long intervals are held, short ones averaged."""
+    """Return rows of samples minute by minute: long intervals are held, short ones averaged."""
     count = values.shape[1]
     minutes = max(1, round(count * interval_seconds / MINUTE_SECONDS)) if count else 0
     if interval_seconds >= MINUTE_SECONDS:

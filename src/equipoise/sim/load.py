@@ -17,7 +17,7 @@ class Shape(Protocol):
     """Demand over time: the same time always gives the same demand."""
 
     def cores(self, at: float) -> float:
-        """Give the demand at a Unix time."""
+        """Return the demand at a Unix time."""
         ...
 
 
@@ -28,7 +28,7 @@ class Constant:
     level_cores: float
 
     def cores(self, at: float) -> float:
-        """Give the demand at a Unix time."""
+        """Return the demand at a Unix time."""
         del at
         return self.level_cores
 
@@ -43,7 +43,7 @@ class Diurnal:
     """Second of the day (UTC) of the highest demand."""
 
     def cores(self, at: float) -> float:
-        """Give the demand at a Unix time."""
+        """Return the demand at a Unix time."""
         phase = 2 * math.pi * (at - self.peak_second) / DAY_SECONDS
         return max(0.0, self.mean_cores + self.swing_cores * math.cos(phase))
 
@@ -58,7 +58,7 @@ class Ramp:
     ends_at: float
 
     def cores(self, at: float) -> float:
-        """Give the demand at a Unix time."""
+        """Return the demand at a Unix time."""
         done = (at - self.starts_at) / (self.ends_at - self.starts_at)
         return self.from_cores + (self.to_cores - self.from_cores) * min(max(done, 0.0), 1.0)
 
@@ -73,7 +73,7 @@ class Spike:
     length_seconds: float
 
     def cores(self, at: float) -> float:
-        """Give the demand at a Unix time."""
+        """Return the demand at a Unix time."""
         is_spike = self.starts_at <= at < self.starts_at + self.length_seconds
         return self.spike_cores if is_spike else self.level_cores
 
@@ -102,7 +102,7 @@ class Trace:
         return cls(tuple(time + moved for time in times), tuple(float(row[1]) for row in rows))
 
     def cores(self, at: float) -> float:
-        """Give the demand at a Unix time."""
+        """Return the demand at a Unix time."""
         return self.values[max(bisect_right(self.times, at) - 1, 0)]
 
 
@@ -113,7 +113,7 @@ class Sum:
     shapes: tuple[Shape, ...]
 
     def cores(self, at: float) -> float:
-        """Give the demand at a Unix time."""
+        """Return the demand at a Unix time."""
         return math.fsum(shape.cores(at) for shape in self.shapes)
 
 
@@ -169,7 +169,7 @@ class CpuCounter:
         self.resets = [reset for reset in self.resets if reset >= self._times[0]]
 
     def total(self, at: float) -> float:
-        """Give the core-seconds up to a time, as if it had never restarted."""
+        """Return the core-seconds up to a time, as if it had never restarted."""
         times = self._times
         if at >= times[-1]:
             return self._totals[-1] + self._rates[-1] * (at - times[-1])
@@ -179,13 +179,13 @@ class CpuCounter:
         )
 
     def mean_cores(self, since: float, until: float) -> float:
-        """Give the mean usage between two times."""
+        """Return the mean usage between two times."""
         if since >= self._times[-1]:
             return self._rates[-1]
         return (self.total(until) - self.total(since)) / (until - since)
 
     def rate(self, samples: Sequence[float]) -> float:
-        """Give the rate that two or more readings at these times show, as PromQL's `rate` counts it."""
+        """Return the rate that two or more readings at these times show, as PromQL's `rate` counts it."""
         grown = self.total(samples[-1]) - self.total(samples[0])
         for reset in self.resets:
             after = bisect_left(samples, reset)

@@ -87,7 +87,7 @@ class SimMachine:
         return 0 if container.id in self._containers() else None
 
     def quota_of(self, pod: PodState, container: str) -> int:
-        """Give what stands in a container's cgroup: what was written, or what its limit means."""
+        """Return what stands in a container's cgroup: what was written, or what its limit means."""
         asked = next(each for each in pod.template.containers if each.name == container)
         limit_us = quota_of(round((asked.cpu_limit_cores or 0.0) * NANO), PERIOD_US)
         return pod.quotas.get(container, limit_us)
@@ -134,15 +134,15 @@ class SimSurroundings:
         self._policy = policy
 
     def pods(self) -> Sequence[NodePod]:
-        """Give the pods of this node."""
+        """Return the pods of this node."""
         return [_told(pod) for pod in self._node.pods.values()]
 
     def policy(self) -> QosPolicy:
-        """Give all that is asked for, as one."""
+        """Return all that is asked for, as one."""
         return self._policy()
 
     def whose(self, pod: NodePod) -> PodOwner | None:
-        """Give the workload that a pod belongs to; None where it has gone."""
+        """Return the workload that a pod belongs to; None where it has gone."""
         found = self._node.pods.get(pod.uid)
         if found is None:
             return None
@@ -150,11 +150,11 @@ class SimSurroundings:
         return PodOwner(view.ref, is_whole=view.replicas_ready >= view.replicas_wanted)
 
     def labels(self) -> Mapping[str, str]:
-        """Give the node's labels."""
+        """Return the node's labels."""
         return dict(self._node.labels)
 
     def is_scheduling_disabled(self) -> bool:
-        """Tell whether our own taint is on the node."""
+        """Return whether our own taint is on the node."""
         return self._node.is_closed
 
     def set_scheduling(self, *, is_disabled: bool, sentence: str) -> None:

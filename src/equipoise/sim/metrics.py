@@ -121,7 +121,7 @@ class SimMetrics:
         return bool(faults.of(FaultKind.METRICS_GAP) or faults.of(FaultKind.METRICS_NAN))
 
     def _plain_rate(self, pod: PodState, counter: CpuCounter, since: float, until: float) -> _Rate | None:
-        """Give the rate where nothing was lost or restarted: two samples say it all."""
+        """Return the rate where nothing was lost or restarted: two samples say it all."""
         first, last, interval, offset = self._scrapes(pod, since, until)
         if first >= last:
             return None
@@ -129,14 +129,14 @@ class SimMetrics:
         return _Rate(counter.rate((began, ended)), ended, ended - began, last - first + 1)
 
     def _scrapes(self, pod: PodState, since: float, until: float) -> tuple[int, int, float, float]:
-        """Give the numbers of a pod's first and last scrape in a time, their interval and their offset."""
+        """Return the numbers of a pod's first and last scrape in a time, their interval and their offset."""
         interval = self._state.settings.scrape_interval_seconds
         offset = pod.scrape_phase * interval
         first, last = math.ceil((since - offset) / interval), math.floor((until - offset) / interval)
         return first, last, interval, offset
 
     def _samples(self, pod: PodState, since: float, until: float) -> list[float]:
-        """Give the times at which the pod was scraped, without those that were lost."""
+        """Return the times at which the pod was scraped, without those that were lost."""
         first, last, interval, offset = self._scrapes(pod, since, until)
         times = [number * interval + offset for number in range(first, last + 1)]
         lost = self._spoilt(FaultKind.METRICS_GAP, pod)
@@ -210,7 +210,7 @@ class SimHistory:
         grouping: Grouping | None = None,
         on_bytes: Callable[[int], None] | None = None,
     ) -> Iterator[UsageHistory]:
-        """Give the histories in one lot for each measure, in the given order."""
+        """Yield the histories in one lot for each measure, in the given order."""
         del grouping
         if self._state.faults.now(FaultKind.METRICS_OUTAGE):
             raise WorldFailed("the metrics do not answer (simulated)")

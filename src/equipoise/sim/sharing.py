@@ -26,7 +26,7 @@ class Sharing(Protocol):
         ...
 
     def shares(self) -> Mapping[str, float]:
-        """Give each server's share."""
+        """Return each server's share."""
         ...
 
 
@@ -50,7 +50,7 @@ class Even:
         return False
 
     def shares(self) -> Mapping[str, float]:
-        """Give each server's share."""
+        """Return each server's share."""
         return self._shares
 
 
@@ -119,7 +119,7 @@ class Partitions:
         return False
 
     def shares(self) -> Mapping[str, float]:
-        """Give each member the weight of its partitions."""
+        """Return each member the weight of its partitions."""
         found = dict.fromkeys(self._members, 0.0)
         for owner, weight in zip(self._owners, self._weights, strict=True):
             if owner:
@@ -188,7 +188,7 @@ class Leases:
         return count > 0
 
     def shares(self) -> Mapping[str, float]:
-        """Give each member the share of partitions that it holds."""
+        """Return each member the share of partitions that it holds."""
         return {member: held / sum(self.UNEVEN) for member, held in self._held.items()}
 
 
@@ -233,5 +233,5 @@ class Connections:
         return True
 
     def shares(self) -> Mapping[str, float]:
-        """Give each member the share of connections that it holds."""
+        """Return each member the share of connections that it holds."""
         return {member: held / self._count for member, held in self._held.items()}

@@ -40,18 +40,18 @@ class SimSizes:
         """Who wrote to what, in order."""
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
-        """Give a workload."""
+        """Return a workload."""
         self._check_available()
         found = self._state.workloads.get(ref)
         return None if found is None else workload_view(found)
 
     def advised(self) -> Mapping[WorkloadRef, str]:
-        """Tell whose requests a VerticalPodAutoscaler sets."""
+        """Return whose requests a VerticalPodAutoscaler sets."""
         self._check_available()
         return dict(self.vpas)
 
     def offers_resize(self) -> bool:
-        """Tell whether the server can change pods in place."""
+        """Return whether the server can change pods in place."""
         self._check_available()
         return self.has_resize
 
@@ -174,7 +174,7 @@ class SimSizes:
 
 
 def _changed(containers: tuple[Container, ...], values: Values) -> tuple[Container, ...]:
-    """Give the containers with these values; a ValueError says why no server would take them."""
+    """Return the containers with these values; a ValueError says why no server would take them."""
     unknown = [name for name in values if name not in {each.name for each in containers}]
     if unknown:
         raise ValueError(f"spec.containers: no container {unknown[0]}")

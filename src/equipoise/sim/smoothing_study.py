@@ -41,7 +41,7 @@ class Cluster:
         return max(1, round(self.hours * 3600 / self.interval_seconds))
 
     def sized(self, ready: int) -> dict[str, int]:
-        """Give the inputs while so many nodes are ready."""
+        """Return the inputs while so many nodes are ready."""
         return {
             "nodes": ready * NANO,
             "cores": ready * self.node_cores * NANO,
@@ -126,7 +126,7 @@ WALKS: Mapping[str, Walk] = {
 
 
 def generate(name: str, cluster: Cluster, seed: int) -> History:
-    """Give one history; the same seed gives the same one.
+    """Return one history; the same seed gives the same one.
 
     It begins up to a tenth above or below the cluster's size: what is round in one is not in the next.
     """
@@ -235,7 +235,7 @@ def run(strategy: Strategy, history: History) -> Course:
 
 
 def modelled(policy: ScalingPolicySpec, history: History) -> list[dict[str, int]]:
-    """Give what the bare function says, look by look: no rounding, no levels, no smoothing."""
+    """Return what the bare function says, look by look: no rounding, no levels, no smoothing."""
     asked = _asked(_bare(policy))
     return [{slot.key: asked.target(slot, inputs) for slot in asked.slots} for inputs in history.inputs]
 
@@ -321,7 +321,7 @@ def _remembering(asked: Asked) -> Asked:
 
 
 def _tenth(nanos: int) -> str:
-    """Give a tenth of a size, at least one."""
+    """Return a tenth of a size, at least one."""
     return str(Quantity(max(1, round(nanos / NANO / PARTS * 2)) * NANO))
 
 
@@ -373,7 +373,7 @@ def _twentieth(nanos: int) -> str:
 
 
 def _level(slot: Slot, start: Inputs) -> str:
-    """Give a readable distance of levels near a tenth of the first value: 1, 2 or 5 of something."""
+    """Return a readable distance of levels near a tenth of the first value: 1, 2 or 5 of something."""
     wanted = max(1, target(slot, start) * 2 // PARTS)
     power = 10 ** (len(str(wanted)) - 1)
     readable = max(size * power for size in (1, 2, 5) if size * power <= wanted)

@@ -190,7 +190,7 @@ class WorkloadState:
     view: Workload | None = None
 
     def active(self) -> list[PodState]:
-        """Give the pods that count."""
+        """Return the pods that count."""
         return [pod for pod in self.pods.values() if pod.deletion_at is None]
 
 
@@ -240,7 +240,7 @@ class PdbState:
     view: Pdb | None = None
 
     def pods(self) -> list[PodState]:
-        """Give the pods that it counts."""
+        """Return the pods that it counts."""
         return [pod for workload in self.workloads for pod in workload.pods.values()]
 
 
@@ -308,7 +308,7 @@ class State:
         self._hash.update(f"{entry.at!r} {entry.kind} {entry.subject} {entry.detail}\n".encode())
 
     def history_hash(self) -> str:
-        """Give a digest of all that happened and of what every pod has used."""
+        """Return a digest of all that happened and of what every pod has used."""
         digest = self._hash.copy()
         for pod in self.pods.values():
             used = pod.counter.total(self.now) if pod.counter else 0.0
@@ -316,7 +316,7 @@ class State:
         return digest.hexdigest()
 
     def next_version(self) -> int:
-        """Give the next resource version."""
+        """Return the next resource version."""
         self.version += 1
         return self.version
 

@@ -119,7 +119,7 @@ class SimPolicies:
         del self._objects[namespace, name]
 
     def policies(self) -> Sequence[PolicyObject]:
-        """Give the policies."""
+        """Return the policies."""
         self._check_available()
         return list(self._objects.values())
 
@@ -155,7 +155,7 @@ class SimPauses:
         self._paused.pop(namespace, None)
 
     def pause_of(self, namespace: str) -> str | None:
-        """Say who or what paused this namespace, or None; not knowing raises."""
+        """Return who or what paused this namespace, or None; not knowing raises."""
         if self._state.faults.now(FaultKind.API_UNAVAILABLE) is not None:
             raise WorldFailed("the API server does not answer (simulated)")
         if None in self._paused:
@@ -203,7 +203,7 @@ class SimAnalyses:
         }
 
     def standing(self) -> tuple[Standing, str]:
-        """Say whose the definitions are."""
+        """Return whose the definitions are."""
         self._check_available()
         return self.whose, ""
 

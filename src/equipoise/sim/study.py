@@ -51,7 +51,7 @@ class Watch:
 
 
 def hottest_cores(world: World, workload: WorkloadState, window_seconds: float) -> float:
-    """Give the mean usage of the busiest serving pod over the window that ends now."""
+    """Return the mean usage of the busiest serving pod over the window that ends now."""
     since, until = world.now - window_seconds, world.now
     return max(
         (
@@ -83,7 +83,7 @@ class OnlyLeader:
     """Nobody else stands for election."""
 
     def epoch(self) -> int | None:
-        """Give the one transition that there ever was."""
+        """Return the one transition that there ever was."""
         return 1
 
 
@@ -152,7 +152,7 @@ def plan_now(scene: Unbalanced, settings: Mapping[str, Any]) -> Plan | None:
 
 
 def _wanted(decision: Decision) -> list[str]:
-    """Give all pods of a plan in order; what is held was to follow what is not."""
+    """Return all pods of a plan in order; what is held was to follow what is not."""
     return [action.pod for action in decision.actions] + [held.action.pod for held in decision.held]
 
 
@@ -345,7 +345,7 @@ class CauseStudied:
     summaries: Sequence[Summary]
 
     def of(self, strategy: str) -> Summary:
-        """Give the summary of one strategy."""
+        """Return the summary of one strategy."""
         return next(each for each in self.summaries if each.strategy == strategy)
 
 

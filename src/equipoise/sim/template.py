@@ -92,7 +92,7 @@ class Template:
         )
 
     def part(self, container: str) -> float:
-        """Give the part of the pod's usage that a container has."""
+        """Return the part of the pod's usage that a container has."""
         for index, own in enumerate(self.containers):
             if own.name == container:
                 return self.split[index] if index < len(self.split) else 0.0
@@ -123,7 +123,7 @@ def template_hash(template: object, revision: int) -> str:
 
 
 def seeded(seed: int, purpose: str) -> Random:
-    """Give each purpose a chance of its own, so that one more draw here changes nothing there."""
+    """Return each purpose a chance of its own, so that one more draw here changes nothing there."""
     return Random(f"{seed}/{purpose}")  # noqa: S311 - a simulation must be repeatable, not unguessable
 
 
@@ -132,7 +132,7 @@ Portion = int | str
 
 
 def of(portion: Portion, total: int, *, is_rounded_up: bool) -> int:
-    """Give the count that a portion of a total is."""
+    """Return the count that a portion of a total is."""
     if isinstance(portion, int):
         return portion
     percent = int(portion.removesuffix("%"))

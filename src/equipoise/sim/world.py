@@ -74,7 +74,7 @@ class World:
         return self.state.history
 
     def history_hash(self) -> str:
-        """Give a digest of the history and of what every pod has used."""
+        """Return a digest of the history and of what every pod has used."""
         return self.state.history_hash()
 
     def advance(self, seconds: float) -> None:
@@ -241,7 +241,7 @@ class World:
         self.state.log("NodeRemoved", node.name)
 
     def pods_of(self, workload: WorkloadState) -> list[PodState]:
-        """Give the pods of a workload, oldest first, terminating ones included."""
+        """Return the pods of a workload, oldest first, terminating ones included."""
         return list(workload.pods.values())
 
 

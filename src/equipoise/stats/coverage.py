@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 
 def is_covered(window_seconds: float, spans: Floats, counts: Floats, ages: Floats) -> NDArray[np.bool_]:
-    """Say whether a rate over the window tells about all of it; what is not known is not covered.
+    """Return whether a rate over the window tells about all of it; what is not known is not covered.
 
     `spans` are the seconds from the first to the last sample, `ages` those from the last one to the window's
     end.
@@ -50,5 +50,5 @@ def early_seconds(window_seconds: float, counts: Floats) -> float:
 
 
 def _left_out(edge: Floats, usual: Floats) -> Floats:
-    """Say how many seconds between a sample and the window's edge a rate does not reach; NaN stays NaN."""
+    """Return how many seconds between a sample and the window's edge a rate does not reach; NaN stays NaN."""
     return np.where(edge <= REACH * usual, 0.0, edge - usual / 2)

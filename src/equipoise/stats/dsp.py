@@ -27,7 +27,7 @@ SEED = 20220601
 
 
 def find_periods(values: Floats, step_seconds: float, seed: int = SEED) -> Whole:
-    """Give the period of each row in samples, 0 where there is none.
+    """Return the period of each row in samples, 0 where there is none.
 
     The shuffles are the same for every row, so that a series gets the same answer in any company.
     """
@@ -48,7 +48,7 @@ def find_periods(values: Floats, step_seconds: float, seed: int = SEED) -> Whole
 
 
 def _hints(count: int) -> tuple[Whole, Whole]:
-    """Give the frequencies and the whole lags they stand for, each lag once."""
+    """Return the frequencies and the whole lags they stand for, each lag once."""
     frequencies = np.arange(2, max(3, count // 2))
     lags = count // frequencies
     is_new = np.concatenate([[True], lags[1:] < lags[:-1]])
@@ -57,7 +57,7 @@ def _hints(count: int) -> tuple[Whole, Whole]:
 
 
 def _chance(scaled: Floats, seed: int) -> Floats:
-    """Give the strength that chance reaches: the spectrum's top over seeded shuffles."""
+    """Return the strength that chance reaches: the spectrum's top over seeded shuffles."""
     random = np.random.Generator(np.random.PCG64(seed))
     tops = np.empty((SHUFFLES, len(scaled)), np.float32)
     half = max(2, scaled.shape[1] // 2)
@@ -68,7 +68,7 @@ def _chance(scaled: Floats, seed: int) -> Floats:
 
 
 def _slopes(values: Floats, first: Whole, last: Whole) -> Claims:
-    """Tell whether the least-squares line through [first, last] rises, for every row and span."""
+    """Return whether the least-squares line through [first, last] rises, for every row and span."""
     exact: npt.NDArray[np.float64] = values.astype(np.float64)
     zero = np.zeros((len(values), 1))
     sums = np.concatenate([zero, np.cumsum(exact, axis=1)], axis=1)
@@ -96,7 +96,7 @@ class FftEstimator:
     frequency_high_hertz: float = 1 / 3600
 
     def estimate(self, values: Floats, period: int, step_seconds: float) -> Floats:
-        """Give one period for each row."""
+        """Return one period for each row."""
         count = values.shape[1]
         spectrum = np.fft.rfft(values, axis=1)
         amplitudes = np.abs(spectrum) / count
@@ -116,7 +116,7 @@ class MaxValueEstimator:
     margin: float = 0.0
 
     def estimate(self, values: Floats, period: int, step_seconds: float) -> Floats:
-        """Give one period for each row."""
+        """Return one period for each row."""
         del step_seconds
         whole = values.shape[1] // period
         periods = values[:, -whole * period :].reshape(len(values), whole, period)
@@ -216,7 +216,7 @@ def _estimate(
 
 
 def _flat_errors(values: Floats, held_out: int, seen: int) -> Floats:
-    """Give the error of the best constant of the week before, on the last samples."""
+    """Return the error of the best constant of the week before, on the last samples."""
     lines = flat_lines(values[:, :-held_out][:, -seen:])
     return error(values[:, -held_out:], lines[:, None]).astype(np.float32)
 

@@ -60,7 +60,7 @@ class Judged(NamedTuple):
 
 
 def backtest_days(known_days: int) -> range:
-    """Give the days that are forecast again from what was before them."""
+    """Return the days that are forecast again from what was before them."""
     return range(max(SEEN_DAYS_MIN, known_days - BACKTEST_DAYS_MAX), known_days)
 
 
@@ -91,7 +91,7 @@ def judge_flat(days: Floats) -> Judged:
 
 
 def flat(sketches: Floats) -> Floats:
-    """Give the best constant of some days, from their sketches (series, day, sorted sample)."""
+    """Return the best constant of some days, from their sketches (series, day, sorted sample)."""
     return best_constant(np.sort(sketches.reshape(len(sketches), -1), axis=1))
 
 
@@ -230,7 +230,7 @@ def _forecast(days: Floats, horizon_days: int, *, has_band: bool) -> Forecast:
 
 
 def _rise(days: Floats, chosen: Chosen) -> Floats:
-    """Give how far above the chosen forecast the past rose, by sample of the day."""
+    """Return how far above the chosen forecast the past rose, by sample of the day."""
     margin = chosen.margin[:, None, None]
     factors = rise(chosen.profile.ratios / margin)
     is_flat = chosen.model == Model.FLAT
@@ -285,7 +285,7 @@ def _needed(known_days: int) -> float:
 
 
 def _course(days: Floats, blocks: Blocks, model: Whole, horizon_days: int) -> Floats:
-    """Give the chosen idea's course before margin and level: (series, samples ahead)."""
+    """Return the chosen idea's course before margin and level: (series, samples ahead)."""
     known, samples = days.shape[1:]
     ahead = range(1, horizon_days + 1)
     courses = [profile(blocks, day_weights(known, known, number)) for number in ahead]
@@ -307,7 +307,7 @@ def _again(days: Floats, lag: int, ahead: Sequence[int]) -> Floats:
 
 
 def _fading(level: Floats, samples: int, day_samples: int) -> Floats:
-    """Give the factor of the last hours' level, which is forgotten within days."""
+    """Return the factor of the last hours' level, which is forgotten within days."""
     days_ahead = np.arange(1, samples + 1, dtype=np.float32) / np.float32(day_samples)
     return np.asarray(
         np.exp(np.float32(LEVEL_SHARE) * level[:, None].astype(np.float32) * np.exp(-days_ahead))

@@ -22,7 +22,7 @@ LATE_MAX = 0.25
 
 
 def usual_interval(times: Floats, rows: Whole) -> float:
-    """Give the usual time between two samples of one row, in seconds; 0 when no row has two."""
+    """Return the usual time between two samples of one row, in seconds; 0 when no row has two."""
     some = -(-len(times) // SAMPLES_ENOUGH)
     if some > 1:  # every so manyth row tells as much
         is_looked_at = rows % some == 0
@@ -40,7 +40,7 @@ def usual_interval(times: Floats, rows: Whole) -> float:
 
 
 def phases(times: Floats, rows: Whole, count: int, at: float, interval_seconds: float) -> Floats:
-    """Give by how much the samples of each row come after the moments of a grid that ends at `at`.
+    """Return by how much the samples of each row come after the moments of a grid that ends at `at`.
 
     Whoever asks many for their usage asks one after the other. A row that keeps no step has the phase 0.
     """
@@ -53,12 +53,12 @@ def phases(times: Floats, rows: Whole, count: int, at: float, interval_seconds: 
 
 
 def slots(times: Floats, at: float, interval_seconds: float, columns: int) -> Whole:
-    """Give each sample's column; the last one is of `at`, and what is older than the first is negative."""
+    """Return each sample's column; the last one is of `at`, and what is older than the first is negative."""
     return np.asarray(np.rint((times - at) / interval_seconds) + columns - 1, np.intp)
 
 
 def distinct(times: Floats, rows: Whole) -> Whole:
-    """Give the places of the samples by row and time, the last in the file where a row has a time twice."""
+    """Return the places of the samples by row and time, the last in the file where a row has a time twice."""
     order = np.lexsort((times, rows))
     is_last = np.ones(len(order), np.bool_)
     is_last[:-1] = (np.diff(times[order]) != 0) | (np.diff(rows[order]) != 0)

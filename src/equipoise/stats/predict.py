@@ -66,7 +66,7 @@ def predict(
 
 
 def model_step_seconds(step_seconds: float) -> float:
-    """Give the step that models run at: the step itself where it divides a day, else the next that does."""
+    """Return the step that models run at: the step itself where it divides a day, else the next that does."""
     if step_seconds >= DAY_SECONDS:
         return float(step_seconds)
     return DAY_SECONDS / int(DAY_SECONDS / max(step_seconds, STEP_SECONDS_MIN) + 1e-9)
@@ -122,7 +122,7 @@ def _regridded(values: Floats, step_seconds: float, model_step: float) -> Floats
 
 
 def _at_step(made: Forecast, step_seconds: float, model_step: float, samples: int) -> Forecast:
-    """Give the values at the history's own step."""
+    """Return the values at the history's own step."""
     if model_step == step_seconds and samples == made.values.shape[1]:
         return made
     moments = (np.arange(samples) + 1) * (step_seconds / model_step) - 1

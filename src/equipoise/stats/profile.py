@@ -28,7 +28,7 @@ ACTUAL_MIN = 1e-3
 
 
 def best_constant(ordered: Floats, counts: Whole | None = None) -> Floats:
-    """Give the constant that costs least over sorted positive samples in the last axis, exactly.
+    """Return the constant that costs least over sorted positive samples in the last axis, exactly.
 
     p = min over j of max(a_j, C x (samples above a_j) / (sum of 1/a up to a_j)); no search is needed.
     With counts, only so many samples of a row count, and the rest must be infinite.
@@ -40,7 +40,7 @@ def best_constant(ordered: Floats, counts: Whole | None = None) -> Floats:
 
 
 def flat_lines(values: Floats) -> Floats:
-    """Give the constant that costs least over the known samples of each row; NaN where none is known."""
+    """Return the constant that costs least over the known samples of each row; NaN where none is known."""
     is_known = ~np.isnan(values)
     ordered = np.sort(np.where(is_known, np.maximum(values, SAMPLE_MIN), np.inf), axis=1)
     counts = is_known.sum(axis=1)
@@ -51,13 +51,13 @@ def flat_lines(values: Floats) -> Floats:
 
 
 def losses(ratios: Floats, factor: Floats | float = 1.0) -> Floats:
-    """Give the loss of each actual / forecast when the forecast is multiplied by the factor."""
+    """Return the loss of each actual / forecast when the forecast is multiplied by the factor."""
     share = np.asarray(factor / ratios)
     return np.asarray(np.where(share < 1, np.log(share) * share.dtype.type(-C), share - 1))
 
 
 def error(actual: Floats, forecast: Floats) -> Floats:
-    """Give the mean loss of each row; in cores where some actual is next to nothing."""
+    """Return the mean loss of each row; in cores where some actual is next to nothing."""
     spare = np.maximum(actual, ACTUAL_MIN)
     relative = losses(spare / np.maximum(forecast, 1e-9)).mean(axis=-1)
     meant = np.where(forecast <= RAISED_MAX, 0, forecast)
@@ -83,7 +83,7 @@ class Blocks(NamedTuple):
 
 
 def block_samples(day_samples: int) -> int:
-    """Give how many samples make a block: three minutes, as far as the day can be cut so."""
+    """Return how many samples make a block: three minutes, as far as the day can be cut so."""
     wanted = max(1, round(BLOCK_SECONDS * day_samples / DAY_SECONDS))
     return next(size for size in range(wanted, 0, -1) if day_samples % size == 0)
 
@@ -112,7 +112,7 @@ def day_weights(known_days: int, seen_days: int, ahead: int) -> Floats:
 
 
 def profile(blocks: Blocks, weights: Floats) -> Floats:
-    """Give the weighted constant that costs least, per series and block."""
+    """Return the weighted constant that costs least, per series and block."""
     shape = blocks.values.shape[1:]
     above = np.full(shape, weights.sum() * C, np.float32)
     below = np.full(shape, np.finfo(np.float32).tiny, np.float32)

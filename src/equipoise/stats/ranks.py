@@ -50,7 +50,7 @@ _UNKNOWN = -1.0
 
 
 def percentiles(values: Floats, fractions: Sequence[float]) -> Floats:
-    """Give the smallest sample with at least that share of samples at or below it; NaN without samples."""
+    """Return the smallest sample with at least that share of samples at or below it; NaN without samples."""
     found = np.full((len(values), len(fractions)), np.nan, values.dtype)
     if values.shape[1] == 0:
         return found
@@ -72,7 +72,7 @@ def rank(fraction: float, counts: Whole) -> Whole:
 
 
 def _ordered_at(rows: Floats, below_top: Whole) -> Floats:
-    """Give rows, or their upper ends, in which the samples at these places from the end stand right."""
+    """Return rows, or their upper ends, in which the samples at these places from the end stand right."""
     filled = zero_or_more(rows, _UNKNOWN)
     if rows.shape[1] > PIECE:
         filled = _upper_end(filled, int(below_top.max()) + 1)
@@ -102,12 +102,12 @@ def _upper_end(filled: Floats, keep: int) -> Floats:
 
 
 def hours_of_day(times: Floats, offset_seconds: Floats | float = 0.0) -> Whole:
-    """Give the hour, 0 to 23, of each moment; the offset is local time minus UTC."""
+    """Return the hour, 0 to 23, of each moment; the offset is local time minus UTC."""
     return (np.floor((times + offset_seconds) / HOUR_SECONDS) % HOURS).astype(np.intp)
 
 
 def hour_medians(values: Floats, hours: Whole) -> Floats:
-    """Give the median of each hour of the day over all days, NaN where an hour has no sample."""
+    """Return the median of each hour of the day over all days, NaN where an hour has no sample."""
     order = np.argsort(hours, kind="stable")
     counts = np.bincount(hours, minlength=HOURS)
     longest = max(int(counts.max(initial=0)), 1)
@@ -125,7 +125,7 @@ def hour_medians(values: Floats, hours: Whole) -> Floats:
 
 
 def medians(ordered: Floats, counts: Whole) -> Floats:
-    """Give the medians of sorted rows whose last `counts` entries count; even counts give a mean."""
+    """Return the medians of sorted rows whose last `counts` entries count; even counts give a mean."""
     first = ordered.shape[-1] - counts
     middles = [first + (counts - 1) // 2, first + counts // 2]
     limit = ordered.shape[-1] - 1
@@ -137,14 +137,14 @@ def medians(ordered: Floats, counts: Whole) -> Floats:
 
 
 def row_medians(values: Floats) -> Floats:
-    """Give the medians of rows in which everything is known; numpy's own loads masked arrays for it."""
+    """Return the medians of rows in which everything is known; numpy's own loads masked arrays for it."""
     ordered = np.sort(values, axis=-1)
     count = values.shape[-1]
     return np.asarray((ordered[..., (count - 1) // 2] + ordered[..., count // 2]) / 2)
 
 
 def pooled_percentiles(rows: Floats, counts: Whole, fraction: float) -> Floats:
-    """Give one percentile per group; a group has so many of the rows, in order. NaN without samples."""
+    """Return one percentile per group; a group has so many of the rows, in order. NaN without samples."""
     found = np.full(len(counts), np.nan, rows.dtype)
     first = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.intp)
     for count in sorted(set(counts[counts > 0].tolist())):  # groups of one size are one table

@@ -129,7 +129,7 @@ class HostNode:
         return UNLIMITED if words[0] == b"max" else files.to_int(words[0]), period or PERIOD_US
 
     def _memory(self, place: str) -> tuple[int | None, int]:
-        """Give the working set as cAdvisor computes it, and what of it are pages of files."""
+        """Return the working set as cAdvisor computes it, and what of it are pages of files."""
         folder, is_v2 = f"{self.layout.memory}/{place}", self.layout.is_v2
         used = files.read_int(f"{folder}/{'memory.current' if is_v2 else 'memory.usage_in_bytes'}")
         stat = files.read(f"{folder}/memory.stat")

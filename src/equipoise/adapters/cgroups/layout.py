@@ -39,7 +39,7 @@ class Layout:
     """What the names of slices begin with: `kubepods`, or `kubelet-kubepods`."""
 
     def pod_parts(self, uid: str, qos_class: str) -> Iterator[str]:
-        """Give the folders in which a pod may be, the likely one first."""
+        """Yield the folders in which a pod may be, the likely one first."""
         if not UID.fullmatch(uid):
             return
         likely = CLASSES.get(qos_class, "")
@@ -52,7 +52,7 @@ class Layout:
             yield f"{slice_}.slice/{name}" if word else name
 
     def find(self, container: ContainerRef) -> str | None:
-        """Give the folder of a container below those of the controllers, or None when it is not there."""
+        """Return the folder of a container below those of the controllers, or None when it is not there."""
         if not CONTAINER_ID.fullmatch(container.id):
             return None
         for pod in self.pod_parts(container.pod_uid, container.qos_class):

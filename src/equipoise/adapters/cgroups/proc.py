@@ -87,7 +87,7 @@ SPANS = ("avg10", "avg60", "avg300")
 
 
 def cpu_time(proc: Path, ticks_per_second: int) -> tuple[int, int]:
-    """Give the nanoseconds in which the machine was busy, and how many CPUs it has."""
+    """Return the nanoseconds in which the machine was busy, and how many CPUs it has."""
     lines = (read(proc / "stat", STAT_SIZE_MAX) or b"").splitlines()
     cpus = sum(line.startswith(b"cpu") and line[3:4].isdigit() for line in lines)
     words = lines[0].split() if lines else []
@@ -99,7 +99,7 @@ def cpu_time(proc: Path, ticks_per_second: int) -> tuple[int, int]:
 
 
 def memory(proc: Path) -> tuple[int | None, int | None]:
-    """Give the bytes that the machine has, and those that are not available any more."""
+    """Return the bytes that the machine has, and those that are not available any more."""
     text = read(proc / "meminfo")
     total, available = (_kib(text, name) for name in (b"MemTotal:", b"MemAvailable:"))
     return total, None if total is None or available is None else total - available
@@ -115,7 +115,7 @@ def _kib(text: bytes | None, name: bytes) -> int | None:
 
 
 def gauges(proc: Path) -> dict[str, str]:
-    """Give load and pressure by metric; a kernel without pressure has none."""
+    """Return load and pressure by metric; a kernel without pressure has none."""
     found: dict[str, str] = {}
     loads = (read(proc / "loadavg") or b"").split()[:3]
     for minutes, load in zip((1, 5, 15), loads, strict=False):

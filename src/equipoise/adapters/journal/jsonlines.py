@@ -156,7 +156,7 @@ class JsonLinesReader:
         """Everything was read at once; there is nothing to let go of."""
 
     def records(self, query: Query, *, is_whole: bool = False) -> Iterator[Record]:
-        """Give the records, the newest first."""
+        """Yield the records, the newest first."""
         source = self._newest_first
         if query.before:
             source = sorted(source, key=lambda record: record.id, reverse=True)
@@ -164,12 +164,12 @@ class JsonLinesReader:
         return wanted if is_whole else (record.without_inputs() for record in wanted)
 
     def subjects(self, balancer: str, limit: int) -> Sequence[str]:
-        """Give what a balancer decided about, the newest first."""
+        """Return what a balancer decided about, the newest first."""
         found = (record.decision.subject for record in self._newest_first if record.balancer == balancer)
         return list(islice(dict.fromkeys(found), limit))
 
     def starting(self, prefix: str) -> Sequence[Record]:
-        """Give the records whose id starts like this."""
+        """Return the records whose id starts like this."""
         found = [record for record in self._newest_first if record.id.startswith(prefix)]
         return [record for record in found if record.id == prefix] or found[:FOUND_MAX]
 

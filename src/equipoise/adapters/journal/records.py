@@ -197,15 +197,15 @@ class Reader(Protocol):
         ...
 
     def records(self, query: Query, *, is_whole: bool = False) -> Iterator[Record]:
-        """Give the records, the newest first; with their inputs where they were kept, if `is_whole`."""
+        """Yield the records, the newest first; with their inputs where they were kept, if `is_whole`."""
         ...
 
     def starting(self, prefix: str) -> Sequence[Record]:
-        """Give the records whose id starts like this, whole, at most ten; an exact match comes alone."""
+        """Return the records whose id starts like this, whole, at most ten; an exact match comes alone."""
         ...
 
     def subjects(self, balancer: str, limit: int) -> Sequence[str]:
-        """Give what a balancer decided about, the newest first."""
+        """Return what a balancer decided about, the newest first."""
         ...
 
     def close(self) -> None:
@@ -214,5 +214,5 @@ class Reader(Protocol):
 
 
 def exactly(subject: str) -> str:
-    """Give the pattern that only this subject matches."""
+    """Return the pattern that only this subject matches."""
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in subject)

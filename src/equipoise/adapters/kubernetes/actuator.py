@@ -225,6 +225,6 @@ def judge_eviction(error: ApiError) -> EvictionAnswer | None:
 
 
 def _why_blocked(error: ApiError) -> str:
-    """Give the budget's own words, which have its name and its numbers, before the general ones."""
+    """Return the budget's own words, which have its name and its numbers, before the general ones."""
     causes = [cause.message for cause in error.causes if cause.reason == "DisruptionBudget" and cause.message]
     return "; ".join(causes) or error.message or "the API server asks to wait"

@@ -72,7 +72,7 @@ class KubernetesAnalyses:
             self._looked_at = float("-inf")  # it is asked again when somebody wants to know
 
     def standing(self) -> tuple[Standing, str]:
-        """Say whose the definitions are; where the two differ, the one that forbids more counts."""
+        """Return whose the definitions are; where the two differ, the one that forbids more counts."""
         now = self._client.world.monotonic()
         if now - self._looked_at >= FRESH_SECONDS:
             self._definitions = {
@@ -223,7 +223,7 @@ def _created_at(meta: Meta) -> float:
 
 
 def _by_content(kept: Kept) -> PolicyObject:
-    """Give a spec the number of its content, and put back which one the status is about."""
+    """Return a spec the number of its content, and put back which one the status is about."""
     content = msgspec.json.encode(kept.policy.spec, order="sorted")
     status = dict(kept.policy.status)
     if kept.observed.isdecimal():

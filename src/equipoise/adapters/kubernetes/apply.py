@@ -91,7 +91,7 @@ class OwnedMeta(msgspec.Struct):
 
 
 def conflicts(error: ApiError) -> Mapping[str, str]:
-    """Tell who has set which fields, from the server's refusal of an apply; empty when it is about else."""
+    """Return who has set which fields, from the server's refusal of an apply; empty when it is about else."""
     return {
         cause.field: _manager(cause.message)
         for cause in error.causes
@@ -236,7 +236,7 @@ class KubernetesApplier:
     def _in_the_way(
         self, about: ObjectRef, target: WorkloadRef, before: Document | None
     ) -> ApplyAnswer | None:
-        """Tell why this HPA cannot be ours: it is somebody's, or somebody scales the workload already."""
+        """Return why this HPA cannot be ours: it is somebody's, or somebody scales the workload already."""
         if before is not None:
             name = f"{KIND} {about.namespace}/{about.name}"
             found = self._decoded(before, about)
@@ -253,7 +253,7 @@ class KubernetesApplier:
         return None
 
     def _others(self, namespace: str) -> dict[WorkloadRef, dict[str, str]]:
-        """Tell who scales each workload of a namespace: the objects' names, and whose they are."""
+        """Return who scales each workload of a namespace: the objects' names, and whose they are."""
         now = self._client.world.monotonic()
         asked_at, known = self._scalers.get(namespace, (float("-inf"), {}))
         if now - asked_at >= FRESH_SECONDS:
@@ -325,7 +325,7 @@ def _as_ours(manifest: Mapping[str, Any], before: Document | None) -> Document:
 
 
 def _content(document: Document) -> tuple[Any, Any, Any]:
-    """Give what an apply can change; a dry run tells no version."""
+    """Return what an apply can change; a dry run tells no version."""
     meta = document.get("metadata", {})
     return document.get("spec"), meta.get("labels"), meta.get("annotations")
 

@@ -42,12 +42,12 @@ class Cache(Generic[R]):
             return sum(len(records) for records in self._records.values())
 
     def get(self, namespace: str, name: str) -> R | None:
-        """Give one record."""
+        """Return one record."""
         with self._lock:
             return self._records.get(namespace, {}).get(name)
 
     def records(self, namespace: str | None = None) -> list[R]:
-        """Give all records, or those of a namespace, as they are now."""
+        """Return all records, or those of a namespace, as they are now."""
         with self._lock:
             if namespace is not None:
                 return list(self._records.get(namespace, {}).values())

@@ -120,7 +120,7 @@ class Client:
         limits: Limits | None = None,
         sleep: Callable[[float], object] | None = None,
     ) -> Client:
-        """Give a session with the same identity and its own connections, which can be cut by itself."""
+        """Return a session with the same identity and its own connections, which can be cut by itself."""
         world = self.world
         if sleep is not None:
             world = Environment(world.clock, world.monotonic, sleep, world.chance)
@@ -234,7 +234,7 @@ class Client:
         return response
 
     def unreachable(self, error: Exception) -> Unreachable:
-        """Say why the server could not be spoken to."""
+        """Return why the server could not be spoken to."""
         failure = Unreachable(explain(error, self.address))
         failure.__cause__ = error
         return failure
@@ -265,7 +265,7 @@ class Client:
         return answer.status.allowed
 
     def server_version(self) -> str:
-        """Give the API server's version, such as v1.35.8."""
+        """Return the API server's version, such as v1.35.8."""
         return self.get_as(Version, "/version").gitVersion
 
     @property

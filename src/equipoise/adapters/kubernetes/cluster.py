@@ -103,7 +103,7 @@ class KubernetesCluster:
         return list_kind(self.client, PDBS, namespace, decoder=self.decoder).records
 
     def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
-        """Tell whose autoscaling KEDA has paused, and by what; without KEDA nobody's is."""
+        """Return whose autoscaling KEDA has paused, and by what; without KEDA nobody's is."""
         return self._scaled_objects.pauses(namespace, self.decoder.warnings) or {}
 
 
@@ -154,7 +154,7 @@ class CachedCluster:
         return all(r.synced.wait(max(0.0, deadline - self._monotonic())) for r in self.reflectors)
 
     def age_seconds(self) -> float:
-        """Tell how old the oldest word of the server is; beyond a few minutes the caches are a guess."""
+        """Return how old the oldest word of the server is; beyond a few minutes the caches are a guess."""
         now = self._monotonic()
         return max(reflector.last_contact_age_seconds(now) for reflector in self.reflectors)
 
@@ -165,7 +165,7 @@ class CachedCluster:
         return (*of_reflectors, *self._pauses.warnings.sentences())
 
     def pods(self, namespace: str | None = None) -> Sequence[Pod]:
-        """Give the pods."""
+        """Return the pods."""
         return self._pods.require_fresh().records(namespace)
 
     def pods_now(self, workload: Workload) -> Sequence[Pod]:
@@ -173,32 +173,32 @@ class CachedCluster:
         return self._direct.pods_now(workload)
 
     def nodes(self) -> Sequence[Node]:
-        """Give the nodes."""
+        """Return the nodes."""
         return _whole(self._nodes.require_fresh().records(), self._nodes.unreadable.values())
 
     def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
-        """Give the Deployments, StatefulSets and ReplicaSets without an owner."""
+        """Return the Deployments, StatefulSets and ReplicaSets without an owner."""
         return [
             w for reflector in self._workloads.values() for w in reflector.require_fresh().records(namespace)
         ]
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
-        """Give one workload; kinds without a cache are read from the server."""
+        """Return one workload; kinds without a cache are read from the server."""
         reflector = self._workloads.get(ref.kind) if ref.group == "apps" else None
         if reflector is None:
             return self._direct.workload(ref)
         return reflector.require_fresh().get(ref.namespace, ref.name)
 
     def hpas(self, namespace: str | None = None) -> Sequence[Hpa]:
-        """Give the HorizontalPodAutoscalers."""
+        """Return the HorizontalPodAutoscalers."""
         return self._hpas.require_fresh().records(namespace)
 
     def pdbs(self, namespace: str | None = None) -> Sequence[Pdb]:
-        """Give the PodDisruptionBudgets."""
+        """Return the PodDisruptionBudgets."""
         return self._pdbs.require_fresh().records(namespace)
 
     def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
-        """Tell whose autoscaling KEDA has paused, as of a few seconds ago."""
+        """Return whose autoscaling KEDA has paused, as of a few seconds ago."""
         return self._pauses.pauses(namespace)
 
 

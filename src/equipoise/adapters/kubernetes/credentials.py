@@ -65,11 +65,11 @@ class FixedSource:
         self._identity = identity
 
     def current(self) -> Credential:
-        """Give it; certificate files are looked at, for they may be rewritten."""
+        """Return it; certificate files are looked at, for they may be rewritten."""
         return Credential(self._authorization, certificate_of(self._identity))
 
     def renew(self, refused: Credential) -> bool:
-        """Tell whether the certificate's files were rewritten; nothing else changes by itself."""
+        """Return whether the certificate's files were rewritten; nothing else changes by itself."""
         return self.current() != refused
 
 
@@ -87,7 +87,7 @@ class TokenFileSource:
         self._read_at = float("-inf")
 
     def current(self) -> Credential:
-        """Give the token, read anew when the file changed or a minute has passed."""
+        """Return the token, read anew when the file changed or a minute has passed."""
         with self._lock:
             if self._stamp != self._stat() or self._monotonic() - self._read_at >= REREAD_SECONDS:
                 self._read()
@@ -144,7 +144,7 @@ class ExecSource:
         self._replace_at = float("inf")
 
     def current(self) -> Credential:
-        """Give the plugin's credential; ask anew shortly before it expires."""
+        """Return the plugin's credential; ask anew shortly before it expires."""
         with self._lock:
             if self._credential is None or self._clock() >= self._replace_at:
                 self._replace()
@@ -183,7 +183,7 @@ def source_for(
 
 
 def certificate_of(identity: Identity) -> Certificate | None:
-    """Give the client certificate that the user entry names, with the state of its files."""
+    """Return the client certificate that the user entry names, with the state of its files."""
     if not (identity.cert_file or identity.cert_data):
         return None
     stamp: list[int] = []

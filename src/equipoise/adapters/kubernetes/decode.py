@@ -307,7 +307,7 @@ class Decoder:
         )
 
     def _target(self, meta: Meta, target: MetricTarget) -> float:
-        """Give the target as a number; NaN, which equals and exceeds nothing, when it cannot be read."""
+        """Return the target as a number; NaN, which equals and exceeds nothing, when it cannot be read."""
         value: str | float | None = target.value
         if target.type == "Utilization":
             value = target.averageUtilization
@@ -317,7 +317,7 @@ class Decoder:
         return math.nan if number is None else number
 
     def _tolerance(self, meta: Meta, rules: ScalingRules | None) -> float:
-        """Give what the HPA says (since Kubernetes 1.33), or the usual where it says nothing."""
+        """Return what the HPA says (since Kubernetes 1.33), or the usual where it says nothing."""
         if rules is None or rules.tolerance is None:
             return TOLERANCE
         number = self._quantity(meta, rules.tolerance, parse_bytes)

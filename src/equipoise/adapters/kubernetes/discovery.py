@@ -54,7 +54,7 @@ class Discovery:
         self._known: dict[str, tuple[float, dict[str, Resource]]] = {}
 
     def find(self, api_version: str, kind: str) -> Resource | None:
-        """Give the resource of a kind, or None when the server has none."""
+        """Return the resource of a kind, or None when the server has none."""
         now = self._client.world.monotonic()
         with self._lock:
             asked_at, kinds = self._known.get(api_version, (float("-inf"), {}))
@@ -85,7 +85,7 @@ NO_NAMES = frozenset({"", ".", ".."})
 
 
 def path_of(group: str, version: str, plural: str, namespace: str | None = None, *names: str) -> str:
-    """Give the path of a collection, or of an object and its subresource."""
+    """Return the path of a collection, or of an object and its subresource."""
     if namespace in {".", ".."} or not NO_NAMES.isdisjoint(names):
         raise BadInput(f"{plural}: expected a name, got {'/'.join((namespace or '', *names))!r}")
     root = f"/apis/{group}/{version}" if group else f"/api/{version}"
@@ -94,7 +94,7 @@ def path_of(group: str, version: str, plural: str, namespace: str | None = None,
 
 
 def proxy_path(namespace: str, service: str, port: str | int, scheme: str = "http", path: str = "/") -> str:
-    """Give the path of a Service behind the API server's proxy."""
+    """Return the path of a Service behind the API server's proxy."""
     prefix = "https:" if scheme == "https" else ""
     where = path_of("", "v1", "services", namespace)
     return f"{where}/{prefix}{quote(service, safe='')}:{quote(str(port), safe='')}/proxy/{path.lstrip('/')}"

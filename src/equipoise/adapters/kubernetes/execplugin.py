@@ -90,7 +90,7 @@ def run_plugin(
 
 
 def exec_info(config: ExecConfig, endpoint: Endpoint) -> str:
-    """Tell the plugin what we want, and about the cluster if it asked."""
+    """Return the plugin what we want, and about the cluster if it asked."""
     spec: dict[str, object] = {"interactive": False}
     if config.provideClusterInfo:
         ca_data = endpoint.ca_data

@@ -36,7 +36,7 @@ class Pool:
         return len(self._entries)
 
     def share(self, value: T) -> T:
-        """Give an equal value that is held already, or this one."""
+        """Return an equal value that is held already, or this one."""
         found = self._entries.get(value)
         if found is None:
             self.put(value, value)
@@ -44,7 +44,7 @@ class Pool:
         return found  # type: ignore[return-value] # equal keys have equal types here
 
     def find(self, key: object) -> object:
-        """Give what was put under this key, or None."""
+        """Return what was put under this key, or None."""
         return self._entries.get(key)
 
     def put(self, key: object, value: object) -> None:

@@ -63,7 +63,7 @@ class RawScaledObject(msgspec.Struct, gc=False):
 
 
 def pause_annotation(annotations: Mapping[str, str]) -> str | None:
-    """Give the annotation that pauses the autoscaling of whoever carries these, or None."""
+    """Return the annotation that pauses the autoscaling of whoever carries these, or None."""
     for key in PAUSE_ANNOTATIONS:
         value = annotations.get(key)
         if value is not None and (key == PAUSED_REPLICAS or value not in _FALSE):
@@ -79,7 +79,7 @@ class ScaledObjects:
         self._discovery = discovery
 
     def pauses(self, namespace: str | None, warnings: Warnings) -> dict[WorkloadRef, str] | None:
-        """Tell whose autoscaling is paused and by what, or None where there is no KEDA."""
+        """Return whose autoscaling is paused and by what, or None where there is no KEDA."""
         unknown = "whether KEDA has paused an autoscaler is not known"
         found = self._listed(
             namespace, unknown, lambda one: warnings.add("a ScaledObject that cannot be read", one.place)
@@ -87,7 +87,7 @@ class ScaledObjects:
         return None if found is None else dict(_pauses(found))
 
     def names(self, namespace: str) -> dict[WorkloadRef, str]:
-        """Tell which workloads of a namespace KEDA scales, with the names of their ScaledObjects."""
+        """Return which workloads of a namespace KEDA scales, with the names of their ScaledObjects."""
         unreadable: list[Outline] = []
         unknown = "whether KEDA scales a workload is not known"
         found = self._listed(namespace, unknown, unreadable.append)
@@ -152,7 +152,7 @@ class RecentPauses:
         self.warnings = Warnings()
 
     def pauses(self, namespace: str | None) -> Mapping[WorkloadRef, str]:
-        """Tell whose autoscaling is paused and by what."""
+        """Return whose autoscaling is paused and by what."""
         with self._lock:
             if self._monotonic() >= self._believed_until:
                 self._ask()
@@ -209,7 +209,7 @@ class RecentVpas:
         self._believed_until = float("-inf")
 
     def targets(self) -> Mapping[WorkloadRef, str]:
-        """Tell whose requests are set by which."""
+        """Return whose requests are set by which."""
         with self._lock:
             now = self._client.world.monotonic()
             if now >= self._believed_until:

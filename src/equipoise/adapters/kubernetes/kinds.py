@@ -69,7 +69,7 @@ class Kind(Generic[R]):
         object.__setattr__(self, "_objects", msgspec.json.Decoder(self.raw))
 
     def path(self, namespace: str | None = None) -> str:
-        """Give the path of the collection."""
+        """Return the path of the collection."""
         return path_of(self.group, self.version, self.plural, namespace if self.is_namespaced else None)
 
     def decode_page(self, body: bytes) -> Page[Any]:

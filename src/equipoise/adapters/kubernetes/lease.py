@@ -114,7 +114,7 @@ class LeaseElection:
         self._thread: threading.Thread | None = None
 
     def epoch(self) -> int | None:
-        """Give the transition that we lead in, or None when we do not lead or can't be sure."""
+        """Return the transition that we lead in, or None when we do not lead or can't be sure."""
         belief = self._belief
         if belief is None or self._monotonic() - belief.since >= self.times.renew_seconds:
             return None
@@ -132,7 +132,7 @@ class LeaseElection:
         self._thread.start()
 
     def stop(self, timeout_seconds: float = 5.0) -> bool:
-        """Give the lease up, so that a successor need not wait; tell whether that ended in time.
+        """Return the lease up, so that a successor need not wait; tell whether that ended in time.
 
         Call it when no action of ours is under way any more.
         """

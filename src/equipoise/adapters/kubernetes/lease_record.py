@@ -97,7 +97,7 @@ class Record:
 
 
 def first_epoch(now: float) -> int:
-    """Give the lowest epoch that may be taken at a time of day.
+    """Return the lowest epoch that may be taken at a time of day.
 
     There may have been another lease: whoever deletes one, installs anew, or lets each balancer run with a
     lease of its own (and back) leaves ledgers and tiers behind that were written in its epochs, and an epoch
@@ -147,7 +147,7 @@ class LeaseRecords:
         self.place = f"{namespace}/{name}"
 
     def read(self, before: Record | None) -> Record | None:
-        """Give the lease as it is; None when there is none and never was one that we have seen."""
+        """Return the lease as it is; None when there is none and never was one that we have seen."""
         try:
             return self._record(self._client.get(self._path), f"GET {self._path}")
         except ApiError as error:

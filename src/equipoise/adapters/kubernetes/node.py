@@ -185,7 +185,7 @@ def _running(status: PodStatusOnNode) -> Iterator[tuple[RunningContainer, str]]:
 def _containers(
     status: PodStatusOnNode, specs: dict[str, RawContainer], whole: Resources
 ) -> Iterator[ContainerTold]:
-    """Give the containers that run now; what they have is told by their status, else by their spec.
+    """Yield the containers that run now; what they have is told by their status, else by their spec.
 
     What only the pod as a whole has holds for each container: the kubelet writes its limit as their quota,
     and none may be throttled below its request.
@@ -283,7 +283,7 @@ class SizedNode(msgspec.Struct):
 
 
 def look_from_outside(client: Client, node: str, pods: list[NodePod]) -> tuple[Reading, Reading]:
-    """Give two looks, one second apart, between which everything used what the kubelet says it uses now."""
+    """Return two looks, one second apart, between which everything used what the kubelet says it uses now."""
     path = path_of("", "v1", "nodes", None, node)
     sizes = client.get_as(SizedNode, path).status.capacity
     summary = client.get_as(Summary, f"{path}/proxy/stats/summary")

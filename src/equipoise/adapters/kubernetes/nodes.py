@@ -71,7 +71,7 @@ class NodeMarks:
         return self._change_taints(node, lambda taints: [t for t in taints if not _is(t, key, effect)])
 
     def set_condition(self, node: str, kind: str, status: str, reason: str, message: str) -> bool:
-        """Say how a node fares in one respect; nothing is written while nothing is new."""
+        """Return how a node fares in one respect; nothing is written while nothing is new."""
         path = path_of("", "v1", "nodes", None, node)
         now = self._client.world.clock()
         conditions = self._client.get_as(_Node, path).status.conditions or []
@@ -161,7 +161,7 @@ def remove_daemon_set(client: Client, namespace: str, name: str) -> bool:
 
 
 def pods_of_daemon_set(client: Client, namespace: str, name: str) -> list[DaemonPod]:
-    """Give the pods that a DaemonSet of this name has, or had: they outlive it for a while."""
+    """Return the pods that a DaemonSet of this name has, or had: they outlive it for a while."""
     pods = list_items(client, path_of("", "v1", "pods", namespace), RawPod, lambda _: None)
     return sorted(
         DaemonPod(pod.metadata.name, pod.spec.nodeName)

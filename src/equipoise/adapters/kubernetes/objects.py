@@ -85,7 +85,7 @@ class Objects:
             raise
 
     def path_of_manifest(self, manifest: Mapping[str, Any]) -> str:
-        """Give the path of an object by the server's own list of its kinds."""
+        """Return the path of an object by the server's own list of its kinds."""
         metadata = manifest.get("metadata") or {}
         for field, value in (
             ("apiVersion", manifest.get("apiVersion")),

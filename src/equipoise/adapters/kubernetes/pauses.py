@@ -113,7 +113,7 @@ class NamespacePauses:
         return self.reflector.synced.wait(timeout_seconds)
 
     def pause_of(self, namespace: str) -> str | None:
-        """Say who or what paused this namespace, or None; not knowing raises, and nothing is done."""
+        """Return who or what paused this namespace, or None; not knowing raises, and nothing is done."""
         self._refuse_unless_fresh()
         cache = self.reflector.cache
         operator = cache.get("", self._operator_namespace)
@@ -145,7 +145,7 @@ class DirectPauses:
         self._operator_namespace = operator_namespace
 
     def pause_of(self, namespace: str) -> str | None:
-        """Say who or what paused this namespace, or None; not knowing raises, and nothing is done."""
+        """Return who or what paused this namespace, or None; not knowing raises, and nothing is done."""
         everywhere = self._said(self._operator_namespace, PAUSED_EVERYWHERE)
         if everywhere is not None:
             return f"everything is paused: {everywhere}"
@@ -181,7 +181,7 @@ def resume(
 
 
 def paused_everywhere(client: Client, operator_namespace: str = OPERATOR_NAMESPACE) -> str | None:
-    """Say who or what paused everything, or None."""
+    """Return who or what paused everything, or None."""
     return _read(client, None, operator_namespace)
 
 

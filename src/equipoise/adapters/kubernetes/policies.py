@@ -79,7 +79,7 @@ class KubernetesPolicies:
         self.reflector = Reflector(client, kind, timings=timings)
 
     def policies(self) -> Sequence[PolicyObject]:
-        """Give the policies as they are known now; what nobody told of for minutes is unknown."""
+        """Return the policies as they are known now; what nobody told of for minutes is unknown."""
         if self._was_removed():
             return []
         namespaces = self._namespaces
@@ -90,7 +90,7 @@ class KubernetesPolicies:
         ]
 
     def _was_removed(self) -> bool:
-        """Tell whether the kind is not there any more, and all its objects were seen to go before it."""
+        """Return whether the kind is not there any more, and all its objects were seen to go before it."""
         reflector = self.reflector
         error = reflector.last_error
         is_absent = isinstance(error, ApiError) and error.status == HTTPStatus.NOT_FOUND

@@ -168,7 +168,7 @@ class Reflector(Generic[R]):
         return now_monotonic - contact_at
 
     def require_fresh(self) -> Cache[R]:
-        """Give the cache where it shows the present, or say why it does not."""
+        """Return the cache where it shows the present, or say why it does not."""
         why = f": {self.last_error}" if self.last_error else ""
         if not self.synced.is_set():
             raise Unreachable(f"the {self.kind.plural} have not been listed yet{why}")

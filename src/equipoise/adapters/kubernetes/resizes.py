@@ -23,7 +23,7 @@ def restarts_for(raw: RawContainer) -> tuple[str, ...]:
 
 
 def resize_of(spec: PodSpec, status: PodStatus) -> Resize | None:
-    """Say what the node has not carried out of what the pod asks for, or None."""
+    """Return what the node has not carried out of what the pod asks for, or None."""
     for condition in status.conditions or ():
         if condition.status == "True" and condition.type in {"PodResizePending", "PodResizeInProgress"}:
             return _told(condition)

@@ -35,7 +35,7 @@ class SelectedPods:
         )
 
     def pods(self) -> Sequence[Pod]:
-        """Give the pods; a list that was not read yet, or is old, is unknown and not empty."""
+        """Return the pods; a list that was not read yet, or is old, is unknown and not empty."""
         reflector = self.reflector
         why = f": {reflector.last_error}" if reflector.last_error else ""
         if not reflector.synced.is_set():
@@ -59,7 +59,7 @@ class SelectedPods:
         return uid not in {"", found.metadata.uid}
 
     def has_changed(self) -> bool:
-        """Tell whether somebody came, went, or became or ceased to be ready since this was last asked."""
+        """Return whether somebody came, went, or became or ceased to be ready since this was last asked."""
         is_set = self._changed.is_set()
         if is_set:  # else a change of this very moment would be forgotten
             self._changed.clear()
@@ -71,5 +71,5 @@ class SelectedPods:
 
 
 def _standing(pod: Pod | None) -> tuple[object, ...]:
-    """Give what decides whether it can take calls."""
+    """Return what decides whether it can take calls."""
     return () if pod is None else (pod.uid, pod.phase, pod.is_ready, pod.deletion_at is None)

@@ -63,15 +63,15 @@ class KubernetesSizes:
         self._asked_at = float("-inf")
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
-        """Give a workload with its template's containers."""
+        """Return a workload with its template's containers."""
         return self._cluster.workload(ref)
 
     def advised(self) -> Mapping[WorkloadRef, str]:
-        """Tell whose requests a VerticalPodAutoscaler sets; without VPA nobody's are."""
+        """Return whose requests a VerticalPodAutoscaler sets; without VPA nobody's are."""
         return self._vpas.targets()
 
     def offers_resize(self) -> bool:
-        """Tell whether the server has the subresource; a yes is believed for good."""
+        """Return whether the server has the subresource; a yes is believed for good."""
         now = self._client.world.monotonic()
         if not self._offers and now - self._asked_at >= ASK_AGAIN_SECONDS:
             found = self._client.get_as(ApiResourceList, "/api/v1").resources or []
@@ -166,7 +166,7 @@ class CachedSizes(KubernetesSizes):
         }
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
-        """Give a workload; DaemonSets come from their own caches."""
+        """Return a workload; DaemonSets come from their own caches."""
         if (ref.kind, ref.group) != ("DaemonSet", "apps"):
             return super().workload(ref)
         reflector = self.reflectors.get(ref.namespace) or self.reflectors.get(None)

@@ -253,7 +253,7 @@ def _check_room(room: str) -> None:
 
 
 def _workload_of(ledger: RawLedger) -> WorkloadRef | None:
-    """Tell whose ledger this is, by its own words."""
+    """Return whose ledger this is, by its own words."""
     try:
         said = msgspec.convert(ledger.data.get("workload"), type=LedgerOwner)
     except DECODE_ERRORS:

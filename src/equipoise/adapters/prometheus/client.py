@@ -148,7 +148,7 @@ class Client:
         return self._build_info
 
     def call(self, path: str, fields: Mapping[str, str]) -> bytes:
-        """Give the body of a 200. Tries again where that may help, until the timeout."""
+        """Return the body of a 200. Tries again where that may help, until the timeout."""
         deadline = self._monotonic() + self.limits.timeout_seconds
 
         def attempt() -> bytes:

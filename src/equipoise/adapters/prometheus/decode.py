@@ -206,7 +206,7 @@ def decode_series(body: bytes, labels: Sequence[str], series_max: int, address: 
 
 
 def decode_number(answer: Answer) -> float | None:
-    """Give the one number of a scalar, or of a vector with one sample; None for all else."""
+    """Return the one number of a scalar, or of a vector with one sample; None for all else."""
     if answer.result_type == "scalar":
         sample = decode_json(answer.result, tuple[float, str], answer.address)
         return float(numbers([sample[1]], answer.address)[0])

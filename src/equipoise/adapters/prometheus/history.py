@@ -91,7 +91,7 @@ class PrometheusHistory:
         grouping: Grouping | None = None,
         on_bytes: OnBytes | None = None,
     ) -> Iterator[UsageHistory]:
-        """Give the histories of all containers: lot by lot, in each the measures in the given order.
+        """Yield the histories of all containers: lot by lot, in each the measures in the given order.
 
         An error ends it; what came before is right. A container that is not in its lot is unknown.
         """
@@ -133,7 +133,7 @@ class PrometheusHistory:
         return self.lots_max_bytes // self._at_once
 
     def offered(self) -> Form | str:
-        """Say which form of remote read this server offers, or why none; asked once."""
+        """Return which form of remote read this server offers, or why none; asked once."""
         with self._lock:
             if self._offered is None:
                 self._offered = self._probed()
@@ -246,7 +246,7 @@ class PrometheusOwners:
             check_label(label)
 
     def replica_sets(self, namespaces: Sequence[str], at: float) -> Mapping[tuple[str, str], tuple[str, str]]:
-        """Give the kind and name of the owner by namespace and ReplicaSet."""
+        """Return the kind and name of the owner by namespace and ReplicaSet."""
         names = sorted(set(namespaces))
         found: dict[tuple[str, str], tuple[str, str]] = {}
         if names:

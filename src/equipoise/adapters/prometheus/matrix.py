@@ -194,7 +194,7 @@ class Grid:
 
     @classmethod
     def over(cls, start: float, end: float, step_seconds: float) -> Grid:
-        """Give the multiples of the step within [start, end].
+        """Return the multiples of the step within [start, end].
 
         Caches in front of a Prometheus move a range to multiples of its step; ours is there already.
         """
@@ -218,7 +218,7 @@ class Grid:
         return (self.start_ms + np.arange(self.count, dtype=np.int64) * self.step_ms) / 1000.0
 
     def part(self, first: int, count: int) -> Grid:
-        """Give a stretch of this grid."""
+        """Return a stretch of this grid."""
         return Grid(self.start_ms + first * self.step_ms, self.step_ms, count)
 
 

@@ -229,7 +229,7 @@ class PrometheusMetrics:
             raise Malformed(f"{self.client.address} did not answer 1 when asked for 1")
 
     def server_time(self) -> float:
-        """Give the server's clock, as Unix seconds."""
+        """Return the server's clock, as Unix seconds."""
         seconds = decode_number(self.client.instant("time()"))
         if seconds is None or not math.isfinite(seconds):
             raise Malformed(f"{self.client.address} did not tell its time when asked for time()")
@@ -263,7 +263,7 @@ def _join(
 
 
 def _pods(keys: Iterable[_Key]) -> dict[str, list[str]]:
-    """Give the pods of these containers, each once, by namespace."""
+    """Return the pods of these containers, each once, by namespace."""
     found: dict[str, dict[str, None]] = {}
     for namespace, pod, _ in keys:
         found.setdefault(namespace, {})[pod] = None

@@ -234,7 +234,7 @@ class Raw:
             raise Malformed(f"{answer.address} answered two series that have the same labels")
 
     def lots(self) -> Iterator[tuple[list[Key], Samples]]:
-        """Give all series, some at a time, each with its key."""
+        """Yield all series, some at a time, each with its key."""
         held: list[_Scraped] = []
         samples = 0
         for one in self._series.values():

@@ -138,7 +138,7 @@ class Reading:
         return parts(namespace, pods, self.grouping(namespace, list(pods)), self._rows_max(job))
 
     def _rows_max(self, job: Job) -> int:
-        """Give how many rows memory holds, or a part has: what began since it was counted included."""
+        """Return how many rows memory holds, or a part has: what began since it was counted included."""
         held = max(1, self.bytes_max // (NUMBER_BYTES * job.grid.count))
         return max(held, (job.lot.series or 0) + BEGUN_MAX) if job.lot.is_part else held
 

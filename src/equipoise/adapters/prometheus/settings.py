@@ -69,7 +69,7 @@ class Names:
 
 
 def no_text() -> Mapping[str, str]:
-    """Give an empty mapping that nobody can fill."""
+    """Return an empty mapping that nobody can fill."""
     return MappingProxyType({})
 
 

@@ -49,7 +49,7 @@ class Shard:
     after: str = ""
 
     def matchers(self, names: Names) -> tuple[Matcher, ...]:
-        """Give the matchers that select this shard."""
+        """Return the matchers that select this shard."""
         if self.reach is Reach.EVERYTHING:
             return ()
         in_namespaces = one_of(names.namespace, (namespace for namespace, _ in self.asked))

@@ -38,7 +38,7 @@ _FUNCTIONS = {Reduction.RATE: "rate", Reduction.HIGHEST: "max_over_time", Reduct
 
 
 def grid_of(measure: Measure, grid: Grid) -> Grid:
-    """Give the times of a measure: all, or the last one where a single number tells about all of them."""
+    """Return the times of a measure: all, or the last one where a single number tells about all of them."""
     return grid if measure.reduction is not Reduction.HIGHEST else grid.part(grid.count - 1, 1)
 
 
@@ -79,7 +79,7 @@ class Lot:
         return self.groups is not None
 
     def matchers(self, names: Names) -> list[tuple[Matcher, ...]]:
-        """Give the matchers of each request; so few pods in one that the server looks them up by name."""
+        """Return the matchers of each request; so few pods in one that the server looks them up by name."""
         within = () if self.namespaces is None else (one_of(names.namespace, self.namespaces),)
         if not self.is_part:
             return [within]
@@ -117,7 +117,7 @@ class Job:
     """The matchers that each request has."""
 
     def of(self, lot: Lot) -> Job:
-        """Give the same for another lot."""
+        """Return the same for another lot."""
         return replace(self, lot=lot)
 
     @property

@@ -194,7 +194,7 @@ def _beginning(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
 
 
 def translate(error: Exception, address: str, bytes_max: int) -> PrometheusFailed:
-    """Say which failure this is."""
+    """Return which failure this is."""
     chain = list(_causes(error))
     clause = explain(error, address)
     if isinstance(error, AnswerTooLarge):

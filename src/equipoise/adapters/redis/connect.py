@@ -79,7 +79,7 @@ def connect(url: str, prefix: str, *, timeout_seconds: float = TIMEOUT_SECONDS) 
 
 
 def address_of(url: str) -> str:
-    """Give the address without the password, for people to read; a refusal shows nothing of it either."""
+    """Return the address without the password, for people to read; a refusal shows nothing of it either."""
     try:
         parts = split_url(url)
         host, port = parts.hostname or "localhost", parts.port or 6379
@@ -187,7 +187,7 @@ def _expect_no_eviction(connection: Any) -> None:
 
 
 def has_hash_tag(prefix: str) -> bool:
-    """Tell whether Redis Cluster would put every key of this prefix into one slot."""
+    """Return whether Redis Cluster would put every key of this prefix into one slot."""
     _, brace, rest = prefix.partition("{")
     tag, end, _ = rest.partition("}")
     return bool(brace and end and tag)

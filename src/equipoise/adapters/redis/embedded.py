@@ -29,7 +29,7 @@ SOCKET_PATH_MAX = 100
 
 @contextmanager
 def embedded(folder: Path) -> Iterator[str]:
-    """Give the URL of the server in this folder, running as long as anybody needs it."""
+    """Yield the URL of the server in this folder, running as long as anybody needs it."""
     server = _binary()
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

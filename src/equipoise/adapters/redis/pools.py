@@ -142,11 +142,11 @@ class RedisPools:
         return self._about_call("heartbeat", call, *self._spans)
 
     def drain(self, pod: str, uid: str = "") -> PoolAnswer:
-        """Give the pod no more calls."""
+        """Return the pod no more calls."""
         return self._about_pod("drain", pod, uid)
 
     def undrain(self, pod: str, uid: str = "") -> PoolAnswer:
-        """Give it calls again."""
+        """Return it calls again."""
         return self._about_pod("undrain", pod, uid)
 
     def recover(self, pods: Sequence[str], epoch: int | None) -> list[PoolAnswer]:
@@ -252,7 +252,7 @@ class RedisPools:
         return f"{tiers}dry" if self._is_dry else tiers
 
     def _known(self) -> tuple[str, str]:
-        """Give the config as we know it, and its tiers as the scripts read them."""
+        """Return the config as we know it, and its tiers as the scripts read them."""
         known = self._config  # once: another thread may forget it at any moment
         if known is None:
             text = self._read_config()

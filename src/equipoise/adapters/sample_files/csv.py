@@ -50,7 +50,7 @@ class Field(NamedTuple):
     end: Places
 
     def word(self, row: int) -> str:
-        """Give one field as text."""
+        """Return one field as text."""
         return bytes(self.text[self.start[row] : self.end[row]]).decode("utf-8", "replace").strip()
 
 
@@ -240,7 +240,7 @@ def _columns(path: str, header: bytes) -> list[str]:
 
 
 def _blocks(path: str, file: IO[bytes]) -> Iterator[bytes]:
-    """Give pieces that end with a line."""
+    """Yield pieces that end with a line."""
     rest, size = b"", 0
     while block := file.read(BLOCK_BYTES):
         size += len(block)

@@ -98,7 +98,7 @@ def _section(name: str, own: Sequence[Record], everything: Sequence[Record]) -> 
 
 
 def _latest(looks: Sequence[Record]) -> Table:
-    """Give the newest sentences, those first that want a look."""
+    """Return the newest sentences, those first that want a look."""
     rows = tuple(
         (
             moment(record.until),

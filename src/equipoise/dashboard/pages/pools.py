@@ -137,7 +137,7 @@ def _over_time(records: Sequence[Record]) -> Chart | None:
 
 
 def _moved(record: Record, assigned: Mapping[str, int]) -> dict[str, int]:
-    """Give how many pods each tier had after the moves of a record; nothing where none moved."""
+    """Return how many pods each tier had after the moves of a record; nothing where none moved."""
     moves = [one.action for one in record.outcomes if one.result == "Moved"]
     after = Counter(assigned)
     for action in moves:
@@ -167,7 +167,7 @@ def _counts(records: Sequence[Record]) -> Table | None:
 
 
 def _deeds(records: Sequence[Record]) -> Table | None:
-    """Tell the moves and what else was done, the newest first."""
+    """Return the moves and what else was done, the newest first."""
     rows: list[tuple[str, ...]] = []
     for record in records:
         for one in record.outcomes:

@@ -110,7 +110,7 @@ def _look(at: float, reason: Reason, applied: Mapping[str, str]) -> Look:
 
 
 def _set_by(record: Record) -> dict[str, str]:
-    """Give what the actions of a record set, by slot."""
+    """Return what the actions of a record set, by slot."""
     found = {}
     for action in record.decision.actions:
         for part in items(getattr(action, "containers", ())):
@@ -122,7 +122,7 @@ def _set_by(record: Record) -> dict[str, str]:
 
 
 def _input_of(slot: str, record: Record) -> str:
-    """Say which input a slot follows: as the policy has it, else the first that is known."""
+    """Return which input a slot follows: as the policy has it, else the first that is known."""
     container, _, rest = slot.partition(".requests.")
     section, resource = "requests", rest
     if not rest:
@@ -173,7 +173,7 @@ def _points(slot: str, looks: Sequence[Look], key: str) -> list[Point]:
 
 
 def _in_force(slot: str, looks: Sequence[Look]) -> Iterator[Point]:
-    """Give what the workload had at each look, and what it got there."""
+    """Yield what the workload had at each look, and what it got there."""
     for look in looks:
         yield look.at, _size(slot, mapping(look.numbers.get("current")).get(slot))
         if slot in look.applied:

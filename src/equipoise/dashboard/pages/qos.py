@@ -51,7 +51,7 @@ def _figures(records: Sequence[Record]) -> Figures:
 
 
 def measured(metric: str, value: float | None) -> tuple[float | None, str]:
-    """Give a value of a metric, or of its gap, in the unit that people read."""
+    """Return a value of a metric, or of its gap, in the unit that people read."""
     known = METRICS.get(metric)
     if known is None or not known.is_quantifiable:
         return value, "%" if "pressure" in metric else "load"
@@ -61,7 +61,7 @@ def measured(metric: str, value: float | None) -> tuple[float | None, str]:
 
 
 def released(metric: str, value: float | None) -> tuple[float | None, str]:
-    """Give what acting releases, or what is left to release: cores or MiB, whatever the metric."""
+    """Return what acting releases, or what is left to release: cores or MiB, whatever the metric."""
     known = METRICS.get(metric)
     if known is not None and known.resource is Resource.MEMORY:
         return mebibytes(value), "MiB"
@@ -95,7 +95,7 @@ def _rules_of(numbers: Mapping[str, object]) -> list[tuple[str, Mapping[str, Any
 
 
 def _share(rule: Mapping[str, Any]) -> float | None:
-    """Give usage in percent of its waterline."""
+    """Return usage in percent of its waterline."""
     usage, waterline = number(rule.get("usage")), number(rule.get("waterline"))
     return None if usage is None or not waterline or waterline < 0 else usage / waterline * 100
 
@@ -209,7 +209,7 @@ def _rules(newest: Record) -> Table | None:
 
 
 def _steps(records: Sequence[Record]) -> Table | None:
-    """Tell what was done, step by step, the newest round first."""
+    """Return what was done, step by step, the newest round first."""
     rows = []
     for record in records:
         for turn, one in enumerate(record.outcomes, 1):

@@ -71,7 +71,7 @@ def in_order(record: Record) -> Chart | None:
 
 
 def _rows(found: Sorted, pods: Sequence[PodSeen]) -> Iterator[Options]:
-    """Give the bars by what became of their pods, one row over the other at the same places."""
+    """Yield the bars by what became of their pods, one row over the other at the same places."""
     became = [_what(pod, found) for pod in pods]
     kinds = [what if what in COLOURS else "waits" if what else "" for what in became]
     rows = {"": ("left alone", "muted"), "waits": ("held, planned or refused", "held")}
@@ -86,7 +86,7 @@ def _rows(found: Sorted, pods: Sequence[PodSeen]) -> Iterator[Options]:
 
 
 def pods_table(record: Record) -> Table | None:
-    """Tell the same as rows."""
+    """Return the same as rows."""
     found = _sorted(record)
     if found is None or not found.pods:
         return None
@@ -122,7 +122,7 @@ def _sorted(record: Record) -> Sorted | None:
 
 
 def _eligible(record: Record, seen: Observation) -> dict[str, bool]:
-    """Say who may be acted on at all; of a policy that can't be read only protection is known."""
+    """Return who may be acted on at all; of a policy that can't be read only protection is known."""
     try:
         policy = QosPolicy.model_validate(record.policy)
     except DECODE_ERRORS:
@@ -135,7 +135,7 @@ def _eligible(record: Record, seen: Observation) -> dict[str, bool]:
 
 
 def _metric(record: Record) -> tuple[Metric, str]:
-    """Give the metric that pods are sorted for, and its action: the one acted on, else the nearest."""
+    """Return the metric that pods are sorted for, and its action: the one acted on, else the nearest."""
     rules = [mapping(rule) for rule in mapping(record.decision.reason.numbers.get("rules")).values()]
     known = [rule for rule in rules if text(rule.get("metric")) in METRICS]
     acted = [getattr(action, "metric", "") for action in record.decision.actions]
@@ -151,7 +151,7 @@ def _urgency(rule: Mapping[str, object]) -> tuple[bool, bool, int]:
 
 
 def _deeds(record: Record) -> dict[str, str]:
-    """Say what became of each pod: what was done may differ from the plan, where a pod could not go."""
+    """Return what became of each pod: what was done may differ from the plan, where a pod could not go."""
     found = {text(held.action.pod): "held" for held in record.decision.held}
     found |= {text(action.pod): "planned" for action in record.decision.actions if type(action) in WHAT}
     for one in record.outcomes:

@@ -103,7 +103,7 @@ def _facts(newest: Record) -> Iterator[Fact]:
 
 
 def _picture(record: Record) -> tuple[Mapping[str, Any], float, float] | None:
-    """Give the picture with its moment and its step; None where none was kept."""
+    """Return the picture with its moment and its step; None where none was kept."""
     picture = mapping(record.observation.get("picture"))
     until, step = number(picture.get("until")), number(picture.get("step_seconds"))
     if until is None or step is None or step <= 0 or not items(picture.get("used_cores")):
@@ -112,7 +112,7 @@ def _picture(record: Record) -> tuple[Mapping[str, Any], float, float] | None:
 
 
 def _past(record: Record) -> list[Point]:
-    """Give the usage of the past week, each mean at the middle of its span."""
+    """Return the usage of the past week, each mean at the middle of its span."""
     found = _picture(record)
     if found is None:
         return []
@@ -198,7 +198,7 @@ def _replicas(record: Record) -> Chart | None:
 
 
 def _wanted(hpa: Hpa, request: float, cores: float | None) -> float | None:
-    """Give the replicas at which pods are as busy as the HPA wants them."""
+    """Return the replicas at which pods are as busy as the HPA wants them."""
     if cores is None or cores < 0:
         return None
     wanted = math.ceil(round(cores / (request * hpa.target_percent / 100), 9))
@@ -206,7 +206,7 @@ def _wanted(hpa: Hpa, request: float, cores: float | None) -> float | None:
 
 
 def _parts(record: Record) -> list[tuple[str, float | None, float | None, float | None, float | None]]:
-    """Give the containers with what they used and what they should ask for: cores, then MiB."""
+    """Return the containers with what they used and what they should ask for: cores, then MiB."""
     used = {
         text(mapping(part).get("name")): mapping(part) for part in items(record.observation.get("containers"))
     }
@@ -249,7 +249,7 @@ def _containers_drawn(record: Record) -> Chart | None:
 
 
 def _history(records: Sequence[Record]) -> Table | None:
-    """Tell how advice changed, and what became of it."""
+    """Return how advice changed, and what became of it."""
     rows = []
     for record in records[:ADVICE_MAX]:
         hpa = _hpa(record)

@@ -79,7 +79,7 @@ def _facts(records: Sequence[Record]) -> Iterator[Fact]:
 
 
 def _pods(record: Record) -> list[Pod]:
-    """Give the pods whose usage is known, the busiest first."""
+    """Return the pods whose usage is known, the busiest first."""
     found = []
     for part in items(record.observation.get("pods")):
         pod = mapping(part)
@@ -139,7 +139,7 @@ def _usage(records: Sequence[Record]) -> Chart | None:
 def _before(
     record: Record, pods: Sequence[Pod], gone: set[str], levels: Sequence[Level], word: str
 ) -> Iterator[dict[str, Any]]:
-    """Give the bars by kind: hot, cold and the rest; with the turn in which each goes, and who has gone."""
+    """Yield the bars by kind: hot, cold and the rest; with the turn in which each goes, and who has gone."""
     decision = record.decision
     hot = {text(name) for name in items(decision.reason.numbers.get("hot"))}
     planned = [*decision.actions, *(held.action for held in decision.held)]
@@ -172,7 +172,7 @@ def _told(first: Sequence[Pod], second: Sequence[Pod], threshold: float | None) 
 
 
 def _verdicts(records: Sequence[Record]) -> list[Mapping[str, Any]]:
-    """Give how rotations ended, the newest first; each ends once, and is remembered for long.
+    """Return how rotations ended, the newest first; each ends once, and is remembered for long.
 
     One that ended while the reason stayed the same is known from its streak's numbers only.
     """

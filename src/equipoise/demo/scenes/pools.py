@@ -126,7 +126,7 @@ class PoolsScene:
         self._world.kubelet.crash(pod)
 
     def _caller(self, tier: str) -> Any:
-        """Give what happens when somebody calls: a pod is given, and released when the call is over."""
+        """Return what happens when somebody calls: a pod is given, and released when the call is over."""
         call, seconds = f"call-{self._chance.getrandbits(48):012x}", self._chance.uniform(40.0, 160.0)
 
         def begin() -> None:
@@ -178,7 +178,7 @@ class PoolsScene:
         return "" if self._count(MovePod) else "no pod was moved"
 
     def outcome(self) -> str:
-        """Say how many pods were taken in and moved, and how many calls were served meanwhile."""
+        """Return how many pods were taken in and moved, and how many calls were served meanwhile."""
         moved, taken = self._count(MovePod), self._count(RegisterPod)
         return (
             f"{taken} pods registered, {moved} idle pods moved between tiers, every tier at its target; "
@@ -215,7 +215,7 @@ class PoolsScene:
         return Text(said), table
 
     def told(self) -> Sequence[Record]:
-        """Give what took pods in, what moved them, and what suspended one."""
+        """Return what took pods in, what moved them, and what suspended one."""
         found: dict[str, Record] = {}
         for kind, most in ((RegisterPod, 3), (MovePod, 2), (SuspendPod, 1), (ResumePod, 1)):
             acted = [one for one in self._records() if one.outcomes]

@@ -122,7 +122,7 @@ class ProportionalScene:
         return [record for record in found if record.at >= self._began_at]
 
     def _course(self, name: str) -> list[float]:
-        """Give one number of every record: millicores of the slot, or the cores of the cluster."""
+        """Return one number of every record: millicores of the slot, or the cores of the cluster."""
         found = []
         for record in self._records():
             numbers = record.decision.reason.numbers
@@ -146,7 +146,7 @@ class ProportionalScene:
         return f"{behind[0]} does not have what was applied" if behind else ""
 
     def outcome(self) -> str:
-        """Say how often the target changed, and how often the pods did."""
+        """Return how often the target changed, and how often the pods did."""
         target, applied = self._course("target"), self._course("current")
         grown = f"{applied[0] * 1000:.0f}m → {max(applied) * 1000:.0f}m → {applied[-1] * 1000:.0f}m"
         back = "once" if turns(applied) == 1 else f"{turns(applied)} times"
@@ -176,7 +176,7 @@ class ProportionalScene:
         return Text(said), labelled(drawn)
 
     def told(self) -> Sequence[Record]:
-        """Give the first change, one that was held, and the last change."""
+        """Return the first change, one that was held, and the last change."""
         changes = self._changes()
         held = [one for one in self._records() if one.decision.reason.code.value == "HeldByPercentile"]
         found = [*changes[:1], *held[len(held) // 2 : len(held) // 2 + 1], *changes[-1:]]

@@ -171,7 +171,7 @@ class QosScene:
         )
 
     def _usage(self, since: float = 0.0, until: float = math.inf) -> list[float]:
-        """Give the node's millicores, round by round; the last known where a round could not judge it."""
+        """Return the node's millicores, round by round; the last known where a round could not judge it."""
         found: list[float] = []
         for one in self._records():
             if not since <= one.at <= until:
@@ -184,7 +184,7 @@ class QosScene:
         return found
 
     def _crowd(self) -> list[float]:
-        """Give the usage while there was too much to do."""
+        """Return the usage while there was too much to do."""
         first, last = (self._began_at + minute * MINUTE for minute in CROWDED)
         return self._usage(first, last)
 
@@ -201,7 +201,7 @@ class QosScene:
         return ""
 
     def outcome(self) -> str:
-        """Say how far usage rose, where it was brought, and that everything was given back."""
+        """Return how far usage rose, where it was brought, and that everything was given back."""
         crowd = self._crowd()
         if not crowd:
             return "not crowded yet"
@@ -228,7 +228,7 @@ class QosScene:
         return Text(said), labelled([("usage", picture, scale), ("", ends, "")])
 
     def told(self) -> Sequence[Record]:
-        """Give the first deeds, and the first and the last step back."""
+        """Return the first deeds, and the first and the last step back."""
         acted = [one for one in self._records() if one.outcomes]
         down = [one for one in acted if one.decision.reason.code.value != "Restore"]
         up = [one for one in acted if one.decision.reason.code.value == "Restore"]

@@ -118,7 +118,7 @@ class RecommendationScene:
         return "" if hpa.scaled_at is not None else "the HPA of shop/search has not scaled"
 
     def outcome(self) -> str:
-        """Say what the HPA made of it."""
+        """Return what the HPA made of it."""
         hpa = self._hpa()
         if hpa is None:
             return "no advice yet"
@@ -164,5 +164,5 @@ class RecommendationScene:
         )
 
     def told(self) -> Sequence[Record]:
-        """Give the advice that was adopted."""
+        """Return the advice that was adopted."""
         return [record for record in self._records() if record.outcomes][-2:]

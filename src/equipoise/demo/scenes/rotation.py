@@ -98,7 +98,7 @@ class RotationScene:
         return [record for record in self._records() if record.outcomes]
 
     def _verdict(self) -> tuple[Record, RotationResult] | None:
-        """Give the record that a rotation of this day ended with, and how it ended."""
+        """Return the record that a rotation of this day ended with, and how it ended."""
         for record in reversed(self._records()):
             memory = RotationMemory.from_data(record.decision.memory)
             if memory.last is not None and memory.last.ended_at == record.at:
@@ -151,13 +151,13 @@ class RotationScene:
         return (Text(said), Columns(drawn, padding=(0, 4))) if is_wide else (Text(said), *drawn)
 
     def told(self) -> Sequence[Record]:
-        """Give the waves and the end."""
+        """Return the waves and the end."""
         found = self._verdict()
         return [*self._waves(), *([found[0]] if found else [])]
 
 
 def _rows(record: Record, gone: dict[str, int]) -> list[Bar]:
-    """Give a bar for each pod that a record saw, the busiest first."""
+    """Return a bar for each pod that a record saw, the busiest first."""
     target = record.decision.reason.numbers["target_cores"]
     hot = set(record.decision.reason.numbers.get("hot", ()))
     rows = []

@@ -34,7 +34,7 @@ from equipoise.runtime.logs import FailedTurnLines, Log, log_failure
 
 
 def read_objects(objects: Iterable[PolicyObject]) -> tuple[QosPolicy, tuple[str, ...]]:
-    """Give all that is asked for as one, and what is wrong with the rest."""
+    """Return all that is asked for as one, and what is wrong with the rest."""
     seen = list(objects)
     read: list[QosObject] = []
     problems: list[str] = []
@@ -118,7 +118,7 @@ class NodeSurroundings:
             reflector.stop(1.0)
 
     def waiting_for(self) -> str:
-        """Say what has not been listed yet, or nothing."""
+        """Return what has not been listed yet, or nothing."""
         waiting = [one for one in (self._nodes, self._pods) if not one.synced.is_set()]
         if not waiting:
             return ""
@@ -132,7 +132,7 @@ class NodeSurroundings:
             yield policies.reflector
 
     def pods(self) -> Sequence[NodePod]:
-        """Give the pods of this node."""
+        """Return the pods of this node."""
         return self._pods.cache.records()
 
     def crane_agent(self) -> str:
@@ -145,7 +145,7 @@ class NodeSurroundings:
         return ""
 
     def policy(self) -> QosPolicy:
-        """Give all that is asked for, as one; it is put together again only when an object has changed.
+        """Return all that is asked for, as one; it is put together again only when an object has changed.
 
         Where the server has told nothing of the node, its pods or the policies for minutes, all is a guess:
         it raises. `pods()` does not, since giving back must be possible then.
@@ -198,17 +198,17 @@ class NodeSurroundings:
             )
 
     def uid(self) -> str:
-        """Give the node's UID, for events."""
+        """Return the node's UID, for events."""
         node = self._nodes.cache.get("", self.node)
         return "" if node is None else node.uid
 
     def labels(self) -> Mapping[str, str]:
-        """Give the node's labels."""
+        """Return the node's labels."""
         node = self._nodes.cache.get("", self.node)
         return {} if node is None else dict(node.labels)
 
     def is_scheduling_disabled(self) -> bool:
-        """Tell whether our own taint is on the node."""
+        """Return whether our own taint is on the node."""
         node = self._nodes.cache.get("", self.node)
         return node is not None and node.is_disabled
 
@@ -226,7 +226,7 @@ class NodeSurroundings:
 
 
 def _is_absent(reflector: Reflector[Any]) -> bool:
-    """Tell whether the kind is not installed, so that nobody asks for anything by it."""
+    """Return whether the kind is not installed, so that nobody asks for anything by it."""
     error = reflector.last_error
     return isinstance(error, ApiError) and error.status == NOT_FOUND
 

@@ -62,7 +62,7 @@ class EnforcementGate:
         """Whether the last objection was only that nobody could be asked: no reason to give anything back."""
 
     def objection(self, beside: str, has_policies: Callable[[], bool]) -> str:
-        """Say why nothing may be changed now; `beside` names a pod of Crane's own agent on this node."""
+        """Return why nothing may be changed now; `beside` names a pod of Crane's own agent on this node."""
         self.is_unknown = False
         if not self._is_enforced:
             return PREVIEW
@@ -136,7 +136,7 @@ class Owners:
         return PodOwner(ref, is_whole=_is_whole(found))
 
     def uid_of(self, ref: WorkloadRef) -> str | None:
-        """Give the owner with which a ledger is to vanish."""
+        """Return the owner with which a ledger is to vanish."""
         return self._uids.get(ref)
 
 

@@ -40,7 +40,7 @@ class SystemClock:
     """The time."""
 
     def now(self) -> float:
-        """Give the Unix time in seconds."""
+        """Return the Unix time in seconds."""
         return time.time()
 
 
@@ -72,7 +72,7 @@ class AgentJournal:
 
     @property
     def trouble(self) -> str:
-        """Say why nothing can be kept, or nothing."""
+        """Return why nothing can be kept, or nothing."""
         return "" if self._journal is None else self._journal.unwell
 
     def close(self) -> None:
@@ -322,14 +322,14 @@ class Agent:
         return time.monotonic() - self._gave_back_at >= GIVE_BACK_SECONDS and self.loop.has_throttled
 
     def liveness_errors(self) -> list[str]:
-        """Say what makes the agent ill: a loop that stalls.
+        """Return what makes the agent ill: a loop that stalls.
 
         Rounds that fail do not: a restart mends neither an API server nor a disk, and gives everything back.
         """
         return [liveness_error] if (liveness_error := self.heart.liveness_error()) else []
 
     def unready(self) -> list[str]:
-        """Say what is missing before it can be relied on."""
+        """Return what is missing before it can be relied on."""
         if self._failures >= FAILURES_MAX:
             return [f"the last {self._failures} rounds failed: {self._why_failed}"]
         if self._rounds:

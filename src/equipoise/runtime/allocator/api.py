@@ -67,7 +67,7 @@ class Refusal(NamedTuple):
 
 
 def refusal(method: str, headers: Mapping[str, str]) -> Refusal | None:
-    """Say why a request may be a web page's, or nothing."""
+    """Return why a request may be a web page's, or nothing."""
     host = headers.get("host", "").lower()
     named = HOST.fullmatch(host)
     if named is None or not is_loopback(named[1].strip("[]").removesuffix(".")):
@@ -131,7 +131,7 @@ class Api:
         )
 
     def app(self, liveness_errors: Problems, unready: Problems, registry: CollectorRegistry) -> Starlette:
-        """Give the pages, with health, readiness and metrics beside them."""
+        """Return the pages, with health, readiness and metrics beside them."""
         routes = [
             Route(f"/v1/{operation.name}", self._answering(operation), methods=["POST"])
             for operation in OPERATIONS

@@ -120,14 +120,14 @@ def read_question(operation: Operation, body: bytes) -> Question:
 
 
 def status_of(operation: Operation, code: PoolCode) -> int:
-    """Give the HTTP status of an answer."""
+    """Return the HTTP status of an answer."""
     if operation.name == "heartbeat" and code is PoolCode.UNKNOWN_CALL:
         return HTTP_404_NOT_FOUND
     return STATUS.get(code, HTTP_200_OK)
 
 
 def answer_document(answer: PoolAnswer, status: int, sentence: str, call: str) -> dict[str, Any]:
-    """Give an answer as it is sent."""
+    """Return an answer as it is sent."""
     return {
         "outcome": "yes" if status == HTTP_200_OK else "no",
         "result": answer.code.value,
@@ -158,7 +158,7 @@ def _list(shape: Shape) -> Shape:
 
 
 def status_schema() -> Shape:
-    """Give every tier and its pods."""
+    """Return every tier and its pods."""
     states = {"type": "string", "enum": ["idle", "busy", "draining"]}
     pod = _record({"pod": TEXT, "state": states, "calls": COUNT, "pendingTier": TEXT}, "pendingTier")
     counts = ("target", "assigned", "available", "busy", "draining", "calls")
@@ -179,13 +179,13 @@ def status_schema() -> Shape:
 
 
 def answer() -> Shape:
-    """Give what one writer answered."""
+    """Return what one writer answered."""
     fields = {"result": CODE, "pod": TEXT, "tier": TEXT, "call": TEXT, "detail": TEXT, "sentence": TEXT}
     return _record(fields | {"dryRun": {"type": "boolean"}}, "call")
 
 
 def fsck() -> Shape:
-    """Give what is broken, and what was mended."""
+    """Return what is broken, and what was mended."""
     names = {"type": "string", "enum": [name.value for name in Invariant]}
     return _record(
         {
@@ -198,7 +198,7 @@ def fsck() -> Shape:
 
 
 def config() -> Shape:
-    """Give the tiers in their longest shape."""
+    """Return the tiers in their longest shape."""
     tier = _record(
         {
             "type": {"enum": [kind.value for kind in TierType]},
@@ -237,7 +237,7 @@ NO = {
 
 
 def openapi() -> Shape:
-    """Give the document."""
+    """Return the document."""
     paths = {f"/v1/{operation.name}": {"post": _operation(operation)} for operation in OPERATIONS}
     status = {"operationId": "status", "summary": "Every tier: its target, its pods and their calls."}
     answers = {

@@ -64,12 +64,12 @@ class Readiness:
         self._is_stopping = True
 
     def unready(self) -> list[str]:
-        """Say why it is not ready."""
+        """Return why it is not ready."""
         stopping = ["it is stopping"] if self._is_stopping else []
         return stopping + ([self._problem] if self._problem else [])
 
     def complaints(self) -> dict[str, str]:
-        """Say what is wrong, for the log."""
+        """Return what is wrong, for the log."""
         found = {"redis": self._problem} if self._problem else {}
         if self._tokens is not None and self._tokens.trouble:
             found["tokens"] = self._tokens.trouble

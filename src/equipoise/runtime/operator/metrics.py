@@ -149,7 +149,7 @@ class ReflectorMeters(Collector):
         self._monotonic = monotonic
 
     def describe(self) -> Iterable[Metric]:
-        """Give nothing: registering must not ask the reflectors yet."""
+        """Return nothing: registering must not ask the reflectors yet."""
         return []
 
     def collect(self) -> Iterator[Metric]:

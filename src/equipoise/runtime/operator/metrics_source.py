@@ -31,7 +31,7 @@ class MultiNamespaceCluster:
         self._clusters = clusters
 
     def pods(self, namespace: str | None = None) -> Sequence[Pod]:
-        """Give the pods."""
+        """Return the pods."""
         return [pod for cluster in self._of(namespace) for pod in cluster.pods()]
 
     def pods_now(self, workload: Workload) -> Sequence[Pod]:
@@ -39,27 +39,27 @@ class MultiNamespaceCluster:
         return self._of(workload.ref.namespace)[0].pods_now(workload)
 
     def nodes(self) -> Sequence[Node]:
-        """Give the nodes, which every view has."""
+        """Return the nodes, which every view has."""
         return next(iter(self._clusters.values())).nodes()
 
     def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
-        """Give the workloads."""
+        """Return the workloads."""
         return [workload for cluster in self._of(namespace) for workload in cluster.workloads()]
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
-        """Give one workload."""
+        """Return one workload."""
         return self._of(ref.namespace)[0].workload(ref)
 
     def hpas(self, namespace: str | None = None) -> Sequence[Hpa]:
-        """Give the HorizontalPodAutoscalers."""
+        """Return the HorizontalPodAutoscalers."""
         return [hpa for cluster in self._of(namespace) for hpa in cluster.hpas()]
 
     def pdbs(self, namespace: str | None = None) -> Sequence[Pdb]:
-        """Give the PodDisruptionBudgets."""
+        """Return the PodDisruptionBudgets."""
         return [pdb for cluster in self._of(namespace) for pdb in cluster.pdbs()]
 
     def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
-        """Tell whose autoscaling is paused, and by what."""
+        """Return whose autoscaling is paused, and by what."""
         return {
             ref: why for cluster in self._of(namespace) for ref, why in cluster.autoscaler_pauses().items()
         }
@@ -74,7 +74,7 @@ class MultiNamespaceCluster:
 
 
 def cached_clusters(client: Client, namespaces: Sequence[str]) -> tuple[Cluster, list[CachedCluster]]:
-    """Give the view that loops ask, and the caches behind it."""
+    """Return the view that loops ask, and the caches behind it."""
     if not namespaces:
         everything = CachedCluster(client)
         return everything, [everything]

@@ -87,7 +87,7 @@ def remote_pools(url: Callable[[], str], asked: PoolsSettings) -> RemotePools:
 
 
 def url_source(asked: PoolsSettings) -> Callable[[], str]:
-    """Say where the URL comes from; a file is read whenever a connection is made."""
+    """Return where the URL comes from; a file is read whenever a connection is made."""
     url, file = asked.redis_url, asked.redis_url_file
     if file is not None and url is None:
         return lambda: read_url("pools.redisUrlFile", file)

@@ -69,7 +69,7 @@ class LoopRunner:
         return not self._thread.is_alive()
 
     def liveness_error(self) -> str | None:
-        """Say what is wrong with it, or None."""
+        """Return what is wrong with it, or None."""
         if self._thread.ident is not None and not self._thread.is_alive() and not self._stopping.is_set():
             return f"the thread of loop {self.loop.name} has died"
         return self._heart.liveness_error()
@@ -160,15 +160,15 @@ class Part(Protocol):
         ...
 
     def liveness_errors(self) -> list[str]:
-        """Say what only a restart can mend."""
+        """Return what only a restart can mend."""
         ...
 
     def unready(self) -> list[str]:
-        """Say what it still waits for."""
+        """Return what it still waits for."""
         ...
 
     def complaints(self) -> Mapping[str, str]:
-        """Say what goes wrong now, by who complains."""
+        """Return what goes wrong now, by who complains."""
         ...
 
 
@@ -180,7 +180,7 @@ class StoppingLeadership:
         self._stopping = stopping
 
     def epoch(self) -> int | None:
-        """Give the epoch that we lead in, or None."""
+        """Return the epoch that we lead in, or None."""
         return None if self._stopping.is_set() else self._inner.epoch()
 
 
@@ -271,7 +271,7 @@ class OperatorProcess:
         return self.door.stop(max(0.1, self._left(until))) and is_clean
 
     def liveness_errors(self) -> list[str]:
-        """Say what only a restart can mend."""
+        """Return what only a restart can mend."""
         loops = [
             liveness_error for turns in self._turns if (liveness_error := turns.liveness_error()) is not None
         ]
@@ -282,7 +282,7 @@ class OperatorProcess:
         ]
 
     def unready(self) -> list[str]:
-        """Say what is still waited for; who does not lead is ready too."""
+        """Return what is still waited for; who does not lead is ready too."""
         return self._parts_unready() + [line for turns in self._turns for line in turns.unready()]
 
     def _parts_unready(self) -> list[str]:

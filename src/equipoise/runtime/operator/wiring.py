@@ -61,7 +61,7 @@ class LeasePart:
         self._is_started = True
 
     def stop(self, timeout_seconds: float) -> bool:
-        """Give the lease up, so that a successor need not wait."""
+        """Return the lease up, so that a successor need not wait."""
         self._is_started = False
         return self._election.stop(timeout_seconds)
 
@@ -75,7 +75,7 @@ class LeasePart:
         return []
 
     def complaints(self) -> Mapping[str, str]:
-        """Say why the last turn of the election failed."""
+        """Return why the last turn of the election failed."""
         error = self._election.last_error
         return {} if error is None else {"lease": str(error)}
 
@@ -127,11 +127,11 @@ class Caches:
         return []
 
     def unready(self) -> list[str]:
-        """Say what has not been listed yet, and why."""
+        """Return what has not been listed yet, and why."""
         return [_unlisted(each) for each in self.reflectors if not each.synced.is_set()]
 
     def awaited_by(self, loop: str) -> list[str]:
-        """Say what of that this loop needs: a kind that is not installed stops only who works with it."""
+        """Return what of that this loop needs: a kind that is not installed stops only who works with it."""
         return [
             _unlisted(each)
             for position, each in enumerate(self.reflectors)
@@ -179,7 +179,7 @@ class JournalPart:
         return []
 
     def complaints(self) -> Mapping[str, str]:
-        """Say why it could not write."""
+        """Return why it could not write."""
         found = {"journal": self._journal.unwell, "journal's file": self._journal.damage}
         return {who: what for who, what in found.items() if what}
 
@@ -217,7 +217,7 @@ class WallClock:
     """The time of day."""
 
     def now(self) -> float:
-        """Give the Unix time in seconds."""
+        """Return the Unix time in seconds."""
         return time.time()
 
 
@@ -276,7 +276,7 @@ def make_shell(
 
 
 def operator_namespace(settings: Settings, client: Client) -> str:
-    """Say where the Lease and a pause of everything are: as set, else the pod's own, else the usual."""
+    """Return where the Lease and a pause of everything are: as set, else the pod's own, else the usual."""
     if settings.lease.namespace:
         return settings.lease.namespace
     token_file = client.target.identity.token_file or ""
@@ -285,7 +285,7 @@ def operator_namespace(settings: Settings, client: Client) -> str:
 
 
 def _uid(cluster: Cluster, ref: WorkloadRef) -> str | None:
-    """Give the owner with which a workload's ledger is to vanish, where it can be told now."""
+    """Return the owner with which a workload's ledger is to vanish, where it can be told now."""
     try:
         workload = cluster.workload(ref)
     except WorldFailed:

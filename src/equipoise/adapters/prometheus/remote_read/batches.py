@@ -189,7 +189,7 @@ class _Series:
 
 
 def _samples(message: bytes, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> int:
-    """Give how many samples the chunks say they have: a few bytes may hold thousands."""
+    """Return how many samples the chunks say they have: a few bytes may hold thousands."""
     if (sizes < 2).any():  # noqa: PLR2004
         raise Damaged("a chunk without a number of samples")
     octets = np.frombuffer(message, dtype=np.uint8)

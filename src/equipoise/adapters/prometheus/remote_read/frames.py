@@ -64,7 +64,7 @@ def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Give each field of a message: its number, its wire type, and two numbers.
+    """Yield each field of a message: its number, its wire type, and two numbers.
 
     The two are a varint and 0, or where the field's bytes begin and end.
     """
@@ -162,7 +162,7 @@ class Frames:
         """Where the last frame that was found ended."""
 
     def feed(self, part: bytes) -> Iterator[bytes]:
-        """Give the frames that are whole now."""
+        """Yield the frames that are whole now."""
         self._parts.append(part)
         self._held += len(part)
         if self._held < self._wanted:
@@ -210,7 +210,7 @@ class Frames:
 
 
 def _late_error(rest: bytes) -> str:
-    """Say what a server wrote after good frames, if it is text: an error too late for a status."""
+    """Return what a server wrote after good frames, if it is text: an error too late for a status."""
     beginning = rest[:1200]
     try:
         text = beginning.decode("utf-8", "strict" if len(rest) <= len(beginning) else "ignore")

@@ -31,13 +31,13 @@ Reduce = Callable[[Samples, Steps, Integers, Floats], None]
 
 
 def window_for(interval_ms: float, step_ms: int) -> int:
-    """Give a window that misses no sample between steps and holds two, for samples at this interval."""
+    """Return a window that misses no sample between steps and holds two, for samples at this interval."""
     intervals = max(2, -(-step_ms // max(1, round(interval_ms))))
     return round((intervals + WINDOW_INTERVALS - 2) * interval_ms)
 
 
 def intervals_of(samples: Samples) -> Floats:
-    """Give the mean time between two samples of each series, in milliseconds; NaN without two."""
+    """Return the mean time between two samples of each series, in milliseconds; NaN without two."""
     counts = np.diff(samples.offsets)
     usual = np.full(len(counts), np.nan)
     many = np.flatnonzero(counts > 1)
@@ -47,7 +47,7 @@ def intervals_of(samples: Samples) -> Floats:
 
 
 def rates(samples: Samples, steps: Steps, out: Floats | None = None) -> Floats:
-    """Give the rise of counters per second."""
+    """Return the rise of counters per second."""
     samples = samples.without_stale()
     if out is None:
         out = np.empty((len(samples.offsets) - 1, steps.count))
@@ -75,7 +75,7 @@ def rates_over(samples: Samples, at_ms: int, window_ms: int) -> Floats:
 
 
 def highest(samples: Samples, steps: Steps, out: Floats | None = None) -> Floats:
-    """Give the highest of all samples, in the only column: one window has them all."""
+    """Return the highest of all samples, in the only column: one window has them all."""
     samples = samples.without_stale()
     if out is None:
         out = np.empty((len(samples.offsets) - 1, steps.count))
@@ -87,7 +87,7 @@ def highest(samples: Samples, steps: Steps, out: Floats | None = None) -> Floats
 
 
 def last(samples: Samples, steps: Steps, out: Floats | None = None) -> Floats:
-    """Give the last value within each window; none where the series was marked as ended since."""
+    """Return the last value within each window; none where the series was marked as ended since."""
     if out is None:
         out = np.empty((len(samples.offsets) - 1, steps.count))
     _reduced(samples, steps, _windows(samples, steps), _last, out)
@@ -149,7 +149,7 @@ def _rates(part: Samples, steps: Steps, windows: Integers, out: Floats) -> None:
 
 
 def _rates_at(series: Samples, steps: Steps, columns: Integers) -> Floats:
-    """Give the rates of one series at some of the steps."""
+    """Return the rates of one series at some of the steps."""
     times, now = series.times_ms - steps.start_ms, columns * steps.step_ms
     begin = np.searchsorted(times, now - steps.window_ms, side="left" if steps.is_closed else "right")
     end = np.searchsorted(times, now, side="right")

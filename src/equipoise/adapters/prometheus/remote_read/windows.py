@@ -50,7 +50,7 @@ class Samples:
         return Samples(before[self.offsets], self.times_ms[is_kept], self.values[is_kept])
 
     def part(self, first: int, last: int) -> Samples:
-        """Give some of the series."""
+        """Return some of the series."""
         begin, end = int(self.offsets[first]), int(self.offsets[last])
         offsets = self.offsets[first : last + 1] - begin
         return Samples(offsets, self.times_ms[begin:end], self.values[begin:end])

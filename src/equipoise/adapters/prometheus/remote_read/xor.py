@@ -62,7 +62,7 @@ class Bits:
             self._words.byteswap(inplace=True)
 
     def peek(self, at: Words) -> Words:
-        """Give the 64 bits from each place on, the first one highest."""
+        """Return the 64 bits from each place on, the first one highest."""
         seen = np.empty_like(at)
         self.peek_into(seen, at, (np.empty_like(at), np.empty_like(at)))
         return seen
@@ -184,7 +184,7 @@ def decode(
 
 
 def counted(bits: Bits, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Give how many samples each chunk says it has; refuse what its size cannot hold."""
+    """Return how many samples each chunk says it has; refuse what its size cannot hold."""
     places = starts.view(np.uint64) << np.uint64(3)
     counts = (bits.peek(places) >> np.uint64(48)).view(np.int64)
     needed = _COUNT_BITS + (counts > 0) * _FIRST_BITS_MIN + (counts > 1) * _SECOND_BITS_MIN
