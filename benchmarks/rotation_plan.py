@@ -19,7 +19,7 @@ from equipoise.adapters.prometheus.settings import Settings
 from equipoise.adapters.prometheus.transport import Direct
 from equipoise.core.decision import Decision
 from equipoise.ports import CpuUsage, Metrics
-from equipoise.rotation import command as once
+from equipoise.rotation import command
 from equipoise.rotation import decide as deciding_module
 from equipoise.rotation.decide import decide
 from equipoise.rotation.policy import RotationPolicy
@@ -100,7 +100,7 @@ def _plan(cluster: CachedFleet, metrics: Metrics) -> list[Decision]:
     warnings: list[str] = []
     # The fleet's pods have an emptyDir each, and a tenth are of StatefulSets.
     policy = RotationPolicy(includes_local_storage=True, includes_stateful_sets=True)
-    decisions = once.plan(policy, cluster, metrics, AT, None, warn=warnings.append)
+    decisions = command.plan(policy, cluster, metrics, AT, None, warn=warnings.append)
     assert not warnings, warnings
     return decisions
 

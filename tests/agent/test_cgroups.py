@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from equipoise.adapters.cgroups import HostNode, connect_host, find_layout, proc
-from equipoise.adapters.cgroups import proc as kernel
 from equipoise.core.errors import WorldFailed
 from equipoise.ports.node import ContainerRef
 from equipoise.qos.observation import METRICS
@@ -192,9 +191,9 @@ def test_a_machine_of_two_thousand_cpus_has_them_all(tmp_path: Path) -> None:
 def test_one_line_of_many_is_found_exactly() -> None:
     """`active_file` is not the end of `inactive_file`."""
     text = b"inactive_file 1\nactive_file 2\nfile 3"
-    assert [kernel.field(text, name) for name in (b"file", b"active_file", b"inactive_file")] == [3, 2, 1]
-    assert kernel.field(text, b"ile") is None
-    assert kernel.field(None, b"file") is None
+    assert [proc.field(text, name) for name in (b"file", b"active_file", b"inactive_file")] == [3, 2, 1]
+    assert proc.field(text, b"ile") is None
+    assert proc.field(None, b"file") is None
 
 
 @pytest.mark.skipif(not is_v1_writable(), reason="needs root and cgroup v1")

@@ -18,7 +18,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from equipoise.cli.main import main
-from equipoise.runtime import output as progress
+from equipoise.runtime import output
 from equipoise.runtime.console import Console
 from equipoise.runtime.output import plain
 
@@ -94,7 +94,7 @@ def test_a_bar_shows_its_title_as_it_is(name: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("NO_COLOR", "1")
-    for bar in (progress.reading(name), progress.stepping(name, 3)):
+    for bar in (output.reading(name), output.stepping(name, 3)):
         terminal = _Terminal()
         monkeypatch.setattr(sys, "stderr", terminal)
         with bar as told:
@@ -103,7 +103,7 @@ def test_a_bar_shows_its_title_as_it_is(name: str, monkeypatch: pytest.MonkeyPat
         assert name in terminal.getvalue()
     terminal = _Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    assert list(progress.counting(iter("ab"), name, 2)) == ["a", "b"]
+    assert list(output.counting(iter("ab"), name, 2)) == ["a", "b"]
     assert name in terminal.getvalue()
 
 

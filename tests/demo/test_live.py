@@ -14,7 +14,7 @@ import pytest
 from rich.console import RenderableType
 
 from equipoise.adapters.journal import RecordIds, SqliteJournal
-from equipoise.cli import demo as command_of_demo
+from equipoise.cli import demo
 from equipoise.core.decision import Record
 from equipoise.core.errors import WorldFailed
 from equipoise.demo.context import DemoContext, Notes
@@ -147,7 +147,7 @@ def test_what_is_not_installed_is_said_in_one_line_and_the_rest_goes_on(
     over.set()
     with dashboard(tmp_path / "journal.db", Pace(60, 0, is_opened=False, stopping=over), said.append):
         assert said == [MISSING]
-    command_of_demo._live(7, tmp_path / "other.db", tmp_path, Pace(60, 0, is_opened=False, stopping=over))
+    demo._live(7, tmp_path / "other.db", tmp_path, Pace(60, 0, is_opened=False, stopping=over))
     shown = " ".join(capsys.readouterr().out.split())
     assert "(pip install 'equipoise[embedded]')" in shown
     assert "(pip install 'equipoise[dashboard]')" in shown

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import yaml
 
-from equipoise.cli import main as command
+from equipoise.cli import main
 from equipoise.cli.journal import BALANCERS, default_path
 from equipoise.cli.rotation_live import CommandJournal, Request
 from equipoise.core.decision import Outcome, Record
@@ -43,7 +43,7 @@ class Terminal:
         self._patch.setattr(sys, "argv", ["equipoise", *arguments])
         self._patch.setenv("COLUMNS", str(self.columns))
         with pytest.raises(SystemExit) as left:
-            command.main()
+            main.main()
         out, err = self._capture.readouterr()
         return int(left.value.code or 0), out, err
 

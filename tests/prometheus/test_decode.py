@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from equipoise.adapters.prometheus import matrix as series_of_answers
+from equipoise.adapters.prometheus import matrix
 from equipoise.adapters.prometheus.decode import (
     HISTOGRAMS_LEFT_OUT,
     decode_number,
@@ -105,7 +105,7 @@ def test_long_series_take_the_fast_path_and_odd_ones_do_not() -> None:
     long = b"[" + b",".join(b'[%d,"%d.5"]' % (1_700_000_000 + 30 * i, i) for i in range(60)) + b"]"
 
     def flat(text: bytes) -> NDArray[np.float64] | None:
-        return series_of_answers._flat(np.frombuffer(text, np.uint8), simdjson.Parser())
+        return matrix._flat(np.frombuffer(text, np.uint8), simdjson.Parser())
 
     fast = flat(long)
     assert fast is not None

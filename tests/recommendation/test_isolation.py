@@ -13,10 +13,9 @@ from equipoise.crd.targets import Mode
 from equipoise.engine.isolation import BatchLost
 from equipoise.ports import CycleReport, PolicyObject
 from equipoise.ports.cluster import UsageHistory
-from equipoise.recommendation import advisor as loop
+from equipoise.recommendation import advisor, selection
 from equipoise.recommendation import loop as analysing
 from equipoise.recommendation import publish as giving
-from equipoise.recommendation import selection
 from equipoise.recommendation.record import examine_all
 from equipoise.recommendation.selection import condition_of
 from tests.guard.faults import ERRORS, Around, Unforeseen, failing, in_module, in_port
@@ -164,7 +163,7 @@ FAULTS: dict[str, Callable[..., None]] = {
     "its selector": _bad_selector,
     "its past": _bad_past,
     "whether it is due": in_module(analysing, "is_due", lambda found, *_: found.about.ref.namespace == ODD),
-    "its observation": in_module(loop._Looking, "_observation", _is_odd_row),
+    "its observation": in_module(advisor._Looking, "_observation", _is_odd_row),
     "its batch": _bad_batch,
     "the worker of its batch": _lost_batch,
     "its text": in_module(giving, "advice_text", lambda decision, _: decision.subject.startswith(f"{ODD}/")),

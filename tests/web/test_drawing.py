@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from equipoise.core.decision import Decision, EvictPod, Held, Outcome, Record, Streak
 from equipoise.core.reason import Code, Reason
-from equipoise.dashboard import render as drawing
-from equipoise.dashboard import render as records
+from equipoise.dashboard import render
 from equipoise.dashboard.page import Chart, Fact, Page, Section, Table
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'`{{7*7}}</textarea><script>alert(2)</script>"
@@ -43,7 +42,7 @@ class Tags(HTMLParser):
         self.text += data
 
 
-def parsed(*parts: drawing.Markup) -> Tags:
+def parsed(*parts: render.Markup) -> Tags:
     """Read it, and hold it to our own tags, each closed, none with a script in an attribute."""
     seen = Tags()
     seen.feed("".join(part.html for part in parts))
@@ -71,26 +70,26 @@ def test_a_section_is_text(text: str) -> None:
     section = Section(
         text, text, text, (Fact(text, text, text),), (), (Table(text, (text,), ((text,),), (text,)),), at=0.0
     )
-    drawn = drawing.drawing(section, "/x?" + text, "/y?" + text)
+    drawn = render.drawing(section, "/x?" + text, "/y?" + text)
     page = Page(text, text, (Fact(text, text, text),))
     parsed(
-        drawing.heading(page, [text], text),
+        render.heading(page, [text], text),
         drawn.head,
         drawn.tail,
-        drawing.figure_heading(Chart(text, {}, text)),
-        drawing.subject_form(text, [text, text], "/rotation"),
+        render.figure_heading(Chart(text, {}, text)),
+        render.subject_form(text, [text, text], "/rotation"),
     )
 
 
 @given(texts)
 def test_a_record_is_text(text: str) -> None:
     """Every field of it."""
-    parsed(records.whole(hostile(text)))
+    parsed(render.whole(hostile(text)))
 
 
 def test_a_hostile_name_can_be_read() -> None:
     """It is not dropped either: who wrote it is found by it."""
-    seen = parsed(records.whole(hostile(HOSTILE)))
+    seen = parsed(render.whole(hostile(HOSTILE)))
     assert seen.text.count("<img src=x onerror=alert(1)>") >= 8
 
 
@@ -107,7 +106,7 @@ def test_a_record_says_all_that_is_known_of_it() -> None:
     made = Record(
         "0abc", "rotation", 0.0, {}, {}, {}, decision, (Outcome(EvictPod("a"), "Accepted"),), "h", "1", streak
     )
-    seen = parsed(records.whole(made)).text
+    seen = parsed(render.whole(made)).text
     for said in (
         "1970-01-01 00:00:00Z",
         "Rotate",
@@ -136,7 +135,7 @@ def test_a_record_without_end_is_cut() -> None:
     """Ten thousand actions are a hundred rows and a number."""
     actions = tuple(EvictPod(f"pod-{number}") for number in range(10_000))
     decision = Decision("shop/web", Reason(Code.ROTATE, "Many."), actions)
-    seen = records.whole(Record("1", "rotation", 0.0, {}, {}, {}, decision))
+    seen = render.whole(Record("1", "rotation", 0.0, {}, {}, {}, decision))
     assert "Planned: the first 100 of 10,000" in seen.html
     assert len(seen.html) < 30_000
 
@@ -146,7 +145,7 @@ def test_a_page_is_patched_while_its_shape_stays() -> None:
 
     def shape(subject: str, title: str, **series: object) -> object:
         chart = Chart(title, {"series": [series]}, "")
-        return drawing.drawing(Section(subject, "Rotate", "A.", charts=(chart,))).shape
+        return render.drawing(Section(subject, "Rotate", "A.", charts=(chart,))).shape
 
     first = shape("shop/web", "CPU", data=[1, 2])
     assert shape("shop/web", "CPU", data=[3, 4, {"value": 5}]) == first

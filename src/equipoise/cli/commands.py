@@ -5,15 +5,19 @@ from typing import Annotated
 import typer
 
 from equipoise import __version__
-from equipoise.cli import agent, demo, journal, operator, pools, proportional, qos, recommendation, rotation
-from equipoise.cli import agent as retiring
-from equipoise.cli import cluster as crds
-from equipoise.cli import cluster as doctor
-from equipoise.cli import cluster as pause
-from equipoise.cli import cluster as schemas
-from equipoise.cli import cluster as validate
-from equipoise.cli import forecast as forecasting
-from equipoise.cli import journal as web
+from equipoise.cli import (
+    agent,
+    cluster,
+    demo,
+    forecast,
+    journal,
+    operator,
+    pools,
+    proportional,
+    qos,
+    recommendation,
+    rotation,
+)
 
 app = typer.Typer(
     name="equipoise",
@@ -29,20 +33,20 @@ app.add_typer(recommendation.app, name="recommendation")
 app.add_typer(proportional.app, name="proportional")
 app.add_typer(qos.app, name="qos")
 app.add_typer(pools.app, name="pools")
-app.command("forecast")(forecasting.forecast)
+app.command("forecast")(forecast.forecast)
 app.add_typer(journal.app, name="journal")
-app.add_typer(crds.app, name="crds")
-app.command("validate")(validate.validate)
-app.command("schema")(schemas.schema)
+app.add_typer(cluster.app, name="crds")
+app.command("validate")(cluster.validate)
+app.command("schema")(cluster.schema)
 app.command("operator")(operator.operator)
 app.command("config")(operator.config)
 app.command("agent")(agent.agent)
-app.command("retire")(retiring.retire)
-app.command("doctor")(doctor.doctor)
+app.command("retire")(agent.retire)
+app.command("doctor")(cluster.doctor)
 app.command("demo")(demo.demo)
-app.command("dashboard")(web.dashboard)
-app.command("pause")(pause.pause)
-app.command("resume")(pause.resume)
+app.command("dashboard")(journal.dashboard)
+app.command("pause")(cluster.pause)
+app.command("resume")(cluster.resume)
 
 
 def _version(asked: bool) -> None:

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from equipoise.cli import options, pools_config
-from equipoise.cli import pools_serve as serving
+from equipoise.cli import options, pools_config, pools_serve
 from equipoise.cli.options import DryRun, Prefix, RedisUrl
 from equipoise.runtime.output import Format, print_plan, print_sentences, warn
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Pods in tiers, kept in Redis.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(pools_config.app, name="config")
-app.command("serve")(serving.serve)
+app.command("serve")(pools_serve.serve)
 
 INTERVAL_MIN_SECONDS, INTERVAL_MAX_SECONDS = 0.1, 86400.0
 Call = Annotated[str, typer.Argument(metavar="CALL", help="The name of the call.")]
@@ -85,7 +84,7 @@ def plan_scale_down(
     output: options.Output = Format.TABLE,
 ) -> None:
     """Say which pods a smaller StatefulSet loses, what to move first, and what later. Changes nothing."""
-    from equipoise.pools import registration as scale_down
+    from equipoise.pools import registration
     from equipoise.pools.observation import observe
     from equipoise.pools.policy import read_policy
     from equipoise.runtime.redis import opened
@@ -93,7 +92,7 @@ def plan_scale_down(
     with opened(redis, prefix) as pools:
         seen = pools.snapshot()
     policy = read_policy(seen.config, f"{prefix}:tier:config")
-    decision = scale_down.plan_scale_down(policy, observe(policy, seen), replicas)
+    decision = registration.plan_scale_down(policy, observe(policy, seen), replicas)
     if replicas < policy.pods_wanted:
         warn(f"the targets demand {policy.pods_wanted} pods: lower them to {replicas} before the scale-down")
     if decision.extra["busy"]:

@@ -13,7 +13,7 @@ from equipoise.core.reason import Code
 from equipoise.crd.definition import Kind, schema_of
 from equipoise.rotation.plan_file import PlanFile
 from equipoise.rotation.policy import RotationPolicy
-from equipoise.runtime.allocator import operations as shapes_pools
+from equipoise.runtime.allocator import operations
 from equipoise.runtime.allocator.operations import openapi
 
 Shape = dict[str, Any]
@@ -154,11 +154,11 @@ SHAPES: Mapping[str, Callable[[], Shape]] = {
     "forecast": shapes_recommendation.forecast,
     "forecast-backtest": shapes_recommendation.backtest,
     "plan": _plan,
-    "pools-answer": shapes_pools.answer,
-    "pools-config": shapes_pools.config,
-    "pools-fsck": shapes_pools.fsck,
+    "pools-answer": operations.answer,
+    "pools-config": operations.config,
+    "pools-fsck": operations.fsck,
     "pools-openapi": openapi,
-    "pools-status": shapes_pools.status_schema,
+    "pools-status": operations.status_schema,
     "proportional-plan": shapes_proportional.plan,
     "proportional-simulation": shapes_proportional.simulation,
     "qos-plan": shapes_qos.plan,

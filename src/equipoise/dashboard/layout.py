@@ -12,7 +12,7 @@ from typing import Any
 
 from nicegui import ui
 
-from equipoise.dashboard import render as drawing
+from equipoise.dashboard import render
 from equipoise.dashboard.data import BALANCERS
 from equipoise.dashboard.page import Chart, painted
 from equipoise.dashboard.render import Drawing, Markup
@@ -218,7 +218,7 @@ class Picture:
 
     def __init__(self, chart: Chart) -> None:
         with ui.element("figure").classes("chart"):
-            self._head = Block(drawing.figure_heading(chart), "figcaption")
+            self._head = Block(render.figure_heading(chart), "figcaption")
             self._options = chart_options(chart.options)
             self._chart = ui.echart(self._options, renderer="svg", theme=CHART_THEME)
             self._chart.props["role"] = "img"
@@ -229,7 +229,7 @@ class Picture:
 
     def show(self, chart: Chart) -> None:
         """Draw it again where it differs."""
-        self._head.show(drawing.figure_heading(chart))
+        self._head.show(render.figure_heading(chart))
         options = chart_options(chart.options)
         if options != self._options:
             self._options = options

@@ -29,8 +29,7 @@ from equipoise.adapters.journal import exactly
 from equipoise.core.decision import Record
 from equipoise.core.errors import WorldFailed
 from equipoise.core.reason import Code
-from equipoise.dashboard import layout as frame
-from equipoise.dashboard import render as drawing
+from equipoise.dashboard import layout, render
 from equipoise.dashboard import render as records
 from equipoise.dashboard.auth import Gate
 from equipoise.dashboard.data import BALANCERS, Filter, Journals, Live, Reading
@@ -60,14 +59,14 @@ def overview_view(journals: Journals) -> View:
     """Draw all balancers at a glance."""
     reading = journals.newest()
     page = made("overview", reading.records)
-    return View(drawing.heading(page, reading.troubles), sections=tuple(map(_glance, page.sections)))
+    return View(render.heading(page, reading.troubles), sections=tuple(map(_glance, page.sections)))
 
 
 def _glance(section: Section) -> Drawing:
     if section.subject not in BALANCERS:
-        return drawing.drawing(section)
-    return drawing.drawing(
-        section, f"/{section.subject}", drawing.query("/journal", {"balancer": section.subject})
+        return render.drawing(section)
+    return render.drawing(
+        section, f"/{section.subject}", render.query("/journal", {"balancer": section.subject})
     )
 
 
@@ -77,13 +76,13 @@ def balancer_view(journals: Journals, name: str, subject: str) -> View:
     page = made(name, reading.records)
     here = f"/{name}"
     return View(
-        drawing.heading(page, reading.troubles, _extent(reading, subject)),
-        drawing.subject_form(subject, reading.subjects, here),
+        render.heading(page, reading.troubles, _extent(reading, subject)),
+        render.subject_form(subject, reading.subjects, here),
         tuple(
-            drawing.drawing(
+            render.drawing(
                 part,
-                "" if subject else drawing.query(here, {"subject": part.subject}),
-                drawing.query("/journal", {"balancer": name, "subject": exactly(part.subject)}),
+                "" if subject else render.query(here, {"subject": part.subject}),
+                render.query("/journal", {"balancer": name, "subject": exactly(part.subject)}),
             )
             for part in page.sections
         ),
@@ -113,7 +112,7 @@ def listing(journals: Journals, chosen: Filter) -> View:
     page = Page("Journal", "Every decision that was news, the newest first. A line opens to its numbers.")
     empty = "" if reading.records else '<p class="empty">No record matches.</p>'
     return View(
-        drawing.heading(page, reading.troubles),
+        render.heading(page, reading.troubles),
         Markup(_filter_form(chosen).html + '<h2 class="unseen">Records</h2>' + empty),
         records=tuple((record.id, records.whole(record)) for record in reading.records),
         tail=_pager(chosen, reading),
@@ -121,8 +120,8 @@ def listing(journals: Journals, chosen: Filter) -> View:
 
 
 def _filter_form(chosen: Filter) -> Markup:
-    balancers = drawing.options_of(BALANCERS, chosen.balancer, "all")
-    reasons = drawing.options_of(sorted(code.value for code in Code), chosen.reason, "all")
+    balancers = render.options_of(BALANCERS, chosen.balancer, "all")
+    reasons = render.options_of(sorted(code.value for code in Code), chosen.reason, "all")
     is_narrow = chosen != Filter()
     everything = '<a class="button" href="/journal">All</a>' if is_narrow else ""
     return Markup(
@@ -138,9 +137,9 @@ def _pager(chosen: Filter, reading: Reading) -> Markup:
     kept = {"balancer": chosen.balancer, "subject": chosen.subject, "reason": chosen.reason}
     links = []
     if chosen.before:
-        links.append(f'<a class="button" href="{escape(drawing.query("/journal", kept))}">Newest</a>')
+        links.append(f'<a class="button" href="{escape(render.query("/journal", kept))}">Newest</a>')
     if reading.is_cut:
-        older = drawing.query("/journal", kept | {"before": reading.records[-1].id})
+        older = render.query("/journal", kept | {"before": reading.records[-1].id})
         links.append(f'<a class="button" rel="next" href="{escape(older)}">Older</a>')
     return Markup(f'<nav class="pager" aria-label="Older and newer records">{"".join(links)}</nav>')
 
@@ -152,7 +151,7 @@ DRAW_SECONDS = 60.0
 
 def register(live: Live) -> None:
     """Make the pages known."""
-    frame.dress()
+    layout.dress()
 
     async def overview() -> None:
         await show(live, "/", "overview", overview_view)
@@ -169,7 +168,7 @@ def register(live: Live) -> None:
 
 
 def _page(path: str, draw: Callable[..., object]) -> None:
-    title = f"{frame.PAGES[path]} · Equipoise"
+    title = f"{layout.PAGES[path]} · Equipoise"
     ui.page(path, title=title, response_timeout=DRAW_SECONDS)(draw)
 
 
@@ -183,11 +182,11 @@ def _balancer(live: Live, name: str) -> Callable[..., object]:
 
 async def show(live: Live, path: str, wish: Hashable, draw: Callable[[Journals], View]) -> None:
     """Draw a page, and keep it fresh."""
-    frame.bar(path)
+    layout.bar(path)
     with ui.element("div").classes("page"):
-        head, form = frame.Block(NOTHING), frame.Block(NOTHING)
-        sections, records = frame.Sections(is_glance=path == "/"), frame.RecordList()
-        tail = frame.Block(NOTHING)
+        head, form = layout.Block(NOTHING), layout.Block(NOTHING)
+        sections, records = layout.Sections(is_glance=path == "/"), layout.RecordList()
+        tail = layout.Block(NOTHING)
     seen = -1
 
     async def refresh() -> None:
@@ -228,7 +227,7 @@ def serve(service: Service) -> None:
     """Answer until SIGTERM or SIGINT."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     live = Live(Journals(service.journals))
-    app = Gate(_app(live), service.tokens, frame.PAGES)
+    app = Gate(_app(live), service.tokens, layout.PAGES)
     try:
         asyncio.run(_run(service, app, live))
     except OSError as error:

@@ -8,8 +8,7 @@ Finds a node for each pod: one where it fits, spread by workload, then the empti
 from collections import Counter
 from collections.abc import Callable
 
-from equipoise.sim import template as names
-from equipoise.sim import template as portion
+from equipoise.sim import template
 from equipoise.sim.faults import FaultKind
 from equipoise.sim.load import CpuCounter
 from equipoise.sim.state import STATEFUL_SET, NodeState, PodState, State, WorkloadState
@@ -292,7 +291,7 @@ class Replication:
             return
         pod = PodState(
             name=name,
-            uid=names.uid(workload.chance),
+            uid=template.uid(workload.chance),
             workload=workload,
             template=workload.template,
             revision=workload.revision,
@@ -314,7 +313,7 @@ class Replication:
             counted = (f"{workload.ref.name}-{ordinal}" for ordinal in range(workload.replicas))
             return next((name for name in counted if (namespace, name) not in taken), None)
         while True:
-            name = f"{workload.ref.name}-{workload.revision}-{names.suffix(workload.chance)}"
+            name = f"{workload.ref.name}-{workload.revision}-{template.suffix(workload.chance)}"
             if (namespace, name) not in taken:
                 return name
 
@@ -327,12 +326,12 @@ def room_for(workload: WorkloadState) -> int:
 
 def surge(workload: WorkloadState) -> int:
     """How many pods more than wanted a rollout may have."""
-    return portion.of(workload.max_surge, workload.replicas, is_rounded_up=True)
+    return template.of(workload.max_surge, workload.replicas, is_rounded_up=True)
 
 
 def unavailable_max(workload: WorkloadState) -> int:
     """How many pods fewer than wanted a rollout may leave ready; never stuck at 0 and 0."""
-    count = portion.of(workload.max_unavailable, workload.replicas, is_rounded_up=False)
+    count = template.of(workload.max_unavailable, workload.replicas, is_rounded_up=False)
     return max(count, 1) if surge(workload) == 0 else count
 
 

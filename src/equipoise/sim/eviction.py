@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from equipoise.core.cluster import ObjectRef, PodRef
 from equipoise.core.errors import WorldFailed
 from equipoise.ports import EvictionAnswer, EvictionResult
-from equipoise.sim import template as budgets_of
+from equipoise.sim import template
 from equipoise.sim.controllers import Kubelet
 from equipoise.sim.faults import FaultKind
 from equipoise.sim.state import Eviction, PdbState, PodState, State, WorkloadState
@@ -45,7 +45,7 @@ class Disruption:
         scale = sum(
             workload.replicas for workload in {pod.workload.ref: pod.workload for pod in pods}.values()
         )
-        found = budgets_of.status(pdb.budget, pods=len(pods), scale=scale, healthy=counted)
+        found = template.status(pdb.budget, pods=len(pods), scale=scale, healthy=counted)
         pdb.healthy_seen, pdb.evicted_since = frozenset(pod.uid for pod in healthy), set()
         if found != pdb.status or not pdb.is_current:
             pdb.status, pdb.is_current = found, True

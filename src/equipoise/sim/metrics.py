@@ -18,7 +18,7 @@ from equipoise.core.cluster import Container
 from equipoise.core.errors import WorldFailed
 from equipoise.ports import CpuUsage
 from equipoise.ports.cluster import Grouping, Measure, Reduction, UsageHistory
-from equipoise.sim import template as names
+from equipoise.sim import template
 from equipoise.sim.faults import Fault, FaultKind
 from equipoise.sim.load import CpuCounter, Shape
 from equipoise.sim.state import PodState, State, WorkloadState
@@ -188,11 +188,11 @@ class SimHistory:
         count = round(seconds / STEP_SECONDS)
         times = (np.arange(end - count + 1, end + 1)) * STEP_SECONDS
         demand = np.array([shape.cores(float(at)) for at in times]) / replicas
-        chance = names.seeded(self._state.seed, f"{workload.ref.subject} past")
+        chance = template.seeded(self._state.seed, f"{workload.ref.subject} past")
         spread = np.random.default_rng(chance.getrandbits(64))
-        revision = names.template_hash(workload.template, 0)
+        revision = template.template_hash(workload.template, 0)
         for _ in range(replicas):
-            name = f"{workload.ref.name}-{revision}-{names.suffix(chance)}"
+            name = f"{workload.ref.name}-{revision}-{template.suffix(chance)}"
             for container, part in workload.template.parts:
                 varied = np.maximum(0.0, 1.0 + noise * spread.standard_normal(count))
                 key = (workload.ref.namespace, name, container)

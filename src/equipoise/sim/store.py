@@ -18,7 +18,7 @@ from equipoise.core.cluster import ObjectRef, StoreKey, WorkloadRef
 from equipoise.core.errors import WorldFailed
 from equipoise.crd.definition import Standing
 from equipoise.ports import PolicyObject, StoreConflict, Stored
-from equipoise.sim import template as names
+from equipoise.sim import template
 from equipoise.sim.faults import FaultKind
 from equipoise.sim.state import State
 
@@ -219,7 +219,7 @@ class SimAnalyses:
         """Make a Recommendation, and name it."""
         self._check_available()
         meta = manifest["metadata"]
-        name = meta["generateName"] + names.suffix(self._state.chance)
+        name = meta["generateName"] + template.suffix(self._state.chance)
         self.writes += 1
         return self._add("Recommendation", meta["namespace"], name, manifest["spec"], meta["labels"])
 
@@ -257,7 +257,7 @@ class SimAnalyses:
     def _add(
         self, kind: str, namespace: str, name: str, spec: Mapping[str, Any], labels: Mapping[str, str]
     ) -> PolicyObject:
-        ref = ObjectRef(ANALYSIS_API_VERSION, kind, namespace, name, names.uid(self._state.chance))
+        ref = ObjectRef(ANALYSIS_API_VERSION, kind, namespace, name, template.uid(self._state.chance))
         made = PolicyObject(ref, 1, "", copy.deepcopy(spec), {}, dict(labels), self._state.now)
         return self._put(made)
 

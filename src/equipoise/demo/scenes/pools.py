@@ -19,7 +19,7 @@ from equipoise.pools.invariants import violations
 from equipoise.pools.loop import PoolsLoop
 from equipoise.pools.observation import tally
 from equipoise.pools.policy import read_policy, tiers_for_scripts
-from equipoise.sim import template as names
+from equipoise.sim import template
 from equipoise.sim.study import OnlyLeader
 from equipoise.sim.template import Delay, Template
 
@@ -73,7 +73,7 @@ class PoolsScene:
         )
         self._seen_version = -1
         self._cycled_at = float("-inf")
-        self._chance = names.seeded(world.state.seed, "calls")
+        self._chance = template.seeded(world.state.seed, "calls")
         self._began_at = world.now
         self._calls: dict[str, str] = {}
         """Those that go on, with their pods."""

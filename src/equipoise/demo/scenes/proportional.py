@@ -15,7 +15,7 @@ from equipoise.demo.context import LABEL, MINUTE, DemoContext
 from equipoise.demo.pictures import labelled, line
 from equipoise.proportional.loop import ProportionalLoop
 from equipoise.proportional.parse import SCALING_POLICY
-from equipoise.sim import template as names
+from equipoise.sim import template
 from equipoise.sim.state import NodeState
 from equipoise.sim.study import OnlyLeader
 from equipoise.sim.template import Template
@@ -82,7 +82,7 @@ class ProportionalScene:
             now=world.clock.now,
         )
         world.every(CYCLE_SECONDS, lambda: self._loop.cycle(world.now))
-        self._chance = names.seeded(world.state.seed, "wobbling")
+        self._chance = template.seeded(world.state.seed, "wobbling")
         self._began_at = world.now
 
     def begin(self, at: float) -> None:
