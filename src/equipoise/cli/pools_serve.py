@@ -51,6 +51,7 @@ def serve(
     log_format: LogFormat = "auto",
 ) -> None:
     """Answer allocate, release, heartbeat, drain, undrain and status over HTTP, until SIGTERM."""
+    from equipoise.adapters.redis.connect import expect_prefix
     from equipoise.core.validation import validated
     from equipoise.runtime.allocator.run import Service
     from equipoise.runtime.allocator.run import serve as stand
@@ -63,6 +64,7 @@ def serve(
     held, kept = _seconds("--lease", lease), _seconds("--record", record)
     spans = held, max(held, kept), _seconds("--linger", linger, 0)
     expect_safe(where, token_file)
+    expect_prefix(prefix)
     end_on_signals()
     with _source(redis, redis_url_file) as url:
         stand(Service(url, prefix, where, token_file, *spans, logs, accept_eviction))

@@ -36,11 +36,16 @@ class _Cluster(RedisCluster):
                 node.redis_connection.connection_pool.disconnect()
 
 
+def expect_prefix(prefix: str) -> None:
+    """Refuse a prefix that no key can begin with."""
+    if not PREFIX.fullmatch(prefix):
+        raise BadInput(f"--prefix: expected letters, digits and any of _ . : - {{ }}, got {prefix!r}")
+
+
 def connect(url: str, prefix: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> "Redis | RedisCluster":
     """Connect, and refuse what could not work: an old server, a cluster without a hash tag."""
     address = address_of(url)
-    if not PREFIX.fullmatch(prefix):
-        raise BadInput(f"--prefix: expected letters, digits and any of _ . : - {{ }}, got {prefix!r}")
+    expect_prefix(prefix)
     # For connections and what is only read; more would only hide a sick server. scripts.py counts its own.
     options: dict[str, Any] = {
         "decode_responses": True,
@@ -57,7 +62,9 @@ def connect(url: str, prefix: str, *, timeout_seconds: float = TIMEOUT_SECONDS) 
     except (TypeError, ValueError):
         asked = ", ".join(parse_qs(split_url(url).query))
         # What redis-py says quotes their values, a password among them.
-        raise BadInput(f"--redis: expected options of redis-py after the ?, got {asked}") from None
+        raise BadInput(
+            f"--redis: expected options of redis-py with values that they take after the ?, got {asked}"
+        ) from None
     try:
         is_cluster = _is_cluster(client, address)
     except BaseException:
