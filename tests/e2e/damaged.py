@@ -245,3 +245,26 @@ def node_policy(name: str, damage: Objects) -> Objects:
         for part, changes in damage.get(kind, {}).items():
             document[part] = document[part] | changes
     return found
+
+
+def damaged_scopes(well: str) -> list[Objects]:
+    """Return what allows the pods of a namespace to be throttled, beside damaged PodQOS and NodeQOS."""
+    odd = {"annotations": {"example.com/odd": BULK}}
+    here = {"scopeName": "Namespace", "operator": "In", "values": [well]}
+    crowd = {"scopeName": "Namespace", "operator": "NotIn", "values": [f"n{n}" for n in range(50)]}
+    pods = {
+        "well": ({}, {"scopeSelector": {"matchExpressions": [here]}, "allowedActions": [well]}),
+        "odd-annotations": (odd, {"scopeSelector": {"matchExpressions": [here]}, "allowedActions": ["none"]}),
+        "odd-scopes": (
+            {},
+            {"scopeSelector": {"matchExpressions": [crowd] * 10}, "allowedActions": ["x" * 253]},
+        ),
+    }
+    found: list[Objects] = [
+        {"PodQOS": {"apiVersion": QOS, "metadata": {"name": name} | more, "spec": spec}}
+        for name, (more, spec) in pods.items()
+    ]
+    high = {"name": "cpu_total_usage", "value": "9007199254740992"}
+    rules = [{"name": f"r{n}", "metricRule": high, "actionName": "x" * 253} for n in range(20)]
+    node_qos = {"apiVersion": QOS, "metadata": {"name": "odd-rules"} | odd, "spec": {"rules": rules}}
+    return [*found, {"NodeQOS": node_qos}]

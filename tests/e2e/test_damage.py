@@ -16,7 +16,17 @@ from equipoise.qos.loop import QosLoop
 from equipoise.runtime.agent.cluster import NodeSurroundings
 from tests.agent.machines import Disk, Machine
 from tests.cli.running import equipoise_anew as equipoise
-from tests.e2e.damaged import DAMAGE, NODE_DAMAGE, POD_DAMAGE, damage_to, damage_to_pod, node_policy, nothing
+from tests.e2e.damaged import (
+    BULK,
+    DAMAGE,
+    NODE_DAMAGE,
+    POD_DAMAGE,
+    damage_to,
+    damage_to_pod,
+    damaged_scopes,
+    node_policy,
+    nothing,
+)
 from tests.e2e.replicas import Operator
 from tests.e2e.tenants import NODE, create, loose_definition, pod_named, pods_of, tenant
 from tests.testbed import (
@@ -79,17 +89,18 @@ def _past(pods: list[str]) -> str:
     return "\n".join([*lines, "# EOF", ""])
 
 
-def _make_node(plane: ControlPlane) -> None:
+def _make_nodes(plane: ControlPlane) -> None:
     capacity = {"cpu": "4", "memory": "16Gi", "pods": "500"}
     ready = {"type": "Ready", "status": "True"}
-    node = {"apiVersion": "v1", "metadata": {"name": NODE}, "spec": {}}
     status = {"capacity": capacity, "allocatable": capacity, "conditions": [ready]}
-    create(plane, {"Node": node, "status/Node": status})
+    for meta in ({"name": NODE}, {"name": "node-odd", "annotations": {"example.com/odd": BULK}}):
+        node = {"apiVersion": "v1", "metadata": meta, "spec": {}}
+        create(plane, {"Node": node, "status/Node": status})
 
 
 def _make(plane: ControlPlane) -> None:
-    """Make the node, the tenants, and the fleet."""
-    _make_node(plane)
+    """Make the nodes, the tenants, and the fleet."""
+    _make_nodes(plane)
     for name in (HEALTHY, *DAMAGE, *POD_DAMAGE):
         objects, pods = tenant(name), list(pods_of(name).values())
         damage_to(name)(objects)
@@ -175,7 +186,7 @@ def test_a_pod_that_is_well_is_decided_on_beside_damaged_policies_and_pods_of_it
     plane = start_control_plane(controllers=False, scheduler=False)
     done = equipoise("crds", "apply", "--kubeconfig", str(plane.kubeconfig))
     assert done.returncode == 0, done.stderr
-    _make_node(plane)
+    _make_nodes(plane)
     base = tenant(HEALTHY)
     create(plane, {kind: base[kind] for kind in ("Namespace", "ServiceAccount")})
     for name, damage in ({HEALTHY: nothing} | POD_DAMAGE).items():
@@ -185,6 +196,8 @@ def test_a_pod_that_is_well_is_decided_on_beside_damaged_policies_and_pods_of_it
         create(plane, one)
     for name in (HEALTHY, *NODE_DAMAGE):
         create(plane, node_policy(name, NODE_DAMAGE.get(name, {})))
+    for one in damaged_scopes(HEALTHY):
+        create(plane, one)
     client = connect(str(plane.kubeconfig), None)
     around = NodeSurroundings(client, KubernetesActuator(client), NODE)
     around.start()
