@@ -73,6 +73,17 @@ class Reason(msgspec.Struct, frozen=True):
     sentence: str
     numbers: dict[str, Any] = {}
 
+    @classmethod
+    def of(cls, code: Code, sentence: str, *details: msgspec.Struct) -> "Reason":
+        """Return a reason whose numbers are the fields of these details, in order.
+
+        A field that is UNSET has no number. Code that needs a value reads the details, never the numbers.
+        """
+        numbers: dict[str, Any] = {}
+        for each in details:
+            numbers |= msgspec.to_builtins(each)
+        return cls(code, sentence, numbers)
+
     def __post_init__(self) -> None:
         """Refuse what JSON would change on the way out and back."""
         for name, value in self.numbers.items():
