@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -209,6 +209,19 @@ class Decision(msgspec.Struct, frozen=True):
         if not kept:
             why = Reason(reason.code, reason.sentence, self.reason.numbers | reason.numbers)
         return msgspec.structs.replace(self, reason=why, actions=kept, held=held)
+
+
+D = TypeVar("D")
+
+
+class Decided(NamedTuple, Generic[D]):
+    """A decision, and the typed details that its numbers were derived from.
+
+    Code that goes on from a decision reads the details; the numbers are for people and scripts.
+    """
+
+    decision: Decision
+    details: D
 
 
 class Outcome(msgspec.Struct, frozen=True):
