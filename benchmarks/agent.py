@@ -27,9 +27,9 @@ def rounds(pods: int, *, is_busy: bool) -> Figures:
     from equipoise.ports.node import ContainerTold, NodePod
     from equipoise.qos.loop import QosLoop
     from equipoise.runtime.agent.state_file import StateFile
-    from tests.agent.machines import Around, policies
-    from tests.agent.trees import tree
-    from tests.qos.worlds import policy, rule
+    from tests.support.agent.machines import Around, policies
+    from tests.support.agent.trees import tree
+    from tests.support.qos.worlds import policy, rule
 
     assert equipoise.runtime.agent.run.FAILURES_MAX
     waterline = 1 if is_busy else 10**9

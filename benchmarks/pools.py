@@ -23,8 +23,8 @@ from equipoise.adapters.redis import RedisPools
 from equipoise.adapters.redis.lua import source
 from equipoise.pools.policy import read_policy, tiers_for_scripts, wire
 from equipoise.pools.rebalance import rebalance
-from tests.pools.servers import server
-from tests.pools.worlds import write
+from tests.support.pools.servers import server
+from tests.support.pools.worlds import write
 from tests.testbed import Unavailable, binary
 
 SIZES = (1000, 10_000)

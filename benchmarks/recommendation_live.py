@@ -17,7 +17,7 @@ from benchmarks.measuring import MEBIBYTE, Figures, in_own_process, measure, med
 from benchmarks.tables import Section, Table
 
 if TYPE_CHECKING:
-    from tests.recommendation.clusters import Clustered
+    from tests.support.recommendation.clusters import Clustered
 
 REPEATS = 3
 LARGE = "kubelet"
@@ -104,7 +104,7 @@ def advised(
 def _cluster(workloads: int, namespace: str | None) -> Clustered:
     """List what the history is of: Deployments, each with its pods, held in memory."""
     from equipoise.core.cluster import Container
-    from tests.recommendation.clusters import Clustered, pod, workload
+    from tests.support.recommendation.clusters import Clustered, pod, workload
 
     listed, pods = [], []
     for number in range(workloads):

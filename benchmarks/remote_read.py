@@ -35,7 +35,7 @@ def make(jitter_ms: int, series: int) -> Series:
 
 
 def _chunks(made: Series) -> list[list[bytes]]:
-    from tests.prometheus.remote_read.encoding import encode_chunk
+    from tests.support.prometheus.encoding import encode_chunk
 
     return [
         [
@@ -58,7 +58,7 @@ def ours(jitter_ms: int, series: int, rounds: int) -> Figures:
     """Read frames, check their sums, decode: all that follows the socket."""
     from equipoise.adapters.prometheus.remote_read.batches import decoded
     from equipoise.adapters.prometheus.remote_read.frames import Frames
-    from tests.prometheus.remote_read.encoding import chunk, frame, series_message
+    from tests.support.prometheus.encoding import chunk, frame, series_message
 
     chunks = _chunks(make(jitter_ms, series))
     stream = b"".join(

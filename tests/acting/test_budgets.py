@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from equipoise.core.cluster import Pdb, Pod, Requirement, Selector
 from equipoise.engine.disruption import clear
-from tests.kubernetes.samples import pod as raw_pod
+from tests.support.kubernetes.samples import pod as raw_pod
 
 _APPS = ("web", "api", "job")
 _PLACES = ("shop", "yard")

@@ -4,8 +4,8 @@ import json
 
 from equipoise.adapters.kubernetes.actuator import REMEMBERED_MAX, REPEAT_SECONDS, Events, bounded
 from equipoise.core.cluster import ObjectRef
-from tests.contracts.small_api import SmallApi
-from tests.kubernetes.server import Asked, Stage, Time, playing, session
+from tests.support.contracts.small_api import SmallApi
+from tests.support.kubernetes.server import Asked, Stage, Time, playing, session
 
 ABOUT = ObjectRef("apps/v1", "Deployment", "shop", "web", "uid-1")
 

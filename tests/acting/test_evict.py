@@ -10,7 +10,7 @@ from equipoise.adapters.kubernetes.actuator import KubernetesActuator
 from equipoise.core.cluster import PodRef
 from equipoise.core.errors import WorldFailed
 from equipoise.ports import EvictionAnswer, EvictionResult
-from tests.kubernetes.server import Asked, Script, Stage, playing, session
+from tests.support.kubernetes.server import Asked, Script, Stage, playing, session
 from tests.testbed import wait_until
 
 POD = PodRef("shop", "web-1", "uid-1")
@@ -147,7 +147,7 @@ def test_silence_is_no_answer(end: object) -> None:
         end(stage)  # type: ignore[operator]
 
     from equipoise.adapters.kubernetes import Client, Limits
-    from tests.kubernetes.server import target_of
+    from tests.support.kubernetes.server import target_of
 
     with playing(script) as player:
         client = Client(target_of(player.url), limits=Limits(60.0, 2.0, 4.0), backoff=EAGER)

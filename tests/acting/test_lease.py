@@ -10,10 +10,10 @@ import pytest
 
 from equipoise.adapters.kubernetes import Client
 from equipoise.adapters.kubernetes.lease import LeaseElection, process_identity, uptime_seconds
-from tests.contracts.elections import SteppedElections, be_patient
-from tests.contracts.small_api import SmallApi
 from tests.contracts.test_in_simulator import small_api
-from tests.kubernetes.server import LIMITS, Asked, Stage, playing, session
+from tests.support.contracts.elections import SteppedElections, be_patient
+from tests.support.contracts.small_api import SmallApi
+from tests.support.kubernetes.server import LIMITS, Asked, Stage, playing, session
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/equipoise-system/leases/operator"
 BOUND_SECONDS = 60.0

@@ -11,11 +11,11 @@ from equipoise.core.cluster import StoreKey, WorkloadRef
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import Ledger
 from equipoise.ports import NotInstalled, StoreConflict
-from tests.contracts.small_api import SmallApi
-from tests.contracts.store_facts import document
 from tests.contracts.test_in_simulator import small_api
-from tests.contracts.worlds import ledger
-from tests.kubernetes.server import Asked, Stage, playing, session
+from tests.support.contracts.small_api import SmallApi
+from tests.support.contracts.store_facts import document
+from tests.support.contracts.worlds import ledger
+from tests.support.kubernetes.server import Asked, Stage, playing, session
 
 KEY = ledger("shop", "web")
 COLLECTION = "/apis/equipoise.dev/v1alpha1/namespaces/shop/ledgers"

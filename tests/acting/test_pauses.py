@@ -17,9 +17,9 @@ from equipoise.adapters.kubernetes.pauses import (
     resume,
 )
 from equipoise.core.errors import WorldFailed
-from tests.contracts.small_api import SmallApi
 from tests.contracts.test_in_simulator import small_api
-from tests.kubernetes.server import Asked, Stage, Time, playing, session
+from tests.support.contracts.small_api import SmallApi
+from tests.support.kubernetes.server import Asked, Stage, Time, playing, session
 
 BOUND_SECONDS = 10.0
 

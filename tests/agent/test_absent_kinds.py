@@ -4,8 +4,8 @@ import pytest
 
 from equipoise.adapters.kubernetes import KubernetesActuator, Unreachable
 from equipoise.runtime.agent.cluster import NodeSurroundings
-from tests.kubernetes.server import Asked, Stage, Time, playing, session
-from tests.qos.worlds import API, EVICT, Document, pod_qos, policy, rule
+from tests.support.kubernetes.server import Asked, Stage, Time, playing, session
+from tests.support.qos.worlds import API, EVICT, Document, pod_qos, policy, rule
 
 POLICIES, ACTIONS, PODQOSS = (
     f"/apis/{API}/{plural}" for plural in ("nodeqosensurancepolicies", "avoidanceactions", "podqoss")

@@ -10,7 +10,7 @@ from equipoise.adapters.cgroups import HostNode, connect_host, find_layout, proc
 from equipoise.core.errors import WorldFailed
 from equipoise.ports.node import ContainerRef
 from equipoise.qos.observation import METRICS
-from tests.agent.trees import is_v1_writable, tree, write
+from tests.support.agent.trees import is_v1_writable, tree, write
 
 UID = "0d4a2e6c-93b1-4b6c-9c1a-1f3f5b0a7e11"
 ID = "3f" * 32

@@ -6,8 +6,8 @@ import pytest
 
 from equipoise.core.errors import WorldFailed
 from equipoise.qos.state import AgentState
-from tests.agent.machines import Disk, Scene, policies, told
-from tests.qos.worlds import action, policy, rule
+from tests.support.agent.machines import Disk, Scene, policies, told
+from tests.support.qos.worlds import action, policy, rule
 
 QUICK = action("quick", coolDownSeconds=30, throttle={"cpuThrottle": {"stepCPURatio": 50}})
 FREE = {"a00000000": 500000, "b00000000": -1, "c00000000": 200000}

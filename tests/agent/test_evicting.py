@@ -13,10 +13,10 @@ from equipoise.core.decision import EvictPod
 from equipoise.core.ledger import Entry, Ledger
 from equipoise.ports.node import NodePod
 from equipoise.runtime.agent.enforcement import Owners, ledgered
-from tests.agent.machines import Scene, policies, told
-from tests.contracts.small_api import SmallApi
 from tests.contracts.test_in_simulator import small_api
-from tests.qos.worlds import policy, rule
+from tests.support.agent.machines import Scene, policies, told
+from tests.support.contracts.small_api import SmallApi
+from tests.support.qos.worlds import policy, rule
 
 NOW = 1_800_000_000.0
 WEB = WorkloadRef("apps/v1", "Deployment", "shop", "web")

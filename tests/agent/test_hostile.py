@@ -15,11 +15,11 @@ from equipoise.qos.loop import FAILURES_MAX
 from equipoise.qos.state import AgentState, ThrottledContainer
 from equipoise.runtime.agent.cluster import AGAIN_SECONDS, EventReporter
 from equipoise.runtime.agent.state_file import StateFile
-from tests.agent.api import ID, PODS, UID, Api, agent_of, machine, running_pod
-from tests.agent.machines import Machine, Scene, policies, told
-from tests.cli.running import equipoise
-from tests.kubernetes.server import Time
-from tests.qos.worlds import policy, rule
+from tests.support.agent.api import ID, PODS, UID, Api, agent_of, machine, running_pod
+from tests.support.agent.machines import Machine, Scene, policies, told
+from tests.support.cli.running import equipoise
+from tests.support.kubernetes.server import Time
+from tests.support.qos.worlds import policy, rule
 
 SAID: dict[str, Any] = {
     "node": "n1", "interval": "10s", "mode": Mode.PREVIEW, "crane": "auto", "state": "/tmp/x/state.json",

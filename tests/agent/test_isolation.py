@@ -9,9 +9,9 @@ from equipoise.qos import observe as apart
 from equipoise.qos import observe as seeing
 from equipoise.qos.decide import decide
 from equipoise.qos.loop import Round
-from tests.agent.machines import Scene, policies, told
-from tests.guard.faults import ERRORS, failing
-from tests.qos.worlds import action, policy, rule
+from tests.support.agent.machines import Scene, policies, told
+from tests.support.guard.faults import ERRORS, failing
+from tests.support.qos.worlds import action, policy, rule
 
 QUICK = action("quick", coolDownSeconds=30, throttle={"cpuThrottle": {"stepCPURatio": 50, "minCPURatio": 10}})
 THROTTLE = policies(QUICK, policy(rule("cpu_total_usage", 6000, "quick")))

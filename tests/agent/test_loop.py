@@ -5,8 +5,8 @@ import pytest
 
 from equipoise.ports import EvictionResult
 from equipoise.ports.node import ContainerTold, NodePod
-from tests.agent.machines import Scene, policies, told
-from tests.qos.worlds import action, policy, rule
+from tests.support.agent.machines import Scene, policies, told
+from tests.support.qos.worlds import action, policy, rule
 
 DOWN = policies(policy(rule("cpu_total_usage", 6000, "throttle")))
 EVICT = policies(policy(rule("cpu_total_usage", 6000, "evict")))

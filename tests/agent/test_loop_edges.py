@@ -16,9 +16,9 @@ from equipoise.qos.state import AgentState
 from equipoise.runtime.agent.cluster import read_objects
 from equipoise.runtime.agent.run import AgentJournal
 from equipoise.runtime.agent.state_file import StateFile
-from tests.agent.machines import Machine, Scene, policies, told
-from tests.qos.worlds import EVICT as EVICTION
-from tests.qos.worlds import action, pod_qos, policy, rule
+from tests.support.agent.machines import Machine, Scene, policies, told
+from tests.support.qos.worlds import EVICT as EVICTION
+from tests.support.qos.worlds import action, pod_qos, policy, rule
 
 EVICT = policies(policy(rule("cpu_total_usage", 6000, "evict")))
 QUICK = action("quick", coolDownSeconds=30, throttle={"cpuThrottle": {"stepCPURatio": 50}})

@@ -15,12 +15,12 @@ from equipoise.ports.node import NodePod
 from equipoise.qos.state import AgentState, ThrottledContainer
 from equipoise.runtime.agent.run import Agent
 from equipoise.runtime.agent.state_file import SIZE_MAX, StateFile
-from tests.agent.api import ID, PODS, UID, Api, agent_of, running_pod
-from tests.agent.damaging import Node, journal, keep_in_each, quick_folder, rounds, start_with_each
-from tests.agent.real import wait_until
-from tests.cli.running import equipoise
-from tests.qos.worlds import Document
+from tests.support.agent.api import ID, PODS, UID, Api, agent_of, running_pod
+from tests.support.agent.damaging import Node, journal, keep_in_each, quick_folder, rounds, start_with_each
+from tests.support.agent.real import wait_until
+from tests.support.cli.running import equipoise
 from tests.support.damage import damages
+from tests.support.qos.worlds import Document
 
 PART = ThrottledContainer(UID, "d", "a", "c", 5000, 9000)
 THROTTLED, FREE = "5000 100000", "max 100000"

@@ -12,9 +12,9 @@ from equipoise.runtime.agent import cluster as surroundings
 from equipoise.runtime.agent.enforcement import FOREIGN, LOOK_SECONDS, RETRY_SECONDS, EnforcementGate
 from equipoise.runtime.agent.run import Agent
 from equipoise.runtime.agent.state_file import StateFile
-from tests.agent.api import ID, PODS, UID, Api, agent_of, machine, running_pod
-from tests.kubernetes.server import Time, playing, session
-from tests.qos.worlds import EVICT, policy, rule
+from tests.support.agent.api import ID, PODS, UID, Api, agent_of, machine, running_pod
+from tests.support.kubernetes.server import Time, playing, session
+from tests.support.qos.worlds import EVICT, policy, rule
 from tests.testbed import wait_until
 
 ASKED = policy(rule("cpu_total_usage", 6000, "evict"))

@@ -5,7 +5,7 @@ import pytest
 from equipoise.adapters.kubernetes import ApiError, KubernetesActuator
 from equipoise.adapters.kubernetes.node import TAINT
 from equipoise.runtime.agent.cluster import NodeSurroundings
-from tests.kubernetes.server import Asked, Stage, Time, playing, session
+from tests.support.kubernetes.server import Asked, Stage, Time, playing, session
 
 NODE = {"metadata": {"name": "n1", "resourceVersion": "1"}, "spec": {}, "status": {}}
 MARKED = NODE | {"spec": {"taints": [TAINT._asdict()]}}

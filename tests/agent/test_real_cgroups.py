@@ -10,7 +10,7 @@ from equipoise.core.errors import WorldFailed
 from equipoise.qos.loop import Round
 from equipoise.qos.state import AgentState
 from equipoise.runtime.agent.state_file import StateFile
-from tests.agent.real import (
+from tests.support.agent.real import (
     BASE,
     FREE,
     ROUNDS_TO_BREACH,
@@ -22,7 +22,7 @@ from tests.agent.real import (
     process,
     wait_until,
 )
-from tests.agent.trees import is_v1_writable, tree
+from tests.support.agent.trees import is_v1_writable, tree
 
 pytestmark = pytest.mark.skipif(not is_v1_writable(), reason="needs root and cgroup v1")
 ROUNDS_TO_RESTORE = 20

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from equipoise.qos.state import AgentState
-from tests.agent.machines import policies
-from tests.agent.real import BASE, FREE, LIMITED, WATERLINE, Agent, both, first_quotas, pod
-from tests.agent.trees import is_v1_writable, tree
-from tests.qos.worlds import action, policy, rule
+from tests.support.agent.machines import policies
+from tests.support.agent.real import BASE, FREE, LIMITED, WATERLINE, Agent, both, first_quotas, pod
+from tests.support.agent.trees import is_v1_writable, tree
+from tests.support.qos.worlds import action, policy, rule
 
 pytestmark = pytest.mark.skipif(not is_v1_writable(), reason="needs root and cgroup v1")
 NEW_FREE, NEW_LIMITED = "cc" * 32, "dd" * 32

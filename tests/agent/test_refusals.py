@@ -11,9 +11,9 @@ from equipoise.qos.execute import came_otherwise
 from equipoise.qos.loop import REFUSALS_MAX
 from equipoise.qos.state import WAIT_SECONDS_MAX, Refusal, refused_again, still_known
 from equipoise.runtime.agent.cluster import EventReporter
-from tests.agent.api import Api, agent_of
-from tests.agent.machines import Scene, policies, told
-from tests.qos.worlds import policy, rule
+from tests.support.agent.api import Api, agent_of
+from tests.support.agent.machines import Scene, policies, told
+from tests.support.qos.worlds import policy, rule
 
 EVICT = policies(policy(rule("cpu_total_usage", 6000, "evict")))
 BLOCKED = EvictionResult.BLOCKED

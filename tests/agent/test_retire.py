@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cli.running import BOUND_SECONDS, clean, equipoise
-from tests.kubernetes.server import Asked, Player, Stage, playing
+from tests.support.cli.running import BOUND_SECONDS, clean, equipoise
+from tests.support.kubernetes.server import Asked, Player, Stage, playing
 
 DAEMONS = "/apis/apps/v1/namespaces/equipoise-system/daemonsets/equipoise-agent"
 PODS = "/api/v1/namespaces/equipoise-system/pods"

@@ -13,7 +13,7 @@ from equipoise.core.errors import WorldFailed
 from equipoise.runtime.agent import cluster as surroundings
 from equipoise.runtime.agent.run import Agent
 from equipoise.runtime.http import HttpServer, make_app
-from tests.agent.api import Api, agent_of
+from tests.support.agent.api import Api, agent_of
 from tests.testbed import free_port, wait_until
 
 

@@ -18,11 +18,11 @@ from equipoise.runtime.agent.run import FAILURES_MAX, Agent
 from equipoise.runtime.agent.state_file import StateFile
 from equipoise.runtime.logs import make_log
 from equipoise.runtime.settings import Logs
-from tests.agent.api import ID, PODS, UID, Api, agent_of, running_pod
-from tests.agent.machines import Machine, Scene, policies, told
-from tests.agent.trees import write
-from tests.kubernetes.server import Time
-from tests.qos.worlds import action, policy, rule
+from tests.support.agent.api import ID, PODS, UID, Api, agent_of, running_pod
+from tests.support.agent.machines import Machine, Scene, policies, told
+from tests.support.agent.trees import write
+from tests.support.kubernetes.server import Time
+from tests.support.qos.worlds import action, policy, rule
 from tests.testbed import wait_until
 
 OTHER_UID, OTHER_ID = "uid-b", "cd" * 32

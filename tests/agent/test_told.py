@@ -9,7 +9,7 @@ from equipoise.core.cluster import ObjectRef
 from equipoise.ports import PolicyObject
 from equipoise.ports.node import ContainerTold, NodePod
 from equipoise.runtime.agent.cluster import read_objects
-from tests.qos.worlds import EVICT, THROTTLE, Document, pod_qos, policy, rule
+from tests.support.qos.worlds import EVICT, THROTTLE, Document, pod_qos, policy, rule
 
 RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
 

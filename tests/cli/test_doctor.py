@@ -15,11 +15,11 @@ from redis import Redis
 from equipoise.cli.checks import Check, examine
 from equipoise.core.errors import BadInput
 from equipoise.runtime.session import Neighbours, PrometheusOptions
-from tests.kubernetes.server import Asked, Player, Stage, playing
-from tests.pools.servers import server as redis_server
-from tests.prometheus.server import Model, Request, Response, failed, ok, serving
 from tests.prometheus.test_metrics import container
-from tests.prometheus.worlds import NO_ENDPOINTS, answered, service
+from tests.support.kubernetes.server import Asked, Player, Stage, playing
+from tests.support.pools.servers import server as redis_server
+from tests.support.prometheus.server import Model, Request, Response, failed, ok, serving
+from tests.support.prometheus.worlds import NO_ENDPOINTS, answered, service
 
 FRESH = "10 of 10 running pods have a fresh CPU sample (the oldest is N s old)"
 WHOLE, HALF = (285, 20), (150, 11)

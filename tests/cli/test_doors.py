@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from equipoise import __version__
-from tests.cli.running import BOUND_SECONDS, clean, command, equipoise
+from tests.support.cli.running import BOUND_SECONDS, clean, command, equipoise
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from equipoise.cli import commands, main
-from tests.cli.running import BOUND_SECONDS, clean, command, equipoise
+from tests.support.cli.running import BOUND_SECONDS, clean, command, equipoise
 
 SECONDS_MAX = 60.0
 """Written out, the first of them would take longer than anybody lives."""

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from equipoise.core.errors import BadInput
-from tests.cli.running import clean, equipoise
+from tests.support.cli.running import clean, equipoise
 
 PLUGIN = "from equipoise.cli.kubectl import {0}; {0}()"
 

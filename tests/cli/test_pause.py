@@ -7,9 +7,9 @@ from subprocess import CompletedProcess
 import pytest
 import yaml
 
-from tests.cli.running import equipoise
-from tests.contracts.small_api import SmallApi
-from tests.kubernetes.server import playing
+from tests.support.cli.running import equipoise
+from tests.support.contracts.small_api import SmallApi
+from tests.support.kubernetes.server import playing
 
 Run = Callable[..., "CompletedProcess[str]"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cli.running import equipoise
+from tests.support.cli.running import equipoise
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SEED = (EXAMPLES / "01-rotation-plan.yaml").read_text()

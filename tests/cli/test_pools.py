@@ -15,9 +15,9 @@ from redis import Redis
 from equipoise.cli.cluster import json_schema
 from equipoise.cli.main import main
 from equipoise.runtime.output import print_sentences
-from tests.cli.running import equipoise
-from tests.pools.servers import server
-from tests.pools.worlds import WALK_THROUGH, dump, write
+from tests.support.cli.running import equipoise
+from tests.support.pools.servers import server
+from tests.support.pools.worlds import WALK_THROUGH, dump, write
 
 TARGETS = {"gold": 4, "standard": 3, "basic": 2}
 Pools = Callable[..., "Done"]

@@ -6,7 +6,7 @@ import pytest
 
 from equipoise.core.errors import BadInput
 from equipoise.runtime.session import PrometheusOptions, prometheus_metrics
-from tests.cli.running import equipoise
+from tests.support.cli.running import equipoise
 
 URL = "http://127.0.0.1:9"
 

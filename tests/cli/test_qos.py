@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 import yaml
 
-from tests.cli.running import equipoise
-from tests.qos.worlds import node, pod, pod_qos, policy, rule
+from tests.support.cli.running import equipoise
+from tests.support.qos.worlds import node, pod, pod_qos, policy, rule
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "06-qos-plan.yaml"

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 import yaml
 
-from tests.cli.running import equipoise
+from tests.support.cli.running import equipoise
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = str(ROOT / "examples" / "03-recommendation-usage.csv")

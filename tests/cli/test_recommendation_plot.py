@@ -16,7 +16,7 @@ from equipoise.recommendation.observation import Observation
 from equipoise.recommendation.policy import AdviceType, read_policy
 from equipoise.stats.predict import Algorithm
 from equipoise.stats.ranks import Floats
-from tests.cli.running import equipoise
+from tests.support.cli.running import equipoise
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "03-recommendation-usage.csv")
 USUAL = ("--from", EXAMPLE, "--request", "1000m", "--replicas", "12")

@@ -17,7 +17,7 @@ from equipoise.core.decision import Decision
 from equipoise.recommendation.decide import decide
 from equipoise.recommendation.observation import Observation
 from equipoise.recommendation.policy import read_policy
-from tests.cli.running import equipoise
+from tests.support.cli.running import equipoise
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "03-recommendation-usage.csv")
 USUAL = ("--from", EXAMPLE, "--request", "1000m", "--replicas", "12")

@@ -21,7 +21,7 @@ from equipoise.rotation.command import BY_HAND, RotateCommand, WorkloadResult
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.status import CycleItem
 from equipoise.runtime.output import Format, plan_table, print_done
-from tests.kubernetes.server import playing
+from tests.support.kubernetes.server import playing
 
 NO_CLUSTER = "no cluster: --kubeconfig and KUBECONFIG are not set"
 NOWHERE = """

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cli.running import BOUND_SECONDS, clean
-from tests.journal.worlds import hot, journal
+from tests.support.cli.running import BOUND_SECONDS, clean
+from tests.support.journal.worlds import hot, journal
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "01-rotation-plan.yaml"
 NAMES = "timestamp,namespace,workload,pod,value\n0,café,日本,p,1\n60,café,日本,p,2\n"

@@ -12,8 +12,9 @@ from equipoise.core.decision import Decision
 from equipoise.core.reason import Code
 from equipoise.recommendation.policy import AdviceType
 from equipoise.recommendation.selection import condition_of
-from tests.compat.servers import Thanos, VictoriaMetrics, rounded_now, split
-from tests.compat.twenty import (
+from tests.e2e.conftest import Offered, new_namespace
+from tests.support.compat.servers import Thanos, VictoriaMetrics, rounded_now, split
+from tests.support.compat.workloads import (
     NAMES,
     PODS,
     UNSCALED,
@@ -26,7 +27,6 @@ from tests.compat.twenty import (
     past,
     prometheus_with,
 )
-from tests.e2e.conftest import Offered, new_namespace
 from tests.testbed import ControlPlane, Kwok
 
 AHEAD_SECONDS = 1200.0

@@ -18,8 +18,8 @@ from equipoise.adapters.prometheus.metrics import PrometheusMetrics
 from equipoise.adapters.prometheus.settings import Names, Settings
 from equipoise.adapters.prometheus.strategies import CPU
 from equipoise.adapters.prometheus.transport import Direct
-from tests.compat.servers import VictoriaMetrics
 from tests.e2e.conftest import Offered
+from tests.support.compat.servers import VictoriaMetrics
 from tests.testbed import Prometheus, wait_until
 
 NAMES = Names(namespace="k8s.namespace.name", pod="k8s.pod.name", container="k8s.container.name")

@@ -1,6 +1,6 @@
 """`python -m tests.contracts` tells how many facts hold in how many worlds."""
 
-from tests.contracts.suites import summary
+from tests.support.contracts.suites import summary
 
 if __name__ == "__main__":
     print(summary())

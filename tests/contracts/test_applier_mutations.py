@@ -7,8 +7,8 @@ import pytest
 
 from equipoise.core.cluster import WorkloadRef
 from equipoise.ports import ApplyAnswer, ApplyResult
-from tests.contracts import applier_facts
-from tests.contracts.simulated import SimulatedWorld
+from tests.support.contracts import applier_facts
+from tests.support.contracts.simulated import SimulatedWorld
 
 
 class Wrong:

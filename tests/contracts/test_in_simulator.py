@@ -9,26 +9,26 @@ import pytest
 from equipoise.adapters.kubernetes import Client
 from equipoise.adapters.kubernetes.lease import LeaseElection
 from equipoise.adapters.kubernetes.store import LedgerStore
-from tests.contracts.actuator_facts import ACTUATOR
-from tests.contracts.applier_facts import APPLIER
-from tests.contracts.cluster_facts import CLUSTER
-from tests.contracts.contract import Fact, name_of
-from tests.contracts.elections import SteppedElections
-from tests.contracts.leadership_facts import LEADERSHIP
-from tests.contracts.metrics_facts import METRICS, QUERIES
-from tests.contracts.operator_facts import PAUSES, POLICIES
-from tests.contracts.simulated import (
+from tests.support.contracts.actuator_facts import ACTUATOR
+from tests.support.contracts.applier_facts import APPLIER
+from tests.support.contracts.cluster_facts import CLUSTER
+from tests.support.contracts.contract import Fact, name_of
+from tests.support.contracts.elections import SteppedElections
+from tests.support.contracts.leadership_facts import LEADERSHIP
+from tests.support.contracts.metrics_facts import METRICS, QUERIES
+from tests.support.contracts.operator_facts import PAUSES, POLICIES
+from tests.support.contracts.simulated import (
     SimulatedElections,
     SimulatedMetrics,
     SimulatedOperator,
     SimulatedWorld,
 )
-from tests.contracts.sized import SimulatedSizes
-from tests.contracts.sizes_facts import SIZES, SizesWorld
-from tests.contracts.small_api import SmallApi
-from tests.contracts.store_facts import STORE
-from tests.contracts.suites import CONTRACTS, summary
-from tests.contracts.worlds import (
+from tests.support.contracts.sized import SimulatedSizes
+from tests.support.contracts.sizes_facts import SIZES, SizesWorld
+from tests.support.contracts.small_api import SmallApi
+from tests.support.contracts.store_facts import STORE
+from tests.support.contracts.suites import CONTRACTS, summary
+from tests.support.contracts.worlds import (
     ApplierWorld,
     ClusterWorld,
     ElectionWorld,
@@ -37,7 +37,7 @@ from tests.contracts.worlds import (
     QueryWorld,
     StoreWorld,
 )
-from tests.kubernetes.server import playing, session
+from tests.support.kubernetes.server import playing, session
 
 
 @dataclass

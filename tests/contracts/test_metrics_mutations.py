@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from equipoise.ports import CpuUsage, Metrics
-from tests.contracts import metrics_facts
-from tests.contracts.simulated import SimulatedMetrics
+from tests.support.contracts import metrics_facts
+from tests.support.contracts.simulated import SimulatedMetrics
 
 
 class MissingIsZero:

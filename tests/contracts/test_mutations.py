@@ -14,15 +14,15 @@ from equipoise.sim import World
 from equipoise.sim.election import SimCandidate
 from equipoise.sim.state import Settings
 from equipoise.sim.store import SimPauses, SimPolicies, SimStore
-from tests.contracts import (
+from tests.contracts.test_in_simulator import elections
+from tests.support.contracts import (
     actuator_facts,
     cluster_facts,
     leadership_facts,
     operator_facts,
     store_facts,
 )
-from tests.contracts.simulated import SimulatedElections, SimulatedOperator, SimulatedWorld
-from tests.contracts.test_in_simulator import elections
+from tests.support.contracts.simulated import SimulatedElections, SimulatedOperator, SimulatedWorld
 
 
 class Wrong:

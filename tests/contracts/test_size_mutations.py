@@ -7,8 +7,8 @@ import pytest
 
 from equipoise.core.cluster import PodRef
 from equipoise.ports.actions import ResizeAnswer, ResizeResult, Values
-from tests.contracts import sizes_facts
-from tests.contracts.sized import SimulatedSizes
+from tests.support.contracts import sizes_facts
+from tests.support.contracts.sized import SimulatedSizes
 
 
 class Wrong:

@@ -9,7 +9,7 @@ from equipoise.crd.definition import Kind, schema_of
 from equipoise.crd.manifest import problems, refusals, without_nulls
 from equipoise.crd.status import LEDGER
 from equipoise.rotation.policy import ROTATION_POLICY
-from tests.crd.manifests import AT, ENTRY, WORKLOAD, ledger, policy
+from tests.support.crd.manifests import AT, ENTRY, WORKLOAD, ledger, policy
 
 SCHEMAS = {kind.name: schema_of(kind) for kind in (LEDGER, ROTATION_POLICY)}
 ODD = st.sampled_from([None, True, "", "x", "2", 0, -1, 1.5, 10**30, [], {}, [1], {"a": 1}, "5m\n", "é"])

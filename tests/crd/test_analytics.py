@@ -12,9 +12,9 @@ from equipoise.crd.definition import Kind, definition, schema_of
 from equipoise.crd.manifest import problems, refusals, without_nulls
 from equipoise.recommendation.analytics import ANALYTICS, RECOMMENDATION, AnalyticsSpec
 from equipoise.recommendation.policy import RecommendationPolicy
-from tests.cli.running import equipoise
-from tests.crd.analytics_manifests import ALL_KEYS, ANALYTICS_BAD, ANALYTICS_GOOD, SPEC, analytics
-from tests.crd.manifests import Bad
+from tests.support.cli.running import equipoise
+from tests.support.crd.analytics_manifests import ALL_KEYS, ANALYTICS_BAD, ANALYTICS_GOOD, SPEC, analytics
+from tests.support.crd.manifests import Bad
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "05-analytics.yaml"
 

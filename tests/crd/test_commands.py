@@ -11,8 +11,8 @@ import yaml
 
 from equipoise.cli.cluster import json_schema
 from equipoise.cli.manifests import KINDS
-from tests.cli.running import equipoise
-from tests.crd.manifests import TARGET, policy
+from tests.support.cli.running import equipoise
+from tests.support.crd.manifests import TARGET, policy
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "02-rotationpolicy.yaml"

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from equipoise.cli.manifests import KINDS
-from tests.cli.running import equipoise
+from tests.support.cli.running import equipoise
 
 ROOT = Path(__file__).parents[2]
 OUTPUTS: dict[Path, str] = runpy.run_path(str(ROOT / "docs" / "reference" / "make.py"))["outputs"]()

@@ -5,7 +5,7 @@ import pytest
 from equipoise.cli.manifests import KINDS
 from equipoise.crd.definition import Kind, schema_of
 from equipoise.crd.manifest import problems, refusals, without_nulls
-from tests.crd.manifests import BAD, GOOD, TARGET, Bad, policy
+from tests.support.crd.manifests import BAD, GOOD, TARGET, Bad, policy
 
 
 def _kind(document: dict[str, object]) -> Kind:

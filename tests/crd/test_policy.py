@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from equipoise.crd.fields import SPAN_SECONDS_MAX
 from equipoise.crd.targets import LabelSelector, Mode
 from equipoise.rotation.policy import ENVIRONMENT, RotationPolicy, RotationPolicySpec
-from tests.crd.manifests import TARGET
+from tests.support.crd.manifests import TARGET
 
 
 def test_the_defaults_are_the_seeds_and_the_rulings() -> None:

@@ -13,9 +13,16 @@ from hypothesis import strategies as st
 from equipoise.crd.definition import schema_of
 from equipoise.crd.manifest import problems, refusals, without_nulls
 from equipoise.proportional.parse import SCALING_POLICY
-from tests.cli.running import equipoise
-from tests.crd.manifests import Bad
-from tests.crd.scaling_manifests import CONTAINER, FUNCTION, SCALING_BAD, SCALING_GOOD, TARGET, scaling
+from tests.support.cli.running import equipoise
+from tests.support.crd.manifests import Bad
+from tests.support.crd.scaling_manifests import (
+    CONTAINER,
+    FUNCTION,
+    SCALING_BAD,
+    SCALING_GOOD,
+    TARGET,
+    scaling,
+)
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "04-scalingpolicy.yaml"
 SCHEMA = schema_of(SCALING_POLICY)

@@ -20,8 +20,8 @@ from equipoise.core.errors import WorldFailed
 from equipoise.demo.context import DemoContext, Notes
 from equipoise.demo.run import MISSING, Demo, Pace, dashboard, opened
 from equipoise.sim.world import World
-from tests.cli.running import clean, command, equipoise
-from tests.demo.processes import left_behind
+from tests.support.cli.running import clean, command, equipoise
+from tests.support.demo.processes import left_behind
 
 BOUND_SECONDS = 120.0
 

@@ -12,8 +12,8 @@ from equipoise.cli.demo import show_all
 from equipoise.demo.context import DAY_SECONDS
 from equipoise.demo.run import TICK_SECONDS, Demo, opened
 from equipoise.runtime.console import Console
-from tests.cli.running import equipoise
-from tests.demo.processes import left_behind
+from tests.support.cli.running import equipoise
+from tests.support.demo.processes import left_behind
 
 BALANCERS = ("rotation", "recommendation", "proportional", "qos", "pools")
 SHAPE = {

@@ -17,7 +17,18 @@ from equipoise.core.documents import StrictLoader
 from equipoise.core.reason import Code
 from equipoise.crd.manifest import problems
 from equipoise.runtime.layers import FILE_VARIABLE, variables
-from tests.docs.pages import ROOT, Shown, anchors, blocks, commands, inline, links, name_of, pages, tables
+from tests.support.docs.pages import (
+    ROOT,
+    Shown,
+    anchors,
+    blocks,
+    commands,
+    inline,
+    links,
+    name_of,
+    pages,
+    tables,
+)
 
 PAGES = pages()
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import yaml
 
-from tests.cli.running import equipoise
-from tests.docs.pages import ROOT
-from tests.pools.servers import server
+from tests.support.cli.running import equipoise
+from tests.support.docs.pages import ROOT
+from tests.support.pools.servers import server
 
 EXAMPLES: Path = ROOT / "examples"
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # it brings no types
 
-from tests.e2e.charts import Helm, audit_arguments
+from tests.support.e2e.charts import Helm, audit_arguments
 from tests.testbed import (
     ControlPlane,
     Kwok,

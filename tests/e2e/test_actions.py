@@ -15,13 +15,13 @@ from equipoise.adapters.kubernetes.store import LedgerStore, entry_name
 from equipoise.core.cluster import ObjectRef
 from equipoise.core.errors import WorldFailed
 from equipoise.ports import EvictionResult, StoreConflict
-from tests.contracts.actuator_facts import ANOTHER_UID
-from tests.contracts.real import RealWorld, install_kinds, session_of
-from tests.contracts.store_facts import document
-from tests.contracts.worlds import is_whole, ledger, pods_of, ref_of
-from tests.e2e.lossy import lossy
-from tests.e2e.pausing import UNKNOWN, said_of
-from tests.e2e.wires import Wire
+from tests.support.contracts.actuator_facts import ANOTHER_UID
+from tests.support.contracts.real import RealWorld, install_kinds, session_of
+from tests.support.contracts.store_facts import document
+from tests.support.contracts.worlds import is_whole, ledger, pods_of, ref_of
+from tests.support.e2e.losing_proxy import lossy
+from tests.support.e2e.pausing import UNKNOWN, said_of
+from tests.support.e2e.tcp_proxy import Wire
 from tests.testbed import ControlPlane, Kwok, wait_until
 
 PAUSE_BOUND_SECONDS = 5.0

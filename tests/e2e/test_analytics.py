@@ -18,13 +18,13 @@ from equipoise.adapters.kubernetes.apply import KubernetesApplier
 from equipoise.adapters.kubernetes.decode import parse_time
 from equipoise.core.cluster import WorkloadRef
 from equipoise.ports import ApplyAnswer, ApplyResult
-from tests.cli.running import equipoise_anew as equipoise
-from tests.contracts.keda import install_scaled_objects, scaled_object
-from tests.contracts.real import session_of
 from tests.e2e.conftest import Offered, new_namespace
-from tests.e2e.crane import GROUP, install_cranes_definitions
-from tests.e2e.replicas import Operator
-from tests.recommendation import desk_facts
+from tests.support.cli.running import equipoise_anew as equipoise
+from tests.support.contracts.keda import install_scaled_objects, scaled_object
+from tests.support.contracts.real import session_of
+from tests.support.e2e.crane import GROUP, install_cranes_definitions
+from tests.support.e2e.replicas import Operator
+from tests.support.recommendation import analytics_facts as desk_facts
 from tests.testbed import ControlPlane, Kwok, Prometheus, StartPrometheus, wait_until
 from tests.testbed.scenes import deployment, hpa
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.cli.running import equipoise_anew as equipoise
-from tests.e2e.mishaps import CASES, Ground
+from tests.support.cli.running import equipoise_anew as equipoise
+from tests.support.e2e.misconfigurations import CASES, Ground
 from tests.testbed import ControlPlane, Kwok, StartPrometheus
 from tests.testbed.scenes import deployment, history, namespaced, running_pods
 

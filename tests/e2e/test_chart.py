@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from equipoise.runtime.layers import effective
-from tests.cli.running import equipoise_anew as equipoise
-from tests.e2e.charts import CHART, MONITORING, Helm, Values, rights_given
+from tests.support.cli.running import equipoise_anew as equipoise
+from tests.support.e2e.charts import CHART, MONITORING, Helm, Values, rights_given
 from tests.testbed import ControlPlane, wait_until
 from tests.testbed.parts import KUBERNETES
 from tests.testbed.scenes import namespaced

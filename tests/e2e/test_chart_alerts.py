@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from tests.e2e.charts import CHART, Helm, Values
+from tests.support.e2e.charts import CHART, Helm, Values
 from tests.testbed import binary
 
 VALUES: Values = {"prometheusRule": {"enabled": True}, "grafanaDashboard": {"enabled": True}}

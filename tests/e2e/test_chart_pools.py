@@ -12,7 +12,7 @@ from equipoise.adapters.kubernetes import ApiError, connect
 from equipoise.adapters.kubernetes.selected import SelectedPods
 from equipoise.cli.main import main
 from equipoise.runtime.layers import effective
-from tests.e2e.charts import CHART, Helm, Values, rights_given
+from tests.support.e2e.charts import CHART, Helm, Values, rights_given
 from tests.testbed import ControlPlane, wait_until
 from tests.testbed.parts import KUBERNETES
 

@@ -22,8 +22,8 @@ from equipoise.adapters.prometheus.discover import find
 from equipoise.adapters.prometheus.errors import Undecided
 from equipoise.core.cluster import WorkloadRef
 from equipoise.ports import ApplyResult, EvictionResult
-from tests.e2e.charts import Helm, Values, rights_given, rights_used, wait_for_rights
-from tests.e2e.deeds import (
+from tests.support.e2e.charts import Helm, Values, rights_given, rights_used, wait_for_rights
+from tests.support.e2e.operator_requests import (
     POLICIES,
     SHOP,
     Release,
@@ -35,7 +35,7 @@ from tests.e2e.deeds import (
     say,
     see,
 )
-from tests.e2e.scaling_deeds import is_scaled, make_scaling_policy, resize, scale
+from tests.support.e2e.proportional_requests import is_scaled, make_scaling_policy, resize, scale
 from tests.testbed import ControlPlane, StartPrometheus, free_port, wait_until
 from tests.testbed import api as testbed
 from tests.testbed.processes import is_answering

@@ -11,7 +11,7 @@ import pytest
 
 from equipoise.runtime.layers import effective
 from equipoise.runtime.operator.wiring import prometheus_options
-from tests.e2e.charts import Helm, Right, Values, rights_given, rights_used, wait_for_rights
+from tests.support.e2e.charts import Helm, Right, Values, rights_given, rights_used, wait_for_rights
 from tests.testbed import ControlPlane, StartPrometheus, free_port, wait_until
 from tests.testbed.processes import is_answering
 from tests.testbed.scenes import namespaced

@@ -12,19 +12,20 @@ from equipoise.adapters.kubernetes import Client
 from equipoise.adapters.kubernetes.store import LedgerStore
 from equipoise.ports import Metrics, Store
 from equipoise.runtime.session import PrometheusOptions, prometheus_metrics, resource_metrics
-from tests.contracts.actuator_facts import ACTUATOR
-from tests.contracts.applier_facts import APPLIER
-from tests.contracts.cluster_facts import CLUSTER
-from tests.contracts.contract import Fact, name_of
-from tests.contracts.elections import SteppedElections
-from tests.contracts.leadership_facts import LEADERSHIP
-from tests.contracts.metrics_facts import METRICS, QUERIES
-from tests.contracts.operator_facts import PAUSES, POLICIES
-from tests.contracts.real import RealOperator, RealWorld, install_kinds, session_of
-from tests.contracts.sized import RealSizes
-from tests.contracts.sizes_facts import SIZES, SizesWorld
-from tests.contracts.store_facts import STORE
-from tests.contracts.worlds import (
+from tests.e2e.conftest import Offered
+from tests.support.contracts.actuator_facts import ACTUATOR
+from tests.support.contracts.applier_facts import APPLIER
+from tests.support.contracts.cluster_facts import CLUSTER
+from tests.support.contracts.contract import Fact, name_of
+from tests.support.contracts.elections import SteppedElections
+from tests.support.contracts.leadership_facts import LEADERSHIP
+from tests.support.contracts.metrics_facts import METRICS, QUERIES
+from tests.support.contracts.operator_facts import PAUSES, POLICIES
+from tests.support.contracts.real import RealOperator, RealWorld, install_kinds, session_of
+from tests.support.contracts.sized import RealSizes
+from tests.support.contracts.sizes_facts import SIZES, SizesWorld
+from tests.support.contracts.store_facts import STORE
+from tests.support.contracts.worlds import (
     ApplierWorld,
     ClusterWorld,
     ElectionWorld,
@@ -33,7 +34,6 @@ from tests.contracts.worlds import (
     QueryWorld,
     StoreWorld,
 )
-from tests.e2e.conftest import Offered
 from tests.testbed import ControlPlane, Kwok, MetricsServer, Prometheus, wait_until
 from tests.testbed.granting import Granting
 from tests.testbed.scenes import history, namespaced, six_pods

@@ -12,11 +12,11 @@ from equipoise.cli.manifests import KINDS
 from equipoise.proportional.parse import SCALING_POLICY, read_spec
 from equipoise.recommendation.analytics import AnalyticsSpec, RecommendationSpec
 from equipoise.rotation.policy import RotationPolicySpec
-from tests.cli.running import equipoise_anew as equipoise
-from tests.crd import manifests
-from tests.crd.analytics_manifests import ANALYTICS_BAD, ANALYTICS_GOOD
-from tests.crd.manifests import AT, TARGET, Bad, policy
-from tests.crd.scaling_manifests import SCALING_BAD, SCALING_GOOD
+from tests.support.cli.running import equipoise_anew as equipoise
+from tests.support.crd import manifests
+from tests.support.crd.analytics_manifests import ANALYTICS_BAD, ANALYTICS_GOOD
+from tests.support.crd.manifests import AT, TARGET, Bad, policy
+from tests.support.crd.scaling_manifests import SCALING_BAD, SCALING_GOOD
 from tests.testbed import ControlPlane, StartControlPlane
 from tests.testbed.api import ApiError
 

@@ -16,8 +16,8 @@ from equipoise.cli.checks import READS
 from equipoise.ports import CpuUsage
 from equipoise.rotation.command import plan
 from equipoise.rotation.policy import RotationPolicy
-from tests.cli.running import equipoise_anew as equipoise
-from tests.e2e.accounts import account_with, credential, signed_token, write_plugin
+from tests.support.cli.running import equipoise_anew as equipoise
+from tests.support.e2e.accounts import account_with, credential, signed_token, write_plugin
 from tests.testbed import ControlPlane, Kwok, wait_until
 from tests.testbed.scenes import SIX_LOADS, six_pods
 

@@ -14,9 +14,9 @@ from equipoise.core.decision import Record
 from equipoise.core.errors import WorldFailed
 from equipoise.qos.loop import QosLoop
 from equipoise.runtime.agent.cluster import NodeSurroundings
-from tests.agent.machines import Disk, Machine
-from tests.cli.running import equipoise_anew as equipoise
-from tests.e2e.damaged import (
+from tests.support.agent.machines import Disk, Machine
+from tests.support.cli.running import equipoise_anew as equipoise
+from tests.support.e2e.damaged import (
     BULK,
     DAMAGE,
     NODE_DAMAGE,
@@ -27,8 +27,8 @@ from tests.e2e.damaged import (
     node_policy,
     nothing,
 )
-from tests.e2e.replicas import Operator
-from tests.e2e.tenants import NODE, create, loose_definition, pod_named, pods_of, tenant
+from tests.support.e2e.replicas import Operator
+from tests.support.e2e.tenants import NODE, create, loose_definition, pod_named, pods_of, tenant
 from tests.testbed import (
     ControlPlane,
     RedisServer,

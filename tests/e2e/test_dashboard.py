@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from equipoise.adapters.journal import SqliteJournal
 from tests.e2e.conftest import Offered
-from tests.e2e.diaries import HOSTILE, diary, later
+from tests.support.e2e.journals import HOSTILE, diary, later
 from tests.testbed.browser import Island, Window, chromium, open_window
 from tests.testbed.processes import Process
 

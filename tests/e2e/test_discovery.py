@@ -28,10 +28,10 @@ from equipoise.runtime.logs import make_log
 from equipoise.runtime.operator.metrics_source import GONE_SECONDS, ChosenPrometheus
 from equipoise.runtime.session import PrometheusOptions
 from equipoise.runtime.settings import Logs
-from tests.cli.running import equipoise_anew as equipoise
-from tests.e2e.accounts import account_with
 from tests.e2e.conftest import new_namespace
-from tests.e2e.impostors import answer, impostor
+from tests.support.cli.running import equipoise_anew as equipoise
+from tests.support.e2e.accounts import account_with
+from tests.support.e2e.broken_servers import answer, impostor
 from tests.testbed import ApiError, ControlPlane, Kwok, Prometheus, StartPrometheus, wait_until
 from tests.testbed.scenes import SIX_LOADS, history, six_pods
 

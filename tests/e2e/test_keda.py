@@ -6,9 +6,9 @@ import pytest
 
 from equipoise.adapters.kubernetes import Client, KubernetesCluster, RightMissing, connect
 from equipoise.core.cluster import WorkloadRef
-from tests.contracts.keda import install_scaled_objects, remove_scaled_objects, scaled_object
-from tests.contracts.real import session_of
-from tests.e2e.accounts import account_with
+from tests.support.contracts.keda import install_scaled_objects, remove_scaled_objects, scaled_object
+from tests.support.contracts.real import session_of
+from tests.support.e2e.accounts import account_with
 from tests.testbed import ControlPlane
 
 PAUSED = {"autoscaling.keda.sh/paused": "true"}

@@ -30,7 +30,7 @@ ATTEMPTS_MAX = 3
 """A machine that stands still for longer than a lease changes leaders: then the scene is set anew."""
 BEAT_SECONDS = 0.1
 """Contenders answer more often than that, unless the machine keeps them from it."""
-_PROGRAM = Path(__file__).with_name("contender.py")
+_PROGRAM = Path(__file__).parents[1] / "support" / "e2e" / "election_candidate.py"
 
 
 class Answer(NamedTuple):

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cli.running import equipoise_anew as equipoise
 from tests.e2e.conftest import new_namespace
+from tests.support.cli.running import equipoise_anew as equipoise
 from tests.testbed import (
     ApiError,
     Process,

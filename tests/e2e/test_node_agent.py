@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import urllib3
 
-from tests.cli.running import equipoise_anew as equipoise
-from tests.qos.worlds import action, pod_qos, policy, rule
+from tests.support.cli.running import equipoise_anew as equipoise
+from tests.support.qos.worlds import action, pod_qos, policy, rule
 from tests.testbed import free_port, wait_until
 from tests.testbed.node import RealNode
 from tests.testbed.processes import is_answering

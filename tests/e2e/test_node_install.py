@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import urllib3
 
-from tests.e2e.charts import Helm
 from tests.e2e.conftest import new_namespace
-from tests.e2e.installing import BALANCERS, ENSURANCE, LABELS, RELEASE, TOKEN, Shop, claims
+from tests.support.e2e.charts import Helm
+from tests.support.e2e.installing import BALANCERS, ENSURANCE, LABELS, RELEASE, TOKEN, Shop, claims
 from tests.testbed import RealNode, StartPrometheus, StartRedis, binary, wait_until
 from tests.testbed.product import USER, add_product_image
 from tests.testbed.real_pods import ready_pods

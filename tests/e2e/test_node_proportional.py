@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.running import equipoise_anew as equipoise
+from tests.support.cli.running import equipoise_anew as equipoise
 from tests.testbed import wait_until
 from tests.testbed.node import RealNode
 from tests.testbed.real_pods import ready_pods, real_deployment

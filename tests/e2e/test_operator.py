@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import equipoise_anew as equipoise
-from tests.e2e.replicas import Operator, Replica
-from tests.e2e.rotating import REALISED_PERCENT, WAVES_SECONDS, Scene, make_scene, settle
+from tests.support.cli.running import equipoise_anew as equipoise
+from tests.support.e2e.replicas import Operator, Replica
+from tests.support.e2e.rotation_workload import REALISED_PERCENT, WAVES_SECONDS, Scene, make_scene, settle
 from tests.testbed import ControlPlane, Kwok, Prometheus
 
 Start = Callable[..., Replica]
@@ -41,7 +41,7 @@ def start(scene: Scene, tmp_path: Path) -> Iterator[Start]:
         config = str(scene.control_plane.kubeconfig)
         common = ["--kubeconfig", config, "--prometheus", scene.prometheus.url]
         who = ["--namespace", scene.namespace, "--identity", identity]
-        replica = Replica(tmp_path, ["-m", "tests.e2e.acting", *common, *who, *extra])
+        replica = Replica(tmp_path, ["-m", "tests.support.e2e.operator_process", *common, *who, *extra])
         begun.append(replica)
         return replica
 

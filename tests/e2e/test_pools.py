@@ -8,12 +8,12 @@ import pytest
 from redis import Redis
 
 from tests.e2e.conftest import Offered
-from tests.pools.answers import ask_under_kills
-from tests.pools.beside import run_beside
-from tests.pools.explorer.machine import World
-from tests.pools.explorer.running import explore
-from tests.pools.explorer.scenes import FOREIGN, LARGE, SMALL
-from tests.pools.servers import server
+from tests.support.explorer.machine import World
+from tests.support.explorer.running import explore
+from tests.support.explorer.scenes import FOREIGN, LARGE, SMALL
+from tests.support.pools.fault_clients import ask_under_kills
+from tests.support.pools.foreign_processes import run_beside
+from tests.support.pools.servers import server
 from tests.testbed import StartRedis, binary
 
 BESIDE_SECONDS = 60

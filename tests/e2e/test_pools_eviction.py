@@ -10,9 +10,9 @@ from redis.exceptions import OutOfMemoryError
 
 from equipoise.adapters.redis import RedisPools
 from equipoise.pools.policy import tiers_for_scripts
-from tests.cli.running import command, equipoise
-from tests.pools.serving import Caller, until
-from tests.pools.worlds import write
+from tests.support.cli.running import command, equipoise
+from tests.support.pools.serving import Caller, until
+from tests.support.pools.worlds import write
 from tests.testbed import RedisServer, StartRedis
 
 PODS = [f"a-{number}" for number in range(50)]

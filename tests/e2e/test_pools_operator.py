@@ -12,11 +12,11 @@ import pytest
 
 from equipoise.adapters.redis import RedisPools, connect
 from equipoise.pools.policy import tiers_for_scripts
-from tests.cli.running import equipoise_anew as equipoise
-from tests.e2e.replicas import Replica
-from tests.pools.fleet import World, make_loop, pod
-from tests.pools.server_faults import failed_over_to_a_replica, killed_with_everything_written
-from tests.pools.worlds import dump
+from tests.support.cli.running import equipoise_anew as equipoise
+from tests.support.e2e.replicas import Replica
+from tests.support.pools.fleet import World, make_loop, pod
+from tests.support.pools.server_faults import failed_over_to_a_replica, killed_with_everything_written
+from tests.support.pools.worlds import dump
 from tests.testbed import (
     ControlPlane,
     Kwok,

@@ -17,7 +17,7 @@ from equipoise.adapters.prometheus.range import RangeQuery, query_range
 from equipoise.adapters.prometheus.settings import CADVISOR, Limits, Names, Settings
 from equipoise.adapters.prometheus.shards import plan
 from equipoise.adapters.prometheus.transport import Direct
-from tests.cli.running import equipoise_anew as equipoise
+from tests.support.cli.running import equipoise_anew as equipoise
 from tests.testbed import ControlPlane, Kwok, Prometheus, StartPrometheus, wait_until
 from tests.testbed.scenes import SIX_LOADS, history, six_pods
 

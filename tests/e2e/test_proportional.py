@@ -10,10 +10,10 @@ import jsonschema
 import pytest
 
 from equipoise.cli.shapes_proportional import plan
-from tests.cli.running import equipoise_anew as equipoise
 from tests.e2e.conftest import new_namespace
-from tests.e2e.replicas import Operator
-from tests.e2e.scaling import SETTINGS, Scaled, install_vpas, vpa
+from tests.support.cli.running import equipoise_anew as equipoise
+from tests.support.e2e.replicas import Operator
+from tests.support.e2e.scaling_cluster import SETTINGS, Scaled, install_vpas, vpa
 from tests.testbed import ControlPlane, Kwok, wait_until
 from tests.testbed.granting import Granting
 

@@ -28,9 +28,9 @@ from equipoise.recommendation.adopt import Adopted
 from equipoise.recommendation.advisor import AdviceScope
 from equipoise.recommendation.policy import AdviceType, read_policy
 from equipoise.runtime.session import Neighbours, PrometheusOptions
-from tests.cli.running import equipoise_anew as equipoise
-from tests.contracts.keda import install_scaled_objects, scaled_object
-from tests.e2e.accounts import account_with
+from tests.support.cli.running import equipoise_anew as equipoise
+from tests.support.contracts.keda import install_scaled_objects, scaled_object
+from tests.support.e2e.accounts import account_with
 from tests.testbed import ControlPlane, Kwok, Prometheus, StartPrometheus
 from tests.testbed.scenes import deployment, hpa, running_pods
 

@@ -13,12 +13,13 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from equipoise.core.cluster import WorkloadRef
-from tests.cli.running import equipoise_anew as equipoise
-from tests.contracts.keda import install_scaled_objects, remove_scaled_objects, scaled_object
-from tests.e2e.accounts import account_with
 from tests.e2e.conftest import new_namespace
-from tests.e2e.replicas import Operator
-from tests.e2e.rotating import (
+from tests.e2e.test_credentials import READ_ONLY
+from tests.support.cli.running import equipoise_anew as equipoise
+from tests.support.contracts.keda import install_scaled_objects, remove_scaled_objects, scaled_object
+from tests.support.e2e.accounts import account_with
+from tests.support.e2e.replicas import Operator
+from tests.support.e2e.rotation_workload import (
     HPA_PERCENT,
     REALISED_PERCENT,
     SETTINGS,
@@ -32,7 +33,6 @@ from tests.e2e.rotating import (
     wait_for_decision,
     wait_for_loads,
 )
-from tests.e2e.test_credentials import READ_ONLY
 from tests.testbed import ControlPlane, Kwok, MetricsServer, Prometheus
 
 Operate = Callable[[Scene], Operator]

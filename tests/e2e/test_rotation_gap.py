@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import equipoise_anew as equipoise
-from tests.e2e.replicas import Operator
-from tests.e2e.rotating import WAVES_SECONDS, WINDOW_SECONDS, make_scene, settle
+from tests.support.cli.running import equipoise_anew as equipoise
+from tests.support.e2e.replicas import Operator
+from tests.support.e2e.rotation_workload import WAVES_SECONDS, WINDOW_SECONDS, make_scene, settle
 from tests.testbed import ControlPlane, Kwok, StartPrometheus
 
 WINDOW = 2 * WINDOW_SECONDS

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from equipoise.rotation.observe import SAMPLE_AGE_MAX_SECONDS
-from tests.cli.running import equipoise_anew as equipoise
-from tests.e2e.rotating import DECISION_SECONDS, wait_for_decision
+from tests.support.cli.running import equipoise_anew as equipoise
+from tests.support.e2e.rotation_workload import DECISION_SECONDS, wait_for_decision
 from tests.testbed import ControlPlane, MetricsServer, Prometheus, wait_until
 from tests.testbed.scenes import SIX_LOADS
 

@@ -17,9 +17,9 @@ from equipoise.core.ledger import Entry, EntryState, Ledger
 from equipoise.engine.guards import OTHERS_SECONDS
 from equipoise.ports.node import NodePod
 from equipoise.runtime.agent.enforcement import ledgered
-from tests.cli.running import equipoise_anew as equipoise
-from tests.e2e.replicas import Operator
-from tests.e2e.rotating import AFTER_CORES, HPA_PERCENT, Scene, wait_for_loads
+from tests.support.cli.running import equipoise_anew as equipoise
+from tests.support.e2e.replicas import Operator
+from tests.support.e2e.rotation_workload import AFTER_CORES, HPA_PERCENT, Scene, wait_for_loads
 from tests.testbed import ControlPlane, Kwok, Prometheus, wait_until
 from tests.testbed.processes import NotInTime
 from tests.testbed.scenes import SIX_LOADS, deployment, hpa, running_pods

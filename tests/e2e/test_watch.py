@@ -8,7 +8,7 @@ import pytest
 from equipoise.adapters.kubernetes.cache import Cache, Change, ChangeType
 from equipoise.core.cluster import Pod
 from tests.e2e.conftest import Offered
-from tests.e2e.turbulence import (
+from tests.support.e2e.reflector_faults import (
     BEGIN_SECONDS,
     CHANGES_PER_SECOND,
     Disagreement,

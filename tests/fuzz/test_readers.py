@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.kubernetes.decode import parse_time
-from tests.fuzz.files import CREDENTIAL, KUBECONFIG
-from tests.fuzz.listed import all_readers
-from tests.fuzz.machine import Input, Reader, inputs, run
-from tests.fuzz.objects import SOUND
-from tests.fuzz.prometheus import MESSAGE as CHUNKS
+from tests.support.fuzz.all_readers import all_readers
+from tests.support.fuzz.files import CREDENTIAL, KUBECONFIG
+from tests.support.fuzz.machine import Input, Reader, inputs, run
+from tests.support.fuzz.objects import SOUND
+from tests.support.fuzz.prometheus import MESSAGE as CHUNKS
 from tests.test_tidy import DECODING, ROOT, SOURCES, _called, _functions
 
 INPUTS = 12

@@ -8,7 +8,7 @@ import pytest
 
 from equipoise.core.ledger import Entry, EntryState, Fenced, Ledger
 from equipoise.engine.guards import MENDING_SECONDS, OTHERS_SECONDS, held_by_anyone, held_by_others
-from tests.guard.together import NEW, SCALING_EPOCH, Together
+from tests.support.guard.two_balancers import NEW, SCALING_EPOCH, Together
 
 NOW = 1_800_000_000.0
 STEPS = ("intent", "deed", "outcome")

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from equipoise.adapters.journal import Query, open_reader
-from tests.journal.worlds import MIB, NOON, Clock, all_of, calm, dense, files_bytes, hot, journal
+from tests.support.journal.worlds import MIB, NOON, Clock, all_of, calm, dense, files_bytes, hot, journal
 
 
 @settings(

@@ -21,9 +21,9 @@ from equipoise.recommendation import record as recommendation_record
 from equipoise.rotation import record as rotation_record
 from equipoise.rotation.decide import decide
 from equipoise.rotation.policy import RotationPolicy
-from tests.cli.running import equipoise
-from tests.journal.worlds import NOON, all_of, calm, decided, hot, journal
-from tests.rotation.worlds import pod, world
+from tests.support.cli.running import equipoise
+from tests.support.journal.worlds import NOON, all_of, calm, decided, hot, journal
+from tests.support.rotation.worlds import pod, world
 
 GOLDEN = Path(__file__).parent / "golden"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "01-rotation-plan.yaml"

@@ -11,8 +11,8 @@ from equipoise.adapters.journal import JsonLines, Query, Reader, open_reader
 from equipoise.cli.main import main
 from equipoise.core.decision import Record
 from equipoise.core.errors import BadInput
-from tests.journal.worlds import MIB, NOON, calm, hot, journal
 from tests.support.damage import DEEP, damages
+from tests.support.journal.worlds import MIB, NOON, calm, hot, journal
 
 KEPT = 12
 RUNS = 80

@@ -7,7 +7,7 @@ import pytest
 
 from equipoise.adapters.journal import JsonLines, Query, open_reader
 from equipoise.core.errors import BadInput
-from tests.journal.worlds import MIB, NOON, all_of, calm, hot
+from tests.support.journal.worlds import MIB, NOON, all_of, calm, hot
 
 
 def test_one_record_is_one_line(tmp_path: Path) -> None:

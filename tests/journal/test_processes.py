@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.journal.worlds import all_of, files_bytes
-from tests.journal.writer import BYTES_MAX, numbered
+from tests.support.journal.worlds import all_of, files_bytes
+from tests.support.journal.writer import BYTES_MAX, numbered
 
 NAMES = ["journal.db", "journal.jsonl"]
 
 
 def _writer(path: Path, first: int, count: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.journal.writer", str(path), str(first), str(count)],
+        [sys.executable, "-m", "tests.support.journal.writer", str(path), str(first), str(count)],
         stdout=subprocess.PIPE,
         text=True,
     )

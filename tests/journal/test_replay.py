@@ -16,9 +16,9 @@ from equipoise.rotation import record as rotation
 from equipoise.rotation.decide import decide
 from equipoise.rotation.policy import KafkaLag, RotationPolicy
 from equipoise.rotation.preconditions import Observation
-from tests.journal.worlds import NOON, calm, decided, hot
 from tests.rotation.test_properties import _POLICIES, _WORLDS
-from tests.rotation.worlds import pod, seed_pods, world
+from tests.support.journal.worlds import NOON, calm, decided, hot
+from tests.support.rotation.worlds import pod, seed_pods, world
 
 
 def _again(made: Record) -> Record:

@@ -7,7 +7,7 @@ import pytest
 
 from equipoise.adapters.journal import Query, SqliteJournal, open_reader
 from equipoise.core.decision import Outcome
-from tests.journal.worlds import NOON, Clock, all_of, calm, files_bytes, hot, journal
+from tests.support.journal.worlds import NOON, Clock, all_of, calm, files_bytes, hot, journal
 
 
 def test_what_goes_in_comes_out_newest_first(tmp_path: Path) -> None:

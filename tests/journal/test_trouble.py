@@ -11,8 +11,8 @@ import pytest
 
 from equipoise.adapters.journal import JsonLines, Query, open_reader
 from equipoise.core.errors import BadInput
-from tests.journal.worlds import MIB, NOON, all_of, calm, hot, journal
-from tests.journal.writer import numbered
+from tests.support.journal.worlds import MIB, NOON, all_of, calm, hot, journal
+from tests.support.journal.writer import numbered
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_full_disk_loses_records_and_nothing_else(tmp_path: Path, name: str) -
     """The process lives, what it reported as written is there and whole, and the rest is not."""
     path = tmp_path / name
     done = subprocess.run(
-        [sys.executable, "-m", "tests.journal.writer", str(path), "0", "100", "150000"],
+        [sys.executable, "-m", "tests.support.journal.writer", str(path), "0", "100", "150000"],
         capture_output=True,
         text=True,
         check=False,

@@ -9,9 +9,9 @@ from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer, Unreachabl
 from equipoise.core.cluster import WorkloadRef
 from equipoise.core.errors import BadInput
 from equipoise.ports import ApplyAnswer, ApplyResult
-from tests.contracts.applier_facts import wanted
-from tests.kubernetes.samples import page
-from tests.kubernetes.server import Asked, Stage, Time, playing, session
+from tests.support.contracts.applier_facts import wanted
+from tests.support.kubernetes.samples import page
+from tests.support.kubernetes.server import Asked, Stage, Time, playing, session
 
 WEB = WorkloadRef("apps/v1", "Deployment", "shop", "web")
 HPAS = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers"

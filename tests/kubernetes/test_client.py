@@ -11,7 +11,7 @@ from equipoise.adapters.http import Backoff
 from equipoise.adapters.kubernetes import ApiError, BadAnswer, Client, Discovery, Unreachable, proxy_path
 from equipoise.adapters.kubernetes.discovery import path_of
 from equipoise.core.errors import BadInput
-from tests.kubernetes.server import Asked, Script, Stage, Time, deaf_port, playing, session, target_of
+from tests.support.kubernetes.server import Asked, Script, Stage, Time, deaf_port, playing, session, target_of
 
 HTML = b"<html><head><title>Sign in\nplease</title></head><body>" + b"x" * 10_000 + b"</body></html>"
 

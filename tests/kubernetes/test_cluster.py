@@ -11,9 +11,9 @@ from equipoise.adapters.kubernetes import ApiError, BadAnswer, CachedCluster, Ku
 from equipoise.adapters.kubernetes.reflector import AGE_MAX_SECONDS
 from equipoise.core.cluster import WorkloadRef
 from equipoise.ports import Cluster
-from tests.kubernetes.modelserver import ModelServer
-from tests.kubernetes.samples import page, pod
-from tests.kubernetes.server import Asked, Stage, Time, playing, session
+from tests.support.kubernetes.modelserver import ModelServer
+from tests.support.kubernetes.samples import page, pod
+from tests.support.kubernetes.server import Asked, Stage, Time, playing, session
 
 ROLLOUT = WorkloadRef("argoproj.io/v1alpha1", "Rollout", "shop", "web")
 

@@ -13,8 +13,8 @@ from equipoise.adapters.http import Backoff, explain, tls_context
 from equipoise.adapters.kubernetes import Client, Limits, Target, Unreachable
 from equipoise.adapters.kubernetes.kubeconfig import Endpoint, Identity
 from equipoise.core.errors import BadInput
-from tests.kubernetes.certificates import DAY, NOW, Pair, authority, issue, serving
-from tests.kubernetes.server import Asked, Player, Stage, Time, deaf_port, playing
+from tests.support.kubernetes.certificates import DAY, NOW, Pair, authority, issue, serving
+from tests.support.kubernetes.server import Asked, Player, Stage, Time, deaf_port, playing
 
 PATIENT = Limits(connect_seconds=60.0, read_seconds=60.0)
 QUICK = Limits(connect_seconds=60.0, read_seconds=0.5)

@@ -16,7 +16,7 @@ from equipoise.adapters.kubernetes.execplugin import Given, run_plugin
 from equipoise.adapters.kubernetes.kubeconfig import Endpoint, Identity, Target
 from equipoise.adapters.kubernetes.kubefile import EnvironmentEntry, ExecConfig
 from equipoise.core.errors import BadInput, EquipoiseError
-from tests.kubernetes.server import Asked, Stage, Time, playing, session
+from tests.support.kubernetes.server import Asked, Stage, Time, playing, session
 
 V1 = "client.authentication.k8s.io/v1"
 V1BETA1 = "client.authentication.k8s.io/v1beta1"

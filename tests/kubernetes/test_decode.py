@@ -23,7 +23,7 @@ from equipoise.adapters.kubernetes.kinds import (
     Kind,
 )
 from equipoise.core.cluster import Container, Hpa, Owner, Pod, WorkloadRef
-from tests.kubernetes.samples import page, pod
+from tests.support.kubernetes.samples import page, pod
 
 
 def turned(kind: Kind[Any], raw: object, decoder: Decoder | None = None) -> Any:

@@ -4,8 +4,8 @@ from typing import Any
 
 from equipoise.adapters.kubernetes.cluster import HpaSpecs
 from equipoise.core.cluster import HpaSpec, WorkloadRef
-from tests.kubernetes.samples import page
-from tests.kubernetes.server import Asked, Stage, playing, session
+from tests.support.kubernetes.samples import page
+from tests.support.kubernetes.server import Asked, Stage, playing, session
 
 PATH = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers"
 ODD = {"type": "Lunar", "lunar": {"phase": ["full", 1, None]}}

@@ -10,8 +10,8 @@ import pytest
 from equipoise.adapters.kubernetes import CachedCluster, KubernetesCluster, RightMissing, Unreachable
 from equipoise.adapters.kubernetes.keda_vpa import ABSENT_SECONDS, FRESH_SECONDS, pause_annotation
 from equipoise.core.cluster import WorkloadRef
-from tests.kubernetes.samples import page
-from tests.kubernetes.server import Asked, Stage, Time, playing, session
+from tests.support.kubernetes.samples import page
+from tests.support.kubernetes.server import Asked, Stage, Time, playing, session
 
 ALL = "/apis/keda.sh/v1alpha1/scaledobjects"
 PAUSED = "autoscaling.keda.sh/paused"

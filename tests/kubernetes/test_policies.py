@@ -6,7 +6,7 @@ from equipoise.adapters.kubernetes.policies import KubernetesPolicies
 from equipoise.core.cluster import ObjectRef
 from equipoise.core.errors import WorldFailed
 from equipoise.ports import PolicyObject, StoreConflict
-from tests.kubernetes.server import Asked, Stage, playing, session
+from tests.support.kubernetes.server import Asked, Stage, playing, session
 
 GROUP, VERSION, PLURAL = "scalingpolicy.kope.io", "v1alpha1", "scalingpolicies"
 DNS = PolicyObject(ObjectRef(f"{GROUP}/{VERSION}", "ScalingPolicy", "shop", "dns", "uid-1"), 1, "7", {}, {})

@@ -17,9 +17,9 @@ from equipoise.adapters.kubernetes.connection import Lines, LineTooLong
 from equipoise.adapters.kubernetes.kinds import PODS
 from equipoise.adapters.kubernetes.kubeconfig import Endpoint, Identity
 from equipoise.core.cluster import Pod
-from tests.kubernetes.certificates import authority, issue, serving
-from tests.kubernetes.modelserver import ModelServer, Mood
-from tests.kubernetes.server import LIMITS, Asked, Player, Script, Stage, Time, playing, session
+from tests.support.kubernetes.certificates import authority, issue, serving
+from tests.support.kubernetes.modelserver import ModelServer, Mood
+from tests.support.kubernetes.server import LIMITS, Asked, Player, Script, Stage, Time, playing, session
 
 TIMINGS = Timings(silence_seconds=30.0)
 QUICK = Timings(silence_seconds=0.4)

@@ -14,8 +14,8 @@ from equipoise.adapters.kubernetes.kinds import HPAS, NODES, PDBS, PODS, WORKLOA
 from equipoise.adapters.kubernetes.node import NODE, PODS_OF_NODE
 from equipoise.adapters.kubernetes.pauses import NAMESPACES
 from equipoise.adapters.kubernetes.reflector import Reflector
-from tests.kubernetes.kept import KEPT, Looking
-from tests.kubernetes.server import Asked, Stage, Time, playing, session
+from tests.support.kubernetes.reflected_kinds import KEPT, Looking
+from tests.support.kubernetes.server import Asked, Stage, Time, playing, session
 
 CORE = [PODS, NODES, HPAS, PDBS, *WORKLOADS.values(), NODE, PODS_OF_NODE, NAMESPACES]
 

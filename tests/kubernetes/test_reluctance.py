@@ -8,8 +8,8 @@ import pytest
 
 from equipoise.adapters.kubernetes.decode import Decoder
 from equipoise.adapters.kubernetes.kinds import DEPLOYMENTS, HPAS, PODS
-from tests.kubernetes.samples import pod
 from tests.kubernetes.test_decode import turned, workload
+from tests.support.kubernetes.samples import pod
 
 HPA: dict[str, Any] = {
     "metadata": {"name": "web", "namespace": "shop"},

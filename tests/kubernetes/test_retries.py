@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from equipoise.adapters.http import Backoff, TryAgain, parse_retry_after, with_retries
-from tests.kubernetes.server import Time
+from tests.support.kubernetes.server import Time
 
 BACKOFF = Backoff(
     attempts_max=4, first_seconds=1, delay_max_seconds=3, retry_after_max_seconds=20, total_max_seconds=25

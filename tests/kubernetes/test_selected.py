@@ -8,8 +8,8 @@ import pytest
 from equipoise.adapters.kubernetes import ApiError
 from equipoise.adapters.kubernetes.errors import Unreachable
 from equipoise.adapters.kubernetes.selected import SelectedPods
-from tests.kubernetes.samples import page
-from tests.kubernetes.server import Asked, Stage, playing, session
+from tests.support.kubernetes.samples import page
+from tests.support.kubernetes.server import Asked, Stage, playing, session
 
 
 def _pod(uid: str = "u1", *, is_ready: bool = True, version: str = "1", **metadata: Any) -> dict[str, Any]:

@@ -23,10 +23,10 @@ from equipoise.core.cluster import ObjectRef, WorkloadRef
 from equipoise.core.errors import WorldFailed
 from equipoise.crd.targets import Mode
 from equipoise.ports import PolicyObject
-from tests.kubernetes.kept import KEPT, Looking
-from tests.kubernetes.samples import pod
-from tests.kubernetes.server import Asked, Player, Script, Stage, Time, playing, session
 from tests.support.damage import DEPTH
+from tests.support.kubernetes.reflected_kinds import KEPT, Looking
+from tests.support.kubernetes.samples import pod
+from tests.support.kubernetes.server import Asked, Player, Script, Stage, Time, playing, session
 
 GROUP, VERSION, PLURAL = "scalingpolicy.kope.io", "v1alpha1", "scalingpolicies"
 WEB = ObjectRef(f"{GROUP}/{VERSION}", "ScalingPolicy", "shop", "web", "uid-web")

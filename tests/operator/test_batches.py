@@ -11,8 +11,8 @@ import pytest
 
 from equipoise.engine.isolation import Isolation
 from equipoise.runtime.operator.worker import Batches, BatchLost
-from tests.operator import work
-from tests.operator.worlds import WAIT_SECONDS, eventually
+from tests.support.operator import worker_functions as work
+from tests.support.operator.worlds import WAIT_SECONDS, eventually
 
 
 @pytest.fixture(scope="module")

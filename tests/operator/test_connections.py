@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.operator.serving import LARGE_BYTES, WHOLE, Pages, connect, served
-from tests.operator.worlds import WAIT_SECONDS, eventually
+from tests.support.operator.serving import LARGE_BYTES, WHOLE, Pages, connect, served
+from tests.support.operator.worlds import WAIT_SECONDS, eventually
 
 PROGRAM = """
 import resource, sys

@@ -10,7 +10,7 @@ from equipoise.core.errors import WorldFailed
 from equipoise.core.reason import Code
 from equipoise.runtime.logs import LISTED_MAX, DecisionLines, ErrorReporter, log_failure, make_log
 from equipoise.runtime.settings import Logs
-from tests.operator.worlds import decision, logged, report
+from tests.support.operator.worlds import decision, logged, report
 
 
 def test_a_decision_is_one_line_with_its_sentence_reason_and_numbers() -> None:

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from equipoise import __version__
 from equipoise.core.reason import Code
 from equipoise.runtime.operator.metrics import OperatorMetrics, ReflectorMeters
-from tests.operator.worlds import decision, report
+from tests.support.operator.worlds import decision, report
 
 Series = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
 

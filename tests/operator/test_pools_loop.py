@@ -21,8 +21,8 @@ from equipoise.runtime.operator.balancer_metrics import PoolsMetrics, tell_moves
 from equipoise.runtime.operator.pools_loop import ReconnectingPools, pools_loop, remote_pools, url_source
 from equipoise.runtime.redis import RemotePools
 from equipoise.runtime.settings import Settings
-from tests.operator.worlds import ScriptedLoop, eventually, logged, report, standing
-from tests.pools.servers import server
+from tests.support.operator.worlds import ScriptedLoop, eventually, logged, report, standing
+from tests.support.pools.servers import server
 
 WHOLE = {
     "balancers": "pools",

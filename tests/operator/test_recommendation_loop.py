@@ -18,10 +18,10 @@ from equipoise.runtime.operator.recommendation_loop import SpecsOfNamespaces, _w
 from equipoise.runtime.operator.wiring import make_shell
 from equipoise.runtime.operator.worker import Batches
 from equipoise.runtime.settings import Settings
-from tests.kubernetes.server import Asked, Stage, playing
 from tests.operator.test_wiring import EmptyCluster
-from tests.operator.worlds import WAIT_SECONDS, eventually, get, logged
-from tests.recommendation.clusters import ref
+from tests.support.kubernetes.server import Asked, Stage, playing
+from tests.support.operator.worlds import WAIT_SECONDS, eventually, get, logged
+from tests.support.recommendation.clusters import ref
 
 KUBECONFIG = """
 apiVersion: v1

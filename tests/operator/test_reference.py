@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from equipoise.core.reason import Code
 from equipoise.runtime.layers import leaf_paths
-from tests.operator.worlds import ScriptedLoop, decision, eventually, report, standing
+from tests.support.operator.worlds import ScriptedLoop, decision, eventually, report, standing
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 PAGE = (REFERENCE / "operator.md").read_text()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.operator.serving import WHOLE, connect, served
+from tests.support.operator.serving import WHOLE, connect, served
 
 BODY = b"0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 AMBIGUOUS = {

@@ -9,7 +9,7 @@ from equipoise.core.errors import BadInput
 from equipoise.runtime.layers import Effective, effective, leaf_paths, print_settings, variables
 from equipoise.runtime.output import Format
 from equipoise.runtime.settings import Settings
-from tests.cli.running import equipoise
+from tests.support.cli.running import equipoise
 
 NAME = ("lease", "name")
 

@@ -14,7 +14,7 @@ from equipoise.ports import CycleReport
 from equipoise.runtime.http import HttpServer, make_app
 from equipoise.runtime.operator.metrics import OperatorMetrics
 from equipoise.runtime.operator.process import StoppingLeadership
-from tests.operator.worlds import WAIT_SECONDS, ScriptedLoop, decision, eventually, report, standing
+from tests.support.operator.worlds import WAIT_SECONDS, ScriptedLoop, decision, eventually, report, standing
 
 
 def test_it_is_ready_when_a_cycle_has_gone_well() -> None:

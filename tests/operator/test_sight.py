@@ -20,9 +20,9 @@ from equipoise.runtime.operator.metrics_source import (
     Source,
 )
 from equipoise.runtime.session import PrometheusOptions
-from tests.operator.worlds import logged
-from tests.prometheus.server import Response
-from tests.prometheus.worlds import ONE, cluster, service
+from tests.support.operator.worlds import logged
+from tests.support.prometheus.server import Response
+from tests.support.prometheus.worlds import ONE, cluster, service
 
 
 class _Metrics:

@@ -14,8 +14,8 @@ from equipoise.runtime.operator import process as shell_module
 from equipoise.runtime.operator.loops import Wiring, make_loops
 from equipoise.runtime.operator.wiring import make_shell, prometheus_options
 from equipoise.runtime.settings import Settings
-from tests.kubernetes.server import Asked, Player, Stage, playing
-from tests.operator.worlds import WAIT_SECONDS, ScriptedLoop, eventually, get, logged, report
+from tests.support.kubernetes.server import Asked, Player, Stage, playing
+from tests.support.operator.worlds import WAIT_SECONDS, ScriptedLoop, eventually, get, logged, report
 
 
 class EmptyCluster:

@@ -8,7 +8,7 @@ from redis import Redis
 
 from equipoise.adapters.redis import RedisPools
 from equipoise.pools.policy import tiers_for_scripts
-from tests.pools.servers import server
+from tests.support.pools.servers import server
 
 
 @pytest.fixture(scope="session")

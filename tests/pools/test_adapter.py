@@ -16,9 +16,9 @@ from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.pools.policy import policy_from, tiers_for_scripts, wire
 from equipoise.ports import Unanswered
 from equipoise.runtime.redis import RemotePools
-from tests.pools.clusters import cluster
-from tests.pools.wire import wire_to
-from tests.pools.worlds import WALK_THROUGH, config, dump, write
+from tests.support.pools.clusters import cluster
+from tests.support.pools.redis_proxy import wire_to
+from tests.support.pools.worlds import WALK_THROUGH, config, dump, write
 from tests.testbed import wait_until
 
 

@@ -16,11 +16,11 @@ from equipoise.core.decision import MovePod, RegisterPod, ResumePod, SuspendPod,
 from equipoise.core.errors import EquipoiseError, WorldFailed
 from equipoise.pools.policy import tiers_for_scripts
 from equipoise.ports import Unanswered
-from tests.cli.running import equipoise
-from tests.pools.clusters import cluster
-from tests.pools.serving import service
-from tests.pools.wire import Wire, wire_to
-from tests.pools.worlds import config, dump, write
+from tests.support.cli.running import equipoise
+from tests.support.pools.clusters import cluster
+from tests.support.pools.redis_proxy import Wire, wire_to
+from tests.support.pools.serving import service
+from tests.support.pools.worlds import config, dump, write
 from tests.testbed import wait_until
 
 Prepare = Callable[[RedisPools, Any], object]

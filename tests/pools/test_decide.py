@@ -12,7 +12,7 @@ from equipoise.pools.decide import busy_excess, decide
 from equipoise.pools.observation import Observation, PodInTier, Stay, TierSeen
 from equipoise.pools.policy import TierPolicy, policy_from
 from equipoise.pools.registration import plan_scale_down
-from tests.pools.worlds import WALK_THROUGH, config
+from tests.support.pools.worlds import WALK_THROUGH, config
 
 
 def _policy(**targets: int) -> TierPolicy:

@@ -14,11 +14,11 @@ from redis import Redis
 from equipoise.adapters.redis.connect import connect, eviction_in, eviction_of
 from equipoise.core.errors import SetUpWrong, WorldFailed
 from equipoise.runtime.redis import EVICTION_SECONDS, RemotePools
-from tests.cli.running import clean, command, equipoise
-from tests.pools.clusters import cluster
-from tests.pools.servers import server
-from tests.pools.serving import Caller, later, service, until
-from tests.pools.worlds import dump, write
+from tests.support.cli.running import clean, command, equipoise
+from tests.support.pools.clusters import cluster
+from tests.support.pools.servers import server
+from tests.support.pools.serving import Caller, later, service, until
+from tests.support.pools.worlds import dump, write
 
 LIMIT = 100 << 20
 EVICTING = ("--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru")

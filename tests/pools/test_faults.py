@@ -10,8 +10,8 @@ from equipoise.core.errors import BadInput
 from equipoise.pools.invariants import violations
 from equipoise.pools.loop import PoolsLoop
 from equipoise.pools.policy import read_policy
-from tests.pools.fleet import UIDS, World, make_loop, pod
-from tests.pools.storm import storm
+from tests.support.pools.fleet import UIDS, World, make_loop, pod
+from tests.support.pools.killed_leaders import storm
 
 KILLS = 12
 CONFIG = '{"gold": 5, "silver": 4}'
@@ -77,7 +77,7 @@ def test_a_config_that_makes_no_sense_changes_nothing(
     client: Any, world: World, pools: RedisPools, loop: PoolsLoop
 ) -> None:
     """The tiers stay as they are until somebody mends it."""
-    from tests.pools.worlds import dump
+    from tests.support.pools.worlds import dump
 
     client.set("voice:tier:config", '{"gold": "five"}')
     before = dump(client)

@@ -7,7 +7,7 @@ import pytest
 from equipoise.adapters.redis import RedisPools
 from equipoise.pools.invariants import Violation, notes, violations
 from equipoise.pools.policy import read_policy
-from tests.pools.worlds import WALK_THROUGH, dump, write
+from tests.support.pools.worlds import WALK_THROUGH, dump, write
 
 
 def _found(pools: RedisPools) -> list[Violation]:

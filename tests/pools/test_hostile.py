@@ -16,7 +16,7 @@ from equipoise.core.pools import PoolAnswer
 from equipoise.pools.invariants import violations
 from equipoise.pools.observation import tally
 from equipoise.pools.policy import read_policy, tiers_for_scripts
-from tests.pools.worlds import dump, write
+from tests.support.pools.worlds import dump, write
 
 Writer = Callable[[RedisPools], PoolAnswer]
 KEYS = (

@@ -11,9 +11,9 @@ from equipoise.pools import loop as looping
 from equipoise.pools import observation
 from equipoise.pools import registration as roster
 from equipoise.ports import CycleReport
-from tests.guard.faults import ERRORS, Around, failing
-from tests.pools.fleet import UIDS, World, make_loop, pod
-from tests.pools.worlds import WALK_THROUGH, config, dump, write
+from tests.support.guard.faults import ERRORS, Around, failing
+from tests.support.pools.fleet import UIDS, World, make_loop, pod
+from tests.support.pools.worlds import WALK_THROUGH, config, dump, write
 
 ODD = "agent-4"
 """One of those that would stay in any case: the others' moves are the same without it."""

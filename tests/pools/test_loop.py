@@ -16,8 +16,8 @@ from equipoise.pools.invariants import violations
 from equipoise.pools.loop import PoolsLoop
 from equipoise.pools.policy import read_policy, tiers_for_scripts
 from equipoise.ports import CycleReport, Unanswered
-from tests.pools.fleet import UIDS, World, make_loop, pod
-from tests.pools.worlds import config, dump, write
+from tests.support.pools.fleet import UIDS, World, make_loop, pod
+from tests.support.pools.worlds import config, dump, write
 
 
 @pytest.fixture

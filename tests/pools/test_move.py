@@ -10,8 +10,8 @@ from equipoise.adapters.redis.lua import source
 from equipoise.core.decision import MovePod
 from equipoise.pools.policy import tiers_for_scripts
 from equipoise.pools.rebalance import plan, rebalance
-from tests.pools.wire import wire_to
-from tests.pools.worlds import WALK_THROUGH, dump, write
+from tests.support.pools.redis_proxy import wire_to
+from tests.support.pools.worlds import WALK_THROUGH, dump, write
 
 TARGETS = {"gold": 4, "standard": 3, "basic": 2}
 

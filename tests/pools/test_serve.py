@@ -22,9 +22,9 @@ from equipoise.runtime.allocator.run import Readiness
 from equipoise.runtime.http import HttpServer
 from equipoise.runtime.redis import RemotePools
 from equipoise.runtime.tokens import LOOK_SECONDS, Tokens
-from tests.pools.servers import server
-from tests.pools.serving import Answer, Caller, later, service, until
-from tests.pools.worlds import write
+from tests.support.pools.servers import server
+from tests.support.pools.serving import Answer, Caller, later, service, until
+from tests.support.pools.worlds import write
 
 TOKEN = "a-token-of-this-test"
 TIERS = {"gold": ["a-0"], "basic": ["a-1"]}

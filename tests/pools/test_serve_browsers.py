@@ -9,8 +9,8 @@ import pytest
 
 from equipoise.runtime.allocator.api import refusal
 from equipoise.runtime.tokens import Tokens
-from tests.pools.serving import Caller, service
-from tests.pools.worlds import dump, write
+from tests.support.pools.serving import Caller, service
+from tests.support.pools.worlds import dump, write
 
 TOKEN = "a-token-of-this-test"
 BODY = b'{"call": "c1"}'

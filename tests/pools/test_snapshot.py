@@ -11,7 +11,7 @@ from equipoise.adapters.redis.snapshot import Page
 from equipoise.core.decision import MovePod, SuspendPod
 from equipoise.pools.invariants import violations
 from equipoise.pools.policy import read_policy
-from tests.pools.worlds import write
+from tests.support.pools.worlds import write
 
 PODS = [f"a-{number}" for number in range(30)]
 TIERS = {"gold": PODS[:12], "silver": PODS[12:16], "basic": PODS[16:]}

@@ -11,7 +11,7 @@ from equipoise.adapters.redis import RedisPools
 from equipoise.core.decision import MovePod
 from equipoise.pools.invariants import violations
 from equipoise.pools.policy import read_policy, tiers_for_scripts
-from tests.pools.worlds import write
+from tests.support.pools.worlds import write
 
 PODS = [f"a-{number}" for number in range(6)]
 CALLS = [f"c{number}" for number in range(6)]

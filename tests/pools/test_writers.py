@@ -8,7 +8,7 @@ import pytest
 from equipoise.adapters.redis import RedisPools
 from equipoise.core.decision import RegisterPod
 from equipoise.pools.policy import tiers_for_scripts
-from tests.pools.worlds import dump, write
+from tests.support.pools.worlds import dump, write
 
 
 def _small(client: Any) -> None:

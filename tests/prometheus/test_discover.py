@@ -23,8 +23,8 @@ from equipoise.adapters.prometheus.errors import (
 from equipoise.adapters.prometheus.metrics import connect
 from equipoise.adapters.prometheus.settings import Limits, Settings
 from equipoise.adapters.prometheus.transport import ServiceProxy
-from tests.prometheus.server import Request, Response, serving
-from tests.prometheus.worlds import (
+from tests.support.prometheus.server import Request, Response, serving
+from tests.support.prometheus.worlds import (
     ABSENT,
     FORBIDDEN,
     ONE,

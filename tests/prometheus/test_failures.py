@@ -29,8 +29,8 @@ from equipoise.adapters.prometheus.errors import (
 from equipoise.adapters.prometheus.settings import Limits, Settings
 from equipoise.adapters.prometheus.transport import Direct
 from equipoise.core.errors import WorldFailed
-from tests.kubernetes.server import deaf_port
-from tests.prometheus.server import Request, Response, failed, ok, serving, vector
+from tests.support.kubernetes.server import deaf_port
+from tests.support.prometheus.server import Request, Response, failed, ok, serving, vector
 from tests.testbed import free_port
 
 HTML = Response(200, b"<html><title>Login</title></html>", {"Content-Type": "text/html"})

@@ -20,7 +20,14 @@ from equipoise.adapters.prometheus.promql import Matcher
 from equipoise.adapters.prometheus.settings import Names
 from equipoise.adapters.prometheus.strategies import CPU, MEMORY, Measure, Reduction
 from equipoise.core.errors import BadInput
-from tests.prometheus.histories import (
+from tests.support.prometheus.encoding import (
+    chunk_of,
+    frame,
+    samples_answer,
+    series_message,
+    value_of,
+)
+from tests.support.prometheus.histories import (
     END,
     MODEL,
     PLAIN,
@@ -38,14 +45,7 @@ from tests.prometheus.histories import (
     read_all,
     samples_of,
 )
-from tests.prometheus.remote_read.encoding import (
-    chunk_of,
-    frame,
-    samples_answer,
-    series_message,
-    value_of,
-)
-from tests.prometheus.server import Model, Request, Response, serving, vector
+from tests.support.prometheus.server import Model, Request, Response, serving, vector
 
 
 def test_chunks_are_read_reduced_and_keyed_by_container() -> None:

@@ -14,7 +14,7 @@ import pytest
 from equipoise.adapters.prometheus.errors import TooManySeries
 from equipoise.adapters.prometheus.history import Source
 from equipoise.adapters.prometheus.strategies import CPU, MEMORY
-from tests.prometheus.histories import (
+from tests.support.prometheus.histories import (
     END,
     REFUSED,
     START,
@@ -26,7 +26,7 @@ from tests.prometheus.histories import (
     labels_of,
     read_all,
 )
-from tests.prometheus.server import Answer, Model, Request, Response, ok, serving, vector
+from tests.support.prometheus.server import Answer, Model, Request, Response, ok, serving, vector
 
 BIG = [("big", f"{name}-{i}") for name in ("api", "db", "job", "web") for i in range(3)]
 

@@ -20,8 +20,8 @@ from equipoise.adapters.prometheus.metrics import BuildInfo, PrometheusMetrics
 from equipoise.adapters.prometheus.settings import Limits, Names, Settings
 from equipoise.adapters.prometheus.transport import Direct
 from equipoise.ports import CpuUsage, Metrics
-from tests.kubernetes.server import deaf_port
-from tests.prometheus.server import Model, Request, Response, failed, ok, serving, vector
+from tests.support.kubernetes.server import deaf_port
+from tests.support.prometheus.server import Model, Request, Response, failed, ok, serving, vector
 
 
 def metrics(

@@ -21,8 +21,8 @@ from equipoise.adapters.prometheus import discover
 from equipoise.adapters.prometheus.candidates import Candidate
 from equipoise.adapters.prometheus.discover import find, look_elsewhere, still
 from equipoise.adapters.prometheus.errors import Ambiguous, NotFound, PrometheusFailed, Undecided
-from tests.prometheus.server import Request, Response, serving
-from tests.prometheus.worlds import (
+from tests.support.prometheus.server import Request, Response, serving
+from tests.support.prometheus.worlds import (
     FORBIDDEN,
     NO_ENDPOINTS,
     ONE,

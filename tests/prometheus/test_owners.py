@@ -10,7 +10,7 @@ from equipoise.adapters.prometheus.history import PrometheusOwners
 from equipoise.adapters.prometheus.settings import Settings
 from equipoise.adapters.prometheus.transport import Direct
 from equipoise.core.errors import BadInput
-from tests.prometheus.server import Model, Server, serving
+from tests.support.prometheus.server import Model, Server, serving
 
 
 def _owned(

@@ -13,7 +13,8 @@ from equipoise.adapters.prometheus.matrix import Grid
 from equipoise.core.errors import WorldFailed
 from equipoise.core.reason import Code
 from equipoise.recommendation.advisor import AdviceScope, DataSources, plan
-from tests.prometheus.histories import (
+from tests.prometheus.test_metrics import container, metrics
+from tests.support.prometheus.histories import (
     END,
     MODEL,
     REFUSED,
@@ -25,9 +26,8 @@ from tests.prometheus.histories import (
     probed,
     read_all,
 )
-from tests.prometheus.server import BUILD_INFO, Model, Request, Response, ok, serving, vector
-from tests.prometheus.test_metrics import container, metrics
-from tests.recommendation.clusters import AT, WEEK, Clustered, pod, workload
+from tests.support.prometheus.server import BUILD_INFO, Model, Request, Response, ok, serving, vector
+from tests.support.recommendation.clusters import AT, WEEK, Clustered, pod, workload
 
 DOWN = "receive series from Addr: 10.0.0.7:10901: rpc error: code = Unavailable desc = connection refused"
 """As Thanos 0.42 says it of a store that is down."""

@@ -18,7 +18,7 @@ from equipoise.adapters.prometheus.promql import Matcher, selector
 from equipoise.adapters.prometheus.range import RangeQuery, query_range
 from equipoise.adapters.prometheus.settings import Limits
 from equipoise.adapters.prometheus.shards import Reach, Shard, cut
-from tests.prometheus.server import Model, Request, Response, failed
+from tests.support.prometheus.server import Model, Request, Response, failed
 
 LABELS = ("namespace", "pod")
 PODS = {"a": ("w1", "w2", "w3"), "b": ("w1",), "c": ("w1", "w2")}

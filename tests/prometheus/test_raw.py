@@ -20,7 +20,8 @@ from equipoise.adapters.prometheus.matrix import Key
 from equipoise.adapters.prometheus.range import Raw, spans
 from equipoise.adapters.prometheus.remote_read.windows import Samples
 from equipoise.adapters.prometheus.strategies import CPU, MEMORY
-from tests.prometheus.histories import (
+from tests.support.prometheus.encoding import value_of
+from tests.support.prometheus.histories import (
     END,
     MODEL,
     PODS,
@@ -36,8 +37,7 @@ from tests.prometheus.histories import (
     read_all,
     samples_of,
 )
-from tests.prometheus.remote_read.encoding import value_of
-from tests.prometheus.server import Request, Response, failed, ok, serving, vector
+from tests.support.prometheus.server import Request, Response, failed, ok, serving, vector
 
 LABELS = ("namespace", "pod", "container")
 

@@ -15,7 +15,7 @@ from equipoise.adapters.kubernetes.errors import ApiError
 from equipoise.adapters.kubernetes.kubeconfig import Endpoint, Identity, Target
 from equipoise.adapters.metrics_server import ResourceMetrics, ResourceMetricsAbsent, ResourceMetricsMalformed
 from equipoise.ports import Metrics
-from tests.prometheus.server import Answer, Request, Response, Server, serving
+from tests.support.prometheus.server import Answer, Request, Response, Server, serving
 
 
 def pod(

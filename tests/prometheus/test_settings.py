@@ -22,7 +22,7 @@ from equipoise.adapters.prometheus.errors import Malformed, TlsFailed, TooLarge
 from equipoise.adapters.prometheus.settings import Limits, Names, Settings
 from equipoise.adapters.prometheus.transport import Direct
 from equipoise.core.errors import BadInput
-from tests.prometheus.server import Request, Response, Server, serving, vector
+from tests.support.prometheus.server import Request, Response, Server, serving, vector
 
 
 def ask_once(prefix: str = "", **options: Any) -> Request:

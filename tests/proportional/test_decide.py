@@ -13,8 +13,8 @@ from equipoise.proportional.decide import decide
 from equipoise.proportional.observation import Observation
 from equipoise.proportional.parse import SCALING_POLICY, read_spec
 from equipoise.proportional.status import status_of
-from tests.crd.scaling_manifests import scaling
-from tests.proportional.policies import CPU, TARGET, policy
+from tests.support.crd.scaling_manifests import scaling
+from tests.support.proportional.policies import CPU, TARGET, policy
 
 TEN = {"input": "cores", "slope": "10m"}
 TWO = TARGET | {

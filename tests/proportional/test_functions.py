@@ -11,7 +11,7 @@ from equipoise.core.quantity import NANO, Quantity
 from equipoise.proportional.functions import line_of, line_value, rounded_input, slots
 from equipoise.proportional.functions import target as units
 from equipoise.proportional.policy import Function
-from tests.proportional.policies import MEMORY, policy, target
+from tests.support.proportional.policies import MEMORY, policy, target
 
 SEED = {
     "input": "cores",

@@ -20,8 +20,8 @@ from equipoise.ports import CycleReport, PolicyObject
 from equipoise.proportional import assignment, loop
 from equipoise.proportional.loop import ProportionalLoop
 from equipoise.sim import Template, World
-from tests.guard.faults import ERRORS, Around, Unforeseen, failing, in_module, in_port
-from tests.proportional.running import CYCLE_SECONDS, POD, Diary, Lease, spec
+from tests.support.guard.faults import ERRORS, Around, Unforeseen, failing, in_module, in_port
+from tests.support.proportional.running import CYCLE_SECONDS, POD, Diary, Lease, spec
 
 TENANTS = ("blue", "green", "odd", "red")
 ODD = "odd"

@@ -9,7 +9,7 @@ import pytest
 from equipoise.core.cluster import Container
 from equipoise.crd.targets import Mode
 from equipoise.ports.actions import ResizeAnswer, ResizeResult
-from tests.proportional.running import CPU_PER_CORE, MEMORY, NAMESPACE, POD, POLICY, Run, spec
+from tests.support.proportional.running import CPU_PER_CORE, MEMORY, NAMESPACE, POD, POLICY, Run, spec
 
 PERCENTILE = {"percentile": {"target": 0.8, "lowThreshold": 0.6, "highThreshold": 0.95}}
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from equipoise.core.errors import WorldFailed
 from equipoise.core.reason import Code
 from equipoise.sim.faults import FaultKind
-from tests.proportional.running import CPU_PER_CORE, NAMESPACE, Run, spec
+from tests.support.proportional.running import CPU_PER_CORE, NAMESPACE, Run, spec
 
 LOW, HIGH = 0.2, 0.5
 BOUNDED = [{"name": "dns", "resources": {"requests": [CPU_PER_CORE | {"min": "200m", "max": "500m"}]}}]

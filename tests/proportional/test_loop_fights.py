@@ -13,7 +13,7 @@ from equipoise.proportional.functions import slots
 from equipoise.proportional.observe import pods_by_workload
 from equipoise.proportional.parse import WrittenScalingPolicySpec
 from equipoise.proportional.policy import UpdateMode
-from tests.proportional.running import MEMORY, NAMESPACE, POLICY, Run, spec
+from tests.support.proportional.running import MEMORY, NAMESPACE, POLICY, Run, spec
 
 
 def test_a_revert_counts_once_however_long_a_hold_keeps_it_from_being_mended() -> None:

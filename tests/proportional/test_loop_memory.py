@@ -7,7 +7,7 @@ import pytest
 
 from equipoise.ports import StoreConflict
 from equipoise.sim.faults import FaultKind
-from tests.proportional.running import NAMESPACE, POLICY, Run, spec
+from tests.support.proportional.running import NAMESPACE, POLICY, Run, spec
 
 PERCENTILE = {"percentile": {"target": 0.8, "lowThreshold": 0.6, "highThreshold": 0.95}}
 

@@ -9,7 +9,7 @@ import yaml
 from equipoise.core.errors import BadInput
 from equipoise.proportional.parse import read_policy_file, read_spec
 from equipoise.proportional.policy import ScalingPolicySpec
-from tests.proportional.policies import TARGET, spec
+from tests.support.proportional.policies import TARGET, spec
 
 SEGMENTS = """
 container:

@@ -10,7 +10,7 @@ from equipoise.core.quantity import NANO
 from equipoise.core.reason import Code
 from equipoise.proportional.decide import Asked, step
 from equipoise.proportional.policy import ScalingPolicySpec
-from tests.proportional.policies import CPU, applied, policy, run
+from tests.support.proportional.policies import CPU, applied, policy, run
 
 _INPUTS = st.fixed_dictionaries({"cores": st.integers(0, 60)})
 _DELAYS = st.fixed_dictionaries(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from equipoise.core.quantity import Quantity
 from equipoise.proportional.functions import levels_of, quantized
 from equipoise.proportional.policy import Quantization
-from tests.proportional.policies import MEMORY, policy, target
+from tests.support.proportional.policies import MEMORY, policy, target
 
 
 def _level(value: str, **levels: Any) -> str:

@@ -11,7 +11,7 @@ from equipoise.proportional.decide import Asked, step
 from equipoise.proportional.fields import Percentile
 from equipoise.proportional.policy import UpdateMode
 from equipoise.proportional.smoothing import ProportionalMemory, Shown, by_percentile, value_at
-from tests.proportional.policies import CPU, applied, policy, run
+from tests.support.proportional.policies import CPU, applied, policy, run
 
 TEN = {"input": "cores", "slope": "10m"}
 SHIFT = {"delayScaleDown": {"inputs": {"cores": 20}}}

@@ -7,7 +7,7 @@ import pytest
 
 from equipoise.qos.decide import decide
 from equipoise.qos.plan_file import read_plan_file
-from tests.qos.worlds import ACTIONS, AT, GI, action, names, node, plan, pod, pod_qos, policy, rule
+from tests.support.qos.worlds import ACTIONS, AT, GI, action, names, node, plan, pod, pod_qos, policy, rule
 
 CPU = policy(rule("cpu_total_usage", 6000, "evict"))
 MEMORY = policy(rule("memory_total_usage", "40Gi", "evict"), name="m")

@@ -14,8 +14,8 @@ from equipoise.core.decision import plan_document
 from equipoise.core.errors import BadInput
 from equipoise.qos import selection as walk
 from equipoise.runtime.output import Format
-from tests.qos.worlds import Document, decided, names, node, plan, pod, pod_qos, policy, rule
 from tests.support.damage import paths
+from tests.support.qos.worlds import Document, decided, names, node, plan, pod, pod_qos, policy, rule
 
 WHOLE = node(
     {"cpu_total_usage": 9000, "memory_total_usage": "40Gi", "cpu_load_1_min": 3},

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from equipoise.qos.decide import decide
 from equipoise.qos.observation import METRICS, Observation, sorted_by
 from equipoise.qos.plan_file import read_plan_file
-from tests.qos.worlds import ACTIONS, AT, names, node, plan, pod, policy, rule
+from tests.support.qos.worlds import ACTIONS, AT, names, node, plan, pod, policy, rule
 
 MILLI = st.integers(0, 4000).map(lambda value: f"{value}m")
 CLASSES = st.sampled_from(["BestEffort", "Burstable", "Guaranteed"])

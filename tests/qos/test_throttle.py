@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.qos.worlds import GI, names, node, plan, pod, policy, rule
+from tests.support.qos.worlds import GI, names, node, plan, pod, policy, rule
 
 DOWN = policy(rule("cpu_total_usage", 6000, "throttle"))
 HOUR_AGO = 3600

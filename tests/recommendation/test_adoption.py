@@ -14,7 +14,7 @@ from equipoise.crd.targets import Mode
 from equipoise.ports import Applier, ApplyAnswer, ApplyResult
 from equipoise.recommendation.selection import condition_of
 from equipoise.runtime.operator.metrics import OperatorMetrics
-from tests.recommendation.desks import ALL, ANNOTATION, PERIOD, WEB, Desk
+from tests.support.recommendation.analytics_cluster import ALL, ANNOTATION, PERIOD, WEB, Desk
 
 
 def test_status_alone_touches_nothing_else() -> None:

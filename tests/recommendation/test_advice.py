@@ -13,7 +13,7 @@ from equipoise.core.reason import Code
 from equipoise.recommendation.decide import decide, decide_from, rounded_up
 from equipoise.recommendation.observation import Containers, Inherited, Observation
 from equipoise.recommendation.policy import AdviceType
-from tests.recommendation.worlds import NAN, advised, observation, policy, statistics
+from tests.support.recommendation.worlds import NAN, advised, observation, policy, statistics
 
 OPEN = {"min_cpu_usage_threshold": "0", "fluctuation_threshold": "0"}
 

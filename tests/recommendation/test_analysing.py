@@ -9,8 +9,8 @@ from equipoise.core.errors import WorldFailed
 from equipoise.crd.definition import Standing
 from equipoise.ports import NoHistory
 from equipoise.sim.faults import FaultKind
-from tests.recommendation import desk_facts
-from tests.recommendation.desks import ALL, ANNOTATION, PERIOD, WEB, Desk
+from tests.support.recommendation import analytics_facts as desk_facts
+from tests.support.recommendation.analytics_cluster import ALL, ANNOTATION, PERIOD, WEB, Desk
 
 
 def test_the_simulated_kinds_are_as_the_real_ones() -> None:

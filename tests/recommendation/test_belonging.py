@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from equipoise.recommendation.ownership import Belonging
-from tests.recommendation.clusters import pod, ref, workload
+from tests.support.recommendation.clusters import pod, ref, workload
 
 LONG = "a-service-with-a-name-that-is-longer-than-generated-names-may-be"
 WEB, API, DB, ALONE, LENGTHY = (

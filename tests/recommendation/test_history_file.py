@@ -14,8 +14,8 @@ from equipoise.recommendation.summarise import offsets, summarise
 from equipoise.stats.predict import Algorithm, predict
 from equipoise.stats.ranks import percentiles
 from equipoise.stats.samples import Samples
-from tests.recommendation.worlds import policy
-from tests.stats.courses import MINUTES, daily
+from tests.support.recommendation.worlds import policy
+from tests.support.stats.usage_profiles import MINUTES, daily
 
 START = 1_700_006_400.0  # midnight, UTC
 OPEN = policy(min_cpu_usage_threshold="0", fluctuation_threshold="0")

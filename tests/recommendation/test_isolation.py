@@ -18,8 +18,8 @@ from equipoise.recommendation import loop as analysing
 from equipoise.recommendation import publish as giving
 from equipoise.recommendation.record import examine_all
 from equipoise.recommendation.selection import condition_of
-from tests.guard.faults import ERRORS, Around, Unforeseen, failing, in_module, in_port
-from tests.recommendation.desks import ALL, SPEC, TEMPLATE, Desk
+from tests.support.guard.faults import ERRORS, Around, Unforeseen, failing, in_module, in_port
+from tests.support.recommendation.analytics_cluster import ALL, SPEC, TEMPLATE, Desk
 
 TENANTS = ("blue", "green", "odd", "red")
 ODD = "odd"

@@ -14,8 +14,8 @@ from equipoise.recommendation.history_file import Said, observe
 from equipoise.recommendation.ownership import AWAY_SECONDS_MIN, Belonging, by_ordinal, scaled_away
 from equipoise.recommendation.usage import LotReader
 from equipoise.stats.samples import Samples
-from tests.recommendation.clusters import AT, END, TIMES, WEEK, Clustered, Histories, pod, workload
-from tests.recommendation.worlds import policy
+from tests.support.recommendation.clusters import AT, END, TIMES, WEEK, Clustered, Histories, pod, workload
+from tests.support.recommendation.worlds import policy
 
 DB = workload("db", "StatefulSet")
 LEAST = 1 + int(AWAY_SECONDS_MIN / 60)

@@ -11,7 +11,7 @@ from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.recommendation.advisor import AdviceScope, DataSources, plan
 from equipoise.recommendation.policy import AdviceType
 from equipoise.recommendation.usage import BATCH
-from tests.recommendation.clusters import (
+from tests.support.recommendation.clusters import (
     AT,
     DAY,
     END,
@@ -24,7 +24,7 @@ from tests.recommendation.clusters import (
     ref,
     workload,
 )
-from tests.recommendation.worlds import policy
+from tests.support.recommendation.worlds import policy
 
 WEB = workload("web")
 PODS = [pod(WEB, f"web-7c9f8b6d5-{letters}") for letters in ("bcdfg", "hjklm")]

@@ -7,7 +7,7 @@ import yaml
 
 from equipoise.crd.targets import Mode
 from equipoise.recommendation.selection import condition_of
-from tests.recommendation.desks import ANNOTATION, PERIOD, SPEC, WEB, Desk
+from tests.support.recommendation.analytics_cluster import ANNOTATION, PERIOD, SPEC, WEB, Desk
 
 MORE = {"config": {**SPEC["config"], "ehpa.default-min-replicas": "9"}}
 """Another opinion about the same workload."""

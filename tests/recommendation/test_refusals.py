@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from equipoise.core.errors import BadInput
 from equipoise.core.reason import Code
 from equipoise.recommendation.policy import RecommendationPolicy, read_policy
-from tests.recommendation.worlds import NAN, advised, observation, policy
+from tests.support.recommendation.worlds import NAN, advised, observation, policy
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 from equipoise.core.errors import WorldFailed
 from equipoise.ports import NoHistory, StoreConflict
 from equipoise.recommendation.selection import condition_of
-from tests.recommendation.desks import PERIOD, SPEC, Desk
+from tests.support.recommendation.analytics_cluster import PERIOD, SPEC, Desk
 
 
 def test_who_cannot_be_answered_is_tried_ever_more_rarely() -> None:

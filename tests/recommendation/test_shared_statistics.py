@@ -14,8 +14,8 @@ from equipoise.recommendation.policy import AdviceType
 from equipoise.recommendation.record import AdviceRequest, examine, examine_all
 from equipoise.recommendation.summarise import summarise
 from equipoise.stats.predict import Algorithm
-from tests.recommendation.clusters import AT, DAY, Clustered, Histories, pod, workload
-from tests.recommendation.worlds import policy
+from tests.support.recommendation.clusters import AT, DAY, Clustered, Histories, pod, workload
+from tests.support.recommendation.worlds import policy
 
 HPA = AdviceRequest(policy())
 RESOURCE = AdviceRequest(policy(fluctuation_threshold="1"), AdviceType.RESOURCE)

@@ -10,7 +10,7 @@ from equipoise.recommendation.decide import decide
 from equipoise.recommendation.observation import Observation
 from equipoise.stats.predict import Algorithm
 from equipoise.stats.ranks import Floats, cleaned
-from tests.recommendation.worlds import policy
+from tests.support.recommendation.worlds import policy
 
 MIDNIGHT = 20_000 * 86_400.0
 MINUTES = 7 * 1440

@@ -22,7 +22,7 @@ from equipoise.rotation.progress import (
     recall,
     told,
 )
-from tests.rotation.worlds import NOW, ledger_entry, live, pod, seed_pods
+from tests.support.rotation.worlds import NOW, ledger_entry, live, pod, seed_pods
 
 POLICY = RotationPolicy()
 BEGAN = NOW - 1000.0

@@ -10,7 +10,7 @@ from equipoise.rotation.decide import decide
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.progress import Ending, RotationMemory, begun
 from tests.rotation.test_course import COURSE
-from tests.rotation.worlds import NOW, live, pod, seed_pods
+from tests.support.rotation.worlds import NOW, live, pod, seed_pods
 
 POLICY = RotationPolicy()
 

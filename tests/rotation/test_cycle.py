@@ -15,7 +15,7 @@ from equipoise.rotation.loop import RotationLoop
 from equipoise.rotation.policy import RotationPolicyStatus
 from equipoise.rotation.record import redecide
 from equipoise.sim.scenes import SixPods, six_pods
-from tests.rotation.tenants import ENFORCE, Diary, Lease, Pauses, Policies, loop_in
+from tests.support.rotation.tenants import ENFORCE, Diary, Lease, Pauses, Policies, loop_in
 
 
 def _evicted(scene: SixPods) -> list[str]:

@@ -9,7 +9,7 @@ from equipoise.core.reason import Code
 from equipoise.rotation.decide import decide
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.preconditions import HpaSeen, Observation, PodLoad
-from tests.rotation.worlds import UTILIZATION_70, pod, seed_pods, world
+from tests.support.rotation.worlds import UTILIZATION_70, pod, seed_pods, world
 
 POLICY = RotationPolicy()
 

@@ -16,8 +16,8 @@ from equipoise.sim.load import Constant
 from equipoise.sim.scenes import SIX_LOADS, six_pods
 from equipoise.sim.sharing import Partitions
 from equipoise.sim.world import World
-from tests.rotation.tenants import ENFORCE, FrozenPods, Pauses, Policies, loop_in
-from tests.rotation.worlds import ledger_entry
+from tests.support.rotation.tenants import ENFORCE, FrozenPods, Pauses, Policies, loop_in
+from tests.support.rotation.worlds import ledger_entry
 
 ALL: dict[str, Any] = {"selector": {}, "mode": "Enforce"}
 

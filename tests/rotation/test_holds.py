@@ -10,7 +10,7 @@ from equipoise.rotation.decide import decide
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.preconditions import Observation, PodLoad
 from equipoise.rotation.progress import RotationMemory
-from tests.rotation.worlds import NOW, live, pod, seed_pods
+from tests.support.rotation.worlds import NOW, live, pod, seed_pods
 
 POLICY = RotationPolicy()
 

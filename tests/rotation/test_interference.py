@@ -16,8 +16,8 @@ from equipoise.sim.scenes import SIX_LOADS, six_pods
 from equipoise.sim.sharing import Partitions
 from equipoise.sim.template import Budget, Delay, Template
 from equipoise.sim.world import World
-from tests.rotation.running import Run, run_in
-from tests.rotation.tenants import ENFORCE, NoBudgets, Policies, Refusing, loop_in
+from tests.support.rotation.running import Run, run_in
+from tests.support.rotation.tenants import ENFORCE, NoBudgets, Policies, Refusing, loop_in
 
 
 def test_a_rollout_in_the_middle_ends_a_rotation_and_holds_the_next() -> None:

@@ -19,8 +19,8 @@ from equipoise.sim.sharing import Partitions
 from equipoise.sim.state import WorkloadState
 from equipoise.sim.template import Budget
 from equipoise.sim.world import World
-from tests.guard.faults import ERRORS, Around, Unforeseen, failing, in_module, in_port
-from tests.rotation.tenants import ENFORCE, Diary, Lease, Pauses, Policies, loop_in
+from tests.support.guard.faults import ERRORS, Around, Unforeseen, failing, in_module, in_port
+from tests.support.rotation.tenants import ENFORCE, Diary, Lease, Pauses, Policies, loop_in
 
 TENANTS = ("blue", "green", "odd", "red")
 ODD = "odd"

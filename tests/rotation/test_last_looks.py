@@ -13,7 +13,7 @@ from equipoise.sim.load import Constant
 from equipoise.sim.scenes import SIX_LOADS, SixPods, six_pods
 from equipoise.sim.sharing import Partitions
 from equipoise.sim.world import World
-from tests.rotation.tenants import ENFORCE, Lease, Pauses, Policies, loop_in
+from tests.support.rotation.tenants import ENFORCE, Lease, Pauses, Policies, loop_in
 
 ALL: dict[str, Any] = {"selector": {}, "mode": "Enforce"}
 

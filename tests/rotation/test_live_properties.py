@@ -21,7 +21,7 @@ from equipoise.rotation.preconditions import (
 )
 from equipoise.rotation.progress import Ending, RotationMemory, RotationResult, RotationRun
 from equipoise.rotation.record import record, redecide
-from tests.rotation.worlds import NOW, UTILIZATION_70
+from tests.support.rotation.worlds import NOW, UTILIZATION_70
 
 _SECONDS = st.sampled_from([0.0, 10.0, 299.0, 300.0, 301.0, 900.0, 1900.0, 3700.0])
 _RARELY = st.sampled_from([False] * 7 + [True])

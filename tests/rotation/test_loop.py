@@ -29,7 +29,7 @@ from equipoise.ports import CpuUsage
 from equipoise.rotation.command import plan
 from equipoise.rotation.observe import pods_by_workload
 from equipoise.rotation.policy import KafkaLag, RotationPolicy
-from tests.rotation.worlds import UTILIZATION_70
+from tests.support.rotation.worlds import UTILIZATION_70
 
 NOW = 1_800_000_000.0
 REF = WorkloadRef("apps/v1", "Deployment", "shop", "web")

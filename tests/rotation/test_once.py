@@ -18,8 +18,8 @@ from equipoise.rotation.record import redecide
 from equipoise.sim.faults import FaultKind
 from equipoise.sim.scenes import SixPods, six_pods, unbalanced
 from equipoise.sim.world import World
-from tests.rotation.running import Run, run_in, serving
-from tests.rotation.tenants import Diary, FrozenPods, NoBudgets, Pauses, Refusing
+from tests.support.rotation.running import Run, run_in, serving
+from tests.support.rotation.tenants import Diary, FrozenPods, NoBudgets, Pauses, Refusing
 
 
 def _plan(scene: SixPods, **hands: Any) -> tuple[Decision, list[str]]:

@@ -11,7 +11,7 @@ from equipoise.core.reason import Code
 from equipoise.rotation.decide import COVERAGE_MIN, decide
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.preconditions import Observation, PodLoad
-from tests.rotation.worlds import UTILIZATION_70, world
+from tests.support.rotation.worlds import UTILIZATION_70, world
 
 _CORES = st.floats(0, 64, allow_nan=False).map(lambda cores: round(cores, 3))
 _PODS = st.lists(

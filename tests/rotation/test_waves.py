@@ -16,8 +16,8 @@ from equipoise.sim.scenes import IMBALANCES, SIX_LOADS, six_pods, unbalanced
 from equipoise.sim.sharing import Partitions
 from equipoise.sim.state import WorkloadState
 from equipoise.sim.world import World
-from tests.rotation.running import Killed, Run, run_in
-from tests.rotation.tenants import ENFORCE, Diary, Policies, loop_in
+from tests.support.rotation.running import Killed, Run, run_in
+from tests.support.rotation.tenants import ENFORCE, Diary, Policies, loop_in
 
 SEEDS = range(2)
 COOLDOWN_SECONDS = 600.0

@@ -16,8 +16,8 @@ from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.e2e.turbulence import CHANGES_PER_SECOND, Cut, Disagreement, api_server, run, table
 from tests.soak import figures, write_figures
+from tests.support.e2e.reflector_faults import CHANGES_PER_SECOND, Cut, Disagreement, api_server, run, table
 from tests.testbed import NotInTime, Unavailable
 
 

@@ -12,8 +12,8 @@ import time
 from collections import Counter
 from datetime import UTC, datetime
 
-from tests.agent.damaging import Node, journal, keep_in_each, quick_folder, rounds, start_with_each
 from tests.soak import write_figures
+from tests.support.agent.damaging import Node, journal, keep_in_each, quick_folder, rounds, start_with_each
 from tests.support.damage import damages
 
 

@@ -26,9 +26,9 @@ from typing import NamedTuple
 
 import urllib3
 
-from tests.cli.running import equipoise_anew as equipoise
-from tests.pools.servers import server
 from tests.soak import write_figures
+from tests.support.cli.running import equipoise_anew as equipoise
+from tests.support.pools.servers import server
 from tests.testbed import free_port, wait_until
 from tests.testbed.node import RealNode
 from tests.testbed.processes import is_answering

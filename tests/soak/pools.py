@@ -4,9 +4,9 @@ import sys
 
 from redis import Redis
 
-from tests.pools.explorer.running import explore
-from tests.pools.explorer.scenes import FOREIGN, LARGE
-from tests.pools.servers import server
+from tests.support.explorer.running import explore
+from tests.support.explorer.scenes import FOREIGN, LARGE
+from tests.support.pools.servers import server
 
 
 def main() -> int:

@@ -16,12 +16,12 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from tests.pools.answers import CLIENTS, ask_under_kills
-from tests.pools.beside import run_beside
-from tests.pools.server_faults import Crash, failed_over_to_a_replica, killed_with_everything_written
-from tests.pools.servers import server
-from tests.pools.storm import storm
 from tests.soak import figures, write_figures
+from tests.support.pools.fault_clients import CLIENTS, ask_under_kills
+from tests.support.pools.foreign_processes import run_beside
+from tests.support.pools.killed_leaders import storm
+from tests.support.pools.server_faults import Crash, failed_over_to_a_replica, killed_with_everything_written
+from tests.support.pools.servers import server
 from tests.testbed import RedisServer, Unavailable
 
 ANSWERS = "clients over HTTP, Redis (append-only file, fsync always) and the service killed"

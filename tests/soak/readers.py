@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.fuzz.listed import all_readers
-from tests.fuzz.machine import Figures, run
+from tests.support.fuzz.all_readers import all_readers
+from tests.support.fuzz.machine import Figures, run
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "soak.md"
 BEGIN, END = "<!-- readers: begin -->", "<!-- readers: end -->"

@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.cli.running import equipoise_anew as equipoise
-from tests.e2e.charts import Helm, audit_arguments
 from tests.soak import write_figures
+from tests.support.cli.running import equipoise_anew as equipoise
+from tests.support.e2e.charts import Helm, audit_arguments
 from tests.testbed import ControlPlane, Kwok, Prometheus, free_port, wait_until
 from tests.testbed.processes import is_answering
 from tests.testbed.scenes import deployment, hpa, namespaced

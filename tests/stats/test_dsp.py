@@ -10,7 +10,7 @@ from equipoise.stats.dsp import (
     waves,
     without_outliers,
 )
-from tests.stats.courses import MINUTES, daily
+from tests.support.stats.usage_profiles import MINUTES, daily
 
 
 def test_daily_and_weekly_periods_are_found_and_noise_has_none() -> None:

@@ -6,7 +6,7 @@ import pytest
 from equipoise.stats.forecast import Model
 from equipoise.stats.grid import bridged, filled, known_days
 from equipoise.stats.predict import Algorithm, model_step_seconds, predict
-from tests.stats.courses import MINUTES, daily
+from tests.support.stats.usage_profiles import MINUTES, daily
 
 DAY = 86400.0
 BOTH = pytest.mark.parametrize("algorithm", list(Algorithm))

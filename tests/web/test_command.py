@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import equipoise
+from tests.support.cli.running import equipoise
 
 WITHOUT = """
 import sys

@@ -9,7 +9,7 @@ import pytest
 from equipoise.adapters.journal import JsonLines
 from equipoise.dashboard import data as reading
 from equipoise.dashboard.data import Filter, Journals
-from tests.journal.worlds import NOON, Clock, calm, hot, journal
+from tests.support.journal.worlds import NOON, Clock, calm, hot, journal
 
 LATER = 4e9
 

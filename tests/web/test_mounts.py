@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.journal.worlds import hot, journal
+from tests.support.journal.worlds import hot, journal
 
 READ = """
 import sys

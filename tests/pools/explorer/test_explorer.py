@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.pools.explorer.machine import World
-from tests.pools.explorer.running import explore
-from tests.pools.explorer.scenes import FOREIGN, ORIGIN_ORDER, SEED, SMALL
+from tests.support.explorer.machine import World
+from tests.support.explorer.running import explore
+from tests.support.explorer.scenes import FOREIGN, ORIGIN_ORDER, SEED, SMALL
 
 
 @pytest.mark.parametrize("world", SMALL, ids=lambda world: world.name)

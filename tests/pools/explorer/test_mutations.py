@@ -6,8 +6,8 @@ import pytest
 
 from equipoise.adapters.redis import scripts as running
 from equipoise.adapters.redis.lua import source
-from tests.pools.explorer.running import explore
-from tests.pools.explorer.scenes import SMALL
+from tests.support.explorer.running import explore
+from tests.support.explorer.scenes import SMALL
 
 WORLDS = {world.name: world for world in SMALL}
 MUTANTS = {

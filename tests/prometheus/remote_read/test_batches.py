@@ -11,7 +11,7 @@ from equipoise.adapters.prometheus.remote_read import batches as chunks
 from equipoise.adapters.prometheus.remote_read import samples
 from equipoise.adapters.prometheus.remote_read.batches import SeriesBatch, Window, decoded
 from equipoise.adapters.prometheus.remote_read.frames import Damaged, TooMuch
-from tests.prometheus.remote_read.encoding import (
+from tests.support.prometheus.encoding import (
     HISTOGRAM,
     Sample,
     bits_of,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from equipoise.adapters.prometheus.remote_read import xor
 from equipoise.adapters.prometheus.remote_read.frames import Damaged
-from tests.prometheus.remote_read.encoding import Sample, bits_of, decode_chunk, encode_chunk
+from tests.support.prometheus.encoding import Sample, bits_of, decode_chunk, encode_chunk
 
 NOW = 1_789_000_000_000
 STALE = 0x7FF0000000000002

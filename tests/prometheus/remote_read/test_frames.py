@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from equipoise.adapters.prometheus.remote_read.frames import Damaged, Frames, TooMuch
-from tests.prometheus.remote_read.encoding import frame, uvarint
+from tests.support.prometheus.encoding import frame, uvarint
 
 MESSAGES = st.lists(st.binary(min_size=1, max_size=300), min_size=1, max_size=6)
 

@@ -25,7 +25,8 @@ from equipoise.adapters.prometheus.remote_read.frames import by_name
 from equipoise.adapters.prometheus.remote_read.read import Form, ReadLimits, RemoteRead
 from equipoise.adapters.prometheus.settings import Settings
 from equipoise.adapters.prometheus.transport import Direct, ServiceProxy
-from tests.prometheus.remote_read.encoding import (
+from tests.prometheus.test_failures import raw_server, say
+from tests.support.prometheus.encoding import (
     Sample,
     bits_of,
     chunk_of,
@@ -35,8 +36,7 @@ from tests.prometheus.remote_read.encoding import (
     series_message,
     uvarint,
 )
-from tests.prometheus.server import Request, Response, serving
-from tests.prometheus.test_failures import raw_server, say
+from tests.support.prometheus.server import Request, Response, serving
 
 NOW = 1_789_000_000_000
 STREAMED = {"Content-Type": "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse"}

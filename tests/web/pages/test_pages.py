@@ -17,7 +17,7 @@ from equipoise.core.decision import Record, Streak
 from equipoise.dashboard.page import COLOURS, SECTIONS_MAX, STANDINGS, Page, painted
 from equipoise.engine.isolation import failed_decision, failed_record
 from equipoise.ports import FailedTurn
-from tests.web.pages.draw import GOLDEN, PAGES, document, maker, records_of
+from tests.support.web.golden_pages import GOLDEN, PAGES, document, maker, records_of
 
 HOSTILE = (
     ":formatter",
