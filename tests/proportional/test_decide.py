@@ -9,8 +9,7 @@ import pytest
 from equipoise.core.decision import Decision, plan_document
 from equipoise.core.reason import Code
 from equipoise.crd.manifest import problems
-from equipoise.proportional.decide import decide
-from equipoise.proportional.observation import Observation
+from equipoise.proportional.decide import Observation, decide
 from equipoise.proportional.parse import SCALING_POLICY, read_spec
 from equipoise.proportional.status import status_of
 from tests.support.crd.scaling_manifests import scaling

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from equipoise.core.quantity import NANO
 from equipoise.core.reason import Code
-from equipoise.proportional.decide import Asked, step
+from equipoise.proportional.decide import step
+from equipoise.proportional.functions import CompiledPolicy
 from equipoise.proportional.policy import ScalingPolicySpec
 from tests.support.proportional.policies import CPU, applied, policy, run
 
@@ -117,7 +118,7 @@ def test_deciding_again_at_once_changes_nothing(
     """With what was decided in force: the same value, the same memory, no second change."""
     last = run(asked, walk, current)[-1]
     at = (len(walk) - 1) * 10_000
-    again = step(Asked.of(asked), at, {"cores": walk[-1] * NANO}, last.applied, last.memory)
+    again = step(CompiledPolicy.of(asked), at, {"cores": walk[-1] * NANO}, last.applied, last.memory)
     assert again.applied == last.applied
     assert again.code is not Code.SET
     assert again.memory == last.memory

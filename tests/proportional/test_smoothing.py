@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from equipoise.core.reason import Code
-from equipoise.proportional.decide import Asked, step
-from equipoise.proportional.fields import Percentile
+from equipoise.proportional.decide import step
+from equipoise.proportional.functions import CompiledPolicy
 from equipoise.proportional.policy import UpdateMode
-from equipoise.proportional.smoothing import ProportionalMemory, Shown, by_percentile, value_at
+from equipoise.proportional.smoothing import Percentile, ProportionalMemory, Shown, by_percentile, value_at
 from tests.support.proportional.policies import CPU, applied, policy, run
 
 TEN = {"input": "cores", "slope": "10m"}
@@ -162,12 +162,14 @@ def test_a_rolling_update_of_all_nodes_changes_nothing() -> None:
 def test_a_policy_edit_empties_the_window_and_keeps_the_last_change() -> None:
     """Old targets say nothing about a new rule; any edit is one."""
     before = run(policy(TEN, smoothing={"percentile": {}}), [100] * 5)[-1].memory
-    edited = Asked.of(policy(TEN | {"base": "5m"}, smoothing={"percentile": {}}))
+    edited = CompiledPolicy.of(policy(TEN | {"base": "5m"}, smoothing={"percentile": {}}))
     taken = step(edited, 60_000, {"cores": 10**11}, {CPU: 1000}, before)
     assert (taken.code, len(taken.memory.windows[CPU])) == (Code.WARMING_UP, 1)
     assert taken.memory.changes == before.changes
     rolled = policy(TEN, smoothing={"percentile": {}}).model_copy(update={"update_mode": UpdateMode.ROLLOUT})
-    assert len(step(Asked.of(rolled), 60_000, {"cores": 10**11}, {}, before).memory.windows[CPU]) == 1
+    assert (
+        len(step(CompiledPolicy.of(rolled), 60_000, {"cores": 10**11}, {}, before).memory.windows[CPU]) == 1
+    )
 
 
 def test_memory_survives_json() -> None:
@@ -180,7 +182,8 @@ def test_memory_survives_json() -> None:
         again = ProportionalMemory.from_data(json.loads(json.dumps(memory.to_data())))
         assert again == memory
         taken = [
-            step(Asked.of(asked), 50_000, {"cores": 10**10}, {CPU: 1000}, one) for one in (memory, again)
+            step(CompiledPolicy.of(asked), 50_000, {"cores": 10**10}, {CPU: 1000}, one)
+            for one in (memory, again)
         ]
         assert taken[0] == taken[1]
 
@@ -194,7 +197,7 @@ def test_the_memory_of_a_long_delay_stays_small() -> None:
 
 def test_a_second_look_at_the_same_moment_counts_once() -> None:
     """A cycle that is repeated after a crash fills no window."""
-    asked = Asked.of(policy(TEN, smoothing={"percentile": {}}))
+    asked = CompiledPolicy.of(policy(TEN, smoothing={"percentile": {}}))
     memory = ProportionalMemory()
     for _ in range(5):
         memory = step(asked, 1000, {"cores": 10**10}, {}, memory).memory

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from equipoise.cli.proportional_simulate import DEFAULT_POLICY
-from equipoise.proportional.decide import Asked
+from equipoise.proportional.functions import CompiledPolicy
 from equipoise.proportional.parse import read_spec
 from equipoise.sim.smoothing_study import (
     WALKS,
@@ -126,7 +126,7 @@ def test_the_figures_of_an_independent_run_are_met(
 ) -> None:
     """The simulation of old: 100 nodes, a step each second, a look each ten, one hour; 300 seeds there."""
     policy = read_spec(DEMO | {"smoothing": smoothing}, "demo")
-    way = Strategy("demo", "", Asked.of(policy))
+    way = Strategy("demo", "", CompiledPolicy.of(policy))
     cluster = Cluster(nodes=100, interval_seconds=1, hours=1)
     outcomes = []
     for seed in range(12):

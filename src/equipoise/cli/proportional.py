@@ -11,7 +11,7 @@ from equipoise.runtime.output import Format, warn
 
 if TYPE_CHECKING:
     from equipoise.core.decision import Decision, Record
-    from equipoise.proportional.decide import Asked
+    from equipoise.proportional.functions import CompiledPolicy
     from equipoise.proportional.parse import PolicyFile
 
 app = typer.Typer(
@@ -148,9 +148,9 @@ def _plan_offline(
 ) -> None:
     """Decide from files and options alone."""
     from equipoise.cli.proportional_output import print_proportional
-    from equipoise.proportional.decide import Asked
+    from equipoise.proportional.functions import CompiledPolicy
 
-    asked = Asked.of(file.spec)
+    asked = CompiledPolicy.of(file.spec)
     sizes, in_force = _pairs("--input", size), _pairs("--current", current)
     if observations is None:
         decision = _decide_once(file, sizes, in_force)
@@ -192,8 +192,7 @@ def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:
 
 
 def _decide_once(file: "PolicyFile", sizes: dict[str, str], in_force: dict[str, str]) -> "Decision":
-    from equipoise.proportional.decide import decide
-    from equipoise.proportional.observation import Observation, read_inputs
+    from equipoise.proportional.decide import Observation, decide, read_inputs
 
     try:
         given = read_inputs(sizes)
@@ -208,7 +207,7 @@ def _decide_once(file: "PolicyFile", sizes: dict[str, str], in_force: dict[str, 
 
 
 def _decide_all(
-    asked: "Asked", file: "PolicyFile", path: str, sizes: dict[str, str], in_force: dict[str, str]
+    asked: "CompiledPolicy", file: "PolicyFile", path: str, sizes: dict[str, str], in_force: dict[str, str]
 ) -> "Decision":
     from equipoise.proportional.replay import read_observations, replay
     from equipoise.runtime.output import read_text
@@ -220,7 +219,7 @@ def _decide_all(
         raise BadInput(f"--current {error}") from error
 
 
-def _warn(asked: "Asked", decision: "Decision", sizes: dict[str, str]) -> None:
+def _warn(asked: "CompiledPolicy", decision: "Decision", sizes: dict[str, str]) -> None:
     """Tell what was asked for and has no effect, or would be refused by the API server."""
     from equipoise.core.quantity import Quantity
 

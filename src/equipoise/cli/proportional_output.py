@@ -7,14 +7,14 @@ from equipoise.runtime.output import Format, print_document
 
 if TYPE_CHECKING:
     from equipoise.core.decision import Decision
-    from equipoise.proportional.decide import Asked
+    from equipoise.proportional.functions import CompiledPolicy
     from equipoise.proportional.loop import CycleItem
 
 STEPS_SHOWN_MAX = 40
 STYLES = {"Set": "bold yellow", "Unchanged": "dim"}
 
 
-def print_proportional(asked: "Asked", decision: "Decision", form: Format) -> None:
+def print_proportional(asked: "CompiledPolicy", decision: "Decision", form: Format) -> None:
     """Print the plan."""
     if form is not Format.TABLE:
         from equipoise.core.decision import plan_document
@@ -74,7 +74,7 @@ def _table(*columns: str) -> Any:
 RIGHT = {"NOW", "TARGET", "IN FORCE"}
 
 
-def _values(asked: "Asked", decision: "Decision") -> Any:
+def _values(asked: "CompiledPolicy", decision: "Decision") -> Any:
     """Lay out one row per resource: what it has, what the cluster asks for, what it would have."""
     from rich.text import Text
 
@@ -98,7 +98,7 @@ def _values(asked: "Asked", decision: "Decision") -> Any:
     return table
 
 
-def _print_steps(console: Any, asked: "Asked", steps: list[dict[str, Any]]) -> None:
+def _print_steps(console: Any, asked: "CompiledPolicy", steps: list[dict[str, Any]]) -> None:
     """Show where something happened, and how much did not."""
     from rich.text import Text
 

@@ -8,7 +8,7 @@ Amounts that people write as a number or as a Kubernetes quantity: `20`, `250m`,
 
 import math
 import re
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
@@ -169,6 +169,45 @@ class UniqueBy:
                 raise ValueError(f"expected a different {self.field} in each item, got {key!r} twice")
             seen.add(key)
         return items
+
+
+KEYS_MAX = 64
+OPEN = {"x-kubernetes-preserve-unknown-fields": True, "maxProperties": KEYS_MAX}
+
+
+@dataclass(frozen=True, slots=True)
+class OneOrMany:
+    """Marks a list that may also be written as its only item.
+
+    The API server takes the shorthand as it stands, and we judge it: such a node has no type there, but its
+    items are still described. A key that only the shorthand has is open altogether.
+    """
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Judge the list; the shorthand has become one before."""
+        return handler(source)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Leave out what holds for lists only."""
+        lists_only = ("type", "minItems", "x-kubernetes-list-type", "x-kubernetes-list-map-keys")
+        written = {key: part for key, part in handler(schema).items() if key not in lists_only}
+        return written | OPEN
+
+
+def also_written(*replaced: str, **keys: str) -> Callable[[dict[str, Any]], None]:
+    """Return the `json_schema_extra` of a model that has shorthand keys, and the fields that they replace."""
+
+    def extend(schema: dict[str, Any]) -> None:
+        for key, description in keys.items():
+            schema["properties"][key] = {"description": description, **OPEN}
+        if "required" in schema:
+            schema["required"] = [name for name in schema["required"] if name not in replaced]
+            if not schema["required"]:
+                del schema["required"]
+
+    return extend
 
 
 def _moment(value: object) -> datetime:

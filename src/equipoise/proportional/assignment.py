@@ -15,7 +15,7 @@ from equipoise.crd.targets import Mode
 from equipoise.engine.isolation import Isolation, failed_reason
 from equipoise.ports import FailedTurn, PolicyObject
 from equipoise.ports.actions import Sizes, every_workload
-from equipoise.proportional.decide import Asked
+from equipoise.proportional.functions import CompiledPolicy
 from equipoise.proportional.parse import WrittenScalingPolicySpec
 from equipoise.proportional.policy import ScalingPolicySpec
 from equipoise.proportional.record import as_asked
@@ -32,7 +32,7 @@ class Prepared(NamedTuple):
     """A policy, read and taken apart once for each of its generations."""
 
     spec: ScalingPolicySpec
-    asked: Asked
+    asked: CompiledPolicy
     document: dict[str, Any]
     """As its records have it."""
     selector: Selector
@@ -40,7 +40,7 @@ class Prepared(NamedTuple):
     @classmethod
     def of(cls, spec: ScalingPolicySpec) -> "Prepared":
         """Take it apart."""
-        return cls(spec, Asked.of(spec), as_asked(spec), spec.node_selector.selector)
+        return cls(spec, CompiledPolicy.of(spec), as_asked(spec), spec.node_selector.selector)
 
 
 class Assigned(msgspec.Struct, frozen=True):

@@ -1,40 +1,110 @@
-"""What a workload's containers should ask for in a cluster of this size, and whether to change it now. Pure.
+"""What a workload's containers should request in a cluster of this size, and whether to change it now. Pure.
 
-targets    = what the policy's functions say for these inputs          (functions.py, quantize.py)
+targets    = the values of the policy's functions for these inputs     (functions.py)
 judged     = whether each is followed now, later or never              (smoothing.py)
 memory     = what the next decision needs: the window, since when, the last change
 
-The sentence of each decision, with the numbers that a person would check.
+A decision has one sentence about all values, and the numbers that it can be checked by.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+import msgspec
 
 from equipoise.core.decision import Decision, SetResources
 from equipoise.core.quantity import NANO, Quantity, print_seconds
 from equipoise.core.quantity import Format as Notation
 from equipoise.core.reason import Code, Reason
-from equipoise.proportional.fields import Delay, Smoothing
-from equipoise.proportional.functions import Inputs, Slot, slots, target
-from equipoise.proportional.observation import Observation, moment_of, read_current, read_inputs
+from equipoise.crd.fields import read_amount
+from equipoise.proportional.functions import CompiledPolicy, Inputs, Slot
 from equipoise.proportional.policy import ScalingPolicySpec
 from equipoise.proportional.smoothing import (
+    INPUTS,
     SIGHTS_MIN,
     Change,
+    Delay,
     Judged,
     ProportionalMemory,
     Shown,
+    Smoothing,
     at_once,
     by_delay,
     by_percentile,
-    fingerprint,
     remembered,
 )
 
+STUCK = (Code.INFEASIBLE.value, Code.DEFERRED.value)
+"""What a node says to a change that it can't carry out; the first is the worse."""
 SLOTS_SAID_MAX = 6
 """A sentence about more is no sentence."""
 _BYTES = NANO * 1024
+
+
+class Observation(msgspec.Struct, frozen=True):
+    """One look at the cluster, for one policy. Amounts are quantities, so that JSON keeps them exactly."""
+
+    subject: str
+    at: float
+    """Seconds since 1970."""
+    inputs: Mapping[str, str]
+    """Such as {"cores": "18", "memory": "64Gi"}."""
+    current: Mapping[str, str] = {}
+    """What is in force, by slot, such as {"kube-dns.requests.cpu": "250m"}; what is absent is unknown."""
+    pods: int | None = None
+    """How many pods the workload has, where it was looked at."""
+    pods_behind: int = 0
+    """How many of them run and ask for something else than what is in force."""
+    stuck: Mapping[str, str] = {}
+    """What nodes can't give, by `Infeasible` and `Deferred`: a pod, and its node's words."""
+
+
+def moment_of(seconds: float | Fraction) -> int:
+    """Return a time in whole milliseconds: what windows are counted in."""
+    return round(Fraction(seconds) * 1000)
+
+
+def time_of(milliseconds: int) -> datetime:
+    """Return a time as status and sentences have it."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def read_inputs(inputs: Mapping[str, str]) -> dict[str, int]:
+    """Read what was counted; a ValueError names what does not fit."""
+    found = {}
+    for name, text in inputs.items():
+        if name.lower() not in INPUTS:
+            raise ValueError(f"{name}: expected one of {', '.join(INPUTS)}")
+        amount = _amount(name, text)
+        if name.lower() in found:
+            raise ValueError(f"{name}: expected each input once")
+        found[name.lower()] = amount
+    return found
+
+
+def read_current(slots: tuple[Slot, ...], current: Mapping[str, str]) -> dict[str, int]:
+    """Read what is in force, in each slot's units; a ValueError names what does not fit."""
+    known = {slot.key: slot for slot in slots}
+    found = {}
+    for key, text in current.items():
+        if key not in known:
+            names = ", ".join(known) or "nothing, since the policy sets nothing"
+            raise ValueError(f"{key}: expected one of {names}")
+        found[key] = -(-_amount(key, text) // known[key].unit_nanos)
+    return found
+
+
+def _amount(name: str, text: str) -> int:
+    try:
+        amount = read_amount(text)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+    if amount.nanos < 0:
+        raise ValueError(f"{name}: expected an amount of 0 or more, got {text!r}")
+    return amount.nanos
 
 
 def sentence(
@@ -119,25 +189,6 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 FIRST_OF = (Code.SET, Code.HELD_BY_PERCENTILE, Code.HELD_BY_HYSTERESIS, Code.WARMING_UP, Code.UNCHANGED)
 """Where slots differ, the decision's reason is the first of these."""
 
-STUCK = (Code.INFEASIBLE.value, Code.DEFERRED.value)
-"""What a node says to a change that it can't carry out; the first is the worse."""
-
-Target = Callable[[Slot, Inputs], int]
-
-
-class Asked(NamedTuple):
-    """A policy, ready to be asked again and again."""
-
-    policy: ScalingPolicySpec
-    slots: tuple[Slot, ...]
-    fingerprint: str
-    target: Target = target
-
-    @classmethod
-    def of(cls, policy: ScalingPolicySpec) -> "Asked":
-        """Take a policy apart once."""
-        return cls(policy, slots(policy), fingerprint(policy))
-
 
 class Step(NamedTuple):
     """What one look at the cluster brings, slot by slot."""
@@ -160,10 +211,10 @@ class Step(NamedTuple):
 
 def decide(policy: ScalingPolicySpec, seen: Observation, memory: Mapping[str, Any] = NOTHING) -> Decision:
     """Decide for one workload; a ValueError names an input or a value in force that can't be read."""
-    return decide_asked(Asked.of(policy), seen, memory)
+    return decide_asked(CompiledPolicy.of(policy), seen, memory)
 
 
-def decide_asked(asked: Asked, seen: Observation, memory: Mapping[str, Any] = NOTHING) -> Decision:
+def decide_asked(asked: CompiledPolicy, seen: Observation, memory: Mapping[str, Any] = NOTHING) -> Decision:
     """Decide the same for a policy that was taken apart before."""
     inputs, current = read_inputs(seen.inputs), read_current(asked.slots, seen.current)
     if missing := sorted(asked.policy.inputs - set(inputs)):
@@ -173,7 +224,7 @@ def decide_asked(asked: Asked, seen: Observation, memory: Mapping[str, Any] = NO
 
 
 def step(
-    asked: Asked, at: int, inputs: Inputs, current: Mapping[str, int], memory: ProportionalMemory
+    asked: CompiledPolicy, at: int, inputs: Inputs, current: Mapping[str, int], memory: ProportionalMemory
 ) -> Step:
     """Judge every slot at one moment."""
     smoothing = asked.policy.smoothing
@@ -218,7 +269,7 @@ def _judge(smoothing: Smoothing, shown: Shown) -> Judged:
     return by_delay(smoothing.delay_down, smoothing.delay_up, shown)
 
 
-def _shifted(asked: Asked, slot: Slot, inputs: Inputs, delay: Delay | None, sign: int) -> int | None:
+def _shifted(asked: CompiledPolicy, slot: Slot, inputs: Inputs, delay: Delay | None, sign: int) -> int | None:
     """Ask what a cluster would get that is larger or smaller by the delay's inputs."""
     if delay is None or not delay.inputs:
         return None
@@ -232,7 +283,7 @@ def shifted_inputs(inputs: Inputs, delay: Delay, sign: int) -> dict[str, int]:
 
 
 def decision_of(
-    asked: Asked, seen: Observation, inputs: Inputs, current: Mapping[str, int], taken: Step
+    asked: CompiledPolicy, seen: Observation, inputs: Inputs, current: Mapping[str, int], taken: Step
 ) -> Decision:
     """Put a step into the shape that all balancers share."""
     said = sentence(asked.policy, asked.slots, inputs, current, taken.targets, taken.judged)
@@ -259,7 +310,9 @@ def decision_of(
     )
 
 
-def containers_of(asked: Asked, values: Mapping[str, int], *, is_whole: bool = True) -> list[dict[str, Any]]:
+def containers_of(
+    asked: CompiledPolicy, values: Mapping[str, int], *, is_whole: bool = True
+) -> list[dict[str, Any]]:
     """Return values as containers have them; only those with any, unless all are asked for."""
     found: list[dict[str, Any]] = []
     for container in asked.policy.containers:
@@ -274,12 +327,14 @@ def containers_of(asked: Asked, values: Mapping[str, int], *, is_whole: bool = T
     return found
 
 
-def texts(asked: Asked, values: Mapping[str, int]) -> dict[str, str | None]:
+def texts(asked: CompiledPolicy, values: Mapping[str, int]) -> dict[str, str | None]:
     """Write values by slot; null where nothing is known."""
     return {slot.key: slot.text(values[slot.key]) if slot.key in values else None for slot in asked.slots}
 
 
-def _numbers(asked: Asked, seen: Observation, current: Mapping[str, int], taken: Step) -> dict[str, Any]:
+def _numbers(
+    asked: CompiledPolicy, seen: Observation, current: Mapping[str, int], taken: Step
+) -> dict[str, Any]:
     low = {key: part.low for key, part in taken.judged.items() if part.low is not None}
     high = {key: part.high for key, part in taken.judged.items() if part.high is not None}
     numbers: dict[str, Any] = {

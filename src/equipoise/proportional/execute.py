@@ -16,12 +16,11 @@ from equipoise.engine.guards import held_by_others, held_by_pause
 from equipoise.engine.isolation import Isolation
 from equipoise.ports import Actuator, Leadership, Pauses, Store
 from equipoise.ports.actions import ResizeAnswer, ResizeResult, Sizes, Values
-from equipoise.proportional.applied import AppliedState, at_target
+from equipoise.proportional.applied import AppliedState, at_target, sidecars_of
 from equipoise.proportional.assignment import Assigned
-from equipoise.proportional.fit import sidecars_of
+from equipoise.proportional.decide import read_current
 from equipoise.proportional.functions import Slot
 from equipoise.proportional.guards import PODS_PER_CYCLE_MAX, Change, held_by_annotation
-from equipoise.proportional.observation import read_current
 from equipoise.proportional.policy import UpdateMode
 from equipoise.proportional.record import BALANCER
 

@@ -1,26 +1,29 @@
 """From the cluster's size to the value of each resource: function, sum, bounds, levels. Pure and exact.
 
 value  = sum of base + slope x rounded(input) / per
-target = the level above min(max(value, min), max), in millicores or bytes
-
-Levels: a value is rounded up to the next one. Pure and exact.
+target = the level at or above min(max(value, min), max), in millicores or bytes
 """
 
+import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
+import msgspec
+
 from equipoise.core.quantity import NANO, Format, Quantity
-from equipoise.proportional.fields import Cut, cut_of, rounded_up
 from equipoise.proportional.policy import (
     UNIT_NANOS,
     Container,
+    Cut,
     Function,
     Quantization,
     Resource,
     Rule,
     ScalingPolicySpec,
+    cut_of,
+    rounded_up,
 )
 
 
@@ -173,3 +176,26 @@ def _format(function: Function) -> Format:
     """Write values as the base is written, else as the slope; a zero says nothing about that."""
     amounts = [part for part in (function.base, function.slope) if part is not None and part.nanos]
     return amounts[0].format if amounts else Format.DECIMAL
+
+
+def fingerprint(policy: ScalingPolicySpec) -> str:
+    """Tell a policy from the same one after any edit."""
+    parts = policy.model_dump(mode="json", by_alias=True)
+    return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:16]
+
+
+Target = Callable[[Slot, Inputs], int]
+
+
+class CompiledPolicy(NamedTuple):
+    """A policy, ready to be asked again and again."""
+
+    policy: ScalingPolicySpec
+    slots: tuple[Slot, ...]
+    fingerprint: str
+    target: Target = target
+
+    @classmethod
+    def of(cls, policy: ScalingPolicySpec) -> "CompiledPolicy":
+        """Take a policy apart once."""
+        return cls(policy, slots(policy), fingerprint(policy))

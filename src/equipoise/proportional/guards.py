@@ -10,9 +10,15 @@ from equipoise.core.reason import Code, Reason
 from equipoise.engine.disruption import opted_out_by
 from equipoise.engine.guards import held_by_cooldown, held_by_leader, held_by_others, held_by_pause
 from equipoise.ports import Leadership, Pauses
-from equipoise.proportional.applied import AppliedState, PolicyState, Way, is_contended
+from equipoise.proportional.applied import (
+    AppliedState,
+    PolicyState,
+    Way,
+    above_limit,
+    is_contended,
+    with_values,
+)
 from equipoise.proportional.assignment import Assigned
-from equipoise.proportional.fit import above_limit, with_values
 from equipoise.proportional.policy import UpdateMode
 from equipoise.proportional.record import BALANCER
 

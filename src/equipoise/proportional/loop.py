@@ -43,9 +43,10 @@ from equipoise.proportional.applied import (
     noticed,
     recalled,
     remembered,
+    restarted,
 )
 from equipoise.proportional.assignment import Assigned, Readings, RejectedPolicy, assign, refusal_of
-from equipoise.proportional.decide import decide_asked
+from equipoise.proportional.decide import decide_asked, moment_of
 from equipoise.proportional.execute import (
     UNDONE,
     CycleProgress,
@@ -55,9 +56,7 @@ from equipoise.proportional.execute import (
     intended,
     pods_at_target,
 )
-from equipoise.proportional.fit import restarted
 from equipoise.proportional.guards import Change, Guards
-from equipoise.proportional.observation import moment_of
 from equipoise.proportional.observe import (
     ClusterState,
     look,

@@ -1,13 +1,11 @@
-"""A policy as people write it: shorthand accepted, judged, and given back in canonical form.
-
-From shorthand to the canonical form; where each thing was written is kept, for whoever must mend it.
+"""The custom resource `ScalingPolicy`, and how its shorthand becomes the canonical form.
 
 container: {...}             containers: [{...}]
 requests: / limits:          resources: {requests: [...], limits: [...]}
 functions: {...} or [...]    one rule for each function
 a mapping                    where the canonical form has a list of one
 
-The custom resource: `ScalingPolicy`, what it asks for and what came of it.
+The place of each part in the document is kept, so that an error names the field that the user wrote.
 """
 
 import json

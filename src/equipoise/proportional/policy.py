@@ -1,72 +1,102 @@
-"""What a user may ask of proportional scaling, in its canonical form; `written.py` reads the shorthand.
+"""What a user may ask of proportional scaling, in its canonical form; `parse.py` reads the shorthand.
 
-What the API server is told about shorthand: it takes it as it stands, and we judge it.
-
-A list of one may be written as its only item, so such a node has no type; its items are still described.
-A key that only the shorthand has is open altogether.
+Sizes are rounded up to multiples that grow with the size, exactly, in whole billionths; a policy whose result
+would fall while its input grows is rejected.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from enum import StrEnum
 from fractions import Fraction
 from itertools import pairwise
-from typing import Annotated, Any, Self
+from typing import Annotated, NamedTuple, Self
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     ConfigDict,
     Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
     ValidationError,
     field_validator,
     model_validator,
 )
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, InitErrorDetails
+from pydantic_core import InitErrorDetails
 
 from equipoise.core.quantity import NANO, Quantity
-from equipoise.crd.fields import Amount, AmountAboveZero, Name, Part, SignedAmount, UniqueBy
+from equipoise.crd.fields import (
+    Amount,
+    AmountAboveZero,
+    Name,
+    OneOrMany,
+    Part,
+    SignedAmount,
+    UniqueBy,
+    also_written,
+)
 from equipoise.crd.targets import ApiVersion, LabelKey, LabelSelector, LabelValue
-from equipoise.proportional.fields import INPUTS, Cut, InputName, Smoothing, StepRatio, fall
+from equipoise.proportional.smoothing import INPUTS, InputName, Smoothing, number
 
-KEYS_MAX = 64
-OPEN = {"x-kubernetes-preserve-unknown-fields": True, "maxProperties": KEYS_MAX}
-
-
-@dataclass(frozen=True, slots=True)
-class OneOrMany:
-    """Marks a list that may also be written as its only item."""
-
-    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Judge the list; the shorthand has become one before."""
-        return handler(source)
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        """Leave out what holds for lists only."""
-        lists_only = ("type", "minItems", "x-kubernetes-list-type", "x-kubernetes-list-map-keys")
-        written = {key: part for key, part in handler(schema).items() if key not in lists_only}
-        return written | OPEN
+SLACK_PARTS = 1000
+"""An input may be above a multiple by a thousandth of the distance: sums of allocatable are not round."""
 
 
-def also_written(*replaced: str, **keys: str) -> Callable[[dict[str, Any]], None]:
-    """Give what a model's `json_schema_extra` needs for keys of the shorthand, and what they stand in for."""
+class Cut(NamedTuple):
+    """From `at` on, round up to a multiple of `every`."""
 
-    def extend(schema: dict[str, Any]) -> None:
-        for key, description in keys.items():
-            schema["properties"][key] = {"description": description, **OPEN}
-        if "required" in schema:
-            schema["required"] = [name for name in schema["required"] if name not in replaced]
-            if not schema["required"]:
-                del schema["required"]
-
-    return extend
+    at: int
+    every: int
 
 
+class Fall(NamedTuple):
+    """Two sizes that are rounded the wrong way round."""
+
+    low: int
+    low_result: int
+    high: int
+    high_result: int
+
+
+def cut_of(cuts: Sequence[Cut], size: int) -> Cut | None:
+    """Return the cut with the largest `at` that the size has reached."""
+    return max((cut for cut in cuts if cut.at <= size), default=None)
+
+
+def rounded_up(size: int, every: int, *, slack: bool) -> int:
+    """Round up to the next multiple, counted from 0."""
+    if slack:  # ceil(size / every - 1 / SLACK_PARTS), in whole numbers
+        return -((every - SLACK_PARTS * size) // (SLACK_PARTS * every)) * every
+    return -(-size // every) * every
+
+
+def fall(cuts: Sequence[Cut], *, slack: bool) -> Fall | None:
+    """Find where a larger size would be rounded to less; the cuts are in order.
+
+    Within a cut nothing falls, so only the beginnings are looked at: what comes right before each.
+    """
+    for before, cut in pairwise((None, *cuts)):
+        assert cut is not None
+        high = rounded_up(cut.at, cut.every, slack=slack)
+        if before is None:
+            if high < cut.at:  # below the first cut sizes stay as they are
+                low = (high + cut.at) // 2 + 1
+                return Fall(low, low, cut.at, high)
+            continue
+        most = rounded_up(cut.at, before.every, slack=slack)
+        if most > high:
+            return Fall(_example(before, cut.at, most, slack=slack), most, cut.at, high)
+    return None
+
+
+def _example(before: Cut, end: int, result: int, *, slack: bool) -> int:
+    """Return a readable size right below the end that is rounded to this result."""
+    for distance in (NANO, NANO // 1000, 1):
+        size = end - distance
+        if size >= before.at and rounded_up(size, before.every, slack=slack) == result:
+            return size
+    return end - 1
+
+
+StepRatio = Annotated[float, Field(ge=1, le=1000), BeforeValidator(number)]
 UNIT_NANOS = {"cpu": NANO // 1000, "memory": NANO}
 """What a value is rounded up to: a millicore, a byte."""
 CONTAINERS_MAX = 64

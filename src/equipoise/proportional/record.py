@@ -8,8 +8,7 @@ import msgspec
 from equipoise import __version__
 from equipoise.core.decision import Decision, Outcome, Record, hash_inputs
 from equipoise.core.reason import Reason
-from equipoise.proportional.decide import decide
-from equipoise.proportional.observation import Observation
+from equipoise.proportional.decide import Observation, decide
 from equipoise.proportional.policy import ScalingPolicySpec
 
 BALANCER = "proportional"

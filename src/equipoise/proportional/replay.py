@@ -1,6 +1,6 @@
-"""A series of cluster sizes through the smoothing: what would have been in force after each step. Pure.
+"""Replays a recorded series of cluster sizes through the smoothing: what would have been in force after each.
 
-A recorded series of cluster sizes: CSV with `timestamp` and one column for each input.
+The series is CSV with a column `timestamp` and one for each input. Pure.
 """
 
 import csv
@@ -15,10 +15,17 @@ import msgspec
 from equipoise.core.decision import Decision
 from equipoise.core.errors import DECODE_ERRORS, BadInput
 from equipoise.core.quantity import Quantity, parse_moment
-from equipoise.proportional.decide import Asked, decision_of, step, texts
-from equipoise.proportional.fields import INPUTS
-from equipoise.proportional.observation import Observation, moment_of, read_current, read_inputs
-from equipoise.proportional.smoothing import ProportionalMemory
+from equipoise.proportional.decide import (
+    Observation,
+    decision_of,
+    moment_of,
+    read_current,
+    read_inputs,
+    step,
+    texts,
+)
+from equipoise.proportional.functions import CompiledPolicy
+from equipoise.proportional.smoothing import INPUTS, ProportionalMemory
 
 SECONDS = re.compile(r"[0-9]{1,11}(\.[0-9]{1,9})?")
 TIMESTAMP = "timestamp"
@@ -116,7 +123,7 @@ def _number(text: str) -> int | float | str:
     return int(text) if "." not in text else float(text)
 
 
-def replay(asked: Asked, subject: str, rows: Iterable[Row], current: Mapping[str, str]) -> Decision:
+def replay(asked: CompiledPolicy, subject: str, rows: Iterable[Row], current: Mapping[str, str]) -> Decision:
     """Decide for one line after the other, and give the last decision with all steps."""
     in_force = read_current(asked.slots, current)
     memory, steps, last = ProportionalMemory(), [], None

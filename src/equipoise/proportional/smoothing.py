@@ -1,21 +1,140 @@
-"""Whether a new target is followed now: at once, after a delay, or when most of the window says so. Pure.
+"""Whether a new target is followed at once, after a delay, or when most of a window agrees. Pure.
 
-What one decision leaves for the next: the targets of the window, since when, and the last change.
-
-Plain data: it lives in the policy's status, and a new leader needs nothing else. Times are whole
-milliseconds, values whole millicores or bytes, so nothing is lost on the way through JSON.
+Each change of a value may restart pods, while the size of a cluster moves with every node that is not ready
+for a moment. The policy has delays in either direction, or a percentile of a window of targets. What one
+decision leaves for the next (the window, since when, the last change) is plain data in the policy's status:
+times in whole milliseconds, values in whole millicores or bytes, so nothing is lost in JSON.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
 import msgspec
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
 from equipoise.core.reason import Code
-from equipoise.proportional.fields import Delay, Percentile, Smoothing
-from equipoise.proportional.policy import ScalingPolicySpec
+from equipoise.crd.fields import Amount, Part, Text, rule, rules
+
+INPUTS = ("cores", "memory", "nodes", "pods")
+SECONDS_MAX = 7 * 86400
+
+
+def _input(value: str) -> str:
+    if value.lower() not in INPUTS:
+        raise ValueError(f"expected one of {', '.join(INPUTS)}, got {value!r}")
+    return value.lower()
+
+
+def _once(value: object) -> object:
+    """Refuse an input that is named twice in two spellings: one would silently win."""
+    if isinstance(value, dict):
+        names = [key.lower() for key in value if isinstance(key, str)]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"expected each input once, got {twice} twice")
+    return value
+
+
+def number(value: object) -> object:
+    """Refuse what a lax reader would take for a number."""
+    if isinstance(value, bool | str):
+        raise ValueError(f"expected a number, got {value!r}")
+    return value
+
+
+_ANY_CASE = "|".join("".join(f"[{letter.upper()}{letter}]" for letter in name) for name in INPUTS)
+InputName = Annotated[str, Text(f"^({_ANY_CASE})$", f"one of {', '.join(INPUTS)}", 6), AfterValidator(_input)]
+Shift = Annotated[
+    dict[Annotated[str, AfterValidator(_input)], Amount],
+    Field(max_length=len(INPUTS)),
+    BeforeValidator(_once),
+]
+Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(number)]
+Seconds = Annotated[float, Field(gt=0, le=SECONDS_MAX), BeforeValidator(number)]
+SMOOTHING_RULE = "expected percentile or the delays, not both"
+THRESHOLDS_RULE = "expected lowThreshold at or below target, and target at or below highThreshold"
+DELAY_RULE = "expected inputs, delaySeconds, or both"
+
+
+class Delay(Part):
+    """Wait before following the cluster in one direction."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule("has(self.delaySeconds) || (has(self.inputs) && size(self.inputs) > 0)", DELAY_RULE)
+        )
+    )
+
+    inputs: Shift = Field(
+        {},
+        description="How much further the inputs must go before it is followed at once, such as cores: 20.",
+    )
+    delay_seconds: Seconds | None = Field(
+        None,
+        alias="delaySeconds",
+        description="After so long it is followed anyhow, as far as it has been wanted all that time.",
+    )
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not self.inputs and self.delay_seconds is None:
+            raise ValueError(DELAY_RULE)
+        return self
+
+
+class Percentile(Part):
+    """Follow what most of the latest targets say."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "self.lowThreshold <= self.target && self.target <= self.highThreshold",
+                THRESHOLDS_RULE,
+            )
+        )
+    )
+
+    target: Share = Field(0.80, description="The share of the targets in the window that are to fit.")
+    share_low: Share = Field(
+        0.60, alias="lowThreshold", description="Below the value at this share it is scaled up."
+    )
+    share_high: Share = Field(
+        0.95, alias="highThreshold", description="Above the value at this share it is scaled down."
+    )
+    window_seconds: Seconds = Field(
+        300, alias="windowSeconds", description="How long a target stays in the window."
+    )
+
+    @model_validator(mode="after")
+    def _is_ordered(self) -> Self:
+        if not self.share_low <= self.target <= self.share_high:
+            got = f"{self.share_low:g}, {self.target:g} and {self.share_high:g}"
+            raise ValueError(f"{THRESHOLDS_RULE}, got {got}")
+        return self
+
+
+class Smoothing(Part):
+    """What keeps a value from flapping: the delays (either or both), or percentile."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "!has(self.percentile) || (!has(self.delayScaleDown) && !has(self.delayScaleUp))",
+                SMOOTHING_RULE,
+            )
+        )
+    )
+
+    delay_down: Delay | None = Field(None, alias="delayScaleDown", description="Wait before scaling down.")
+    delay_up: Delay | None = Field(None, alias="delayScaleUp", description="Wait before scaling up.")
+    percentile: Percentile | None = Field(None, description="Follow what most of the latest targets say.")
+
+    @model_validator(mode="after")
+    def _is_one_strategy(self) -> Self:
+        if self.percentile is not None and (self.delay_down is not None or self.delay_up is not None):
+            raise ValueError(SMOOTHING_RULE)
+        return self
+
 
 OBSERVATIONS_MAX = 4096
 """How many targets of one slot are kept; older ones are forgotten first."""
@@ -56,12 +175,6 @@ class ProportionalMemory(msgspec.Struct, frozen=True, omit_defaults=True, rename
     def under(self, policy: str) -> "ProportionalMemory":
         """Return what still counts under this policy: an edit empties the windows."""
         return self if self.policy == policy else ProportionalMemory(policy, changes=self.changes)
-
-
-def fingerprint(policy: ScalingPolicySpec) -> str:
-    """Tell a policy from the same one after any edit."""
-    parts = policy.model_dump(mode="json", by_alias=True)
-    return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:16]
 
 
 def remembered(window: tuple[Sight, ...], at: int, target: int, smoothing: Smoothing) -> tuple[Sight, ...]:

@@ -1,9 +1,8 @@
-"""The whole status of a live policy, and whether it is worth a write.
+"""The status of a live policy, and whether it is worth a write. Pure.
 
-It is written when a reason or a condition changes or something was done; what else differs (a target, the
-window) waits for its checkpoint, at most once a minute.
-
-What a policy's status says of a decision: targets, thresholds, the window, the last change. Pure.
+The API server should not be written to in every cycle. A status is written when a reason or a condition
+changes or a change is about to be made; other differences (a target, the window) wait for a checkpoint, at
+most once a minute.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,8 +16,8 @@ from equipoise.core.reason import Code
 from equipoise.crd.targets import Mode
 from equipoise.ports import PolicyObject
 from equipoise.proportional.assignment import Prepared, RejectedPolicy
+from equipoise.proportional.decide import time_of
 from equipoise.proportional.functions import Slot, slots
-from equipoise.proportional.observation import time_of
 from equipoise.proportional.policy import ScalingPolicySpec
 from equipoise.proportional.smoothing import Change, ProportionalMemory
 

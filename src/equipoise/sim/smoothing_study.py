@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from equipoise.core.quantity import NANO, Quantity, print_seconds
 from equipoise.core.reason import Code
-from equipoise.proportional.decide import Asked, step
-from equipoise.proportional.functions import Inputs, Slot, target
+from equipoise.proportional.decide import step
+from equipoise.proportional.functions import CompiledPolicy, Inputs, Slot, target
 from equipoise.proportional.parse import read_spec
 from equipoise.proportional.policy import ScalingPolicySpec
 from equipoise.proportional.smoothing import ProportionalMemory
@@ -152,7 +152,7 @@ class Strategy(NamedTuple):
 
     name: str
     settings: str
-    asked: Asked
+    asked: CompiledPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ def strategies(policy: ScalingPolicySpec, start: Inputs) -> list[Strategy]:
         for name, (smoothing, settings) in smoothings.items()
     ]
     if read_spec(bare, "strategy") != policy:
-        found.append(Strategy(AS_WRITTEN, "the policy itself", _remembering(Asked.of(policy))))
+        found.append(Strategy(AS_WRITTEN, "the policy itself", _remembering(CompiledPolicy.of(policy))))
     return found
 
 
@@ -303,11 +303,11 @@ def _bare(policy: ScalingPolicySpec) -> Document:
     return document
 
 
-def _asked(document: Document) -> Asked:
-    return _remembering(Asked.of(read_spec(document, "strategy")))
+def _asked(document: Document) -> CompiledPolicy:
+    return _remembering(CompiledPolicy.of(read_spec(document, "strategy")))
 
 
-def _remembering(asked: Asked) -> Asked:
+def _remembering(asked: CompiledPolicy) -> CompiledPolicy:
     """Ask the functions once for each size: a history has few of them, and many looks."""
     known: dict[tuple[str, tuple[int, ...]], int] = {}
 
@@ -348,7 +348,7 @@ def _quantized(policy: ScalingPolicySpec, bare: Document, start: Inputs) -> Stra
         for written, container in zip(own, document["containers"], strict=True):
             container["quantization"] = written["quantization"]
         return Strategy("quantization", "the policy's", _asked(bare | document))
-    asked = Asked.of(read_spec(bare, "strategy"))
+    asked = CompiledPolicy.of(read_spec(bare, "strategy"))
     for container in document["containers"]:
         levels: Mapping[str, str] = {
             slot.resource.value: _level(slot, start)

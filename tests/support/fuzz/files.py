@@ -27,7 +27,7 @@ from equipoise.core.decision import Record
 from equipoise.core.errors import EquipoiseError
 from equipoise.pools.policy import policy_from
 from equipoise.ports.node import ContainerRef
-from equipoise.proportional.decide import Asked
+from equipoise.proportional.functions import CompiledPolicy
 from equipoise.proportional.parse import read_policy_file
 from equipoise.proportional.replay import read_observations
 from equipoise.qos.decide import decide as decide_qos
@@ -122,7 +122,7 @@ def _node_file(document: Any) -> None:
 
 
 def _scaling(document: Any) -> None:
-    Asked.of(read_policy_file(document, "file.yaml").spec)
+    CompiledPolicy.of(read_policy_file(document, "file.yaml").spec)
 
 
 def _samples(suffix: str) -> Callable[[Input], None]:

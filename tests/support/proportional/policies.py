@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from equipoise.core.quantity import NANO
-from equipoise.proportional.decide import Asked, Step, decide, step
-from equipoise.proportional.observation import Observation
+from equipoise.proportional.decide import Observation, Step, decide, step
+from equipoise.proportional.functions import CompiledPolicy
 from equipoise.proportional.parse import read_spec
 from equipoise.proportional.policy import ScalingPolicySpec
 from equipoise.proportional.smoothing import ProportionalMemory
@@ -52,7 +52,7 @@ def run(
     seconds: float = 10,
 ) -> list[Step]:
     """Take one step after the other; what was set is in force in the next one."""
-    ready, memory, steps = Asked.of(asked), ProportionalMemory(), []
+    ready, memory, steps = CompiledPolicy.of(asked), ProportionalMemory(), []
     (slot,) = ready.slots
     for number, size in enumerate(cores):
         at = round(number * seconds * 1000)
