@@ -2,7 +2,7 @@
 
 import json
 
-from equipoise.adapters.kubernetes.actuator import REMEMBERED_MAX, REPEAT_SECONDS, Events, bounded
+from equipoise.adapters.kubernetes.actions import REMEMBERED_MAX, REPEAT_SECONDS, Events, bounded
 from equipoise.core.cluster import ObjectRef
 from tests.support.contracts.small_api import SmallApi
 from tests.support.kubernetes.server import Asked, Stage, Time, playing, session

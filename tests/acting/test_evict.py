@@ -6,7 +6,7 @@ import pytest
 
 from equipoise.adapters.http import Backoff
 from equipoise.adapters.kubernetes import ApiError, Unreachable
-from equipoise.adapters.kubernetes.actuator import KubernetesActuator
+from equipoise.adapters.kubernetes.actions import KubernetesActuator
 from equipoise.core.cluster import PodRef
 from equipoise.core.errors import WorldFailed
 from equipoise.ports import EvictionAnswer, EvictionResult

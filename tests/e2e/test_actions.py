@@ -7,8 +7,7 @@ import pytest
 import yaml
 
 from equipoise.adapters.kubernetes import ApiError, Client
-from equipoise.adapters.kubernetes.actuator import KubernetesActuator
-from equipoise.adapters.kubernetes.nodes import NodeMarks, Taint
+from equipoise.adapters.kubernetes.actions import KubernetesActuator, NodeMarks, Taint
 from equipoise.adapters.kubernetes.objects import Objects, PatchType, write_status
 from equipoise.adapters.kubernetes.pauses import NamespacePauses, pause, resume
 from equipoise.adapters.kubernetes.store import LedgerStore, entry_name

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from equipoise.adapters.kubernetes import ApiError, connect
-from equipoise.adapters.kubernetes.selected import SelectedPods
+from equipoise.adapters.kubernetes.cluster import SelectedPods
 from equipoise.cli.main import main
 from equipoise.runtime.layers import effective
 from tests.support.e2e.charts import CHART, Helm, Values, rights_given

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.kubernetes import ApiError, KubernetesCluster, connect
-from equipoise.adapters.kubernetes.actuator import KubernetesActuator
+from equipoise.adapters.kubernetes.actions import KubernetesActuator
 from equipoise.adapters.kubernetes.apply import KubernetesApplier
 from equipoise.adapters.metrics_server import (
     NAMESPACES_ONE_BY_ONE_MAX,

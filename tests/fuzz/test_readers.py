@@ -23,7 +23,7 @@ INPUTS = 12
 LOOKED_AT = 10
 READERS = all_readers()
 OWN = {
-    "adapters/kubernetes/actuator.py:bounded": "our own sentence",
+    "adapters/kubernetes/actions.py:bounded": "our own sentence",
     "adapters/prometheus/metrics.py:_covered": "takes apart what is decoded already",
     "runtime/agent/recovery.py:is_over": "loads what StateFile.load reads",
     "runtime/agent/run.py:clean_up": "loads what StateFile.load reads",

@@ -9,7 +9,7 @@ import pytest
 from equipoise import __version__
 from equipoise.adapters.http import Backoff
 from equipoise.adapters.kubernetes import ApiError, BadAnswer, Client, Discovery, Unreachable, proxy_path
-from equipoise.adapters.kubernetes.discovery import path_of
+from equipoise.adapters.kubernetes.objects import path_of
 from equipoise.core.errors import BadInput
 from tests.support.kubernetes.server import Asked, Script, Stage, Time, deaf_port, playing, session, target_of
 

@@ -11,10 +11,14 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.kubernetes import CredentialFailed
-from equipoise.adapters.kubernetes.credentials import ExecSource, TokenFileSource, source_for
-from equipoise.adapters.kubernetes.execplugin import Given, run_plugin
-from equipoise.adapters.kubernetes.kubeconfig import Endpoint, Identity, Target
-from equipoise.adapters.kubernetes.kubefile import EnvironmentEntry, ExecConfig
+from equipoise.adapters.kubernetes.credentials import (
+    ExecSource,
+    Given,
+    TokenFileSource,
+    run_plugin,
+    source_for,
+)
+from equipoise.adapters.kubernetes.kubeconfig import Endpoint, EnvironmentEntry, ExecConfig, Identity, Target
 from equipoise.core.errors import BadInput, EquipoiseError
 from tests.support.kubernetes.server import Asked, Stage, Time, playing, session
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from equipoise.adapters.kubernetes.cache import Pool
 from equipoise.adapters.kubernetes.decode import Decoder
-from equipoise.adapters.kubernetes.interning import Pool
 from equipoise.adapters.kubernetes.kinds import (
     DEPLOYMENTS,
     HPAS,

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.kubernetes import ApiError
+from equipoise.adapters.kubernetes.cluster import SelectedPods
 from equipoise.adapters.kubernetes.errors import Unreachable
-from equipoise.adapters.kubernetes.selected import SelectedPods
 from tests.support.kubernetes.samples import page
 from tests.support.kubernetes.server import Asked, Stage, playing, session
 

@@ -11,9 +11,9 @@ from equipoise.adapters.kubernetes import KubernetesCluster
 from equipoise.adapters.kubernetes.apply import MANAGER, OWNER_LABEL, KubernetesApplier
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.decode import Decoder
-from equipoise.adapters.kubernetes.discovery import KNOWN_SECONDS, Discovery
 from equipoise.adapters.kubernetes.errors import ApiError, Unreachable
 from equipoise.adapters.kubernetes.kinds import PODS
+from equipoise.adapters.kubernetes.objects import KNOWN_SECONDS, Discovery
 from equipoise.adapters.kubernetes.pauses import PAUSED, NamespacePauses
 from equipoise.adapters.kubernetes.reflector import Reflector
 from equipoise.adapters.kubernetes.sizes import KubernetesSizes

@@ -272,9 +272,9 @@ def test_a_node_that_cannot_be_read_makes_the_size_of_the_cluster_unknown() -> N
 
 def test_an_unreadable_object_of_another_controller_costs_its_namespace_at_most() -> None:
     """A ScaledObject, a VerticalPodAutoscaler, an HPA and a Ledger, each beside a sound one elsewhere."""
-    from equipoise.adapters.kubernetes.discovery import Discovery
-    from equipoise.adapters.kubernetes.interning import Warnings
+    from equipoise.adapters.kubernetes.cache import Warnings
     from equipoise.adapters.kubernetes.keda_vpa import RecentVpas
+    from equipoise.adapters.kubernetes.objects import Discovery
     from equipoise.ports.actions import every_workload
 
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}

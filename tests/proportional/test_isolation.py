@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from equipoise.core.cluster import ObjectRef
 from equipoise.core.decision import Outcome, SetResources
+from equipoise.core.documents import explain
 from equipoise.core.errors import WorldFailed
 from equipoise.core.reason import Code
-from equipoise.core.validation import explain
 from equipoise.crd.targets import Mode
 from equipoise.ports import CycleReport, PolicyObject
 from equipoise.proportional import assignment, loop

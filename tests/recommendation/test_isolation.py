@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from equipoise.core.decision import Decision
-from equipoise.core.validation import explain
+from equipoise.core.documents import explain
 from equipoise.crd.targets import Mode
 from equipoise.engine.isolation import BatchLost
 from equipoise.ports import CycleReport, PolicyObject

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from equipoise.core.cluster import StoreKey
+from equipoise.core.documents import explain
 from equipoise.core.ledger import Ledger
 from equipoise.core.reason import Code
-from equipoise.core.validation import explain
 from equipoise.ports import CycleReport, Stored
 from equipoise.rotation import assignment, decide, loop
 from equipoise.sim.load import Constant

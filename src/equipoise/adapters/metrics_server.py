@@ -13,8 +13,7 @@ import msgspec
 import numpy as np
 
 from equipoise.adapters.kubernetes.decode import parse_time
-from equipoise.adapters.kubernetes.errors import ApiError
-from equipoise.adapters.kubernetes.outline import elements, members, outline_of
+from equipoise.adapters.kubernetes.errors import ApiError, elements, members, outline_of
 from equipoise.adapters.prometheus.metrics import Number
 from equipoise.core.errors import DECODE_ERRORS, WorldFailed
 from equipoise.core.quantity import parse_cores, parse_seconds

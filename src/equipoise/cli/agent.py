@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from equipoise.adapters.kubernetes import Client
-    from equipoise.adapters.kubernetes.nodes import DaemonPod
+    from equipoise.adapters.kubernetes.actions import DaemonPod
     from equipoise.runtime.agent.run import AgentSettings
 
 
@@ -249,7 +249,7 @@ def retire(
 ) -> None:
     """Remove the node agents, and wait until each has given back what it throttled and its taint."""
     from equipoise.adapters.kubernetes import connect
-    from equipoise.adapters.kubernetes.nodes import pods_of_daemon_set, remove_daemon_set
+    from equipoise.adapters.kubernetes.actions import pods_of_daemon_set, remove_daemon_set
 
     until = time.monotonic() + _seconds(timeout)
     client = connect(kubeconfig, context)

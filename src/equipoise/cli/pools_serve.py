@@ -52,7 +52,7 @@ def serve(
 ) -> None:
     """Answer allocate, release, heartbeat, drain, undrain and status over HTTP, until SIGTERM."""
     from equipoise.adapters.redis.connect import expect_prefix
-    from equipoise.core.validation import validated
+    from equipoise.core.documents import validated
     from equipoise.runtime.allocator.run import Service
     from equipoise.runtime.allocator.run import serve as stand
     from equipoise.runtime.liveness import end_on_signals

@@ -11,7 +11,7 @@ import msgspec
 
 from equipoise.adapters.journal.records import CHANCE_BITS, RecordIds
 from equipoise.adapters.kubernetes import Client, KubernetesCluster, connect
-from equipoise.adapters.kubernetes.actuator import KubernetesActuator
+from equipoise.adapters.kubernetes.actions import KubernetesActuator
 from equipoise.adapters.kubernetes.pauses import DirectPauses
 from equipoise.adapters.kubernetes.policies import KubernetesPolicies
 from equipoise.adapters.kubernetes.sizes import KubernetesSizes

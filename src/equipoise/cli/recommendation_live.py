@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from equipoise.adapters.journal.records import CHANCE_BITS, RecordIds
 from equipoise.adapters.kubernetes import Client, KubernetesCluster
-from equipoise.adapters.kubernetes.actuator import KubernetesActuator
+from equipoise.adapters.kubernetes.actions import KubernetesActuator
 from equipoise.adapters.kubernetes.apply import KubernetesApplier
 from equipoise.adapters.kubernetes.cluster import HpaSpecs
 from equipoise.adapters.kubernetes.pauses import DirectPauses

@@ -56,7 +56,7 @@ def simulate(
 ) -> None:
     """Say what rotating would bring, and what fewer pods would, by cause. Needs no cluster."""
     from equipoise.cli.rotation_simulate_output import document, print_tables
-    from equipoise.core.validation import validated
+    from equipoise.core.documents import validated
     from equipoise.rotation.plan_file import set_options
     from equipoise.rotation.policy import RotationPolicy
     from equipoise.sim.study import Question
@@ -226,7 +226,7 @@ def _span(option: str, text: str) -> float:
 
 def _request(command: typer.Context) -> "Request":
     from equipoise.cli.rotation_live import Request
-    from equipoise.core.validation import merged
+    from equipoise.core.documents import merged
     from equipoise.rotation.plan_file import rotation_settings, set_options
     from equipoise.runtime.session import Neighbours
 

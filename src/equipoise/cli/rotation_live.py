@@ -10,15 +10,15 @@ from typing import Any
 
 from equipoise.adapters.journal.records import CHANCE_BITS, RecordIds
 from equipoise.adapters.kubernetes import ApiError, Client, KubernetesCluster
-from equipoise.adapters.kubernetes.actuator import KubernetesActuator
+from equipoise.adapters.kubernetes.actions import KubernetesActuator
 from equipoise.adapters.kubernetes.pauses import DirectPauses
 from equipoise.adapters.kubernetes.store import LedgerStore
 from equipoise.core.cluster import WorkloadRef
 from equipoise.core.decision import Decision, Outcome, Record
+from equipoise.core.documents import validated
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.core.quantity import print_seconds
 from equipoise.core.reason import Code
-from equipoise.core.validation import validated
 from equipoise.engine.guards import LeaselessLeadership
 from equipoise.ports import Metrics, NotInstalled, Pauses
 from equipoise.rotation.command import Ports, RotateCommand, WorkloadResult, loop_by_hand, plan

@@ -14,8 +14,8 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import InitErrorDetails
 
+from equipoise.core.documents import explain
 from equipoise.core.errors import DECODE_ERRORS
-from equipoise.core.validation import explain
 from equipoise.crd.definition import Kind, Schema, structural
 from equipoise.crd.fields import Name, Text
 from equipoise.crd.targets import LabelKey, LabelValue

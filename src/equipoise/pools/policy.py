@@ -11,10 +11,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from equipoise.core.documents import read_json
+from equipoise.core.documents import read_json, validated
 from equipoise.core.errors import DECODE_ERRORS, BadInput
 from equipoise.core.pools import expect_name
-from equipoise.core.validation import validated
 from equipoise.crd.fields import INTEGER_MAX, Part
 
 CONCURRENT_MAX = 5

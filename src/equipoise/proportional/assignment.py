@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from equipoise.core.cluster import ObjectRef, Selector, Workload, WorkloadRef
+from equipoise.core.documents import explain
 from equipoise.core.errors import DECODE_ERRORS, BadInput
-from equipoise.core.validation import explain
 from equipoise.crd.targets import Mode
 from equipoise.engine.isolation import Isolation, failed_reason
 from equipoise.ports import FailedTurn, PolicyObject

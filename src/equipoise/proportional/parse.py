@@ -15,8 +15,8 @@ from typing import Annotated, Any, NamedTuple, Self
 from pydantic import Field, ModelWrapValidatorHandler, ValidationError, ValidationInfo, model_validator
 from pydantic_core import InitErrorDetails
 
+from equipoise.core.documents import explain
 from equipoise.core.errors import DECODE_ERRORS, BadInput
-from equipoise.core.validation import explain
 from equipoise.crd.definition import Column, Kind
 from equipoise.crd.fields import Amount, Count, Memory, Moment, Part, Text, UniqueBy
 from equipoise.crd.status import ENTRIES_MAX, Conditions, LastDecision, Reason, Sentence

@@ -13,9 +13,9 @@ from pydantic import (
     field_validator,
 )
 
+from equipoise.core.documents import explain, validated
 from equipoise.core.errors import DECODE_ERRORS, BadInput
 from equipoise.core.quantity import NANO, Quantity, parse_moment, parse_seconds
-from equipoise.core.validation import explain, validated
 from equipoise.crd.definition import Kind
 from equipoise.crd.fields import Amount, Moment, Name
 from equipoise.qos.objects import QOS_KINDS, QosObject, assemble, doubt

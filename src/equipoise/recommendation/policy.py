@@ -7,9 +7,9 @@ from zoneinfo import ZoneInfo
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from equipoise.core.documents import validated
 from equipoise.core.errors import BadInput
 from equipoise.core.quantity import parse_typed_cores
-from equipoise.core.validation import validated
 from equipoise.crd.fields import Number, Part, Whole
 
 PREFIX = "ehpa."

@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from equipoise.core.cluster import Workload, WorkloadRef
+from equipoise.core.documents import explain
 from equipoise.core.errors import DECODE_ERRORS, BadInput, WorldFailed
 from equipoise.core.quantity import parse_moment
 from equipoise.core.reason import Code
-from equipoise.core.validation import explain
 from equipoise.ports import PolicyObject
 from equipoise.recommendation.analytics import AnalyticsSpec, ResourceSelector
 

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from equipoise.core.cluster import HpaMetric
+from equipoise.core.documents import explain, merged, validated
 from equipoise.core.errors import DECODE_ERRORS, BadInput
 from equipoise.core.quantity import parse_cores, parse_seconds
-from equipoise.core.validation import explain, merged, validated
 from equipoise.rotation.policy import ENVIRONMENT, RotationPolicy
 from equipoise.rotation.preconditions import CORES_MAX, HpaSeen, Observation, PodLoad
 

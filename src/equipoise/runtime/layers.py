@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from equipoise.core.documents import explain
 from equipoise.core.errors import DECODE_ERRORS, BadInput
-from equipoise.core.validation import explain
 from equipoise.runtime.output import Format, print_document, read_yaml
 from equipoise.runtime.settings import SECRET_PATHS, Settings
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from equipoise.adapters.kubernetes import Client, KubernetesCluster, Unreachable, connect
-from equipoise.adapters.kubernetes.actuator import KubernetesActuator
+from equipoise.adapters.kubernetes.actions import KubernetesActuator
 from equipoise.adapters.kubernetes.apply import KubernetesApplier
 from equipoise.adapters.kubernetes.pauses import NamespacePauses, pause, resume
 from equipoise.adapters.kubernetes.policies import KubernetesPolicies

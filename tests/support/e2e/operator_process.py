@@ -18,7 +18,7 @@ from typing import Any
 
 from equipoise.adapters.journal import RecordIds
 from equipoise.adapters.kubernetes import KubernetesCluster, connect
-from equipoise.adapters.kubernetes.actuator import KubernetesActuator
+from equipoise.adapters.kubernetes.actions import KubernetesActuator
 from equipoise.adapters.kubernetes.lease import LeaseElection
 from equipoise.adapters.kubernetes.pauses import NamespacePauses
 from equipoise.adapters.kubernetes.policies import KubernetesPolicies

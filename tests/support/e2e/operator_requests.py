@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from equipoise.adapters.kubernetes import ApiError, CachedCluster, Client
-from equipoise.adapters.kubernetes.actuator import KubernetesActuator
+from equipoise.adapters.kubernetes.actions import KubernetesActuator
 from equipoise.adapters.kubernetes.advice import KubernetesAnalyses
 from equipoise.adapters.kubernetes.lease import LeaseElection
 from equipoise.adapters.kubernetes.pauses import NamespacePauses

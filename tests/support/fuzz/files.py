@@ -16,10 +16,15 @@ import urllib3
 from equipoise.adapters.cgroups import connect_host
 from equipoise.adapters.journal.schema import is_ours
 from equipoise.adapters.kubernetes.connection import Wire
-from equipoise.adapters.kubernetes.credentials import TokenFileSource, source_for
-from equipoise.adapters.kubernetes.execplugin import _check, run_plugin
-from equipoise.adapters.kubernetes.kubeconfig import Endpoint, Identity, find_target, in_cluster
-from equipoise.adapters.kubernetes.kubefile import EnvironmentEntry, ExecConfig
+from equipoise.adapters.kubernetes.credentials import TokenFileSource, _check, run_plugin, source_for
+from equipoise.adapters.kubernetes.kubeconfig import (
+    Endpoint,
+    EnvironmentEntry,
+    ExecConfig,
+    Identity,
+    find_target,
+    in_cluster,
+)
 from equipoise.adapters.prometheus.settings import Settings as PrometheusSettings
 from equipoise.adapters.sample_files import read_samples
 from equipoise.cli.manifests import judge

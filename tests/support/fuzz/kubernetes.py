@@ -6,17 +6,16 @@ from contextlib import suppress
 from typing import Any, cast
 
 from equipoise.adapters.kubernetes import Client, KubernetesActuator, KubernetesCluster
+from equipoise.adapters.kubernetes.actions import NodeMarks, Taint, remove_daemon_set
 from equipoise.adapters.kubernetes.advice import KubernetesAnalyses, _kind
 from equipoise.adapters.kubernetes.apply import KubernetesApplier
+from equipoise.adapters.kubernetes.cache import Warnings
 from equipoise.adapters.kubernetes.cluster import HpaSpecs
-from equipoise.adapters.kubernetes.discovery import Discovery
-from equipoise.adapters.kubernetes.interning import Warnings
 from equipoise.adapters.kubernetes.keda_vpa import RecentVpas, ScaledObjects
 from equipoise.adapters.kubernetes.kinds import HPAS, NODES, PDBS, PODS, WORKLOADS, Kind, list_kind
 from equipoise.adapters.kubernetes.lease_record import LeaseRecords, next_epoch
 from equipoise.adapters.kubernetes.node import NODE, PODS_OF_NODE
-from equipoise.adapters.kubernetes.nodes import NodeMarks, Taint, remove_daemon_set
-from equipoise.adapters.kubernetes.objects import write_status
+from equipoise.adapters.kubernetes.objects import Discovery, write_status
 from equipoise.adapters.kubernetes.pauses import NAMESPACES, DirectPauses, pause
 from equipoise.adapters.kubernetes.policies import KubernetesPolicies, look_at
 from equipoise.adapters.kubernetes.reflector import Reflector, _ListAnew

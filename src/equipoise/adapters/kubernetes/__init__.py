@@ -1,10 +1,9 @@
 """Kubernetes, over its HTTP API: sessions, slim reads, caches that follow the cluster."""
 
-from equipoise.adapters.kubernetes.actuator import KubernetesActuator
+from equipoise.adapters.kubernetes.actions import KubernetesActuator, NodeMarks, Taint
 from equipoise.adapters.kubernetes.cache import ChangeType
 from equipoise.adapters.kubernetes.client import Client, Environment, Limits, connect
 from equipoise.adapters.kubernetes.cluster import CachedCluster, KubernetesCluster
-from equipoise.adapters.kubernetes.discovery import Discovery, Resource, path_of, proxy_path
 from equipoise.adapters.kubernetes.errors import (
     ApiError,
     BadAnswer,
@@ -16,8 +15,15 @@ from equipoise.adapters.kubernetes.errors import (
 from equipoise.adapters.kubernetes.kinds import list_kind
 from equipoise.adapters.kubernetes.kubeconfig import Target, find_target
 from equipoise.adapters.kubernetes.lease import LeaseElection, process_identity
-from equipoise.adapters.kubernetes.nodes import NodeMarks, Taint
-from equipoise.adapters.kubernetes.objects import Objects, PatchType, write_status
+from equipoise.adapters.kubernetes.objects import (
+    Discovery,
+    Objects,
+    PatchType,
+    Resource,
+    path_of,
+    proxy_path,
+    write_status,
+)
 from equipoise.adapters.kubernetes.pauses import NamespacePauses
 from equipoise.adapters.kubernetes.reflector import Reflector, Timings
 from equipoise.adapters.kubernetes.selectors import format_selector, parse_selector

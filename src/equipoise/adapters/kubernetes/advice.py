@@ -18,10 +18,9 @@ import msgspec
 
 from equipoise.adapters.kubernetes.client import MERGE_PATCH, Client
 from equipoise.adapters.kubernetes.decode import Decoder, parse_time
-from equipoise.adapters.kubernetes.discovery import path_of
 from equipoise.adapters.kubernetes.errors import ApiError, Unreachable, bad_answer
 from equipoise.adapters.kubernetes.kinds import Kind
-from equipoise.adapters.kubernetes.objects import write_status
+from equipoise.adapters.kubernetes.objects import path_of, write_status
 from equipoise.adapters.kubernetes.policies import Definition, RawPolicy, look_at
 from equipoise.adapters.kubernetes.reflector import Reflector
 from equipoise.adapters.kubernetes.structs import Meta

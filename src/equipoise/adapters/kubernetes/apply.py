@@ -16,12 +16,10 @@ import msgspec
 
 from equipoise.adapters.http import one_line
 from equipoise.adapters.kubernetes.client import DEED_SECONDS, Client
-from equipoise.adapters.kubernetes.discovery import Discovery
-from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer, RightMissing
+from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer, Outline, RightMissing
 from equipoise.adapters.kubernetes.keda_vpa import ScaledObjects
 from equipoise.adapters.kubernetes.kinds import HPAS, list_items
-from equipoise.adapters.kubernetes.objects import Document, Objects
-from equipoise.adapters.kubernetes.outline import Outline
+from equipoise.adapters.kubernetes.objects import Discovery, Document, Objects
 from equipoise.adapters.kubernetes.structs import OwnerReference
 from equipoise.core.cluster import API_VERSIONS, ObjectRef, WorkloadRef
 from equipoise.core.errors import DECODE_ERRORS, BadInput

@@ -39,9 +39,9 @@ from equipoise.adapters.kubernetes.errors import (
     Unreachable,
     api_error,
     bad_answer,
+    why_unreadable,
 )
 from equipoise.adapters.kubernetes.kubeconfig import Target, find_target
-from equipoise.adapters.kubernetes.outline import why_unreadable
 from equipoise.adapters.kubernetes.structs import AccessReview, Version
 from equipoise.adapters.urls import shown_url
 from equipoise.core.errors import DECODE_ERRORS

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
-from equipoise.adapters.kubernetes.interning import Pool, Warnings
+from equipoise.adapters.kubernetes.cache import Pool, Warnings
 from equipoise.adapters.kubernetes.resizes import resize_of, restarts_for
 from equipoise.adapters.kubernetes.selectors import parse_selector, selector_of
 from equipoise.adapters.kubernetes.structs import (

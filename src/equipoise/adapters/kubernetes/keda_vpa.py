@@ -17,12 +17,11 @@ from http import HTTPStatus
 
 import msgspec
 
+from equipoise.adapters.kubernetes.cache import Warnings
 from equipoise.adapters.kubernetes.client import Client
-from equipoise.adapters.kubernetes.discovery import Discovery, path_of
-from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer, RightMissing
-from equipoise.adapters.kubernetes.interning import Warnings
+from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer, Outline, RightMissing
 from equipoise.adapters.kubernetes.kinds import list_items
-from equipoise.adapters.kubernetes.outline import Outline
+from equipoise.adapters.kubernetes.objects import Discovery, path_of
 from equipoise.adapters.kubernetes.structs import Meta, ScaleTargetRef
 from equipoise.core.cluster import API_VERSIONS, WorkloadRef
 from equipoise.ports.actions import every_workload

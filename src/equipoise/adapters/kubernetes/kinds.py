@@ -17,9 +17,17 @@ import msgspec
 
 from equipoise.adapters.kubernetes.client import Client, Parameters
 from equipoise.adapters.kubernetes.decode import Decoder
-from equipoise.adapters.kubernetes.discovery import path_of
-from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer, bad_answer
-from equipoise.adapters.kubernetes.outline import Outline, elements, members, outline_of, why_unreadable
+from equipoise.adapters.kubernetes.errors import (
+    ApiError,
+    BadAnswer,
+    Outline,
+    bad_answer,
+    elements,
+    members,
+    outline_of,
+    why_unreadable,
+)
+from equipoise.adapters.kubernetes.objects import path_of
 from equipoise.adapters.kubernetes.structs import (
     LabelSelector,
     ListMeta,

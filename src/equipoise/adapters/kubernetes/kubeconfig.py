@@ -1,5 +1,7 @@
 """Where the API server is and who we are: kubeconfig files as kubectl merges them, or a pod's own account.
 
+What is wrong with a file is reported in the words of the file, with the path of the entry.
+
 Order: `--kubeconfig`, then `KUBECONFIG` (a list of paths; the first file to name a thing wins), then the
 service account of the pod we run in, then `~/.kube/config`. kubectl looks at the last two the other way
 round; a pod that has both is far more often one whose image carries a stray file. A `--context` asks for a
@@ -10,23 +12,161 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from equipoise.adapters.kubernetes.kubefile import (
-    ClusterEntry,
-    ExecConfig,
-    KubeFile,
-    NamedCluster,
-    NamedContext,
-    NamedUser,
-    UserEntry,
-    read_kubefile,
-)
+import msgspec
+import yaml
+
+from equipoise.adapters.http import one_line
 from equipoise.adapters.urls import shown_url, split_url
+from equipoise.core.documents import Loader, TooMuch, load
 from equipoise.core.errors import DECODE_ERRORS, BadInput
+
+FILE_BYTES_MAX = 16 * 1024 * 1024
+
+
+class Extension(msgspec.Struct, frozen=True):
+    """Something that a tool left in a cluster entry."""
+
+    name: str = ""
+    extension: Any = None
+
+
+class ClusterEntry(msgspec.Struct, frozen=True, rename="kebab"):
+    server: str | None = None
+    certificate_authority: str | None = None
+    certificate_authority_data: str | None = None
+    insecure_skip_tls_verify: bool | None = None
+    tls_server_name: str | None = None
+    proxy_url: str | None = None
+    extensions: list[Extension] | None = None
+
+
+class EnvironmentEntry(msgspec.Struct, frozen=True):
+    """A variable for an exec plugin."""
+
+    name: str
+    value: str
+
+
+class ExecConfig(msgspec.Struct, frozen=True):
+    """An `exec` entry: the command that gives a credential."""
+
+    command: str
+    apiVersion: str
+    args: list[str] | None = None
+    env: list[EnvironmentEntry] | None = None
+    installHint: str | None = None
+    provideClusterInfo: bool | None = None
+    interactiveMode: str | None = None
+
+
+class UserEntry(msgspec.Struct, frozen=True, rename="kebab"):
+    client_certificate: str | None = None
+    client_certificate_data: str | None = None
+    client_key: str | None = None
+    client_key_data: str | None = None
+    token: str | None = None
+    token_file: str | None = msgspec.field(default=None, name="tokenFile")
+    username: str | None = None
+    password: str | None = None
+    exec: ExecConfig | None = None
+    auth_provider: Any = None
+    act_as: str | None = msgspec.field(default=None, name="as")
+    as_uid: str | None = None
+    as_groups: list[str] | None = None
+    as_user_extra: dict[str, list[str]] | None = None
+
+
+class ContextEntry(msgspec.Struct, frozen=True):
+    cluster: str = ""
+    user: str | None = None
+    namespace: str | None = None
+
+
+class NamedCluster(msgspec.Struct, frozen=True):
+    name: str
+    cluster: ClusterEntry | None = None
+
+
+class NamedUser(msgspec.Struct, frozen=True):
+    name: str
+    user: UserEntry | None = None
+
+
+class NamedContext(msgspec.Struct, frozen=True):
+    name: str
+    context: ContextEntry | None = None
+
+
+class KubeFile(msgspec.Struct, frozen=True):
+    """A whole file."""
+
+    current_context: str | None = msgspec.field(default=None, name="current-context")
+    clusters: list[NamedCluster] | None = None
+    users: list[NamedUser] | None = None
+    contexts: list[NamedContext] | None = None
+
+
+def read_kubefile(label: str, path: Path) -> KubeFile:
+    """Read one file; `label` begins every message."""
+    try:
+        if path.stat().st_size > FILE_BYTES_MAX:
+            raise BadInput(f"{label}: too large for a kubeconfig")
+        content = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"{label}: {(error.strerror or str(error)).lower()}") from error
+    try:
+        tree = load(content, Loader)
+    except (yaml.YAMLError, *DECODE_ERRORS) as error:
+        raise BadInput(f"{label}: not YAML: {_yaml_problem(error)}") from error
+    if tree is None:
+        return KubeFile()
+    try:
+        return msgspec.convert(tree, KubeFile)
+    except DECODE_ERRORS as error:
+        raise BadInput(f"{label}: {in_plain_words(str(error))}") from error
+
+
+def _yaml_problem(error: Exception) -> str:
+    if isinstance(error, TooMuch):
+        return one_line(str(error), 120)
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or type(error).__name__
+    return f"{problem} in line {mark.line + 1}" if mark else one_line(f"{problem} {error}", 120)
+
+
+_WORDS = {
+    "str": "text",
+    "array": "a list",
+    "object": "a map",
+    "int": "a number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "nothing",
+}
+_EXPECTED = re.compile(r"Expected `(?P<wanted>[^`]+)`, got `(?P<got>[^`]+)`(?: - at `(?P<at>[^`]+)`)?")
+_MISSING = re.compile(r"Object missing required field `(?P<field>[^`]+)`(?: - at `(?P<at>[^`]+)`)?")
+
+
+def in_plain_words(message: str) -> str:
+    """Turn msgspec's words into ours: `clusters[0].cluster.server: expected text, got a list`."""
+    if found := _EXPECTED.match(message):
+        wanted, got = found["wanted"].removesuffix(" | null"), found["got"]
+        return f"{_path(found['at'])}expected {_WORDS.get(wanted, wanted)}, got {_WORDS.get(got, got)}"
+    if found := _MISSING.match(message):
+        return f"{_path(found['at'])}{found['field']} is missing"
+    return one_line(message)
+
+
+def _path(at: str | None) -> str:
+    path = (at or "$").removeprefix("$").removeprefix(".")
+    return f"{path}: " if path else ""
+
 
 SERVICE_ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 EXEC_EXTENSION = "client.authentication.k8s.io/exec"

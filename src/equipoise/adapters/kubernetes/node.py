@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
+from equipoise.adapters.kubernetes.actions import Taint
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.decode import Decoder, parse_time
-from equipoise.adapters.kubernetes.discovery import path_of
 from equipoise.adapters.kubernetes.kinds import Kind
-from equipoise.adapters.kubernetes.nodes import Taint
+from equipoise.adapters.kubernetes.objects import path_of
 from equipoise.adapters.kubernetes.structs import (
     Condition,
     Meta,

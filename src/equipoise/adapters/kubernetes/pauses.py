@@ -17,9 +17,9 @@ import msgspec
 from equipoise.adapters.http import Backoff, one_line
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.decode import Decoder
-from equipoise.adapters.kubernetes.discovery import path_of
 from equipoise.adapters.kubernetes.errors import ApiError, Unreachable, bad_answer
 from equipoise.adapters.kubernetes.kinds import Kind
+from equipoise.adapters.kubernetes.objects import path_of
 from equipoise.adapters.kubernetes.reflector import Reflector, Timings
 from equipoise.adapters.kubernetes.structs import Meta
 from equipoise.core.errors import WorldFailed

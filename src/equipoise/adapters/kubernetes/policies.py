@@ -14,10 +14,9 @@ import msgspec
 from equipoise.adapters.kubernetes.apply import MANAGER, OWNER_LABEL
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.decode import Decoder
-from equipoise.adapters.kubernetes.discovery import ApiResourceList, path_of
 from equipoise.adapters.kubernetes.errors import ApiError
 from equipoise.adapters.kubernetes.kinds import Kind, list_kind
-from equipoise.adapters.kubernetes.objects import write_status
+from equipoise.adapters.kubernetes.objects import ApiResourceList, path_of, write_status
 from equipoise.adapters.kubernetes.reflector import Reflector, Timings
 from equipoise.adapters.kubernetes.structs import Meta
 from equipoise.core.cluster import ObjectRef

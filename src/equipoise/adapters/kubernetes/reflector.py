@@ -33,9 +33,16 @@ from equipoise.adapters.kubernetes.cache import Cache, Change, ChangeType
 from equipoise.adapters.kubernetes.client import FAILURES, Client, Parameters
 from equipoise.adapters.kubernetes.connection import Lines
 from equipoise.adapters.kubernetes.decode import Decoder
-from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer, Status, Unreachable
+from equipoise.adapters.kubernetes.errors import (
+    ApiError,
+    BadAnswer,
+    Outline,
+    Status,
+    Unreachable,
+    members,
+    outline_of,
+)
 from equipoise.adapters.kubernetes.kinds import Kind, list_kind
-from equipoise.adapters.kubernetes.outline import Outline, members, outline_of
 from equipoise.adapters.kubernetes.structs import Meta
 from equipoise.core.errors import DECODE_ERRORS, EquipoiseError
 

@@ -17,11 +17,10 @@ import msgspec
 from equipoise.adapters.http import one_line
 from equipoise.adapters.kubernetes.apply import MANAGER
 from equipoise.adapters.kubernetes.client import DEED_SECONDS, Client
-from equipoise.adapters.kubernetes.discovery import ApiResourceList, path_of
 from equipoise.adapters.kubernetes.errors import ApiError, Unreachable
 from equipoise.adapters.kubernetes.keda_vpa import RecentVpas
 from equipoise.adapters.kubernetes.kinds import DAEMONSETS, WORKLOADS
-from equipoise.adapters.kubernetes.objects import PatchType
+from equipoise.adapters.kubernetes.objects import ApiResourceList, PatchType, path_of
 from equipoise.adapters.kubernetes.reflector import AGE_MAX_SECONDS, Reflector, Timings
 from equipoise.core.cluster import ObjectRef, PodRef, Workload, WorkloadRef
 from equipoise.ports import Cluster

@@ -22,11 +22,11 @@ from typing import Any
 
 import msgspec
 
+from equipoise.adapters.kubernetes.cache import Warnings
 from equipoise.adapters.kubernetes.client import Client
-from equipoise.adapters.kubernetes.discovery import path_of
 from equipoise.adapters.kubernetes.errors import ApiError
-from equipoise.adapters.kubernetes.interning import Warnings
 from equipoise.adapters.kubernetes.kinds import list_items
+from equipoise.adapters.kubernetes.objects import path_of
 from equipoise.adapters.kubernetes.structs import Meta
 from equipoise.core.cluster import StoreKey, WorkloadRef
 from equipoise.core.errors import DECODE_ERRORS, WorldFailed

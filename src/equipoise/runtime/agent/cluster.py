@@ -14,14 +14,14 @@ from pydantic import BaseModel
 
 from equipoise.adapters.http import Backoff
 from equipoise.adapters.kubernetes import ApiError, Client, KubernetesActuator, Reflector, Unreachable
+from equipoise.adapters.kubernetes.actions import NodeMarks
 from equipoise.adapters.kubernetes.node import CRANE_AGENT, NODE, PODS_OF_NODE, TAINT
-from equipoise.adapters.kubernetes.nodes import NodeMarks
 from equipoise.adapters.kubernetes.policies import KubernetesPolicies
 from equipoise.adapters.kubernetes.reflector import AGE_MAX_SECONDS
 from equipoise.core.cluster import ObjectRef
 from equipoise.core.decision import DisableScheduling, EnableScheduling, Outcome
+from equipoise.core.documents import explain
 from equipoise.core.errors import DECODE_ERRORS, EquipoiseError, WorldFailed
-from equipoise.core.validation import explain
 from equipoise.crd.definition import Kind
 from equipoise.ports import PolicyObject
 from equipoise.ports.node import NodePod

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from equipoise.adapters.kubernetes.selected import SelectedPods
+from equipoise.adapters.kubernetes.cluster import SelectedPods
 from equipoise.adapters.kubernetes.selectors import parse_selector
 from equipoise.adapters.redis.connect import address_of
 from equipoise.core.errors import BadInput

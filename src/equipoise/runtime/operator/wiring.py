@@ -20,7 +20,7 @@ from typing import Any
 from equipoise.adapters.journal import RecordIds, SqliteJournal
 from equipoise.adapters.journal.records import CHANCE_BITS
 from equipoise.adapters.kubernetes import CachedCluster, Client, Reflector, connect
-from equipoise.adapters.kubernetes.actuator import KubernetesActuator
+from equipoise.adapters.kubernetes.actions import KubernetesActuator
 from equipoise.adapters.kubernetes.kubeconfig import SERVICE_ACCOUNT_FOLDER
 from equipoise.adapters.kubernetes.lease import LeaseElection, process_identity
 from equipoise.adapters.kubernetes.pauses import OPERATOR_NAMESPACE, NamespacePauses
