@@ -1,7 +1,7 @@
 """What every HTTP client needs on top of urllib3: when to try again, TLS, bounds, and errors in one line.
 
-Nothing here sleeps or draws random numbers by itself: `sleep` and `chance` are arguments. Every way in which a
-connection fails becomes one clause that names the address.
+Nothing here sleeps or draws random numbers by itself: `sleep` and `chance` are arguments. Every way in which
+a connection fails becomes one clause that names the address.
 """
 
 from __future__ import annotations

@@ -383,17 +383,12 @@ def certificate_of(identity: Identity) -> Certificate | None:
     """Return the client certificate that the user entry names, with the state of its files."""
     if not (identity.cert_file or identity.cert_data):
         return None
+    files = ((identity.cert_file, identity.cert_data), (identity.key_file, identity.key_data))
     stamp: list[int] = []
-    for path in (
-        None if identity.cert_data else identity.cert_file,
-        None if identity.key_data else identity.key_file,
-    ):
-        if path:
-            with suppress(OSError):
-                stamp.append(os.stat(path).st_mtime_ns)  # noqa: PTH116 - asked before every request
-    return Certificate(
-        identity.cert_file, identity.cert_data, identity.key_file, identity.key_data, tuple(stamp)
-    )
+    for path in (path for path, data in files if path and not data):
+        with suppress(OSError):
+            stamp.append(os.stat(path).st_mtime_ns)  # noqa: PTH116 - asked before every request
+    return Certificate(*files[0], *files[1], tuple(stamp))
 
 
 def _fixed_authorization(identity: Identity) -> str | None:

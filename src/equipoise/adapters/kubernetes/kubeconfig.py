@@ -36,7 +36,7 @@ class Extension(msgspec.Struct, frozen=True):
     extension: Any = None
 
 
-class ClusterEntry(msgspec.Struct, frozen=True, rename="kebab"):
+class _ClusterEntry(msgspec.Struct, frozen=True, rename="kebab"):
     server: str | None = None
     certificate_authority: str | None = None
     certificate_authority_data: str | None = None
@@ -65,7 +65,7 @@ class ExecConfig(msgspec.Struct, frozen=True):
     interactiveMode: str | None = None
 
 
-class UserEntry(msgspec.Struct, frozen=True, rename="kebab"):
+class _UserEntry(msgspec.Struct, frozen=True, rename="kebab"):
     client_certificate: str | None = None
     client_certificate_data: str | None = None
     client_key: str | None = None
@@ -82,34 +82,34 @@ class UserEntry(msgspec.Struct, frozen=True, rename="kebab"):
     as_user_extra: dict[str, list[str]] | None = None
 
 
-class ContextEntry(msgspec.Struct, frozen=True):
+class _ContextEntry(msgspec.Struct, frozen=True):
     cluster: str = ""
     user: str | None = None
     namespace: str | None = None
 
 
-class NamedCluster(msgspec.Struct, frozen=True):
+class _NamedCluster(msgspec.Struct, frozen=True):
     name: str
-    cluster: ClusterEntry | None = None
+    cluster: _ClusterEntry | None = None
 
 
-class NamedUser(msgspec.Struct, frozen=True):
+class _NamedUser(msgspec.Struct, frozen=True):
     name: str
-    user: UserEntry | None = None
+    user: _UserEntry | None = None
 
 
-class NamedContext(msgspec.Struct, frozen=True):
+class _NamedContext(msgspec.Struct, frozen=True):
     name: str
-    context: ContextEntry | None = None
+    context: _ContextEntry | None = None
 
 
 class KubeFile(msgspec.Struct, frozen=True):
     """A whole file."""
 
     current_context: str | None = msgspec.field(default=None, name="current-context")
-    clusters: list[NamedCluster] | None = None
-    users: list[NamedUser] | None = None
-    contexts: list[NamedContext] | None = None
+    clusters: list[_NamedCluster] | None = None
+    users: list[_NamedUser] | None = None
+    contexts: list[_NamedContext] | None = None
 
 
 def read_kubefile(label: str, path: Path) -> KubeFile:
@@ -227,8 +227,7 @@ def find_target(
     if kubeconfig:
         return _from_files("--kubeconfig", [Path(kubeconfig).expanduser()], context)
     if paths := [Path(p) for p in environment.get("KUBECONFIG", "").split(os.pathsep) if p]:
-        present = [path for path in paths if path.exists()]
-        return _from_files("KUBECONFIG", present or paths[:1], context)
+        return _from_files("KUBECONFIG", [path for path in paths if path.exists()] or paths[:1], context)
     if context is None and environment.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster(environment, service_account_folder)
     default = Path(environment.get("HOME") or "~").expanduser() / ".kube" / "config"
@@ -280,7 +279,7 @@ class _Place:
             raise BadInput(f"{self.name}.{field_name}: not base64") from error
 
 
-E = TypeVar("E", NamedCluster, NamedContext, NamedUser)
+E = TypeVar("E", _NamedCluster, _NamedContext, _NamedUser)
 
 
 def _find(
@@ -308,13 +307,13 @@ def _from_files(label: str, paths: list[Path], context: str | None) -> Target:
     cluster = _find(label, "cluster", wanted.cluster, ((p, f.clusters) for p, f in files))
     if cluster is None:
         raise BadInput(f"{place.name}.cluster: there is no cluster {wanted.cluster!r}")
-    endpoint = _endpoint(cluster[0], cluster[1].cluster or ClusterEntry())
+    endpoint = _endpoint(cluster[0], cluster[1].cluster or _ClusterEntry())
     identity = Identity()
     if wanted.user:
         user = _find(label, "user", wanted.user, ((p, f.users) for p, f in files))
         if user is None:
             raise BadInput(f"{place.name}.user: there is no user {wanted.user!r}")
-        identity = _identity(user[0], user[1].user or UserEntry())
+        identity = _identity(user[0], user[1].user or _UserEntry())
     return Target(endpoint, identity, wanted.namespace or "default", f"{source}, context {chosen}")
 
 
@@ -323,13 +322,11 @@ def _known(files: list[tuple[Path, KubeFile]]) -> str:
     return f"known: {', '.join(names[:10])}" if names else "the file names none"
 
 
-def _endpoint(place: _Place, entry: ClusterEntry) -> Endpoint:
+def _endpoint(place: _Place, entry: _ClusterEntry) -> Endpoint:
     if not entry.server:
         raise BadInput(f"{place.name}.server: is missing")
     server = _url(f"{place.name}.server", entry.server, ("https", "http"))
-    proxy_url = entry.proxy_url or None
-    if proxy_url is not None:
-        proxy_url = _url(f"{place.name}.proxy-url", proxy_url, ("http", "https"))
+    proxy_url = entry.proxy_url and _url(f"{place.name}.proxy-url", entry.proxy_url, ("http", "https"))
     ca_file = place.path(entry.certificate_authority)
     if ca_file and not entry.certificate_authority_data and not Path(ca_file).is_file():
         raise BadInput(f"{place.name}.certificate-authority: no such file: {ca_file}")
@@ -339,7 +336,7 @@ def _endpoint(place: _Place, entry: ClusterEntry) -> Endpoint:
         ca_data=place.data("certificate-authority-data", entry.certificate_authority_data),
         insecure=bool(entry.insecure_skip_tls_verify),
         tls_server_name=entry.tls_server_name or None,
-        proxy_url=proxy_url,
+        proxy_url=proxy_url or None,
         exec_config=next((e.extension for e in entry.extensions or () if e.name == EXEC_EXTENSION), None),
     )
 
@@ -358,7 +355,7 @@ def _url(name: str, text: str, schemes: tuple[str, ...]) -> str:
     return url
 
 
-def _identity(place: _Place, entry: UserEntry) -> Identity:
+def _identity(place: _Place, entry: _UserEntry) -> Identity:
     if entry.auth_provider is not None:
         raise BadInput(f"{place.name}.auth-provider: Kubernetes no longer has it; use exec")
     cert_file, key_file = place.path(entry.client_certificate), place.path(entry.client_key)
@@ -391,7 +388,7 @@ def _identity(place: _Place, entry: UserEntry) -> Identity:
     )
 
 
-def _impersonation(entry: UserEntry) -> Iterable[tuple[str, str]]:
+def _impersonation(entry: _UserEntry) -> Iterable[tuple[str, str]]:
     if entry.act_as:
         yield "Impersonate-User", entry.act_as
     if entry.as_uid:

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from equipoise.adapters.kubernetes.client import Client
-from equipoise.adapters.kubernetes.objects import path_of
 from equipoise.adapters.kubernetes.errors import ApiError, bad_answer
+from equipoise.adapters.kubernetes.objects import path_of
 from equipoise.core.errors import DECODE_ERRORS, WorldFailed
 from equipoise.core.pools import EPOCH_MAX
 
