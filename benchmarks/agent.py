@@ -45,10 +45,10 @@ def rounds(pods: int, *, is_busy: bool) -> Figures:
             around.all_pods.append(NodePod("d", uid, uid, containers=told))
         host = connect_host(parent=made.parent)
         keep = StateFile(Path(folder) / "state.json", host.boot_id())
-        loop = QosLoop("n", host, around, around, around, keep, around, is_enforced=True)
+        loop = QosLoop("n", host, around, around, around, keep, is_enforced=True)
         for _ in range(ROUNDS):
             before = time.thread_time()
-            loop.round()
+            loop.cycle(around.now())
             spent.append(time.thread_time() - before)
             time.sleep(REST_SECONDS)
     spent.sort()

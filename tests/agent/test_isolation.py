@@ -8,7 +8,7 @@ import pytest
 from equipoise.qos import observe as apart
 from equipoise.qos import observe as seeing
 from equipoise.qos.decide import decide
-from equipoise.qos.loop import Round
+from equipoise.qos.loop import NodeCycleReport
 from tests.support.agent.machines import Scene, policies, told
 from tests.support.guard.faults import ERRORS, failing
 from tests.support.qos.worlds import action, policy, rule
@@ -30,7 +30,7 @@ def _scene(asked: Any, *, has_odd: bool = True) -> Scene:
     return scene
 
 
-def _done(rounds: list[Round]) -> list[list[tuple[str, str]]]:
+def _done(rounds: list[NodeCycleReport]) -> list[list[tuple[str, str]]]:
     return [[(one.action.pod, one.result) for one in each.outcomes] for each in rounds]
 
 
@@ -68,7 +68,7 @@ def test_an_error_that_is_about_no_pod_fails_the_round(monkeypatch: pytest.Monke
     scene.rounds(1)
     monkeypatch.setattr(apart, "decide", failing(decide, lambda *_: True, ZeroDivisionError()))
     with pytest.raises(ZeroDivisionError):
-        scene.loop.round()
+        scene.loop.cycle(scene.around.now())
 
 
 def test_an_error_of_one_throttle_fails_it_alone() -> None:

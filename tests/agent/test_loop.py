@@ -211,9 +211,9 @@ def test_cpu_is_judged_on_an_interval_that_lies_wholly_after_the_throttle() -> N
     """A round right after a throttle sees nothing of the time before it."""
     scene = _busy(FAST)
     scene.rounds(1)
-    second = scene.loop.round()
+    second = scene.loop.cycle(scene.around.now())
     assert second.outcomes
-    third = scene.loop.round()  # no time has passed since
+    third = scene.loop.cycle(scene.around.now())  # no time has passed since
     assert (third.decision.reason.code, third.outcomes) == ("BelowWaterlines", [])
     assert "cpu_total_usage could not be read" in third.decision.reason.sentence
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from equipoise.core.errors import WorldFailed
-from equipoise.qos.loop import Round
+from equipoise.qos.loop import NodeCycleReport
 from equipoise.qos.state import AgentState
 from equipoise.runtime.agent.state_file import StateFile
 from tests.support.agent.real import (
@@ -34,10 +34,10 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
         yield Agent(made, tmp_path / "state.json")
 
 
-def _computed(done: Round) -> dict[str, int]:
+def _computed(done: NodeCycleReport) -> dict[str, int]:
     """Give what the ruling asks for, from what was measured: whole microseconds, of quota or else usage."""
     found = {}
-    for seen in done.seen.pods:
+    for seen in done.observation.pods:
         (part,) = seen.containers
         assert part.cpu_nanos is not None
         # A period is 100 ms: a nanocore is a ten thousandth of a microsecond of quota.
@@ -50,9 +50,9 @@ def test_a_real_breach_is_throttled_restored_and_survives_its_agent(agent: Agent
     """Within three intervals; the quotas are the computed ones; then the load goes, and all is given back."""
     agent.interval = 0.6
     agent.start()
-    agent.loop.round()
+    agent.loop.cycle(agent.around.now())
     used: list[float] = []
-    deeds: list[Round] = []
+    deeds: list[NodeCycleReport] = []
     while len(used) < ROUNDS_TO_BREACH and not (deeds and used[-1] <= WATERLINE):
         done = agent.round()
         used.append(done.decision.reason.numbers["rules"]["p/cpu-total-usage"]["usage"])

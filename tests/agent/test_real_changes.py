@@ -112,7 +112,7 @@ def test_a_real_pod_that_takes_a_minute_to_go_is_waited_for(agent: Agent) -> Non
     agent.around.all_pods[1] = msgspec.structs.replace(second, priority=1)
     agent.quota_file("free").write_text("60000")
     agent.quota_file("limited").write_text("15000")  # half of the waterline: without the first, no breach
-    agent.loop.round()
+    agent.loop.cycle(agent.around.now())
     agent.until(lambda: bool(agent.around.evictions))
     assert agent.around.evictions == [("free", 60)]
     agent.round(told_seconds=10)  # nobody has told yet that it terminates

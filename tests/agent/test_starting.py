@@ -98,8 +98,8 @@ def test_health_fails_while_the_loop_stalls(tmp_path: Path, monkeypatch: pytest.
     with _running(Api(), tmp_path) as running:
         running.wait_for("readyz", 200)
         running.agent.heart.stall_seconds = 0.5
-        real: Callable[[], Any] = running.agent.loop.round
-        monkeypatch.setattr(type(running.agent.loop), "round", lambda _: (go_on.wait(60), real())[1])
+        real: Callable[[float], Any] = running.agent.loop.cycle
+        monkeypatch.setattr(type(running.agent.loop), "cycle", lambda _, at: (go_on.wait(60), real(at))[1])
         try:
             assert "loop qos has stalled" in running.wait_for("healthz", 503)
         finally:

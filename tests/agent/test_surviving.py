@@ -51,7 +51,7 @@ def _bug(*_: Any, **__: Any) -> Any:
 PLACES: dict[str, Callable[[Agent], tuple[object, str]]] = {
     "asking whether anything may be changed": lambda agent: (agent.mandate, "objection"),
     "reading the pods": lambda agent: (agent.around, "pods"),
-    "deciding": lambda agent: (type(agent.loop), "round"),
+    "deciding": lambda agent: (type(agent.loop), "cycle"),
     "keeping the decision": lambda agent: (agent._diary, "keep"),
     "counting": lambda agent: (agent.meters, "tell"),
     "telling": lambda agent: (agent.teller, "tell"),
@@ -127,7 +127,7 @@ def _end(*_: Any) -> Any:
 
 ENDS: dict[str, Callable[[Agent, pytest.MonkeyPatch], object]] = {
     "a bug outside of a round": lambda agent, broken: broken.setattr(agent, "one_round", _bug),
-    "the end of the process": lambda agent, broken: broken.setattr(type(agent.loop), "round", _end),
+    "the end of the process": lambda agent, broken: broken.setattr(type(agent.loop), "cycle", _end),
     "a start that fails": lambda agent, broken: broken.setattr(agent.pauses, "start", _bug),
     "a stop during the start": lambda agent, broken: broken.setattr(
         agent.pauses, "start", agent.stopping.set

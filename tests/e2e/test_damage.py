@@ -206,10 +206,10 @@ def test_a_pod_that_is_well_is_decided_on_beside_damaged_policies_and_pods_of_it
         machine, quiet = Machine(), Quiet()
         (well,) = [pod for pod in around.pods() if pod.name == HEALTHY]
         machine.start(well, 3.0)
-        loop = QosLoop(NODE, machine, around, quiet, quiet, Disk(), quiet, is_enforced=False)  # type: ignore[arg-type]
-        loop.round()
+        loop = QosLoop(NODE, machine, around, quiet, quiet, Disk(), is_enforced=False)  # type: ignore[arg-type]
+        loop.cycle(quiet.now())
         machine.pass_time(10.0)
-        done_ = loop.round()
+        done_ = loop.cycle(quiet.now())
     finally:
         around.stop()
     assert done_.decision.reason.code.value == "Throttle", done_.decision.reason.sentence

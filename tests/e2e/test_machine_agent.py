@@ -99,7 +99,7 @@ class Around:
 def loop(cooldown):
     around, host = Around(cooldown), connect_host(is_of_pods=True)
     keep = StateFile(STATE, host.boot_id())
-    return QosLoop("n", host, around, around, around, keep, around, is_enforced=True)
+    return QosLoop("n", host, around, around, around, keep, is_enforced=True)
 
 def quota():
     return (PLACE / "cpu.max").read_text().split()[0]
@@ -111,7 +111,7 @@ child = os.fork()
 if child == 0:
     mine = loop(3600)  # on a slow machine it must not give back before it is killed
     while True:
-        done = mine.round()
+        done = mine.cycle(time.time())
         rule = done.decision.reason.numbers["rules"]["p/cpu"]
         quotas = [outcome.action.quota["c"] for outcome in done.outcomes]
         with open("/tmp/agent-rounds", "a") as file:
@@ -146,7 +146,7 @@ end_load()
 mine = loop(10)
 count = 0
 while quota() != "max" and count < 40:
-    mine.round()
+    mine.cycle(time.time())
     count += 1
     time.sleep(0.7)
 found["restored"] = quota()
@@ -161,13 +161,13 @@ try:
     mine.state
 except WorldFailed as error:
     found["said"] = str(error)
-host, pods = mine.node, mine.around.pods()
+host, pods = mine.node, mine.node_api.pods()
 lowered = judged(pods, host.read(refs_of(pods), is_deep=True), ()).ours
 found["lowered"] = [one.quota_us for one in lowered]
 mine.adopt(AgentState(host.boot_id(), {one.part.id: one.throttled for one in lowered}))
 count = 0
 while quota() != "max" and count < 40:
-    mine.round()
+    mine.cycle(time.time())
     count += 1
     time.sleep(0.7)
 found["recovered"] = quota()

@@ -7,7 +7,7 @@ there: a metric is judged only on an interval that lies wholly after it.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -24,7 +24,7 @@ from equipoise.core.decision import (
 from equipoise.core.errors import WorldFailed
 from equipoise.engine.guards import held_by_pause
 from equipoise.engine.isolation import Isolation
-from equipoise.ports import Actuator, Clock, EvictionResult, FailedTurn, Pauses
+from equipoise.ports import Actuator, CycleReport, EvictionResult, Pauses
 from equipoise.ports.node import ContainerRef, ContainerTold, Counters, Node, NodeCounters, NodePod, Reading
 from equipoise.qos.execute import (
     DirectEvictor,
@@ -73,34 +73,37 @@ NEWS_SECONDS = 60.0
 """How seldom counts alone are written to the disk."""
 
 
-class Round(NamedTuple):
-    """What one round decided and came to."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCycleReport(CycleReport):
+    """A cycle of one node, with what its decision was made from, so that it can be decided again."""
 
-    decision: Decision
-    outcomes: Sequence[Outcome]
-    warnings: Sequence[str]
     policy: QosPolicy
-    seen: Observation
+    observation: Observation
     memory: Mapping[str, Any]
-    """What it was decided from, so that it can be decided again."""
-    failed_turns: Sequence[FailedTurn] = ()
+
+    @property
+    def decision(self) -> Decision:
+        """The decision about the node: there is always one."""
+        assert len(self.decisions) == 1, "one node, one decision"
+        return self.decisions[0]
 
 
 @dataclass(slots=True)
 class QosLoop:
     """One node's loop."""
 
-    name: str
+    node_name: str
     node: Node
-    around: NodeContext
+    node_api: NodeContext
     actuator: Actuator
     pauses: Pauses
-    keep: StateStore
-    clock: Clock
+    state_store: StateStore
     is_enforced: bool
     """Whether anything is changed; otherwise it only says what it would do."""
     home: str = "equipoise-system"
     """The namespace whose pause stops what is done to the node itself."""
+    name: str = "qos"
+    interval_seconds: float = 10.0
     on_progress: Callable[[], object] = lambda: None
     evictor: Evictor | None = None
     """How pods are sent away; by default the server is asked, and nobody else."""
@@ -110,7 +113,6 @@ class QosLoop:
     _evicted: dict[str, float] = field(default_factory=dict)
     _ending: dict[str, float] = field(default_factory=dict)
     _warnings: list[str] = field(default_factory=list)
-    _seen: Observation | None = None
     _isolation: Isolation = field(default_factory=Isolation)
     _rates: dict[str, tuple[str, int]] = field(default_factory=dict)
 
@@ -121,7 +123,7 @@ class QosLoop:
         Rounds are counted anew: nobody knows what was in between, so they are not in a row.
         """
         if self._state is None:
-            left = self.keep.load()
+            left = self.state_store.load()
             kept = {name: part for name, part in left.memory.items() if name == "lastTrigger"}
             self._state = msgspec.structs.replace(left, memory=kept)
         return self._state
@@ -129,21 +131,21 @@ class QosLoop:
     @property
     def has_throttled(self) -> bool:
         """Whether anything is left to give back."""
-        return bool(self.state.throttled) or self.around.is_scheduling_disabled()
+        return bool(self.state.throttled) or self.node_api.is_scheduling_disabled()
 
-    def round(self) -> Round:
-        """Do one round."""
-        self._warnings, at = [], self.clock.now()
+    def cycle(self, at: float) -> NodeCycleReport:
+        """Run one cycle; WorldFailed ends this one only."""
+        self._warnings = []
         self._isolation.begin(at)
-        pods = list(self.around.pods())
-        policy = self.around.policy()
+        pods = list(self.node_api.pods())
+        policy = self.node_api.policy()
         self._tidy(pods, at)
         after = self._look(policy, pods)
         self._ending = ending_since(pods, self._ending, after.node.read_at)
         self._forget(after.containers, pods)
         memory = self.state.memory
-        decision = self._decide(policy, pods, after, at, is_fresh=False)
-        seen, outcomes = self._last_seen(), list[Outcome]()
+        seen, decision = self._decide(policy, pods, after, at, is_fresh=False)
+        outcomes: list[Outcome] = []
         if decision.actions and self.is_enforced:
             decision, seen, outcomes = self._act(policy, pods, after, at)
         elif decision.actions:
@@ -153,7 +155,15 @@ class QosLoop:
         if any(affects_usage(one) for one in outcomes):
             self._look_again(policy, pods, outcomes)
         self._remember(decision, at, is_news=bool(outcomes))
-        return Round(decision, outcomes, tuple(self._warnings), policy, seen, memory, self._isolation.failed)
+        return NodeCycleReport(
+            decisions=(decision,),
+            outcomes=outcomes,
+            warnings=tuple(self._warnings),
+            failed_turns=self._isolation.failed,
+            policy=policy,
+            observation=seen,
+            memory=memory,
+        )
 
     def _look_again(self, policy: QosPolicy, pods: Sequence[NodePod], outcomes: Sequence[Outcome]) -> None:
         """Count from here: what was done is not judged by the time before it."""
@@ -168,17 +178,13 @@ class QosLoop:
                 self._before = None
         self._state = msgspec.structs.replace(self.state, changed_at=changed_at)
 
-    def _last_seen(self) -> Observation:
-        assert self._seen is not None, "a decision has been made"
-        return self._seen
-
     def restore_all(self) -> list[Outcome]:
         """Return every pod what it may use now, at once: the way out, and `--cleanup`.
 
         The disk comes last: a quota that is the limit is known to be given back, whatever is kept of it. So
         one that is full or slow keeps nobody throttled.
         """
-        pods = self.around.pods()
+        pods = self.node_api.pods()
         counters: Mapping[str, Counters] = {}
         try:
             counters = self.node.read(self._refs([]), is_deep=True)
@@ -192,8 +198,9 @@ class QosLoop:
         ]
         if outcomes:
             self._look_after(self._refs([]), pods)
-        if self.around.is_scheduling_disabled():
-            outcomes.append(set_scheduling(self.around, EnableScheduling(self.name), "The agent ends."))
+        if self.node_api.is_scheduling_disabled():
+            enable = EnableScheduling(self.node_name)
+            outcomes.append(set_scheduling(self.node_api, enable, "The agent ends."))
         return outcomes
 
     def _restored(
@@ -229,7 +236,7 @@ class QosLoop:
         before = self._before.node if self._before is not None else None
         size = (node.cpus * 10**9, node.memory_total_bytes or 0)
         usage = usage_between(before, node, self.state.changed_at)
-        seen = Observation(self.name, 0.0, *size, usage, labels=self.around.labels())
+        seen = Observation(self.node_name, 0.0, *size, usage, labels=self.node_api.labels())
         return any(line.state is State.CROSSED for line in judge(policy, seen, QosMemory()))
 
     def _tidy(self, pods: Sequence[NodePod], at: float) -> None:
@@ -251,17 +258,6 @@ class QosLoop:
             self.adopt(self.state.without(over))
         self._state = self.state.settled(counters)
 
-    def _marks(self, at: float, released_cpu_nanos: int) -> PendingEffects:
-        return PendingEffects(
-            frozenset(self.state.throttled),
-            frozenset(self._evicted),
-            in_force(self.state.refused, at),
-            self._rates,
-            self.state.changed_at,
-            released_cpu_nanos,
-            self._ending,
-        )
-
     def _decide(
         self,
         policy: QosPolicy,
@@ -271,7 +267,7 @@ class QosLoop:
         *,
         is_fresh: bool,
         released_cpu_nanos: int = 0,
-    ) -> Decision:
+    ) -> tuple[Observation, Decision]:
         fresh: NodeCounters | bool | None = False
         if is_fresh:
             try:
@@ -279,16 +275,25 @@ class QosLoop:
             except WorldFailed as error:
                 self._warnings.append(str(error))
                 fresh = None
-        self._seen, decision = decided_apart(
+        effects = PendingEffects(
+            frozenset(self.state.throttled),
+            frozenset(self._evicted),
+            in_force(self.state.refused, at),
+            self._rates,
+            self.state.changed_at,
+            released_cpu_nanos,
+            self._ending,
+        )
+        seen, decision = decided_apart(
             (policy, self.state.memory, self._isolation),
-            (self.name, at, (self._before, after)),
+            (self.node_name, at, (self._before, after)),
             pods,
-            self._marks(at, released_cpu_nanos),
-            labels=self.around.labels(),
-            is_scheduling_disabled=self.around.is_scheduling_disabled(),
+            effects,
+            labels=self.node_api.labels(),
+            is_scheduling_disabled=self.node_api.is_scheduling_disabled(),
             fresh=fresh,
         )
-        return guarded(decision, lambda namespace: held_by_pause(self.pauses, namespace or self.home))
+        return seen, guarded(decision, lambda namespace: held_by_pause(self.pauses, namespace or self.home))
 
     def _act(
         self, policy: QosPolicy, pods: list[NodePod], after: Reading, at: float
@@ -299,8 +304,7 @@ class QosLoop:
         pod is acted on once; what quotas were lowered by is not in any reading yet, and counts as released.
         """
         outcomes: list[Outcome] = []
-        decision = self._decide(policy, pods, after, at, is_fresh=True)
-        seen = self._last_seen()
+        seen, decision = self._decide(policy, pods, after, at, is_fresh=True)
         budget = decision.reason.numbers["budget"]
         left, sentence = decision, decision.reason.sentence
         while True:
@@ -317,13 +321,13 @@ class QosLoop:
             others = [pod for pod in pods if pod.uid not in acted]
             rest = max(0, budget - accepted(outcomes)) if refused(outcomes) < REFUSALS_MAX else 0
             asked = policy.model_copy(update={"evictions_per_round": rest})
-            left = self._decide(
+            _, left = self._decide(
                 asked, others, after, at, is_fresh=True, released_cpu_nanos=throttled_nanos(outcomes)
             )
 
     def _deed(self, action: Action, pods: list[NodePod], sentence: str, at: float) -> Outcome:
         if isinstance(action, DisableScheduling | EnableScheduling):
-            return set_scheduling(self.around, action, sentence)
+            return set_scheduling(self.node_api, action, sentence)
         pod = next(one for one in pods if one.uid == action.uid)
         ids = {part.name: part.id for part in pod.containers}
         match action:
@@ -355,7 +359,9 @@ class QosLoop:
     def _change(self, action: ThrottlePod | RestorePod, pod: NodePod, ids: dict[str, str]) -> Outcome:
         """Write quotas, on the disk first; what can't be kept there is not done."""
         try:
-            self._put(self.state.intending(pod, ids, action.quota or {}))
+            intended = self.state.intending(pod, ids, action.quota or {})
+            self.state_store.save(intended)
+            self._state = intended
         except WorldFailed as error:
             return Outcome(action, "Failed", str(error))
         return set_quotas(self.node, action, pod, ids)
@@ -382,14 +388,10 @@ class QosLoop:
             self._saved_at = at
         self._state = state
 
-    def _put(self, state: AgentState) -> None:
-        self.keep.save(state)
-        self._state = state
-
     def adopt(self, state: AgentState) -> None:
         """Take this for what is known, and keep it where that is possible: the rest of a round goes on."""
         self._state = state
         try:
-            self.keep.save(state)
+            self.state_store.save(state)
         except WorldFailed as error:
             self._warnings.append(str(error))

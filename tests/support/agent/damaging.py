@@ -11,7 +11,7 @@ from typing import Any
 
 from equipoise.adapters.cgroups import connect_host
 from equipoise.core.decision import Outcome
-from equipoise.qos.loop import QosLoop, Round
+from equipoise.qos.loop import NodeCycleReport, QosLoop
 from equipoise.qos.state import AgentState, Refusal, ThrottledContainer
 from equipoise.runtime.agent.metrics import AgentMetrics
 from equipoise.runtime.agent.recovery import Recovery
@@ -124,11 +124,11 @@ class Node:
         keep.hold()
         assert keep._lock is not None
         os.close(keep._lock)  # what a process holds until it ends
-        loop = QosLoop("n1", self.host, around, around, around, keep, around, is_enforced=True)
+        loop = QosLoop("n1", self.host, around, around, around, keep, is_enforced=True)
         recovery = Recovery(keep, loop, self.teller, AgentMetrics(CollectorRegistry()))  # type: ignore[arg-type]
         recovery.load()
         recovery.look(around.pods(), "", is_preview=False)
-        return list(loop.round().outcomes)
+        return list(loop.cycle(around.now()).outcomes)
 
 
 def start_with_each(node: Node, contents: Iterable[bytes]) -> int:
@@ -144,7 +144,7 @@ def start_with_each(node: Node, contents: Iterable[bytes]) -> int:
     return count
 
 
-def rounds() -> list[Round]:
+def rounds() -> list[NodeCycleReport]:
     """Return rounds to keep: some that did something, and some that did not."""
     quick = action("quick", coolDownSeconds=30, throttle={"cpuThrottle": {"stepCPURatio": 50}})
     scene = Scene()
@@ -154,7 +154,7 @@ def rounds() -> list[Round]:
     return scene.rounds(4)
 
 
-def journal(folder: Path, done: list[Round]) -> bytes:
+def journal(folder: Path, done: list[NodeCycleReport]) -> bytes:
     """Return a sound journal of those rounds."""
     file = folder / "sound.db"
     diary = AgentJournal(str(file))
@@ -164,7 +164,7 @@ def journal(folder: Path, done: list[Round]) -> bytes:
     return file.read_bytes()
 
 
-def keep_in_each(folder: Path, contents: Iterable[bytes], done: list[Round]) -> Counter[str]:
+def keep_in_each(folder: Path, contents: Iterable[bytes], done: list[NodeCycleReport]) -> Counter[str]:
     """Begin a diary in each damaged journal, and keep rounds there; count how that went."""
     found: Counter[str] = Counter()
     for content in contents:

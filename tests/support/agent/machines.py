@@ -7,7 +7,7 @@ from equipoise.core.cluster import ObjectRef, PodRef
 from equipoise.core.errors import WorldFailed
 from equipoise.ports import EvictionAnswer, EvictionResult
 from equipoise.ports.node import ContainerRef, ContainerTold, Counters, NodeCounters, NodePod
-from equipoise.qos.loop import QosLoop, Round
+from equipoise.qos.loop import NodeCycleReport, QosLoop
 from equipoise.qos.objects import assemble
 from equipoise.qos.plan_file import _object
 from equipoise.qos.policy import QosPolicy
@@ -188,7 +188,7 @@ class Scene:
         """A new process: it knows only what is on the disk."""
         around = self.around
         self.loop = QosLoop(
-            "n1", self.machine, around, around, around, self.disk, around, is_enforced=self.is_enforced
+            "n1", self.machine, around, around, around, self.disk, is_enforced=self.is_enforced
         )
 
     def add(self, pod: NodePod, cores: float, memory: int = 0) -> NodePod:
@@ -200,9 +200,9 @@ class Scene:
         self.machine.pass_time(seconds)
         self.around.clock_at += seconds
 
-    def rounds(self, count: int, seconds: float = 10.0) -> list[Round]:
+    def rounds(self, count: int, seconds: float = 10.0) -> list[NodeCycleReport]:
         found = []
         for _ in range(count):
-            found.append(self.loop.round())
+            found.append(self.loop.cycle(self.around.now()))
             self.pass_time(seconds)
         return found

@@ -12,7 +12,7 @@ from pathlib import Path
 from equipoise.adapters.cgroups import HostNode, connect_host, find_layout
 from equipoise.core.decision import RestorePod, ThrottlePod
 from equipoise.ports.node import ContainerRef, ContainerTold, NodePod
-from equipoise.qos.loop import QosLoop, Round
+from equipoise.qos.loop import NodeCycleReport, QosLoop
 from equipoise.qos.policy import QosPolicy
 from equipoise.qos.state import AgentState
 from equipoise.runtime.agent.state_file import StateFile
@@ -60,11 +60,11 @@ class Agent:
     def begin(self) -> None:
         self.loop = new_loop(self.node, self.file, self.around)
 
-    def round(self, told_seconds: float | None = None) -> Round:
+    def round(self, told_seconds: float | None = None) -> NodeCycleReport:
         """Do a round after an interval of real time: it is what is measured."""
         time.sleep(self.interval)
         self.around.clock_at += self.interval if told_seconds is None else told_seconds
-        return self.loop.round()
+        return self.loop.cycle(self.around.now())
 
     def quota_file(self, name: str) -> Path:
         """Give the file of the container that a pod has now."""
@@ -107,12 +107,12 @@ class Agent:
 
     def throttle(self) -> None:
         """Do rounds until both are throttled."""
-        self.loop.round()
+        self.loop.cycle(self.around.now())
         self.until(lambda: len(self.lowered_pods) == 2)
 
-    def until(self, holds: Callable[[], bool], rounds: int = ROUNDS_TO_BREACH) -> list[Round]:
+    def until(self, holds: Callable[[], bool], rounds: int = ROUNDS_TO_BREACH) -> list[NodeCycleReport]:
         """Do rounds until it holds; too many fail."""
-        done: list[Round] = []
+        done: list[NodeCycleReport] = []
         for _ in range(rounds):
             if holds():
                 return done
@@ -123,10 +123,10 @@ class Agent:
 
 def new_loop(node: HostNode, file: Path, around: Around) -> QosLoop:
     keep = StateFile(file, node.boot_id())
-    return QosLoop("n1", node, around, around, around, keep, around, is_enforced=True)
+    return QosLoop("n1", node, around, around, around, keep, is_enforced=True)
 
 
-def first_quotas(rounds: Iterable[Round]) -> dict[str, int]:
+def first_quotas(rounds: Iterable[NodeCycleReport]) -> dict[str, int]:
     """Give the quota that was first written to each pod, by its name."""
     found: dict[str, int] = {}
     for one in rounds:
@@ -183,7 +183,7 @@ def main(parent: str, file: str, throttled_max: str) -> None:
     print("ready", flush=True)
     sys.stdin.readline()
     for _ in range(ROUNDS_MAX):
-        loop.round()
+        loop.cycle(around.now())
         time.sleep(INTERVAL_SECONDS)
         around.clock_at += INTERVAL_SECONDS
 

@@ -103,13 +103,12 @@ class QosScene:
         self._machine, self._disk = SimMachine(world.state, self._node), SimDisk()
         around = SimSurroundings(world.state, self._node, world.kubelet, lambda: self._policy)
         self._loop = QosLoop(
-            name=NODE,
+            node_name=NODE,
             node=self._machine,
-            around=around,
+            node_api=around,
             actuator=world.actuator,
             pauses=world.pauses,
-            keep=self._disk,
-            clock=world.clock,
+            state_store=self._disk,
             is_enforced=True,
             evictor=LedgerEvictor(
                 world.actuator,
@@ -135,10 +134,10 @@ class QosScene:
             workload.shape = Constant(level)
 
     def _round(self) -> None:
-        done = self._loop.round()
-        name = self._stage.ids.next(done.seen.at)
+        done = self._loop.cycle(self._world.now)
+        name = self._stage.ids.next(done.observation.at)
         self._stage.notes.append(
-            record(self._asked, done.seen, done.memory, done.decision, name, tuple(done.outcomes))
+            record(self._asked, done.observation, done.memory, done.decision, name, tuple(done.outcomes))
         )
 
     def begin(self, at: float) -> None:

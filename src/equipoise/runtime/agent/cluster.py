@@ -26,7 +26,7 @@ from equipoise.crd.definition import Kind
 from equipoise.ports import PolicyObject
 from equipoise.ports.node import NodePod
 from equipoise.qos.execute import WELL, came_otherwise
-from equipoise.qos.loop import Round
+from equipoise.qos.loop import NodeCycleReport
 from equipoise.qos.objects import POD_QOS, QOS_KINDS, QosObject, assembled
 from equipoise.qos.policy import QosPolicy
 from equipoise.qos.state import Judged
@@ -265,7 +265,7 @@ class EventReporter:
         self._bugs: dict[tuple[str, ...], float] = {}
         self._found: dict[str, str] = {}
 
-    def tell(self, done: Round) -> None:
+    def tell(self, done: NodeCycleReport) -> None:
         """Say what is news of one round."""
         self._tell_problems()
         decision = done.decision

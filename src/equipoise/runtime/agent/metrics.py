@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from equipoise.qos.loop import Round
+from equipoise.qos.loop import NodeCycleReport
 
 
 class AgentMetrics:
@@ -75,7 +75,7 @@ class AgentMetrics:
             "equipoise_agent_gap", "Gaps in millicores or bytes.", ["side", "metric"], registry=registry
         )
 
-    def tell(self, done: Round, throttled: int, cpu_seconds: float) -> None:
+    def tell(self, done: NodeCycleReport, throttled: int, cpu_seconds: float) -> None:
         """Take in one round; series of rules that are gone are removed."""
         decision = done.decision
         numbers = decision.reason.numbers

@@ -19,7 +19,7 @@ from equipoise.adapters.journal.records import CHANCE_BITS
 from equipoise.adapters.kubernetes import Client, KubernetesActuator, NamespacePauses, connect
 from equipoise.core.decision import Outcome
 from equipoise.core.errors import EquipoiseError, WorldFailed
-from equipoise.qos.loop import QosLoop, Round
+from equipoise.qos.loop import NodeCycleReport, QosLoop
 from equipoise.qos.policy import QosPolicy
 from equipoise.qos.record import as_asked, record
 from equipoise.runtime.agent.cluster import EventReporter, NodeSurroundings
@@ -58,13 +58,13 @@ class AgentJournal:
         self._ids = RecordIds(secrets.randbits(CHANCE_BITS))
         self._asked: tuple[QosPolicy | None, dict[str, Any]] = (None, {})
 
-    def keep(self, done: Round) -> None:
+    def keep(self, done: NodeCycleReport) -> None:
         """Write a round down: whole where something was done or its reason is new."""
         if self._journal is None:
             return
         if self._asked[0] is not done.policy:
             self._asked = (done.policy, as_asked(done.policy))
-        seen = done.seen
+        seen = done.observation
         name = self._ids.next(seen.at)
         self._journal.append(
             record(self._asked[1], seen, done.memory, done.decision, name, tuple(done.outcomes))
@@ -138,16 +138,17 @@ class Agent:
         )
         self.host = host
         self.file = StateFile(settings.state_file, host.boot_id())
+        self.clock = SystemClock()
         self.loop = QosLoop(
-            name=settings.node,
+            node_name=settings.node,
             node=host,
-            around=self.around,
+            node_api=self.around,
             actuator=self.actuator,
             pauses=self.pauses,
-            keep=self.file,
-            clock=SystemClock(),
+            state_store=self.file,
             is_enforced=False,  # until the mandate says otherwise, before each round
             home=settings.home,
+            interval_seconds=settings.interval_seconds,
             on_progress=self.heart.beat,
             evictor=ledgered(client, self.actuator),
         )
@@ -272,7 +273,7 @@ class Agent:
             self._tell_failure(error)
         try:
             self._ask_leave()
-            self._tell(self.loop.round(), spent)
+            self._tell(self.loop.cycle(self.clock.now()), spent)
         except Exception as error:  # noqa: BLE001 - one bad round must not end the loop
             is_expected = isinstance(error, EquipoiseError)
             self._why_failed = str(error) if is_expected else f"unexpected {type(error).__name__}: {error}"
@@ -286,7 +287,7 @@ class Agent:
         self.meters.bugs.inc(not isinstance(error, EquipoiseError))
         self.teller.tell_failure(error)
 
-    def _tell(self, done: Round, spent: float) -> None:
+    def _tell(self, done: NodeCycleReport, spent: float) -> None:
         was = self._diary.trouble
         self._diary.keep(done)
         if self._diary.trouble not in {"", was}:
