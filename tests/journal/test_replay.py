@@ -12,10 +12,12 @@ from equipoise.core.cluster import HpaMetric
 from equipoise.core.decision import Decision, Record
 from equipoise.core.reason import Code, Reason
 from equipoise.engine.guards import held_by_lag
+from equipoise.engine.recording import record
 from equipoise.rotation import record as rotation
 from equipoise.rotation.decide import decide
 from equipoise.rotation.policy import KafkaLag, RotationPolicy
 from equipoise.rotation.preconditions import Observation
+from equipoise.rotation.progress import BALANCER
 from tests.rotation.test_properties import _POLICIES, _WORLDS
 from tests.support.journal.worlds import NOON, calm, decided, hot
 from tests.support.rotation.worlds import pod, seed_pods, world
@@ -34,7 +36,7 @@ def _bits(decision: Decision) -> bytes:
 def test_every_world_decides_again_to_the_same_bit(policy: RotationPolicy, seen: Observation) -> None:
     """Through JSON and back."""
     decision = decide(policy, seen)
-    made = rotation.record(policy, seen, {"cycle": 3}, decision, NOON, "1")
+    made = record(BALANCER, rotation.policy_json(policy), seen, {"cycle": 3}, decision, NOON, "1")
     assert _bits(rotation.redecide(_again(made))) == _bits(decision)
     assert rotation.inputs(_again(made))[0] == policy
     assert compare(_again(made)) is None
@@ -52,7 +54,7 @@ def test_a_hold_for_lag_is_asked_again(
     reason = held_by_lag(lag, threshold)
     plain = decide(gated, seen)
     decision = plain if reason is None else plain.hold(reason)
-    made = rotation.record(gated, seen, {}, decision, NOON, "1")
+    made = record(BALANCER, rotation.policy_json(gated), seen, {}, decision, NOON, "1")
     assert _bits(rotation.redecide(_again(made))) == _bits(decision)
 
 
@@ -187,7 +189,7 @@ def test_records_without_inputs_are_counted_as_such() -> None:
 @given(_POLICIES, _WORLDS)
 def test_what_is_said_to_change_a_decision_changes_it(policy: RotationPolicy, seen: Observation) -> None:
     """Each setting that an explanation names, at the value that it names."""
-    made = rotation.record(policy, seen, {}, decide(policy, seen), NOON, "1")
+    made = record(BALANCER, rotation.policy_json(policy), seen, {}, decide(policy, seen), NOON, "1")
     code = made.decision.reason.code
     for line in otherwise(made):
         for key in ("minimumImprovementPercent", "toleranceMultiplier", "minReplicas"):

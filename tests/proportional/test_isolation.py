@@ -169,7 +169,9 @@ FAULTS: dict[str, Callable[..., None]] = {
     "the write of its status": in_port("policies", "write_status", lambda one, _: one.ref.namespace == ODD),
     "the answer to its change": in_port("sizes", "resize", _first, is_done=True),
     "its event": in_port("actuator", "record_event", _first),
-    "its record": in_module(loop, "record", lambda _, seen, *__: seen.subject.startswith(ODD)),
+    "its record": in_module(
+        loop, "record", lambda _balancer, _policy, seen, *__: seen.subject.startswith(ODD)
+    ),
     "the journal": in_port("journal", "append", lambda one, **_: one.decision.subject.startswith(ODD)),
 }
 REFUSED = {"its deep policy"}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from equipoise.core.reason import Code
 from equipoise.engine.disruption import held_by_kind
+from equipoise.engine.recording import record
 from equipoise.rotation.decide import decide
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.preconditions import (
@@ -19,8 +20,8 @@ from equipoise.rotation.preconditions import (
     held_by_health,
     held_by_rollout,
 )
-from equipoise.rotation.progress import Ending, RotationMemory, RotationResult, RotationRun
-from equipoise.rotation.record import record, redecide
+from equipoise.rotation.progress import BALANCER, Ending, RotationMemory, RotationResult, RotationRun
+from equipoise.rotation.record import policy_json, redecide
 from tests.support.rotation.worlds import NOW, UTILIZATION_70
 
 _SECONDS = st.sampled_from([0.0, 10.0, 299.0, 300.0, 301.0, 900.0, 1900.0, 3700.0])
@@ -242,7 +243,7 @@ def test_what_is_remembered_survives_json_and_replays(
     decision = decide(policy, seen, memory)
     through = msgspec.json.decode(msgspec.json.encode(decision.memory))
     assert RotationMemory.from_data(through).to_data() == decision.memory
-    kept = record(policy, seen, memory, decision, NOW, "1")
+    kept = record(BALANCER, policy_json(policy), seen, memory, decision, NOW, "1")
     assert redecide(type(kept).from_json(kept.to_json())) == decision
 
 

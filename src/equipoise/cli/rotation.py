@@ -287,8 +287,10 @@ def _plan_file(
         import time
 
         from equipoise.adapters.journal.records import CHANCE_BITS, RecordIds
-        from equipoise.rotation.record import record
+        from equipoise.engine.recording import record
+        from equipoise.rotation.progress import BALANCER
+        from equipoise.rotation.record import policy_json
 
         at = time.time()
         ids = RecordIds(secrets.randbits(CHANCE_BITS))
-        _write(journal, [record(policy, seen, {}, decision, at, ids.next(at))])
+        _write(journal, [record(BALANCER, policy_json(policy), seen, {}, decision, at, ids.next(at))])

@@ -20,12 +20,13 @@ from equipoise.core.pools import PoolAnswer, PoolCode, PoolsSeen
 from equipoise.core.reason import Reason
 from equipoise.engine.guards import held_by_leader, held_by_pause
 from equipoise.engine.isolation import Isolation, failed_decision, failed_record
+from equipoise.engine.recording import record
 from equipoise.pools.decide import decide
 from equipoise.pools.invariants import odd_epoch, violations
 from equipoise.pools.observation import Observation, observe, tally
 from equipoise.pools.policy import TierPolicy, read_policy
 from equipoise.pools.rebalance import DONE, LOST, ROUNDS, SAID, mark, move, moves_of, stuck_in, without
-from equipoise.pools.record import BALANCER, record
+from equipoise.pools.record import BALANCER, policy_json
 from equipoise.pools.registration import (
     NAMED_MAX,
     Listed,
@@ -164,7 +165,9 @@ class PoolsLoop:
         outcomes += came
         decisions.append(decision)
         name = self.new_id(at)
-        self.journal.append(record(self.rule, roster, before, decision, at, name, tuple(came)))
+        self.journal.append(
+            record(BALANCER, policy_json(self.rule), roster, before, decision, at, name, came)
+        )
 
     def _confirmed(self, roster: Roster, decision: Decision) -> Roster:
         """Ask by name for pods that are missing beyond measure, some at a time; no answer is no proof."""
@@ -224,7 +227,9 @@ class PoolsLoop:
             moved += came
             outcomes += came
             name = self.new_id(at)
-            self.journal.append(record(policy, observation, {}, decision, at, name, tuple(came)))
+            self.journal.append(
+                record(BALANCER, policy_json(policy), observation, {}, decision, at, name, came)
+            )
             counted = {"tiers": tally(policy, seen), "pending": len(seen.pending), "epoch": seen.epoch}
             counted["broken"] = len(violations(policy, seen))
             decisions.append(msgspec.structs.replace(decision, extra=counted))

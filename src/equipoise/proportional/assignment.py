@@ -18,7 +18,7 @@ from equipoise.ports.actions import Sizes, every_workload
 from equipoise.proportional.functions import CompiledPolicy
 from equipoise.proportional.parse import WrittenScalingPolicySpec
 from equipoise.proportional.policy import ScalingPolicySpec
-from equipoise.proportional.record import as_asked
+from equipoise.proportional.record import policy_json
 
 
 class RejectedPolicy(NamedTuple):
@@ -40,7 +40,7 @@ class Prepared(NamedTuple):
     @classmethod
     def of(cls, spec: ScalingPolicySpec) -> "Prepared":
         """Take it apart."""
-        return cls(spec, CompiledPolicy.of(spec), as_asked(spec), spec.node_selector.selector)
+        return cls(spec, CompiledPolicy.of(spec), policy_json(spec), spec.node_selector.selector)
 
 
 class Assigned(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ from equipoise.core.ledger import Ledger
 from equipoise.core.reason import Code
 from equipoise.crd.targets import Mode
 from equipoise.engine.isolation import Isolation, failed_decision, failed_record
+from equipoise.engine.recording import record
 from equipoise.ports import (
     Actuator,
     Cluster,
@@ -66,7 +67,7 @@ from equipoise.proportional.observe import (
     utilization_warning,
 )
 from equipoise.proportional.policy import UpdateMode
-from equipoise.proportional.record import BALANCER, record
+from equipoise.proportional.record import BALANCER
 from equipoise.proportional.status import StatusInput, kept_memory, next_status, refused_status
 
 NEWS = frozenset({Code.FOUGHT_BY, Code.REFUSED, Code.INFEASIBLE, Code.DEFERRED})
@@ -254,8 +255,8 @@ class ProportionalLoop:
             if outcomes and all(outcome.result in UNDONE for outcome in outcomes):
                 mind.memory = remembered(kept_memory(before, decision, is_done=False), stands)
         self._tell(item, told, outcomes)
-        document, name = item.prepared.document, self.new_id(seen.at)
-        self.journal.append(record(document, observation, before, decision, name, tuple(outcomes)))
+        policy, id_ = item.prepared.document, self.new_id(seen.at)
+        self.journal.append(record(BALANCER, policy, observation, before, decision, seen.at, id_, outcomes))
         left = change.left if change is not None and any(o.result == "Accepted" for o in outcomes) else 0
         said = warning if change is not None else ""
         return CycleItem(item, decision, outcomes, None, told.cost, said, status_errors, left)
@@ -373,13 +374,12 @@ class ProportionalLoop:
         return status_errors
 
     def _write(self, policy: PolicyObject, status: Mapping[str, Any]) -> tuple[bool, str]:
-        ref = policy.ref
         try:
             self.policies.write_status(policy, status)
         except StoreConflict:
             return False, ""
         except WorldFailed as error:
-            return False, f"the status of {ref} was not written: {error}"
+            return False, f"the status of {policy.ref} was not written: {error}"
         return True, ""
 
     def _tell(self, item: Assigned, told: StatusInput, outcomes: Sequence[Outcome]) -> None:

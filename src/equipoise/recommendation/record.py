@@ -4,16 +4,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
-from operator import attrgetter
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from equipoise import __version__
-from equipoise.core.decision import Decision, Outcome, Record, hash_inputs
-from equipoise.core.reason import Code, Reason
+from equipoise.core.decision import Decision, Outcome, Record
+from equipoise.core.reason import Code
+from equipoise.engine import recording
+from equipoise.engine.recording import as_json, replay_holds
 from equipoise.recommendation.adopt import proposed
 from equipoise.recommendation.decide import container_requests, decide_from, summarised
 from equipoise.recommendation.observation import (
@@ -187,18 +186,7 @@ def record(
     """Write down what decided, and what came of it; the decision is told for the asker already."""
     is_applied = bool(decision.actions or decision.held)
     asked = _asked(question.policy, question.about, asker, is_applied=is_applied)
-    return Record(
-        id=record_id,
-        balancer=BALANCER,
-        at=at,
-        policy=asked,
-        observation=_as_json(facts),
-        memory={},
-        decision=decision,
-        outcomes=outcomes,
-        inputs_hash=hash_inputs(asked, facts, {}),
-        version=__version__,
-    )
+    return recording.record(BALANCER, asked, facts, {}, decision, at, record_id, outcomes)
 
 
 @lru_cache(maxsize=256)
@@ -206,12 +194,7 @@ def _asked(
     policy: RecommendationPolicy, about: AdviceType, asker: str, *, is_applied: bool
 ) -> dict[str, Any]:
     settings = policy.model_dump(by_alias=True)
-    return _as_json({"for": asker, "type": about.value, "isApplied": is_applied, "settings": settings})
-
-
-def _as_json(value: object) -> dict[str, Any]:
-    """Give it as it comes back from JSON, so that a record equals its copy."""
-    return msgspec.json.decode(msgspec.json.encode(value), type=dict[str, Any])
+    return as_json({"for": asker, "type": about.value, "isApplied": is_applied, "settings": settings})
 
 
 def redecide(recorded: Record) -> Decision:
@@ -225,12 +208,7 @@ def redecide(recorded: Record) -> Decision:
     decision = _counted(decided, facts)
     if recorded.policy.get("isApplied"):
         decision = proposed(decision)
-    # The last of what is held was held first.
-    for (code, sentence), _ in groupby(
-        reversed(recorded.decision.held), key=attrgetter("reason", "sentence")
-    ):
-        decision = decision.hold(Reason(code, sentence))
-    return told_for(decision, recorded.policy.get("for", ""))
+    return told_for(replay_holds(recorded, decision), recorded.policy.get("for", ""))
 
 
 def _seen(facts: Facts) -> Observation:

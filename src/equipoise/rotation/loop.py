@@ -18,6 +18,7 @@ from equipoise.crd.targets import Mode
 from equipoise.engine.disruption import SYSTEM_NAMESPACES
 from equipoise.engine.guards import count_streaks
 from equipoise.engine.isolation import Isolation, failed_decision, failed_record
+from equipoise.engine.recording import record
 from equipoise.ports import (
     Actuator,
     Cluster,
@@ -48,7 +49,7 @@ from equipoise.rotation.observe import (
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.preconditions import Observation
 from equipoise.rotation.progress import BALANCER, RotationMemory, told
-from equipoise.rotation.record import record
+from equipoise.rotation.record import policy_json
 from equipoise.rotation.status import CycleItem, next_status, tell_changes
 
 Batch = Sequence[tuple[RotationPolicy, Observation, Mapping[str, Any]]]
@@ -292,7 +293,9 @@ class RotationLoop:
         kept = tuple(outcomes)
         name = self.new_id(seen.at)
         # A verdict is kept with what it was measured from, also where the reason is the same as before.
-        written = record(item.policy, observation, known.memory, guarded, seen.at, name, kept)
+        written = record(
+            BALANCER, policy_json(item.policy), observation, known.memory, guarded, seen.at, name, kept
+        )
         self.journal.append(written, is_whole=is_real and has_ended)
         return CycleItem(item, guarded, outcomes, said, seen.at, known.trouble)
 

@@ -13,10 +13,11 @@ from equipoise.core.decision import EvictPod, Record, RestorePod, ThrottlePod
 from equipoise.demo.context import LABEL, MINUTE, DemoContext
 from equipoise.demo.pictures import columns, labelled
 from equipoise.engine.guards import LeaselessLeadership
+from equipoise.engine.recording import record
 from equipoise.ports import PolicyObject
-from equipoise.qos.execute import LedgerEvictor
+from equipoise.qos.execute import BALANCER, LedgerEvictor
 from equipoise.qos.loop import QosLoop
-from equipoise.qos.record import as_asked, record
+from equipoise.qos.record import policy_json
 from equipoise.runtime.agent.cluster import read_objects
 from equipoise.sim.load import Constant
 from equipoise.sim.machine import SimDisk, SimMachine, SimSurroundings, is_free
@@ -99,7 +100,7 @@ class QosScene:
         policy, problems = read_objects(_objects())
         assert not problems, problems
         self._policy = policy
-        self._asked = as_asked(policy)
+        self._asked = policy_json(policy)
         self._machine, self._disk = SimMachine(world.state, self._node), SimDisk()
         around = SimSurroundings(world.state, self._node, world.kubelet, lambda: self._policy)
         self._loop = QosLoop(
@@ -135,9 +136,9 @@ class QosScene:
 
     def _round(self) -> None:
         done = self._loop.cycle(self._world.now)
-        name = self._stage.ids.next(done.observation.at)
+        seen, name = done.observation, self._stage.ids.next(done.observation.at)
         self._stage.notes.append(
-            record(self._asked, done.observation, done.memory, done.decision, name, tuple(done.outcomes))
+            record(BALANCER, self._asked, seen, done.memory, done.decision, seen.at, name, done.outcomes)
         )
 
     def begin(self, at: float) -> None:

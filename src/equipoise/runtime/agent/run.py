@@ -19,9 +19,11 @@ from equipoise.adapters.journal.records import CHANCE_BITS
 from equipoise.adapters.kubernetes import Client, KubernetesActuator, NamespacePauses, connect
 from equipoise.core.decision import Outcome
 from equipoise.core.errors import EquipoiseError, WorldFailed
+from equipoise.engine.recording import record
+from equipoise.qos.execute import BALANCER
 from equipoise.qos.loop import NodeCycleReport, QosLoop
 from equipoise.qos.policy import QosPolicy
-from equipoise.qos.record import as_asked, record
+from equipoise.qos.record import policy_json
 from equipoise.runtime.agent.cluster import EventReporter, NodeSurroundings
 from equipoise.runtime.agent.enforcement import PREVIEW, EnforcementGate, ledgered
 from equipoise.runtime.agent.metrics import AgentMetrics
@@ -63,11 +65,11 @@ class AgentJournal:
         if self._journal is None:
             return
         if self._asked[0] is not done.policy:
-            self._asked = (done.policy, as_asked(done.policy))
+            self._asked = (done.policy, policy_json(done.policy))
         seen = done.observation
         name = self._ids.next(seen.at)
         self._journal.append(
-            record(self._asked[1], seen, done.memory, done.decision, name, tuple(done.outcomes))
+            record(BALANCER, self._asked[1], seen, done.memory, done.decision, seen.at, name, done.outcomes)
         )
 
     @property
