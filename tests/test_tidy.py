@@ -2,13 +2,13 @@
 
 import ast
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.support.source_tree import DECODING, ROOT, SOURCES, called, functions
+
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
 LONG_FUNCTIONS: dict[str, int] = {}
@@ -17,14 +17,6 @@ BANNED_NAMES = re.compile(r"(Manager|Handler|Helper|Utils?|Base)$")
 BANNED_NAMES_KEPT = {"RequestHandler"}
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")
 
-DECODING = frozenset(
-    {
-        "b64decode", "convert", "decode", "decode_object", "decode_page", "from_json", "fromisoformat",
-        "load", "loads", "model_validate", "model_validate_json", "parse_moment", "parse_time",
-        "read_document", "read_json", "unpack",
-    }
-)  # fmt: skip
-"""Calls that decode what somebody else wrote."""
 NARROW = frozenset(
     {
         "ArithmeticError", "DecodeError", "Error", "JSONDecodeError", "KeyError", "LookupError",
@@ -41,27 +33,8 @@ NARROW_ON_PURPOSE = {
 """Exceptions, with their reasons. The list only shrinks."""
 
 
-def _sources() -> list[Path]:
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.split()
-    found = [ROOT / name for name in listed] or sorted((ROOT / "src").rglob("*.py"))
-    return [path for path in found if path.exists()]
-
-
 def _name(path: Path) -> str:
     return str(path.relative_to(ROOT))
-
-
-def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-
-
-SOURCES = _sources()
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=_name)
@@ -70,7 +43,7 @@ def test_a_file_is_small_and_well_named(path: Path) -> None:
     text = path.read_text()
     tree = ast.parse(text)
     assert len(text.splitlines()) <= FILE_LINES_MAX
-    for function in _functions(tree):
+    for function in functions(tree):
         length = (function.end_lineno or function.lineno) - function.lineno + 1
         allowed = LONG_FUNCTIONS.get(f"{_name(path)}:{function.name}", FUNCTION_LINES_MAX)
         assert length <= allowed, f"{function.name} has {length} lines"
@@ -79,12 +52,6 @@ def test_a_file_is_small_and_well_named(path: Path) -> None:
             assert not BANNED_NAMES.search(node.name), node.name
     if path != Path(__file__):
         assert not UNFINISHED.search(text)
-
-
-def _called(node: ast.AST) -> set[str]:
-    """Return the names of all calls below a node."""
-    calls = (each.func for each in ast.walk(node) if isinstance(each, ast.Call))
-    return {call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", "") for call in calls}
 
 
 def _caught(handler: ast.ExceptHandler) -> set[str]:
@@ -98,11 +65,11 @@ def _caught(handler: ast.ExceptHandler) -> set[str]:
 
 def narrow_decoding(source: str, where: str) -> Iterator[tuple[str, int]]:
     """Yield the function and line of each `except` around decoding that catches a part of `DECODE_ERRORS`."""
-    for function in _functions(ast.parse(source)):
+    for function in functions(ast.parse(source)):
         for node in ast.walk(function):
             if not isinstance(node, ast.Try):
                 continue
-            decoding = set.union(*(_called(part) for part in node.body)) & DECODING
+            decoding = set.union(*(called(part) for part in node.body)) & DECODING
             caught = set.union(set(), *map(_caught, node.handlers))
             is_text = decoding == {"decode"} and caught & NARROW <= {"UnicodeDecodeError", "UnicodeError"}
             is_whole = bool(caught & {"DECODE_ERRORS", "Exception", "BaseException"})
@@ -162,7 +129,7 @@ def test_every_test_is_a_fact_with_a_docstring() -> None:
         f"{_name(path)}:{function.name}"
         for path in SOURCES
         if path.name.startswith("test_")
-        for function in _functions(ast.parse(path.read_text()))
+        for function in functions(ast.parse(path.read_text()))
         if function.name.startswith("test_") and not ast.get_docstring(function)
     ]
     assert silent == []
@@ -175,7 +142,7 @@ def test_no_exception_to_the_sizes_is_stale() -> None:
         f"{_name(path)}:{function.name}": (function.end_lineno or 0) - function.lineno + 1
         for path in SOURCES
         if _name(path) in files
-        for function in _functions(ast.parse(path.read_text()))
+        for function in functions(ast.parse(path.read_text()))
     }
     stale = [name for name, length in LONG_FUNCTIONS.items() if lengths.get(name, 0) != length]
     assert stale == []

@@ -10,8 +10,8 @@ import pytest
 
 from equipoise.adapters.kubernetes import Client
 from equipoise.adapters.kubernetes.lease import LeaseElection, process_identity, uptime_seconds
-from tests.contracts.test_in_simulator import small_api
 from tests.support.contracts.elections import SteppedElections, be_patient
+from tests.support.contracts.servers import small_api
 from tests.support.contracts.small_api import SmallApi
 from tests.support.kubernetes.server import LIMITS, Asked, Stage, playing, session
 

@@ -11,7 +11,7 @@ from equipoise.core.cluster import StoreKey, WorkloadRef
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import Ledger
 from equipoise.ports import NotInstalled, StoreConflict
-from tests.contracts.test_in_simulator import small_api
+from tests.support.contracts.servers import small_api
 from tests.support.contracts.small_api import SmallApi
 from tests.support.contracts.store_facts import document
 from tests.support.contracts.worlds import ledger

@@ -17,7 +17,7 @@ from equipoise.adapters.kubernetes.pauses import (
     resume,
 )
 from equipoise.core.errors import WorldFailed
-from tests.contracts.test_in_simulator import small_api
+from tests.support.contracts.servers import small_api
 from tests.support.contracts.small_api import SmallApi
 from tests.support.kubernetes.server import Asked, Stage, Time, playing, session
 

@@ -13,8 +13,8 @@ from equipoise.core.decision import EvictPod
 from equipoise.core.ledger import Entry, Ledger
 from equipoise.ports.node import NodePod
 from equipoise.runtime.agent.enforcement import Owners, ledgered
-from tests.contracts.test_in_simulator import small_api
 from tests.support.agent.machines import Scene, policies, told
+from tests.support.contracts.servers import small_api
 from tests.support.contracts.small_api import SmallApi
 from tests.support.qos.worlds import policy, rule
 

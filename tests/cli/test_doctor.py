@@ -15,10 +15,10 @@ from redis import Redis
 from equipoise.cli.checks import Check, examine
 from equipoise.core.errors import BadInput
 from equipoise.runtime.session import Neighbours, PrometheusOptions
-from tests.prometheus.test_metrics import container
 from tests.support.kubernetes.server import Asked, Player, Stage, playing
 from tests.support.pools.servers import server as redis_server
 from tests.support.prometheus.server import Model, Request, Response, failed, ok, serving
+from tests.support.prometheus.usage import container
 from tests.support.prometheus.worlds import NO_ENDPOINTS, answered, service
 
 FRESH = "10 of 10 running pods have a fresh CPU sample (the oldest is N s old)"

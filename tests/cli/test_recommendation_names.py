@@ -13,7 +13,7 @@ from equipoise.cli.recommendation_output import print_advice
 from equipoise.core.errors import BadInput
 from equipoise.recommendation.history_file import named_subject
 from equipoise.recommendation.selection import without_kind
-from tests.cli.test_recommendation_tables import decision
+from tests.support.cli.decisions import decision
 from tests.support.cli.running import equipoise
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "03-recommendation-usage.csv")

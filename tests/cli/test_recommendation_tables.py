@@ -15,14 +15,12 @@ from equipoise.cli.recommendation import _surprises
 from equipoise.cli.recommendation_live import print_adopted
 from equipoise.cli.recommendation_output import print_advice
 from equipoise.cli.shapes_recommendation import KNOWN
-from equipoise.core.decision import Decision, Outcome
+from equipoise.core.decision import Outcome
 from equipoise.core.reason import Code, Reason
 from equipoise.recommendation.adopt import Adopted, proposed
 from equipoise.runtime.output import Format
+from tests.support.cli.decisions import NUMBERS, decision
 
-NUMBERS = {"replicas": 12, "coverage": 1.0, "confidence": "high"}
-CPU = {"type": "Resource", "resource": {"name": "cpu"}}
-BOUNDS = {"minReplicas": 2, "maxReplicas": 128, "targetUtilization": 75, "metrics": [CPU], "behavior": None}
 LONG = "payments-production/checkout-frontend-deployment"
 REQUESTS = {
     "containers": [
@@ -35,15 +33,6 @@ CURRENT = {
     "hpas": [{"name": "web", "minReplicas": 3, "maxReplicas": 9, "targetUtilization": 60}],
     "containers": [{"name": "app", "requests": {"cpu": "2", "memory": "1Gi"}}],
 }
-
-
-def decision(
-    subject: str = "shop/web", code: Code = Code.RECOMMEND, recommended: Any = BOUNDS, **more: Any
-) -> Decision:
-    """Give a decision with as little as a table needs."""
-    extra = {"kind": "Deployment", "recommended": recommended if code is Code.RECOMMEND else None}
-    extra["prediction"] = {"predictable": False}
-    return Decision(subject, Reason(code, "Because.", NUMBERS | more.pop("numbers", {})), extra=extra | more)
 
 
 ALL = [

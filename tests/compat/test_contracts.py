@@ -10,12 +10,12 @@ import pytest
 from equipoise.adapters.kubernetes import Client
 from equipoise.runtime.session import PrometheusOptions, prometheus_metrics
 from tests.e2e.conftest import Offered
-from tests.e2e.test_contracts import Measured, hold
 from tests.support.compat.servers import Thanos, VictoriaMetrics
 from tests.support.contracts.contract import Fact, name_of
 from tests.support.contracts.metrics_facts import METRICS, QUERIES
 from tests.support.contracts.real import session_of
 from tests.support.contracts.worlds import QueryWorld
+from tests.support.e2e.measured import Measured, hold
 from tests.testbed import ControlPlane, Kwok, Prometheus, wait_until
 from tests.testbed.scenes import history, namespaced, six_pods
 

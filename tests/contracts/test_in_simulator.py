@@ -1,22 +1,18 @@
 """Every contract without a cluster: in the simulator, or against a small API."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
 
-from equipoise.adapters.kubernetes import Client
-from equipoise.adapters.kubernetes.lease import LeaseElection
 from equipoise.adapters.kubernetes.store import LedgerStore
 from tests.support.contracts.actuator_facts import ACTUATOR
 from tests.support.contracts.applier_facts import APPLIER
 from tests.support.contracts.cluster_facts import CLUSTER
 from tests.support.contracts.contract import Fact, name_of
-from tests.support.contracts.elections import SteppedElections
 from tests.support.contracts.leadership_facts import LEADERSHIP
 from tests.support.contracts.metrics_facts import METRICS, QUERIES
 from tests.support.contracts.operator_facts import PAUSES, POLICIES
+from tests.support.contracts.servers import elections, small_api
 from tests.support.contracts.simulated import (
     SimulatedElections,
     SimulatedMetrics,
@@ -25,7 +21,6 @@ from tests.support.contracts.simulated import (
 )
 from tests.support.contracts.sized import SimulatedSizes
 from tests.support.contracts.sizes_facts import SIZES, SizesWorld
-from tests.support.contracts.small_api import SmallApi
 from tests.support.contracts.store_facts import STORE
 from tests.support.contracts.suites import CONTRACTS, summary
 from tests.support.contracts.worlds import (
@@ -37,7 +32,6 @@ from tests.support.contracts.worlds import (
     QueryWorld,
     StoreWorld,
 )
-from tests.support.kubernetes.server import playing, session
 
 
 @dataclass
@@ -46,25 +40,6 @@ class LedgersInSmallApi:
 
     store: LedgerStore
     namespace: str = "shop"
-
-
-@contextmanager
-def small_api() -> Iterator[tuple[SmallApi, Client]]:
-    """Run a small API, with a session to it."""
-    api = SmallApi()
-    with playing(api.script) as player, session(player.url) as client:
-        yield api, client
-
-
-@contextmanager
-def elections(kind: type[LeaseElection] = LeaseElection) -> Iterator[SteppedElections]:
-    """Hold elections at a small API."""
-    with small_api() as (_, client):
-        held = SteppedElections(client, "equipoise-system", "operator", kind)
-        try:
-            yield held
-        finally:
-            held.close()
 
 
 @pytest.mark.parametrize("fact", CLUSTER.facts, ids=name_of)

@@ -14,7 +14,6 @@ from equipoise.sim import World
 from equipoise.sim.election import SimCandidate
 from equipoise.sim.state import Settings
 from equipoise.sim.store import SimPauses, SimPolicies, SimStore
-from tests.contracts.test_in_simulator import elections
 from tests.support.contracts import (
     actuator_facts,
     cluster_facts,
@@ -22,6 +21,7 @@ from tests.support.contracts import (
     operator_facts,
     store_facts,
 )
+from tests.support.contracts.servers import elections
 from tests.support.contracts.simulated import SimulatedElections, SimulatedOperator, SimulatedWorld
 
 

@@ -4,13 +4,12 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TypeVar
 
 import pytest
 
 from equipoise.adapters.kubernetes import Client
 from equipoise.adapters.kubernetes.store import LedgerStore
-from equipoise.ports import Metrics, Store
+from equipoise.ports import Store
 from equipoise.runtime.session import PrometheusOptions, prometheus_metrics, resource_metrics
 from tests.e2e.conftest import Offered
 from tests.support.contracts.actuator_facts import ACTUATOR
@@ -34,15 +33,12 @@ from tests.support.contracts.worlds import (
     QueryWorld,
     StoreWorld,
 )
+from tests.support.e2e.measured import MEASURED, Measured, hold
 from tests.testbed import ControlPlane, Kwok, MetricsServer, Prometheus, wait_until
 from tests.testbed.granting import Granting
 from tests.testbed.scenes import history, namespaced, six_pods
 
 LOADS = (1.2, 0.8, 0.4)
-MEASURED_SECONDS = 60.0
-"""Scrapes of a machine that stood still are out of every window that is asked for, but for the longest."""
-MEASURED = "contract-metrics"
-W = TypeVar("W")
 
 
 @dataclass
@@ -51,20 +47,6 @@ class Ledgers:
 
     store: Store
     namespace: str
-
-
-@dataclass
-class Measured:
-    """Three pods with steady loads, as one source tells of them."""
-
-    metrics: Metrics
-    loads: dict[str, float]
-    namespace: str = MEASURED
-    window_seconds: float = 300.0
-    known_query: tuple[str, float] = ("vector(42)", 42.0)
-
-    def now(self) -> float:
-        return time.time()
 
 
 @pytest.fixture(scope="module")
@@ -131,19 +113,6 @@ def in_metrics_server(metrics_server: MetricsServer, client: Client, loads: dict
 
     wait_until(is_steady, "steady loads in metrics-server", 180)
     return Measured(metrics, loads)
-
-
-def hold(fact: Fact[W], world: W) -> None:
-    """Check a fact about what was measured; a scrape that came late shows in a window, and then no more."""
-    end = time.monotonic() + MEASURED_SECONDS
-    while True:
-        is_last = time.monotonic() > end
-        try:
-            return fact(world)
-        except AssertionError:
-            if is_last:
-                raise
-            time.sleep(0.5)
 
 
 @pytest.mark.parametrize("fact", CLUSTER.facts, ids=name_of)

@@ -12,24 +12,14 @@ import pytest
 
 from equipoise.adapters.kubernetes import ApiError, Client, KubernetesCluster, find_target
 from equipoise.adapters.metrics_server import ResourceMetrics, ResourceMetricsAbsent
-from equipoise.cli.checks import READS
 from equipoise.ports import CpuUsage
 from equipoise.rotation.command import plan
 from equipoise.rotation.policy import RotationPolicy
 from tests.support.cli.running import equipoise_anew as equipoise
 from tests.support.e2e.accounts import account_with, credential, signed_token, write_plugin
+from tests.support.e2e.read_only import READ_ONLY
 from tests.testbed import ControlPlane, Kwok, wait_until
 from tests.testbed.scenes import SIX_LOADS, six_pods
-
-READ_ONLY = [
-    {
-        "apiGroups": [group],
-        "resources": [f"{resource}/{subresource}" if subresource else resource],
-        "verbs": [verb],
-    }
-    for verb, group, resource, subresource in READS
-]
-"""Exactly what the doctor says a plan needs."""
 
 
 class Loads:

@@ -26,11 +26,10 @@ from equipoise.adapters.prometheus.strategies import CPU, MEMORY, Found
 from equipoise.adapters.prometheus.transport import Direct
 from equipoise.ports.cluster import UsageHistory
 from tests.e2e.conftest import Offered
+from tests.support.e2e.remote_read import END, containers
 from tests.testbed import ControlPlane, Kwok, Prometheus, StartPrometheus, wait_until
 from tests.testbed.scenes import six_pods
 
-END = 1_789_603_200
-"""A multiple of a week, long ago: all of it is in blocks."""
 HOURS = 30
 START = END - HOURS * 3600
 ODD = ["NaN", "+Inf", "-Inf", "-0.0", "0", "1e-320", "1.7976931348623157e308", "3", "3", "3", "0.1"]
@@ -202,29 +201,6 @@ def test_blocks_that_overlap_are_read_in_order(offered: Offered, tmp_path: Path)
         assert found == _raw(server.url, "hostile", *asked)
     finally:
         server.stop()
-
-
-def containers(until: int) -> str:
-    """Tell a day of six containers, two of them scraped twice, one restarted, with jitter and a hole."""
-    chance = np.random.default_rng(3)
-    parts = {"container_cpu_usage_seconds": "counter", "container_memory_working_set_bytes": "gauge"}
-    lines: list[str] = []
-    for family, kind in parts.items():
-        lines.append(f"# TYPE {family} {kind}")
-        for number in range(8):
-            labels = (
-                f'namespace="ns-{number % 3}",pod="pod-{number % 6}",container="app",job="job-{number // 6}"'
-            )
-            total = 0.0
-            for i in range(1440):
-                at = 1000 * until - 60_000 * (1440 - i) + int(chance.integers(-4000, 4001))
-                total = 0.0 if number == 4 and i == 700 else total + float(chance.gamma(2.0, 10.0))
-                if number == 5 and 300 < i < 400:
-                    continue
-                name = f"{family}_total" if kind == "counter" else family
-                value = total if kind == "counter" else 4096.0 * round(total)
-                lines.append(f"{name}{{{labels}}} {value!r} {at / 1000:.3f}")
-    return "\n".join([*lines, "# EOF", ""])
 
 
 @pytest.mark.parametrize("samples_per_time_max", [1.25, 0], ids=["raw samples", "reduced by the server"])

@@ -14,9 +14,9 @@ from equipoise.adapters.prometheus.remote_read.read import Form
 from equipoise.adapters.prometheus.settings import Settings
 from equipoise.adapters.prometheus.strategies import CPU, MEMORY
 from equipoise.adapters.prometheus.transport import Direct, ServiceProxy, Transport
-from tests.e2e.test_discovery import Services, address, services
-from tests.e2e.test_remote_read import END, containers
 from tests.support.e2e.accounts import account_with
+from tests.support.e2e.remote_read import END, containers
+from tests.support.e2e.services import Services, address, services
 from tests.testbed import ControlPlane, Prometheus, StartPrometheus
 
 __all__ = ["address", "services"]

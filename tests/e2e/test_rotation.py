@@ -14,10 +14,10 @@ import pytest
 
 from equipoise.core.cluster import WorkloadRef
 from tests.e2e.conftest import new_namespace
-from tests.e2e.test_credentials import READ_ONLY
 from tests.support.cli.running import equipoise_anew as equipoise
 from tests.support.contracts.keda import install_scaled_objects, remove_scaled_objects, scaled_object
 from tests.support.e2e.accounts import account_with
+from tests.support.e2e.read_only import READ_ONLY
 from tests.support.e2e.replicas import Operator
 from tests.support.e2e.rotation_workload import (
     HPA_PERCENT,

@@ -16,7 +16,7 @@ from tests.support.fuzz.files import CREDENTIAL, KUBECONFIG
 from tests.support.fuzz.machine import Input, Reader, inputs, run
 from tests.support.fuzz.objects import SOUND
 from tests.support.fuzz.prometheus import MESSAGE as CHUNKS
-from tests.test_tidy import DECODING, ROOT, SOURCES, _called, _functions
+from tests.support.source_tree import DECODING, ROOT, SOURCES, called, functions
 
 INPUTS = 12
 """For each reader; `python -m tests.soak.readers` has thousands."""
@@ -126,8 +126,8 @@ def _decoders() -> Iterator[str]:
     for path in SOURCES:
         if not path.is_relative_to(ROOT / "src") or path.is_relative_to(ROOT / "src/equipoise/sim"):
             continue
-        for function in _functions(ast.parse(path.read_text())):
-            if _called(function) & DECODING:
+        for function in functions(ast.parse(path.read_text())):
+            if called(function) & DECODING:
                 yield f"{path.relative_to(ROOT / 'src/equipoise')}:{function.name}"
 
 

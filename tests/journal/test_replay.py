@@ -18,8 +18,8 @@ from equipoise.rotation.decide import decide
 from equipoise.rotation.policy import KafkaLag, RotationPolicy
 from equipoise.rotation.preconditions import Observation
 from equipoise.rotation.progress import BALANCER
-from tests.rotation.test_properties import _POLICIES, _WORLDS
 from tests.support.journal.worlds import NOON, calm, decided, hot
+from tests.support.rotation.strategies import POLICIES, WORLDS
 from tests.support.rotation.worlds import pod, seed_pods, world
 
 
@@ -32,7 +32,7 @@ def _bits(decision: Decision) -> bytes:
 
 
 @settings(max_examples=60)
-@given(_POLICIES, _WORLDS)
+@given(POLICIES, WORLDS)
 def test_every_world_decides_again_to_the_same_bit(policy: RotationPolicy, seen: Observation) -> None:
     """Through JSON and back."""
     decision = decide(policy, seen)
@@ -43,7 +43,7 @@ def test_every_world_decides_again_to_the_same_bit(policy: RotationPolicy, seen:
 
 
 @settings(max_examples=40)
-@given(_POLICIES, _WORLDS, st.none() | st.floats(0, 1e6), st.floats(0, 1e5))
+@given(POLICIES, WORLDS, st.none() | st.floats(0, 1e6), st.floats(0, 1e5))
 def test_a_hold_for_lag_is_asked_again(
     policy: RotationPolicy, seen: Observation, lag: float | None, threshold: float
 ) -> None:
@@ -186,7 +186,7 @@ def test_records_without_inputs_are_counted_as_such() -> None:
     assert answer.sentence == "2 replayed, 2 the same, 1 without inputs."
 
 
-@given(_POLICIES, _WORLDS)
+@given(POLICIES, WORLDS)
 def test_what_is_said_to_change_a_decision_changes_it(policy: RotationPolicy, seen: Observation) -> None:
     """Each setting that an explanation names, at the value that it names."""
     made = record(BALANCER, rotation.policy_json(policy), seen, {}, decide(policy, seen), NOON, "1")

@@ -20,20 +20,10 @@ from equipoise.adapters.kubernetes.kinds import (
     PODS,
     REPLICASETS,
     STATEFULSETS,
-    Kind,
 )
 from equipoise.core.cluster import Container, Hpa, Owner, Pod, WorkloadRef
+from tests.support.kubernetes.decoding import turned, with_status, workload
 from tests.support.kubernetes.samples import page, pod
-
-
-def turned(kind: Kind[Any], raw: object, decoder: Decoder | None = None) -> Any:
-    """Decode one object as a list would."""
-    body = json.dumps(page([raw])).encode()  # type: ignore[list-item] # any object
-    return kind.turn(decoder or Decoder(), (kind.decode_page(body).items or [])[0])
-
-
-def with_status(raw: dict[str, Any], **status: Any) -> dict[str, Any]:
-    return {**raw, "status": {**raw["status"], **status}}
 
 
 def test_a_pod_becomes_a_record() -> None:
@@ -175,14 +165,6 @@ def test_a_node_becomes_a_record() -> None:
     assert (record.is_ready, record.is_cordoned, record.labels) == (True, True, (("zone", "a"),))
     bare = turned(NODES, {"metadata": {"name": "n"}})
     assert (bare.is_ready, bare.cpu_cores, bare.pods_max) == (False, 0.0, 0)
-
-
-def workload(**spec: Any) -> dict[str, Any]:
-    return {
-        "metadata": {"name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "5", "generation": 4},
-        "spec": {"selector": {"matchLabels": {"app": "web"}}, **spec},
-        "status": {"replicas": 3, "readyReplicas": 2, "updatedReplicas": 1, "observedGeneration": 3},
-    }
 
 
 def test_workloads_become_records() -> None:

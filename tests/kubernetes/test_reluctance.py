@@ -8,7 +8,7 @@ import pytest
 
 from equipoise.adapters.kubernetes.decode import Decoder
 from equipoise.adapters.kubernetes.kinds import DEPLOYMENTS, HPAS, PODS
-from tests.kubernetes.test_decode import turned, workload
+from tests.support.kubernetes.decoding import turned, workload
 from tests.support.kubernetes.samples import pod
 
 HPA: dict[str, Any] = {

@@ -14,7 +14,7 @@ from equipoise.adapters.kubernetes.kinds import DAEMONSETS, PODS
 from equipoise.adapters.kubernetes.sizes import KubernetesSizes, judge_resize
 from equipoise.core.cluster import ObjectRef, PodRef, Resize, WorkloadRef
 from equipoise.ports.actions import ResizeResult
-from tests.kubernetes.test_decode import turned, with_status
+from tests.support.kubernetes.decoding import turned, with_status
 from tests.support.kubernetes.samples import page, pod
 from tests.support.kubernetes.server import Asked, Stage, Time, playing, session
 

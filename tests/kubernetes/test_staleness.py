@@ -20,10 +20,10 @@ from equipoise.adapters.kubernetes.sizes import KubernetesSizes
 from equipoise.adapters.kubernetes.structs import RawPod
 from equipoise.core.cluster import ObjectRef, Pod, PodRef, WorkloadRef
 from equipoise.ports import ApplyAnswer, ApplyResult
-from tests.kubernetes.test_apply import DEPLOYMENT, HPAS, WEB, Scripted
 from tests.support.contracts.applier_facts import wanted
 from tests.support.kubernetes.reflected_kinds import KEPT, Looking, policies
 from tests.support.kubernetes.samples import page, pod
+from tests.support.kubernetes.scripted import DEPLOYMENT, HPAS, WEB, Scripted
 from tests.support.kubernetes.server import Asked, Stage, Time, playing, session
 from tests.testbed.processes import wait_until
 

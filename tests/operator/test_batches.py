@@ -36,7 +36,7 @@ def test_an_exception_travels_with_its_traceback(shared: Batches) -> None:
     worker = shared.submit(work.worker_id)
     with pytest.raises(ValueError, match="no good") as failed:
         shared.submit(work.fail, "no good")
-    assert "work.py" in failed.value.__notes__[0]
+    assert "worker_functions.py" in failed.value.__notes__[0]
     with pytest.raises(RuntimeError, match="1 and 2"):
         shared.submit(work.fail_stubbornly)
     with pytest.raises(Exception, match="pickle"):

@@ -18,8 +18,8 @@ from equipoise.runtime.operator.recommendation_loop import SpecsOfNamespaces, _w
 from equipoise.runtime.operator.wiring import make_shell
 from equipoise.runtime.operator.worker import Batches
 from equipoise.runtime.settings import Settings
-from tests.operator.test_wiring import EmptyCluster
 from tests.support.kubernetes.server import Asked, Stage, playing
+from tests.support.operator.empty_cluster import EmptyCluster
 from tests.support.operator.worlds import WAIT_SECONDS, eventually, get, logged
 from tests.support.recommendation.clusters import ref
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from equipoise.adapters.prometheus.promql import STEPS_PER_WINDOW, Extent
 from equipoise.adapters.prometheus.transport import Direct
 from equipoise.stats.coverage import LATE, LEFT_OUT_MAX, early_seconds, is_covered
-from tests.prometheus.test_metrics import container, metrics
 from tests.support.prometheus.server import Model, serving
+from tests.support.prometheus.usage import container, metrics
 
 WINDOW_MS = 300_000
 AT_MS = 10_000_000

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -30,6 +27,7 @@ from equipoise.adapters.prometheus.settings import Limits, Settings
 from equipoise.adapters.prometheus.transport import Direct
 from equipoise.core.errors import WorldFailed
 from tests.support.kubernetes.server import deaf_port
+from tests.support.prometheus.raw_server import raw_server, say
 from tests.support.prometheus.server import Request, Response, failed, ok, serving, vector
 from tests.testbed import free_port
 
@@ -40,45 +38,6 @@ ENVELOPE = b'{"status":"success","data":{"resultType":"vector","result":'
 def client(url: str, **limits: Any) -> Client:
     limits = {"timeout_seconds": 60.0, **limits}
     return Client(Direct(Settings(url)), Limits(**limits), sleep=lambda _: None, chance=lambda: 0.0)
-
-
-@contextmanager
-def raw_server(answer: Callable[[socket.socket], object]) -> Iterator[str]:
-    """Serve below HTTP: each connection is handed to `answer`, then closed."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        taken: list[socket.socket] = []
-
-        def serve() -> None:
-            while True:
-                try:
-                    connection, _ = listener.accept()
-                except OSError:
-                    return
-                taken.append(connection)
-                with connection:
-                    answer(connection)
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            listener.close()
-            for connection in taken:
-                with suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
-            thread.join()
-
-
-def say(connection: socket.socket, words: bytes) -> None:
-    """Say this, and read until the client has gone: closing before that would reset its own words."""
-    with suppress(OSError):
-        connection.sendall(words)
-        connection.settimeout(60)
-        connection.shutdown(socket.SHUT_WR)
-        while connection.recv(65536):
-            continue
 
 
 FAILURES: dict[str, tuple[Response, type[PrometheusFailed], str]] = {

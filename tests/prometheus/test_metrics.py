@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
-from equipoise.adapters.prometheus.client import Client
 from equipoise.adapters.prometheus.errors import (
     BadUserQuery,
     Malformed,
@@ -16,30 +13,12 @@ from equipoise.adapters.prometheus.errors import (
     Unavailable,
     Unreachable,
 )
-from equipoise.adapters.prometheus.metrics import BuildInfo, PrometheusMetrics
-from equipoise.adapters.prometheus.settings import Limits, Names, Settings
-from equipoise.adapters.prometheus.transport import Direct
-from equipoise.ports import CpuUsage, Metrics
+from equipoise.adapters.prometheus.metrics import BuildInfo
+from equipoise.adapters.prometheus.settings import Names
+from equipoise.ports import Metrics
 from tests.support.kubernetes.server import deaf_port
 from tests.support.prometheus.server import Model, Request, Response, failed, ok, serving, vector
-
-
-def metrics(
-    url: str, names: Names | None = None, extra: Mapping[str, str] | None = None, **limits: Any
-) -> PrometheusMetrics:
-    client = Client(Direct(Settings(url)), Limits(**limits), sleep=lambda _: None)
-    return PrometheusMetrics(client, names or Names(), extra or {})
-
-
-def container(namespace: str, pod: str, name: str = "app", **more: str) -> dict[str, str]:
-    return {"namespace": namespace, "pod": pod, "container": name, **more}
-
-
-def rows(usage: CpuUsage) -> dict[tuple[str, str, str], float]:
-    keys = zip(usage.namespaces, usage.pods, usage.containers, strict=True)
-    found = dict(zip(keys, usage.cores.tolist(), strict=True))
-    assert len(found) == len(usage.cores)
-    return found
+from tests.support.prometheus.usage import container, metrics, rows
 
 
 def test_usage_is_one_row_per_container_with_its_time() -> None:

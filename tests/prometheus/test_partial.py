@@ -13,7 +13,6 @@ from equipoise.adapters.prometheus.matrix import Grid
 from equipoise.core.errors import WorldFailed
 from equipoise.core.reason import Code
 from equipoise.recommendation.advisor import AdviceScope, DataSources, plan
-from tests.prometheus.test_metrics import container, metrics
 from tests.support.prometheus.histories import (
     END,
     MODEL,
@@ -27,6 +26,7 @@ from tests.support.prometheus.histories import (
     read_all,
 )
 from tests.support.prometheus.server import BUILD_INFO, Model, Request, Response, ok, serving, vector
+from tests.support.prometheus.usage import container, metrics
 from tests.support.recommendation.clusters import AT, WEEK, Clustered, pod, workload
 
 DOWN = "receive series from Addr: 10.0.0.7:10901: rpc error: code = Unavailable desc = connection refused"

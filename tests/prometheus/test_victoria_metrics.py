@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from equipoise.adapters.prometheus.strategies import MEMORY
-from tests.prometheus.test_metrics import container, metrics, rows
 from tests.support.prometheus.histories import END, REFUSED, START, history_of, read_all
 from tests.support.prometheus.server import BUILD_INFO, Request, Response, ok, serving, vector
+from tests.support.prometheus.usage import container, metrics, rows
 
 AT = 1_795_037_779.0
 BUILD = {"version": "2.24.0"}

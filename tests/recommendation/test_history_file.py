@@ -1,7 +1,5 @@
 """From samples in a file to an observation, and to advice with a future."""
 
-from collections.abc import Mapping
-
 import numpy as np
 import pytest
 
@@ -14,34 +12,15 @@ from equipoise.recommendation.summarise import offsets, summarise
 from equipoise.stats.predict import Algorithm, predict
 from equipoise.stats.ranks import percentiles
 from equipoise.stats.samples import Samples
+from tests.support.recommendation.history_files import OPEN, START, many
 from tests.support.recommendation.worlds import policy
 from tests.support.stats.usage_profiles import MINUTES, daily
-
-START = 1_700_006_400.0  # midnight, UTC
-OPEN = policy(min_cpu_usage_threshold="0", fluctuation_threshold="0")
 
 
 def one(values: np.ndarray, step: float = 60.0) -> Samples:
     """Give the samples of one workload."""
     times = np.asarray(START + np.arange(len(values)) * step, np.float64)
     return Samples(times, np.asarray(values, np.float64), {}, {})
-
-
-def many(rows: list[tuple[float, str, str, str, float]]) -> Samples:
-    """Give rows of many workloads."""
-    names: dict[str, list[str]] = {label: [] for label in ("namespace", "workload", "pod")}
-    labels: Mapping[str, list[int]] = {label: [] for label in names}
-    for row in rows:
-        for label, word in zip(names, row[1:4], strict=True):
-            if word not in names[label]:
-                names[label].append(word)
-            labels[label].append(names[label].index(word))
-    return Samples(
-        np.array([START + row[0] for row in rows]),
-        np.array([row[4] for row in rows]),
-        {label: np.array(codes, np.intp) for label, codes in labels.items()},
-        names,
-    )
 
 
 def seen(values: np.ndarray, **said: float) -> Observation:

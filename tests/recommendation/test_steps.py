@@ -12,7 +12,7 @@ from equipoise.recommendation.history_file import Said
 from equipoise.recommendation.resample import observe_many, steps_of
 from equipoise.stats.predict import Algorithm
 from equipoise.stats.samples import Samples
-from tests.recommendation.test_history_file import OPEN, many
+from tests.support.recommendation.history_files import OPEN, many
 
 DAY = 86400
 SAID = Said("file", request_cores=1.0)

@@ -22,13 +22,10 @@ from equipoise.rotation.progress import (
     recall,
     told,
 )
+from tests.support.rotation.runs import BEGAN, COURSE
 from tests.support.rotation.worlds import NOW, ledger_entry, live, pod, seed_pods
 
 POLICY = RotationPolicy()
-BEGAN = NOW - 1000.0
-COURSE = RotationRun(
-    "r0", BEGAN, wave_at=NOW - 400, waves=2, planned=4, predicted_percent=34.8, hottest_cores=1.2, evicted=2
-)
 
 
 def _memory(failures: int = 0, futile_until: float | None = None, **changes: Any) -> dict[str, Any]:

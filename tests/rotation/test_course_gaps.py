@@ -9,7 +9,7 @@ from equipoise.core.reason import Code
 from equipoise.rotation.decide import decide
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.progress import Ending, RotationMemory, begun
-from tests.rotation.test_course import COURSE
+from tests.support.rotation.runs import COURSE
 from tests.support.rotation.worlds import NOW, live, pod, seed_pods
 
 POLICY = RotationPolicy()

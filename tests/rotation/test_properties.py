@@ -6,39 +6,15 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.core.cluster import HpaMetric
 from equipoise.core.reason import Code
 from equipoise.rotation.decide import COVERAGE_MIN, decide
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.preconditions import Observation, PodLoad
-from tests.support.rotation.worlds import UTILIZATION_70, world
-
-_CORES = st.floats(0, 64, allow_nan=False).map(lambda cores: round(cores, 3))
-_PODS = st.lists(
-    st.builds(
-        PodLoad,
-        name=st.integers(0, 999).map(lambda number: f"web-{number}"),
-        cpu_cores=st.none() | _CORES,
-        request_cores=st.sampled_from([0.25, 0.5, 1.0, 1.3]),
-        is_ready=st.booleans() | st.just(True),
-        age_seconds=st.none() | st.floats(0, 5000),
-        has_restarted=st.sampled_from([False, False, False, True]),
-    ),
-    max_size=14,
-    unique_by=lambda pod: pod.name,
-)
-_POLICIES = st.builds(
-    RotationPolicy,
-    top_k=st.integers(1, 5),
-    tolerance_multiplier=st.sampled_from([1.0, 1.2, 1.5]),
-    improvement_percent_min=st.sampled_from([0, 10, 30]),
-    replicas_min=st.integers(1, 4),
-)
-_METRICS = st.sampled_from([UTILIZATION_70, HpaMetric("Resource", "cpu", "AverageValue", 0.7)])
-_WORLDS = st.builds(lambda pods, metric: world(*pods, metric=metric), _PODS, _METRICS)
+from tests.support.rotation.strategies import PODS, POLICIES, WORLDS
+from tests.support.rotation.worlds import world
 
 
-@given(_POLICIES, _WORLDS, st.randoms())
+@given(POLICIES, WORLDS, st.randoms())
 def test_the_order_of_pods_does_not_matter(
     policy: RotationPolicy, seen: Observation, chance: random.Random
 ) -> None:
@@ -48,7 +24,7 @@ def test_the_order_of_pods_does_not_matter(
     assert decide(policy, msgspec.structs.replace(seen, pods=tuple(pods))) == decide(policy, seen)
 
 
-@given(_POLICIES, _PODS, st.integers(-20, 20))
+@given(POLICIES, PODS, st.integers(-20, 20))
 def test_scaling_by_a_power_of_two_changes_only_the_numbers(
     policy: RotationPolicy, pods: list[PodLoad], power: int
 ) -> None:
@@ -67,7 +43,7 @@ def test_scaling_by_a_power_of_two_changes_only_the_numbers(
     assert plain.reason.code is large.reason.code
 
 
-@given(_POLICIES, _WORLDS)
+@given(POLICIES, WORLDS)
 def test_hot_and_cold_are_disjoint_and_at_most_k_each(policy: RotationPolicy, seen: Observation) -> None:
     """No pod is named twice."""
     numbers = decide(policy, seen).reason.numbers
@@ -76,7 +52,7 @@ def test_hot_and_cold_are_disjoint_and_at_most_k_each(policy: RotationPolicy, se
     assert max(len(hot), len(cold)) <= policy.top_k
 
 
-@given(_POLICIES, _WORLDS)
+@given(POLICIES, WORLDS)
 def test_only_a_pod_that_was_measured_and_ready_is_ever_evicted(
     policy: RotationPolicy, seen: Observation
 ) -> None:
@@ -96,7 +72,7 @@ def test_only_a_pod_that_was_measured_and_ready_is_ever_evicted(
         assert len(ready) >= policy.replicas_min
 
 
-@given(_POLICIES, _WORLDS)
+@given(POLICIES, WORLDS)
 def test_there_are_actions_exactly_when_the_reason_says_rotate(
     policy: RotationPolicy, seen: Observation
 ) -> None:
@@ -107,7 +83,7 @@ def test_there_are_actions_exactly_when_the_reason_says_rotate(
         assert decision.reason.numbers["improvement_percent"] > policy.improvement_percent_min
 
 
-@given(_POLICIES, _WORLDS)
+@given(POLICIES, WORLDS)
 def test_losing_every_sample_never_evicts(policy: RotationPolicy, seen: Observation) -> None:
     """The metrics are gone: whatever was planned is not."""
     pods = tuple(msgspec.structs.replace(pod, cpu_cores=None) for pod in seen.pods)

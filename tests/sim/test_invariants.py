@@ -4,66 +4,20 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 
 from equipoise.core.cluster import StoreKey
-from equipoise.core.errors import WorldFailed
-from equipoise.sim import Delay, FaultKind, Settings, Template, World
+from equipoise.sim import World
 from equipoise.sim.eviction import Disruption
 from equipoise.sim.invariants import Broken
 from equipoise.sim.load import Constant
 from equipoise.sim.scenes import many_workloads
 from equipoise.sim.sharing import Even
-from equipoise.sim.state import PodState
 from equipoise.sim.store import SimStore
 from equipoise.sim.template import Budget
-
-HOURS = 2
-
-
-def disturb(world: World, chance: Random) -> None:
-    """Do something that happens in clusters."""
-    pods = list(world.state.pods.values())
-    nodes = list(world.state.nodes.values())
-    workload = chance.choice(list(world.state.workloads.values()))
-    pod: PodState | None = chance.choice(pods) if pods else None
-    match chance.randrange(9):
-        case 0 | 1 | 2 if pod is not None:
-            try:
-                world.actuator.evict(pod.ref, is_dry_run=chance.random() < 0.2)
-            except WorldFailed:
-                return
-        case 3 if pod is not None:
-            world.kubelet.crash(pod)
-        case 4:
-            world.kubelet.kill_node(chance.choice(nodes))
-        case 5:
-            for node in nodes:
-                world.kubelet.revive_node(node)
-        case 6:
-            world.roll_out(workload, Template(start_up=Delay(chance.uniform(1, 60), 0.5)))
-        case 7:
-            world.scale(workload, chance.randrange(1, 9))
-        case _:
-            kind = chance.choice(list(FaultKind))
-            world.faults.add(kind, seconds=chance.uniform(1, 60), value=chance.uniform(1, 30))
-
-
-def storm(seed: int, hours: float = HOURS) -> World:
-    """Run a small world through a storm: something goes wrong about twice a minute."""
-    chance = Random(f"storm {seed}")
-    world = many_workloads(seed, 2, replicas=chance.randrange(1, 6), settings=Settings(load_step_seconds=30))
-
-    def next_trouble() -> None:
-        disturb(world, chance)
-        world.at(world.now + chance.expovariate(1 / 30), next_trouble)
-
-    world.at(world.now + 60, next_trouble)
-    world.advance(hours * 3600)
-    return world
+from tests.support.sim.storm import storm
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -86,7 +40,7 @@ def test_the_same_seed_gives_the_same_history_to_the_byte() -> None:
 
 def test_another_process_gives_the_same_history() -> None:
     """Nothing hangs on the order of a set or on an address in memory."""
-    program = "from tests.sim.test_invariants import storm; print(storm(21, 0.5).history_hash())"
+    program = "from tests.support.sim.storm import storm; print(storm(21, 0.5).history_hash())"
     hashes = {
         subprocess.run(
             [sys.executable, "-c", program],

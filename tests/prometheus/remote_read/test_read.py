@@ -25,7 +25,6 @@ from equipoise.adapters.prometheus.remote_read.frames import by_name
 from equipoise.adapters.prometheus.remote_read.read import Form, ReadLimits, RemoteRead
 from equipoise.adapters.prometheus.settings import Settings
 from equipoise.adapters.prometheus.transport import Direct, ServiceProxy
-from tests.prometheus.test_failures import raw_server, say
 from tests.support.prometheus.encoding import (
     Sample,
     bits_of,
@@ -36,6 +35,7 @@ from tests.support.prometheus.encoding import (
     series_message,
     uvarint,
 )
+from tests.support.prometheus.raw_server import raw_server, say
 from tests.support.prometheus.server import Request, Response, serving
 
 NOW = 1_789_000_000_000

@@ -49,11 +49,11 @@ from equipoise.runtime.redis import read_url
 from equipoise.runtime.tokens import Tokens
 from tests.fixtures.kept import BALANCERS
 from tests.fixtures.kept import FOLDER as KEPT
-from tests.journal.test_damage import lines_file, read, remove, sqlite_file, start_lines, start_sqlite
 from tests.support.agent.trees import write
 from tests.support.crd.scaling_manifests import SCALING_GOOD
 from tests.support.fuzz.machine import Input, Reader
 from tests.support.fuzz.objects import SOUND
+from tests.support.journal.damage import lines_file, read, remove, sqlite_file, start_lines, start_sqlite
 from tests.support.qos.worlds import node, policy, rule
 from tests.support.qos.worlds import pod as pod_of_node
 
