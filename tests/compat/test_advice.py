@@ -10,8 +10,8 @@ import pytest
 
 from equipoise.core.decision import Decision
 from equipoise.core.reason import Code
+from equipoise.engine.status import condition_of
 from equipoise.recommendation.policy import AdviceType
-from equipoise.recommendation.selection import condition_of
 from tests.e2e.conftest import Offered, new_namespace
 from tests.support.compat.servers import Thanos, VictoriaMetrics, rounded_now, split
 from tests.support.compat.workloads import (

@@ -11,13 +11,13 @@ from equipoise.core.decision import Decision
 from equipoise.core.documents import explain
 from equipoise.crd.targets import Mode
 from equipoise.engine.isolation import BatchLost
+from equipoise.engine.status import condition_of
 from equipoise.ports import CycleReport, PolicyObject
 from equipoise.ports.cluster import UsageHistory
 from equipoise.recommendation import advisor, selection
 from equipoise.recommendation import loop as analysing
 from equipoise.recommendation import publish as giving
 from equipoise.recommendation.record import examine_all
-from equipoise.recommendation.selection import condition_of
 from tests.support.guard.faults import ERRORS, Around, Unforeseen, failing, in_module, in_port
 from tests.support.recommendation.analytics_cluster import ALL, SPEC, TEMPLATE, Desk
 

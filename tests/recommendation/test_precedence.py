@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from equipoise.crd.targets import Mode
-from equipoise.recommendation.selection import condition_of
+from equipoise.engine.status import condition_of
 from tests.support.recommendation.analytics_cluster import ANNOTATION, PERIOD, SPEC, WEB, Desk
 
 MORE = {"config": {**SPEC["config"], "ehpa.default-min-replicas": "9"}}

@@ -3,8 +3,8 @@
 from typing import Any
 
 from equipoise.core.errors import WorldFailed
+from equipoise.engine.status import condition_of
 from equipoise.ports import NoHistory, StoreConflict
-from equipoise.recommendation.selection import condition_of
 from tests.support.recommendation.analytics_cluster import PERIOD, SPEC, Desk
 
 

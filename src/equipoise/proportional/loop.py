@@ -4,9 +4,9 @@ A cycle never waits for the world. What it must remember is in the policy's stat
 deed; here is kept only what was said since this process leads.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,6 +18,7 @@ from equipoise.core.reason import Code
 from equipoise.crd.targets import Mode
 from equipoise.engine.isolation import Isolation, failed_decision, failed_record
 from equipoise.engine.recording import record
+from equipoise.engine.status import write_status
 from equipoise.ports import (
     Actuator,
     Cluster,
@@ -30,7 +31,6 @@ from equipoise.ports import (
     Policies,
     PolicyObject,
     Store,
-    StoreConflict,
 )
 from equipoise.ports.actions import Sizes
 from equipoise.proportional.applied import (
@@ -353,7 +353,7 @@ class ProportionalLoop:
         status = next_status(item.policy, item.prepared, told, at, mind.said_at)
         if status is None:
             return True, ""
-        is_said, status_errors = self._write(item.policy, status)
+        is_said, status_errors = write_status(self.policies.write_status, item.policy, status)
         if is_said:
             mind.said_at = at
         return is_said, status_errors
@@ -368,19 +368,10 @@ class ProportionalLoop:
         status = refused_status(policy, refusal, at)
         if status is None:
             return ""
-        is_said, status_errors = self._write(policy, status)
+        is_said, status_errors = write_status(self.policies.write_status, policy, status)
         if is_said:
             self.actuator.record_event(policy.ref, refusal.code, refusal.sentence, is_warning=True)
         return status_errors
-
-    def _write(self, policy: PolicyObject, status: Mapping[str, Any]) -> tuple[bool, str]:
-        try:
-            self.policies.write_status(policy, status)
-        except StoreConflict:
-            return False, ""
-        except WorldFailed as error:
-            return False, f"the status of {policy.ref} was not written: {error}"
-        return True, ""
 
     def _tell(self, item: Assigned, told: StatusInput, outcomes: Sequence[Outcome]) -> None:
         """Tell the workload what was done to it, and what keeps it from being done."""

@@ -6,7 +6,6 @@ most once a minute.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,6 +13,7 @@ import msgspec
 from equipoise.core.decision import Decision
 from equipoise.core.reason import Code
 from equipoise.crd.targets import Mode
+from equipoise.engine.status import condition, has_condition, keep_transition_time, timestamp
 from equipoise.ports import PolicyObject
 from equipoise.proportional.assignment import Prepared, RejectedPolicy
 from equipoise.proportional.decide import time_of
@@ -87,12 +87,12 @@ class StatusInput(NamedTuple):
 
 def refused_status(policy: PolicyObject, refusal: RejectedPolicy, at: float) -> dict[str, Any] | None:
     """Return why a policy is not followed; None when it says so already. What is remembered is kept."""
-    ready = _condition(READY, "False", refusal.code, refusal.sentence, policy.generation)
+    ready = condition(READY, refusal.code, refusal.sentence, is_true=False, generation=policy.generation)
     old = policy.status
     if old.get("observedGeneration") == policy.generation and _is_said(old, [ready]):
         return None
     kept = {name: old[name] for name in ("memory",) if name in old}
-    conditions = [_dated(ready, old, _moment(at))]
+    conditions = [keep_transition_time(ready, old, timestamp(at))]
     return kept | {"observedGeneration": policy.generation, "conditions": conditions}
 
 
@@ -100,7 +100,7 @@ def next_status(
     policy: PolicyObject, prepared: Prepared, told: StatusInput, at: float, said_at: float | None
 ) -> dict[str, Any] | None:
     """Return the new status, or None when it can wait."""
-    old, now, decision = policy.status, _moment(at), told.decision
+    old, now, decision = policy.status, timestamp(at), told.decision
     conditions = _conditions(policy, told)
     known = msgspec.structs.replace(decision, memory=dict(told.memory))
     status = status_by_slot(prepared.asked.slots, known) | {
@@ -117,7 +117,7 @@ def next_status(
     before = old.get("lastDecision", {})
     is_kept = not is_news and before.get("reason") == reason["reason"]
     status["lastDecision"] = before if is_kept else reason | {"subject": decision.subject, "at": now}
-    status["conditions"] = [_dated(condition, old, now) for condition in conditions]
+    status["conditions"] = [keep_transition_time(condition, old, now) for condition in conditions]
     return status
 
 
@@ -162,59 +162,42 @@ def _is_due(memory: Mapping[str, Any], prepared: Prepared, at: float, said_at: f
 
 
 def _conditions(policy: PolicyObject, told: StatusInput) -> list[dict[str, Any]]:
-    code, generation = told.decision.reason.code, policy.generation
-    found = [_condition(READY, "True", "Accepted", _MODES[told.mode], generation)]
-    if told.mode is Mode.PREVIEW and told.decision.actions:
-        found.append(_condition(APPLIED, "False", "Preview", "Nothing is changed in a preview.", generation))
-    elif code in {Code.FOUGHT_BY, Code.REFUSED, Code.INFEASIBLE, Code.DEFERRED}:
-        found.append(_condition(APPLIED, "False", code.value, told.decision.reason.sentence, generation))
-    elif told.decision.actions:
-        found.append(_condition(APPLIED, "False", "InProgress", "Pods are being brought to it.", generation))
-    elif told.decision.held:
-        found.append(_condition(APPLIED, "False", code.value, "A change waits.", generation))
-    elif told.pods_at_target < told.pods:
-        sentence = "Some pods do not have what is in force yet."
-        found.append(_condition(APPLIED, "False", "InProgress", sentence, generation))
-    else:
-        found.append(_condition(APPLIED, "True", "AllPods", "All pods have what is in force.", generation))
+    generation = policy.generation
+    found = [condition(READY, "Accepted", _MODES[told.mode], is_true=True, generation=generation)]
+    is_applied, reason, message = _applied(told)
+    found.append(condition(APPLIED, reason, message, is_true=is_applied, generation=generation))
     if told.warning:
-        found.append(_condition(WARNING, "True", "UtilizationHpa", told.warning, generation))
+        found.append(condition(WARNING, "UtilizationHpa", told.warning, is_true=True, generation=generation))
     return found
 
 
-def _condition(kind: str, status: str, reason: str, message: str, generation: int) -> dict[str, Any]:
-    return {
-        "type": kind,
-        "status": status,
-        "reason": reason,
-        "message": message,
-        "observedGeneration": generation,
-    }
+def _applied(told: StatusInput) -> tuple[bool, str, str]:
+    """Return whether all pods have what is in force, and why, as a word and a sentence."""
+    code = told.decision.reason.code
+    if told.mode is Mode.PREVIEW and told.decision.actions:
+        return False, "Preview", "Nothing is changed in a preview."
+    if code in {Code.FOUGHT_BY, Code.REFUSED, Code.INFEASIBLE, Code.DEFERRED}:
+        return False, code.value, told.decision.reason.sentence
+    if told.decision.actions:
+        return False, "InProgress", "Pods are being brought to it."
+    if told.decision.held:
+        return False, code.value, "A change waits."
+    if told.pods_at_target < told.pods:
+        return False, "InProgress", "Some pods do not have what is in force yet."
+    return True, "AllPods", "All pods have what is in force."
 
 
 def _is_said(old: Mapping[str, Any], conditions: Sequence[Mapping[str, Any]]) -> bool:
     """Whether the conditions are there already; words with numbers in them may differ."""
-    before = {each.get("type"): each for each in old.get("conditions", ())}
-    keys = ("status", "reason", "observedGeneration")
-    is_same = {each["type"] for each in conditions} == set(before)
-    return is_same and all(before[c["type"]].get(key) == c[key] for c in conditions for key in keys)
-
-
-def _dated(condition: dict[str, Any], old: Mapping[str, Any], now: str) -> dict[str, Any]:
-    """Keep the time of the last change of the status itself, as Kubernetes' conditions do."""
-    conditions: Sequence[Mapping[str, Any]] = old.get("conditions", ())
-    before: Mapping[str, Any] = next((c for c in conditions if c.get("type") == condition["type"]), {})
-    since = before.get("lastTransitionTime") if before.get("status") == condition["status"] else None
-    return condition | {"lastTransitionTime": since or now}
+    before = {each.get("type") for each in old.get("conditions", ())}
+    fields = ("status", "reason", "observedGeneration")
+    is_same = {each["type"] for each in conditions} == before
+    return is_same and all(has_condition(old, each, fields) for each in conditions)
 
 
 def _is_whole(ratio: str) -> bool:
     done, _, all_ = ratio.partition("/")
     return done == all_
-
-
-def _moment(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def kept_memory(before: Mapping[str, Any], decision: Decision, *, is_done: bool) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from equipoise.core.reason import Code
 from equipoise.crd.definition import Standing
 from equipoise.crd.targets import Mode
 from equipoise.engine.isolation import Isolation, failed_reason
+from equipoise.engine.status import condition_of, write_status
 from equipoise.ports import (
     Actuator,
     Applier,
@@ -27,7 +28,6 @@ from equipoise.ports import (
     NoHistory,
     Pauses,
     PolicyObject,
-    StoreConflict,
 )
 from equipoise.ports.state import Analyses
 from equipoise.recommendation.advisor import AdviceBatch, Advised, DataSources, Lost, advise_all
@@ -35,7 +35,7 @@ from equipoise.recommendation.policy import AdviceType
 from equipoise.recommendation.precedence import OLDER, AnalyticsSelection, Precedence, precedence
 from equipoise.recommendation.publish import Publisher
 from equipoise.recommendation.record import BALANCER, AdviceRequest
-from equipoise.recommendation.selection import READY, Selected, Verdict, condition_of, is_due, select
+from equipoise.recommendation.selection import READY, Selected, Verdict, is_due, select
 from equipoise.recommendation.status import Retries, asker_of, refused
 
 NOT_INSTALLED = (
@@ -188,16 +188,10 @@ class RecommendationLoop:
         status = refused(about, verdict, at, is_steady=is_steady)
         if status is None or self.leadership.epoch() is None:
             return []
-        try:
-            self.objects.write_status(about, status)
-        except StoreConflict:
-            return []  # the next cycle tries again
-        except WorldFailed as error:
-            return [
-                f"the status of Analytics {about.ref.namespace}/{about.ref.name} was not written: {error}"
-            ]
-        self.actuator.record_event(about.ref, verdict.reason, verdict.message, is_warning=True)
-        return []
+        written = write_status(self.objects.write_status, about, status)
+        if written.is_written:
+            self.actuator.record_event(about.ref, verdict.reason, verdict.message, is_warning=True)
+        return [written.error] if written.error else []
 
     def _look(
         self,

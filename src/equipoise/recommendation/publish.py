@@ -12,6 +12,7 @@ from equipoise.core.reason import Code
 from equipoise.crd.targets import Mode
 from equipoise.engine.guards import held_by_pause
 from equipoise.engine.isolation import Isolation, failed_decision, failed_record
+from equipoise.engine.status import condition_of
 from equipoise.ports import (
     Actuator,
     Applier,
@@ -30,7 +31,7 @@ from equipoise.recommendation.analytics import GROUP, AdoptionType
 from equipoise.recommendation.policy import AdviceType
 from equipoise.recommendation.precedence import OLDER, Precedence, adoption_of, target_of
 from equipoise.recommendation.record import BALANCER, AdviceRequest, record, told_for
-from equipoise.recommendation.selection import ADOPTED, READY, Selected, Verdict, condition_of
+from equipoise.recommendation.selection import ADOPTED, READY, Selected, Verdict
 from equipoise.recommendation.status import (
     advice_text,
     answered,

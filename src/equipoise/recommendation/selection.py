@@ -4,14 +4,15 @@ Which workloads a person means: by name, or all.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
 from equipoise.core.cluster import Workload, WorkloadRef
 from equipoise.core.documents import explain
 from equipoise.core.errors import DECODE_ERRORS, BadInput, WorldFailed
 from equipoise.core.quantity import parse_moment
 from equipoise.core.reason import Code
+from equipoise.engine.status import condition_of
 from equipoise.ports import PolicyObject
 from equipoise.recommendation.analytics import AnalyticsSpec, ResourceSelector
 
@@ -74,13 +75,6 @@ def _wanted(selector: ResourceSelector) -> str:
     labels = selector.label_selector
     labelled = " with these labels" if labels is not None and labels.selector.requirements else ""
     return f"a {selector.kind}{called}{labelled} in this namespace"
-
-
-def condition_of(status: Mapping[str, Any], type_: str) -> Mapping[str, Any]:
-    """Return one condition of a status; an empty one where there is none."""
-    conditions: Iterable[Any] = status.get("conditions") or ()
-    found = (each for each in conditions if isinstance(each, Mapping) and each.get("type") == type_)
-    return next(found, {})
 
 
 def is_due(

@@ -8,7 +8,6 @@ not be read, nobody has to wait any longer once somebody could.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from equipoise.core.cluster import WorkloadRef
@@ -16,23 +15,19 @@ from equipoise.core.decision import Decision
 from equipoise.core.documents import dump
 from equipoise.core.reason import Code
 from equipoise.crd.status import ENTRIES_MAX
+from equipoise.engine.status import condition, condition_of, keep_transition_time, timestamp
 from equipoise.ports import PolicyObject
 from equipoise.recommendation.adopt import ehpa_manifest
 from equipoise.recommendation.analytics import GROUP, VERSION, AdoptionType
 from equipoise.recommendation.explain import known_percent
 from equipoise.recommendation.policy import AdviceType
-from equipoise.recommendation.selection import ADOPTED, READY, Verdict, condition_of
+from equipoise.recommendation.selection import ADOPTED, READY, Verdict
 
 LABELS = f"{GROUP}/analytics-"
 LABEL_LENGTH_MAX = 63
 SUCCESS = "Success"
 ANALYTICS_READY = Verdict(True, "AnalyticsReady", "Analytics is ready")
 RECOMMENDATION_READY = Verdict(True, "RecommendationReady", "Recommendation is ready")
-
-
-def moment(at: float) -> str:
-    """Print a time as the API server does."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def advice_text(decision: Decision, interval_seconds: float) -> str:
@@ -119,7 +114,7 @@ def next_recommendation(
 
     Numbers that merely moved are no news: the advice, its reason and what became of it are.
     """
-    old, now = before.status, moment(at)
+    old, now = before.status, timestamp(at)
     ready, numbers = ready_of(decision), decision.reason.numbers
     conditions = [_condition(READY, ready, old, now)]
     if adopted is not None:
@@ -150,7 +145,7 @@ def mission(recommendation: PolicyObject, ref: WorkloadRef, decision: Decision, 
     """Return the entry of one workload in the status of its Analytics."""
     is_advised = decision.reason.code is Code.RECOMMEND
     return {
-        "lastStartTime": moment(at),
+        "lastStartTime": timestamp(at),
         "message": SUCCESS if is_advised else decision.reason.sentence,
         "name": recommendation.ref.name,
         "namespace": recommendation.ref.namespace,
@@ -161,7 +156,7 @@ def mission(recommendation: PolicyObject, ref: WorkloadRef, decision: Decision, 
 
 def answered(about: PolicyObject, missions: Sequence[Mapping[str, Any]], at: float) -> dict[str, Any]:
     """Return the status of an Analytics whose workloads have all been looked at."""
-    now = moment(at)
+    now = timestamp(at)
     return {
         "conditions": [_condition(READY, ANALYTICS_READY, about.status, now)],
         "lastUpdateTime": now,
@@ -182,7 +177,7 @@ def refused(about: PolicyObject, verdict: Verdict, at: float, *, is_steady: bool
     if is_same and (not is_steady or old.get("message") == verdict.message):
         return None
     others = [each for each in about.status.get("conditions") or () if each.get("type") != READY]
-    return {**about.status, "conditions": [_condition(READY, verdict, about.status, moment(at)), *others]}
+    return {**about.status, "conditions": [_condition(READY, verdict, about.status, timestamp(at)), *others]}
 
 
 def _says(old: Mapping[str, Any], type_: str, verdict: Verdict | None) -> bool:
@@ -192,18 +187,9 @@ def _says(old: Mapping[str, Any], type_: str, verdict: Verdict | None) -> bool:
     return (found.get("status"), found.get("reason")) == (str(verdict.is_true), verdict.reason)
 
 
-def _condition(type_: str, verdict: Verdict, old: Mapping[str, Any], now: str) -> dict[str, Any]:
-    """Keep the time of the last change of the status itself, as Kubernetes' conditions do."""
-    before = condition_of(old, type_)
-    status = str(verdict.is_true)
-    since = before.get("lastTransitionTime") if before.get("status") == status else None
-    return {
-        "lastTransitionTime": since or now,
-        "message": verdict.message,
-        "reason": verdict.reason,
-        "status": status,
-        "type": type_,
-    }
+def _condition(kind: str, verdict: Verdict, old: Mapping[str, Any], now: str) -> dict[str, Any]:
+    new = condition(kind, verdict.reason, verdict.message, is_true=verdict.is_true)
+    return keep_transition_time(new, old, now)
 
 
 LONGEST_SECONDS = 600.0
@@ -246,7 +232,7 @@ class Retries:
         failure = self._failure(about)
         if failure is None or not failure.unread:
             return ""
-        return f"{failure.unread}; the next try is at {moment(failure.until)}"
+        return f"{failure.unread}; the next try is at {timestamp(failure.until)}"
 
     def failed(self, about: PolicyObject, at: float, warnings: Sequence[str] = (), unread: str = "") -> None:
         """Wait twice as long as before, up to a bound."""

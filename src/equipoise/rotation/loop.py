@@ -19,6 +19,7 @@ from equipoise.engine.disruption import SYSTEM_NAMESPACES
 from equipoise.engine.guards import count_streaks
 from equipoise.engine.isolation import Isolation, failed_decision, failed_record
 from equipoise.engine.recording import record
+from equipoise.engine.status import write_status
 from equipoise.ports import (
     Actuator,
     Cluster,
@@ -368,18 +369,13 @@ class RotationLoop:
         at: float,
     ) -> str:
         """Write the status of one policy, and return why that could not be done."""
-        ref = policy.ref
         status = next_status(policy, [turn.decision for turn in turns], refusal, at)
         if status is None:
             return ""
-        try:
-            self.policies.write_status(policy, status)
+        written = write_status(self.policies.write_status, policy, status)
+        if written.is_written:
             tell_changes(self.actuator, policy, turns, last)
-        except StoreConflict:
-            return ""
-        except WorldFailed as error:
-            return f"the status of {ref} was not written: {error}"
-        return ""
+        return written.error
 
 
 def _unknown_ledger(trouble: str) -> Reason:

@@ -1,12 +1,12 @@
 """What came of each turn, and what a policy's status says of them; it is written when a reason changes."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from equipoise.core.cluster import WorkloadRef
 from equipoise.core.decision import Decision, Outcome
 from equipoise.core.reason import Code, Reason
+from equipoise.engine.status import condition, has_condition, keep_transition_time, timestamp
 from equipoise.ports import Actuator, FailedTurn, PolicyObject
 from equipoise.rotation.assignment import Assigned, RejectedPolicy
 from equipoise.rotation.execute import MAYBE_GONE, about_workload
@@ -44,7 +44,7 @@ def next_status(
     at: float,
 ) -> dict[str, Any] | None:
     """Return the new status, or None when the old one still says the same."""
-    now = _moment(at)
+    now = timestamp(at)
     old = policy.status
     ready = _ready(policy, refusal)
     shown = sorted(decisions, key=lambda decision: decision.subject)[:DECISIONS_MAX]
@@ -54,7 +54,7 @@ def next_status(
     before = {entry.get("subject"): entry for entry in old.get("decisions", ())}
     status: dict[str, Any] = {
         "observedGeneration": policy.generation,
-        "conditions": [_dated(ready, old, now)],
+        "conditions": [keep_transition_time(ready, old, now)],
         "workloads": len(decisions),
         "decisions": [_entry(decision, before.get(decision.subject), now) for decision in shown],
     }
@@ -64,17 +64,13 @@ def next_status(
     return status | (rotated or {name: old[name] for name in ROTATED if name in old})
 
 
-def _moment(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
 def _rotated(decisions: Sequence[Decision]) -> dict[str, Any]:
     """Return when a pod was last rotated, and what the last verified rotation promised and brought."""
     known = [RotationMemory.from_data(decision.memory) for decision in decisions if decision.memory]
     times = [memory.course.wave_at for memory in known if memory.course is not None]
     verdicts = [memory.last for memory in known if memory.last is not None]
     times += [verdict.rotated_at for verdict in verdicts]
-    found: dict[str, Any] = {"rotatedAt": _moment(max(times))} if times else {}
+    found: dict[str, Any] = {"rotatedAt": timestamp(max(times))} if times else {}
     verified = [verdict for verdict in verdicts if verdict.realised_percent is not None]
     if verified:
         last = max(verified, key=lambda verdict: verdict.ended_at)
@@ -85,30 +81,10 @@ def _rotated(decisions: Sequence[Decision]) -> dict[str, Any]:
 
 def _ready(policy: PolicyObject, refusal: RejectedPolicy | None) -> dict[str, Any]:
     if refusal is not None:
-        return _condition("False", refusal.code, refusal.sentence, policy.generation)
-    return _condition("True", "Accepted", "The policy is followed.", policy.generation)
-
-
-def _condition(status: str, reason: str, message: str, generation: int) -> dict[str, Any]:
-    return {
-        "type": "Ready",
-        "status": status,
-        "reason": reason,
-        "message": message,
-        "observedGeneration": generation,
-    }
-
-
-def _dated(ready: dict[str, Any], old: Mapping[str, Any], now: str) -> dict[str, Any]:
-    """Keep the time of the last change of the status itself, as Kubernetes' conditions do."""
-    before = _ready_before(old)
-    since = before.get("lastTransitionTime") if before.get("status") == ready["status"] else None
-    return ready | {"lastTransitionTime": since or now}
-
-
-def _ready_before(old: Mapping[str, Any]) -> Mapping[str, Any]:
-    conditions: Sequence[Mapping[str, Any]] = old.get("conditions", ())
-    return next((each for each in conditions if each.get("type") == "Ready"), {})
+        return condition("Ready", refusal.code, refusal.sentence, is_true=False, generation=policy.generation)
+    return condition(
+        "Ready", "Accepted", "The policy is followed.", is_true=True, generation=policy.generation
+    )
 
 
 def _differs(
@@ -119,12 +95,11 @@ def _differs(
     count: int,
     rotated: Mapping[str, Any],
 ) -> bool:
-    before = _ready_before(old)
     reasons = {entry.get("subject"): entry.get("reason") for entry in old.get("decisions", ())}
     return (
         old.get("observedGeneration") != generation
         or old.get("workloads") != count
-        or any(before.get(key) != ready[key] for key in ("status", "reason", "message"))
+        or not has_condition(old, ready, ("status", "reason", "message"))
         or any(old.get(name) != value for name, value in rotated.items())
         or reasons != {decision.subject: decision.reason.code.value for decision in shown}
     )

@@ -22,11 +22,12 @@ from equipoise.cli.rotation_live import CommandJournal, apply_rotation
 from equipoise.cli.rotation_live import Request as RotationRequest
 from equipoise.core.decision import Decision
 from equipoise.core.reason import Code
+from equipoise.engine.status import condition_of
 from equipoise.recommendation.adopt import Adopted
 from equipoise.recommendation.advisor import AdviceScope
 from equipoise.recommendation.analytics import GROUP, VERSION
 from equipoise.recommendation.policy import AdviceType, read_policy
-from equipoise.recommendation.selection import READY, condition_of
+from equipoise.recommendation.selection import READY
 from equipoise.rotation.command import WorkloadResult
 from equipoise.rotation.command import plan as plan_rotation
 from equipoise.rotation.policy import RotationPolicy

@@ -8,11 +8,11 @@ from equipoise.core.cluster import Container, HpaSpec, WorkloadRef
 from equipoise.core.decision import Record
 from equipoise.core.errors import WorldFailed
 from equipoise.crd.targets import Mode
+from equipoise.engine.status import condition_of
 from equipoise.ports import CycleReport, PolicyObject
 from equipoise.ports.cluster import UsageHistory
 from equipoise.recommendation.advisor import DataSources
 from equipoise.recommendation.loop import RecommendationLoop
-from equipoise.recommendation.selection import condition_of
 from equipoise.sim.store import SimAnalyses
 from equipoise.sim.template import Template
 from equipoise.sim.world import World as Simulated

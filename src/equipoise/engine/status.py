@@ -1,0 +1,69 @@
+"""What the status of a policy says: conditions in Kubernetes' shape, written only when they changed.
+
+Every write wakes all who watch the object, so a status is written when what it says is new. A condition has
+the time at which its status last changed, not its reason: that comes from the status that stands.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from equipoise.core.errors import WorldFailed
+from equipoise.ports import PolicyObject, StoreConflict
+
+
+def timestamp(at: float) -> str:
+    """Return a time as the API server prints it: RFC 3339 in UTC, to the second."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def condition(
+    kind: str, reason: str, message: str, *, is_true: bool, generation: int | None = None
+) -> dict[str, Any]:
+    """Return a condition that has no time yet."""
+    judged = {} if generation is None else {"observedGeneration": generation}
+    return {"type": kind, "status": str(is_true), "reason": reason, "message": message} | judged
+
+
+def condition_of(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """Return one condition of a status; an empty one where there is none."""
+    conditions: Iterable[Any] = status.get("conditions") or ()
+    found = (each for each in conditions if isinstance(each, Mapping) and each.get("type") == kind)
+    return next(found, {})
+
+
+def keep_transition_time(new: Mapping[str, Any], old: Mapping[str, Any], now: str) -> dict[str, Any]:
+    """Return a condition with the time at which its status last changed, given the status that stands."""
+    before = condition_of(old, new["type"])
+    since = before.get("lastTransitionTime") if before.get("status") == new["status"] else None
+    return {**new, "lastTransitionTime": since or now}
+
+
+def has_condition(
+    old: Mapping[str, Any], new: Mapping[str, Any], fields: Sequence[str] = ("status", "reason")
+) -> bool:
+    """Return whether a status has this condition already, as far as these fields of it go."""
+    before = condition_of(old, new["type"])
+    return all(before.get(field) == new[field] for field in fields)
+
+
+class StatusWrite(NamedTuple):
+    """Whether a status was written, and why not where that is an error."""
+
+    is_written: bool
+    error: str = ""
+
+
+def write_status(
+    write: Callable[[PolicyObject, Mapping[str, Any]], object],
+    policy: PolicyObject,
+    status: Mapping[str, Any],
+) -> StatusWrite:
+    """Replace a status. A lost race is no error: the next cycle sees the other's change and tries again."""
+    try:
+        write(policy, status)
+    except StoreConflict:
+        return StatusWrite(False)
+    except WorldFailed as error:
+        return StatusWrite(False, f"the status of {policy.ref} was not written: {error}")
+    return StatusWrite(True)
