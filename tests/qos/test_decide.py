@@ -361,6 +361,6 @@ def test_what_ended_pods_used_is_said_where_none_is_terminating() -> None:
     """A count of 0 would explain nothing."""
     made = read_plan_file(node({"cpu_total_usage": 6500}, [pod("a", 6.5)], CPU), "node.yaml", AT)
     seen = msgspec.structs.replace(made.seen, released_cpu_nanos=900 * 10**6)
-    said = decide(made.policy, seen, made.memory).reason.sentence
+    said = decide(made.policy, seen, made.memory).decision.reason.sentence
     used = "what pods used that have ended or were throttled since"
     assert said == f"cpu_total_usage is above the waterline only by {used}."

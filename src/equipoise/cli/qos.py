@@ -52,4 +52,4 @@ def plan(
         planned = read_plan_file(read_yaml(file), file, time.time(), excess)
         for warning in planned.warnings:
             warn(warning)
-        print_qos(decide(planned.policy, planned.seen, planned.memory), output)
+        print_qos(decide(planned.policy, planned.seen, planned.memory).decision, output)

@@ -43,7 +43,7 @@ def plan_node(
         is_scheduling_disabled=nodes[0].is_disabled,
     )
     asked = policy.model_copy(update={"excess_percent": excess_percent})
-    return decide(asked, seen, reached(asked).to_data())
+    return decide(asked, seen, reached(asked)).decision
 
 
 def _listed(client: Client) -> "Iterator[PolicyObject]":

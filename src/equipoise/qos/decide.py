@@ -8,11 +8,11 @@ restored  = in reverse order, one step each, while there is room below the water
 """
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from equipoise.core.decision import (
     Action,
+    Decided,
     Decision,
     DisableScheduling,
     EnableScheduling,
@@ -43,7 +43,7 @@ from equipoise.qos.selection import (
 )
 from equipoise.qos.waterlines import QosMemory, Waterline, judge, remembered
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+NOTHING = QosMemory()
 BUDGET_SHARE = 10
 """One pod in so many may be evicted in a round, at least one."""
 
@@ -74,11 +74,10 @@ class Round(NamedTuple):
         return evict, throttle
 
 
-def decide(policy: QosPolicy, seen: Observation, memory: Mapping[str, Any] = NOTHING) -> Decision:
+def decide(policy: QosPolicy, seen: Observation, memory: QosMemory = NOTHING) -> Decided[explain.QosDetails]:
     """Decide for one node."""
-    before = QosMemory.from_data(memory)
-    lines = judge(policy, seen, before)
-    after = remembered(lines, before, seen.at)
+    lines = judge(policy, seen, memory)
+    after = remembered(lines, memory, seen.at)
     planned = _acted(_opened(policy, seen, lines))
     if not (planned.evict.is_open or planned.throttle.is_open):
         planned = _restored(planned, after)
@@ -152,8 +151,8 @@ def _scheduled(planned: Round, memory: QosMemory) -> Round:
     return planned._replace(scheduling=[EnableScheduling(seen.node)])
 
 
-def _decision(planned: Round, memory: QosMemory) -> Decision:
-    actions, gaps = _actions(planned)
+def _decision(planned: Round, memory: QosMemory) -> Decided[explain.QosDetails]:
+    actions, left = _actions(planned)
     raised: list[Action] = [_raise(one) for one in planned.raised]
     held = [
         Held(_evict(deed, None), Code.HELD_BY_BUDGET, explain.cut(planned.budget)) for deed in planned.cut
@@ -166,15 +165,10 @@ def _decision(planned: Round, memory: QosMemory) -> Decision:
             actions.append(action)
     actions += planned.scheduling
     code = _code(planned, actions, held)
-    numbers = _numbers(planned, gaps)
-    sentence = explain.sentence(code, planned, actions)
-    return Decision(
-        planned.seen.node,
-        Reason(code, sentence, numbers),
-        tuple(actions),
-        tuple(held),
-        memory=memory.to_data(),
-    )
+    details = explain.details(planned, left)
+    reason = Reason.of(code, explain.sentence(code, planned, actions), details)
+    decision = Decision(planned.seen.node, reason, tuple(actions), tuple(held), memory=memory.to_data())
+    return Decided(decision, details)
 
 
 def _actions(planned: Round) -> tuple[list[Action], tuple[Gaps, Gaps]]:
@@ -196,7 +190,7 @@ def _evict(deed: Deed, gaps: Gaps | None) -> EvictPod:
         uid=deed.pod.uid,
         metric=deed.metric,
         release=explain.plain(deed.release),
-        gap_after=None if gaps is None else _plain(gaps),
+        gap_after=None if gaps is None else explain.plain_gaps(gaps),
         grace_seconds=deed.grace_seconds,
     )
 
@@ -207,7 +201,7 @@ def _throttle(deed: Deed, gaps: Gaps) -> ThrottlePod:
         deed.metric,
         uid=deed.pod.uid,
         release=explain.plain(deed.release),
-        gap_after=_plain(gaps),
+        gap_after=explain.plain_gaps(gaps),
         quota=deed.quota,
         reclaim=deed.reclaim,
     )
@@ -220,13 +214,9 @@ def _raise(one: Raise) -> RestorePod:
         one.metric,
         uid=one.pod.uid,
         release=release,
-        gap_after=_plain(one.gaps),
+        gap_after=explain.plain_gaps(one.gaps),
         quota=one.change.quota,
     )
-
-
-def _plain(gaps: Gaps) -> dict[str, float | None]:
-    return {name: explain.plain(gap) for name, gap in gaps.items()}
 
 
 def _code(planned: Round, actions: Sequence[Action], held: Sequence[Held]) -> Code:
@@ -247,23 +237,3 @@ def _code(planned: Round, actions: Sequence[Action], held: Sequence[Held]) -> Co
     if planned.cooling:
         return Code.HELD_BY_COOLDOWN
     return Code.HELD_BY_THRESHOLD if explain.waiting(planned) else Code.BELOW_WATERLINES
-
-
-def _numbers(planned: Round, left: tuple[Gaps, Gaps]) -> dict[str, Any]:
-    seen = planned.seen
-    gaps = {"evict": planned.evict.gaps, "throttleDown": planned.throttle.gaps, "throttleUp": planned.up.gaps}
-    eligible = {
-        pod.key for pod in seen.pods for side in (planned.evict, planned.throttle) if side.lines_for(pod)
-    }
-    return {
-        "gaps": {side: _plain(part) for side, part in gaps.items()},
-        "left": {"evict": _plain(left[0]), "throttleDown": _plain(left[1])},
-        "budget": planned.budget,
-        "cut_by_budget": len(planned.cut),
-        "pods": len(seen.pods),
-        "eligible": len(eligible),
-        "unknown": sum(pod.cpu_nanos is None or pod.memory_bytes is None for pod in seen.pods),
-        "terminating": sum(pod.is_terminating for pod in seen.pods),
-        "refused": sum(bool(pod.refusal) for pod in seen.pods),
-        "rules": {line.key: explain.rule(line) for line in planned.lines},
-    }

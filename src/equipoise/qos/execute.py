@@ -152,7 +152,7 @@ def guarded(decision: Decision, pause_of: Callable[[str], Reason | None]) -> Dec
         return decision
     why = decision.reason
     if not kept:
-        why = Reason(held[0].reason, held[0].sentence, decision.reason.numbers)
+        why = msgspec.structs.replace(why, code=held[0].reason, sentence=held[0].sentence)
     return msgspec.structs.replace(decision, reason=why, actions=tuple(kept), held=(*held, *decision.held))
 
 
@@ -163,10 +163,9 @@ def namespace_of(action: Action) -> str:
 
 def previewed(decision: Decision) -> Decision:
     """Return what would be done, and do nothing."""
-    sentence = f"{PREVIEW}{decision.reason.sentence}"
-    return msgspec.structs.replace(
-        decision, reason=Reason(decision.reason.code, sentence, decision.reason.numbers)
-    )
+    reason = decision.reason
+    reason = msgspec.structs.replace(reason, sentence=f"{PREVIEW}{reason.sentence}")
+    return msgspec.structs.replace(decision, reason=reason)
 
 
 WELL = frozenset({"Done", "Accepted"})

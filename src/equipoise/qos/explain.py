@@ -1,8 +1,10 @@
-"""The sentence of each decision, with the numbers that a person would check."""
+"""The sentence of each decision, and the details that its numbers are derived from."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from equipoise.core.decision import Action
 from equipoise.core.quantity import print_seconds
@@ -12,6 +14,55 @@ from equipoise.qos.waterlines import QosMemory, State, Waterline
 
 if TYPE_CHECKING:
     from equipoise.qos.decide import Round
+    from equipoise.qos.selection import Gaps
+
+PlainGaps = dict[str, float | None]
+"""By metric, in millicores or bytes; None where it can't be told."""
+
+
+class GapDetails(msgspec.Struct, frozen=True, rename="camel"):
+    """The gaps of each kind of action, when the decision began."""
+
+    evict: PlainGaps
+    throttle_down: PlainGaps
+    throttle_up: PlainGaps
+
+
+class RemainingGapDetails(msgspec.Struct, frozen=True, rename="camel"):
+    """What is left of them after all actions."""
+
+    evict: PlainGaps
+    throttle_down: PlainGaps
+
+
+class RuleDetails(msgspec.Struct, frozen=True):
+    """How one rule stands."""
+
+    metric: str
+    usage: float | None
+    waterline: float
+    action: str
+    state: str
+    breaches: int
+    clear: int
+    triggered: bool
+    preview: bool
+
+
+class QosDetails(msgspec.Struct, frozen=True):
+    """What one decision was made from, in the order in which its numbers are shown."""
+
+    gaps: GapDetails
+    left: RemainingGapDetails
+    budget: int
+    cut_by_budget: int
+    pods: int
+    eligible: int
+    unknown: int
+    terminating: int
+    refused: int
+    rules: dict[str, RuleDetails]
+
 
 NAMES_SAID_MAX = 4
 _STEPS = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
@@ -20,8 +71,10 @@ _KILO = 1024
 
 def plain(value: Fraction | None) -> float | None:
     """Return a number as JSON has it: whole where it is whole."""
-    if value is None:
-        return None
+    return None if value is None else _number(value)
+
+
+def _number(value: Fraction) -> float:
     return int(value) if value.denominator == 1 else float(value)
 
 
@@ -42,19 +95,40 @@ def value_of(metric: Metric, value: Fraction) -> str:
     return amount(metric.resource, value) if metric.is_quantifiable else f"{float(value):.4g}"
 
 
-def rule(line: Waterline) -> dict[str, Any]:
-    """Return how one rule stands."""
-    return {
-        "metric": line.metric.name,
-        "usage": plain(line.used),
-        "waterline": plain(line.value),
-        "action": line.action_name,
-        "state": line.state.value,
-        "breaches": line.breaches,
-        "clear": line.clear,
-        "triggered": line.is_triggered,
-        "preview": line.is_preview,
-    }
+def plain_gaps(gaps: Mapping[str, Fraction | None]) -> PlainGaps:
+    return {name: plain(gap) for name, gap in gaps.items()}
+
+
+def details(planned: "Round", left: "tuple[Gaps, Gaps]") -> QosDetails:
+    """Return the details of a decision; `left` are the gaps of evicting and of throttling after it."""
+    pods = planned.seen.pods
+    sides = (planned.evict, planned.throttle)
+    return QosDetails(
+        gaps=GapDetails(*(plain_gaps(side.gaps) for side in (*sides, planned.up))),
+        left=RemainingGapDetails(*(plain_gaps(gaps) for gaps in left)),
+        budget=planned.budget,
+        cut_by_budget=len(planned.cut),
+        pods=len(pods),
+        eligible=sum(any(side.lines_for(pod) for side in sides) for pod in pods),
+        unknown=sum(pod.cpu_nanos is None or pod.memory_bytes is None for pod in pods),
+        terminating=sum(pod.is_terminating for pod in pods),
+        refused=sum(bool(pod.refusal) for pod in pods),
+        rules={line.key: _rule(line) for line in planned.lines},
+    )
+
+
+def _rule(line: Waterline) -> RuleDetails:
+    return RuleDetails(
+        metric=line.metric.name,
+        usage=plain(line.used),
+        waterline=_number(line.value),
+        action=line.action_name,
+        state=line.state.value,
+        breaches=line.breaches,
+        clear=line.clear,
+        triggered=line.is_triggered,
+        preview=line.is_preview,
+    )
 
 
 def cut(budget: int) -> str:

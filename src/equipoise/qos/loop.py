@@ -13,6 +13,7 @@ import msgspec
 
 from equipoise.core.decision import (
     Action,
+    Decided,
     Decision,
     DisableScheduling,
     EnableScheduling,
@@ -26,21 +27,9 @@ from equipoise.engine.guards import held_by_pause
 from equipoise.engine.isolation import Isolation
 from equipoise.ports import Actuator, CycleReport, EvictionResult, Pauses
 from equipoise.ports.node import ContainerRef, ContainerTold, Counters, Node, NodeCounters, NodePod, Reading
-from equipoise.qos.execute import (
-    DirectEvictor,
-    Evictor,
-    accepted,
-    affects_usage,
-    failed,
-    guarded,
-    is_unforeseen,
-    previewed,
-    reclaim_memory,
-    refused,
-    set_quotas,
-    set_scheduling,
-    throttled_nanos,
-)
+from equipoise.qos import execute
+from equipoise.qos.execute import DirectEvictor, Evictor
+from equipoise.qos.explain import QosDetails
 from equipoise.qos.observation import PERIOD_US, Observation, quota_of
 from equipoise.qos.observe import (
     NodeContext,
@@ -80,6 +69,7 @@ class NodeCycleReport(CycleReport):
     policy: QosPolicy
     observation: Observation
     memory: Mapping[str, Any]
+    details: QosDetails
 
     @property
     def decision(self) -> Decision:
@@ -124,8 +114,8 @@ class QosLoop:
         """
         if self._state is None:
             left = self.state_store.load()
-            kept = {name: part for name, part in left.memory.items() if name == "lastTrigger"}
-            self._state = msgspec.structs.replace(left, memory=kept)
+            kept = QosMemory(last_trigger=QosMemory.from_data(left.memory).last_trigger)
+            self._state = msgspec.structs.replace(left, memory=kept.to_data())
         return self._state
 
     @property
@@ -144,25 +134,26 @@ class QosLoop:
         self._ending = ending_since(pods, self._ending, after.node.read_at)
         self._forget(after.containers, pods)
         memory = self.state.memory
-        seen, decision = self._decide(policy, pods, after, at, is_fresh=False)
+        seen, decided = self._decide(policy, pods, after, at, is_fresh=False)
         outcomes: list[Outcome] = []
-        if decision.actions and self.is_enforced:
-            decision, seen, outcomes = self._act(policy, pods, after, at)
-        elif decision.actions:
-            decision = previewed(decision)
+        if decided.decision.actions and self.is_enforced:
+            seen, decided, outcomes = self._act(policy, pods, after, at)
+        elif decided.decision.actions:
+            decided = decided._replace(decision=execute.previewed(decided.decision))
         self._rates = rates_of(seen, self._rates)
         self._before = after
-        if any(affects_usage(one) for one in outcomes):
+        if any(execute.affects_usage(one) for one in outcomes):
             self._look_again(policy, pods, outcomes)
-        self._remember(decision, at, is_news=bool(outcomes))
+        self._remember(decided.decision, at, is_news=bool(outcomes))
         return NodeCycleReport(
-            decisions=(decision,),
+            decisions=(decided.decision,),
             outcomes=outcomes,
             warnings=tuple(self._warnings),
             failed_turns=self._isolation.failed,
             policy=policy,
             observation=seen,
             memory=memory,
+            details=decided.details,
         )
 
     def _look_again(self, policy: QosPolicy, pods: Sequence[NodePod], outcomes: Sequence[Outcome]) -> None:
@@ -200,7 +191,7 @@ class QosLoop:
             self._look_after(self._refs([]), pods)
         if self.node_api.is_scheduling_disabled():
             enable = EnableScheduling(self.node_name)
-            outcomes.append(set_scheduling(self.node_api, enable, "The agent ends."))
+            outcomes.append(execute.set_scheduling(self.node_api, enable, "The agent ends."))
         return outcomes
 
     def _restored(
@@ -214,7 +205,7 @@ class QosLoop:
         try:
             quota = quota_of(now.cpu_limit_nanos, seen.period_us if seen is not None else PERIOD_US)
             action = RestorePod(pod.key, uid=pod.uid, quota={part.container: quota})
-            return set_quotas(self.node, action, pod, {part.container: now.id})
+            return execute.set_quotas(self.node, action, pod, {part.container: now.id})
         except Exception as error:  # noqa: BLE001 - a bug about one container must not keep the others throttled
             return Outcome(action, "Failed", f"unexpected {type(error).__name__}: {error}")
 
@@ -267,7 +258,7 @@ class QosLoop:
         *,
         is_fresh: bool,
         released_cpu_nanos: int = 0,
-    ) -> tuple[Observation, Decision]:
+    ) -> tuple[Observation, Decided[QosDetails]]:
         fresh: NodeCounters | bool | None = False
         if is_fresh:
             try:
@@ -284,8 +275,8 @@ class QosLoop:
             released_cpu_nanos,
             self._ending,
         )
-        seen, decision = decided_apart(
-            (policy, self.state.memory, self._isolation),
+        seen, decided = decided_apart(
+            (policy, QosMemory.from_data(self.state.memory), self._isolation),
             (self.node_name, at, (self._before, after)),
             pods,
             effects,
@@ -293,48 +284,56 @@ class QosLoop:
             is_scheduling_disabled=self.node_api.is_scheduling_disabled(),
             fresh=fresh,
         )
-        return seen, guarded(decision, lambda namespace: held_by_pause(self.pauses, namespace or self.home))
+        decision = execute.guarded(
+            decided.decision, lambda namespace: held_by_pause(self.pauses, namespace or self.home)
+        )
+        return seen, decided._replace(decision=decision)
 
     def _act(
         self, policy: QosPolicy, pods: list[NodePod], after: Reading, at: float
-    ) -> tuple[Decision, Observation, list[Outcome]]:
+    ) -> tuple[Observation, Decided[QosDetails], list[Outcome]]:
         """Act in order, and decide the rest anew where an action did not release what was foreseen.
 
         That is whatever was refused or failed, and a reclaim: what it released is what is measured then. A
         pod is acted on once; what quotas were lowered by is not in any reading yet, and counts as released.
         """
         outcomes: list[Outcome] = []
-        seen, decision = self._decide(policy, pods, after, at, is_fresh=True)
-        budget = decision.reason.numbers["budget"]
-        left, sentence = decision, decision.reason.sentence
+        seen, decided = self._decide(policy, pods, after, at, is_fresh=True)
+        left, sentence = decided.decision, decided.decision.reason.sentence
         while True:
             for action in left.actions:
                 outcomes.append(done_apart(self._isolation, self._deed, action, pods, sentence, at))
                 self.on_progress()
-                if is_unforeseen(outcomes[-1]):
+                if execute.is_unforeseen(outcomes[-1]):
                     break
             else:
-                return decision, seen, outcomes
-            if failed(outcomes) >= FAILURES_MAX:
-                return decision, seen, outcomes
+                return seen, decided, outcomes
+            if execute.failed(outcomes) >= FAILURES_MAX:
+                return seen, decided, outcomes
             acted = {one.action.uid for one in outcomes if not isinstance(one.action, EvictPod)}
             others = [pod for pod in pods if pod.uid not in acted]
-            rest = max(0, budget - accepted(outcomes)) if refused(outcomes) < REFUSALS_MAX else 0
-            asked = policy.model_copy(update={"evictions_per_round": rest})
-            _, left = self._decide(
-                asked, others, after, at, is_fresh=True, released_cpu_nanos=throttled_nanos(outcomes)
+            rest = (
+                max(0, decided.details.budget - execute.accepted(outcomes))
+                if execute.refused(outcomes) < REFUSALS_MAX
+                else 0
             )
+            asked = policy.model_copy(update={"evictions_per_round": rest})
+            released = execute.throttled_nanos(outcomes)
+            _, rest_decided = self._decide(
+                asked, others, after, at, is_fresh=True, released_cpu_nanos=released
+            )
+            left = rest_decided.decision
 
     def _deed(self, action: Action, pods: list[NodePod], sentence: str, at: float) -> Outcome:
         if isinstance(action, DisableScheduling | EnableScheduling):
-            return set_scheduling(self.node_api, action, sentence)
+            return execute.set_scheduling(self.node_api, action, sentence)
         pod = next(one for one in pods if one.uid == action.uid)
         ids = {part.name: part.id for part in pod.containers}
         match action:
             case EvictPod():
                 return self._evict(action, pod, at)
             case ThrottlePod() if action.reclaim:
-                return reclaim_memory(self.node, action, pod, ids)
+                return execute.reclaim_memory(self.node, action, pod, ids)
             case ThrottlePod():
                 return self._change(action, pod, ids)
             case RestorePod():
@@ -364,7 +363,7 @@ class QosLoop:
             self._state = intended
         except WorldFailed as error:
             return Outcome(action, "Failed", str(error))
-        return set_quotas(self.node, action, pod, ids)
+        return execute.set_quotas(self.node, action, pod, ids)
 
     def _raise(self, action: RestorePod, pod: NodePod, ids: dict[str, str]) -> Outcome:
         outcome = self._change(action, pod, ids)
@@ -382,7 +381,8 @@ class QosLoop:
     def _remember(self, decision: Decision, at: float, *, is_news: bool) -> None:
         """Keep counts and times in mind; on the disk seldom, unless something was done."""
         state = msgspec.structs.replace(self.state, memory=decision.memory)
-        has_news = state.memory.get("lastTrigger") != self.state.memory.get("lastTrigger")
+        before, after = (QosMemory.from_data(one.memory) for one in (self.state, state))
+        has_news = before.last_trigger != after.last_trigger
         if is_news or (has_news and at - self._saved_at >= NEWS_SECONDS):
             self.adopt(state)
             self._saved_at = at

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol
 
-from equipoise.core.decision import Action, Decision, EvictPod, Outcome
+from equipoise.core.decision import Action, Decided, EvictPod, Outcome
 from equipoise.core.errors import EquipoiseError
 from equipoise.engine.isolation import Isolation
 from equipoise.ports import FailedTurn
@@ -24,8 +24,10 @@ from equipoise.ports.node import (
     Reading,
 )
 from equipoise.qos.decide import decide
+from equipoise.qos.explain import QosDetails
 from equipoise.qos.observation import METRICS, UNLIMITED, ContainerSeen, Observation, PodSeen, protection_of
 from equipoise.qos.policy import QosPolicy
+from equipoise.qos.waterlines import QosMemory
 
 INTERVAL_MIN_SECONDS = 0.2
 """A shorter interval says nothing about CPU."""
@@ -206,19 +208,19 @@ Deed = Callable[..., Outcome]
 
 
 def decided_apart(
-    asked: tuple[QosPolicy, Mapping[str, Any], Isolation],
+    asked: tuple[QosPolicy, QosMemory, Isolation],
     place: tuple[str, float, tuple[Reading | None, Reading]],
     pods: Sequence[NodePod],
     marks: PendingEffects,
     **more: Any,
-) -> tuple[Observation, Decision]:
+) -> tuple[Observation, Decided[QosDetails]]:
     """Return what is seen and decided; a pod that an error is about is left out, so that it stays as it is.
 
     `asked` is what decides, `place` and `more` are what `see` takes beside the pods and their marks.
     """
     policy, memory, isolation = asked
 
-    def decided(some: Sequence[NodePod]) -> tuple[Observation, Decision]:
+    def decided(some: Sequence[NodePod]) -> tuple[Observation, Decided[QosDetails]]:
         seen = see(*place, some, marks, **more)
         return seen, decide(policy, seen, memory)
 

@@ -192,7 +192,7 @@ class Planned(_Part):
 
     policy: QosPolicy
     seen: Observation
-    memory: dict[str, Any]
+    memory: QosMemory
     warnings: tuple[str, ...] = ()
     """What is no reason to refuse the file, and hardly meant."""
 
@@ -210,7 +210,7 @@ def read_plan_file(document: object, source: str, at: float, excess_percent: int
     return Planned(
         policy=policy,
         seen=_seen(file, at),
-        memory=_memory(file, policy, at, source).to_data(),
+        memory=_memory(file, policy, at, source),
         warnings=tuple(f"{where}.spec.{found}" for where, found in doubts if found is not None),
     )
 

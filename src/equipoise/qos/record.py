@@ -11,6 +11,7 @@ from equipoise.qos.decide import decide
 from equipoise.qos.execute import PREVIEW, guarded, namespace_of, previewed
 from equipoise.qos.observation import Observation
 from equipoise.qos.policy import QosPolicy
+from equipoise.qos.waterlines import QosMemory
 
 
 def policy_json(policy: QosPolicy) -> dict[str, Any]:
@@ -22,7 +23,7 @@ def redecide(recorded: Record) -> Decision:
     """Decide again from what is recorded; who had paused what is taken from the record."""
     policy = QosPolicy.model_validate(recorded.policy)
     seen = msgspec.convert(recorded.observation, Observation)
-    decision = decide(policy, seen, recorded.memory)
+    decision = decide(policy, seen, QosMemory.from_data(recorded.memory)).decision
     said = recorded.decision
     pauses = {
         namespace_of(one.action): Reason(one.reason, one.sentence)

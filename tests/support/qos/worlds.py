@@ -64,7 +64,7 @@ def node(usage: Document, pods: list[Document], *policies: Document, **others: A
 
 def decided(document: Document, at: float = AT, excess: int = 0) -> Decision:
     planned = read_plan_file(document, "node.yaml", at, excess)
-    return decide(planned.policy, planned.seen, planned.memory)
+    return decide(planned.policy, planned.seen, planned.memory).decision
 
 
 def plan(document: Document, at: float = AT, excess: int = 0) -> Document:

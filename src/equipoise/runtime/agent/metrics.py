@@ -77,8 +77,7 @@ class AgentMetrics:
 
     def tell(self, done: NodeCycleReport, throttled: int, cpu_seconds: float) -> None:
         """Take in one round; series of rules that are gone are removed."""
-        decision = done.decision
-        numbers = decision.reason.numbers
+        decision, details = done.decision, done.details
         self.rounds.labels(decision.reason.code.value).inc()
         for outcome in done.outcomes:
             self.actions.labels(type(outcome.action).__name__, outcome.result).inc()
@@ -87,15 +86,21 @@ class AgentMetrics:
             self.held.labels(type(held.action).__name__, held.reason.value).inc()
         self.seconds.set(cpu_seconds)
         self.throttled.set(throttled)
-        self.pods.set(numbers["pods"])
-        self.refused.set(numbers["refused"])
+        self.pods.set(details.pods)
+        self.refused.set(details.refused)
         for gauge in (self.usage, self.waterline, self.gap):
             gauge.clear()
-        for key, rule in numbers["rules"].items():
-            self.waterline.labels(key, rule["metric"]).set(rule["waterline"])
-            if rule["usage"] is not None:
-                self.usage.labels(key, rule["metric"]).set(rule["usage"])
-        for side, gaps in numbers["gaps"].items():
+        for key, rule in details.rules.items():
+            self.waterline.labels(key, rule.metric).set(rule.waterline)
+            if rule.usage is not None:
+                self.usage.labels(key, rule.metric).set(rule.usage)
+        gaps_of = details.gaps
+        sides = {
+            "evict": gaps_of.evict,
+            "throttleDown": gaps_of.throttle_down,
+            "throttleUp": gaps_of.throttle_up,
+        }
+        for side, gaps in sides.items():
             for metric, gap in gaps.items():
                 if gap is not None:
                     self.gap.labels(side, metric).set(gap)
