@@ -21,7 +21,7 @@ from benchmarks.measuring import Figures, interleaved
 from benchmarks.tables import Section, Table
 from equipoise.adapters.redis import RedisPools
 from equipoise.adapters.redis.lua import source
-from equipoise.pools.policy import read_policy, tiers_for_scripts, wire
+from equipoise.pools.policy import encode_tiers, read_policy, tiers_for_scripts
 from equipoise.pools.rebalance import rebalance
 from tests.support.pools.servers import server
 from tests.support.pools.worlds import write
@@ -46,7 +46,7 @@ class Bench:
         write(client, {"gold": [f"a-{number}" for number in range(pods)]})
         self.pid = client.info("server")["process_id"]
         text = client.get(KEY)
-        self.view = [text, wire(read_policy(text, KEY))]
+        self.view = [text, encode_tiers(read_policy(text, KEY))]
         self.own = {name: client.script_load(source(name)) for name in ("allocate", "release")}
         self.bare = {name: client.script_load(text) for name, text in self._recorded().items()}
         self.calls = 0

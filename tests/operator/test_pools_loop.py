@@ -10,10 +10,10 @@ from redis import Redis
 
 from equipoise.core.decision import Decision, MovePod, Outcome, RecoverPod
 from equipoise.core.errors import BadInput, SetUpWrong, WorldFailed
-from equipoise.core.pools import PoolSeen, PoolsSeen
+from equipoise.core.pools import PoolsSnapshot, TierKeys
 from equipoise.core.reason import Code, Reason
 from equipoise.engine.isolation import Isolation
-from equipoise.pools.observation import observe
+from equipoise.pools.observe import observe
 from equipoise.pools.policy import policy_from
 from equipoise.ports import CycleReport
 from equipoise.runtime.layers import effective
@@ -153,7 +153,7 @@ def test_a_tier_that_cannot_be_counted_is_told_in_the_same_words() -> None:
     log, lines = logged("info")
     tell_unread(log, WorldFailed("gone"))
     assert lines() == []
-    seen = PoolsSeen("voice", None, "", None, (PoolSeen("gold", "list", "none"),))
+    seen = PoolsSnapshot("voice", None, "", None, (TierKeys("gold", "list", "none"),))
     with pytest.raises(WorldFailed) as failed:
         observe(policy_from({"gold": 1}, "test"), seen)
     tell_unread(log, failed.value)

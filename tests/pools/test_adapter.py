@@ -13,7 +13,7 @@ from equipoise.adapters.redis.connect import address_of, has_hash_tag
 from equipoise.adapters.redis.lua import WRITERS, source
 from equipoise.core.decision import MovePod
 from equipoise.core.errors import BadInput, WorldFailed
-from equipoise.pools.policy import policy_from, tiers_for_scripts, wire
+from equipoise.pools.policy import encode_tiers, policy_from, tiers_for_scripts
 from equipoise.ports import Unanswered
 from equipoise.runtime.redis import RemotePools
 from tests.support.pools.clusters import cluster
@@ -207,7 +207,7 @@ def test_a_hash_tag_is_what_the_cluster_takes_for_one(prefix: str, is_tagged: bo
 def test_the_tiers_travel_with_the_chain_first() -> None:
     """In the order in which they are filled."""
     policy = policy_from(config(gold=1, basic=2) | {"default_chain": ["basic"]}, "test")
-    assert wire(policy) == "basic shared 2 5 1;gold exclusive 1 5 0;"
+    assert encode_tiers(policy) == "basic shared 2 5 1;gold exclusive 1 5 0;"
 
 
 def test_a_cluster_needs_a_hash_tag_and_works_with_one() -> None:

@@ -70,10 +70,10 @@ VERBS: dict[str, tuple[Prepare, Verb, str]] = {
     ),
     "move": (_as_it_is, lambda pools: pools.move(MOVE, VERSION, 1)[0], "AlreadyThere"),
     "recover": (_nobodys, lambda pools: pools.recover(["a-1"], 1)[0], "Healthy"),
-    "suspend": (_as_it_is, lambda pools: pools.attend(SUSPEND, 1)[0], "Drained"),
+    "suspend": (_as_it_is, lambda pools: pools.reconcile(SUSPEND, 1)[0], "Drained"),
     "resume": (
-        lambda pools, _: pools.attend(SUSPEND, 1),
-        lambda pools: pools.attend(RESUME, 1)[0],
+        lambda pools, _: pools.reconcile(SUSPEND, 1),
+        lambda pools: pools.reconcile(RESUME, 1)[0],
         "NotDraining",
     ),
 }
@@ -239,7 +239,7 @@ def test_a_config_that_breaks_between_two_attempts_proves_nothing(
     assert client.exists("voice:call:c1")
     _world(client, pools)
     line.lose("answer", on_lost=lambda: client.set("voice:tier:config", "{"))
-    came = far.attend([RegisterPod("a-9", "u9"), UnregisterPod("a-0", "u1")], 1)
+    came = far.reconcile([RegisterPod("a-9", "u9"), UnregisterPod("a-0", "u1")], 1)
     assert [answer.code.value for answer in came] == ["Unanswered", "Failed"]
     assert client.exists("voice:pod:tier:a-9"), "the first was done"
     assert client.exists("voice:pod:tier:a-0"), "the second was not sent"

@@ -14,7 +14,7 @@ from equipoise.core.decision import MovePod, ResumePod, SuspendPod
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.core.pools import PoolAnswer
 from equipoise.pools.invariants import violations
-from equipoise.pools.observation import tally
+from equipoise.pools.observe import count_tiers
 from equipoise.pools.policy import read_policy, tiers_for_scripts
 from tests.support.pools.worlds import dump, write
 
@@ -34,8 +34,8 @@ WRITERS: dict[str, Writer] = {
     "register": lambda pools: pools.register("a-0", "u2", 9),
     "register new": lambda pools: pools.register("a-9", "u9", 9),
     "unregister": lambda pools: pools.unregister("a-0", "", 9),
-    "suspend": lambda pools: pools.attend([SuspendPod("a-0", "u1")], 9)[0],
-    "resume": lambda pools: pools.attend([ResumePod("a-0", "u1")], 9)[0],
+    "suspend": lambda pools: pools.reconcile([SuspendPod("a-0", "u1")], 9)[0],
+    "resume": lambda pools: pools.reconcile([ResumePod("a-0", "u1")], 9)[0],
     "recover": lambda pools: pools.recover(["a-0"], 9)[0],
     "move": lambda pools: pools.move([MovePod("a-0", "gold", "basic")], pools.snapshot().version, 9)[0],
     "mend": lambda pools: pools.mend("a-0", 9),
@@ -99,9 +99,9 @@ def test_a_resumed_pod_keeps_the_drain_of_another_program(client: Any, pools: Re
     suspend, resume = SuspendPod("a-0", "u1"), ResumePod("a-0", "u1")
     for words in (("3", "EX", "360"), ("draining",)):
         _world(client)
-        assert pools.attend([suspend], 1)[0].code == "Drained"
+        assert pools.reconcile([suspend], 1)[0].code == "Drained"
         client.execute_command("SET", "voice:pod:draining:a-0", *words)
-        assert pools.attend([resume], 1)[0].code == "Draining"
+        assert pools.reconcile([resume], 1)[0].code == "Draining"
         assert client.exists("voice:pod:draining:a-0")
         assert not client.hexists("voice:pod:a-0", "suspended"), "it is not ours any more"
         assert client.smembers("voice:pool:gold:available") == {"a-1"}
@@ -110,9 +110,9 @@ def test_a_resumed_pod_keeps_the_drain_of_another_program(client: Any, pools: Re
 def test_a_suspension_whose_mark_has_gone_is_forgotten(client: Any, pools: RedisPools) -> None:
     """Else the pod would be resumed in every cycle."""
     _world(client)
-    pools.attend([SuspendPod("a-0", "u1")], 1)
+    pools.reconcile([SuspendPod("a-0", "u1")], 1)
     client.delete("voice:pod:draining:a-0")
-    assert pools.attend([ResumePod("a-0", "u1")], 1)[0].code == "NotDraining"
+    assert pools.reconcile([ResumePod("a-0", "u1")], 1)[0].code == "NotDraining"
     assert pools.snapshot().pods["a-0"].suspended == ""
 
 
@@ -130,7 +130,7 @@ def test_to_suspend_does_not_lengthen_another_programs_drain(client: Any, pools:
     """A draining pod that is available loses its place, and the mark keeps its time."""
     _world(client)
     client.set("voice:pod:draining:a-0", "x", ex=360)
-    pools.attend([SuspendPod("a-0", "u1")], 1)
+    pools.reconcile([SuspendPod("a-0", "u1")], 1)
     assert client.smembers("voice:pool:gold:available") == {"a-1"}
     assert 0 < client.ttl("voice:pod:draining:a-0") <= 360
 
@@ -235,7 +235,7 @@ def test_numbers_without_end_are_counted_as_what_is_known(client: Any, pools: Re
     client.set("voice:epoch", "9" * 5000)
     seen = pools.snapshot()
     assert seen.epoch is None
-    assert tally(read_policy(seen.config, "config"), seen)["basic"]["calls"] == 0
+    assert count_tiers(read_policy(seen.config, "config"), seen)["basic"]["calls"] == 0
 
 
 ODD_EPOCHS = ["inf", "nan", "-1", "1e300", "0x7f", "2147483648", "9" * 5000, "", " 7", "seven"]
@@ -272,7 +272,7 @@ def test_a_sound_epoch_is_not_forgotten(client: Any, pools: RedisPools) -> None:
     assert pools.forget_odd_epoch().code == "Sound"
     assert WRITERS["recover"](pools).code == "Fenced"
     seen = pools.snapshot()
-    assert (seen.epoch, seen.odd_epoch) == (2147483647, None)
+    assert (seen.epoch, seen.unreadable_epoch) == (2147483647, None)
 
 
 def test_a_count_of_calls_that_was_lowered_too_often_comes_right(client: Any, pools: RedisPools) -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from equipoise.adapters.redis import RedisPools
 from equipoise.core.errors import WorldFailed
-from equipoise.pools import loop as looping
-from equipoise.pools import observation
+from equipoise.pools import loop
+from equipoise.pools import observe as observation
 from equipoise.pools import registration as roster
 from equipoise.ports import CycleReport
 from tests.support.guard.faults import ERRORS, Around, failing
@@ -60,7 +60,7 @@ def _is_odd(one: Any, *_: Any) -> bool:
 
 
 FAULTS: dict[str, tuple[Any, str, Callable[..., bool]]] = {
-    "as Kubernetes lists it": (looping, "listed_as", _is_odd),
+    "as Kubernetes lists it": (loop, "listed_pod", _is_odd),
     "as the tiers have it": (observation, "_pod", _is_odd),
     "whether it is ready": (roster, "_is", lambda _, pod, __: _is_odd(pod)),
 }
@@ -89,13 +89,13 @@ def test_all_other_pods_come_and_go_and_move_as_without_it(
 
 @pytest.mark.parametrize(
     ("part", "left"),
-    [("attend", {"Moved"}), ("decide", {"Known", "Unregistered"})],
+    [("reconcile", {"Moved"}), ("decide", {"Known", "Unregistered"})],
 )
 def test_an_error_in_one_part_ends_that_part_only(
     part: str, left: set[str], client: Any, pools: RedisPools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever it is about, it is told as a decision; the other half of the work goes on."""
-    monkeypatch.setattr(looping, part, failing(getattr(looping, part), lambda *_: True, KeyError("x")))
+    monkeypatch.setattr(loop, part, failing(getattr(loop, part), lambda *_: True, KeyError("x")))
     world = World()
     reports = _run(client, pools, world)
     assert {result for _, _, result in _done(reports)} == left
@@ -104,12 +104,12 @@ def test_an_error_in_one_part_ends_that_part_only(
     assert [one.decision.reason.code.value for one in world.records].count("InternalError") == MINUTES
 
 
-@pytest.mark.parametrize("verb", ["attend", "move", "recover"])
+@pytest.mark.parametrize("verb", ["reconcile", "move", "recover"])
 def test_a_server_that_fails_after_some_were_asked_for_takes_back_no_answer(
     verb: str, client: Any, pools: RedisPools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was done is reported and written down; of the rest it is said that it was not asked for."""
-    monkeypatch.setattr(looping, "CHUNK", 1)
+    monkeypatch.setattr(loop, "CHUNK", 1)
     asked: list[int] = []
 
     def second(*args: Any, **_: Any) -> bool:
@@ -125,12 +125,12 @@ def test_a_server_that_fails_after_some_were_asked_for_takes_back_no_answer(
     assert ([outcome.result for outcome in failed], report.failure) == (["Failed"], "the server is gone")
     assert asked == [1, 1], "nothing more is asked for"
     if verb != "recover":  # which reports no pod that is well
-        done = {"attend": "Known", "move": "Moved"}[verb]
+        done = {"reconcile": "Known", "move": "Moved"}[verb]
         written = [outcome.result for record in world.records for outcome in record.outcomes]
         assert {done, "Failed"} <= set(written)
 
 
-@pytest.mark.parametrize("verb", ["attend", "move", "recover"])
+@pytest.mark.parametrize("verb", ["reconcile", "move", "recover"])
 def test_an_answer_that_can_not_be_read_is_no_answer(verb: str, client: Any, pools: RedisPools) -> None:
     """What was sent may have happened: it is unknown, and the next look tells."""
     broken = {verb}

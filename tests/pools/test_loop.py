@@ -224,7 +224,7 @@ def test_whose_turn_ended_in_the_cycle_marks_nobody(client: Any, pools: RedisPoo
     """Also when it begins to lead anew meanwhile: what it saw is of another turn."""
     write(client, {"gold": ["agent-0"], "silver": []}, {"gold": 0, "silver": 1})
     world.listed = [pod("agent-0")]
-    pools.attend([RegisterPod("agent-0", "uid-0")], 5)
+    pools.reconcile([RegisterPod("agent-0", "uid-0")], 5)
     pools.allocate("c1")
     for before, after in ((5, 7), (None, 7)):
         world.lead = before

@@ -25,7 +25,7 @@ def test_the_walk_through_moves_agent_2_from_basic_to_gold(client: Any, pools: R
     """And nothing else changes but what the seed lists."""
     write(client, WALK_THROUGH, TARGETS)
     before = dump(client)
-    assert [action.pod for action in plan(pools).actions] == ["agent-2"]
+    assert [action.pod for action in plan(pools).decision.actions] == ["agent-2"]
     assert dump(client) == before
     done = rebalance(pools)
     assert [(outcome.action.pod, outcome.result) for outcome in done.outcomes] == [("agent-2", "Moved")]

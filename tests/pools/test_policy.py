@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from equipoise.core.errors import BadInput
-from equipoise.core.pools import PoolSeen, PoolsSeen
-from equipoise.pools.change import changed, document_of, emptied, read_settings
+from equipoise.core.pools import PoolsSnapshot, TierKeys
+from equipoise.pools.change import apply_changes, config_document, read_changes, tiers_to_empty
 from equipoise.pools.policy import TierPolicy, read_policy
 
 GOLD = {"type": "exclusive", "target": 4}
@@ -26,7 +26,7 @@ def test_the_three_shapes_are_read() -> None:
     assert whole.tiers["gold"].concurrent_max == 5
     inner = _read({"zinc": GOLD, "basic": BASIC, "gold": GOLD})
     assert inner.chain == ("gold", "zinc", "basic")
-    assert inner.pods_wanted == 10
+    assert inner.pods_targeted == 10
     bare = _read({"gold": 4, "basic": 2})
     assert bare.chain == ("basic", "gold")
     assert not bare.tiers["basic"].is_shared
@@ -70,24 +70,24 @@ def test_a_bad_config_is_refused_with_the_path_of_the_field(text: str | None, me
 
 def test_a_change_keeps_the_shape_and_the_tiers_it_does_not_name() -> None:
     """Whoever else reads the config still understands it."""
-    settings = read_settings(["gold=6,basic=3"])
+    settings = read_changes(["gold=6,basic=3"])
     envelope = {"tiers": {"gold": GOLD, "basic": BASIC}, "default_chain": ["gold", "basic"]}
-    after = changed(json.dumps(envelope), settings)
+    after = apply_changes(json.dumps(envelope), settings)
     assert after["tiers"] == {"gold": GOLD | {"target": 6}, "basic": BASIC | {"target": 3}}
     assert after["default_chain"] == ["gold", "basic"]
-    assert changed('{"gold": 1, "basic": 1, "zinc": 1}', settings) == {"gold": 6, "basic": 3, "zinc": 1}
-    assert changed(None, settings) == {"gold": 6, "basic": 3}
+    assert apply_changes('{"gold": 1, "basic": 1, "zinc": 1}', settings) == {"gold": 6, "basic": 3, "zinc": 1}
+    assert apply_changes(None, settings) == {"gold": 6, "basic": 3}
 
 
 def test_a_new_tier_says_its_type_and_joins_the_chain() -> None:
     """A misspelt name is no new tier."""
     text = json.dumps({"tiers": {"gold": GOLD}, "default_chain": ["gold"]})
-    after = changed(text, read_settings(["economy=shared:2:9"]))
+    after = apply_changes(text, read_changes(["economy=shared:2:9"]))
     assert after["tiers"]["economy"] == {"type": "shared", "target": 2, "max_concurrent": 9}
     assert after["default_chain"] == ["gold", "economy"]
     with pytest.raises(BadInput, match="glod: expected one of gold"):
-        changed(text, read_settings(["glod=4"]))
-    assert changed('{"gold": 4}', read_settings(["basic=shared:1"])) == {
+        apply_changes(text, read_changes(["glod=4"]))
+    assert apply_changes('{"gold": 4}', read_changes(["basic=shared:1"])) == {
         "gold": {"type": "exclusive", "target": 4},
         "basic": {"type": "shared", "target": 1},
     }
@@ -97,22 +97,22 @@ def test_a_new_tier_says_its_type_and_joins_the_chain() -> None:
 def test_settings_that_make_no_sense_are_refused(words: str) -> None:
     """Before anything is read or written."""
     with pytest.raises(BadInput, match="config set"):
-        read_settings([words])
+        read_changes([words])
 
 
 def test_tiers_that_go_or_change_their_type_must_be_empty() -> None:
     """Their pods would be stranded, and their keys of a wrong type."""
     old = _read({"gold": GOLD, "basic": BASIC, "zinc": GOLD})
-    pools = (PoolSeen("gold", "set", "set"), PoolSeen("basic", "set", "zset"), PoolSeen("zinc", "set", "set"))
-    seen = PoolsSeen("voice", None, "", None, pools)
-    assert emptied(old, _read({"gold": GOLD, "basic": GOLD}), seen) == ["basic", "zinc"]
-    assert emptied(None, _read({"gold": 1, "basic": 1, "zinc": 1}), seen) == ["basic"]
+    pools = (TierKeys("gold", "set", "set"), TierKeys("basic", "set", "zset"), TierKeys("zinc", "set", "set"))
+    seen = PoolsSnapshot("voice", None, "", None, pools)
+    assert tiers_to_empty(old, _read({"gold": GOLD, "basic": GOLD}), seen) == ["basic", "zinc"]
+    assert tiers_to_empty(None, _read({"gold": 1, "basic": 1, "zinc": 1}), seen) == ["basic"]
     aside = _read({"tiers": {"gold": GOLD, "basic": BASIC, "zinc": GOLD}, "default_chain": ["gold", "basic"]})
-    assert emptied(old, aside, seen) == ["zinc"]
-    assert emptied(old, old, seen) == []
+    assert tiers_to_empty(old, aside, seen) == ["zinc"]
+    assert tiers_to_empty(old, old, seen) == []
 
 
 def test_what_config_get_prints_is_a_config() -> None:
     """So it can be edited and set again."""
     policy = _read({"gold": GOLD, "basic": BASIC})
-    assert read_policy(json.dumps(document_of(policy)), "x").tiers == policy.tiers
+    assert read_policy(json.dumps(config_document(policy)), "x").tiers == policy.tiers

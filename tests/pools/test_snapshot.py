@@ -24,7 +24,7 @@ def _fleet(client: Any, pools: RedisPools) -> None:
         pools.allocate(f"c{number}")
     pools.move([MovePod("a-1", "gold", "silver")], pools.snapshot().version, 4, marks_busy=True)
     pools.drain("a-2")
-    pools.attend([SuspendPod("a-3", ""), SuspendPod("a-20", "")], 4)
+    pools.reconcile([SuspendPod("a-3", ""), SuspendPod("a-20", "")], 4)
     pools.register("a-4", "u4", 4)
     client.delete("voice:pod:tier:a-5", "voice:call:c3", "voice:lease:a-6")
     for key in (
@@ -59,7 +59,7 @@ def _shown(pools: RedisPools, **options: Any) -> Any:
     }
     pods = {pod: (keys, sorted(keys.calls)) for pod, keys in sorted(seen.pods.items())}
     found = sorted(map(str, violations(read_policy(seen.config, "config"), seen)))
-    others = (seen.version, seen.epoch, seen.odd_epoch, seen.wrong, seen.pending, seen.metadata)
+    others = (seen.version, seen.epoch, seen.unreadable_epoch, seen.wrong, seen.pending, seen.metadata)
     return tiers, pods, found, others
 
 

@@ -246,7 +246,7 @@ def test_a_call_that_comes_again_outlives_the_pod_that_it_had_before(
     write(client, {"gold": ["a-0", "a-1"]})
     lasting = RedisPools(client, "voice", read_tiers=tiers_for_scripts)
     first = lasting.allocate("c1").pod
-    lasting.attend([RegisterPod("a-0", "u-a-0"), RegisterPod("a-1", "u-a-1")], 1)
+    lasting.reconcile([RegisterPod("a-0", "u-a-0"), RegisterPod("a-1", "u-a-1")], 1)
     client.delete("voice:call:c1", f"voice:lease:{first}")
     second = lasting.allocate("c1").pod
     assert second != first

@@ -9,7 +9,6 @@ from equipoise.cli.options import DryRun, Prefix, RedisUrl
 from equipoise.runtime.output import Format, print_plan, print_sentences, warn
 
 if TYPE_CHECKING:
-    from equipoise.core.decision import Decision
     from equipoise.core.pools import PoolAnswer
 
 app = typer.Typer(help="Pods in tiers, kept in Redis.", no_args_is_help=True, rich_markup_mode=None)
@@ -42,8 +41,8 @@ def plan(redis: RedisUrl = None, prefix: Prefix = "voice", output: options.Outpu
     from equipoise.runtime.redis import opened
 
     with opened(redis, prefix) as pools:
-        decision = rebalancing.plan(pools)
-    _warn_if_missing(decision)
+        decision, balance = rebalancing.plan(pools)
+    _warn_if_missing(balance.missing)
     print_plan("pools", [decision], output)
 
 
@@ -70,7 +69,7 @@ def rebalance(
     with opened(redis, prefix) as pools:
         done = rebalancing.rebalance(pools, marks_busy=marks_busy)
     log_moves(done.outcomes, len(done.decision.actions))
-    _warn_if_missing(done.decision)
+    _warn_if_missing(done.details.missing)
     print_done("pools", [done.decision], [done.outcomes], output)
     if done.failure:
         raise WorldFailed(done.failure)
@@ -84,23 +83,24 @@ def plan_scale_down(
     output: options.Output = Format.TABLE,
 ) -> None:
     """Say which pods a smaller StatefulSet loses, what to move first, and what later. Changes nothing."""
-    from equipoise.pools import registration
-    from equipoise.pools.observation import observe
+    from equipoise.pools import decide
+    from equipoise.pools.observe import observe
     from equipoise.pools.policy import read_policy
     from equipoise.runtime.redis import opened
 
     with opened(redis, prefix) as pools:
         seen = pools.snapshot()
     policy = read_policy(seen.config, f"{prefix}:tier:config")
-    decision = registration.plan_scale_down(policy, observe(policy, seen), replicas)
-    if replicas < policy.pods_wanted:
-        warn(f"the targets demand {policy.pods_wanted} pods: lower them to {replicas} before the scale-down")
-    if decision.extra["busy"]:
-        warn(f"these leave with calls, drain them first: {', '.join(decision.extra['busy'])}")
+    decision, details = decide.plan_scale_down(policy, observe(policy, seen), replicas)
+    if replicas < policy.pods_targeted:
+        warn(
+            f"the targets demand {policy.pods_targeted} pods: lower them to {replicas} before the scale-down"
+        )
+    if details.busy:
+        warn(f"these leave with calls, drain them first: {', '.join(details.busy)}")
     if output is Format.TABLE:
-        names = ", ".join(pod["pod"] for pod in decision.extra["leaving"])
-        after = decision.extra["after"]["sentence"]
-        print_sentences(f"Leaving: {names or 'nobody'}.", f"Afterwards: {after}")
+        names = ", ".join(each.pod for each in details.leaving)
+        print_sentences(f"Leaving: {names or 'nobody'}.", f"Afterwards: {details.after.sentence}")
     print_plan("pools", [decision], output)
 
 
@@ -267,7 +267,7 @@ def fsck(
         mended: list[PoolAnswer] = []
         pods: list[str] = []
         if repairs and found and policy is not None:
-            odd = [""] if seen.odd_epoch is not None else []
+            odd = [""] if seen.unreadable_epoch is not None else []
             pods = [*odd, *dict.fromkeys(each.pod for each in found if each.pod)]
         try:
             for pod in pods:
@@ -312,7 +312,6 @@ def watch(
     watch_pools(redis, prefix, seconds, times)
 
 
-def _warn_if_missing(decision: "Decision") -> None:
-    missing = decision.reason.numbers.get("missing", 0)
+def _warn_if_missing(missing: int) -> None:
     if missing:
         warn(f"the targets demand {missing} more pods than there are: some tiers stay under their targets")

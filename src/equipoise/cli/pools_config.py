@@ -10,7 +10,7 @@ from equipoise.runtime.output import Format, print_document, warn
 
 if TYPE_CHECKING:
     from equipoise.adapters.redis import RedisPools
-    from equipoise.core.pools import PoolsSeen
+    from equipoise.core.pools import PoolsSnapshot
     from equipoise.pools.policy import TierPolicy
 
 app = typer.Typer(help="The tiers and their targets.", no_args_is_help=True, rich_markup_mode=None)
@@ -55,12 +55,12 @@ def set_(
 
 def _store(
     pools: "RedisPools", settings: list[str], file: str | None, prefix: str
-) -> "tuple[TierPolicy, PoolsSeen]":
+) -> "tuple[TierPolicy, PoolsSnapshot]":
     import json
 
     from equipoise.core.errors import BadInput, WorldFailed
     from equipoise.core.pools import PoolCode
-    from equipoise.pools.change import emptied
+    from equipoise.pools.change import tiers_to_empty
     from equipoise.pools.policy import policy_from
 
     # Thoroughly: a tier that the config has forgotten may still have pods.
@@ -68,7 +68,7 @@ def _store(
     old, document = _wanted(seen, settings, file, prefix)
     policy = policy_from(document, file or "config set")
     answer = pools.set_config(
-        json.dumps(document, ensure_ascii=False), seen.version, emptied(old, policy, seen)
+        json.dumps(document, ensure_ascii=False), seen.version, tiers_to_empty(old, policy, seen)
     )
     if answer.code is PoolCode.TIER_IN_USE:
         raise BadInput(
@@ -81,18 +81,18 @@ def _store(
 
 
 def _wanted(
-    seen: "PoolsSeen", settings: list[str], file: str | None, prefix: str
+    seen: "PoolsSnapshot", settings: list[str], file: str | None, prefix: str
 ) -> "tuple[TierPolicy | None, dict[str, Any]]":
     """Return the config as it is, and as it should be."""
     from equipoise.core.errors import BadInput
-    from equipoise.pools.change import changed, read_settings
+    from equipoise.pools.change import apply_changes, read_changes
     from equipoise.pools.policy import read_policy
     from equipoise.runtime.output import read_yaml
 
     source = f"{prefix}:tier:config"
     if file is None:
         old = None if seen.config is None else read_policy(seen.config, source)
-        return old, changed(seen.config, read_settings(settings))
+        return old, apply_changes(seen.config, read_changes(settings))
     document = read_yaml(file)
     if not isinstance(document, dict):
         raise BadInput(f"{file}: expected a mapping of tiers")
@@ -102,7 +102,7 @@ def _wanted(
         return None, document  # what is there is no config, and --from replaces it
 
 
-def _warn_if_unfilled(policy: "TierPolicy", seen: "PoolsSeen") -> None:
+def _warn_if_unfilled(policy: "TierPolicy", seen: "PoolsSnapshot") -> None:
     from equipoise.pools.policy import unfilled
 
     said = unfilled(policy, sum(len(pool.assigned) for pool in seen.pools if pool.tier in policy.chain))
@@ -111,9 +111,9 @@ def _warn_if_unfilled(policy: "TierPolicy", seen: "PoolsSeen") -> None:
 
 
 def _print(policy: "TierPolicy", output: Format) -> None:
-    from equipoise.pools.change import document_of
+    from equipoise.pools.change import config_document
 
-    document = document_of(policy)
+    document = config_document(policy)
     if output is not Format.TABLE:
         print_document(document, output)
         return

@@ -12,7 +12,7 @@ EPOCH_MAX = 2**31 - 1
 """How far a Lease can count."""
 
 
-class PoolSeen(msgspec.Struct, frozen=True):
+class TierKeys(msgspec.Struct, frozen=True):
     """The two keys of one tier."""
 
     tier: str
@@ -24,7 +24,7 @@ class PoolSeen(msgspec.Struct, frozen=True):
     """Free pods; in a shared tier with the number of their calls, in an exclusive one with 0."""
 
 
-class PodSeen(msgspec.Struct, frozen=True):
+class PodKeys(msgspec.Struct, frozen=True):
     """What the keys of one pod say. A key of a wrong type says nothing, and is named in `wrong`."""
 
     tier: str | None = None
@@ -40,7 +40,7 @@ class PodSeen(msgspec.Struct, frozen=True):
     """Why it was drained, where nobody asked for it: its pod is not ready."""
 
 
-class PoolsSeen(msgspec.Struct, frozen=True):
+class PoolsSnapshot(msgspec.Struct, frozen=True):
     """All pools under one prefix. Each pod was seen at one moment: its tiers and its keys are one state."""
 
     prefix: str
@@ -49,14 +49,14 @@ class PoolsSeen(msgspec.Struct, frozen=True):
     version: str
     """The SHA-1 of that text; empty when it is missing."""
     epoch: int | None
-    pools: tuple[PoolSeen, ...] = ()
-    pods: dict[str, PodSeen] = {}
+    pools: tuple[TierKeys, ...] = ()
+    pods: dict[str, PodKeys] = {}
     metadata: dict[str, str] = {}
     pending: dict[str, str] = {}
     """Busy pods that move to another tier once they are released."""
     wrong: dict[str, str] = {}
     """Other keys of a wrong type, with that type."""
-    odd_epoch: str | None = None
+    unreadable_epoch: str | None = None
     """What stands in `PREFIX:epoch` when it is no number that a Lease can count to."""
 
 

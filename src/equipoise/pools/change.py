@@ -1,4 +1,4 @@
-"""A change of the tiers: what a person asks for, in the shape in which the config stands; pure."""
+"""A change of the tiers, as `pools config set` takes it: applied in the shape that the config has; pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,15 +8,15 @@ import msgspec
 
 from equipoise.core.documents import read_json
 from equipoise.core.errors import BadInput
-from equipoise.core.pools import PoolsSeen
+from equipoise.core.pools import PoolsSnapshot
 from equipoise.pools.policy import CONCURRENT_MAX, TierPolicy, TierType
 
 SOURCE = "config set"
 FORM = re.compile(r"([^=,\s]+)=(?:(exclusive|shared):)?(\d{1,9})(?::(\d{1,9}))?")
 
 
-class Setting(msgspec.Struct, frozen=True):
-    """One tier as `NAME=PODS` or `NAME=TYPE:PODS[:CALLS]` says it."""
+class TierChange(msgspec.Struct, frozen=True):
+    """One tier, written as `NAME=PODS` or `NAME=TYPE:PODS[:CALLS]`."""
 
     tier: str
     target: int
@@ -24,9 +24,9 @@ class Setting(msgspec.Struct, frozen=True):
     concurrent_max: int | None = None
 
 
-def read_settings(words: Sequence[str]) -> list[Setting]:
+def read_changes(words: Sequence[str]) -> list[TierChange]:
     """Read `gold=4,basic=shared:2:5`."""
-    settings: dict[str, Setting] = {}
+    changes: dict[str, TierChange] = {}
     for word in (part.strip() for words_ in words for part in words_.split(",") if part.strip()):
         found = FORM.fullmatch(word)
         if found is None:
@@ -34,61 +34,61 @@ def read_settings(words: Sequence[str]) -> list[Setting]:
                 f"{SOURCE}: expected NAME=PODS or NAME=exclusive|shared:PODS[:CALLS], got {word!r}"
             )
         name, kind, target, most = found.groups()
-        if name in settings:
+        if name in changes:
             raise BadInput(f"{SOURCE}: {name}: expected each tier once")
-        settings[name] = Setting(
+        changes[name] = TierChange(
             name, int(target), None if kind is None else TierType(kind), None if most is None else int(most)
         )
-    if not settings:
+    if not changes:
         raise BadInput(f"{SOURCE}: expected NAME=PODS,..., such as gold=4,standard=3,basic=2")
-    return list(settings.values())
+    return list(changes.values())
 
 
-def changed(text: str | None, settings: Sequence[Setting]) -> dict[str, Any]:
-    """Lay the settings over the config. Tiers that are not named stay as they are."""
+def apply_changes(text: str | None, changes: Sequence[TierChange]) -> dict[str, Any]:
+    """Return the config with the changes. Tiers that are not named stay as they are."""
     document: dict[str, Any] = {} if text is None else read_json(text)
     tiers = document.get("tiers", document)
-    _expect_known(set(tiers), settings)
+    _expect_existing(set(tiers), changes)
     is_short = all(isinstance(value, int) for value in tiers.values())
-    if is_short and any(setting.type or setting.concurrent_max for setting in settings):
+    if is_short and any(change.type or change.concurrent_max for change in changes):
         # The short shape has no room for types.
         for name, target in tiers.items():
             tiers[name] = {"type": TierType.EXCLUSIVE.value, "target": target}
         is_short = False
-    for setting in settings:
+    for change in changes:
         if is_short:
-            tiers[setting.tier] = setting.target
+            tiers[change.tier] = change.target
         else:
-            tiers[setting.tier] = _tier(tiers, setting)
+            tiers[change.tier] = _tier(tiers, change)
     chain = document.get("default_chain") if tiers is not document else None
     if chain:
-        chain += [setting.tier for setting in settings if setting.tier not in chain]
+        chain += [change.tier for change in changes if change.tier not in chain]
     return document
 
 
-def _expect_known(known: set[str], settings: Sequence[Setting]) -> None:
+def _expect_existing(existing: set[str], changes: Sequence[TierChange]) -> None:
     """Refuse a name that is probably misspelt."""
-    for setting in settings:
-        if known and setting.tier not in known and setting.type is None:
+    for change in changes:
+        if existing and change.tier not in existing and change.type is None:
             raise BadInput(
-                f"{SOURCE}: {setting.tier}: expected one of {', '.join(sorted(known))}; "
-                f"a new tier needs its type, such as {setting.tier}=exclusive:{setting.target}"
+                f"{SOURCE}: {change.tier}: expected one of {', '.join(sorted(existing))}; "
+                f"a new tier needs its type, such as {change.tier}=exclusive:{change.target}"
             )
 
 
-def _tier(tiers: Mapping[str, Any], setting: Setting) -> dict[str, Any]:
-    after = dict(tiers.get(setting.tier) or {"type": TierType.EXCLUSIVE.value}) | {"target": setting.target}
-    if setting.type is not None:
-        after["type"] = setting.type.value
-    if setting.concurrent_max is not None:
-        after["max_concurrent"] = setting.concurrent_max
+def _tier(tiers: Mapping[str, Any], change: TierChange) -> dict[str, Any]:
+    after = dict(tiers.get(change.tier) or {"type": TierType.EXCLUSIVE.value}) | {"target": change.target}
+    if change.type is not None:
+        after["type"] = change.type.value
+    if change.concurrent_max is not None:
+        after["max_concurrent"] = change.concurrent_max
     return after
 
 
-def emptied(old: TierPolicy | None, new: TierPolicy, seen: PoolsSeen) -> list[str]:
-    """Name the tiers that must have no pods: taken away, left out of the chain, or of another type now."""
+def tiers_to_empty(old: TierPolicy | None, new: TierPolicy, snapshot: PoolsSnapshot) -> list[str]:
+    """Return the tiers that must have no pods: taken away, left out of the chain, or of another type now."""
     names = []
-    for pool in seen.pools:
+    for pool in snapshot.pools:
         before, after = None if old is None else old.tiers.get(pool.tier), new.tiers.get(pool.tier)
         is_set_aside = (
             old is not None and pool.tier in old.chain and after is not None and pool.tier not in new.chain
@@ -101,8 +101,8 @@ def emptied(old: TierPolicy | None, new: TierPolicy, seen: PoolsSeen) -> list[st
     return names
 
 
-def document_of(policy: TierPolicy) -> dict[str, Any]:
-    """Write a policy in its longest shape."""
+def config_document(policy: TierPolicy) -> dict[str, Any]:
+    """Return a policy in its longest shape."""
     tiers: dict[str, Any] = {}
     for name, tier in policy.tiers.items():
         tiers[name] = {"type": tier.type.value, "target": tier.target}

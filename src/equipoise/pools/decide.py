@@ -10,92 +10,111 @@ Nothing moves unless there are tiers over and tiers under. Busy, leased and drai
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
-from equipoise.core.decision import Decision, MovePod
+from equipoise.core.decision import Action, Decided, Decision, MovePod
+from equipoise.core.pools import ordinal_of
 from equipoise.core.reason import Code, Reason
-from equipoise.pools.observation import Observation, PodInTier, Stay
+from equipoise.pools.observe import Activity, Observation, PodInTier, TierPods
 from equipoise.pools.policy import TierPolicy
 
 
-class _Balance(msgspec.Struct):
-    """How far the tiers are from their targets."""
+class TierBalance(msgspec.Struct, frozen=True):
+    """How far the tiers are from their targets, and which pods were passed over."""
 
+    pods: int
+    targets: dict[str, int]
+    assigned: dict[str, int]
     over: dict[str, int]
     under: dict[str, int]
-    stays: Counter[Stay]
+    skipped_busy: int
+    skipped_leased: int
+    skipped_draining: int
+    missing: int
+
+    @property
+    def can_move(self) -> bool:
+        """Whether there are tiers to take pods from and tiers to move them to."""
+        return bool(self.over and self.under)
 
 
-def decide(policy: TierPolicy, seen: Observation) -> Decision:
-    """Decide which pods move, in order."""
-    diffs = {tier.name: len(tier.pods) - policy.tiers[tier.name].target for tier in seen.tiers}
-    balance = _Balance(
-        over={name: diff for name, diff in diffs.items() if diff > 0},
-        under={name: -diff for name, diff in diffs.items() if diff < 0},
-        stays=Counter(),
+def decide(policy: TierPolicy, observation: Observation) -> Decided[TierBalance]:
+    """Return the moves, in order, and the balance that they follow from."""
+    targets = {name: policy.tiers[name].target for name in policy.chain}
+    assigned = {tier.name: len(tier.pods) for tier in observation.tiers}
+    diffs = {name: count - targets[name] for name, count in assigned.items()}
+    over = {name: diff for name, diff in diffs.items() if diff > 0}
+    under = {name: -diff for name, diff in diffs.items() if diff < 0}
+    skipped: Counter[Activity] = Counter()
+    moves = tuple(_moves(observation, over, under, skipped)) if over and under else ()
+    pods = sum(assigned.values())
+    balance = TierBalance(
+        pods=pods,
+        targets=targets,
+        assigned=assigned,
+        over=over,
+        under=under,
+        skipped_busy=skipped[Activity.BUSY],
+        skipped_leased=skipped[Activity.LEASED],
+        skipped_draining=skipped[Activity.DRAINING],
+        missing=max(0, policy.pods_targeted - pods),
     )
-    moves = tuple(_moves(seen, balance)) if balance.over and balance.under else ()
-    numbers = _numbers(policy, seen, balance)
-    code, sentence = _judged(balance, moves)
-    if numbers["missing"]:
-        sentence += f" The targets demand {numbers['missing']} more pods than there are."
-    return Decision(seen.subject, Reason(code, sentence, numbers), moves)
+    _assert_sound(balance, moves)
+    code, sentence = _explain(balance, moves)
+    if balance.missing:
+        sentence += f" The targets demand {balance.missing} more pods than there are."
+    return Decided(Decision(observation.subject, Reason.of(code, sentence, balance), moves), balance)
 
 
-def _moves(seen: Observation, balance: _Balance) -> Iterator[MovePod]:
-    needs = dict(balance.under)
-    for tier in seen.tiers:
-        excess = balance.over.get(tier.name, 0)
+def _assert_sound(balance: TierBalance, moves: tuple[MovePod, ...]) -> None:
+    taken, given = Counter(move.source for move in moves), Counter(move.destination for move in moves)
+    assert taken <= Counter(balance.over), "no tier gives more pods than it has over its target"
+    assert given <= Counter(balance.under), "no tier gets more pods than it has under its target"
+
+
+def _moves(
+    observation: Observation, over: dict[str, int], under: dict[str, int], skipped: Counter[Activity]
+) -> Iterator[MovePod]:
+    needs = dict(under)
+    for tier in observation.tiers:
+        excess = over.get(tier.name, 0)
         for pod in tier.pods:
             destination = next((name for name, needed in needs.items() if needed), None)
             if not excess or destination is None:
                 break
-            balance.stays[pod.stay] += 1
-            if pod.stay is Stay.IDLE:
+            skipped[pod.activity] += 1
+            if pod.activity is Activity.IDLE:
                 yield MovePod(pod.name, tier.name, destination, uid=pod.uid)
                 excess -= 1
                 needs[destination] -= 1
 
 
-def busy_excess(policy: TierPolicy, seen: Observation) -> Iterator[tuple[PodInTier, str, str]]:
-    """Name busy pods that could be marked to move once they are released, where idle ones do not suffice."""
-    decision = decide(policy, seen)
-    over = Counter(decision.reason.numbers["over"])
-    needs = Counter(decision.reason.numbers["under"])
-    for move in decision.actions:
-        assert isinstance(move, MovePod), "pools only move"
+def busy_excess(policy: TierPolicy, observation: Observation) -> Iterator[tuple[PodInTier, str, str]]:
+    """Yield busy pods to be marked, with their tier and the next: where idle ones do not suffice."""
+    decision, balance = decide(policy, observation)
+    over, needs = Counter(balance.over), Counter(balance.under)
+    for move in moves_of(decision):
         over[move.source] -= 1
         needs[move.destination] -= 1
-    for tier in seen.tiers:
+    for tier in observation.tiers:
         for pod in tier.pods:
             destination = next((name for name in needs if needs[name] > 0), None)
             if over[tier.name] <= 0 or destination is None:
                 break
-            if pod.stay in {Stay.BUSY, Stay.LEASED}:
+            if pod.activity in {Activity.BUSY, Activity.LEASED}:
                 yield pod, tier.name, destination
                 over[tier.name] -= 1
                 needs[destination] -= 1
 
 
-def _numbers(policy: TierPolicy, seen: Observation, balance: _Balance) -> dict[str, Any]:
-    pods = sum(len(tier.pods) for tier in seen.tiers)
-    return {
-        "pods": pods,
-        "targets": {name: policy.tiers[name].target for name in policy.chain},
-        "assigned": {tier.name: len(tier.pods) for tier in seen.tiers},
-        "over": balance.over,
-        "under": balance.under,
-        "skipped_busy": balance.stays[Stay.BUSY],
-        "skipped_leased": balance.stays[Stay.LEASED],
-        "skipped_draining": balance.stays[Stay.DRAINING],
-        "missing": max(0, policy.pods_wanted - pods),
-    }
+def moves_of(decision: Decision) -> list[MovePod]:
+    """Return the moves of a plan."""
+    return [action for action in decision.actions if isinstance(action, MovePod)]
 
 
-def _judged(balance: _Balance, moves: tuple[MovePod, ...]) -> tuple[Code, str]:
-    over, under = _counted(balance.over), _counted(balance.under)
+def _explain(balance: TierBalance, moves: tuple[MovePod, ...]) -> tuple[Code, str]:
+    over, under = _by_tier(balance.over), _by_tier(balance.under)
     if not balance.over and not balance.under:
         return Code.BALANCED, "Every tier has its target."
     if not balance.under:
@@ -111,5 +130,59 @@ def _judged(balance: _Balance, moves: tuple[MovePod, ...]) -> tuple[Code, str]:
     return Code.REBALANCE, f"Over target: {over}; under target: {under}. {pods}."
 
 
-def _counted(tiers: dict[str, int]) -> str:
+def _by_tier(tiers: dict[str, int]) -> str:
     return ", ".join(f"{name} by {pods}" for name, pods in tiers.items())
+
+
+class LeavingPod(msgspec.Struct, frozen=True):
+    """A pod that a smaller StatefulSet deletes."""
+
+    pod: str
+    tier: str
+    state: Activity
+
+
+class PlanAfter(msgspec.Struct, frozen=True):
+    """What is left to move once they are gone."""
+
+    reason: Code
+    sentence: str
+    actions: tuple[Action, ...]
+
+
+class ScaleDown(msgspec.Struct, frozen=True):
+    """Which pods leave with the highest ordinals; those with calls, and those to be drained, by name."""
+
+    replicas: int
+    leaving: list[LeavingPod]
+    busy: list[str]
+    drain: list[str]
+    after: PlanAfter
+
+
+def plan_scale_down(policy: TierPolicy, observation: Observation, replicas: int) -> Decided[ScaleDown]:
+    """Return today's decision, and beside it which ordinals leave and what their leaving leaves to do.
+
+    A StatefulSet deletes its highest ordinals, busy or not, so those with calls are named.
+    """
+    now, _ = decide(policy, observation)
+    leaving = [
+        LeavingPod(pod.name, tier.name, pod.activity)
+        for tier in observation.tiers
+        for pod in tier.pods
+        if (ordinal_of(pod.name) or 0) >= replicas
+    ]
+    names = {each.pod for each in leaving}
+    stays = tuple(
+        TierPods(tier.name, tuple(pod for pod in tier.pods if pod.name not in names))
+        for tier in observation.tiers
+    )
+    after, _ = decide(policy, Observation(observation.subject, stays))
+    details = ScaleDown(
+        replicas=replicas,
+        leaving=leaving,
+        busy=[each.pod for each in leaving if each.state in {Activity.BUSY, Activity.LEASED}],
+        drain=[each.pod for each in leaving if each.state is not Activity.DRAINING],
+        after=PlanAfter(after.reason.code, after.reason.sentence, after.actions),
+    )
+    return Decided(msgspec.structs.replace(now, extra=msgspec.to_builtins(details)), details)

@@ -2,17 +2,17 @@
 
 from typing import Any
 
-from equipoise.core.pools import PodSeen, PoolAnswer, PoolCode, PoolSeen, PoolsSeen, by_ordinal
+from equipoise.core.pools import PodKeys, PoolAnswer, PoolCode, PoolsSnapshot, TierKeys, by_ordinal
 from equipoise.pools.invariants import violations
-from equipoise.pools.observation import state_of
+from equipoise.pools.observe import state_of
 from equipoise.pools.policy import TierPolicy, unfilled
 
 SENTENCES = {
     PoolCode.ALLOCATED: "{pod} of {tier} serves the call {call}.",
-    PoolCode.NONE_FREE: "no pod is free{tier_said}",
+    PoolCode.NONE_FREE: "no pod is free{in_tier}",
     PoolCode.NO_TIER: "--tier: expected a tier of the config",
     PoolCode.CALL_TAKEN: "the call {call} is another allocator's",
-    PoolCode.RELEASED: "{pod} is released{tier_said}.",
+    PoolCode.RELEASED: "{pod} is released{in_tier}.",
     PoolCode.UNKNOWN_CALL: "There is no call {call}, or it has ended.",
     PoolCode.NOT_OWNER: "the call {call} is served by {pod}",
     PoolCode.RENEWED: "{pod} goes on with the call {call}.",
@@ -32,44 +32,46 @@ SENTENCES = {
 
 
 def sentence_of(answer: PoolAnswer, *, call: str = "", tier: str = "") -> str:
-    """Return what a writer answered."""
-    in_tier = answer.tier or tier
+    """Return the sentence for the answer of a writer."""
+    tier = answer.tier or tier
     if answer.code is PoolCode.UNSOUND and answer.detail:
         return f"{answer.pod}: {answer.detail}"
     return SENTENCES.get(answer.code, answer.code.value).format(
         pod=answer.pod,
         call=call,
-        tier=in_tier,
-        tier_said=f" in {in_tier}" if in_tier else "",
+        tier=tier,
+        in_tier=f" in {tier}" if tier else "",
         detail=f"{answer.detail} calls" if answer.detail != "1" else "1 call",
     )
 
 
-def status_document(policy: TierPolicy, seen: PoolsSeen) -> dict[str, Any]:
-    """Return every tier and every pod."""
-    pools = {pool.tier: pool for pool in seen.pools}
+def status_document(policy: TierPolicy, snapshot: PoolsSnapshot) -> dict[str, Any]:
+    """Return the document of `pools status`: every tier of the config, and every pod in it."""
+    pools = {pool.tier: pool for pool in snapshot.pools}
     chain = policy.chain
     names = [*chain, *sorted(set(policy.tiers) - set(chain))]
-    tiers = [_tier(name, policy, pools.get(name) or PoolSeen(name, "none", "none"), seen) for name in names]
+    tiers = [
+        _tier(name, policy, pools.get(name) or TierKeys(name, "none", "none"), snapshot) for name in names
+    ]
     pods = sum(tier["assigned"] for tier in tiers if tier["inChain"])
-    broken = len(violations(policy, seen))
+    broken = len(violations(policy, snapshot))
     warnings = [
         unfilled(policy, pods),
         f"{broken} broken; `equipoise pools fsck` lists them" if broken else "",
     ]
     return {
-        "prefix": seen.prefix,
-        "configVersion": seen.version,
-        "epoch": seen.epoch,
+        "prefix": snapshot.prefix,
+        "configVersion": snapshot.version,
+        "epoch": snapshot.epoch,
         "tiers": tiers,
-        "warnings": [said for said in warnings if said],
+        "warnings": [warning for warning in warnings if warning],
     }
 
 
-def _tier(name: str, policy: TierPolicy, pool: PoolSeen, seen: PoolsSeen) -> dict[str, Any]:
+def _tier(name: str, policy: TierPolicy, pool: TierKeys, snapshot: PoolsSnapshot) -> dict[str, Any]:
     tier = policy.tiers[name]
     pods = [
-        _pod(pod, pool, seen.pods.get(pod) or PodSeen(), seen.pending.get(pod, ""))
+        _pod(pod, pool, snapshot.pods.get(pod) or PodKeys(), snapshot.pending.get(pod, ""))
         for pod in sorted(pool.assigned, key=by_ordinal)
     ]
     states = [pod["state"] for pod in pods]
@@ -88,6 +90,6 @@ def _tier(name: str, policy: TierPolicy, pool: PoolSeen, seen: PoolsSeen) -> dic
     }
 
 
-def _pod(name: str, pool: PoolSeen, keys: PodSeen, pending: str) -> dict[str, Any]:
+def _pod(name: str, pool: TierKeys, keys: PodKeys, pending: str) -> dict[str, Any]:
     state, calls = state_of(name, pool, keys)
     return {"pod": name, "state": state, "calls": calls} | ({"pendingTier": pending} if pending else {})

@@ -9,7 +9,7 @@ from enum import StrEnum
 import msgspec
 
 from equipoise.core.errors import DECODE_ERRORS
-from equipoise.core.pools import EPOCH_MAX, PodSeen, PoolSeen, PoolsSeen, by_ordinal
+from equipoise.core.pools import EPOCH_MAX, PodKeys, PoolsSnapshot, TierKeys, by_ordinal
 from equipoise.pools.policy import TierPolicy
 
 MERCHANT = "merchant:"
@@ -37,72 +37,78 @@ class Violation(msgspec.Struct, frozen=True):
     pod: str = ""
 
 
-def violations(policy: TierPolicy | None, seen: PoolsSeen) -> list[Violation]:
+def violations(policy: TierPolicy | None, snapshot: PoolsSnapshot) -> list[Violation]:
     """List all that is broken, in the order in which a person would mend it.
 
     Without a policy (the config's own key has a wrong type), a tier may be of either type.
     """
-    found = [*_wrong_types(policy, seen)]
-    if seen.odd_epoch is not None:
-        found.append(Violation(Invariant.EPOCH_READABLE, f"{seen.prefix}:epoch", odd_epoch(seen.odd_epoch)))
+    found = [*_wrong_types(policy, snapshot)]
+    if snapshot.unreadable_epoch is not None:
+        found.append(
+            Violation(
+                Invariant.EPOCH_READABLE,
+                f"{snapshot.prefix}:epoch",
+                unreadable_epoch(snapshot.unreadable_epoch),
+            )
+        )
     homes: dict[str, list[str]] = defaultdict(list)
-    for pool in seen.pools:
+    for pool in snapshot.pools:
         for pod in pool.assigned:
             homes[pod].append(pool.tier)
-    for pod in sorted(seen.pods, key=by_ordinal):
-        found += _of_pod(pod, homes.get(pod, []), seen)
+    for pod in sorted(snapshot.pods, key=by_ordinal):
+        found += _of_pod(pod, homes.get(pod, []), snapshot)
     return found
 
 
-def odd_epoch(text: str) -> str:
+def unreadable_epoch(text: str) -> str:
     """Return what is wrong with an epoch that no leader can have."""
     shown = repr(text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}...")
     return f"expected a whole number up to {EPOCH_MAX}, got {shown}; every leader is refused until it is gone"
 
 
-def _wrong_types(policy: TierPolicy | None, seen: PoolsSeen) -> Iterator[Violation]:
-    for pool in seen.pools:
+def _wrong_types(policy: TierPolicy | None, snapshot: PoolsSnapshot) -> Iterator[Violation]:
+    for pool in snapshot.pools:
         tier = None if policy is None else policy.tiers.get(pool.tier)
         free = {"set", "zset"} if tier is None else {"zset" if tier.is_shared else "set"}
-        yield from _expect(f"{seen.prefix}:pool:{pool.tier}:assigned", pool.assigned_type, {"set"})
-        yield from _expect(f"{seen.prefix}:pool:{pool.tier}:available", pool.available_type, free)
-    others = [seen.wrong, *(pod.wrong for pod in seen.pods.values())]
+        yield from _expect(f"{snapshot.prefix}:pool:{pool.tier}:assigned", pool.assigned_type, {"set"})
+        yield from _expect(f"{snapshot.prefix}:pool:{pool.tier}:available", pool.available_type, free)
+    others = [snapshot.wrong, *(pod.wrong for pod in snapshot.pods.values())]
     for key, found in sorted(item for wrong in others for item in wrong.items()):
         yield Violation(Invariant.KEY_TYPE, key, f"has the wrong type {found}")
 
 
-def _expect(key: str, found: str, wanted: set[str]) -> Iterator[Violation]:
-    if found not in {"none", *wanted}:
-        yield Violation(Invariant.KEY_TYPE, key, f"expected a {' or '.join(sorted(wanted))}, got a {found}")
+def _expect(key: str, found: str, expected: set[str]) -> Iterator[Violation]:
+    if found not in {"none", *expected}:
+        yield Violation(Invariant.KEY_TYPE, key, f"expected a {' or '.join(sorted(expected))}, got a {found}")
 
 
-def _of_pod(pod: str, homes: list[str], seen: PoolsSeen) -> Iterator[Violation]:
-    keys = seen.pods[pod]
+def _of_pod(pod: str, homes: list[str], snapshot: PoolsSnapshot) -> Iterator[Violation]:
+    keys = snapshot.pods[pod]
     is_merchants = (keys.tier or "").startswith(MERCHANT)
-    if len(homes) > 1 or (not homes and not is_merchants and _is_known(pod, seen)):
+    if len(homes) > 1 or (not homes and not is_merchants and _is_named(pod, snapshot)):
         where = f"in {', '.join(sorted(homes))}" if homes else "in none"
         detail = f"{pod} must be assigned to exactly one tier, and is {where}"
         first = homes[0] if homes else keys.tier or ""
-        key = f"{seen.prefix}:pool:{first}:assigned" if first else f"{seen.prefix}:pod:metadata"
+        key = f"{snapshot.prefix}:pool:{first}:assigned" if first else f"{snapshot.prefix}:pod:metadata"
         yield Violation(Invariant.ONE_ASSIGNED, key, detail, pod)
-    for pool in seen.pools:
+    for pool in snapshot.pools:
         if pod in pool.available:
-            yield from _of_free_pod(pod, keys, pool.tier, seen.prefix, is_home=pool.tier in homes)
-    tier_key = f"{seen.prefix}:pod:tier:{pod}"
+            yield from _of_free_pod(pod, keys, pool.tier, snapshot.prefix, is_home=pool.tier in homes)
+    tier_key = f"{snapshot.prefix}:pod:tier:{pod}"
     if len(homes) == 1 and keys.tier != homes[0] and tier_key not in keys.wrong:
-        said = "is missing" if keys.tier is None else f"says {keys.tier}"
-        detail = f"{pod} is assigned to {homes[0]}, and its key {said}"
+        found = "is missing" if keys.tier is None else f"says {keys.tier}"
+        detail = f"{pod} is assigned to {homes[0]}, and its key {found}"
         yield Violation(Invariant.TIER_KEY_AGREES, tier_key, detail, pod)
 
 
-def _is_known(pod: str, seen: PoolsSeen) -> bool:
-    """Return whether any key of the pools speaks of a pod; one that only Kubernetes has is not lost."""
-    keys = seen.pods[pod]
-    is_named = keys.tier is not None or f"{seen.prefix}:pod:tier:{pod}" in keys.wrong
-    return is_named or pod in seen.metadata or any(pod in pool.available for pool in seen.pools)
+def _is_named(pod: str, snapshot: PoolsSnapshot) -> bool:
+    """Return whether any key of the pools names a pod; one that only Kubernetes has is not lost."""
+    keys = snapshot.pods[pod]
+    has_tier = keys.tier is not None or f"{snapshot.prefix}:pod:tier:{pod}" in keys.wrong
+    return has_tier or pod in snapshot.metadata or any(pod in pool.available for pool in snapshot.pools)
 
 
-def _of_free_pod(pod: str, keys: PodSeen, tier: str, prefix: str, *, is_home: bool) -> Iterator[Violation]:
+def _of_free_pod(pod: str, keys: PodKeys, tier: str, prefix: str, *, is_home: bool) -> Iterator[Violation]:
     key = f"{prefix}:pool:{tier}:available"
     if not is_home:
         detail = f"{pod} is available in {tier}, and not assigned to it"
@@ -112,22 +118,22 @@ def _of_free_pod(pod: str, keys: PodSeen, tier: str, prefix: str, *, is_home: bo
         yield Violation(Invariant.DRAINING_NOT_AVAILABLE, key, detail, pod)
 
 
-def notes(policy: TierPolicy | None, seen: PoolsSeen) -> list[str]:
+def notes(policy: TierPolicy | None, snapshot: PoolsSnapshot) -> list[str]:
     """List what is allowed and yet worth a look: a foreign allocator's moment, or something left behind."""
     if policy is None:
         return []
-    return [*_notes_on_pools(policy, seen), *_notes_on_metadata(seen)]
+    return [*_notes_on_pools(policy, snapshot), *_notes_on_metadata(snapshot)]
 
 
-def _notes_on_pools(policy: TierPolicy, seen: PoolsSeen) -> Iterator[str]:
-    for pool in seen.pools:
+def _notes_on_pools(policy: TierPolicy, snapshot: PoolsSnapshot) -> Iterator[str]:
+    for pool in snapshot.pools:
         tier = policy.tiers.get(pool.tier)
         if tier is None:
             if pool.assigned or pool.available:
                 yield _left_behind(pool)
             continue
         for pod in sorted(pool.assigned, key=by_ordinal):
-            keys = seen.pods[pod]
+            keys = snapshot.pods[pod]
             calls = pool.available.get(pod)
             if calls is not None and not 0 <= calls < math.inf:
                 yield f"{pod}: its count of calls in {pool.tier} is {calls:g}"
@@ -137,7 +143,7 @@ def _notes_on_pools(policy: TierPolicy, seen: PoolsSeen) -> Iterator[str]:
                 yield f"{pod}: nobody holds it, and it is not available in {pool.tier}"
 
 
-def _left_behind(pool: PoolSeen) -> str:
+def _left_behind(pool: TierKeys) -> str:
     count = len(pool.assigned)
     pods = "1 pod is" if count == 1 else f"{count} pods are"
     kind = "shared" if pool.available_type == "zset" else "exclusive"
@@ -145,8 +151,8 @@ def _left_behind(pool: PoolSeen) -> str:
     return f"{pool.tier}: {pods} in a tier that the config does not have; {back} brings it back"
 
 
-def _notes_on_metadata(seen: PoolsSeen) -> Iterator[str]:
-    for pod, text in sorted(seen.metadata.items()):
+def _notes_on_metadata(snapshot: PoolsSnapshot) -> Iterator[str]:
+    for pod, text in sorted(snapshot.metadata.items()):
         try:
             is_mapping = isinstance(json.loads(text), dict)
         except DECODE_ERRORS:

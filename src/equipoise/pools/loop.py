@@ -1,7 +1,7 @@
-"""The pools at work: one cycle takes Kubernetes' pods in and out, puts back who is lost, and rebalances.
+"""One cycle of the pools: bring the tiers in step with Kubernetes' pods, recover lost pods, and rebalance.
 
 What it must remember is in Redis, and is read anew in every cycle. Only since when a pod has been missing
-from Kubernetes' list is counted here: whoever begins to lead begins to count. Every write carries the epoch
+from Kubernetes' list is counted here: a new leader starts counting anew. Every write carries the epoch
 of the Lease, and the scripts refuse an epoch below the highest that they have seen.
 """
 
@@ -14,34 +14,45 @@ from typing import Any, TypeVar
 import msgspec
 
 from equipoise.core.cluster import Pod
-from equipoise.core.decision import Decision, MovePod, Outcome, RecoverPod, UnregisterPod
+from equipoise.core.decision import Decided, Decision, MovePod, Outcome, RecoverPod, UnregisterPod
 from equipoise.core.errors import WorldFailed
-from equipoise.core.pools import PoolAnswer, PoolCode, PoolsSeen
+from equipoise.core.pools import PoolAnswer, PoolCode, PoolsSnapshot
 from equipoise.core.reason import Reason
 from equipoise.engine.guards import held_by_leader, held_by_pause
 from equipoise.engine.isolation import Isolation, failed_decision, failed_record
 from equipoise.engine.recording import record
-from equipoise.pools.decide import decide
-from equipoise.pools.invariants import odd_epoch, violations
-from equipoise.pools.observation import Observation, observe, tally
-from equipoise.pools.policy import TierPolicy, read_policy
-from equipoise.pools.rebalance import DONE, LOST, ROUNDS, SAID, mark, move, moves_of, stuck_in, without
+from equipoise.pools.decide import TierBalance, decide, moves_of
+from equipoise.pools.invariants import violations
+from equipoise.pools.observe import Observation, count_tiers, observe
+from equipoise.pools.policy import TierPolicy
+from equipoise.pools.rebalance import (
+    DONE,
+    LOST,
+    ROUNDS,
+    SENTENCES,
+    epoch_error,
+    mark,
+    move,
+    policy_of,
+    refusing_pods,
+    with_busy,
+)
 from equipoise.pools.record import BALANCER, policy_json
 from equipoise.pools.registration import (
     NAMED_MAX,
-    Listed,
-    Roster,
-    RosterRule,
-    State,
-    attend,
-    narrowed,
-    roster_of,
+    ListedPod,
+    ListedState,
+    PodLists,
+    RegistrationRule,
+    observe_lists,
+    reconcile,
+    restricted,
 )
 from equipoise.ports import CycleReport, FailedTurn, Journal, Leadership, Pauses, PoolsUpkeep, Unanswered
 
 T = TypeVar("T")
 CHUNK = 500
-"""How much is asked for between two looks at the Lease."""
+"""Actions per request; leadership is checked before each."""
 CONFIRMED_MAX = 50
 """How many pods are asked for by name in one cycle."""
 ENDED = {"Succeeded", "Failed"}
@@ -49,13 +60,22 @@ REFUSED = {PoolCode.FENCED, PoolCode.EPOCH_UNREADABLE}
 """As long as this holds, no other plan does better."""
 
 
-def _nothing() -> None:
+def _ignore(*_: object) -> None:
     return None
 
 
 @dataclass(slots=True)
+class _Cycle:
+    """What one cycle has decided and done so far."""
+
+    at: float
+    decisions: list[Decision] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class PoolsLoop:
-    """All that one cycle needs of the world."""
+    """The ports and settings of a cycle, and what is counted from one cycle to the next."""
 
     pools: PoolsUpkeep
     pods: Callable[[], Sequence[Pod]]
@@ -68,11 +88,11 @@ class PoolsLoop:
     new_id: Callable[[float], str]
     namespace: str
     interval_seconds: float = 60.0
-    rule: RosterRule = field(default_factory=RosterRule)
+    rule: RegistrationRule = field(default_factory=RegistrationRule)
     is_acting: bool = True
-    """Whether anything is written; without, it only looks and says."""
+    """Whether anything is written; without, cycles only decide and record."""
     marks_busy: bool = True
-    beat: Callable[[], None] = _nothing
+    heartbeat: Callable[[], None] = _ignore
     has_changed: Callable[[], bool] = lambda: False
     """Whether Kubernetes' pods have changed since it was last asked."""
     name: str = BALANCER
@@ -88,44 +108,46 @@ class PoolsLoop:
         return self.has_changed() or is_new_leader
 
     def cycle(self, at: float) -> CycleReport:
-        """Look at both lists, bring them in step, put back who is lost, move who is idle."""
+        """Read both lists, reconcile them, recover lost pods, move idle ones."""
         self._epoch = self.leadership.epoch()
-        self._isolation.begin(at, lambda: self.leadership.epoch() == self._epoch)
+        self._isolation.begin(at, self._still_leads)
         self.has_changed()
         pods = self.pods()
-        read: dict[str, Listed | FailedTurn] = {
-            pod.name: self._isolation.attempt(pod.name, partial(listed_as, pod)) for pod in pods
+        read: dict[str, ListedPod | FailedTurn] = {
+            pod.name: self._isolation.attempt(pod.name, partial(listed_pod, pod)) for pod in pods
         }
-        listed = [one for one in read.values() if isinstance(one, Listed)]
-        seen = self.pools.snapshot(also=[pod.name for pod in pods])
-        roster = roster_of(seen, listed, read.keys() - {one.name for one in listed})
-        decisions: list[Decision] = []
-        outcomes: list[Outcome] = []
-        self._part(roster.subject, at, decisions, lambda: self._attend(roster, at, decisions, outcomes))
-        self._part(roster.subject, at, decisions, lambda: self._sweep(seen, at, outcomes))
-        now = self.pools.snapshot() if outcomes else seen
-        self._part(now.prefix, at, decisions, lambda: self._rebalance(now, at, decisions, outcomes))
-        failure = next((outcome.detail for outcome in outcomes if outcome.result in LOST), "")
+        listed = [pod for pod in read.values() if isinstance(pod, ListedPod)]
+        snapshot = self.pools.snapshot(also=[pod.name for pod in pods])
+        lists = observe_lists(snapshot, listed, read.keys() - {pod.name for pod in listed})
+        cycle = _Cycle(at)
+        self._step(lists.subject, cycle, lambda: self._reconcile(lists, cycle))
+        self._step(lists.subject, cycle, lambda: self._recover(snapshot, cycle))
+        now = self.pools.snapshot() if cycle.outcomes else snapshot
+        self._step(now.prefix, cycle, lambda: self._rebalance(now, cycle))
+        failure = next((outcome.detail for outcome in cycle.outcomes if outcome.result in LOST), "")
         warnings = self._isolation.attempt(now.prefix, lambda: _warnings(now, self._epoch))
         return CycleReport(
-            decisions,
-            outcomes,
+            cycle.decisions,
+            cycle.outcomes,
             () if isinstance(warnings, FailedTurn) else warnings,
             failure,
             failed_turns=self._isolation.failed,
         )
 
-    def _part(self, subject: str, at: float, decisions: list[Decision], work: Callable[[], object]) -> None:
-        """Do one part of a cycle; an error that is about no single pod ends this part, and no other."""
+    def _still_leads(self) -> bool:
+        return self.leadership.epoch() == self._epoch
+
+    def _step(self, subject: str, cycle: _Cycle, work: Callable[[], object]) -> None:
+        """Do one step of a cycle; an error that is about no single pod ends this step, and no other."""
         done = self._isolation.attempt(subject, work, (WorldFailed,))
         if isinstance(done, FailedTurn):
             decision = failed_decision(done)
-            decisions.append(decision)
-            written = failed_record(BALANCER, decision, at, self.new_id(at))
-            self._isolation.attempt(subject, lambda: self.journal.append(written), (WorldFailed,))
+            cycle.decisions.append(decision)
+            failed = failed_record(BALANCER, decision, cycle.at, self.new_id(cycle.at))
+            self._isolation.attempt(subject, lambda: self.journal.append(failed), (WorldFailed,))
 
-    def _odd_of(self, pods: Sequence[str], probe: Callable[[Sequence[str]], object]) -> set[str]:
-        """Return the pods of which the probe fails, whatever others are looked at with them."""
+    def _failing(self, pods: Sequence[str], probe: Callable[[Sequence[str]], object]) -> set[str]:
+        """Return the pods of which the probe fails, whatever others are probed with them."""
 
         def each(some: Sequence[str]) -> list[bool]:
             probe(some)
@@ -134,136 +156,154 @@ class PoolsLoop:
         found = self._isolation.each(pods, each, str, (WorldFailed,))
         return {pod for pod, one in zip(pods, found, strict=True) if isinstance(one, FailedTurn)}
 
-    def _attended(self, roster: Roster, before: dict[str, Any], at: float) -> tuple[Roster, Decision]:
-        """Decide on who comes and goes; pods that an error is about are left as they are."""
-        try:
-            return roster, attend(self.rule, roster, before, at)
-        except Exception:
-            known = {pod.name for pod in roster.listed} | {pod.name for pod in roster.registered}
-            odd = self._odd_of(
-                sorted(known), lambda some: attend(self.rule, narrowed(roster, set(some)), before, at)
-            )
-            if not odd:
-                raise
-            roster = narrowed(roster, known - odd)
-            return roster, attend(self.rule, roster, before, at)
-
-    def _attend(self, roster: Roster, at: float, decisions: list[Decision], outcomes: list[Outcome]) -> None:
-        """Register, forget, suspend and resume."""
+    def _reconciled(self, lists: PodLists, at: float) -> tuple[PodLists, Decision]:
+        """Decide on registrations; pods that an error is about are left as they are."""
         before = self._memory
-        roster, decision = self._attended(roster, before, at)
+        try:
+            return lists, reconcile(self.rule, lists, before, at).decision
+        except Exception:
+            names = {pod.name for pod in lists.listed} | {pod.name for pod in lists.registered}
+            failing = self._failing(
+                sorted(names), lambda some: reconcile(self.rule, restricted(lists, set(some)), before, at)
+            )
+            if not failing:
+                raise
+            lists = restricted(lists, names - failing)
+            return lists, reconcile(self.rule, lists, before, at).decision
+
+    def _reconcile(self, lists: PodLists, cycle: _Cycle) -> None:
+        """Register, forget, suspend and resume pods."""
+        before = self._memory
+        lists, decision = self._reconciled(lists, cycle.at)
         if any(isinstance(held.action, UnregisterPod) for held in decision.held):
-            roster, decision = self._attended(self._confirmed(roster, decision), before, at)
+            lists, decision = self._reconciled(self._confirmed(lists, decision), cycle.at)
         self._memory = decision.memory
         decision = self._guarded(decision)
-        came: list[Outcome] = []
+        outcomes: list[Outcome] = []
         if self.is_acting:
-            came = self._in_chunks(
-                [action for action in decision.actions if not isinstance(action, MovePod)],
-                lambda part: self.pools.attend(part, self._epoch),
-            )
-        outcomes += came
-        decisions.append(decision)
-        name = self.new_id(at)
+            actions = [action for action in decision.actions if not isinstance(action, MovePod)]
+            outcomes = self._in_chunks(actions, lambda part: self.pools.reconcile(part, self._epoch))
+        cycle.outcomes += outcomes
+        cycle.decisions.append(decision)
+        name = self.new_id(cycle.at)
         self.journal.append(
-            record(BALANCER, policy_json(self.rule), roster, before, decision, at, name, came)
+            record(BALANCER, policy_json(self.rule), lists, before, decision, cycle.at, name, outcomes)
         )
 
-    def _confirmed(self, roster: Roster, decision: Decision) -> Roster:
-        """Ask by name for pods that are missing beyond measure, some at a time; no answer is no proof."""
+    def _record(
+        self,
+        policy: TierPolicy | RegistrationRule,
+        observation: Observation | PodLists,
+        memory: dict[str, Any],
+        decision: Decision,
+        at: float,
+        outcomes: Sequence[Outcome],
+    ) -> None:
+        name, asked = self.new_id(at), policy_json(policy)
+        self.journal.append(record(BALANCER, asked, observation, memory, decision, at, name, outcomes))
+
+    def _confirmed(self, lists: PodLists, decision: Decision) -> PodLists:
+        """Ask by name for the pods of held actions, some per cycle; no answer is no proof."""
         doubtful = [held.action for held in decision.held if isinstance(held.action, UnregisterPod)]
         confirmed: list[str] = []
         if self._held() is None:
             with suppress(WorldFailed):
                 for action in doubtful[:CONFIRMED_MAX]:
-                    self.beat()
+                    self.heartbeat()
                     confirmed += [action.pod] if self.is_gone(action.pod, action.uid) else []
-        return msgspec.structs.replace(roster, confirmed=tuple(confirmed))
+        return msgspec.structs.replace(lists, confirmed=tuple(confirmed))
 
-    def _sweep(self, seen: PoolsSeen, at: float, outcomes: list[Outcome]) -> None:
-        """Look for pods that nobody holds. The script decides: two sweeps, a lease apart, must see it so."""
+    def _recover(self, snapshot: PoolsSnapshot, cycle: _Cycle) -> None:
+        """Put back pods that nobody holds. The script decides: two sweeps, a lease apart, must see it so."""
         is_held = self._held() is not None or not self.is_acting
         # A clock that was set back is not waited for.
-        if is_held or 0 <= at - self._swept_at < self.interval_seconds / 2:
+        if is_held or 0 <= cycle.at - self._swept_at < self.interval_seconds / 2:
             return
-        self._swept_at = at
-        pods = [pod for pool in seen.pools for pod in pool.assigned]
+        self._swept_at = cycle.at
         swept = self._in_chunks(
-            [RecoverPod(pod) for pod in pods],
+            [RecoverPod(pod) for pool in snapshot.pools for pod in pool.assigned],
             lambda part: self.pools.recover([action.pod for action in part], self._epoch),
         )
-        outcomes += [outcome for outcome in swept if outcome.result in {PoolCode.RECOVERED, *LOST}]
+        cycle.outcomes += [outcome for outcome in swept if outcome.result in {PoolCode.RECOVERED, *LOST}]
 
     def _planned(
-        self, policy: TierPolicy, seen: PoolsSeen, stuck: Collection[str]
-    ) -> tuple[Observation, Decision, Collection[str]]:
-        """Decide on who moves; pods that an error is about count, stay where they are, and are named."""
+        self, policy: TierPolicy, snapshot: PoolsSnapshot, refusing: Collection[str]
+    ) -> tuple[Observation, Decided[TierBalance], Collection[str]]:
+        """Decide on moves; failing pods count, stay where they are, and are returned last."""
 
-        def plan(seen: PoolsSeen, odd: Collection[str] = ()) -> tuple[Observation, Decision, Collection[str]]:
-            observation = without(observe(policy, seen, odd), stuck)
-            return observation, decide(policy, observation), odd
+        def plan(
+            snapshot: PoolsSnapshot, failing: Collection[str] = ()
+        ) -> tuple[Observation, Decided[TierBalance], Collection[str]]:
+            observation = with_busy(observe(policy, snapshot, failing), refusing)
+            return observation, decide(policy, observation), failing
 
         try:
-            return plan(seen)
+            return plan(snapshot)
         except WorldFailed:
             raise
         except Exception:
-            assigned = [pod for pool in seen.pools for pod in pool.assigned]
-            odd = self._odd_of(assigned, lambda some: plan(_only(seen, set(some))))
-            if not odd:
+            assigned = [pod for pool in snapshot.pools for pod in pool.assigned]
+            failing = self._failing(assigned, lambda some: plan(_only(snapshot, set(some))))
+            if not failing:
                 raise
-            return plan(seen, odd)
+            return plan(snapshot, failing)
 
-    def _rebalance(
-        self, seen: PoolsSeen, at: float, decisions: list[Decision], outcomes: list[Outcome]
-    ) -> None:
+    def _rebalance(self, snapshot: PoolsSnapshot, cycle: _Cycle) -> None:
         """Move idle pods, plan anew where one became busy meanwhile, and mark busy ones for their release."""
         moved: list[Outcome] = []
         for _ in range(ROUNDS):
-            policy = _policy(seen)
-            observation, decision, odd = self._planned(policy, seen, stuck_in(moved))
+            policy = policy_of(snapshot)
+            observation, (decision, balance), failing = self._planned(policy, snapshot, refusing_pods(moved))
             decision = self._guarded(decision)
-            came = self._move(moves_of(decision), seen) if self.is_acting else []
-            moved += came
-            outcomes += came
-            name = self.new_id(at)
+            outcomes = self._move(moves_of(decision), snapshot) if self.is_acting else []
+            moved += outcomes
+            cycle.outcomes += outcomes
+            name = self.new_id(cycle.at)
             self.journal.append(
-                record(BALANCER, policy_json(policy), observation, {}, decision, at, name, came)
+                record(BALANCER, policy_json(policy), observation, {}, decision, cycle.at, name, outcomes)
             )
-            counted = {"tiers": tally(policy, seen), "pending": len(seen.pending), "epoch": seen.epoch}
-            counted["broken"] = len(violations(policy, seen))
-            decisions.append(msgspec.structs.replace(decision, extra=counted))
-            if all(outcome.result in {*DONE, *LOST, *REFUSED} for outcome in came):
+            extra = {
+                "tiers": count_tiers(policy, snapshot),
+                "pending": len(snapshot.pending),
+                "epoch": snapshot.epoch,
+                "broken": len(violations(policy, snapshot)),
+            }
+            cycle.decisions.append(msgspec.structs.replace(decision, extra=extra))
+            if all(outcome.result in {*DONE, *LOST, *REFUSED} for outcome in outcomes):
                 break
-            seen = self.pools.snapshot()
-        numbers = decisions[-1].reason.numbers
-        is_wanted = self.marks_busy and self.is_acting and numbers["over"] and numbers["under"]
-        is_our_turn = self._held() is None and self.leadership.epoch() == self._epoch
-        if is_wanted and is_our_turn and not _is_lost(moved):
-            outcomes += mark(self.pools, self._epoch, odd)
+            snapshot = self.pools.snapshot()
+        may_mark = self.marks_busy and self.is_acting and balance.can_move
+        if may_mark and self._held() is None and self._still_leads() and not _is_lost(moved):
+            cycle.outcomes += mark(self.pools, self._epoch, failing)
 
-    def _move(self, moves: Sequence[MovePod], seen: PoolsSeen) -> list[Outcome]:
+    def _move(self, moves: Sequence[MovePod], snapshot: PoolsSnapshot) -> list[Outcome]:
         outcomes: list[Outcome] = []
         for part in _chunks(moves, CHUNK):
-            if self.leadership.epoch() != self._epoch or _is_lost(outcomes):
+            if not self._still_leads() or _is_lost(outcomes):
                 why = "our turn was over, or the server gone"
-                return outcomes + [Outcome(one, PoolCode.FENCED.value, why) for one in part]
-            self.beat()
-            try:
-                outcomes += move(self.pools, part, seen, self._epoch)
-            except WorldFailed as error:
-                outcomes += _failed(part, error, outcomes)
-            except Exception as error:  # noqa: BLE001 - as unknown as a lost answer
-                outcomes += self._unanswered(part, error)
+                return outcomes + [Outcome(each, PoolCode.FENCED.value, why) for each in part]
+            outcomes += self._send(part, lambda part: move(self.pools, part, snapshot, self._epoch), outcomes)
         return outcomes
 
-    def _unanswered(self, part: Sequence[Any], error: Exception) -> list[Outcome]:
-        """Return what is known of actions whose answer an error kept from us: nothing."""
-        failed = self._isolation.take(", ".join(action.pod for action in part[:NAMED_MAX]), error)
-        return [Outcome(action, PoolCode.UNANSWERED.value, failed.error) for action in part]
+    def _send(
+        self, part: Sequence[T], send: Callable[[Sequence[T]], list[Outcome]], before: Sequence[Outcome]
+    ) -> list[Outcome]:
+        """Send some actions; an error after others were answered becomes the outcome of these."""
+        self.heartbeat()
+        actions: Sequence[Any] = part
+        try:
+            return send(part)
+        except WorldFailed as error:
+            if not before:
+                raise
+            code = PoolCode.UNANSWERED if isinstance(error, Unanswered) else PoolCode.FAILED
+            return [Outcome(action, code.value, str(error)) for action in actions]
+        except Exception as error:  # noqa: BLE001 - as unknown as a lost answer
+            failed = self._isolation.take(", ".join(action.pod for action in actions[:NAMED_MAX]), error)
+            return [Outcome(action, PoolCode.UNANSWERED.value, failed.error) for action in actions]
 
     def _guarded(self, decision: Decision) -> Decision:
-        """Hold everything unless we lead and nobody has said stop."""
+        """Hold everything while the namespace is paused, or another replica leads."""
         if not decision.actions:
             return decision
         reason = self._held()
@@ -275,79 +315,64 @@ class PoolsLoop:
     def _in_chunks(
         self, actions: Sequence[Any], ask: Callable[[Sequence[Any]], Sequence[PoolAnswer]]
     ) -> list[Outcome]:
-        """Ask for some at a time; what is left when our turn ends, or the server, is not asked for."""
+        """Send some actions at a time; once we lead no more, or the server is gone, the rest is not sent."""
+
+        def send(part: Sequence[Any]) -> list[Outcome]:
+            return [
+                Outcome(action, answer.code.value, answer.detail or SENTENCES.get(answer.code, answer.tier))
+                for action, answer in zip(part, ask(part), strict=True)
+            ]
+
         outcomes: list[Outcome] = []
         for part in _chunks(actions, CHUNK):
-            if self.leadership.epoch() != self._epoch:
+            if not self._still_leads():
                 return outcomes + [
                     Outcome(action, PoolCode.FENCED.value, "our turn was over") for action in part
                 ]
-            self.beat()
-            try:
-                outcomes += [
-                    Outcome(action, answer.code.value, answer.detail or SAID.get(answer.code, answer.tier))
-                    for action, answer in zip(part, ask(part), strict=True)
-                ]
-            except WorldFailed as error:
-                outcomes += _failed(part, error, outcomes)
-            except Exception as error:  # noqa: BLE001 - as unknown as a lost answer
-                outcomes += self._unanswered(part, error)
+            outcomes += self._send(part, send, outcomes)
             if _is_lost(outcomes):
                 break
         return outcomes
 
 
-def listed_as(pod: Pod) -> Listed:
-    """Take from a pod what the roster needs."""
+def listed_pod(pod: Pod) -> ListedPod:
+    """Return what registration needs of a pod."""
     if pod.phase in ENDED:
-        state = State.ENDED
+        state = ListedState.ENDED
     elif pod.deletion_at is not None:
-        state = State.LEAVING
+        state = ListedState.LEAVING
     else:
-        state = State.READY if pod.is_ready else State.UNREADY
-    return Listed(pod.name, pod.uid, state)
+        state = ListedState.READY if pod.is_ready else ListedState.UNREADY
+    return ListedPod(pod.name, pod.uid, state)
 
 
 def _chunks(items: Sequence[T], size: int) -> list[Sequence[T]]:
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
-def _failed(part: Sequence[Any], error: WorldFailed, before: Sequence[Outcome]) -> list[Outcome]:
-    """Return what came of actions that could not be asked for; those before keep their answers."""
-    if not before:
-        raise error
-    code = PoolCode.UNANSWERED if isinstance(error, Unanswered) else PoolCode.FAILED
-    return [Outcome(action, code.value, str(error)) for action in part]
-
-
 def _is_lost(outcomes: Sequence[Outcome]) -> bool:
     return any(outcome.result in LOST for outcome in outcomes)
 
 
-def _only(seen: PoolsSeen, pods: Collection[str]) -> PoolsSeen:
-    """Return a look with these assigned pods only."""
+def _only(snapshot: PoolsSnapshot, pods: Collection[str]) -> PoolsSnapshot:
+    """Return a snapshot with these assigned pods only."""
     pools = (
         msgspec.structs.replace(pool, assigned=tuple(pod for pod in pool.assigned if pod in pods))
-        for pool in seen.pools
+        for pool in snapshot.pools
     )
-    return msgspec.structs.replace(seen, pools=tuple(pools))
+    return msgspec.structs.replace(snapshot, pools=tuple(pools))
 
 
-def _policy(seen: PoolsSeen) -> TierPolicy:
-    return read_policy(seen.config, f"{seen.prefix}:tier:config")
-
-
-def _warnings(seen: PoolsSeen, epoch: int | None) -> list[str]:
+def _warnings(snapshot: PoolsSnapshot, epoch: int | None) -> list[str]:
     """Return how many things are broken (`fsck` says what), and why a leader is refused."""
-    broken = len(violations(_policy(seen), seen))
-    said = [f"{seen.prefix}: {broken} broken; `equipoise pools fsck` lists them"] if broken else []
-    if seen.odd_epoch is not None:
-        said.append(
-            f"{seen.prefix}:epoch: {odd_epoch(seen.odd_epoch)}; `equipoise pools fsck --repair` forgets it"
-        )
-    if epoch is not None and seen.epoch is not None and seen.epoch > epoch:
-        said.append(
-            f"{seen.prefix}:epoch: it is {seen.epoch} and ours is {epoch}, so whatever we write is refused: "
+    prefix, warnings = snapshot.prefix, []
+    if broken := len(violations(policy_of(snapshot), snapshot)):
+        warnings.append(f"{prefix}: {broken} broken; `equipoise pools fsck` lists them")
+    if snapshot.unreadable_epoch is not None:
+        warnings.append(epoch_error(snapshot, snapshot.unreadable_epoch))
+    if epoch is not None and snapshot.epoch is not None and snapshot.epoch > epoch:
+        warnings.append(
+            f"{prefix}:epoch: it is {snapshot.epoch} and ours is {epoch}, so whatever we write is refused: "
             "another leader writes to these keys, or a foreign hand wrote it, and then it has to be deleted"
         )
-    return said
+    return warnings

@@ -1,4 +1,4 @@
-"""Tiers and their targets: what stands in `PREFIX:tier:config`, in any of three shapes.
+"""Tiers and their targets, read from `PREFIX:tier:config` in any of three shapes.
 
 {"tiers": {"gold": {"type": "exclusive", "target": 4}}, "default_chain": ["gold"]}
 {"gold": {"type": "exclusive", "target": 4}}
@@ -21,7 +21,7 @@ CONCURRENT_MAX = 5
 
 
 class TierType(StrEnum):
-    """How the pods of a tier are given away: one call each, or several."""
+    """How many calls a pod of a tier takes: one, or several."""
 
     EXCLUSIVE = "exclusive"
     SHARED = "shared"
@@ -73,7 +73,7 @@ class TierPolicy(Part):
         return tuple(sorted(self.tiers, key=lambda name: (self.tiers[name].is_shared, name)))
 
     @property
-    def pods_wanted(self) -> int:
+    def pods_targeted(self) -> int:
         """How many pods the targets of the chain demand."""
         return sum(self.tiers[name].target for name in self.chain)
 
@@ -109,27 +109,25 @@ def _validated(document: Mapping[str, Any], source: str, implied: str = "") -> T
         return validated(TierPolicy, document, source)
     except BadInput as error:
         # The path is what the user wrote: the inner map alone has no `tiers`.
-        said = (
-            str(error).removeprefix(f"{source}: ").removeprefix("document: ").removesuffix(", got a mapping")
-        )
-        said = said.removeprefix(implied)
-        raise BadInput(f"{source}: {said.replace('.[key]', '')}") from error
+        text = str(error).removeprefix(f"{source}: ").removeprefix("document: ")
+        text = text.removesuffix(", got a mapping").removeprefix(implied).replace(".[key]", "")
+        raise BadInput(f"{source}: {text}") from error
 
 
 def unfilled(policy: TierPolicy, pods: int) -> str:
-    """Say that there are fewer pods than the targets demand, or nothing."""
-    wanted = policy.pods_wanted
-    if pods >= wanted:
+    """Return that there are fewer pods than the targets demand; empty if there are enough."""
+    targeted = policy.pods_targeted
+    if pods >= targeted:
         return ""
-    return f"the targets demand {wanted} pods, and there are {pods}: some tiers stay under their targets"
+    return f"the targets demand {targeted} pods, and there are {pods}: some tiers stay under their targets"
 
 
 def tiers_for_scripts(text: str | None, source: str) -> str:
     """Return the config's tiers as the scripts in Redis read them, or refuse the config."""
-    return wire(read_policy(text, source))
+    return encode_tiers(read_policy(text, source))
 
 
-def wire(policy: TierPolicy) -> str:
+def encode_tiers(policy: TierPolicy) -> str:
     """Write the tiers as the scripts read them, the chain first."""
     chain = policy.chain
     rest = sorted(set(policy.tiers) - set(chain))

@@ -1,17 +1,17 @@
-"""One rebalancing, through the port: look, decide, move, and look again where a pod became busy meanwhile."""
+"""One rebalancing, through the port: decide on a snapshot, move, and plan anew where a pod became busy."""
 
 from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from equipoise.core.decision import Action, Decision, Held, MovePod, Outcome
+from equipoise.core.decision import Action, Decided, Decision, Held, MovePod, Outcome
 from equipoise.core.errors import WorldFailed
-from equipoise.core.pools import PoolCode, PoolsSeen
+from equipoise.core.pools import PoolCode, PoolsSnapshot
 from equipoise.core.reason import Code, Reason
-from equipoise.pools.decide import busy_excess, decide
-from equipoise.pools.invariants import odd_epoch
-from equipoise.pools.observation import Observation, Stay, TierSeen, observe
-from equipoise.pools.policy import read_policy
+from equipoise.pools.decide import TierBalance, busy_excess, decide, moves_of
+from equipoise.pools.invariants import unreadable_epoch
+from equipoise.pools.observe import Activity, Observation, TierPods, observe
+from equipoise.pools.policy import TierPolicy, read_policy
 from equipoise.ports import PoolsUpkeep
 
 ROUNDS = 5
@@ -23,13 +23,13 @@ RETRIED = {
 }
 """The plan was old, and the pod is not to blame."""
 LOST = {PoolCode.FAILED, PoolCode.UNANSWERED}
-"""The server did not answer, so there is no use in asking for more."""
-SAID: dict[str, str] = {
+"""The server did not answer, so nothing more is asked of it."""
+SENTENCES: dict[str, str] = {
     PoolCode.FAILED: "It was not moved, since the server failed.",
     PoolCode.UNANSWERED: "Nobody knows whether it was moved; the next look will tell.",
     PoolCode.EPOCH_UNREADABLE: "The epoch in Redis is none; `equipoise pools fsck` tells.",
 }
-HELD: dict[str, Code] = {
+HELD_CODES: dict[str, Code] = {
     PoolCode.FENCED: Code.HELD_BY_LEADER,
     PoolCode.EPOCH_UNREADABLE: Code.HELD_BY_LEADER,
     PoolCode.BUSY: Code.ALL_BUSY,
@@ -42,24 +42,23 @@ class Rebalanced(msgspec.Struct, frozen=True):
     """What was decided and done; the decision's actions are the moves that happened."""
 
     decision: Decision
+    details: TierBalance
     outcomes: tuple[Outcome, ...]
-    seen: PoolsSeen
-    """The last look before the last moves."""
     failure: str = ""
-    """Why it ended early; what is known to have been done is told all the same."""
+    """Why it ended early; what is known to have been done is reported all the same."""
 
 
-def plan(pools: PoolsUpkeep) -> Decision:
-    """Look and decide. Changes nothing."""
-    return _plan_without(pools, set())[0]
+def plan(pools: PoolsUpkeep) -> Decided[TierBalance]:
+    """Take a snapshot and decide. Changes nothing."""
+    return _plan(pools, set())[0]
 
 
 def rebalance(pools: PoolsUpkeep, epoch: int | None = None, *, marks_busy: bool = False) -> Rebalanced:
     """Move what the plan says. Without an epoch of one's own, the current one is taken.
 
-    A server that fails before anything was done is raised; from then on, what is known is told.
+    A server that fails before anything was done is raised; from then on, what is known is returned.
     """
-    decision, seen = _plan_without(pools, set())
+    (decision, details), snapshot = _plan(pools, set())
     before = decision.reason
     outcomes: list[Outcome] = []
     left: list[Outcome] = []
@@ -67,13 +66,13 @@ def rebalance(pools: PoolsUpkeep, epoch: int | None = None, *, marks_busy: bool 
     try:
         for _ in range(ROUNDS):
             moves = moves_of(decision)
-            came = move(pools, moves, seen, epoch) if moves else []
-            outcomes += came
-            left = [outcome for outcome in came if outcome.result not in DONE]
+            moved = move(pools, moves, snapshot, epoch) if moves else []
+            outcomes += moved
+            left = [outcome for outcome in moved if outcome.result not in DONE]
             failure = next((outcome.detail for outcome in left if outcome.result in LOST), "")
             if failure or not left:
                 break
-            decision, seen = _plan_without(pools, stuck_in(outcomes))
+            (decision, details), snapshot = _plan(pools, refusing_pods(outcomes))
         if marks_busy and not failure:
             outcomes += mark(pools, epoch)
     except WorldFailed as error:
@@ -81,45 +80,47 @@ def rebalance(pools: PoolsUpkeep, epoch: int | None = None, *, marks_busy: bool 
             raise
         failure = str(error)
     done = [outcome.action for outcome in outcomes if outcome.result in DONE]
-    return Rebalanced(_told(decision, before, done, left), tuple(outcomes), seen, failure)
+    return Rebalanced(_summary(decision, before, done, left), details, tuple(outcomes), failure)
 
 
-def moves_of(decision: Decision) -> list[MovePod]:
-    """Return the moves of a plan."""
-    return [action for action in decision.actions if isinstance(action, MovePod)]
-
-
-def stuck_in(outcomes: Iterable[Outcome]) -> set[str]:
-    """Name the pods that refused to move although they looked idle; an old plan is not their fault."""
+def refusing_pods(outcomes: Iterable[Outcome]) -> set[str]:
+    """Return the pods that refused to move although they were idle in the snapshot; an old plan excuses."""
     return {outcome.action.pod for outcome in outcomes if outcome.result not in DONE | RETRIED}
 
 
-def without(seen: Observation, stuck: Collection[str]) -> Observation:
-    """Take the pods that are stuck for busy."""
-    if not stuck:
-        return seen
-    tiers = []
-    for tier in seen.tiers:
-        pods = (
-            msgspec.structs.replace(pod, stay=Stay.BUSY) if pod.name in stuck else pod for pod in tier.pods
+def with_busy(observation: Observation, pods: Collection[str]) -> Observation:
+    """Return the observation with these pods busy."""
+    if not pods:
+        return observation
+    replace = msgspec.structs.replace
+    tiers = (
+        TierPods(
+            tier.name,
+            tuple(replace(pod, activity=Activity.BUSY) if pod.name in pods else pod for pod in tier.pods),
         )
-        tiers.append(TierSeen(tier.name, tuple(pods)))
-    return msgspec.structs.replace(seen, tiers=tuple(tiers))
+        for tier in observation.tiers
+    )
+    return replace(observation, tiers=tuple(tiers))
 
 
-def _plan_without(pools: PoolsUpkeep, stuck: Collection[str]) -> tuple[Decision, PoolsSeen]:
-    seen = pools.snapshot()
-    policy = read_policy(seen.config, f"{seen.prefix}:tier:config")
-    return decide(policy, without(observe(policy, seen), stuck)), seen
+def policy_of(snapshot: PoolsSnapshot) -> TierPolicy:
+    """Return the tiers of a snapshot's config."""
+    return read_policy(snapshot.config, f"{snapshot.prefix}:tier:config")
 
 
-def _told(decision: Decision, before: Reason, done: Sequence[Action], left: Sequence[Outcome]) -> Decision:
-    """Return what was done, from where, and what was held, and why."""
+def _plan(pools: PoolsUpkeep, refusing: Collection[str]) -> tuple[Decided[TierBalance], PoolsSnapshot]:
+    snapshot = pools.snapshot()
+    policy = policy_of(snapshot)
+    return decide(policy, with_busy(observe(policy, snapshot), refusing)), snapshot
+
+
+def _summary(decision: Decision, before: Reason, done: Sequence[Action], left: Sequence[Outcome]) -> Decision:
+    """Return the decision with the moves that happened, and those that did not as held."""
     held = tuple(
         Held(
             outcome.action,
-            HELD.get(outcome.result, Code.HELD_BY_HEALTH),
-            SAID.get(outcome.result, "") or f"It answered {outcome.result}.",
+            HELD_CODES.get(outcome.result, Code.HELD_BY_HEALTH),
+            SENTENCES.get(outcome.result, "") or f"It answered {outcome.result}.",
         )
         for outcome in left
     )
@@ -135,28 +136,33 @@ def _told(decision: Decision, before: Reason, done: Sequence[Action], left: Sequ
 def move(
     pools: PoolsUpkeep,
     moves: Sequence[MovePod],
-    seen: PoolsSeen,
+    snapshot: PoolsSnapshot,
     epoch: int | None,
     *,
     marks_busy: bool = False,
 ) -> list[Outcome]:
-    """Move these pods, planned from what was seen; each answers for itself."""
-    if epoch is None and seen.odd_epoch is not None:
-        raise WorldFailed(
-            f"{seen.prefix}:epoch: {odd_epoch(seen.odd_epoch)}; `equipoise pools fsck --repair` forgets it"
-        )
-    chosen = seen.epoch if epoch is None else epoch
-    answers = pools.move(moves, seen.version, chosen, marks_busy=marks_busy)
+    """Move these pods, planned from this snapshot; each answers for itself."""
+    if epoch is None and snapshot.unreadable_epoch is not None:
+        raise WorldFailed(epoch_error(snapshot, snapshot.unreadable_epoch))
+    chosen = snapshot.epoch if epoch is None else epoch
+    answers = pools.move(moves, snapshot.version, chosen, marks_busy=marks_busy)
     return [
-        Outcome(move, answer.code.value, answer.detail) for move, answer in zip(moves, answers, strict=True)
+        Outcome(each, answer.code.value, answer.detail) for each, answer in zip(moves, answers, strict=True)
     ]
 
 
-def mark(pools: PoolsUpkeep, epoch: int | None, odd: Collection[str] = ()) -> list[Outcome]:
-    """Mark busy pods of tiers over their targets, but for the odd ones: their release delivers them."""
-    seen = pools.snapshot()
-    policy = read_policy(seen.config, f"{seen.prefix}:tier:config")
-    chosen = [one for one in busy_excess(policy, observe(policy, seen, odd)) if one[0].name not in odd]
-    moves = [MovePod(pod.name, source, to, uid=pod.uid) for pod, source, to in chosen]
-    moves = [one for one in moves if seen.pending.get(one.pod) != one.destination]
-    return move(pools, moves, seen, epoch, marks_busy=True) if moves else []
+def epoch_error(snapshot: PoolsSnapshot, text: str) -> str:
+    """Return why every leader is refused, and what mends it."""
+    return f"{snapshot.prefix}:epoch: {unreadable_epoch(text)}; `equipoise pools fsck --repair` forgets it"
+
+
+def mark(pools: PoolsUpkeep, epoch: int | None, failing: Collection[str] = ()) -> list[Outcome]:
+    """Mark busy pods of tiers over their targets, but for failing ones: their release moves them."""
+    snapshot = pools.snapshot()
+    policy = policy_of(snapshot)
+    moves = [
+        MovePod(pod.name, source, destination, uid=pod.uid)
+        for pod, source, destination in busy_excess(policy, observe(policy, snapshot, failing))
+        if pod.name not in failing and snapshot.pending.get(pod.name) != destination
+    ]
+    return move(pools, moves, snapshot, epoch, marks_busy=True) if moves else []

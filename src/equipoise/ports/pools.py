@@ -9,7 +9,7 @@ from equipoise.core.errors import WorldFailed
 
 if TYPE_CHECKING:
     from equipoise.core.decision import Attendance, MovePod
-    from equipoise.core.pools import PoolAnswer, PoolsSeen
+    from equipoise.core.pools import PoolAnswer, PoolsSnapshot
 
 
 class Unanswered(WorldFailed):
@@ -19,14 +19,14 @@ class Unanswered(WorldFailed):
 class PoolsUpkeep(Protocol):
     """What keeping the tiers in order needs of them."""
 
-    def snapshot(self, *, is_thorough: bool = False, also: Sequence[str] = ()) -> PoolsSeen:
+    def snapshot(self, *, is_thorough: bool = False, also: Sequence[str] = ()) -> PoolsSnapshot:
         """Read every pod, each at one moment; thoroughly also looks for keys that no set leads to.
 
         `also` are pods that are looked at too, whether a tier has them or not.
         """
         ...
 
-    def attend(self, actions: Sequence[Attendance], epoch: int | None) -> Sequence[PoolAnswer]:
+    def reconcile(self, actions: Sequence[Attendance], epoch: int | None) -> Sequence[PoolAnswer]:
         """Register, unregister, suspend and resume pods, in this order; each answers for itself."""
         ...
 
@@ -77,7 +77,7 @@ class Pools(PoolsUpkeep, Protocol):
         """Return it calls again."""
         ...
 
-    def set_config(self, text: str, version: str, emptied: Sequence[str] = ()) -> PoolAnswer:
+    def set_config(self, text: str, version: str, tiers_to_empty: Sequence[str] = ()) -> PoolAnswer:
         """Write the tiers over this version; those that are taken away must be empty."""
         ...
 

@@ -7,8 +7,8 @@ from equipoise.adapters.redis.scripts import Scripts
 from equipoise.adapters.redis.snapshot import PAGE, Page, decode_pages
 from equipoise.core.decision import MovePod
 from equipoise.pools.decide import busy_excess, decide
-from equipoise.pools.observation import observe
-from equipoise.pools.policy import read_policy, wire
+from equipoise.pools.observe import observe
+from equipoise.pools.policy import encode_tiers, read_policy
 from tests.support.explorer.machine import PREFIX, Local
 
 KEY = f"{PREFIX}:tier:config"
@@ -20,7 +20,7 @@ Known = tuple[str, str]
 def known(client: Any) -> Known:
     """Read the tiers as a program does: the text, and what the scripts need of it."""
     text = client.get(KEY)
-    return text, wire(read_policy(text, KEY))
+    return text, encode_tiers(read_policy(text, KEY))
 
 
 def run(client: Any, writer: str, view: Known, *arguments: str) -> list[Any]:
@@ -106,7 +106,7 @@ class Rebalancer(_Program):
         observation = observe(policy, seen)
         moves = [
             (action.pod, action.source, action.destination)
-            for action in decide(policy, observation).actions
+            for action in decide(policy, observation).decision.actions
             if isinstance(action, MovePod)
         ]
         if self.marks_busy:

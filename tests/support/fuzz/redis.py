@@ -15,7 +15,7 @@ from equipoise.adapters.redis import RedisPools, connect
 from equipoise.adapters.redis.connect import ask_at_every_connect
 from equipoise.core.decision import MovePod
 from equipoise.core.errors import BadInput, EquipoiseError
-from equipoise.pools.change import changed, read_settings
+from equipoise.pools.change import apply_changes, read_changes
 from equipoise.pools.invariants import notes, violations
 from equipoise.pools.policy import read_policy, tiers_for_scripts
 from tests.support.fuzz.machine import Input, Reader
@@ -146,7 +146,7 @@ def _writers(given: Input) -> None:
 def _config(given: Input) -> None:
     text = given.data.decode(errors="replace")
     read_policy(text, "voice:tier:config")
-    changed(text, read_settings(["gold=4"]))
+    apply_changes(text, read_changes(["gold=4"]))
 
 
 def _info(given: Input) -> None:

@@ -14,7 +14,7 @@ from equipoise.adapters.kubernetes.kinds import DEPLOYMENTS
 from equipoise.core.errors import DECODE_ERRORS, BadInput, EquipoiseError, WorldFailed
 from equipoise.core.ledger import Ledger
 from equipoise.engine.isolation import Isolation
-from equipoise.pools.registration import Roster, RosterRule, attend
+from equipoise.pools.registration import PodLists, RegistrationRule, reconcile
 from equipoise.ports import PolicyObject
 from equipoise.proportional.applied import PolicyState, recalled, remembered
 from equipoise.proportional.assignment import Readings, RejectedPolicy
@@ -160,7 +160,7 @@ def _memory(given: Input) -> None:
         for kind in (RotationMemory, ProportionalMemory):
             kind.from_data(known)
         remembered(known, recalled(known, WORKLOAD, 1))
-        attend(RosterRule(), Roster("voice/pods", (), ()), known, AT)
+        reconcile(RegistrationRule(), PodLists("voice/pods", (), ()), known, AT)
     except (WorldFailed, *DECODE_ERRORS) as error:
         raise BadInput(" ".join(str(error).split())[:1000] or type(error).__name__) from error
 

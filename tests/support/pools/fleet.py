@@ -7,7 +7,7 @@ from equipoise.core.cluster import Pod
 from equipoise.core.decision import Record
 from equipoise.core.errors import WorldFailed
 from equipoise.pools.loop import PoolsLoop
-from equipoise.pools.registration import RosterRule
+from equipoise.pools.registration import RegistrationRule
 
 UIDS = {f"agent-{number}": f"uid-{number}" for number in range(9)}
 
@@ -91,6 +91,6 @@ def make_loop(world: World, pools: Any, **changes: Any) -> PoolsLoop:
         "journal": world,
         "new_id": lambda at: f"{at}-{len(world.records)}",
         "namespace": "calls",
-        "rule": RosterRule(missing_seconds=30.0),
+        "rule": RegistrationRule(missing_seconds=30.0),
     }
     return PoolsLoop(**fields | changes)

@@ -22,7 +22,7 @@ from equipoise.core.cluster import Pod
 from equipoise.core.errors import WorldFailed
 from equipoise.pools.invariants import violations
 from equipoise.pools.policy import read_policy, tiers_for_scripts
-from equipoise.pools.registration import RosterRule
+from equipoise.pools.registration import RegistrationRule
 from tests.support.pools.fleet import World, make_loop, pod
 from tests.support.pools.worlds import config
 
@@ -105,7 +105,7 @@ def lead(url: str, file: Path, epoch: int, diary: Path) -> None:
         def is_gone(name: str, uid: str) -> bool:
             return bool(json.loads(file.with_name("truth.json").read_text()).get(name) != uid)
 
-        rule = RosterRule(missing_seconds=0.5)
+        rule = RegistrationRule(missing_seconds=0.5)
         loop = make_loop(world, pools, interval_seconds=0.2, is_gone=is_gone, rule=rule)
         while True:
             world.listed = [_pod(*row) for row in json.loads(file.read_text())]

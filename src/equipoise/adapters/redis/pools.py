@@ -13,7 +13,7 @@ from equipoise.adapters.redis.scripts import Scripts
 from equipoise.adapters.redis.snapshot import Reader
 from equipoise.core.decision import Attendance, MovePod, RegisterPod, ResumePod, SuspendPod, UnregisterPod
 from equipoise.core.errors import BadInput, EquipoiseError, WorldFailed
-from equipoise.core.pools import PoolAnswer, PoolCode, PoolsSeen
+from equipoise.core.pools import PoolAnswer, PoolCode, PoolsSnapshot
 from equipoise.ports import Unanswered
 
 LEASE_SECONDS = 900.0
@@ -83,7 +83,7 @@ class RedisPools:
         """Read the tiers as they are now; raise where they are missing or malformed."""
         self._read_tiers(self._read_config(), self._key)
 
-    def snapshot(self, *, is_thorough: bool = False, also: Sequence[str] = ()) -> PoolsSeen:
+    def snapshot(self, *, is_thorough: bool = False, also: Sequence[str] = ()) -> PoolsSnapshot:
         """Read every pod, each at one moment; thoroughly also looks for keys that no set leads to."""
         tiers, pods = self._reader.scan() if is_thorough else ([], [])
         pods = list(dict.fromkeys([*pods, *also]))
@@ -153,7 +153,7 @@ class RedisPools:
         """Put back pods that nobody holds."""
         return self._about_pods("recover", pods, [[_epoch(epoch), self._spans[0]]] * len(pods))
 
-    def attend(self, actions: Sequence[Attendance], epoch: int | None) -> list[PoolAnswer]:
+    def reconcile(self, actions: Sequence[Attendance], epoch: int | None) -> list[PoolAnswer]:
         """Register, unregister, suspend and resume pods, in this order, as few round trips as it takes."""
         answers: list[PoolAnswer] = []
         for writer, group in groupby(actions, key=lambda action: WRITERS[type(action)]):
@@ -172,7 +172,7 @@ class RedisPools:
         """Forget an epoch that no leader can have; a sound one stays."""
         return self._about_pod("fsck", "", "")
 
-    def set_config(self, text: str, version: str, emptied: Sequence[str] = ()) -> PoolAnswer:
+    def set_config(self, text: str, version: str, tiers_to_empty: Sequence[str] = ()) -> PoolAnswer:
         """Write the tiers over this version."""
         self._config = None
         request = Request()
@@ -181,10 +181,10 @@ class RedisPools:
             if before == text:
                 # Also our own write, whose answer was lost, and which was then asked for again. It is written
                 # once more, since a replica could say the same of what its primary has forgotten.
-                emptied = ()
+                tiers_to_empty = ()
             elif _version(before) != version:
                 return PoolAnswer(PoolCode.CONFIG_CHANGED)
-            words = [before or "", self._dry(""), text, *emptied]
+            words = [before or "", self._dry(""), text, *tiers_to_empty]
             code, *rest = self._scripts.run("set_config", words, request)
             if code == PoolCode.CONFIG_CHANGED and self._read_config() == text:
                 code = PoolCode.STORED.value

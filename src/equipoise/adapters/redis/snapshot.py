@@ -21,7 +21,7 @@ from equipoise.adapters.http import one_line
 from equipoise.adapters.redis.errors import explained
 from equipoise.adapters.redis.scripts import Scripts
 from equipoise.core.errors import DECODE_ERRORS, WorldFailed
-from equipoise.core.pools import EPOCH_MAX, PodSeen, PoolSeen, PoolsSeen
+from equipoise.core.pools import EPOCH_MAX, PodKeys, PoolsSnapshot, TierKeys
 
 EPOCH = re.compile(r"[0-9]{1,10}")
 """As the scripts read it; what else stands there is nobody's."""
@@ -49,7 +49,7 @@ class _Seen:
     """The pods of all pages; of one that is on two pages, the last one holds."""
 
     def __init__(self) -> None:
-        self.pods: dict[str, PodSeen] = {}
+        self.pods: dict[str, PodKeys] = {}
         self.metadata: dict[str, str] = {}
         self.pending: dict[str, str] = {}
         self.assigned: dict[str, dict[str, int]] = defaultdict(dict)
@@ -67,7 +67,7 @@ class _Seen:
         rows = zip(page.pods, *columns, strict=True) if columns else ()
         for number, (pod, tier, mark, lease, uid, why, metadata, pending) in enumerate(rows, 1):
             odd = wrong.get(number, {})
-            self.pods[pod] = PodSeen(
+            self.pods[pod] = PodKeys(
                 tier=tier,
                 is_draining=mark is not None or f"{prefix}:pod:draining:{pod}" in odd,
                 lease="" if f"{prefix}:lease:{pod}" in odd else lease,
@@ -85,7 +85,7 @@ class _Seen:
                 _keep(self.available[tier], pod, _calls_of(score))
 
 
-def decode_pages(prefix: str, pages: Sequence[Page]) -> PoolsSeen:
+def decode_pages(prefix: str, pages: Sequence[Page]) -> PoolsSnapshot:
     """Read what the script `snapshot` gave, page by page."""
     seen = _Seen()
     for page in pages:
@@ -94,20 +94,20 @@ def decode_pages(prefix: str, pages: Sequence[Page]) -> PoolsSeen:
     for tier, kind, free, *_ in pools:
         _expect_text(tier, kind, free)
     is_epoch = isinstance(epoch, str) and EPOCH.fullmatch(epoch) is not None and int(epoch) <= EPOCH_MAX
-    return PoolsSeen(
+    return PoolsSnapshot(
         prefix=prefix,
         config=config,
         version="" if not config else hashlib.sha1(config.encode(), usedforsecurity=False).hexdigest(),
         epoch=int(epoch) if is_epoch and epoch else None,
         pools=tuple(
-            PoolSeen(tier, kind, free, tuple(seen.assigned[tier]), seen.available[tier])
+            TierKeys(tier, kind, free, tuple(seen.assigned[tier]), seen.available[tier])
             for tier, kind, free, *_ in pools
         ),
         pods=seen.pods,
         metadata=seen.metadata,
         pending=seen.pending,
         wrong={key: kind for number, key, kind in _in_groups(pages[-1].wrong, 3) if number == 0},
-        odd_epoch=None if is_epoch else epoch,
+        unreadable_epoch=None if is_epoch else epoch,
     )
 
 
@@ -152,7 +152,7 @@ class Reader:
         self._scripts = scripts
         self._address = address
 
-    def read(self, known: tuple[str, str], tiers: Sequence[str], pods: Sequence[str]) -> PoolsSeen | None:
+    def read(self, known: tuple[str, str], tiers: Sequence[str], pods: Sequence[str]) -> PoolsSnapshot | None:
         """Read all that the tiers have, and these pods; None when the config changed meanwhile."""
         try:
             return self._read(known, tiers, pods)
@@ -161,7 +161,9 @@ class Reader:
                 f"{self._address}: a snapshot that makes no sense: {one_line(str(error))}"
             ) from error
 
-    def _read(self, known: tuple[str, str], tiers: Sequence[str], pods: Sequence[str]) -> PoolsSeen | None:
+    def _read(
+        self, known: tuple[str, str], tiers: Sequence[str], pods: Sequence[str]
+    ) -> PoolsSnapshot | None:
         def page(most: int, names: Sequence[str]) -> Page:
             words = [*known, str(most), str(len(tiers)), *tiers, *names]
             return msgspec.convert(self._scripts.read("snapshot", words), Page)
@@ -210,7 +212,7 @@ class Reader:
                 yield from (pod for pod, _ in self._client.hscan_iter(metadata, count=SCAN_COUNT))
 
 
-def _is_complete(seen: PoolsSeen, last: Page) -> bool:
+def _is_complete(seen: PoolsSnapshot, last: Page) -> bool:
     """Return whether as many pods were read as the tiers had in the end."""
     return all(
         len(pool.assigned) == count for pool, (_, _, _, count, *_) in zip(seen.pools, last.pools, strict=True)

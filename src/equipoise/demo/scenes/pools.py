@@ -13,11 +13,11 @@ from equipoise.adapters.redis import RedisPools, connect
 from equipoise.adapters.redis.connect import address_of
 from equipoise.core.cluster import Container
 from equipoise.core.decision import MovePod, Record, RegisterPod, ResumePod, SuspendPod
-from equipoise.core.pools import PoolCode, PoolsSeen
+from equipoise.core.pools import PoolCode, PoolsSnapshot
 from equipoise.demo.context import LABEL, MINUTE, DemoContext
 from equipoise.pools.invariants import violations
 from equipoise.pools.loop import PoolsLoop
-from equipoise.pools.observation import tally
+from equipoise.pools.observe import count_tiers
 from equipoise.pools.policy import read_policy, tiers_for_scripts
 from equipoise.sim import template
 from equipoise.sim.study import OnlyLeader
@@ -151,7 +151,7 @@ class PoolsScene:
         """Ask whether a pod of an exclusive tier serves two calls."""
         return self._given_twice
 
-    def _snapshot(self) -> PoolsSeen:
+    def _snapshot(self) -> PoolsSnapshot:
         return self._pools.snapshot(is_thorough=True)
 
     def _records(self) -> list[Record]:
@@ -169,7 +169,7 @@ class PoolsScene:
         broken = violations(policy, seen)
         if broken:
             return f"{broken[0].key}: {broken[0].detail}"
-        for name, row in tally(policy, seen).items():
+        for name, row in count_tiers(policy, seen).items():
             have = row["idle"] + row["busy"] + row["draining"]
             if have != row["target"]:
                 return f"the tier {name} has {have} pods, and its target is {row['target']}"
@@ -189,7 +189,7 @@ class PoolsScene:
         """Lay out the tiers with their targets and what was moved."""
         del width
         seen = self._snapshot()
-        counts = tally(read_policy(seen.config, PREFIX), seen)
+        counts = count_tiers(read_policy(seen.config, PREFIX), seen)
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
         for head in ("TIER", "TYPE", "TARGET", "PODS", "MOVED IN", "MOVED OUT"):
             table.add_column(head, justify="left" if head in {"TIER", "TYPE"} else "right", no_wrap=True)

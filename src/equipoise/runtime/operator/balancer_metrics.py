@@ -18,7 +18,7 @@ from equipoise.core.pools import PoolCode
 from equipoise.core.quantity import parse_bytes
 from equipoise.core.reason import Code
 from equipoise.engine.isolation import Isolation
-from equipoise.pools.observation import STATES, TierUnreadable
+from equipoise.pools.observe import STATES, TierUnreadable
 from equipoise.pools.rebalance import LOST
 from equipoise.ports import CycleReport
 from equipoise.recommendation.record import FOR

@@ -9,7 +9,7 @@ from equipoise.adapters.redis.connect import address_of
 from equipoise.core.errors import BadInput
 from equipoise.crd.targets import Mode
 from equipoise.pools.loop import PoolsLoop
-from equipoise.pools.registration import RosterRule
+from equipoise.pools.registration import RegistrationRule
 from equipoise.runtime.operator.loops import Wiring
 from equipoise.runtime.redis import RemotePools, read_url
 from equipoise.runtime.settings import Pools as PoolsSettings
@@ -17,7 +17,7 @@ from equipoise.runtime.settings import Settings
 
 if TYPE_CHECKING:
     from equipoise.core.decision import Attendance, MovePod
-    from equipoise.core.pools import PoolAnswer, PoolsSeen
+    from equipoise.core.pools import PoolAnswer, PoolsSnapshot
 
 
 class ReconnectingPools:
@@ -26,13 +26,13 @@ class ReconnectingPools:
     def __init__(self, remote: RemotePools) -> None:
         self._ask = remote.ask
 
-    def snapshot(self, *, is_thorough: bool = False, also: Sequence[str] = ()) -> "PoolsSeen":
+    def snapshot(self, *, is_thorough: bool = False, also: Sequence[str] = ()) -> "PoolsSnapshot":
         """Read every pod, each at one moment."""
         return self._ask(lambda pools: pools.snapshot(is_thorough=is_thorough, also=also))
 
-    def attend(self, actions: "Sequence[Attendance]", epoch: int | None) -> "Sequence[PoolAnswer]":
+    def reconcile(self, actions: "Sequence[Attendance]", epoch: int | None) -> "Sequence[PoolAnswer]":
         """Register, unregister, suspend and resume pods."""
-        return self._ask(lambda pools: pools.attend(actions, epoch))
+        return self._ask(lambda pools: pools.reconcile(actions, epoch))
 
     def move(
         self, moves: "Sequence[MovePod]", version: str, epoch: int | None, *, marks_busy: bool = False
@@ -67,10 +67,10 @@ def pools_loop(wiring: Wiring, settings: Settings) -> PoolsLoop:
         new_id=wiring.record_ids.next,
         namespace=namespace,
         interval_seconds=settings.intervals.pools_seconds,
-        rule=RosterRule(asked.loss_max, min(asked.missing_seconds, settings.intervals.pools_seconds)),
+        rule=RegistrationRule(asked.loss_max, min(asked.missing_seconds, settings.intervals.pools_seconds)),
         is_acting=asked.mode is Mode.ENFORCE,
         marks_busy=asked.marks_busy,
-        beat=wiring.beat,
+        heartbeat=wiring.beat,
         has_changed=pods.has_changed,
     )
 

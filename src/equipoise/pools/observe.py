@@ -1,0 +1,129 @@
+"""What deciding needs of the pools: each tier of the chain, each of its pods, and what keeps a pod there.
+
+The same snapshot also gives the counts by tier for metrics and status: pods by state, and their calls. Pure.
+"""
+
+import math
+from collections.abc import Collection
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from equipoise.core.errors import WorldFailed
+from equipoise.core.pools import PodKeys, PoolsSnapshot, TierKeys, by_ordinal
+from equipoise.pools.policy import TierPolicy
+
+
+class TierUnreadable(WorldFailed):
+    """The keys of a tier cannot be counted."""
+
+    def __init__(self, tier: str, text: str) -> None:
+        super().__init__(text)
+        self.tier = tier
+
+
+class Activity(StrEnum):
+    """Why a pod may not move now; an idle one may."""
+
+    IDLE = "idle"
+    DRAINING = "draining"
+    LEASED = "leased"
+    BUSY = "busy"
+
+
+class PodInTier(msgspec.Struct, frozen=True, gc=False):
+    """One assigned pod."""
+
+    name: str
+    activity: Activity = msgspec.field(name="stay")
+    uid: str = ""
+
+
+class TierPods(msgspec.Struct, frozen=True):
+    """One tier and its assigned pods, in ordinal order."""
+
+    name: str
+    pods: tuple[PodInTier, ...]
+
+
+class Observation(msgspec.Struct, frozen=True):
+    """The tiers of the chain, in its order, at one moment."""
+
+    subject: str
+    tiers: tuple[TierPods, ...]
+
+
+def observe(policy: TierPolicy, snapshot: PoolsSnapshot, failing: Collection[str] = ()) -> Observation:
+    """Return what deciding needs of a snapshot; keys of a wrong type raise, they are not guessed at.
+
+    Pods that are failing (an error is about them) count in their tier and are busy: they stay.
+    """
+    pools = {pool.tier: pool for pool in snapshot.pools}
+    tiers = []
+    for name in policy.chain:
+        pool = pools.get(name) or TierKeys(name, "none", "none")
+        _expect_types(snapshot.prefix, pool, is_shared=policy.tiers[name].is_shared)
+        pods = (
+            PodInTier(pod, Activity.BUSY)
+            if pod in failing
+            else _pod(pod, pool, snapshot.pods.get(pod) or PodKeys())
+            for pod in sorted(pool.assigned, key=by_ordinal)
+        )
+        tiers.append(TierPods(name, tuple(pods)))
+    return Observation(snapshot.prefix, tuple(tiers))
+
+
+def _expect_types(prefix: str, pool: TierKeys, *, is_shared: bool) -> None:
+    free = "zset" if is_shared else "set"
+    for part, expected, found in (
+        ("assigned", "set", pool.assigned_type),
+        ("available", free, pool.available_type),
+    ):
+        if found not in {"none", expected}:
+            raise TierUnreadable(
+                pool.tier,
+                f"{prefix}:pool:{pool.tier}:{part}: expected a {expected}, got a {found}; "
+                "`equipoise pools fsck` lists all that is broken",
+            )
+
+
+def _pod(name: str, pool: TierKeys, keys: PodKeys) -> PodInTier:
+    if keys.is_draining:
+        activity = Activity.DRAINING
+    elif keys.lease is not None:
+        activity = Activity.LEASED
+    elif pool.available.get(name) != 0 or keys.calls:
+        activity = Activity.BUSY
+    else:
+        activity = Activity.IDLE
+    return PodInTier(name, activity, keys.uid)
+
+
+STATES = ("idle", "busy", "draining")
+
+
+def state_of(pod: str, pool: TierKeys, keys: PodKeys) -> tuple[str, int]:
+    """Return the state of a pod, one of three, and the number of its calls."""
+    free = pool.available.get(pod)
+    is_held = keys.lease is not None or bool(keys.calls)
+    state = "draining" if keys.is_draining else "idle" if free == 0 and not is_held else "busy"
+    counted = len(keys.calls) or (1 if is_held else 0)
+    return state, int(free) if free and math.isfinite(free) else counted
+
+
+def count_tiers(policy: TierPolicy, snapshot: PoolsSnapshot) -> dict[str, dict[str, Any]]:
+    """Return by tier: target, calls, and pods by state."""
+    counts: dict[str, dict[str, Any]] = {
+        name: {"target": tier.target, "calls": 0} | dict.fromkeys(STATES, 0)
+        for name, tier in policy.tiers.items()
+    }
+    for pool in snapshot.pools:
+        row = counts.get(pool.tier)
+        if row is None:
+            continue
+        for pod in pool.assigned:
+            state, calls = state_of(pod, pool, snapshot.pods.get(pod) or PodKeys())
+            row[state] += 1
+            row["calls"] += calls
+    return counts
