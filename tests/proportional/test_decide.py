@@ -9,7 +9,9 @@ import pytest
 from equipoise.core.decision import Decision, plan_document
 from equipoise.core.reason import Code
 from equipoise.crd.manifest import problems
-from equipoise.proportional.decide import Observation, decide
+from equipoise.proportional import decide as deciding
+from equipoise.proportional.decide import Observation
+from equipoise.proportional.functions import slots
 from equipoise.proportional.parse import SCALING_POLICY, read_spec
 from equipoise.proportional.status import status_of
 from tests.support.crd.scaling_manifests import scaling
@@ -31,6 +33,11 @@ TWO = TARGET | {
         {"name": "sidecar"},
     ]
 }
+
+
+def decide(*given: Any) -> Decision:
+    """Return the decision without its details."""
+    return deciding.decide(*given).decision
 
 
 def _seen(current: dict[str, str] | None = None, **inputs: Any) -> Observation:
@@ -169,8 +176,8 @@ def test_the_status_of_a_decision_fits_its_definition(smoothing: dict[str, Any])
     asked, memory = read_spec(document, "two"), dict[str, Any]()
     for number in range(4):
         seen = Observation("dns", 1_700_000_000 + number * 10, {"cores": "25", "nodes": "10"}, {CPU: "300m"})
-        decision = decide(asked, seen, memory)
-        status = status_of(asked, decision)
+        decision, assessment = deciding.decide(asked, seen, memory)
+        status = status_of(slots(asked), assessment, assessment.memory) | {"memory": decision.memory}
         assert problems(SCALING_POLICY, scaling(document, status=status)) == []
         memory = json.loads(json.dumps(status))["memory"]
     first = status["resources"][0]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from equipoise.core.quantity import NANO, Quantity
-from equipoise.proportional.functions import line_of, line_value, rounded_input, slots
+from equipoise.proportional.functions import linear_function, linear_value, rounded_input, slots
 from equipoise.proportional.functions import target as units
 from equipoise.proportional.policy import Function
 from tests.support.proportional.policies import MEMORY, policy, target
@@ -167,7 +167,7 @@ def test_a_function_is_exactly_what_fractions_say(
             steps = value / segment["every"] - Fraction(1, 1000)
             cores = Fraction(-(-steps.numerator // steps.denominator)) * segment["every"]
     expected = Fraction(base, NANO) + Fraction(slope, NANO) * cores / Fraction(per, NANO)
-    assert line_value(line_of(function), {"cores": size}) == expected * NANO
+    assert linear_value(linear_function(function), {"cores": size}) == expected * NANO
 
 
 @given(_AMOUNTS, _AMOUNTS, _SEGMENTS, st.lists(_AMOUNTS, min_size=2, max_size=8))

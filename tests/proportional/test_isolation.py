@@ -163,7 +163,7 @@ FAULTS: dict[str, Callable[..., None]] = {
     "its workload, which nobody may read": in_port("sizes", "workload", _first, error=WorldFailed("403")),
     "its selector": _bad_selector,
     "its observation": in_module(loop, "observe", lambda item, *_: item.ref.namespace == ODD),
-    "its decision": in_module(loop, "decide_asked", lambda _, seen, *__: seen.subject.startswith(ODD)),
+    "its decision": in_module(loop, "decide_compiled", lambda _, seen, *__: seen.subject.startswith(ODD)),
     "its guards": in_port("pauses", "pause_of", lambda namespace: namespace == ODD),
     "its status": in_module(loop, "next_status", lambda policy, *_: policy.ref.namespace == ODD),
     "the write of its status": in_port("policies", "write_status", lambda one, _: one.ref.namespace == ODD),

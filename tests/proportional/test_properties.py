@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from equipoise.core.quantity import NANO
 from equipoise.core.reason import Code
-from equipoise.proportional.decide import step
+from equipoise.proportional.decide import assess
 from equipoise.proportional.functions import CompiledPolicy
 from equipoise.proportional.policy import ScalingPolicySpec
 from tests.support.proportional.policies import CPU, applied, policy, run
@@ -98,7 +98,7 @@ def test_what_is_set_is_a_target_of_the_window_and_within_the_bounds(
     in_force = current
     for taken in run(asked, walk, current):
         seen.append(taken.targets[CPU])
-        judged = taken.judged[CPU]
+        judged = taken.smoothed[CPU]
         if judged.code is Code.SET:
             window = [value for _, value in taken.memory.windows.get(CPU, ())]
             assert judged.applied in [*window, taken.targets[CPU]]
@@ -118,7 +118,7 @@ def test_deciding_again_at_once_changes_nothing(
     """With what was decided in force: the same value, the same memory, no second change."""
     last = run(asked, walk, current)[-1]
     at = (len(walk) - 1) * 10_000
-    again = step(CompiledPolicy.of(asked), at, {"cores": walk[-1] * NANO}, last.applied, last.memory)
+    again = assess(CompiledPolicy.of(asked), at, {"cores": walk[-1] * NANO}, last.applied, last.memory)
     assert again.applied == last.applied
     assert again.code is not Code.SET
     assert again.memory == last.memory

@@ -7,10 +7,16 @@ from typing import Any
 import pytest
 
 from equipoise.core.reason import Code
-from equipoise.proportional.decide import step
+from equipoise.proportional.decide import assess
 from equipoise.proportional.functions import CompiledPolicy
 from equipoise.proportional.policy import UpdateMode
-from equipoise.proportional.smoothing import Percentile, ProportionalMemory, Shown, by_percentile, value_at
+from equipoise.proportional.smoothing import (
+    Percentile,
+    ProportionalMemory,
+    SmoothingInput,
+    by_percentile,
+    value_at,
+)
 from tests.support.proportional.policies import CPU, applied, policy, run
 
 TEN = {"input": "cores", "slope": "10m"}
@@ -26,7 +32,7 @@ def test_the_seeds_story_of_100_90_95_and_75_cores() -> None:
     steps = run(policy(TEN, smoothing=SHIFT), [100, 90, 95, 75], current=1000)
     assert applied(steps) == [1000, 1000, 1000, 750]
     assert _codes(steps) == [Code.UNCHANGED, Code.HELD_BY_HYSTERESIS, Code.HELD_BY_HYSTERESIS, Code.SET]
-    assert [taken.judged[CPU].high for taken in steps] == [1200, 1100, 1150, 950]
+    assert [taken.smoothed[CPU].high for taken in steps] == [1200, 1100, 1150, 950]
 
 
 @pytest.mark.parametrize(("cores", "value"), [(80, 1000), (79.99, 1000), (79.9, 799), (79, 790)])
@@ -48,7 +54,7 @@ def test_the_shift_is_added_before_segments_and_levels() -> None:
         quantization={"resource": "cpu", "base": "300m"},
     )
     (taken,) = run(asked, [85], current=2000)
-    assert (taken.targets[CPU], taken.judged[CPU].high, taken.code) == (1200, 1500, Code.SET)
+    assert (taken.targets[CPU], taken.smoothed[CPU].high, taken.code) == (1200, 1500, Code.SET)
 
 
 def test_without_anything_in_force_the_target_is_set_at_once() -> None:
@@ -122,7 +128,7 @@ def test_the_seeds_statements_about_80_60_and_95(
 ) -> None:
     """8 of every 20 bigger scale up; 1 of every 20 bigger or equal keeps it from scaling down."""
     window = tuple((number, value) for number, value in enumerate(targets))
-    judged = by_percentile(Percentile(), Shown(0, targets[-1], current, window))
+    judged = by_percentile(Percentile(), SmoothingInput(0, targets[-1], current, window))
     assert (judged.code, judged.applied) == (code, value)
 
 
@@ -163,12 +169,12 @@ def test_a_policy_edit_empties_the_window_and_keeps_the_last_change() -> None:
     """Old targets say nothing about a new rule; any edit is one."""
     before = run(policy(TEN, smoothing={"percentile": {}}), [100] * 5)[-1].memory
     edited = CompiledPolicy.of(policy(TEN | {"base": "5m"}, smoothing={"percentile": {}}))
-    taken = step(edited, 60_000, {"cores": 10**11}, {CPU: 1000}, before)
+    taken = assess(edited, 60_000, {"cores": 10**11}, {CPU: 1000}, before)
     assert (taken.code, len(taken.memory.windows[CPU])) == (Code.WARMING_UP, 1)
     assert taken.memory.changes == before.changes
     rolled = policy(TEN, smoothing={"percentile": {}}).model_copy(update={"update_mode": UpdateMode.ROLLOUT})
     assert (
-        len(step(CompiledPolicy.of(rolled), 60_000, {"cores": 10**11}, {}, before).memory.windows[CPU]) == 1
+        len(assess(CompiledPolicy.of(rolled), 60_000, {"cores": 10**11}, {}, before).memory.windows[CPU]) == 1
     )
 
 
@@ -182,7 +188,7 @@ def test_memory_survives_json() -> None:
         again = ProportionalMemory.from_data(json.loads(json.dumps(memory.to_data())))
         assert again == memory
         taken = [
-            step(CompiledPolicy.of(asked), 50_000, {"cores": 10**10}, {CPU: 1000}, one)
+            assess(CompiledPolicy.of(asked), 50_000, {"cores": 10**10}, {CPU: 1000}, one)
             for one in (memory, again)
         ]
         assert taken[0] == taken[1]
@@ -200,5 +206,5 @@ def test_a_second_look_at_the_same_moment_counts_once() -> None:
     asked = CompiledPolicy.of(policy(TEN, smoothing={"percentile": {}}))
     memory = ProportionalMemory()
     for _ in range(5):
-        memory = step(asked, 1000, {"cores": 10**10}, {}, memory).memory
+        memory = assess(asked, 1000, {"cores": 10**10}, {}, memory).memory
     assert len(memory.windows[CPU]) == 1

@@ -201,7 +201,7 @@ def _decide_once(file: "PolicyFile", sizes: dict[str, str], in_force: dict[str, 
     if missing := sorted(file.spec.inputs - set(given)):
         raise BadInput(f"--input: expected {missing[0]}=SIZE, since the policy's functions use {missing[0]}")
     try:
-        return decide(file.spec, Observation(file.subject, 0, sizes, in_force))
+        return decide(file.spec, Observation(file.subject, 0, sizes, in_force)).decision
     except ValueError as error:
         raise BadInput(f"--current {error}") from error
 

@@ -208,5 +208,5 @@ def _few() -> Any:
 
 def _input(policy: ScalingPolicySpec, slot: Slot) -> str:
     """Name the first input that the slot follows."""
-    own = [line.input for line in slot.lines if line.input is not None]
+    own = [function.input for function in slot.functions if function.input is not None]
     return own[0] if own else min(policy.inputs)

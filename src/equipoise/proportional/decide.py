@@ -1,7 +1,7 @@
 """What a workload's containers should request in a cluster of this size, and whether to change it now. Pure.
 
 targets    = the values of the policy's functions for these inputs     (functions.py)
-judged     = whether each is followed now, later or never              (smoothing.py)
+smoothed   = whether each is followed now, later or never              (smoothing.py)
 memory     = what the next decision needs: the window, since when, the last change
 
 A decision has one sentence about all values, and the numbers that it can be checked by.
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from equipoise.core.decision import Decision, SetResources
+from equipoise.core.decision import Decided, Decision, SetResources
 from equipoise.core.quantity import NANO, Quantity, print_seconds
 from equipoise.core.quantity import Format as Notation
 from equipoise.core.reason import Code, Reason
@@ -24,28 +24,31 @@ from equipoise.proportional.functions import CompiledPolicy, Inputs, Slot
 from equipoise.proportional.policy import ScalingPolicySpec
 from equipoise.proportional.smoothing import (
     INPUTS,
-    SIGHTS_MIN,
-    Change,
+    SAMPLES_MIN,
     Delay,
-    Judged,
     ProportionalMemory,
-    Shown,
+    SmoothedValue,
     Smoothing,
+    SmoothingInput,
+    ValueChange,
     at_once,
     by_delay,
     by_percentile,
-    remembered,
+    extend_window,
 )
 
 STUCK = (Code.INFEASIBLE.value, Code.DEFERRED.value)
 """What a node says to a change that it can't carry out; the first is the worse."""
-SLOTS_SAID_MAX = 6
-"""A sentence about more is no sentence."""
-_BYTES = NANO * 1024
+PRECEDENCE = (Code.SET, Code.HELD_BY_PERCENTILE, Code.HELD_BY_HYSTERESIS, Code.WARMING_UP, Code.UNCHANGED)
+"""Where the reasons of values differ, the decision's is the first of these."""
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+SLOTS_NAMED_MAX = 6
+"""Longer sentences are not read."""
+_KIBIBYTE = NANO * 1024
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """One look at the cluster, for one policy. Amounts are quantities, so that JSON keeps them exactly."""
+    """The cluster as one policy needs it. Amounts are quantities, so that JSON keeps them exactly."""
 
     subject: str
     at: float
@@ -55,11 +58,11 @@ class Observation(msgspec.Struct, frozen=True):
     current: Mapping[str, str] = {}
     """What is in force, by slot, such as {"kube-dns.requests.cpu": "250m"}; what is absent is unknown."""
     pods: int | None = None
-    """How many pods the workload has, where it was looked at."""
+    """How many pods the workload has; None where they were not listed."""
     pods_behind: int = 0
-    """How many of them run and ask for something else than what is in force."""
+    """How many of them run and request something else than what is in force."""
     stuck: Mapping[str, str] = {}
-    """What nodes can't give, by `Infeasible` and `Deferred`: a pod, and its node's words."""
+    """What nodes can't give, by `Infeasible` and `Deferred`: a pod, and its node's message."""
 
 
 def moment_of(seconds: float | Fraction) -> int:
@@ -73,7 +76,7 @@ def time_of(milliseconds: int) -> datetime:
 
 
 def read_inputs(inputs: Mapping[str, str]) -> dict[str, int]:
-    """Read what was counted; a ValueError names what does not fit."""
+    """Return the cluster's size in billionths; a ValueError names what does not fit."""
     found = {}
     for name, text in inputs.items():
         if name.lower() not in INPUTS:
@@ -85,15 +88,15 @@ def read_inputs(inputs: Mapping[str, str]) -> dict[str, int]:
     return found
 
 
-def read_current(slots: tuple[Slot, ...], current: Mapping[str, str]) -> dict[str, int]:
-    """Read what is in force, in each slot's units; a ValueError names what does not fit."""
-    known = {slot.key: slot for slot in slots}
+def read_current(slots: Sequence[Slot], current: Mapping[str, str]) -> dict[str, int]:
+    """Return what is in force, in each slot's units; a ValueError names what does not fit."""
+    by_key = {slot.key: slot for slot in slots}
     found = {}
     for key, text in current.items():
-        if key not in known:
-            names = ", ".join(known) or "nothing, since the policy sets nothing"
+        if key not in by_key:
+            names = ", ".join(by_key) or "nothing, since the policy sets nothing"
             raise ValueError(f"{key}: expected one of {names}")
-        found[key] = -(-_amount(key, text) // known[key].unit_nanos)
+        found[key] = -(-_amount(key, text) // by_key[key].unit_nanos)
     return found
 
 
@@ -107,150 +110,114 @@ def _amount(name: str, text: str) -> int:
     return amount.nanos
 
 
-def sentence(
-    policy: ScalingPolicySpec,
-    slots: Sequence[Slot],
-    inputs: Inputs,
-    current: Mapping[str, int],
-    targets: Mapping[str, int],
-    judged: Mapping[str, Judged],
-) -> str:
-    """Say it in one sentence: those slots first that something happens to."""
-    if not slots:
-        return "The policy has no function, so there is nothing to set."
-    order = (Code.SET, Code.HELD_BY_PERCENTILE, Code.HELD_BY_HYSTERESIS, Code.WARMING_UP, Code.UNCHANGED)
-    sorted_ = sorted(slots, key=lambda slot: order.index(judged[slot.key].code))
-    parts = [
-        _about(policy, slot, current.get(slot.key), targets[slot.key], judged[slot.key])
-        for slot in sorted_[:SLOTS_SAID_MAX]
-    ]
-    if len(slots) > SLOTS_SAID_MAX:
-        parts.append(f"and {len(slots) - SLOTS_SAID_MAX} more")
-    sizes = size_words(policy, inputs)
-    return f"{f'At {sizes}: ' if sizes else ''}{'; '.join(parts)}."
-
-
-def size_words(policy: ScalingPolicySpec, inputs: Inputs) -> str:
-    """Return how large the cluster is, in what the policy follows: `18 cores and 64Gi of memory`."""
-    words = [
-        _size(name, inputs[name]) for name in ("cores", "memory", "nodes", "pods") if name in policy.inputs
-    ]
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-
-
-def _size(name: str, nanos: int) -> str:
-    if name == "memory":
-        is_round = nanos % _BYTES == 0
-        return f"{Quantity(nanos, Notation.BINARY if is_round else Notation.DECIMAL)} of memory"
-    one = {"cores": "core", "nodes": "node", "pods": "pod"}[name]
-    return f"{Quantity(nanos)} {one if nanos == NANO else name}"
-
-
-def _about(policy: ScalingPolicySpec, slot: Slot, current: int | None, target: int, judged: Judged) -> str:
-    wanted = slot.text(target)
-    match judged.code:
-        case Code.SET:
-            applied = slot.text(judged.applied or 0)
-            before = "" if current is None else f" from {slot.text(current)}"
-            return f"{slot.key} is set{before} to {applied}{_why_set(policy, slot, judged, wanted, applied)}"
-        case Code.UNCHANGED:
-            return f"{slot.key} stays at {wanted}"
-        case Code.WARMING_UP:
-            stays = "is not set" if current is None else f"stays at {slot.text(current)}"
-            return f"{slot.key} {stays} until {SIGHTS_MIN} targets are in the window, and would be {wanted}"
-    kept = f"{slot.key} stays at {slot.text(current or 0)}, though {wanted} is asked for"
-    return f"{kept}: {'; '.join(_why_held(policy, slot, judged, is_lower=target < (current or 0)))}"
-
-
-def _why_set(policy: ScalingPolicySpec, slot: Slot, judged: Judged, wanted: str, applied: str) -> str:
-    rule = policy.smoothing.percentile
-    if rule is not None and judged.low is not None and judged.high is not None:
-        between = f"{slot.text(judged.low)} and {slot.text(judged.high)}"
-        return f", which fits {rule.target:.3g} of the window (the thresholds are {between})"
-    return "" if wanted == applied else f", the most cautious value of the delay; {wanted} is asked for"
-
-
-def _why_held(policy: ScalingPolicySpec, slot: Slot, judged: Judged, *, is_lower: bool) -> Iterator[str]:
-    rule = policy.smoothing.percentile
-    if rule is not None and judged.low is not None and judged.high is not None:
-        yield f"the window's thresholds are {slot.text(judged.low)} and {slot.text(judged.high)}"
-        return
-    delay = policy.smoothing.delay_down if is_lower else policy.smoothing.delay_up
-    edge = judged.high if is_lower else judged.low
-    if delay is not None and delay.inputs and edge is not None:
-        shift = ", ".join(f"{amount} {name}" for name, amount in delay.inputs.items())
-        more, side = ("more", "above") if is_lower else ("less", "below")
-        yield f"with {shift} {more} it would be {slot.text(edge)}, and it is not {side} that"
-    if delay is not None and delay.delay_seconds is not None:
-        yield f"not long enough for the delay of {print_seconds(delay.delay_seconds)}"
-
-
-NOTHING: Mapping[str, Any] = MappingProxyType({})
-FIRST_OF = (Code.SET, Code.HELD_BY_PERCENTILE, Code.HELD_BY_HYSTERESIS, Code.WARMING_UP, Code.UNCHANGED)
-"""Where slots differ, the decision's reason is the first of these."""
-
-
-class Step(NamedTuple):
-    """What one look at the cluster brings, slot by slot."""
+class Assessment(NamedTuple):
+    """Every value of a policy at one moment: its target, what is in force, and whether it is replaced now."""
 
     targets: Mapping[str, int]
-    judged: Mapping[str, Judged]
+    current: Mapping[str, int]
+    """What is in force; what is absent is unknown."""
+    smoothed: Mapping[str, SmoothedValue]
     memory: ProportionalMemory
 
     @property
     def code(self) -> Code:
-        """The reason for all slots together."""
-        found = {judged.code for judged in self.judged.values()}
-        return next((code for code in FIRST_OF if code in found), Code.UNCHANGED)
+        """The reason for all values together."""
+        found = {smoothed.code for smoothed in self.smoothed.values()}
+        return next((code for code in PRECEDENCE if code in found), Code.UNCHANGED)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether any value is replaced, and not only brought to pods that lack it."""
+        return any(smoothed.code is Code.SET for smoothed in self.smoothed.values())
 
     @property
     def applied(self) -> dict[str, int]:
         """What is in force from now on, as far as it is known."""
-        return {key: judged.applied for key, judged in self.judged.items() if judged.applied is not None}
+        return {key: each.applied for key, each in self.smoothed.items() if each.applied is not None}
 
 
-def decide(policy: ScalingPolicySpec, seen: Observation, memory: Mapping[str, Any] = NOTHING) -> Decision:
+class AssessmentNumbers(msgspec.Struct, frozen=True):
+    """An assessment as people check it: values by slot, null where unknown."""
+
+    inputs: dict[str, str]
+    current: dict[str, str | None]
+    target: dict[str, str | None]
+    scale_up_below: dict[str, str | None]
+    scale_down_above: dict[str, str | None]
+    reasons: dict[str, str]
+    window: int | msgspec.UnsetType = msgspec.UNSET
+    pods: int | msgspec.UnsetType = msgspec.UNSET
+    pods_behind: int | msgspec.UnsetType = msgspec.UNSET
+
+    @classmethod
+    def of(
+        cls, compiled: CompiledPolicy, observation: Observation, assessment: Assessment
+    ) -> "AssessmentNumbers":
+        """Return the numbers; without a window or a look at the pods theirs are absent."""
+        smoothed, windows = assessment.smoothed, assessment.memory.windows
+        low = {key: each.low for key, each in smoothed.items() if each.low is not None}
+        high = {key: each.high for key, each in smoothed.items() if each.high is not None}
+        has_pods = observation.pods is not None
+        return cls(
+            inputs={name.lower(): text for name, text in observation.inputs.items()},
+            current=texts(compiled, assessment.current),
+            target=texts(compiled, assessment.targets),
+            scale_up_below=texts(compiled, low),
+            scale_down_above=texts(compiled, high),
+            reasons={key: each.code.value for key, each in smoothed.items()},
+            window=max(map(len, windows.values())) if windows else msgspec.UNSET,
+            pods=observation.pods if observation.pods is not None else msgspec.UNSET,
+            pods_behind=observation.pods_behind if has_pods else msgspec.UNSET,
+        )
+
+
+def decide(
+    policy: ScalingPolicySpec, observation: Observation, memory: Mapping[str, Any] = NOTHING
+) -> Decided[Assessment]:
     """Decide for one workload; a ValueError names an input or a value in force that can't be read."""
-    return decide_asked(CompiledPolicy.of(policy), seen, memory)
+    return decide_compiled(CompiledPolicy.of(policy), observation, ProportionalMemory.from_data(memory))
 
 
-def decide_asked(asked: CompiledPolicy, seen: Observation, memory: Mapping[str, Any] = NOTHING) -> Decision:
-    """Decide the same for a policy that was taken apart before."""
-    inputs, current = read_inputs(seen.inputs), read_current(asked.slots, seen.current)
-    if missing := sorted(asked.policy.inputs - set(inputs)):
+def decide_compiled(
+    compiled: CompiledPolicy, observation: Observation, memory: ProportionalMemory
+) -> Decided[Assessment]:
+    """Decide the same for a policy that was compiled before, and a memory that was read."""
+    inputs, current = read_inputs(observation.inputs), read_current(compiled.slots, observation.current)
+    if missing := sorted(compiled.policy.inputs - set(inputs)):
         raise ValueError(f"{missing[0]}: missing: the policy's functions use it")
-    taken = step(asked, moment_of(seen.at), inputs, current, ProportionalMemory.from_data(memory))
-    return decision_of(asked, seen, inputs, current, taken)
+    assessment = assess(compiled, moment_of(observation.at), inputs, current, memory)
+    return Decided(decision_of(compiled, observation, inputs, assessment), assessment)
 
 
-def step(
-    asked: CompiledPolicy, at: int, inputs: Inputs, current: Mapping[str, int], memory: ProportionalMemory
-) -> Step:
-    """Judge every slot at one moment."""
-    smoothing = asked.policy.smoothing
-    memory = memory.under(asked.fingerprint)
+def assess(
+    compiled: CompiledPolicy, at: int, inputs: Inputs, current: Mapping[str, int], memory: ProportionalMemory
+) -> Assessment:
+    """Compute every value's target at one moment, and smooth it."""
+    smoothing = compiled.policy.smoothing
+    memory = memory.under(compiled.fingerprint)
     since = at if memory.since is None else memory.since
     is_windowed = _is_windowed(smoothing)
-    targets, judged, windows, changes = {}, {}, {}, dict(memory.changes)
-    for slot in asked.slots:
-        wanted = asked.target(slot, inputs)
+    targets, smoothed, windows, changes = {}, {}, {}, {}
+    for slot in compiled.slots:
+        key, target = slot.key, compiled.target(slot, inputs)
         if is_windowed:
-            windows[slot.key] = remembered(memory.windows.get(slot.key, ()), at, wanted, smoothing)
-        shown = Shown(
+            windows[key] = extend_window(memory.windows.get(key, ()), at, target, smoothing)
+        given = SmoothingInput(
             at=at,
-            target=wanted,
-            current=current.get(slot.key),
-            window=windows.get(slot.key, ()),
+            target=target,
+            current=current.get(key),
+            window=windows.get(key, ()),
             since=since,
-            shifted_down=_shifted(asked, slot, inputs, smoothing.delay_down, 1),
-            shifted_up=_shifted(asked, slot, inputs, smoothing.delay_up, -1),
+            shifted_down=_shifted(compiled, slot, inputs, smoothing.delay_down, 1),
+            shifted_up=_shifted(compiled, slot, inputs, smoothing.delay_up, -1),
         )
-        targets[slot.key], judged[slot.key] = wanted, _judge(smoothing, shown)
-        if judged[slot.key].code is Code.SET:
-            changes[slot.key] = Change(at, judged[slot.key].applied or 0, shown.current)
-    kept = {slot.key: changes[slot.key] for slot in asked.slots if slot.key in changes}
-    after = ProportionalMemory(asked.fingerprint, since if is_windowed else None, windows, kept)
-    return Step(targets, judged, after)
+        targets[key], smoothed[key] = target, _smooth(smoothing, given)
+        if smoothed[key].code is Code.SET:
+            changes[key] = ValueChange(at, smoothed[key].applied or 0, given.current)
+        elif key in memory.changes:
+            changes[key] = memory.changes[key]
+    after = ProportionalMemory(compiled.fingerprint, since if is_windowed else None, windows, changes)
+    return Assessment(targets, current, smoothed, after)
 
 
 def _is_windowed(smoothing: Smoothing) -> bool:
@@ -261,63 +228,63 @@ def _is_windowed(smoothing: Smoothing) -> bool:
     )
 
 
-def _judge(smoothing: Smoothing, shown: Shown) -> Judged:
+def _smooth(smoothing: Smoothing, given: SmoothingInput) -> SmoothedValue:
     if smoothing.percentile is not None:
-        return by_percentile(smoothing.percentile, shown)
+        return by_percentile(smoothing.percentile, given)
     if smoothing.delay_down is None and smoothing.delay_up is None:
-        return at_once(shown)
-    return by_delay(smoothing.delay_down, smoothing.delay_up, shown)
+        return at_once(given)
+    return by_delay(smoothing.delay_down, smoothing.delay_up, given)
 
 
-def _shifted(asked: CompiledPolicy, slot: Slot, inputs: Inputs, delay: Delay | None, sign: int) -> int | None:
-    """Ask what a cluster would get that is larger or smaller by the delay's inputs."""
+def _shifted(
+    compiled: CompiledPolicy, slot: Slot, inputs: Inputs, delay: Delay | None, sign: int
+) -> int | None:
+    """Return the target in a cluster that is larger or smaller by the delay's inputs; none is below 0."""
     if delay is None or not delay.inputs:
         return None
-    return asked.target(slot, shifted_inputs(inputs, delay, sign))
-
-
-def shifted_inputs(inputs: Inputs, delay: Delay, sign: int) -> dict[str, int]:
-    """Return the inputs of a cluster that is larger or smaller by the delay's inputs; none is below 0."""
     shifts = {name: sign * amount.nanos for name, amount in delay.inputs.items()}
-    return {name: max(0, size + shifts.get(name, 0)) for name, size in inputs.items()}
+    return compiled.target(slot, {name: max(0, size + shifts.get(name, 0)) for name, size in inputs.items()})
 
 
 def decision_of(
-    asked: CompiledPolicy, seen: Observation, inputs: Inputs, current: Mapping[str, int], taken: Step
+    compiled: CompiledPolicy, observation: Observation, inputs: Inputs, assessment: Assessment
 ) -> Decision:
-    """Put a step into the shape that all balancers share."""
-    said = sentence(asked.policy, asked.slots, inputs, current, taken.targets, taken.judged)
-    changed = {key for key, judged in taken.judged.items() if judged.code is Code.SET}
-    code = taken.code
-    if seen.pods_behind and not changed and taken.applied:
-        # Nothing new is wanted, but some pods do not have what is in force: born since, or changed by others.
-        changed, code = set(taken.applied), Code.SET
-        said = f"{said.removesuffix('.')}; {seen.pods_behind} of {seen.pods} pods get it."
-    elif seen.stuck and not changed:
-        state = min(seen.stuck, key=STUCK.index)
-        code, said = Code(state), f"{said.removesuffix('.')}; its node can't give it to {seen.stuck[state]}."
-    reason = Reason(code, said, _numbers(asked, seen, current, taken))
+    """Return an assessment as a decision: an action for what is replaced or missing in pods, and why."""
+    why = sentence(compiled, inputs, assessment)
+    applied, code = assessment.applied, assessment.code
+    changed = {key for key, smoothed in assessment.smoothed.items() if smoothed.code is Code.SET}
+    if observation.pods_behind and not changed and applied:
+        # No value is new, but some pods lack what is in force: created since, or changed by others.
+        changed, code = set(applied), Code.SET
+        why = f"{why.removesuffix('.')}; {observation.pods_behind} of {observation.pods} pods get it."
+    elif observation.stuck and not changed:
+        state = min(observation.stuck, key=STUCK.index)
+        code, why = (
+            Code(state),
+            f"{why.removesuffix('.')}; its node can't give it to {observation.stuck[state]}.",
+        )
+    assert changed <= set(applied), "a value that is set is known"
     actions: tuple[SetResources, ...] = ()
     if changed:
-        to_set = containers_of(asked, {key: taken.applied[key] for key in changed}, is_whole=False)
-        actions = (SetResources(seen.subject, to_set),)
+        to_set = containers_of(compiled, {key: applied[key] for key in changed}, is_whole=False)
+        actions = (SetResources(observation.subject, to_set),)
     return Decision(
-        seen.subject,
-        reason,
+        observation.subject,
+        Reason.of(code, why, AssessmentNumbers.of(compiled, observation, assessment)),
         actions,
-        memory=taken.memory.to_data(),
-        extra={"containers": containers_of(asked, taken.applied)},
+        memory=assessment.memory.to_data(),
+        extra={"containers": containers_of(compiled, applied)},
     )
 
 
 def containers_of(
-    asked: CompiledPolicy, values: Mapping[str, int], *, is_whole: bool = True
+    compiled: CompiledPolicy, values: Mapping[str, int], *, is_whole: bool = True
 ) -> list[dict[str, Any]]:
-    """Return values as containers have them; only those with any, unless all are asked for."""
+    """Return values as containers have them; unless whole, only the containers and sections with any."""
     found: list[dict[str, Any]] = []
-    for container in asked.policy.containers:
+    for container in compiled.policy.containers:
         own: dict[str, Any] = {"requests": {}, "limits": {}}
-        for slot in asked.slots:
+        for slot in compiled.slots:
             if slot.container == container.name and slot.key in values:
                 own[slot.section][slot.resource.value] = slot.text(values[slot.key])
         if is_whole or own["requests"] or own["limits"]:
@@ -327,26 +294,79 @@ def containers_of(
     return found
 
 
-def texts(asked: CompiledPolicy, values: Mapping[str, int]) -> dict[str, str | None]:
-    """Write values by slot; null where nothing is known."""
-    return {slot.key: slot.text(values[slot.key]) if slot.key in values else None for slot in asked.slots}
+def texts(compiled: CompiledPolicy, values: Mapping[str, int]) -> dict[str, str | None]:
+    """Return values by slot as a manifest has them; null where nothing is known."""
+    return {slot.key: slot.text(values[slot.key]) if slot.key in values else None for slot in compiled.slots}
 
 
-def _numbers(
-    asked: CompiledPolicy, seen: Observation, current: Mapping[str, int], taken: Step
-) -> dict[str, Any]:
-    low = {key: part.low for key, part in taken.judged.items() if part.low is not None}
-    high = {key: part.high for key, part in taken.judged.items() if part.high is not None}
-    numbers: dict[str, Any] = {
-        "inputs": {name.lower(): text for name, text in seen.inputs.items()},
-        "current": texts(asked, current),
-        "target": texts(asked, taken.targets),
-        "scale_up_below": texts(asked, low),
-        "scale_down_above": texts(asked, high),
-        "reasons": {key: part.code.value for key, part in taken.judged.items()},
-    }
-    if taken.memory.windows:
-        numbers["window"] = max(map(len, taken.memory.windows.values()))
-    if seen.pods is not None:
-        numbers |= {"pods": seen.pods, "pods_behind": seen.pods_behind}
-    return numbers
+def sentence(compiled: CompiledPolicy, inputs: Inputs, assessment: Assessment) -> str:
+    """Return one sentence about all values: first those that something happens to."""
+    if not compiled.slots:
+        return "The policy has no function, so there is nothing to set."
+    by_code = sorted(compiled.slots, key=lambda slot: PRECEDENCE.index(assessment.smoothed[slot.key].code))
+    parts = [_clause(compiled.policy, slot, assessment) for slot in by_code[:SLOTS_NAMED_MAX]]
+    if len(by_code) > SLOTS_NAMED_MAX:
+        parts.append(f"and {len(by_code) - SLOTS_NAMED_MAX} more")
+    sizes = size_words(compiled.policy, inputs)
+    return f"{f'At {sizes}: ' if sizes else ''}{'; '.join(parts)}."
+
+
+def size_words(policy: ScalingPolicySpec, inputs: Inputs) -> str:
+    """Return how large the cluster is, in what the policy follows: `18 cores and 64Gi of memory`."""
+    words = [_size(name, inputs[name]) for name in INPUTS if name in policy.inputs]
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _size(name: str, nanos: int) -> str:
+    if name == "memory":
+        is_round = nanos % _KIBIBYTE == 0
+        return f"{Quantity(nanos, Notation.BINARY if is_round else Notation.DECIMAL)} of memory"
+    one = {"cores": "core", "nodes": "node", "pods": "pod"}[name]
+    return f"{Quantity(nanos)} {one if nanos == NANO else name}"
+
+
+def _clause(policy: ScalingPolicySpec, slot: Slot, assessment: Assessment) -> str:
+    smoothed, current = assessment.smoothed[slot.key], assessment.current.get(slot.key)
+    target = slot.text(assessment.targets[slot.key])
+    match smoothed.code:
+        case Code.SET:
+            applied = slot.text(smoothed.applied or 0)
+            before = "" if current is None else f" from {slot.text(current)}"
+            return (
+                f"{slot.key} is set{before} to {applied}{_why_set(policy, slot, smoothed, target, applied)}"
+            )
+        case Code.UNCHANGED:
+            return f"{slot.key} stays at {target}"
+        case Code.WARMING_UP:
+            stays = "is not set" if current is None else f"stays at {slot.text(current)}"
+            return f"{slot.key} {stays} until {SAMPLES_MIN} targets are in the window, and would be {target}"
+    kept = f"{slot.key} stays at {slot.text(current or 0)}, though {target} is asked for"
+    is_lower = assessment.targets[slot.key] < (current or 0)
+    return f"{kept}: {'; '.join(_why_held(policy, slot, smoothed, is_lower=is_lower))}"
+
+
+def _why_set(
+    policy: ScalingPolicySpec, slot: Slot, smoothed: SmoothedValue, target: str, applied: str
+) -> str:
+    percentile = policy.smoothing.percentile
+    if percentile is not None and smoothed.low is not None and smoothed.high is not None:
+        between = f"{slot.text(smoothed.low)} and {slot.text(smoothed.high)}"
+        return f", which fits {percentile.target:.3g} of the window (the thresholds are {between})"
+    return "" if target == applied else f", the most cautious value of the delay; {target} is asked for"
+
+
+def _why_held(
+    policy: ScalingPolicySpec, slot: Slot, smoothed: SmoothedValue, *, is_lower: bool
+) -> Iterator[str]:
+    has_percentile = policy.smoothing.percentile is not None
+    if has_percentile and smoothed.low is not None and smoothed.high is not None:
+        yield f"the window's thresholds are {slot.text(smoothed.low)} and {slot.text(smoothed.high)}"
+        return
+    delay = policy.smoothing.delay_down if is_lower else policy.smoothing.delay_up
+    edge = smoothed.high if is_lower else smoothed.low
+    if delay is not None and delay.inputs and edge is not None:
+        shift = ", ".join(f"{amount} {name}" for name, amount in delay.inputs.items())
+        more, side = ("more", "above") if is_lower else ("less", "below")
+        yield f"with {shift} {more} it would be {slot.text(edge)}, and it is not {side} that"
+    if delay is not None and delay.delay_seconds is not None:
+        yield f"not long enough for the delay of {print_seconds(delay.delay_seconds)}"

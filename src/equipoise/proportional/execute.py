@@ -16,9 +16,8 @@ from equipoise.engine.guards import held_by_others, held_by_pause
 from equipoise.engine.isolation import Isolation
 from equipoise.ports import Actuator, Leadership, Pauses, Store
 from equipoise.ports.actions import ResizeAnswer, ResizeResult, Sizes, Values
-from equipoise.proportional.applied import AppliedState, at_target, sidecars_of
+from equipoise.proportional.applied import AppliedState, sidecars_of
 from equipoise.proportional.assignment import Assigned
-from equipoise.proportional.decide import read_current
 from equipoise.proportional.functions import Slot
 from equipoise.proportional.guards import PODS_PER_CYCLE_MAX, Change, held_by_annotation
 from equipoise.proportional.policy import UpdateMode
@@ -212,17 +211,6 @@ def about(workload: Workload) -> ObjectRef:
     return ObjectRef(ref.api_version, ref.kind, ref.namespace, ref.name, workload.uid)
 
 
-def applied_values(item: Assigned, decision: Decision) -> dict[str, int]:
-    """Return what is to be in force from now on, in each slot's units."""
-    texts = {
-        f"{container['name']}.{section}.{resource}": text
-        for container in decision.extra["containers"]
-        for section in ("requests", "limits")
-        for resource, text in container[section].items()
-    }
-    return read_current(item.prepared.asked.slots, texts)
-
-
 def intended(deeds: AppliedState, change: Change, at_ms: int, epoch: int) -> AppliedState:
     """Remember what is about to be set, before it is."""
     is_same = deeds.written == change.values and deeds.way == change.way.mode
@@ -234,11 +222,6 @@ def intended(deeds: AppliedState, change: Change, at_ms: int, epoch: int) -> App
         is_confirmed=deeds.is_confirmed and is_same,
         epoch=epoch,
     )
-
-
-def pods_at_target(decision: Decision, pods: Sequence[Pod], item: Assigned) -> int:
-    """Return how many pods ask for what is decided, and have it."""
-    return at_target(pods, item.prepared.asked.slots, applied_values(item, decision))
 
 
 UNDONE = frozenset({"Fenced", "Outdated", "Gone", "Refused", "Forbidden", "Unsupported"})

@@ -15,11 +15,11 @@ import msgspec
 from equipoise.core.quantity import NANO, Format, Quantity
 from equipoise.proportional.policy import (
     UNIT_NANOS,
-    Container,
+    ContainerPolicy,
     Cut,
     Function,
     Quantization,
-    Resource,
+    ResourceName,
     Rule,
     ScalingPolicySpec,
     cut_of,
@@ -75,7 +75,7 @@ Inputs = Mapping[str, int]
 SECTIONS = ("requests", "limits")
 
 
-class Line(NamedTuple):
+class LinearFunction(NamedTuple):
     """One function, as plain numbers of billionths."""
 
     input: str | None
@@ -92,12 +92,12 @@ class Slot(NamedTuple):
     """How it is named: `kube-dns.requests.cpu`."""
     container: str
     section: str
-    resource: Resource
+    resource: ResourceName
     unit_nanos: int
     """What its values are counted in."""
     format: Format
     """How they are written."""
-    lines: tuple[Line, ...]
+    functions: tuple[LinearFunction, ...]
     low: int
     high: int | None
     levels: Levels | None
@@ -114,7 +114,9 @@ def slots(policy: ScalingPolicySpec) -> tuple[Slot, ...]:
 
 def target(slot: Slot, inputs: Inputs) -> int:
     """Return the value that this cluster asks for, in whole units."""
-    value = max(sum((line_value(line, inputs) for line in slot.lines), Fraction(0)), Fraction(slot.low))
+    value = max(
+        sum((linear_value(function, inputs) for function in slot.functions), Fraction(0)), Fraction(slot.low)
+    )
     if slot.high is not None:
         value = min(value, Fraction(slot.high))
     if slot.levels is not None:
@@ -123,11 +125,13 @@ def target(slot: Slot, inputs: Inputs) -> int:
     return units if slot.high is None else min(units, slot.high // slot.unit_nanos)
 
 
-def line_value(line: Line, inputs: Inputs) -> Fraction:
+def linear_value(function: LinearFunction, inputs: Inputs) -> Fraction:
     """Return base + slope x rounded(input) / per, in billionths."""
-    if line.input is None or not line.slope:
-        return Fraction(line.base)
-    return line.base + Fraction(line.slope * rounded_input(line.cuts, inputs[line.input]), line.per)
+    if function.input is None or not function.slope:
+        return Fraction(function.base)
+    return function.base + Fraction(
+        function.slope * rounded_input(function.cuts, inputs[function.input]), function.per
+    )
 
 
 def rounded_input(cuts: tuple[Cut, ...], size: int) -> int:
@@ -136,9 +140,9 @@ def rounded_input(cuts: tuple[Cut, ...], size: int) -> int:
     return size if cut is None else rounded_up(size, cut.every, slack=True)
 
 
-def line_of(function: Function) -> Line:
+def linear_function(function: Function) -> LinearFunction:
     """Take a function apart."""
-    return Line(
+    return LinearFunction(
         input=function.input,
         base=function.base.nanos if function.base is not None else 0,
         slope=function.slope.nanos if function.slope is not None else 0,
@@ -156,7 +160,7 @@ def _slots(policy: ScalingPolicySpec) -> Iterator[Slot]:
                 yield _slot(container, section, resource, own)
 
 
-def _slot(container: Container, section: str, resource: Resource, rules: list[Rule]) -> Slot:
+def _slot(container: ContainerPolicy, section: str, resource: ResourceName, rules: list[Rule]) -> Slot:
     levels = [levels_of(part) for part in container.quantization if part.resource is resource]
     return Slot(
         key=f"{container.name}.{section}.{resource.value}",
@@ -165,7 +169,7 @@ def _slot(container: Container, section: str, resource: Resource, rules: list[Ru
         resource=resource,
         unit_nanos=UNIT_NANOS[resource],
         format=_format(rules[0].function),
-        lines=tuple(line_of(rule.function) for rule in rules),
+        functions=tuple(linear_function(rule.function) for rule in rules),
         low=next((rule.min.nanos for rule in rules if rule.min is not None), 0),
         high=next((rule.max.nanos for rule in rules if rule.max is not None), None),
         levels=levels[0] if levels else None,

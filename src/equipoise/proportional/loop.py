@@ -37,6 +37,7 @@ from equipoise.proportional.applied import (
     AppliedState,
     PolicyState,
     Way,
+    at_target,
     behind,
     choose_way,
     is_contended,
@@ -47,15 +48,13 @@ from equipoise.proportional.applied import (
     restarted,
 )
 from equipoise.proportional.assignment import Assigned, Readings, RejectedPolicy, assign, refusal_of
-from equipoise.proportional.decide import decide_asked, moment_of
+from equipoise.proportional.decide import Assessment, decide_compiled, moment_of
 from equipoise.proportional.execute import (
     UNDONE,
     CycleProgress,
     ResizeExecutor,
     about,
-    applied_values,
     intended,
-    pods_at_target,
 )
 from equipoise.proportional.guards import Change, Guards
 from equipoise.proportional.observe import (
@@ -68,6 +67,7 @@ from equipoise.proportional.observe import (
 )
 from equipoise.proportional.policy import UpdateMode
 from equipoise.proportional.record import BALANCER
+from equipoise.proportional.smoothing import ProportionalMemory
 from equipoise.proportional.status import StatusInput, kept_memory, next_status, refused_status
 
 NEWS = frozenset({Code.FOUGHT_BY, Code.REFUSED, Code.INFEASIBLE, Code.DEFERRED})
@@ -231,8 +231,9 @@ class ProportionalLoop:
             deeds = self._named(item, self._noticed(item, deeds, pods, mind, at_ms), pods)
         observation = observe(item, seen, deeds)
         before = mind.decided
-        decision = decide_asked(item.prepared.asked, observation, before)
-        change = self._change(item, decision, pods, mind, seen.at)
+        remembers = ProportionalMemory.from_data(before)
+        decision, assessment = decide_compiled(item.prepared.asked, observation, remembers)
+        change = self._change(item, assessment, pods, mind, seen.at) if decision.actions else None
         if change is not None:
             reason = guards.ask(item, change, deeds, mind, lambda: self._ledger(item))
             decision = decision if reason is None else decision.hold(reason)
@@ -241,9 +242,14 @@ class ProportionalLoop:
         stands = deeds
         if is_doing and change is not None:
             deeds = intended(deeds, change, at_ms, self.leadership.epoch() or 0)
-        mind.memory = remembered(kept_memory(before, decision, is_done=is_doing), deeds)
+        mind.memory = remembered(kept_memory(remembers, assessment.memory, is_done=is_doing), deeds)
         told = StatusInput(
-            *(decision, mind.memory, item.mode, pods_at_target(decision, pods, item), len(pods)),
+            decision,
+            assessment,
+            mind.memory,
+            item.mode,
+            pods_at_target=at_target(pods, slots, assessment.applied),
+            pods=len(pods),
             cost=change.cost(item.workload) if change is not None else "",
             warning=warning,
             is_acting=is_doing,
@@ -253,7 +259,7 @@ class ProportionalLoop:
         if is_doing and change is not None:
             outcomes += self._act(item, decision, change, mind, seen.at, is_said=progress.is_said)
             if outcomes and all(outcome.result in UNDONE for outcome in outcomes):
-                mind.memory = remembered(kept_memory(before, decision, is_done=False), stands)
+                mind.memory = remembered(kept_memory(remembers, assessment.memory, is_done=False), stands)
         self._tell(item, told, outcomes)
         policy, id_ = item.prepared.document, self.new_id(seen.at)
         self.journal.append(record(BALANCER, policy, observation, before, decision, seen.at, id_, outcomes))
@@ -262,13 +268,11 @@ class ProportionalLoop:
         return CycleItem(item, decision, outcomes, None, told.cost, said, status_errors, left)
 
     def _change(
-        self, item: Assigned, decision: Decision, pods: Sequence[Pod], mind: PolicyState, at: float
-    ) -> Change | None:
+        self, item: Assigned, assessment: Assessment, pods: Sequence[Pod], mind: PolicyState, at: float
+    ) -> Change:
         """Return what an action comes to: which values, by which way, at what cost."""
-        if not decision.actions:
-            return None
         slots, spec = item.prepared.asked.slots, item.prepared.spec
-        values = applied_values(item, decision)
+        values = assessment.applied
         if mind.needs_rollout and spec.update_mode is UpdateMode.AUTO:
             way = Way(UpdateMode.ROLLOUT, mind.needs_rollout)
         else:
@@ -277,8 +281,7 @@ class ProportionalLoop:
         found = behind(pods, slots, values) if way.mode is UpdateMode.IN_PLACE else []
         late = mind.open(found, (way.mode.value, values), at)
         restarts = dict.fromkeys(name for pod in late for name in restarted(pod.containers, slots, values))
-        is_new = Code.SET.value in decision.reason.numbers["reasons"].values()
-        return Change(values, way, pods, late, tuple(restarts), is_new)
+        return Change(values, way, pods, late, tuple(restarts), assessment.is_new)
 
     def _noticed(
         self, item: Assigned, deeds: AppliedState, pods: Sequence[Pod], mind: PolicyState, at_ms: int

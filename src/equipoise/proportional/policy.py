@@ -105,7 +105,7 @@ SEGMENTS_MAX = 64
 STEP_RATIO_MIN = 1.01
 
 
-class Resource(StrEnum):
+class ResourceName(StrEnum):
     """What a container asks for."""
 
     CPU = "cpu"
@@ -196,14 +196,14 @@ class Rule(Part):
         )
     )
 
-    resource: Resource = Field(description="cpu or memory.")
+    resource: ResourceName = Field(description="cpu or memory.")
     min: Amount | None = Field(None, description="The value is never below this; once per resource.")
     max: Amount | None = Field(None, description="The value is never above this; once per resource.")
     function: Function = Field(description="How the value follows the cluster.")
 
 
 def _bounds_once(all_: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    for resource in Resource:
+    for resource in ResourceName:
         own = [part for part in all_ if part.resource is resource]
         low = [part.min for part in own if part.min is not None]
         high = [part.max for part in own if part.max is not None]
@@ -230,7 +230,7 @@ class ContainerResources(Part):
 class Quantization(Part):
     """Levels that a value is rounded up to."""
 
-    resource: Resource = Field(description="cpu or memory.")
+    resource: ResourceName = Field(description="cpu or memory.")
     base: Amount | None = Field(
         None, description="The first level; alone, the distance of all levels, which then begin at 0."
     )
@@ -295,7 +295,7 @@ class Quantization(Part):
         return self
 
 
-class Container(Part):
+class ContainerPolicy(Part):
     """One container of the pods, and how its resources follow the cluster."""
 
     model_config = ConfigDict(
@@ -307,11 +307,11 @@ class Container(Part):
     name: Name = Field(description="The container's name.")
     resources: ContainerResources = Field(ContainerResources(), description="What follows the cluster.")
     quantization: Annotated[tuple[Quantization, ...], UniqueBy("resource"), OneOrMany()] = Field(
-        (), max_length=len(Resource), description="Levels that the values are rounded up to."
+        (), max_length=len(ResourceName), description="Levels that the values are rounded up to."
     )
 
 
-def _some(containers: tuple[Container, ...]) -> tuple[Container, ...]:
+def _at_least_one(containers: tuple[ContainerPolicy, ...]) -> tuple[ContainerPolicy, ...]:
     """Say it after the items, whose own mistakes would read as none being there."""
     if not containers:
         raise ValueError("expected at least one container, got none")
@@ -326,7 +326,7 @@ class NodeSelector(LabelSelector):
     )
 
 
-class ScaleTarget(Part):
+class ScaleTargetRef(Part):
     """The workload, in the policy's own namespace."""
 
     api_version: ApiVersion = Field(
@@ -343,12 +343,12 @@ class ScalingPolicySpec(Part):
         json_schema_extra=also_written("containers", container="Shorthand of containers: one, or a list.")
     )
 
-    target_ref: ScaleTarget = Field(alias="scaleTargetRef", description="The workload to scale.")
-    containers: Annotated[tuple[Container, ...], UniqueBy("name"), AfterValidator(_some), OneOrMany()] = (
-        Field(
-            max_length=CONTAINERS_MAX,
-            description="Its containers, and what their resources follow.",
-        )
+    target_ref: ScaleTargetRef = Field(alias="scaleTargetRef", description="The workload to scale.")
+    containers: Annotated[
+        tuple[ContainerPolicy, ...], UniqueBy("name"), AfterValidator(_at_least_one), OneOrMany()
+    ] = Field(
+        max_length=CONTAINERS_MAX,
+        description="Its containers, and what their resources follow.",
     )
     smoothing: Smoothing = Field(Smoothing(), description="What keeps the values from flapping.")
     node_selector: NodeSelector = Field(

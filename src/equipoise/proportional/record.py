@@ -21,4 +21,4 @@ def redecide(recorded: Record) -> Decision:
     """Decide again from what is recorded; what the guards held is taken from the record."""
     policy = ScalingPolicySpec.model_validate(recorded.policy)
     observation = msgspec.convert(recorded.observation, Observation)
-    return replay_holds(recorded, decide(policy, observation, recorded.memory))
+    return replay_holds(recorded, decide(policy, observation, recorded.memory).decision)

@@ -17,11 +17,11 @@ from equipoise.core.errors import DECODE_ERRORS, BadInput
 from equipoise.core.quantity import Quantity, parse_moment
 from equipoise.proportional.decide import (
     Observation,
+    assess,
     decision_of,
     moment_of,
     read_current,
     read_inputs,
-    step,
     texts,
 )
 from equipoise.proportional.functions import CompiledPolicy
@@ -32,7 +32,7 @@ TIMESTAMP = "timestamp"
 LINES_MAX = 2_000_000
 
 
-class Row(NamedTuple):
+class SizeRow(NamedTuple):
     """One line: when, as it was written and in milliseconds, and how large the cluster was."""
 
     written: int | float | str
@@ -42,7 +42,7 @@ class Row(NamedTuple):
 
 def read_observations(
     text: str, source: str, needed: Iterable[str], constant: Mapping[str, str] | None = None
-) -> list[Row]:
+) -> list[SizeRow]:
     """Read the whole file; inputs that it has no column for must be given as constants."""
     lines = csv.reader(text.splitlines(), strict=True)
     try:
@@ -83,7 +83,7 @@ def _constants(constant: Mapping[str, str], names: list[str], source: str) -> di
 
 def _rows(
     lines: Iterator[list[str]], names: list[str], known: Mapping[str, int], source: str
-) -> Iterator[Row]:
+) -> Iterator[SizeRow]:
     last = None
     for number, cells in enumerate(lines, 2):
         if not cells:
@@ -103,7 +103,7 @@ def _rows(
         if last is not None and at <= last:
             raise BadInput(f"{where}: {TIMESTAMP}: expected times that grow from line to line, got {written}")
         last = at
-        yield Row(_number(written), at, {**inputs, **known})
+        yield SizeRow(_number(written), at, {**inputs, **known})
 
 
 def _moment(text: str) -> int:
@@ -123,25 +123,27 @@ def _number(text: str) -> int | float | str:
     return int(text) if "." not in text else float(text)
 
 
-def replay(asked: CompiledPolicy, subject: str, rows: Iterable[Row], current: Mapping[str, str]) -> Decision:
-    """Decide for one line after the other, and give the last decision with all steps."""
-    in_force = read_current(asked.slots, current)
+def replay(
+    compiled: CompiledPolicy, subject: str, rows: Iterable[SizeRow], current: Mapping[str, str]
+) -> Decision:
+    """Decide for one line after the other; return the last decision with all steps."""
+    in_force = read_current(compiled.slots, current)
     memory, steps, last = ProportionalMemory(), [], None
     for row in rows:
-        taken = step(asked, row.at, row.inputs, in_force, memory)
+        assessment = assess(compiled, row.at, row.inputs, in_force, memory)
         steps.append(
             {
                 "timestamp": row.written,
-                "reason": taken.code.value,
-                "target": texts(asked, taken.targets),
-                "applied": texts(asked, taken.applied),
+                "reason": assessment.code.value,
+                "target": texts(compiled, assessment.targets),
+                "applied": texts(compiled, assessment.applied),
             }
         )
-        last = row, taken, in_force
-        in_force, memory = taken.applied, taken.memory
+        last = row, assessment
+        in_force, memory = assessment.applied, assessment.memory
     assert last is not None, "a file has at least one line"
-    row, taken, before = last
+    row, assessment = last
     sizes = {name: str(Quantity(nanos)) for name, nanos in row.inputs.items()}
-    seen = Observation(subject, row.at / 1000, sizes)
-    decision = decision_of(asked, seen, row.inputs, before, taken)
+    observation = Observation(subject, row.at / 1000, sizes)
+    decision = decision_of(compiled, observation, row.inputs, assessment)
     return msgspec.structs.replace(decision, extra=decision.extra | {"steps": steps})

@@ -136,14 +136,14 @@ class Smoothing(Part):
         return self
 
 
-OBSERVATIONS_MAX = 4096
+SAMPLES_MAX = 4096
 """How many targets of one slot are kept; older ones are forgotten first."""
 
-Sight = tuple[int, int]
+TargetSample = tuple[int, int]
 """When, and which target."""
 
 
-class Change(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class ValueChange(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """The last change of one slot."""
 
     at: int
@@ -158,9 +158,9 @@ class ProportionalMemory(msgspec.Struct, frozen=True, omit_defaults=True, rename
     """A fingerprint: an edit empties the windows."""
     since: int | None = None
     """When the first target under this policy was seen."""
-    windows: dict[str, tuple[Sight, ...]] = {}
+    windows: dict[str, tuple[TargetSample, ...]] = {}
     """The targets that still count, oldest first, by slot."""
-    changes: dict[str, Change] = {}
+    changes: dict[str, ValueChange] = {}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> "ProportionalMemory":
@@ -177,33 +177,35 @@ class ProportionalMemory(msgspec.Struct, frozen=True, omit_defaults=True, rename
         return self if self.policy == policy else ProportionalMemory(policy, changes=self.changes)
 
 
-def remembered(window: tuple[Sight, ...], at: int, target: int, smoothing: Smoothing) -> tuple[Sight, ...]:
+def extend_window(
+    window: tuple[TargetSample, ...], at: int, target: int, smoothing: Smoothing
+) -> tuple[TargetSample, ...]:
     """Add a target, and forget what no decision will ask for again; one moment has one target."""
-    earlier = [sight for sight in window if sight[0] != at]
+    earlier = [sample for sample in window if sample[0] != at]
     if smoothing.percentile is not None:
         span = milliseconds(smoothing.percentile.window_seconds)
-        kept = [sight for sight in earlier if at - sight[0] < span]
-        return (*kept, (at, target))[-OBSERVATIONS_MAX:]
+        kept = [sample for sample in earlier if at - sample[0] < span]
+        return (*kept, (at, target))[-SAMPLES_MAX:]
     spans = {
         -1: smoothing.delay_down.delay_seconds if smoothing.delay_down is not None else None,
         1: smoothing.delay_up.delay_seconds if smoothing.delay_up is not None else None,
     }
-    kept_all: set[Sight] = set()
+    kept_all: set[TargetSample] = set()
     for sign, seconds in spans.items():
         if seconds is not None:
             span = milliseconds(seconds)
-            young = [sight for sight in earlier if at - sight[0] <= span]
+            young = [sample for sample in earlier if at - sample[0] <= span]
             kept_all.update(_extremes([*young, (at, target)], sign))
-    return tuple(sorted(kept_all))[-OBSERVATIONS_MAX:]
+    return tuple(sorted(kept_all))[-SAMPLES_MAX:]
 
 
-def _extremes(sights: list[Sight], sign: int) -> list[Sight]:
+def _extremes(samples: list[TargetSample], sign: int) -> list[TargetSample]:
     """Keep those that no later one outdoes: the highest (-1) or lowest (1) of any rest of the window."""
-    kept: list[Sight] = []
-    for sight in sights:
-        while kept and sign * kept[-1][1] >= sign * sight[1]:
+    kept: list[TargetSample] = []
+    for sample in samples:
+        while kept and sign * kept[-1][1] >= sign * sample[1]:
             kept.pop()
-        kept.append(sight)
+        kept.append(sample)
     return kept
 
 
@@ -212,11 +214,11 @@ def milliseconds(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-SIGHTS_MIN = 3
+SAMPLES_MIN = 3
 """So many targets must be in a window before it says anything."""
 
 
-class Shown(NamedTuple):
+class SmoothingInput(NamedTuple):
     """All that one slot is judged by."""
 
     at: int
@@ -224,7 +226,7 @@ class Shown(NamedTuple):
     """What this cluster asks for now."""
     current: int | None
     """What is in force, if known."""
-    window: Sequence[Sight] = ()
+    window: Sequence[TargetSample] = ()
     """The targets that count, this one included."""
     since: int = 0
     """When the first of them was seen, forgotten ones included."""
@@ -234,7 +236,7 @@ class Shown(NamedTuple):
     """What a cluster would ask for that is smaller by the delay's inputs."""
 
 
-class Judged(NamedTuple):
+class SmoothedValue(NamedTuple):
     """What comes of it: the value in force from now on, why, and between what it is kept."""
 
     code: Code
@@ -245,22 +247,22 @@ class Judged(NamedTuple):
     """Above this it is scaled down."""
 
 
-def at_once(shown: Shown) -> Judged:
+def at_once(given: SmoothingInput) -> SmoothedValue:
     """Follow every target."""
-    code = Code.UNCHANGED if shown.current == shown.target else Code.SET
-    return Judged(code, shown.target, shown.target, shown.target)
+    code = Code.UNCHANGED if given.current == given.target else Code.SET
+    return SmoothedValue(code, given.target, given.target, given.target)
 
 
-def by_percentile(rule: Percentile, shown: Shown) -> Judged:
+def by_percentile(rule: Percentile, given: SmoothingInput) -> SmoothedValue:
     """Keep what lies between the thresholds; otherwise set the value at the target share."""
-    values = sorted(value for _, value in shown.window)
-    if len(values) < SIGHTS_MIN:
-        return Judged(Code.WARMING_UP, shown.current)
+    values = sorted(value for _, value in given.window)
+    if len(values) < SAMPLES_MIN:
+        return SmoothedValue(Code.WARMING_UP, given.current)
     low, high = value_at(values, rule.share_low), value_at(values, rule.share_high)
-    if shown.current is None or not low <= shown.current <= high:
-        return Judged(Code.SET, value_at(values, rule.target), low, high)
-    code = Code.UNCHANGED if shown.current == shown.target else Code.HELD_BY_PERCENTILE
-    return Judged(code, shown.current, low, high)
+    if given.current is None or not low <= given.current <= high:
+        return SmoothedValue(Code.SET, value_at(values, rule.target), low, high)
+    code = Code.UNCHANGED if given.current == given.target else Code.HELD_BY_PERCENTILE
+    return SmoothedValue(code, given.current, low, high)
 
 
 def value_at(ascending: Sequence[int], share: float) -> int:
@@ -269,44 +271,44 @@ def value_at(ascending: Sequence[int], share: float) -> int:
     return ascending[min(int(Fraction(repr(share)) * count), count - 1)]
 
 
-def by_delay(down: Delay | None, up: Delay | None, shown: Shown) -> Judged:
+def by_delay(down: Delay | None, up: Delay | None, given: SmoothingInput) -> SmoothedValue:
     """Follow at once in a direction without a delay, else when it has gone on far or long enough."""
-    low = shown.target if up is None else shown.shifted_up if up.inputs else None
-    high = shown.target if down is None else shown.shifted_down if down.inputs else None
-    if shown.current is None:
-        return Judged(Code.SET, shown.target, low, high)
-    if shown.current == shown.target:
-        return Judged(Code.UNCHANGED, shown.current, low, high)
-    if shown.target < shown.current:
-        value = shown.target if down is None else _delayed_down(down, shown)
+    low = given.target if up is None else given.shifted_up if up.inputs else None
+    high = given.target if down is None else given.shifted_down if down.inputs else None
+    if given.current is None:
+        return SmoothedValue(Code.SET, given.target, low, high)
+    if given.current == given.target:
+        return SmoothedValue(Code.UNCHANGED, given.current, low, high)
+    if given.target < given.current:
+        value = given.target if down is None else _delayed_down(down, given)
     else:
-        value = shown.target if up is None else _delayed_up(up, shown)
+        value = given.target if up is None else _delayed_up(up, given)
     if value is None:
-        return Judged(Code.HELD_BY_HYSTERESIS, shown.current, low, high)
-    return Judged(Code.SET, value, low, high)
+        return SmoothedValue(Code.HELD_BY_HYSTERESIS, given.current, low, high)
+    return SmoothedValue(Code.SET, value, low, high)
 
 
-def _delayed_down(delay: Delay, shown: Shown) -> int | None:
-    assert shown.current is not None
-    if delay.inputs and shown.shifted_down is not None and shown.current > shown.shifted_down:
-        return shown.target
-    highest = max(_seen_for(delay, shown), default=None)
-    return highest if highest is not None and highest < shown.current else None
+def _delayed_down(delay: Delay, given: SmoothingInput) -> int | None:
+    assert given.current is not None
+    if delay.inputs and given.shifted_down is not None and given.current > given.shifted_down:
+        return given.target
+    highest = max(_targets_within(delay, given), default=None)
+    return highest if highest is not None and highest < given.current else None
 
 
-def _delayed_up(delay: Delay, shown: Shown) -> int | None:
-    assert shown.current is not None
-    if delay.inputs and shown.shifted_up is not None and shown.current < shown.shifted_up:
-        return shown.target
-    lowest = min(_seen_for(delay, shown), default=None)
-    return lowest if lowest is not None and lowest > shown.current else None
+def _delayed_up(delay: Delay, given: SmoothingInput) -> int | None:
+    assert given.current is not None
+    if delay.inputs and given.shifted_up is not None and given.current < given.shifted_up:
+        return given.target
+    lowest = min(_targets_within(delay, given), default=None)
+    return lowest if lowest is not None and lowest > given.current else None
 
 
-def _seen_for(delay: Delay, shown: Shown) -> list[int]:
+def _targets_within(delay: Delay, given: SmoothingInput) -> list[int]:
     """Return the targets of the last `delaySeconds`, once targets have been seen that long."""
     if delay.delay_seconds is None:
         return []
     span = milliseconds(delay.delay_seconds)
-    if shown.at - shown.since < span:
+    if given.at - given.since < span:
         return []
-    return [value for at, value in shown.window if shown.at - at <= span]
+    return [value for at, value in given.window if given.at - at <= span]

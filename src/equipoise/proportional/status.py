@@ -16,43 +16,37 @@ from equipoise.crd.targets import Mode
 from equipoise.engine.status import condition, has_condition, keep_transition_time, timestamp
 from equipoise.ports import PolicyObject
 from equipoise.proportional.assignment import Prepared, RejectedPolicy
-from equipoise.proportional.decide import time_of
-from equipoise.proportional.functions import Slot, slots
-from equipoise.proportional.policy import ScalingPolicySpec
-from equipoise.proportional.smoothing import Change, ProportionalMemory
+from equipoise.proportional.decide import Assessment, time_of
+from equipoise.proportional.functions import Slot
+from equipoise.proportional.smoothing import ProportionalMemory, ValueChange
 
 
-def status_of(policy: ScalingPolicySpec, decision: Decision) -> dict[str, Any]:
-    """Return the parts of the status that a decision is known by, as a manifest has them."""
-    return status_by_slot(slots(policy), decision)
-
-
-def status_by_slot(slots: Sequence[Slot], decision: Decision) -> dict[str, Any]:
-    """Return the same for a policy that was taken apart before."""
-    memory = ProportionalMemory.from_data(decision.memory)
-    status: dict[str, Any] = {"resources": [_resource(slot, decision, memory) for slot in slots]}
+def status_of(slots: Sequence[Slot], assessment: Assessment, memory: ProportionalMemory) -> dict[str, Any]:
+    """Return what a status says of each value and of the window, as a manifest has it."""
+    status: dict[str, Any] = {"resources": [_resource(slot, assessment, memory) for slot in slots]}
     if memory.since is not None:
         count = max(map(len, memory.windows.values()), default=0)
         status["window"] = {"observations": count, "since": _time(memory.since)}
-    return status | {"memory": decision.memory}
+    return status
 
 
-def _resource(slot: Slot, decision: Decision, memory: ProportionalMemory) -> dict[str, Any]:
-    numbers = decision.reason.numbers
-    known = {
-        "current": numbers["current"][slot.key],
-        "target": numbers["target"][slot.key],
-        "scaleUpBelow": numbers["scale_up_below"][slot.key],
-        "scaleDownAbove": numbers["scale_down_above"][slot.key],
-        "reason": numbers["reasons"][slot.key],
-        "lastChange": _change(slot, memory.changes.get(slot.key)),
+def _resource(slot: Slot, assessment: Assessment, memory: ProportionalMemory) -> dict[str, Any]:
+    smoothed = assessment.smoothed[slot.key]
+    values = {
+        "current": assessment.current.get(slot.key),
+        "target": assessment.targets[slot.key],
+        "scaleUpBelow": smoothed.low,
+        "scaleDownAbove": smoothed.high,
     }
-    return {"name": slot.key} | {key: part for key, part in known.items() if part is not None}
+    status: dict[str, Any] = {"name": slot.key}
+    status |= {name: slot.text(value) for name, value in values.items() if value is not None}
+    status["reason"] = smoothed.code.value
+    if (change := memory.changes.get(slot.key)) is not None:
+        status["lastChange"] = _change(slot, change)
+    return status
 
 
-def _change(slot: Slot, change: Change | None) -> dict[str, Any] | None:
-    if change is None:
-        return None
+def _change(slot: Slot, change: ValueChange) -> dict[str, Any]:
     before = {} if change.before is None else {"before": slot.text(change.before)}
     return {"at": _time(change.at), **before, "after": slot.text(change.after)}
 
@@ -73,6 +67,7 @@ class StatusInput(NamedTuple):
     """All that a status is made from."""
 
     decision: Decision
+    assessment: Assessment
     memory: Mapping[str, Any]
     """What is to be kept, deeds included."""
     mode: Mode
@@ -102,8 +97,8 @@ def next_status(
     """Return the new status, or None when it can wait."""
     old, now, decision = policy.status, timestamp(at), told.decision
     conditions = _conditions(policy, told)
-    known = msgspec.structs.replace(decision, memory=dict(told.memory))
-    status = status_by_slot(prepared.asked.slots, known) | {
+    memory = ProportionalMemory.from_data(told.memory)
+    status = status_of(prepared.asked.slots, told.assessment, memory) | {
         "observedGeneration": policy.generation,
         "podsAtTarget": f"{told.pods_at_target}/{told.pods}",
         "memory": dict(told.memory),
@@ -200,10 +195,6 @@ def _is_whole(ratio: str) -> bool:
     return done == all_
 
 
-def kept_memory(before: Mapping[str, Any], decision: Decision, *, is_done: bool) -> dict[str, Any]:
+def kept_memory(before: ProportionalMemory, after: ProportionalMemory, *, is_done: bool) -> dict[str, Any]:
     """Return what deciding remembers from now on; a change that was not made is not remembered as one."""
-    if is_done:
-        return dict(decision.memory)
-    known, after = ProportionalMemory.from_data(before), ProportionalMemory.from_data(decision.memory)
-    kept = ProportionalMemory(after.policy, after.since, after.windows, known.changes)
-    return kept.to_data()
+    return (after if is_done else msgspec.structs.replace(after, changes=before.changes)).to_data()

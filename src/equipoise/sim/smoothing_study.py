@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from equipoise.core.quantity import NANO, Quantity, print_seconds
 from equipoise.core.reason import Code
-from equipoise.proportional.decide import step
+from equipoise.proportional.decide import assess
 from equipoise.proportional.functions import CompiledPolicy, Inputs, Slot, target
 from equipoise.proportional.parse import read_spec
 from equipoise.proportional.policy import ScalingPolicySpec
@@ -226,7 +226,7 @@ def run(strategy: Strategy, history: History) -> Course:
     in_force = {slot.key: asked.target(slot, history.inputs[0]) for slot in asked.slots}
     memory, applied, changed = ProportionalMemory(), [], []
     for number, (at, inputs) in enumerate(zip(history.times, history.inputs, strict=True)):
-        taken = step(asked, at, inputs, in_force, memory)
+        taken = assess(asked, at, inputs, in_force, memory)
         if taken.code is Code.SET:
             changed.append(number)
         in_force, memory = taken.applied, taken.memory

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from equipoise.core.quantity import NANO
-from equipoise.proportional.decide import Observation, Step, decide, step
+from equipoise.proportional.decide import Assessment, Observation, assess, decide
 from equipoise.proportional.functions import CompiledPolicy
 from equipoise.proportional.parse import read_spec
 from equipoise.proportional.policy import ScalingPolicySpec
@@ -40,7 +40,7 @@ def target(asked: ScalingPolicySpec, key: str = CPU, **inputs: Any) -> str:
     """Say what a cluster of this size asks for, as it would be written."""
     bare = asked.model_copy(update={"smoothing": type(asked.smoothing)()})
     seen = Observation("kube-dns", 0, {name: str(size) for name, size in inputs.items()})
-    written = decide(bare, seen).reason.numbers["target"][key]
+    written = decide(bare, seen).decision.reason.numbers["target"][key]
     assert isinstance(written, str)
     return written
 
@@ -50,19 +50,19 @@ def run(
     cores: Iterable[float],
     current: int | None = None,
     seconds: float = 10,
-) -> list[Step]:
+) -> list[Assessment]:
     """Take one step after the other; what was set is in force in the next one."""
     ready, memory, steps = CompiledPolicy.of(asked), ProportionalMemory(), []
     (slot,) = ready.slots
     for number, size in enumerate(cores):
         at = round(number * seconds * 1000)
         known = {} if current is None else {slot.key: current}
-        taken = step(ready, at, {"cores": round(size * NANO)}, known, memory)
+        taken = assess(ready, at, {"cores": round(size * NANO)}, known, memory)
         current, memory = taken.applied.get(slot.key), taken.memory
         steps.append(taken)
     return steps
 
 
-def applied(steps: Iterable[Step], key: str = CPU) -> list[int | None]:
+def applied(steps: Iterable[Assessment], key: str = CPU) -> list[int | None]:
     """Give what was in force after each step."""
     return [taken.applied.get(key) for taken in steps]
