@@ -1,6 +1,7 @@
 """Any record decides to the same decision again; and one that does not is caught."""
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from equipoise.cli.replay import compare, otherwise, replay
 from equipoise.core.cluster import HpaMetric
-from equipoise.core.decision import Decision, Record
+from equipoise.core.decision import Decided, Decision, Record
 from equipoise.core.reason import Code, Reason
 from equipoise.engine.guards import held_by_lag
 from equipoise.engine.recording import record
@@ -17,10 +18,10 @@ from equipoise.rotation import record as rotation
 from equipoise.rotation.decide import decide
 from equipoise.rotation.policy import KafkaLag, RotationPolicy
 from equipoise.rotation.preconditions import Observation
-from equipoise.rotation.progress import BALANCER
+from equipoise.rotation.progress import BALANCER, RotationDetails
 from tests.support.journal.worlds import NOON, calm, decided, hot
 from tests.support.rotation.strategies import POLICIES, WORLDS
-from tests.support.rotation.worlds import pod, seed_pods, world
+from tests.support.rotation.worlds import decision_of, pod, seed_pods, world
 
 
 def _again(made: Record) -> Record:
@@ -35,7 +36,7 @@ def _bits(decision: Decision) -> bytes:
 @given(POLICIES, WORLDS)
 def test_every_world_decides_again_to_the_same_bit(policy: RotationPolicy, seen: Observation) -> None:
     """Through JSON and back."""
-    decision = decide(policy, seen)
+    decision = decision_of(policy, seen)
     made = record(BALANCER, rotation.policy_json(policy), seen, {"cycle": 3}, decision, NOON, "1")
     assert _bits(rotation.redecide(_again(made))) == _bits(decision)
     assert rotation.inputs(_again(made))[0] == policy
@@ -52,7 +53,7 @@ def test_a_hold_for_lag_is_asked_again(
         update={"kafka_lag": KafkaLag(is_enabled=True, threshold=threshold, query="lag")}
     )
     reason = held_by_lag(lag, threshold)
-    plain = decide(gated, seen)
+    plain = decision_of(gated, seen)
     decision = plain if reason is None else plain.hold(reason)
     made = record(BALANCER, rotation.policy_json(gated), seen, {}, decision, NOON, "1")
     assert _bits(rotation.redecide(_again(made))) == _bits(decision)
@@ -139,7 +140,12 @@ def test_a_decision_that_comes_out_differently_is_caught(
     monkeypatch: pytest.MonkeyPatch, part: str, mutant: Mutant
 ) -> None:
     """Down to the last bit of a number."""
-    monkeypatch.setattr(rotation, "decide", lambda policy, seen, memory: mutant(decide(policy, seen, memory)))
+
+    def decide_otherwise(*asked: Any) -> Decided[RotationDetails]:
+        decision, details = decide(*asked)
+        return Decided(mutant(decision), details)
+
+    monkeypatch.setattr(rotation, "decide", decide_otherwise)
     answer = replay([hot(1), calm(2)])
     found = [name for difference in answer.different for name, _, _ in difference.changes]
     assert part in found
@@ -189,7 +195,7 @@ def test_records_without_inputs_are_counted_as_such() -> None:
 @given(POLICIES, WORLDS)
 def test_what_is_said_to_change_a_decision_changes_it(policy: RotationPolicy, seen: Observation) -> None:
     """Each setting that an explanation names, at the value that it names."""
-    made = record(BALANCER, rotation.policy_json(policy), seen, {}, decide(policy, seen), NOON, "1")
+    made = record(BALANCER, rotation.policy_json(policy), seen, {}, decision_of(policy, seen), NOON, "1")
     code = made.decision.reason.code
     for line in otherwise(made):
         for key in ("minimumImprovementPercent", "toleranceMultiplier", "minReplicas"):
@@ -203,4 +209,4 @@ def test_what_is_said_to_change_a_decision_changes_it(policy: RotationPolicy, se
             changed = RotationPolicy.model_validate(
                 policy.model_dump(by_alias=True) | {key: int(number) if key == "minReplicas" else number}
             )
-            assert decide(changed, seen).reason.code is not code, line
+            assert decision_of(changed, seen).reason.code is not code, line

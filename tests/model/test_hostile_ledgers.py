@@ -9,7 +9,7 @@ import msgspec
 
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import Entry, EntryState, Ledger
-from equipoise.rotation.progress import recall
+from equipoise.rotation.progress import load_memory
 from tests.support.damage import HOSTILE, paths
 
 NOON = 1_790_000_000.0
@@ -66,7 +66,7 @@ def test_a_ledger_with_any_value_in_any_place_is_read_and_goes_on_or_is_unknown(
             tried += 1
             try:
                 ledger = Ledger.from_data(document)
-                recall(ledger)
+                load_memory(ledger)
             except WorldFailed:
                 unknown += 1
                 continue

@@ -96,7 +96,7 @@ def test_all_faults_together_break_no_bound_and_neither_do_dying_leaders(seed: i
     for _ in range(150):
         _go(run, 1)
     _check(run)
-    assert run.memory.course is None or run.world.now - run.memory.course.wave_at < 3700
+    assert run.memory.run is None or run.world.now - run.memory.run.wave_at < 3700
     assert run.reports[-1].decisions[0].reason.code in Code
 
 

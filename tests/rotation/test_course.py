@@ -18,12 +18,13 @@ from equipoise.rotation.progress import (
     RotationMemory,
     RotationResult,
     RotationRun,
-    begun,
-    recall,
-    told,
+    State,
+    begin_wave,
+    describe,
+    load_memory,
 )
 from tests.support.rotation.runs import BEGAN, COURSE
-from tests.support.rotation.worlds import NOW, ledger_entry, live, pod, seed_pods
+from tests.support.rotation.worlds import NOW, decision_of, ledger_entry, live, pod, seed_pods
 
 POLICY = RotationPolicy()
 
@@ -94,15 +95,15 @@ def test_a_rotation_ends_as_what_is_seen_says(name: str) -> None:
     """The verdict has its ending, when, how much, and predicted and realised side by side."""
     ending, seen, changes, realised = ENDINGS[name]
     before = _memory(**changes)
-    course = RotationMemory.from_data(before).course
+    course = RotationMemory.from_data(before).run
     assert course is not None
-    decision = decide(POLICY, seen, before)
+    decision = decision_of(POLICY, seen, before)
     after = RotationMemory.from_data(decision.memory)
-    assert after.course is None
+    assert after.run is None
     assert after.last == RotationResult(
         ending, NOW, course.wave_at, 2, course.evicted, COURSE.predicted_percent, realised
     )
-    assert decision.reason.sentence.startswith(told(after.last))
+    assert decision.reason.sentence.startswith(describe(after.last))
     numbers = decision.reason.numbers
     if realised is None:
         assert "realised_improvement_percent" not in numbers
@@ -126,7 +127,7 @@ def test_a_rotation_goes_on_while_somebody_is_hot(name: str) -> None:
     """The next wave is a new decision, with as many pods as the plan has left."""
     seen, changes = GOES_ON[name]
     before = _memory(**changes)
-    decision = decide(POLICY, seen, before)
+    decision = decision_of(POLICY, seen, before)
     assert decision.memory == before
     assert decision.reason.code is Code.ROTATE
     assert len(decision.actions) == 2
@@ -166,7 +167,7 @@ def test_the_next_wave_waits_until_the_last_is_whole_and_measured(name: str) -> 
     """Nothing goes, nothing is forgotten, and the reason says what is waited for."""
     seen, changes, code = WAITS[name]
     before = _memory(**changes)
-    decision = decide(POLICY, seen, before)
+    decision = decision_of(POLICY, seen, before)
     assert decision.memory == before
     assert (decision.reason.code, decision.actions) == (code, ())
     if code is Code.HELD_BY_COOLDOWN:
@@ -181,10 +182,10 @@ def test_a_long_metrics_window_still_measures_its_waves(window: float) -> None:
     """Half an hour is for becoming whole; a window that is longer gets its time, and the next wave too."""
     policy = RotationPolicy(metrics_window_seconds=window)
     ready = [msgspec.structs.replace(each, ready_seconds=window - 20) for each in seed_pods()]
-    waiting = decide(policy, live(*ready), _memory(wave_at=NOW - window - 60))
+    waiting = decision_of(policy, live(*ready), _memory(wave_at=NOW - window - 60))
     assert waiting.reason.code is Code.HELD_BY_COOLDOWN
     assert "course" in waiting.memory
-    measured = decide(policy, live(*seed_pods()), _memory(wave_at=NOW - window - 60))
+    measured = decision_of(policy, live(*seed_pods()), _memory(wave_at=NOW - window - 60))
     assert measured.reason.code is Code.ROTATE
     assert "course" in measured.memory
 
@@ -196,7 +197,7 @@ def _verdict(realised: float | None, failures: int) -> RotationMemory:
     else:
         seen = live(*_hot(1.2 * (1 - realised / 100)))
     changes: dict[str, Any] = {"evicted": 4}
-    return RotationMemory.from_data(decide(POLICY, seen, _memory(failures, **changes)).memory)
+    return RotationMemory.from_data(decision_of(POLICY, seen, _memory(failures, **changes)).memory)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +237,7 @@ def test_what_cannot_be_measured_neither_helps_nor_fails(failures: int) -> None:
 
 def test_the_third_failure_holds_at_once() -> None:
     """The decision that ends it says the verdict, and that it is futile."""
-    decision = decide(POLICY, live(*seed_pods()), _memory(2, evicted=4))
+    decision = decision_of(POLICY, live(*seed_pods()), _memory(2, evicted=4))
     assert decision.reason.code is Code.FUTILE
     assert decision.actions == ()
     assert decision.reason.sentence.startswith(
@@ -248,7 +249,7 @@ def test_the_third_failure_holds_at_once() -> None:
 @pytest.mark.parametrize("planned", range(1, 6))
 def test_a_rotation_never_takes_more_than_it_planned(planned: int) -> None:
     """However many are hot now: the rest stay, and say so."""
-    decision = decide(POLICY, live(*seed_pods()), _memory(planned=planned, evicted=planned - 1, waves=1))
+    decision = decision_of(POLICY, live(*seed_pods()), _memory(planned=planned, evicted=planned - 1, waves=1))
     assert len(decision.actions) == 1
     assert len(decision.held) == 3
     assert decision.held[0].sentence == (
@@ -258,20 +259,20 @@ def test_a_rotation_never_takes_more_than_it_planned(planned: int) -> None:
 
 def test_the_first_wave_remembers_the_plan_and_the_next_only_counts() -> None:
     """What was promised and how hot it was is kept from the beginning."""
-    decision = decide(POLICY, live(*seed_pods()))
-    first = begun(RotationMemory(failures=2), live(*seed_pods()), decision, "r9")
+    decision, details = decide(POLICY, live(*seed_pods()), RotationMemory(failures=2).to_data())
+    first = begin_wave(decision, details, live(*seed_pods()), "r9")
     assert first.failures == 2
-    assert first.course == RotationRun(
-        "r9", NOW, NOW, 1, 4, decision.reason.numbers["improvement_percent"], 1.2
-    )
-    later = begun(first, live(*_hot(1.1), at=NOW + 700), decision, "other")
-    assert later.course == msgspec.structs.replace(first.course, waves=2, wave_at=NOW + 700)
+    assert first.run == RotationRun("r9", NOW, NOW, 1, 4, decision.reason.numbers["improvement_percent"], 1.2)
+    due = msgspec.structs.replace(details, state=State.DUE, memory=first)
+    later = begin_wave(decision, due, live(*_hot(1.1), at=NOW + 700), "other")
+    assert later.run == msgspec.structs.replace(first.run, waves=2, wave_at=NOW + 700)
 
 
 def test_a_plan_counts_what_guards_held_back_of_it() -> None:
     """The first wave is one of four: three more may follow."""
-    decision = decide(POLICY, live(*seed_pods())).hold(decide(POLICY, live(*seed_pods())).reason, 1)
-    course = begun(RotationMemory(), live(*seed_pods()), decision, "r").course
+    decision, details = decide(POLICY, live(*seed_pods()))
+    held = decision.hold(decision.reason, 1)
+    course = begin_wave(held, details, live(*seed_pods()), "r").run
     assert course is not None
     assert course.planned == 4
 
@@ -305,13 +306,15 @@ def test_a_plan_counts_what_guards_held_back_of_it() -> None:
 )
 def test_a_verdict_is_one_sentence(verdict: RotationResult, sentence: str) -> None:
     """For people, with both numbers where both are known."""
-    assert told(verdict) == sentence
+    assert describe(verdict) == sentence
 
 
 @pytest.mark.parametrize("realised", [0.0, -0.0, -0.04, 0.04])
 def test_a_pod_that_stayed_as_hot_as_it_was_did_not_rise(realised: float) -> None:
     """The sign of a zero comes from far behind the point."""
-    assert "the hottest pod fell by 0.0 %" in told(RotationResult(Ending.USED_UP, 0, 0, 1, 1, 20.0, realised))
+    assert "the hottest pod fell by 0.0 %" in describe(
+        RotationResult(Ending.USED_UP, 0, 0, 1, 1, 20.0, realised)
+    )
 
 
 def _remembering(*entries: Any) -> Ledger:
@@ -327,7 +330,7 @@ def test_how_far_a_rotation_has_come_is_counted_from_the_ledger() -> None:
         ledger_entry(3, BEGAN + 600, state=EntryState.FAILED),
         ledger_entry(4, BEGAN + 700, round="r-other"),
     )
-    course = RotationMemory.from_data(recall(ledger)).course
+    course = RotationMemory.from_data(load_memory(ledger)).run
     assert course is not None
     assert (course.evicted, course.wave_at, course.waves) == (3, BEGAN + 500, 2)
 
@@ -335,8 +338,8 @@ def test_how_far_a_rotation_has_come_is_counted_from_the_ledger() -> None:
 def test_a_rotation_of_which_nothing_went_is_none() -> None:
     """Its only pod was refused: the next try is a new one."""
     ledger = _remembering(ledger_entry(0, BEGAN, state=EntryState.FAILED))
-    assert recall(ledger) == {}
-    assert recall(Ledger()) == {}
+    assert load_memory(ledger) == {}
+    assert load_memory(Ledger()) == {}
 
 
 @pytest.mark.parametrize(
@@ -357,7 +360,7 @@ def test_a_rotation_of_which_nothing_went_is_none() -> None:
 def test_a_memory_that_makes_no_sense_is_unknown(data: dict[str, Any]) -> None:
     """Nobody acts on half a memory."""
     with pytest.raises(WorldFailed, match="a memory that cannot be read"):
-        recall(Ledger(memory={"rotation": data}))
+        load_memory(Ledger(memory={"rotation": data}))
 
 
 @given(

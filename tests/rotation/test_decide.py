@@ -6,10 +6,9 @@ import pytest
 from equipoise.core.cluster import HpaMetric
 from equipoise.core.decision import Decision
 from equipoise.core.reason import Code
-from equipoise.rotation.decide import decide
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.preconditions import HpaSeen, Observation, PodLoad
-from tests.support.rotation.worlds import UTILIZATION_70, pod, seed_pods, world
+from tests.support.rotation.worlds import UTILIZATION_70, decision_of, pod, seed_pods, world
 
 POLICY = RotationPolicy()
 
@@ -20,7 +19,7 @@ def _order(decision: Decision) -> list[str]:
 
 def test_the_seeds_example_rotates_a_b_f_e_for_34_8_percent() -> None:
     """The worked example, number by number."""
-    decision = decide(POLICY, world(*seed_pods()))
+    decision = decision_of(POLICY, world(*seed_pods()))
     assert _order(decision) == ["a", "b", "f", "e"]
     assert decision.reason.code is Code.ROTATE
     numbers = decision.reason.numbers
@@ -36,11 +35,11 @@ def test_the_seeds_example_rotates_a_b_f_e_for_34_8_percent() -> None:
 
 def test_a_pod_exactly_at_the_threshold_is_not_hot() -> None:
     """0.7 x 1.5 is 1.05, whatever the floats make of it."""
-    decision = decide(POLICY, world(pod("a", 1.05), pod("b", 0.5), pod("c", 0.1)))
+    decision = decision_of(POLICY, world(pod("a", 1.05), pod("b", 0.5), pod("c", 0.1)))
     assert decision.reason.code is Code.NO_HOT_PODS
     assert decision.actions == ()
     assert decision.reason.numbers["improvement_percent"] is None
-    above = decide(POLICY, world(pod("a", 1.051), pod("b", 0.5), pod("c", 0.1)))
+    above = decision_of(POLICY, world(pod("a", 1.051), pod("b", 0.5), pod("c", 0.1)))
     assert _order(above) == ["a", "c"]
 
 
@@ -49,11 +48,11 @@ def test_an_improvement_of_exactly_the_minimum_is_not_enough() -> None:
     pods = (pod("a", 2.0), pod("b", 1.6), pod("c", 1.9))
     policy = RotationPolicy(top_k=1)
     metric = HpaMetric("Resource", "cpu", "AverageValue", 1.0)
-    decision = decide(policy, world(*pods, metric=metric))
+    decision = decision_of(policy, world(*pods, metric=metric))
     assert decision.reason.code is Code.INSUFFICIENT_IMPROVEMENT
     assert decision.reason.numbers["improvement_percent"] == pytest.approx(10)
     lower = RotationPolicy(top_k=1, improvement_percent_min=9.99)
-    assert decide(lower, world(*pods, metric=metric)).reason.code is Code.ROTATE
+    assert decision_of(lower, world(*pods, metric=metric)).reason.code is Code.ROTATE
 
 
 @pytest.mark.parametrize("cores", [0.1, 0.3, 0.7, 1.1, 2.3])
@@ -62,19 +61,19 @@ def test_the_noise_of_equal_pods_is_no_improvement(cores: float) -> None:
     policy = RotationPolicy.model_validate({"minimumImprovementPercent": 0, "toleranceMultiplier": 0.01})
     for count in range(3, 12):
         equal = [pod(f"p{number}", cores) for number in range(count)]
-        assert decide(policy, world(*equal)).reason.code is Code.INSUFFICIENT_IMPROVEMENT
+        assert decision_of(policy, world(*equal)).reason.code is Code.INSUFFICIENT_IMPROVEMENT
 
 
 def test_hot_and_cold_never_share_a_pod_and_k_is_never_shrunk() -> None:
     """Three pods and K of two: two are busiest, so one is left to be cold."""
-    decision = decide(POLICY, world(pod("a", 1.2), pod("b", 1.1), pod("c", 0.1)))
+    decision = decision_of(POLICY, world(pod("a", 1.2), pod("b", 1.1), pod("c", 0.1)))
     assert _order(decision) == ["a", "b", "c"]
 
 
 def test_ties_are_broken_by_name() -> None:
     """Equal pods are taken in the order of their names, hot and cold alike."""
     pods = [pod(name, 1.2) for name in "dcba"] + [pod(name, 0.1) for name in "zyx"]
-    decision = decide(POLICY, world(*pods))
+    decision = decision_of(POLICY, world(*pods))
     assert _order(decision) == ["a", "b", "x", "y"]
 
 
@@ -86,7 +85,7 @@ def test_ties_are_broken_by_name() -> None:
 def test_a_pod_that_cannot_be_judged_is_no_candidate(harmless: dict[str, object]) -> None:
     """The busiest pod is left alone, and the next ones are judged without it."""
     pods = [msgspec.structs.replace(seed_pods()[0], **harmless), *seed_pods()[1:]]
-    decision = decide(POLICY, world(*pods))
+    decision = decision_of(POLICY, world(*pods))
     assert "a" not in _order(decision)
     assert _order(decision) == ["b", "f", "e"]
 
@@ -94,9 +93,9 @@ def test_a_pod_that_cannot_be_judged_is_no_candidate(harmless: dict[str, object]
 def test_a_pod_of_the_minimum_age_is_a_candidate() -> None:
     """Metrics window plus warm-up: ten minutes; and a policy may ask for another age."""
     pods = [pod("a", 1.4, age_seconds=600.0), pod("b", 0.5), pod("c", 0.2)]
-    assert decide(POLICY, world(*pods)).reason.code is Code.ROTATE
+    assert decision_of(POLICY, world(*pods)).reason.code is Code.ROTATE
     older = RotationPolicy(pod_age_min_seconds=601)
-    assert decide(older, world(*pods)).reason.code is Code.NO_HOT_PODS
+    assert decision_of(older, world(*pods)).reason.code is Code.NO_HOT_PODS
 
 
 @pytest.mark.parametrize(("missing", "code"), [(1, Code.ROTATE), (2, Code.METRICS_INCOMPLETE)])
@@ -104,7 +103,7 @@ def test_nine_of_ten_ready_pods_must_have_a_sample(missing: int, code: Code) -> 
     """Exactly 90 % is enough; the sentence says how many were unknown."""
     pods = [pod(f"p{n}", 2.0 if n == 0 else 0.1) for n in range(10 - missing)]
     pods += [pod(f"q{n}", None) for n in range(missing)]
-    decision = decide(POLICY, world(*pods))
+    decision = decision_of(POLICY, world(*pods))
     assert decision.reason.code is code
     assert decision.reason.numbers["pods_unknown"] == missing
     assert f"{missing if code is Code.ROTATE else 10 - missing} of 10 ready pods" in decision.reason.sentence
@@ -112,25 +111,25 @@ def test_nine_of_ten_ready_pods_must_have_a_sample(missing: int, code: Code) -> 
 
 def test_too_few_ready_pods_are_left_alone() -> None:
     """Unready pods carry nothing, so they do not count."""
-    decision = decide(POLICY, world(pod("a", 2.0), pod("b", 0.1), pod("c", 0.1, is_ready=False)))
+    decision = decision_of(POLICY, world(pod("a", 2.0), pod("b", 0.1), pod("c", 0.1, is_ready=False)))
     assert decision.reason.code is Code.TOO_FEW_REPLICAS
     assert (
-        decide(RotationPolicy(replicas_min=2), world(*seed_pods()[:2])).reason.code
+        decision_of(RotationPolicy(replicas_min=2), world(*seed_pods()[:2])).reason.code
         is not Code.TOO_FEW_REPLICAS
     )
-    assert decide(RotationPolicy(replicas_min=1), world()).reason.code is Code.TOO_FEW_REPLICAS
+    assert decision_of(RotationPolicy(replicas_min=1), world()).reason.code is Code.TOO_FEW_REPLICAS
 
 
 def test_the_mean_request_is_of_the_ready_pods() -> None:
     """An unready giant does not move the target."""
-    decision = decide(POLICY, world(*seed_pods(), pod("g", 0.0, 50.0, is_ready=False)))
+    decision = decision_of(POLICY, world(*seed_pods(), pod("g", 0.0, 50.0, is_ready=False)))
     assert decision.reason.numbers["target_cores"] == 0.7
 
 
 def test_an_average_value_target_is_the_target() -> None:
     """Requests play no part then."""
     pods = [msgspec.structs.replace(each, request_cores=None) for each in seed_pods()]
-    decision = decide(POLICY, world(*pods, metric=HpaMetric("Resource", "cpu", "AverageValue", 0.7)))
+    decision = decision_of(POLICY, world(*pods, metric=HpaMetric("Resource", "cpu", "AverageValue", 0.7)))
     assert _order(decision) == ["a", "b", "f", "e"]
 
 
@@ -138,7 +137,7 @@ def test_an_average_value_target_is_the_target() -> None:
 def test_a_utilization_target_without_a_request_is_unsupported(request_cores: float | None) -> None:
     """No request, no utilisation; the sentence names the pod."""
     pods = [*seed_pods(), pod("g", 0.5, request_cores)]
-    decision = decide(POLICY, world(*pods))
+    decision = decision_of(POLICY, world(*pods))
     assert decision.reason.code is Code.UNSUPPORTED_TARGET
     assert " g " in decision.reason.sentence
 
@@ -156,7 +155,7 @@ def test_a_utilization_target_without_a_request_is_unsupported(request_cores: fl
 )
 def test_any_other_target_is_unsupported(metric: HpaMetric) -> None:
     """Only CPU as a resource can be compared with a pod's usage."""
-    assert decide(POLICY, world(*seed_pods(), metric=metric)).reason.code is Code.UNSUPPORTED_TARGET
+    assert decision_of(POLICY, world(*seed_pods(), metric=metric)).reason.code is Code.UNSUPPORTED_TARGET
 
 
 def test_the_cpu_metric_is_found_among_others() -> None:
@@ -171,7 +170,7 @@ def test_the_cpu_metric_is_found_among_others() -> None:
         ((), Code.UNSUPPORTED_TARGET),
     ]:
         seen = Observation("x", 0.0, (HpaSeen("h", metrics),), tuple(seed_pods()))
-        assert decide(POLICY, seen).reason.code is code
+        assert decision_of(POLICY, seen).reason.code is code
 
 
 def _behind(*names: str) -> Observation:
@@ -191,7 +190,7 @@ def _behind(*names: str) -> Observation:
 )
 def test_the_hpa_is_the_one_that_names_the_workload(prefix: str, names: list[str], code: Code) -> None:
     """None, one, several; a prefix narrows the choice."""
-    assert decide(RotationPolicy(hpa_prefix=prefix), _behind(*names)).reason.code is code
+    assert decision_of(RotationPolicy(hpa_prefix=prefix), _behind(*names)).reason.code is code
 
 
 def test_every_sentence_is_one_sentence_for_people() -> None:
@@ -206,7 +205,7 @@ def test_every_sentence_is_one_sentence_for_people() -> None:
     policies = [POLICY, RotationPolicy(improvement_percent_min=90), RotationPolicy(hpa_prefix="x")]
     for policy in policies:
         for each in seen:
-            sentence = decide(policy, each).reason.sentence
+            sentence = decision_of(policy, each).reason.sentence
             assert sentence.endswith(".")
             assert not set(sentence) & set("{}[]<>\n")
             assert "000000" not in sentence
@@ -215,7 +214,7 @@ def test_every_sentence_is_one_sentence_for_people() -> None:
 def test_a_tolerance_without_measure_lets_nobody_be_hot() -> None:
     """Whatever a policy says, the threshold stays a number: one policy must not end the cycle of all."""
     metric = HpaMetric("Resource", "cpu", "AverageValue", 100.0)
-    decision = decide(RotationPolicy(tolerance_multiplier=1e308), world(*seed_pods(), metric=metric))
+    decision = decision_of(RotationPolicy(tolerance_multiplier=1e308), world(*seed_pods(), metric=metric))
     assert decision.reason.code is Code.NO_HOT_PODS
 
 
@@ -238,14 +237,14 @@ def test_nobody_to_judge_says_why(kept: str, young: str, says: str) -> None:
         )
         for name in "abcdef"
     ]
-    decision = decide(POLICY, world(*pods))
+    decision = decision_of(POLICY, world(*pods))
     assert decision.reason.code is Code.NO_HOT_PODS
     assert decision.reason.sentence.startswith(says)
 
 
 def test_one_ready_pod_is_ready() -> None:
     """The sentence that most small workloads get."""
-    assert decide(POLICY, world(pod("a", 0.1))).reason.sentence == (
+    assert decision_of(POLICY, world(pod("a", 0.1))).reason.sentence == (
         "1 of 1 pods is ready, and rotation needs at least 3."
     )
 
@@ -253,6 +252,6 @@ def test_one_ready_pod_is_ready() -> None:
 def test_no_candidate_means_no_hot_pod() -> None:
     """All pods are young: there is nothing to judge, and nothing is done."""
     pods: list[PodLoad] = [msgspec.structs.replace(each, age_seconds=1.0) for each in seed_pods()]
-    decision = decide(POLICY, world(*pods))
+    decision = decision_of(POLICY, world(*pods))
     assert decision.reason.code is Code.NO_HOT_PODS
     assert "judged" in decision.reason.sentence

@@ -6,11 +6,10 @@ import msgspec
 import pytest
 
 from equipoise.core.reason import Code
-from equipoise.rotation.decide import decide
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.preconditions import Observation, PodLoad
 from equipoise.rotation.progress import RotationMemory
-from tests.support.rotation.worlds import NOW, live, pod, seed_pods
+from tests.support.rotation.worlds import NOW, decision_of, live, pod, seed_pods
 
 POLICY = RotationPolicy()
 
@@ -129,7 +128,7 @@ HOLDS: dict[str, tuple[Observation, Code, str, dict[str, Any]]] = {
 def test_a_state_of_the_workload_holds_with_its_own_words(name: str) -> None:
     """The code, the sentence with its numbers, and all that was wanted is held, in order."""
     seen, code, sentence, numbers = HOLDS[name]
-    decision = decide(POLICY, seen)
+    decision = decision_of(POLICY, seen)
     assert (decision.reason.code, decision.reason.sentence) == (code, sentence)
     assert decision.reason.numbers | numbers == decision.reason.numbers
     assert decision.actions == ()
@@ -167,7 +166,7 @@ LETS_GO: dict[str, tuple[RotationPolicy, Observation]] = {
 @pytest.mark.parametrize("name", LETS_GO)
 def test_the_other_side_of_each_line_lets_go(name: str) -> None:
     """One step beside what holds, nothing does."""
-    decision = decide(*LETS_GO[name])
+    decision = decision_of(*LETS_GO[name])
     assert decision.reason.code is Code.ROTATE
     assert decision.held == ()
     assert decision.actions[0].pod == "a"
@@ -177,8 +176,8 @@ def test_the_other_side_of_each_line_lets_go(name: str) -> None:
 def test_a_narrower_tolerance_of_the_hpa_itself_holds(way: str) -> None:
     """Kubernetes lets each HPA say its own; 5 % above and below the target are no rest then."""
     pods = seed_pods() if way == "tolerance_up" else [*seed_pods(), pod("g", 0.1)]
-    assert decide(POLICY, live(*pods)).reason.code is Code.ROTATE
-    decision = decide(POLICY, live(*pods, hpa={way: 0.02}))
+    assert decision_of(POLICY, live(*pods)).reason.code is Code.ROTATE
+    decision = decision_of(POLICY, live(*pods, hpa={way: 0.02}))
     assert decision.reason.code is Code.HELD_BY_SCALING
 
 
@@ -186,12 +185,12 @@ def test_a_paused_autoscaler_explains_a_missing_hpa() -> None:
     """KEDA's `paused` deletes the HPA: the reason is the pause, and there is nothing to hold."""
     seen = live(*seed_pods(), workload={"autoscaler_pause": "ScaledObject web has paused=true"})
     without = msgspec.structs.replace(seen, hpas=())
-    decision = decide(POLICY, without)
+    decision = decision_of(POLICY, without)
     assert decision.reason.code is Code.HELD_BY_PAUSE
     assert "paused=true" in decision.reason.sentence
     assert (decision.actions, decision.held) == ((), ())
     alone = msgspec.structs.replace(without, workload=live(*seed_pods()).workload)
-    assert decide(POLICY, alone).reason.code is Code.NO_HPA
+    assert decision_of(POLICY, alone).reason.code is Code.NO_HPA
 
 
 def test_the_first_hold_in_order_is_the_one_that_is_told() -> None:
@@ -206,10 +205,10 @@ def test_the_first_hold_in_order_is_the_one_that_is_told() -> None:
     hpa = {"replicas_desired": 9}
     told = []
     for key in ("opt_out", "autoscaler_pause", "replicas_updated", "replicas_wanted", None):
-        told.append(decide(POLICY, live(*seed_pods(), workload=workload, hpa=hpa), memory).reason.code)
+        told.append(decision_of(POLICY, live(*seed_pods(), workload=workload, hpa=hpa), memory).reason.code)
         if key is not None:
             del workload[key]
-    told.append(decide(POLICY, live(*seed_pods()), memory).reason.code)
+    told.append(decision_of(POLICY, live(*seed_pods()), memory).reason.code)
     assert told == [
         Code.OPTED_OUT,
         Code.HELD_BY_PAUSE,
@@ -227,7 +226,7 @@ def test_a_calm_workload_has_nothing_to_hold(name: str) -> None:
     calm = tuple(
         msgspec.structs.replace(each, cpu_cores=None if each.cpu_cores is None else 0.7) for each in seen.pods
     )
-    decision = decide(POLICY, msgspec.structs.replace(seen, pods=calm))
+    decision = decision_of(POLICY, msgspec.structs.replace(seen, pods=calm))
     assert decision.reason.code is Code.NO_HOT_PODS
     assert decision.held == ()
 
@@ -235,8 +234,8 @@ def test_a_calm_workload_has_nothing_to_hold(name: str) -> None:
 def test_from_a_file_only_the_algorithm_decides() -> None:
     """What the file does not say counts as harmless, whatever the HPA's numbers are."""
     seen = live(*_changed("c", is_ready=False), hpa={"replicas_desired": 9, "replicas_max": 6})
-    assert decide(POLICY, seen).actions == ()
-    assert len(decide(POLICY, msgspec.structs.replace(seen, workload=None)).actions) == 4
+    assert decision_of(POLICY, seen).actions == ()
+    assert len(decision_of(POLICY, msgspec.structs.replace(seen, workload=None)).actions) == 4
 
 
 PROTECTED = "it has local storage"
@@ -245,7 +244,7 @@ PROTECTED = "it has local storage"
 @pytest.mark.parametrize("name", "abcdef")
 def test_a_protected_pod_is_never_chosen_and_is_counted(name: str) -> None:
     """Neither as hot nor as cold; the others are chosen as if it were not a candidate."""
-    decision = decide(POLICY, live(*_changed(name, protection=PROTECTED)))
+    decision = decision_of(POLICY, live(*_changed(name, protection=PROTECTED)))
     chosen = {action.pod for action in decision.actions}
     assert name not in chosen
     assert decision.reason.numbers["pods_protected"] == 1
@@ -259,7 +258,7 @@ def test_a_hot_pod_that_is_protected_says_why_it_stays() -> None:
         msgspec.structs.replace(each, protection=PROTECTED if (each.cpu_cores or 0) > 1 else "")
         for each in seed_pods()
     ]
-    decision = decide(POLICY, live(*pods))
+    decision = decision_of(POLICY, live(*pods))
     assert decision.reason.code is Code.OPTED_OUT
     assert decision.reason.sentence == (
         "a is hot with 1.2 cores, but never evicted, since it has local storage. 2 pods are protected."
@@ -271,7 +270,7 @@ def test_a_hot_pod_that_is_protected_says_why_it_stays() -> None:
 def test_a_calm_pod_that_is_protected_changes_nothing() -> None:
     """It is only counted."""
     pods = [pod(name, 0.7, protection=PROTECTED if name == "a" else "") for name in "abcdef"]
-    decision = decide(POLICY, live(*pods))
+    decision = decision_of(POLICY, live(*pods))
     assert decision.reason.code is Code.NO_HOT_PODS
     assert decision.reason.numbers["pods_protected"] == 1
 
@@ -279,7 +278,7 @@ def test_a_calm_pod_that_is_protected_changes_nothing() -> None:
 def test_a_futile_workload_waits_until_its_time_and_says_both() -> None:
     """How many tries failed, and when the next one is."""
     memory = RotationMemory(failures=4, futile_until=1_800_007_200.0).to_data()
-    held = decide(POLICY, live(*seed_pods()), memory)
+    held = decision_of(POLICY, live(*seed_pods()), memory)
     assert held.reason.code is Code.FUTILE
     assert held.reason.sentence == (
         "4 rotations in a row did not lower the hottest pod by 10 %: most likely the imbalance follows the "
@@ -288,4 +287,4 @@ def test_a_futile_workload_waits_until_its_time_and_says_both() -> None:
     )
     assert held.reason.numbers["rotations_failed"] == 4
     assert held.reason.numbers["futile_until"] == 1_800_007_200.0
-    assert decide(POLICY, live(*seed_pods(), at=1_800_007_200.0), memory).reason.code is Code.ROTATE
+    assert decision_of(POLICY, live(*seed_pods(), at=1_800_007_200.0), memory).reason.code is Code.ROTATE

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from equipoise.core.reason import Code
 from equipoise.engine.disruption import held_by_kind
 from equipoise.engine.recording import record
-from equipoise.rotation.decide import decide
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.preconditions import (
     HpaSeen,
@@ -22,7 +21,7 @@ from equipoise.rotation.preconditions import (
 )
 from equipoise.rotation.progress import BALANCER, Ending, RotationMemory, RotationResult, RotationRun
 from equipoise.rotation.record import policy_json, redecide
-from tests.support.rotation.worlds import NOW, UTILIZATION_70
+from tests.support.rotation.worlds import NOW, UTILIZATION_70, decision_of
 
 _SECONDS = st.sampled_from([0.0, 10.0, 299.0, 300.0, 301.0, 900.0, 1900.0, 3700.0])
 _RARELY = st.sampled_from([False] * 7 + [True])
@@ -134,7 +133,7 @@ def test_the_order_of_pods_matters_to_nothing_that_is_remembered(
     pods = list(seen.pods)
     chance.shuffle(pods)
     shuffled = msgspec.structs.replace(seen, pods=tuple(pods))
-    assert decide(policy, shuffled, memory) == decide(policy, seen, memory)
+    assert decision_of(policy, shuffled, memory) == decision_of(policy, seen, memory)
 
 
 @_SOME
@@ -150,11 +149,11 @@ def test_scaling_by_a_power_of_two_changes_only_the_numbers(
         return msgspec.structs.replace(pod, cpu_cores=cores, request_cores=factor)
 
     known = RotationMemory.from_data(memory)
-    if known.course is not None:
-        course = msgspec.structs.replace(known.course, hottest_cores=known.course.hottest_cores * factor)
-        known = msgspec.structs.replace(known, course=course)
+    if known.run is not None:
+        course = msgspec.structs.replace(known.run, hottest_cores=known.run.hottest_cores * factor)
+        known = msgspec.structs.replace(known, run=course)
     large = msgspec.structs.replace(seen, pods=tuple(map(scaled, seen.pods)))
-    one, two = decide(policy, seen, memory), decide(policy, large, known.to_data())
+    one, two = decision_of(policy, seen, memory), decision_of(policy, large, known.to_data())
     assert (one.actions, one.held, one.reason.code) == (two.actions, two.held, two.reason.code)
     first, second = RotationMemory.from_data(one.memory), RotationMemory.from_data(two.memory)
     assert (first.last, first.failures, first.futile_until) == (
@@ -162,14 +161,14 @@ def test_scaling_by_a_power_of_two_changes_only_the_numbers(
         second.failures,
         second.futile_until,
     )
-    assert (first.course is None) is (second.course is None)
+    assert (first.run is None) is (second.run is None)
 
 
 @_SOME
 @given(*_CASES)
 def test_nobody_goes_who_must_stay(policy: RotationPolicy, seen: Observation, memory: dict[str, Any]) -> None:
     """Unmeasured, unready, young, restarted or protected; nor is anybody named twice."""
-    decision = decide(policy, seen, memory)
+    decision = decision_of(policy, seen, memory)
     wanted = [*decision.actions, *(held.action for held in decision.held)]
     assert len({action.uid for action in wanted}) == len(wanted) <= 2 * policy.top_k
     numbers = decision.reason.numbers
@@ -188,7 +187,7 @@ def test_nobody_goes_who_must_stay(policy: RotationPolicy, seen: Observation, me
 @given(*_CASES)
 def test_with_any_hold_nobody_goes(policy: RotationPolicy, seen: Observation, memory: dict[str, Any]) -> None:
     """Each state asked by itself: where one of them holds, there is no action."""
-    decision = decide(policy, seen, memory)
+    decision = decision_of(policy, seen, memory)
     if not decision.actions:
         return
     workload, (hpa,) = seen.workload, seen.hpas
@@ -202,9 +201,9 @@ def test_with_any_hold_nobody_goes(policy: RotationPolicy, seen: Observation, me
     assert hpa.scaled_seconds is None or hpa.scaled_seconds >= policy.metrics_window_seconds
     after = RotationMemory.from_data(decision.memory)
     assert after.futile_until is None or after.futile_until <= NOW
-    if after.course is not None:
-        assert len(decision.actions) <= after.course.planned - after.course.evicted
-        assert after.course.wave_at <= NOW - policy.metrics_window_seconds
+    if after.run is not None:
+        assert len(decision.actions) <= after.run.planned - after.run.evicted
+        assert after.run.wave_at <= NOW - policy.metrics_window_seconds
 
 
 @_SOME
@@ -214,7 +213,7 @@ def test_losing_every_sample_never_evicts_and_never_judges(
 ) -> None:
     """Missing metrics are no action, no success and no failure."""
     pods = tuple(msgspec.structs.replace(pod, cpu_cores=None) for pod in seen.pods)
-    decision = decide(policy, msgspec.structs.replace(seen, pods=pods), memory)
+    decision = decision_of(policy, msgspec.structs.replace(seen, pods=pods), memory)
     before, after = RotationMemory.from_data(memory), RotationMemory.from_data(decision.memory)
     assert (decision.actions, decision.held) == ((), ())
     assert after.failures == before.failures
@@ -227,8 +226,8 @@ def test_when_nothing_changes_nothing_is_written(
     policy: RotationPolicy, seen: Observation, memory: dict[str, Any]
 ) -> None:
     """What one cycle remembers, the next leaves as it is: a fixed point; and a calm one is silent at once."""
-    once = decide(policy, seen, memory)
-    again = decide(policy, seen, once.memory)
+    once = decision_of(policy, seen, memory)
+    again = decision_of(policy, seen, once.memory)
     assert again.memory == once.memory
     if "course" not in memory:
         assert once.memory == memory
@@ -240,7 +239,7 @@ def test_what_is_remembered_survives_json_and_replays(
     policy: RotationPolicy, seen: Observation, memory: dict[str, Any]
 ) -> None:
     """Through the journal and back, the same decision to the last bit."""
-    decision = decide(policy, seen, memory)
+    decision = decision_of(policy, seen, memory)
     through = msgspec.json.decode(msgspec.json.encode(decision.memory))
     assert RotationMemory.from_data(through).to_data() == decision.memory
     kept = record(BALANCER, policy_json(policy), seen, memory, decision, NOW, "1")
@@ -254,12 +253,12 @@ def test_a_rotation_ends_once_and_counts_once(
 ) -> None:
     """Failures grow by at most one, only when a rotation was measured and did not help enough."""
     before = RotationMemory.from_data(memory)
-    decision = decide(policy, seen, memory)
+    decision = decision_of(policy, seen, memory)
     after = RotationMemory.from_data(decision.memory)
-    if after.course is not None:
+    if after.run is not None:
         assert after == before
         return
-    if before.course is None:
+    if before.run is None:
         assert after == before
         return
     assert after.last is not None

@@ -239,7 +239,7 @@ def test_a_command_that_runs_out_of_time_names_what_is_open() -> None:
     ):
         rotating.run(600)
     run = run_in(scene, {"cooldown": "2h"})
-    assert run.memory.course is not None
+    assert run.memory.run is not None
     run.run(120)
     (verdict,) = run.verdicts
     assert verdict["evicted"] == 4

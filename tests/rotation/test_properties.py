@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from equipoise.core.reason import Code
-from equipoise.rotation.decide import COVERAGE_MIN, decide
+from equipoise.rotation.decide import COVERAGE_MIN
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.preconditions import Observation, PodLoad
 from tests.support.rotation.strategies import PODS, POLICIES, WORLDS
-from tests.support.rotation.worlds import world
+from tests.support.rotation.worlds import decision_of, world
 
 
 @given(POLICIES, WORLDS, st.randoms())
@@ -21,7 +21,7 @@ def test_the_order_of_pods_does_not_matter(
     """A list from the API server has no promised order."""
     pods = list(seen.pods)
     chance.shuffle(pods)
-    assert decide(policy, msgspec.structs.replace(seen, pods=tuple(pods))) == decide(policy, seen)
+    assert decision_of(policy, msgspec.structs.replace(seen, pods=tuple(pods))) == decision_of(policy, seen)
 
 
 @given(POLICIES, PODS, st.integers(-20, 20))
@@ -38,7 +38,7 @@ def test_scaling_by_a_power_of_two_changes_only_the_numbers(
         )
         for pod in pods
     ]
-    plain, large = decide(policy, world(*pods)), decide(policy, world(*scaled))
+    plain, large = decision_of(policy, world(*pods)), decision_of(policy, world(*scaled))
     assert plain.actions == large.actions
     assert plain.reason.code is large.reason.code
 
@@ -46,7 +46,7 @@ def test_scaling_by_a_power_of_two_changes_only_the_numbers(
 @given(POLICIES, WORLDS)
 def test_hot_and_cold_are_disjoint_and_at_most_k_each(policy: RotationPolicy, seen: Observation) -> None:
     """No pod is named twice."""
-    numbers = decide(policy, seen).reason.numbers
+    numbers = decision_of(policy, seen).reason.numbers
     hot, cold = numbers.get("hot", []), numbers.get("cold", [])
     assert len(set(hot) | set(cold)) == len(hot) + len(cold)
     assert max(len(hot), len(cold)) <= policy.top_k
@@ -59,7 +59,7 @@ def test_only_a_pod_that_was_measured_and_ready_is_ever_evicted(
     """Missing metrics never evict."""
     pods = {pod.name: pod for pod in seen.pods}
     ready = [pod for pod in seen.pods if pod.is_ready]
-    decision = decide(policy, seen)
+    decision = decision_of(policy, seen)
     for action in decision.actions:
         pod = pods[action.pod]
         assert pod.cpu_cores is not None
@@ -77,7 +77,7 @@ def test_there_are_actions_exactly_when_the_reason_says_rotate(
     policy: RotationPolicy, seen: Observation
 ) -> None:
     """The reason and the deed agree, and the improvement is above the minimum."""
-    decision = decide(policy, seen)
+    decision = decision_of(policy, seen)
     assert bool(decision.actions) is (decision.reason.code is Code.ROTATE)
     if decision.actions:
         assert decision.reason.numbers["improvement_percent"] > policy.improvement_percent_min
@@ -87,4 +87,4 @@ def test_there_are_actions_exactly_when_the_reason_says_rotate(
 def test_losing_every_sample_never_evicts(policy: RotationPolicy, seen: Observation) -> None:
     """The metrics are gone: whatever was planned is not."""
     pods = tuple(msgspec.structs.replace(pod, cpu_cores=None) for pod in seen.pods)
-    assert decide(policy, msgspec.structs.replace(seen, pods=pods)).actions == ()
+    assert decision_of(policy, msgspec.structs.replace(seen, pods=pods)).actions == ()

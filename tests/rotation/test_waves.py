@@ -242,7 +242,7 @@ def test_wherever_a_leader_dies_its_successor_ends_what_it_began(wave: int, step
     with pytest.raises(Killed):
         run.run(200)
     assert run.verdicts == []
-    known = run.memory.course
+    known = run.memory.run
     assert known is not None
     run.planned[known.round] = known.planned
     run.start(2)

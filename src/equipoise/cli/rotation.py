@@ -280,7 +280,7 @@ def _plan_file(
     from equipoise.runtime.output import read_yaml
 
     policy, seen = read_plan_file(read_yaml(file), file, below, above)
-    decision = decide(policy, seen)
+    decision = decide(policy, seen).decision
     print_plan("rotation", [decision], output)
     if journal is not None:
         import secrets

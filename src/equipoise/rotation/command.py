@@ -26,7 +26,7 @@ from equipoise.rotation.execute import MAYBE_GONE
 from equipoise.rotation.loop import RotationLoop
 from equipoise.rotation.observe import hpas_by_workload
 from equipoise.rotation.policy import RotationPolicy
-from equipoise.rotation.progress import RotationMemory, told
+from equipoise.rotation.progress import describe
 from equipoise.rotation.status import CycleItem
 
 SHORT_NAMES = {"Deployment": "deploy", "StatefulSet": "sts", "ReplicaSet": "rs", "DaemonSet": "ds"}
@@ -220,9 +220,9 @@ class WorkloadResult:
         self.last = turn.decision
         self.outcomes += turn.outcomes
         self.trouble = turn.trouble
-        memory = RotationMemory.from_data(turn.decision.memory)
-        if self.evicted and memory.course is None and memory.last and memory.last.ended_at > self.began_at:
-            self.verdict = told(memory.last)
+        memory = turn.details.memory
+        if self.evicted and memory.run is None and memory.last and memory.last.ended_at > self.began_at:
+            self.verdict = describe(memory.last)
 
     @property
     def failure(self) -> str:

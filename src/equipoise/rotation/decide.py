@@ -1,4 +1,4 @@
-"""Which pods to rotate: the seed's steps 1 to 5, pure.
+"""Which pods of a workload to rotate now: the seed's steps 1 to 5. Pure.
 
     target    = HPA target x mean request          (or the target itself, when it is an average value)
     hot       = the K busiest candidates that use more than target x tolerance
@@ -6,7 +6,7 @@
     predicted = (mean(hot) - mean(hot + cold)) / mean(hot)
 
 Rotate when there is a hot pod and the predicted improvement is above the minimum. Both comparisons are
-strict, and ties are broken by name, so that the same world always gives the same plan.
+strict, and ties are broken by name, so that the same observation always gives the same plan.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from equipoise.core.cluster import HpaMetric
-from equipoise.core.decision import Decision, EvictPod
+from equipoise.core.decision import Decided, Decision, EvictPod
 from equipoise.core.quantity import print_seconds
 from equipoise.core.reason import Code, Reason
 from equipoise.rotation.policy import RotationPolicy
@@ -27,13 +27,14 @@ from equipoise.rotation.preconditions import (
     HpaSeen,
     Observation,
     PodLoad,
+    RotationPlan,
     held_by_autoscaler_pause,
-    held_by_choice,
     held_by_health,
+    held_by_opt_out,
     held_by_rollout,
     held_by_scaling,
 )
-from equipoise.rotation.progress import Progress, RotationMemory, proceed
+from equipoise.rotation.progress import RotationDetails, RotationMemory, Situation, advance, describe
 
 COVERAGE_MIN = 0.9
 """The share of ready pods whose usage must be known: from fresh samples that cover the window."""
@@ -53,50 +54,56 @@ class Refused(Exception):  # noqa: N818 - reads as a fact
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-def decide(policy: RotationPolicy, seen: Observation, memory: Mapping[str, Any] = NOTHING) -> Decision:
+def decide(
+    policy: RotationPolicy, observation: Observation, memory: Mapping[str, Any] = NOTHING
+) -> Decided[RotationDetails]:
     """Decide the rotation of one workload, and what to remember of it.
 
-    First what the algorithm wants, then how far the rotation under way has come, then what holds it.
+    First what the algorithm proposes, then how far the rotation under way has come, then what holds it.
     """
-    proposed = propose(policy, seen)
-    progress = proceed(policy, seen, RotationMemory.from_data(memory), proposed)
-    decision = _first_held(policy, seen, progress, proposed)
-    if progress.room is not None:
-        decision = decision.hold(_room_reason(progress.room), progress.room)
-    known = progress.memory
-    numbers = _remembered(known, seen.at)
-    if not numbers and not progress.note:
-        return msgspec.structs.replace(decision, memory=known.to_data()) if memory else decision
-    said = f"{progress.note} {decision.reason.sentence}" if progress.note else decision.reason.sentence
-    reason = Reason(decision.reason.code, said, decision.reason.numbers | numbers)
-    return msgspec.structs.replace(decision, reason=reason, memory=known.to_data())
+    proposed, plan = propose(policy, observation)
+    before = RotationMemory.from_data(memory)
+    is_proposed = bool(proposed.actions)
+    details = advance(Situation(policy, observation, before, plan, is_rotation_proposed=is_proposed))
+    decision = _first_held(policy, observation, details, proposed)
+    if details.room is not None:
+        assert details.room > 0, "a rotation that took all it planned has ended"
+        decision = decision.hold(_room_reason(details.room), details.room)
+    numbers = Reason.of(decision.reason.code, "", *_numbers_of(details.memory, observation.at)).numbers
+    sentence = decision.reason.sentence
+    if details.result is not None:
+        sentence = f"{describe(details.result)} {sentence}"
+    reason = Reason(decision.reason.code, sentence, decision.reason.numbers | numbers)
+    decision = msgspec.structs.replace(decision, reason=reason, memory=details.memory.to_data())
+    return Decided(decision, details)
 
 
 def _first_held(
-    policy: RotationPolicy, seen: Observation, progress: Progress, proposed: Decision
+    policy: RotationPolicy, observation: Observation, details: RotationDetails, proposed: Decision
 ) -> Decision:
-    """Hold what is proposed for the first reason there is; a paused autoscaler also explains a lost HPA."""
+    """Hold the proposal for the first reason there is; a paused autoscaler also explains a missing HPA."""
     if proposed.reason.code is Code.NO_HPA:
-        paused = held_by_autoscaler_pause(seen)
+        paused = held_by_autoscaler_pause(observation)
         return proposed if paused is None else Decision(proposed.subject, paused)
     if not proposed.actions:
         return proposed
-    holds = _holds(policy, seen, progress, proposed)
+    holds = _holds(policy, observation, details)
     reason = next((reason for reason in holds if reason is not None), None)
     return proposed if reason is None else proposed.hold(reason)
 
 
 def _holds(
-    policy: RotationPolicy, seen: Observation, progress: Progress, proposed: Decision
+    policy: RotationPolicy, observation: Observation, details: RotationDetails
 ) -> Iterator[Reason | None]:
     """Yield what may hold it, in the order in which a person would want to hear it."""
-    yield held_by_choice(policy, seen)
-    yield held_by_autoscaler_pause(seen)
-    yield held_by_rollout(seen)
-    yield held_by_health(seen)
-    yield held_by_scaling(policy, seen, proposed.reason.numbers.get("target_cores", 0.0))
-    yield _held_by_futility(policy, progress.memory, seen.at)
-    yield progress.hold
+    assert details.plan is not None, "what is proposed comes from a plan"
+    yield held_by_opt_out(policy, observation)
+    yield held_by_autoscaler_pause(observation)
+    yield held_by_rollout(observation)
+    yield held_by_health(observation)
+    yield held_by_scaling(policy, observation, details.plan.target_cores)
+    yield _held_by_futility(policy, details.memory, observation.at)
+    yield details.hold
 
 
 def _held_by_futility(policy: RotationPolicy, memory: RotationMemory, at: float) -> Reason | None:
@@ -118,35 +125,49 @@ def _room_reason(room: int) -> Reason:
     return Reason(Code.HELD_BY_BUDGET, sentence, {"rotation_room": room})
 
 
-def _remembered(memory: RotationMemory, at: float) -> dict[str, Any]:
-    """Put predicted and realised side by side, and say how far a rotation under way has come."""
-    numbers: dict[str, Any] = {}
-    if memory.last is not None and memory.last.realised_percent is not None:
-        numbers["predicted_improvement_percent"] = memory.last.predicted_percent
-        numbers["realised_improvement_percent"] = memory.last.realised_percent
-    if memory.futile_until is not None and at < memory.futile_until:
-        numbers["futile_until"] = memory.futile_until
-    if memory.course is not None:
-        course = memory.course
-        numbers |= {"wave": course.waves, "evicted": course.evicted, "planned": course.planned}
-    return numbers
+class _RealisedNumbers(msgspec.Struct, frozen=True):
+    predicted_improvement_percent: float
+    realised_improvement_percent: float
 
 
-def propose(policy: RotationPolicy, seen: Observation) -> Decision:
+class _FutileNumbers(msgspec.Struct, frozen=True):
+    futile_until: float
+
+
+class _RunNumbers(msgspec.Struct, frozen=True):
+    wave: int
+    evicted: int
+    planned: int
+
+
+def _numbers_of(memory: RotationMemory, at: float) -> Iterator[msgspec.Struct]:
+    """Yield predicted beside realised improvement, and how far a rotation under way has come."""
+    last, run, until = memory.last, memory.run, memory.futile_until
+    if last is not None and last.realised_percent is not None:
+        yield _RealisedNumbers(last.predicted_percent, last.realised_percent)
+    if until is not None and at < until:
+        yield _FutileNumbers(until)
+    if run is not None:
+        yield _RunNumbers(run.waves, run.evicted, run.planned)
+
+
+def propose(policy: RotationPolicy, observation: Observation) -> tuple[Decision, RotationPlan | None]:
     """Return what the algorithm wants, the seed's steps 1 to 5, whatever may hold it."""
     try:
-        metric = choose_metric(policy, seen.hpas)
-        ready = [pod for pod in seen.pods if pod.is_ready]
-        _check_replicas(policy, ready, len(seen.pods))
-        _check_coverage(ready, seen.metrics_partial)
-        return _rotate(policy, seen, ready, target_cores(metric, ready))
+        metric = choose_metric(policy, observation.hpas)
+        ready = [pod for pod in observation.pods if pod.is_ready]
+        _check_replicas(policy, ready, len(observation.pods))
+        _check_coverage(ready, observation.metrics_partial)
+        return _rotate(policy, observation, ready, target_cores(metric, ready))
     except Refused as refused:
-        return Decision(seen.subject, refused.reason)
+        return Decision(observation.subject, refused.reason), None
 
 
-def decide_all(asked: Sequence[tuple[RotationPolicy, Observation, Mapping[str, Any]]]) -> list[Decision]:
-    """Decide for many workloads: one batch, wherever it runs."""
-    return [decide(policy, seen, memory) for policy, seen, memory in asked]
+def decide_all(
+    asked: Sequence[tuple[RotationPolicy, Observation, Mapping[str, Any]]],
+) -> list[Decided[RotationDetails]]:
+    """Decide for many workloads: one batch, in this process or in the worker."""
+    return [decide(policy, observation, memory) for policy, observation, memory in asked]
 
 
 def choose_metric(policy: RotationPolicy, hpas: Sequence[HpaSeen]) -> HpaMetric:
@@ -235,55 +256,51 @@ def _check_coverage(ready: Sequence[PodLoad], partial: str) -> None:
         )
 
 
-def _rotate(policy: RotationPolicy, seen: Observation, ready: Sequence[PodLoad], target: float) -> Decision:
+def _rotate(
+    policy: RotationPolicy, observation: Observation, ready: Sequence[PodLoad], target: float
+) -> tuple[Decision, RotationPlan]:
     threshold = min(target * policy.tolerance_multiplier, CORES_MAX)
     candidates = sorted((pod for pod in ready if _is_candidate(policy, pod)), key=attrgetter("name"))
     busiest = sorted(candidates, key=_cores, reverse=True)
     hot = [pod for pod in busiest[: policy.top_k] if _is_above(_cores(pod), threshold)]
     cold = sorted(sorted(busiest[policy.top_k :], key=attrgetter("name")), key=_cores)[: policy.top_k]
+    assert len(hot) + len(cold) <= len(candidates), "hot and cold pods are disjoint"
     unknown = sum(pod.cpu_cores is None for pod in ready)
-    numbers: dict[str, Any] = {
-        "target_cores": _shown(target),
-        "threshold_cores": _shown(threshold),
-        "hot": [pod.name for pod in hot],
-        "cold": [pod.name for pod in cold],
-        "average_hot_cores": None,
-        "average_rotated_cores": None,
-        "improvement_percent": None,
-        "pods_ready": len(ready),
-        "pods_unknown": unknown,
-        "candidates": len(candidates),
-    }
-    note = (
-        f" {unknown} of {len(ready)} ready pods had no fresh samples over the whole window."
-        if unknown
-        else ""
-    )
     kept = [pod for pod in ready if pod.protection and pod.cpu_cores is not None]
-    if kept:
-        numbers["pods_protected"] = len(kept)
-    if not hot and any(_is_above(_cores(pod), threshold) for pod in kept):
-        return Decision(seen.subject, Reason(Code.OPTED_OUT, _protected_sentence(kept) + note, numbers))
-    if not hot:
-        sentence = _no_hot_sentence(policy, ready, busiest, threshold)
-        return Decision(seen.subject, Reason(Code.NO_HOT_PODS, sentence + note, numbers))
-    average_hot = _mean(hot)
-    average_rotated = _mean([*hot, *cold])
-    improvement = (average_hot - average_rotated) / average_hot * 100
-    numbers |= {
-        "average_hot_cores": _shown(average_hot),
-        "average_rotated_cores": _shown(average_rotated),
-        "improvement_percent": improvement,
-    }
-    if _is_above(improvement, policy.improvement_percent_min):
-        reason = Reason(Code.ROTATE, _rotate_sentence(hot, cold, numbers) + note, numbers)
-        actions = tuple(EvictPod(pod.name, seen.namespace, pod.uid) for pod in [*hot, *cold])
-        return Decision(seen.subject, reason, actions)
-    sentence = (
-        f"Rotating {_names(hot)} with the coldest pods would lower their average by {improvement:.1f} %, "
-        f"and more than {policy.improvement_percent_min:g} % is needed."
+    mean_hot, mean_rotated = (_mean(hot), _mean([*hot, *cold])) if hot else (None, None)
+    improvement = None
+    if mean_hot is not None and mean_rotated is not None:
+        improvement = (mean_hot - mean_rotated) / mean_hot * 100
+    plan = RotationPlan(
+        target_cores=_shown(target),
+        threshold_cores=_shown(threshold),
+        hot=[pod.name for pod in hot],
+        cold=[pod.name for pod in cold],
+        average_hot_cores=None if mean_hot is None else _shown(mean_hot),
+        average_rotated_cores=None if mean_rotated is None else _shown(mean_rotated),
+        improvement_percent=improvement,
+        pods_ready=len(ready),
+        pods_unknown=unknown,
+        candidates=len(candidates),
+        pods_protected=len(kept) or msgspec.UNSET,
     )
-    return Decision(seen.subject, Reason(Code.INSUFFICIENT_IMPROVEMENT, sentence + note, numbers))
+    actions: tuple[EvictPod, ...] = ()
+    if improvement is None and any(_is_above(_cores(pod), threshold) for pod in kept):
+        code, sentence = Code.OPTED_OUT, _protected_sentence(kept)
+    elif improvement is None:
+        code, sentence = Code.NO_HOT_PODS, _no_hot_sentence(policy, ready, busiest, threshold)
+    elif _is_above(improvement, policy.improvement_percent_min):
+        code, sentence = Code.ROTATE, _rotate_sentence(plan, improvement)
+        actions = tuple(EvictPod(pod.name, observation.namespace, pod.uid) for pod in [*hot, *cold])
+    else:
+        code = Code.INSUFFICIENT_IMPROVEMENT
+        sentence = (
+            f"Rotating {', '.join(plan.hot)} with the coldest pods would lower their average by "
+            f"{improvement:.1f} %, and more than {policy.improvement_percent_min:g} % is needed."
+        )
+    if unknown:
+        sentence += f" {unknown} of {len(ready)} ready pods had no fresh samples over the whole window."
+    return Decision(observation.subject, Reason.of(code, sentence, plan), actions), plan
 
 
 def _is_candidate(policy: RotationPolicy, pod: PodLoad) -> bool:
@@ -307,10 +324,6 @@ def _cores(pod: PodLoad) -> float:
 
 def _mean(pods: Sequence[PodLoad]) -> float:
     return sum(map(_cores, pods)) / len(pods)
-
-
-def _names(pods: Sequence[PodLoad]) -> str:
-    return ", ".join(pod.name for pod in pods)
 
 
 def _no_hot_sentence(
@@ -348,10 +361,10 @@ def _protected_sentence(kept: Sequence[PodLoad]) -> str:
     return f"{top.name} is hot with {_cores(top):.3g} cores, but never evicted, since {top.protection}.{more}"
 
 
-def _rotate_sentence(hot: Sequence[PodLoad], cold: Sequence[PodLoad], numbers: dict[str, Any]) -> str:
-    are = "is" if len(hot) == 1 else "are"
+def _rotate_sentence(plan: RotationPlan, improvement: float) -> str:
+    are = "is" if len(plan.hot) == 1 else "are"
     return (
-        f"{_names(hot)} {are} above {numbers['threshold_cores']:.3g} cores; rotated with {_names(cold)}, "
-        f"their average would fall by {numbers['improvement_percent']:.1f} %, "
-        f"from {numbers['average_hot_cores']:.3g} to {numbers['average_rotated_cores']:.3g} cores."
+        f"{', '.join(plan.hot)} {are} above {plan.threshold_cores:.3g} cores; rotated with "
+        f"{', '.join(plan.cold)}, their average would fall by {improvement:.1f} %, "
+        f"from {plan.average_hot_cores:.3g} to {plan.average_rotated_cores:.3g} cores."
     )

@@ -29,7 +29,7 @@ from equipoise.rotation.assignment import Assigned
 from equipoise.rotation.observe import FINISHED, ClusterSnapshot, away_now, is_away
 from equipoise.rotation.policy import KafkaLag
 from equipoise.rotation.preconditions import Observation
-from equipoise.rotation.progress import BALANCER, RotationMemory, begun
+from equipoise.rotation.progress import BALANCER, RotationDetails, begin_wave
 
 MAYBE_GONE = frozenset({"Accepted", "Unknown"})
 """Results after which a pod counts as away, whatever the last look at the cluster showed."""
@@ -56,6 +56,7 @@ class EvictionExecutor:
         item: Assigned,
         observation: Observation,
         decision: Decision,
+        details: RotationDetails,
         stored: Stored,
         seen: ClusterSnapshot,
         outcomes: list[Outcome],
@@ -66,9 +67,8 @@ class EvictionExecutor:
         """
         if self.epoch is None or self.leadership.epoch() != self.epoch:
             return
-        memory = RotationMemory.from_data(decision.memory)
-        memory = begun(memory, observation, decision, self.new_id(seen.at))
-        assert memory.course is not None, "a wave belongs to a rotation"
+        memory = begin_wave(decision, details, observation, self.new_id(seen.at))
+        assert memory.run is not None, "a wave belongs to a rotation"
         basis: Stored | None = stored
         moment = round(max(self.now(), seen.at), 3)  # one for all of a wave, which is told by it
         for action in decision.actions:
@@ -78,7 +78,7 @@ class EvictionExecutor:
                 break
             entry = Entry(
                 id=self.new_id(seen.at),
-                round=memory.course.round,
+                round=memory.run.round,
                 balancer=BALANCER,
                 action="EvictPod",
                 pod=action.pod,
@@ -204,11 +204,16 @@ class Guards:
     """What the budgets still allow, after what this cycle sends away."""
 
     def ask(
-        self, item: Assigned, decision: Decision, ledger: Ledger, streaks: Mapping[str, int] | None
+        self,
+        item: Assigned,
+        decision: Decision,
+        ledger: Ledger,
+        streaks: Mapping[str, int] | None,
+        *,
+        is_under_way: bool,
     ) -> Decision:
         """Hold what must wait. Without `streaks` nobody asks for how long a pod has been hot."""
         policy, at = item.policy, self.seen.at
-        is_under_way = "course" in decision.memory
         reasons = [
             held_by_pause(self.pauses, item.workload.ref.namespace),
             held_by_leader(self.leadership) or held_by_age(self.now() - at),

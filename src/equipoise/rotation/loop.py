@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from equipoise.core.cluster import ObjectRef, StoreKey, Workload, WorkloadRef
-from equipoise.core.decision import Decision, Outcome
+from equipoise.core.decision import Decided, Decision, Outcome
 from equipoise.core.errors import WorldFailed
 from equipoise.core.reason import Code, Reason
 from equipoise.crd.targets import Mode
@@ -49,12 +49,12 @@ from equipoise.rotation.observe import (
 )
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.preconditions import Observation
-from equipoise.rotation.progress import BALANCER, RotationMemory, told
+from equipoise.rotation.progress import BALANCER, RotationDetails, describe
 from equipoise.rotation.record import policy_json
 from equipoise.rotation.status import CycleItem, next_status, tell_changes
 
 Batch = Sequence[tuple[RotationPolicy, Observation, Mapping[str, Any]]]
-Decide = Callable[[Batch], Sequence[Decision]]
+Decide = Callable[[Batch], Sequence[Decided[RotationDetails]]]
 
 
 class _Observed(NamedTuple):
@@ -70,6 +70,7 @@ class _Decided(NamedTuple):
     observation: Observation
     known: LedgerState
     decision: Decision
+    details: RotationDetails
 
 
 @dataclass(slots=True)
@@ -203,7 +204,13 @@ class RotationLoop:
             ref.subject,
             lambda: _Observed(
                 observe(item.policy, item.workload, seen),
-                self._known(item, ledgers.of(item.workload, seen, self.cluster)),
+                # Of a preview no rotation is under way: its result would be written nowhere.
+                ledgers.of(
+                    item.workload,
+                    seen,
+                    self.cluster,
+                    with_run=self._is_real(item) or not self.is_acting,
+                ),
             ),
         )
 
@@ -229,21 +236,15 @@ class RotationLoop:
         for ref, one in zip(refs, decided, strict=True):
             each = observed[ref]
             assert not isinstance(each, FailedTurn), "only what was observed is decided"
-            found[ref] = one if isinstance(one, FailedTurn) else _Decided(each.observation, each.known, one)
+            found[ref] = one if isinstance(one, FailedTurn) else _Decided(*each, *one)
         return found
 
     def _is_real(self, item: Assigned) -> bool:
         return item.mode is Mode.ENFORCE and self.is_acting
 
-    def _known(self, item: Assigned, known: LedgerState) -> LedgerState:
-        """For a preview, no rotation is under way: nobody would write its verdict down."""
-        if self._is_real(item) or not self.is_acting or "course" not in known.memory:
-            return known
-        return known._replace(memory={name: known.memory[name] for name in known.memory if name != "course"})
-
-    def _count(self, item: Assigned, observation: Observation, decision: Decision) -> None:
+    def _count(self, item: Assigned, observation: Observation, details: RotationDetails) -> None:
         """Count in how many cycles in a row each pod was hot; a workload without a hot pod has no count."""
-        hot = set(decision.reason.numbers.get("hot", ()))
+        hot = set(details.plan.hot) if details.plan is not None else set()
         before = self._streaks.pop(item.workload.ref, {})
         if hot:
             uids = [pod.uid for pod in observation.pods if pod.name in hot]
@@ -273,23 +274,26 @@ class RotationLoop:
         self, item: Assigned, decided: "_Decided", guards: Guards, outcomes: list[Outcome]
     ) -> CycleItem:
         """Guard one decision, act on what is left, and write it all down."""
-        observation, known, decision = decided
-        self._count(item, observation, decision)
+        observation, known, decision, details = decided
+        self._count(item, observation, details)
         seen, is_real = guards.seen, self._is_real(item)
         stored: Stored | None = known.stored
         if is_real and not known.trouble:
             stored = self._keep(item, decision, known)
-        guarded = self._guard(item, decision, known, guards) if decision.actions else decision
-        has_ended = "course" in known.memory and "course" not in decision.memory
+        guarded = self._guard(item, decided, guards) if decision.actions else decision
+        result = details.result
         said: Reason | None = None
-        if is_real and stored is not None and has_ended:
-            said = self._tell_end(item, guarded)
+        if is_real and stored is not None and result is not None:
+            self.actuator.record_event(
+                about_workload(item.workload), guarded.reason.code.value, describe(result)
+            )
+            said = guarded.reason
         if is_real and guarded.actions and stored is not None and not known.trouble:
             deeds = EvictionExecutor(
                 *(self.cluster, self.pauses, self.leadership, self.store, self.actuator),
                 *(self.new_id, guards.now, guards.epoch, self.passed, self._isolation),
             )
-            deeds.act(item, observation, guarded, stored, seen, outcomes)
+            deeds.act(item, observation, guarded, details, stored, seen, outcomes)
             self._refusals.take(item.workload.ref, outcomes, seen.at)
         kept = tuple(outcomes)
         name = self.new_id(seen.at)
@@ -297,25 +301,24 @@ class RotationLoop:
         written = record(
             BALANCER, policy_json(item.policy), observation, known.memory, guarded, seen.at, name, kept
         )
-        self.journal.append(written, is_whole=is_real and has_ended)
-        return CycleItem(item, guarded, outcomes, said, seen.at, known.trouble)
+        self.journal.append(written, is_whole=is_real and result is not None)
+        return CycleItem(item, guarded, outcomes, details, said, seen.at, known.trouble)
 
-    def _tell_end(self, item: Assigned, guarded: Decision) -> Reason:
-        """Return the workload what came of its rotation, under the reason that holds now."""
-        verdict = RotationMemory.from_data(guarded.memory).last
-        assert verdict is not None, "a rotation that ended has a verdict"
-        code = guarded.reason.code.value
-        self.actuator.record_event(about_workload(item.workload), code, told(verdict))
-        return guarded.reason
-
-    def _guard(self, item: Assigned, decision: Decision, known: LedgerState, guards: Guards) -> Decision:
+    def _guard(self, item: Assigned, decided: "_Decided", guards: Guards) -> Decision:
+        known, decision = decided.known, decided.decision
         if known.trouble and self.is_acting:
             return decision.hold(_unknown_ledger(known.trouble))
         refusal = self._refusals.held(item.workload.ref, guards.seen.at)
         if refusal is not None and self._is_real(item):
             return decision.hold(refusal)
         streaks = self._streaks.get(item.workload.ref, {}) if self.is_debounced else None
-        guarded = guards.ask(item, decision, known.ledger, streaks)
+        guarded = guards.ask(
+            item,
+            decision,
+            known.ledger,
+            streaks,
+            is_under_way=decided.details.memory.run is not None,
+        )
         if self.asks_server:
             guarded, status_errors = held_by_server(guarded, self.actuator)
             guards.seen.notes.update({status_errors} - {""})
@@ -369,7 +372,7 @@ class RotationLoop:
         at: float,
     ) -> str:
         """Write the status of one policy, and return why that could not be done."""
-        status = next_status(policy, [turn.decision for turn in turns], refusal, at)
+        status = next_status(policy, turns, refusal, at)
         if status is None:
             return ""
         written = write_status(self.policies.write_status, policy, status)

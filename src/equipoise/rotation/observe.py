@@ -18,7 +18,7 @@ from equipoise.ports import Cluster, CpuUsage, FailedTurn, Metrics, NotInstalled
 from equipoise.rotation.decide import Refused, choose_metric
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.preconditions import CORES_MAX, HpaSeen, Observation, PodLoad, WorkloadSeen
-from equipoise.rotation.progress import recall
+from equipoise.rotation.progress import load_memory
 
 SAMPLE_AGE_MAX_SECONDS = 120.0
 """Two scrapes a minute apart: an older sample says nothing about now."""
@@ -351,7 +351,9 @@ class Ledgers(NamedTuple):
     stored: Mapping[WorkloadRef, Stored]
     trouble: str = ""
 
-    def of(self, workload: Workload, seen: ClusterSnapshot, cluster: Cluster) -> LedgerState:
+    def of(
+        self, workload: Workload, seen: ClusterSnapshot, cluster: Cluster, *, with_run: bool = True
+    ) -> LedgerState:
         """Return what is remembered of one workload."""
         stored = self.stored.get(workload.ref, Stored({}))
         if self.trouble or not stored.version:
@@ -359,7 +361,7 @@ class Ledgers(NamedTuple):
         try:
             before = Ledger.from_data(stored.data)
             ledger = _settled(before, seen, cluster, workload)
-            return LedgerState(stored, before, ledger, recall(ledger))
+            return LedgerState(stored, before, ledger, load_memory(ledger, with_run=with_run))
         except WorldFailed as error:
             return LedgerState(stored, _NOTHING, _NOTHING, {}, str(error))
 

@@ -92,7 +92,23 @@ class Observation(msgspec.Struct, frozen=True):
     """Why the source of the usage could not answer in full, in its words."""
 
 
-def held_by_choice(policy: RotationPolicy, seen: Observation) -> Reason | None:
+class RotationPlan(msgspec.Struct, frozen=True):
+    """What the algorithm computed for one workload; its fields are the numbers of the decision, in order."""
+
+    target_cores: float
+    threshold_cores: float
+    hot: list[str]
+    cold: list[str]
+    average_hot_cores: float | None
+    average_rotated_cores: float | None
+    improvement_percent: float | None
+    pods_ready: int
+    pods_unknown: int
+    candidates: int
+    pods_protected: int | msgspec.UnsetType = msgspec.UNSET
+
+
+def held_by_opt_out(policy: RotationPolicy, seen: Observation) -> Reason | None:
     """Hold where somebody asked to be left alone, and where nothing is ever evicted."""
     workload = seen.workload
     if workload is None:
@@ -217,8 +233,15 @@ def _is_scaling(hpa: HpaSeen) -> bool:
 
 
 def hottest(pods: tuple[PodLoad, ...]) -> float | None:
-    """Give the usage of the busiest ready pod, however young it is; one that may never go does not count."""
+    """Return the usage of the busiest ready pod, however young it is; a protected one does not count."""
     return max(
         (pod.cpu_cores for pod in pods if pod.is_ready and pod.cpu_cores is not None and not pod.protection),
         default=None,
+    )
+
+
+def count_unknown(pods: tuple[PodLoad, ...]) -> int:
+    """Count the ready pods without usage over the window; a restart may hide a part of it."""
+    return sum(
+        pod.is_ready and not pod.protection and (pod.cpu_cores is None or pod.has_restarted) for pod in pods
     )

@@ -1,18 +1,16 @@
-"""A rotation from its first wave to its verdict. Pure.
+"""How far a rotation has come: its states, the transitions between them, and what is remembered of it. Pure.
 
-After each wave the workload must become whole, and one metrics window must pass; then it is measured, and
-either the next wave may go or the rotation is over. What it brought is how far the hottest pod fell.
-
-What rotation remembers of one workload: the rotation under way, how the last one ended, and futility.
-
-It lives in the workload's ledger, and is written together with the intent of a wave or when a rotation ends.
-How many pods have gone, and when the last one went, is counted from the ledger's entries, which tell what
-came of each.
+A rotation takes many cycles, and each may run in another process: after a crash, with a new leader, hours
+later. So no process keeps its state. What cannot be observed again (`RotationMemory`) is in the workload's
+ledger, written together with the intent of a wave or when a rotation ends; how many pods have gone, and when,
+is counted from the ledger's entries. Each cycle starts from the state that the memory implies and takes the
+`TRANSITIONS` whose conditions the observation meets, until none is met.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 
@@ -23,6 +21,8 @@ from equipoise.core.reason import Code, Reason
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.preconditions import (
     Observation,
+    RotationPlan,
+    count_unknown,
     held_by_health,
     held_by_rollout,
     hottest,
@@ -31,8 +31,18 @@ from equipoise.rotation.preconditions import (
 
 BALANCER = "rotation"
 Moment = Annotated[float, msgspec.Meta(ge=0, le=2.5e11)]
-"""Unix seconds that a calendar can print: whatever else a ledger says, we have not written it."""
+"""Unix seconds that a calendar can print; a ledger with others was not written by us."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
+
+REPLACEMENT_MAX_SECONDS = 1800.0
+"""How long a wave may take to be replaced and measured; two metrics windows where those are longer."""
+IDLE_MAX_SECONDS = 3600.0
+"""How long a rotation may wait for a wave and still be comparable; four windows where those are longer."""
+FAILURES_MAX = 3
+BACKOFF_FIRST_SECONDS = 3600.0
+BACKOFF_MAX_SECONDS = 86_400.0
+DOUBLINGS_MAX = 5
+"""After these the wait is at its longest, however many more failures there are."""
 
 
 class Ending(StrEnum):
@@ -45,9 +55,13 @@ class Ending(StrEnum):
     INTERRUPTED = "Interrupted"
     """A rollout or the autoscaler changed the workload meanwhile, so before and after cannot be compared."""
     LEFT_OPEN = "LeftOpen"
-    """Nobody went on with it for so long that before and after cannot be compared."""
+    """No wave followed for so long that before and after cannot be compared."""
     TIMED_OUT = "TimedOut"
     """The workload did not become whole, or could not be measured."""
+
+
+MEASURED_ENDINGS = frozenset({Ending.NOTHING_LEFT, Ending.USED_UP})
+"""Endings after which before and after can be compared."""
 
 
 class RotationRun(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -56,20 +70,20 @@ class RotationRun(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel
     round: str
     began_at: Moment
     wave_at: Moment
-    """When the last pod was sent away, or may have been."""
+    """When the last pod was evicted, or may have been."""
     waves: Count
     planned: Count
-    """How many pods the plan had when it began: it never takes more."""
+    """How many pods the plan had when the rotation began: it never takes more."""
     predicted_percent: float
     hottest_cores: Annotated[float, msgspec.Meta(ge=1e-9)]
-    """The hottest pod when it began."""
+    """The hottest pod when the rotation began."""
     evicted: Count = 0
     unknown: Count = 0
-    """How many ready pods had no usage over the window when it began, or whenever fewest had none since."""
+    """The fewest ready pods without usage over the window in any cycle so far."""
 
 
 class RotationResult(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """What came of a rotation."""
+    """How a rotation ended, and what it improved."""
 
     ending: Ending
     ended_at: Moment
@@ -78,193 +92,268 @@ class RotationResult(msgspec.Struct, frozen=True, omit_defaults=True, rename="ca
     evicted: Count
     predicted_percent: float
     realised_percent: float | None = None
-    """By how much the hottest pod fell; None where that cannot be said."""
+    """By how much the hottest pod fell; None where before and after cannot be compared."""
 
 
 class RotationMemory(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """All that one cycle leaves for the next."""
 
-    course: RotationRun | None = None
+    run: RotationRun | None = msgspec.field(default=None, name="course")
     last: RotationResult | None = None
     failures: Count = 0
-    """How many verified rotations in a row did not lower the hottest pod by the minimum improvement."""
+    """How many measured rotations in a row did not lower the hottest pod by the minimum improvement."""
     futile_until: Moment | None = None
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> "RotationMemory":
-        """Read what `to_data` gave; a ValueError says what does not fit."""
+        """Return the memory that `to_data` wrote; raises a ValueError that names what does not fit."""
         return msgspec.convert(dict(data), type=cls)
 
     def to_data(self) -> dict[str, Any]:
-        """Return it as plain data."""
         data: dict[str, Any] = msgspec.to_builtins(self)
         return data
 
 
-def recall(ledger: Ledger) -> dict[str, Any]:
-    """Return what the ledger remembers of rotation, with the course as far as the entries say it has come.
+def load_memory(ledger: Ledger, *, with_run: bool = True) -> dict[str, Any]:
+    """Return what the ledger remembers of rotation, with the run brought up to date from the entries.
 
-    A course of which nothing went is none: its only pod was refused.
+    A run none of whose pods went is none: its only pod was refused. `with_run=False` leaves any run out.
     """
     data = ledger.memory.get(BALANCER, {})
     try:
         memory = RotationMemory.from_data(data)
     except DECODE_ERRORS as error:
         raise WorldFailed(f"a memory that cannot be read: {error}") from error
-    course = memory.course
-    if course is None:
+    if memory.run is None:
         return dict(data)
-    gone = [
-        entry
-        for entry in ledger.entries
-        if entry.round == course.round and entry.state is not EntryState.FAILED
-    ]
-    if gone:
-        # A wave that was refused as a whole is none, though its intent said so.
-        moments = {entry.at for entry in gone}
-        course = msgspec.structs.replace(
-            course, evicted=max(course.evicted, len(gone)), wave_at=max(moments), waves=len(moments)
-        )
-    else:
-        course = None
-    return msgspec.structs.replace(memory, course=course).to_data()
+    run, entries = memory.run, ledger.entries
+    # A wave that was refused as a whole does not count, though its intent was written.
+    gone = [each.at for each in entries if each.round == run.round and each.state is not EntryState.FAILED]
+    if gone and with_run:
+        evicted, waves = max(run.evicted, len(gone)), len(set(gone))
+        run = msgspec.structs.replace(run, evicted=evicted, wave_at=max(gone), waves=waves)
+        return msgspec.structs.replace(memory, run=run).to_data()
+    return msgspec.structs.replace(memory, run=None).to_data()
 
 
-WHOLE_MAX_SECONDS = 1800.0
-"""How long a wave may take to be replaced and measured; two metrics windows where those are longer."""
-IDLE_MAX_SECONDS = 3600.0
-"""How long a rotation may wait for its next wave: what was measured before it is no comparison any more.
+class State(StrEnum):
+    """Where the rotation of one workload stands."""
 
-Four metrics windows where those are longer.
-"""
-FAILURES_MAX = 3
-BACKOFF_FIRST_SECONDS = 3600.0
-BACKOFF_MAX_SECONDS = 86_400.0
-DOUBLINGS_MAX = 5
-"""After these the wait is at its longest, however many more failures there are."""
+    IDLE = "Idle"
+    """No rotation is under way."""
+    REPLACING = "Replacing"
+    """A wave was evicted, and the workload is not seen to be whole yet."""
+    MEASURING = "Measuring"
+    """The workload is whole, and its usage since the wave is not known over a whole window yet."""
+    MEASURED = "Measured"
+    """The usage since the wave is known, and decides how the rotation goes on."""
+    DUE = "Due"
+    """The next wave may go, as far as the guards let it."""
+    ENDED = "Ended"
+    """The rotation is over, and its result counts for or against the next."""
+    FUTILE = "Futile"
+    """The last rotations did not help, so none begins for some time."""
 
 
-MEASURED = frozenset({Ending.NOTHING_LEFT, Ending.USED_UP})
-"""Endings that say what the rotation brought."""
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a transition depends on."""
 
-
-class Progress(NamedTuple):
-    """Where a rotation stands."""
-
+    policy: RotationPolicy
+    observation: Observation
     memory: RotationMemory
+    plan: RotationPlan | None
+    is_rotation_proposed: bool
+    result: RotationResult | None = None
+    """How the rotation ended, from the state Ended on."""
+
+    @property
+    def state(self) -> State:
+        """The state that the memory implies, before anything is observed."""
+        if self.memory.run is not None:
+            return State.REPLACING
+        return State.IDLE if self.memory.futile_until is None else State.FUTILE
+
+    @property
+    def run(self) -> RotationRun:
+        """The rotation under way."""
+        assert self.memory.run is not None, "only a state with a run asks for it"
+        return self.memory.run
+
+    @property
+    def seconds_since_wave(self) -> float:
+        return self.observation.at - self.run.wave_at
+
+
+def _is_interrupted(now: Situation) -> bool:
+    has_rollout = held_by_rollout(now.observation) is not None
+    return has_rollout or was_scaled_since(now.policy, now.observation, now.run.began_at)
+
+
+def _is_left_open(now: Situation) -> bool:
+    return now.seconds_since_wave > max(IDLE_MAX_SECONDS, 4 * now.policy.metrics_window_seconds)
+
+
+def _is_late(now: Situation) -> bool:
+    return now.seconds_since_wave > max(REPLACEMENT_MAX_SECONDS, 2 * now.policy.metrics_window_seconds)
+
+
+def _is_whole(now: Situation) -> bool:
+    return held_by_health(now.observation) is None
+
+
+def _is_measured(now: Situation) -> bool:
+    is_known = now.plan is not None and hottest(now.observation.pods) is not None
+    return is_known and _hold_while_measuring(now) is None
+
+
+def _has_no_proposal(now: Situation) -> bool:
+    return not now.is_rotation_proposed
+
+
+def _is_used_up(now: Situation) -> bool:
+    return now.run.evicted >= now.run.planned
+
+
+def _is_futile(now: Situation) -> bool:
+    return now.memory.futile_until is not None and now.observation.at < now.memory.futile_until
+
+
+WAVE_SENT = "the first pod of a wave is evicted"
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A step from one state to the next, the condition in words and as code, and the ending it gives."""
+
+    source: State
+    event: str
+    target: State
+    is_met: Callable[[Situation], bool] = lambda _: True
+    ending: Ending | None = None
+
+
+TRANSITIONS = (
+    Transition(State.IDLE, WAVE_SENT, State.REPLACING, lambda _: False),
+    Transition(State.REPLACING, "a rollout or scaling", State.ENDED, _is_interrupted, Ending.INTERRUPTED),
+    Transition(State.REPLACING, "no wave for too long", State.ENDED, _is_left_open, Ending.LEFT_OPEN),
+    Transition(State.REPLACING, "all pods are ready", State.MEASURING, _is_whole),
+    Transition(State.REPLACING, "not whole in time", State.ENDED, _is_late, Ending.TIMED_OUT),
+    Transition(State.MEASURING, "usage is known over a window", State.MEASURED, _is_measured),
+    Transition(State.MEASURING, "not measured in time", State.ENDED, _is_late, Ending.TIMED_OUT),
+    Transition(State.MEASURED, "nothing to rotate", State.ENDED, _has_no_proposal, Ending.NOTHING_LEFT),
+    Transition(State.MEASURED, "all planned pods have gone", State.ENDED, _is_used_up, Ending.USED_UP),
+    Transition(State.MEASURED, "some pods are still hot", State.DUE),
+    Transition(State.DUE, WAVE_SENT, State.REPLACING, lambda _: False),
+    Transition(State.ENDED, "several in a row did not help", State.FUTILE, _is_futile),
+    Transition(State.ENDED, "otherwise", State.IDLE),
+    Transition(State.FUTILE, "the backoff is over", State.IDLE, lambda now: not _is_futile(now)),
+)
+"""Of those from one state, the first whose condition is met is taken. Only `begin_wave` sends a wave."""
+WAVE_SOURCES = frozenset(step.source for step in TRANSITIONS if step.event == WAVE_SENT)
+_STEPS = {state: tuple(step for step in TRANSITIONS if step.source is state) for state in State}
+
+
+class RotationDetails(msgspec.Struct, frozen=True):
+    """What a decision follows from, for the code that goes on from it."""
+
+    plan: RotationPlan | None = None
+    """What the algorithm computed; None where it could not be applied, such as without metrics."""
+    state: State = State.IDLE
+    memory: RotationMemory = RotationMemory()
     hold: Reason | None = None
-    """Why the next wave has to wait."""
-    note: str = ""
-    """What came of a rotation that ended just now."""
-    room: int | None = None
-    """How many more pods the rotation under way may take."""
+    """Why the next wave of the rotation under way has to wait."""
+    result: RotationResult | None = None
+    """How a rotation ended in this cycle."""
+
+    @property
+    def room(self) -> int | None:
+        """How many more pods the rotation under way may take; None unless its next wave is due."""
+        run = self.memory.run
+        return run.planned - run.evicted if self.state is State.DUE and run is not None else None
 
 
-def proceed(
-    policy: RotationPolicy, seen: Observation, memory: RotationMemory, proposed: Decision
-) -> Progress:
-    """Return how far the rotation under way has come, and end it when it is over."""
-    course = memory.course
-    if course is None:
-        return Progress(memory)
-    if held_by_rollout(seen) is not None or was_scaled_since(policy, seen, course.began_at):
-        return _ended(policy, seen, memory, course, Ending.INTERRUPTED)
-    waited = seen.at - course.wave_at
-    window = policy.metrics_window_seconds
-    if waited > max(IDLE_MAX_SECONDS, 4 * window):
-        return _ended(policy, seen, memory, course, Ending.LEFT_OPEN)
-    unhealthy = held_by_health(seen)
-    if unhealthy is None:
-        memory, course = _update_unknown_pods(memory, course, seen)
-    waiting = unhealthy or _measuring(policy, seen, course) or _hold_for_missing_usage(seen, course)
-    now = None if waiting is not None or not _is_measured(proposed) else hottest(seen.pods)
-    if now is None:
-        if waited > max(WHOLE_MAX_SECONDS, 2 * window):
-            return _ended(policy, seen, memory, course, Ending.TIMED_OUT)
-        return Progress(memory, waiting)
-    if not proposed.actions:
-        return _ended(policy, seen, memory, course, Ending.NOTHING_LEFT)
-    if course.evicted >= course.planned:
-        return _ended(policy, seen, memory, course, Ending.USED_UP)
-    return Progress(memory, room=course.planned - course.evicted)
+def walk(now: Situation) -> Iterator[tuple[Transition, Situation]]:
+    """Yield the transitions of this cycle from what is remembered, each with the situation after it."""
+    state = now.state
+    taken: list[Transition] = []
+    while (step := next((each for each in _STEPS[state] if each.is_met(now)), None)) is not None:
+        assert step not in taken, "no transition is taken twice in one cycle"
+        taken.append(step)
+        state, now = step.target, _entered(step, now)
+        yield step, now
 
 
-def _measuring(policy: RotationPolicy, seen: Observation, course: RotationRun) -> Reason | None:
-    """Wait until the usage is of the new pods only: one window after the last of them became ready."""
-    window = policy.metrics_window_seconds
-    since = [pod.ready_seconds for pod in seen.pods if pod.ready_seconds is not None]
-    left = window - min([seen.at - course.wave_at, *since])
-    if left <= 0:
+def advance(now: Situation) -> RotationDetails:
+    """Return where the rotation stands after all transitions of this cycle."""
+    state = now.state
+    for step, after in walk(now):
+        state, now = step.target, after
+    hold = held_by_health(now.observation) if state is State.REPLACING else None
+    if state is State.MEASURING:
+        hold = _hold_while_measuring(now)
+    has_run = state in {State.REPLACING, State.MEASURING, State.DUE}
+    assert has_run == (now.memory.run is not None), f"what is remembered does not fit the state {state}"
+    return RotationDetails(now.plan, state, now.memory, hold, now.result)
+
+
+def _entered(step: Transition, now: Situation) -> Situation:
+    """Return the situation after a step: what is remembered changes when pods become known or it ends."""
+    if step.target is State.MEASURING:
+        # A pod that became known is no excuse for another that is unknown.
+        unknown = min(now.run.unknown, count_unknown(now.observation.pods))
+        run = msgspec.structs.replace(now.run, unknown=unknown)
+        return replace(now, memory=msgspec.structs.replace(now.memory, run=run))
+    if step.ending is not None:
+        result = _result(step.ending, now.run, now.observation)
+        return replace(now, memory=_count_result(now.policy, now.memory, result), result=result)
+    return now
+
+
+def _hold_while_measuring(now: Situation) -> Reason | None:
+    """Hold until a window after the last pod became ready, and while the hottest may be among the unknown."""
+    run, observation = now.run, now.observation
+    since = [pod.ready_seconds for pod in observation.pods if pod.ready_seconds is not None]
+    left = now.policy.metrics_window_seconds - min([now.seconds_since_wave, *since])
+    if left > 0:
+        return Reason(
+            Code.HELD_BY_COOLDOWN,
+            f"Wave {run.waves} is whole again, and its usage is measured {left:.0f} s more before the next.",
+            {"seconds_left": left},
+        )
+    unknown = count_unknown(observation.pods)
+    if unknown <= run.unknown:
         return None
+    was = f", {run.unknown} before" if run.unknown else ""
     return Reason(
         Code.HELD_BY_COOLDOWN,
-        f"Wave {course.waves} is whole again, and its usage is measured {left:.0f} s more before the next.",
-        {"seconds_left": left},
-    )
-
-
-def _update_unknown_pods(
-    memory: RotationMemory, course: RotationRun, seen: Observation
-) -> tuple[RotationMemory, RotationRun]:
-    """Remember when fewer pods are unknown than before: who became known since is no excuse for another."""
-    unknown = _unknown(seen)
-    if unknown >= course.unknown:
-        return memory, course
-    course = msgspec.structs.replace(course, unknown=unknown)
-    return msgspec.structs.replace(memory, course=course), course
-
-
-def _hold_for_missing_usage(seen: Observation, course: RotationRun) -> Reason | None:
-    """Wait while more pods are unknown than when fewest were: the hottest may be among them."""
-    unknown = _unknown(seen)
-    if unknown <= course.unknown:
-        return None
-    was = f", {course.unknown} before" if course.unknown else ""
-    return Reason(
-        Code.HELD_BY_COOLDOWN,
-        f"Wave {course.waves} is whole again, but the usage of {_count(unknown, 'pod')} over the window is "
+        f"Wave {run.waves} is whole again, but the usage of {_count(unknown, 'pod')} over the window is "
         f"unknown{was}; what it brought is measured when that is known.",
         {"pods_unknown": unknown},
     )
 
 
-def _unknown(seen: Observation) -> int:
-    """Count the pods whose usage over the window nobody knows; a restart may hide a part of it."""
-    return sum(
-        pod.is_ready and not pod.protection and (pod.cpu_cores is None or pod.has_restarted)
-        for pod in seen.pods
-    )
+def _result(ending: Ending, run: RotationRun, observation: Observation) -> RotationResult:
+    predicted, realised = run.predicted_percent, None
+    if ending in MEASURED_ENDINGS:
+        cores = hottest(observation.pods)
+        assert cores is not None, "only a rotation that was measured ends so"
+        realised = round((run.hottest_cores - cores) / run.hottest_cores * 100, 9)
+    at = observation.at
+    return RotationResult(ending, at, run.wave_at, run.waves, run.evicted, predicted, realised)
 
 
-def _is_measured(proposed: Decision) -> bool:
-    return "threshold_cores" in proposed.reason.numbers
-
-
-def _ended(
-    policy: RotationPolicy, seen: Observation, memory: RotationMemory, course: RotationRun, ending: Ending
-) -> Progress:
-    realised = None
-    if ending in MEASURED:
-        now = hottest(seen.pods)
-        assert now is not None, "only a rotation that was measured ends so"
-        realised = round((course.hottest_cores - now) / course.hottest_cores * 100, 9)
-    verdict = RotationResult(
-        ending, seen.at, course.wave_at, course.waves, course.evicted, course.predicted_percent, realised
-    )
-    return Progress(_judged(policy, memory, verdict), note=told(verdict))
-
-
-def _judged(policy: RotationPolicy, memory: RotationMemory, verdict: RotationResult) -> RotationMemory:
-    """Count rotations that did not help; what could not be measured neither helps nor fails."""
+def _count_result(policy: RotationPolicy, memory: RotationMemory, result: RotationResult) -> RotationMemory:
+    """Count rotations in a row that did not help, and back off; what was not measured changes no count."""
     failures, until = memory.failures, memory.futile_until
-    if verdict.realised_percent is not None:
-        has_helped = verdict.realised_percent >= policy.improvement_percent_min
+    if result.realised_percent is not None:
+        has_helped = result.realised_percent >= policy.improvement_percent_min
         failures, until = (0, None) if has_helped else (failures + 1, None)
-    if verdict.realised_percent is not None and failures >= FAILURES_MAX:
+    if result.realised_percent is not None and failures >= FAILURES_MAX:
         doublings = min(failures - FAILURES_MAX, DOUBLINGS_MAX)
         wait = min(BACKOFF_FIRST_SECONDS * 2.0**doublings, BACKOFF_MAX_SECONDS)
-        until = verdict.ended_at + wait
-    return RotationMemory(None, verdict, failures, until)
+        until = result.ended_at + wait
+    return RotationMemory(None, result, failures, until)
 
 
 _ENDINGS = {
@@ -276,31 +365,34 @@ _ENDINGS = {
 }
 
 
-def told(verdict: RotationResult) -> str:
-    """Return how a rotation ended, predicted and realised side by side."""
-    pods, waves = _count(verdict.evicted, "pod"), _count(verdict.waves, "wave")
-    head = f"The rotation of {pods} in {waves} is over, since {_ENDINGS[verdict.ending]}"
-    if verdict.realised_percent is None:
-        return f"{head}; {verdict.predicted_percent:.1f} % was predicted."
-    fell = round(verdict.realised_percent, 1) + 0.0  # a zero has no sign
+def describe(result: RotationResult) -> str:
+    """Return how a rotation ended in one sentence, predicted and realised improvement side by side."""
+    pods, waves = _count(result.evicted, "pod"), _count(result.waves, "wave")
+    head = f"The rotation of {pods} in {waves} is over, since {_ENDINGS[result.ending]}"
+    if result.realised_percent is None:
+        return f"{head}; {result.predicted_percent:.1f} % was predicted."
+    fell = round(result.realised_percent, 1) + 0.0  # a zero has no sign
     went = f"fell by {fell:.1f} %" if fell >= 0 else f"rose by {-fell:.1f} %"
-    return f"{head}: the hottest pod {went}, {verdict.predicted_percent:.1f} % was predicted."
+    return f"{head}: the hottest pod {went}, {result.predicted_percent:.1f} % was predicted."
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def begun(memory: RotationMemory, seen: Observation, decision: Decision, round_id: str) -> RotationMemory:
-    """Remember a wave that is about to go: the first of a rotation, or the next."""
-    course = memory.course
-    if course is None:
-        busiest = hottest(seen.pods)
-        assert busiest is not None, "whoever rotates has seen a hot pod"
+def begin_wave(
+    decision: Decision, details: RotationDetails, observation: Observation, round_id: str
+) -> RotationMemory:
+    """Return the memory to write with the intent of a wave: the first of a rotation, or the next."""
+    assert details.state in WAVE_SOURCES, f"no wave is sent in the state {details.state}"
+    run = details.memory.run
+    if run is None:
+        busiest, plan, at = hottest(observation.pods), details.plan, observation.at
+        assert busiest is not None, "a rotation is planned from a hot pod"
+        assert plan is not None, "a rotation begins from a plan"
+        assert plan.improvement_percent is not None, "a rotation is planned for its improvement"
+        unknown, predicted = count_unknown(observation.pods), plan.improvement_percent
         planned = len(decision.actions) + len(decision.held)
-        predicted = decision.reason.numbers["improvement_percent"]
-        course = RotationRun(
-            round_id, seen.at, seen.at, 0, planned, predicted, busiest, unknown=_unknown(seen)
-        )
-    course = msgspec.structs.replace(course, waves=course.waves + 1, wave_at=seen.at)
-    return msgspec.structs.replace(memory, course=course)
+        run = RotationRun(round_id, at, at, 0, planned, predicted, busiest, unknown=unknown)
+    run = msgspec.structs.replace(run, waves=run.waves + 1, wave_at=observation.at)
+    return msgspec.structs.replace(details.memory, run=run)

@@ -34,4 +34,4 @@ def redecide(recorded: Record) -> Decision:
     guards = {
         Code.HELD_BY_LAG: lambda numbers: held_by_lag(numbers.get("kafka_lag"), lag.threshold, lag.query)
     }
-    return replay_holds(recorded, decide(policy, seen, recorded.memory), guards)
+    return replay_holds(recorded, decide(policy, seen, recorded.memory).decision, guards)

@@ -10,7 +10,7 @@ from equipoise.engine.status import condition, has_condition, keep_transition_ti
 from equipoise.ports import Actuator, FailedTurn, PolicyObject
 from equipoise.rotation.assignment import Assigned, RejectedPolicy
 from equipoise.rotation.execute import MAYBE_GONE, about_workload
-from equipoise.rotation.progress import RotationMemory
+from equipoise.rotation.progress import RotationDetails, RotationMemory
 
 DECISIONS_MAX = 200
 ROTATED = ("rotatedAt", "predictedImprovementPercent", "realisedImprovementPercent")
@@ -22,6 +22,7 @@ class CycleItem(NamedTuple):
     item: Assigned
     decision: Decision
     outcomes: Sequence[Outcome]
+    details: RotationDetails = RotationDetails()
     told: Reason | None = None
     """What the workload was told already: how its rotation ended."""
     at: float = 0.0
@@ -34,12 +35,12 @@ class CycleItem(NamedTuple):
     @property
     def is_under_way(self) -> bool:
         """Whether a rotation has begun that has no verdict yet."""
-        return "course" in self.decision.memory or any(o.result in MAYBE_GONE for o in self.outcomes)
+        return self.details.memory.run is not None or any(o.result in MAYBE_GONE for o in self.outcomes)
 
 
 def next_status(
     policy: PolicyObject,
-    decisions: Sequence[Decision],
+    turns: Sequence[CycleItem],
     refusal: RejectedPolicy | None,
     at: float,
 ) -> dict[str, Any] | None:
@@ -47,15 +48,15 @@ def next_status(
     now = timestamp(at)
     old = policy.status
     ready = _ready(policy, refusal)
-    shown = sorted(decisions, key=lambda decision: decision.subject)[:DECISIONS_MAX]
-    rotated = _rotated(decisions)
-    if not _differs(old, policy.generation, ready, shown, len(decisions), rotated):
+    shown = sorted((turn.decision for turn in turns), key=lambda decision: decision.subject)[:DECISIONS_MAX]
+    rotated = _rotated([turn.details.memory for turn in turns])
+    if not _differs(old, policy.generation, ready, shown, len(turns), rotated):
         return None
     before = {entry.get("subject"): entry for entry in old.get("decisions", ())}
     status: dict[str, Any] = {
         "observedGeneration": policy.generation,
         "conditions": [keep_transition_time(ready, old, now)],
-        "workloads": len(decisions),
+        "workloads": len(turns),
         "decisions": [_entry(decision, before.get(decision.subject), now) for decision in shown],
     }
     if shown:
@@ -64,11 +65,10 @@ def next_status(
     return status | (rotated or {name: old[name] for name in ROTATED if name in old})
 
 
-def _rotated(decisions: Sequence[Decision]) -> dict[str, Any]:
+def _rotated(memories: Sequence[RotationMemory]) -> dict[str, Any]:
     """Return when a pod was last rotated, and what the last verified rotation promised and brought."""
-    known = [RotationMemory.from_data(decision.memory) for decision in decisions if decision.memory]
-    times = [memory.course.wave_at for memory in known if memory.course is not None]
-    verdicts = [memory.last for memory in known if memory.last is not None]
+    times = [memory.run.wave_at for memory in memories if memory.run is not None]
+    verdicts = [memory.last for memory in memories if memory.last is not None]
     times += [verdict.rotated_at for verdict in verdicts]
     found: dict[str, Any] = {"rotatedAt": timestamp(max(times))} if times else {}
     verified = [verdict for verdict in verdicts if verdict.realised_percent is not None]

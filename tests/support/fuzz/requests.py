@@ -21,7 +21,7 @@ from equipoise.proportional.assignment import Readings, RejectedPolicy
 from equipoise.proportional.smoothing import ProportionalMemory
 from equipoise.recommendation.selection import Selected, Verdict, _moment, is_due, select
 from equipoise.rotation.assignment import assign
-from equipoise.rotation.progress import RotationMemory, recall
+from equipoise.rotation.progress import RotationMemory, load_memory
 from equipoise.rotation.status import next_status
 from equipoise.runtime.agent.cluster import read_objects
 from equipoise.runtime.allocator.operations import OPERATIONS, read_question
@@ -147,7 +147,7 @@ def _ledger(given: Input) -> None:
         raise BadInput("not JSON") from error
     data = document.get("data") if isinstance(document, dict) else None
     ledger = Ledger.from_data(data if isinstance(data, dict) else {"entries": data})
-    recall(ledger)
+    load_memory(ledger)
     ledger.reconciled([], AT).rounds_since(AT, "rotation")
     assert ledger.to_data() is not None
 

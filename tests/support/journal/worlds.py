@@ -10,12 +10,11 @@ from equipoise.adapters.journal import Query, SqliteJournal, open_reader, record
 from equipoise.core.decision import Decision, EvictPod, Record
 from equipoise.core.reason import Code, Reason
 from equipoise.engine.recording import record
-from equipoise.rotation.decide import decide
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.preconditions import Observation
 from equipoise.rotation.progress import BALANCER
 from equipoise.rotation.record import policy_json
-from tests.support.rotation.worlds import pod, seed_pods, world
+from tests.support.rotation.worlds import decision_of, pod, seed_pods, world
 
 NOON = 1_767_268_800.0
 """2026-01-01 12:00:00Z."""
@@ -49,7 +48,9 @@ def decided(
 ) -> Record:
     """Decide, and record it."""
     seen = msgspec.structs.replace(seen, subject=subject)
-    made = record(BALANCER, policy_json(policy), seen, {}, decide(policy, seen), at, record_id(at, 7, count))
+    made = record(
+        BALANCER, policy_json(policy), seen, {}, decision_of(policy, seen), at, record_id(at, 7, count)
+    )
     return msgspec.structs.replace(made, version="1.2.3")
 
 

@@ -65,8 +65,8 @@ class Run:
         report = self.loop.cycle(self.world.now)
         self.reports.append(report)
         memory = self.memory
-        if memory.course is not None:
-            self.planned[memory.course.round] = memory.course.planned
+        if memory.run is not None:
+            self.planned[memory.run.round] = memory.run.planned
         last = self.ledger.memory.get("rotation", {}).get("last")
         if last is not None and (not self.verdicts or self.verdicts[-1] != last):
             self.verdicts.append(last)

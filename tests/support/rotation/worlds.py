@@ -1,13 +1,24 @@
 """Small worlds for the rotation's tests."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from equipoise.core.cluster import HpaMetric
+from equipoise.core.decision import Decision
 from equipoise.core.ledger import Entry, EntryState
+from equipoise.rotation.decide import NOTHING, decide
+from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.preconditions import HpaSeen, Observation, PodLoad, WorkloadSeen
 
 NOW = 1_800_000_000.0
 UTILIZATION_70 = HpaMetric("Resource", "cpu", "Utilization", 70)
+
+
+def decision_of(
+    policy: RotationPolicy, observation: Observation, memory: Mapping[str, Any] = NOTHING
+) -> Decision:
+    """The decision alone, without its details."""
+    return decide(policy, observation, memory).decision
 
 
 def pod(name: str, cpu: float | None, request: float | None = 1.0, **rest: Any) -> PodLoad:

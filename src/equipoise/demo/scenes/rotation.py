@@ -12,7 +12,7 @@ from equipoise.demo.context import LABEL, MINUTE, DemoContext
 from equipoise.demo.pictures import Bar, bars
 from equipoise.rotation.loop import RotationLoop
 from equipoise.rotation.policy import ROTATION_POLICY
-from equipoise.rotation.progress import MEASURED, RotationMemory, RotationResult
+from equipoise.rotation.progress import MEASURED_ENDINGS, RotationMemory, RotationResult
 from equipoise.rotation.record import inputs
 from equipoise.sim.load import Constant
 from equipoise.sim.sharing import Leases
@@ -111,7 +111,7 @@ class RotationScene:
         if not self._waves() or found is None:
             return f"{SUBJECT} was not rotated to the end"
         verdict = found[1]
-        if verdict.ending not in MEASURED or (verdict.realised_percent or 0.0) < 10:  # noqa: PLR2004
+        if verdict.ending not in MEASURED_ENDINGS or (verdict.realised_percent or 0.0) < 10:  # noqa: PLR2004
             return f"the rotation of {SUBJECT} ended as {verdict.ending} with {verdict.realised_percent} %"
         return ""
 

@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Iterator
 
 from equipoise.adapters.kubernetes.policies import KubernetesPolicies
-from equipoise.core.decision import Decision
+from equipoise.core.decision import Decided
 from equipoise.engine.disruption import SYSTEM_NAMESPACES
 from equipoise.rotation.decide import decide_all
 from equipoise.rotation.loop import Batch, Decide, RotationLoop
 from equipoise.rotation.policy import ROTATION_POLICY
+from equipoise.rotation.progress import RotationDetails
 from equipoise.runtime.operator.loops import Wiring
 from equipoise.runtime.operator.worker import DEADLINE_SECONDS
 from equipoise.runtime.settings import Settings
@@ -45,7 +46,7 @@ def rotation_loop(wiring: Wiring, settings: Settings) -> RotationLoop:
     )
     wiring.watch(policies.reflector)
 
-    def in_worker(part: Batch) -> list[Decision]:
+    def in_worker(part: Batch) -> list[Decided[RotationDetails]]:
         # What is narrowed down to one workload need not take as long as the whole part may.
         share = sum(len(seen.pods) for _, seen, _ in part) / PART_PODS
         deadline_seconds = min(DEADLINE_SECONDS, max(DEADLINE_LEAST_SECONDS, share * DEADLINE_SECONDS))
