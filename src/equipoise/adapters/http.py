@@ -26,6 +26,7 @@ import urllib3
 from urllib3 import exceptions
 
 from equipoise.adapters.urls import shown_url
+from equipoise.core.backoff import delay_seconds
 from equipoise.core.errors import DECODE_ERRORS, BadInput
 
 T = TypeVar("T")
@@ -49,8 +50,7 @@ class Backoff:
 
         The lowest tenth is cut off, so that a failing neighbour is never asked in a tight loop.
         """
-        doublings = min(max(failures - 1, 0), 30)
-        ceiling = min(self.delay_max_seconds, self.first_seconds * 2.0**doublings)
+        ceiling = delay_seconds(max(failures, 1), self.first_seconds, self.delay_max_seconds)
         return ceiling * (0.1 + 0.9 * chance)
 
     def next_seconds(

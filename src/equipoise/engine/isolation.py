@@ -10,9 +10,10 @@ Never isolated are a lost leadership, a stop, and what is no `Exception`, such a
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from equipoise import __version__
+from equipoise.core.backoff import KeyedBackoff
 from equipoise.core.decision import Decision, Outcome, Record
 from equipoise.core.errors import EquipoiseError, WorldFailed
 from equipoise.core.reason import Code, Reason
@@ -40,14 +41,6 @@ class WorkerBusy(WorldFailed):
     """A batch was not begun, since others keep the worker: no fault of whatever is in it."""
 
 
-class _Suspect(NamedTuple):
-    """Whose work cost a worker when it was done alone: how often in a row, and until when it waits."""
-
-    times: int
-    until: float
-    failed: FailedTurn
-
-
 def _yes() -> bool:
     return True
 
@@ -61,7 +54,10 @@ class Isolation:
     _still_leads: Callable[[], bool] = _yes
     _in_a_row: int = 0
     _lost_left: int = LOST_MAX
-    _suspects: dict[str, _Suspect] = field(default_factory=dict)
+    _suspects: KeyedBackoff[str, FailedTurn] = field(
+        default_factory=lambda: KeyedBackoff(RETRY_FIRST_SECONDS, RETRY_MAX_SECONDS)
+    )
+    """Whose work cost a worker when it was done alone."""
 
     def begin(self, at: float, still_leads: Callable[[], bool] = _yes) -> None:
         """Begin a cycle; `still_leads` says whether an error may be taken for one workload's own."""
@@ -135,8 +131,8 @@ class Isolation:
                 for place in part:
                     found[place] = self._blamed(subject(items[place]), error, is_alone=len(part) == 1)
             else:
-                for place in part if self._suspects else ():
-                    self._suspects.pop(subject(items[place]), None)
+                for place in part:
+                    self._suspects.forget(subject(items[place]))
         return [found[place] for place in range(len(items))]
 
     def _parts(self, subjects: Sequence[str], found: dict[int, T | FailedTurn]) -> list[list[int]]:
@@ -147,11 +143,11 @@ class Isolation:
         others: list[int] = []
         alone: list[list[int]] = []
         for place, subject in enumerate(subjects):
-            suspect = self._suspects.get(subject)
+            suspect = self._suspects.failure(subject)
             if suspect is None:
                 others.append(place)
             elif 0 < suspect.until - self._at <= RETRY_MAX_SECONDS:
-                found[place] = self._add(suspect.failed)
+                found[place] = self._add(suspect.last)
             else:
                 alone.append([place])
         return [part for part in (others, *alone) if part]
@@ -164,10 +160,7 @@ class Isolation:
     def _blamed(self, subject: str, error: Exception, *, is_alone: bool) -> FailedTurn:
         failed = failed_turn(subject, error)
         if isinstance(error, BatchLost) and is_alone:
-            before = self._suspects.get(subject)
-            times = 0 if before is None else before.times
-            wait = min(RETRY_FIRST_SECONDS * 2.0 ** min(times, 10), RETRY_MAX_SECONDS)
-            self._suspects[subject] = _Suspect(times + 1, self._at + wait, failed)
+            self._suspects.fail(subject, self._at, failed)
         return self._add(failed)
 
     def _add(self, failed: FailedTurn) -> FailedTurn:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from equipoise.core.backoff import delay_seconds
 from equipoise.core.cluster import Container, Pod, Workload
 from equipoise.core.decision import Outcome
 from equipoise.core.errors import DECODE_ERRORS
@@ -349,7 +350,7 @@ class PolicyState:
         for outcome in outcomes:
             if outcome.result in IN_VAIN:
                 code, why = IN_VAIN[outcome.result]
-                wait = min(REFUSED_FIRST_SECONDS * 2.0 ** min(times, 10), REFUSED_MAX_SECONDS)
+                wait = delay_seconds(times + 1, REFUSED_FIRST_SECONDS, REFUSED_MAX_SECONDS)
                 reason = Reason(code, f"{why} ({outcome.detail}).")
                 self._refusal = _Refusal(at + wait, times + 1, reason, asked, uids)
             if outcome.result == "Refused" and "QOS" in outcome.detail.upper():

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from equipoise.core.backoff import delay_seconds
 from equipoise.ports.node import ContainerTold, Counters, NodePod
 from equipoise.qos.observation import PERCENT, UNLIMITED, protection_of, quota_of
 from equipoise.qos.throttle import QUOTA_MIN_US
@@ -22,7 +23,6 @@ FIRST_SECONDS = 30.0
 """How long an eviction that was refused is not asked for again; twice as long after each further refusal."""
 WAIT_SECONDS_MAX = 600.0
 WHY_LENGTH_MAX = 300
-_DOUBLINGS_MAX = 8
 
 
 class Refusal(msgspec.Struct, frozen=True, rename="camel"):
@@ -48,7 +48,7 @@ Refusals = Mapping[str, Refusal]
 def refused_again(known: Refusal | None, at: float, why: str) -> Refusal:
     """Wait twice as long as the last time, within bounds."""
     count = known.count + 1 if known is not None else 1
-    wait = min(FIRST_SECONDS * 2 ** min(count - 1, _DOUBLINGS_MAX), WAIT_SECONDS_MAX)
+    wait = delay_seconds(max(count, 1), FIRST_SECONDS, WAIT_SECONDS_MAX)
     return Refusal(count, at + wait, why[:WHY_LENGTH_MAX])
 
 

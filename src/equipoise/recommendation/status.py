@@ -7,9 +7,9 @@ not be read, nobody has to wait any longer once somebody could.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from equipoise.core.backoff import Failure, KeyedBackoff
 from equipoise.core.cluster import WorkloadRef
 from equipoise.core.decision import Decision
 from equipoise.core.documents import dump
@@ -195,65 +195,61 @@ def _condition(kind: str, verdict: Verdict, old: Mapping[str, Any], now: str) ->
 LONGEST_SECONDS = 600.0
 
 
-class _Failure(NamedTuple):
+class _FailedTry(NamedTuple):
     generation: int
     """Whoever asks for something else is not made to wait."""
-    tries: int
-    until: float
     warnings: Sequence[str]
     unread: str
     """What of the past could not be read; nothing where it was something else."""
 
 
-@dataclass(slots=True)
 class Retries:
     """Which Analytics failed, how often in a row, and until when they wait."""
 
-    first_seconds: float
-    _failures: dict[str, _Failure] = field(default_factory=dict)
-    """By UID."""
+    def __init__(self, first_seconds: float) -> None:
+        self._backoff: KeyedBackoff[str, _FailedTry] = KeyedBackoff(
+            first_seconds, max(LONGEST_SECONDS, first_seconds)
+        )
 
     def waits(self, about: PolicyObject, at: float) -> bool:
-        """Whether it is too early for the next try; half a first wait does not matter."""
+        """Return whether it is too early for the next try; half a first wait does not matter."""
         failure = self._failure(about)
-        return failure is not None and at < failure.until - self.first_seconds / 2
+        return failure is not None and at < failure.until - self._backoff.first_seconds / 2
 
     def is_open(self, about: PolicyObject) -> bool:
-        """Whether the last try failed, so that there is another, whatever the status says."""
+        """Return whether the last try failed, so that there is another, whatever the status says."""
         return self._failure(about) is not None
 
     def warnings(self, about: PolicyObject) -> Sequence[str]:
         """Return what went wrong at the last try: it is wrong for as long as nobody tried again."""
         failure = self._failure(about)
-        return () if failure is None else failure.warnings
+        return () if failure is None else failure.last.warnings
 
     def unread(self, about: PolicyObject) -> str:
         """Return what of the past could not be read at the last try, and when the next is."""
         failure = self._failure(about)
-        if failure is None or not failure.unread:
+        if failure is None or not failure.last.unread:
             return ""
-        return f"{failure.unread}; the next try is at {timestamp(failure.until)}"
+        return f"{failure.last.unread}; the next try is at {timestamp(failure.until)}"
 
     def failed(self, about: PolicyObject, at: float, warnings: Sequence[str] = (), unread: str = "") -> None:
         """Wait twice as long as before, up to a bound."""
-        before = self._failure(about)
-        tries = 1 if before is None else before.tries + 1
-        doublings = min(tries - 1, 32)
-        wait = min(self.first_seconds * 2.0**doublings, max(LONGEST_SECONDS, self.first_seconds))
-        self._failures[about.ref.uid] = _Failure(about.generation, tries, at + wait, warnings, unread)
+        if self._failure(about) is None:
+            self.succeeded(about)
+        self._backoff.fail(about.ref.uid, at, _FailedTry(about.generation, warnings, unread))
 
     def succeeded(self, about: PolicyObject) -> None:
         """Forget what failed before."""
-        self._failures.pop(about.ref.uid, None)
+        self._backoff.forget(about.ref.uid)
 
     def read(self) -> None:
         """Let those try again for whom the past could not be read: it was read now."""
-        self._failures = {uid: failure for uid, failure in self._failures.items() if not failure.unread}
+        self._backoff.keep([uid for uid, failure in self._backoff.items() if not failure.last.unread])
 
     def keep(self, uids: Collection[str]) -> None:
-        """Forget those that are gone; of nobody, all."""
-        self._failures = {uid: failure for uid, failure in self._failures.items() if uid in uids}
+        """Forget the Analytics that are gone."""
+        self._backoff.keep(uids)
 
-    def _failure(self, about: PolicyObject) -> _Failure | None:
-        found = self._failures.get(about.ref.uid)
-        return None if found is None or found.generation != about.generation else found
+    def _failure(self, about: PolicyObject) -> Failure[_FailedTry] | None:
+        found = self._backoff.failure(about.ref.uid)
+        return None if found is None or found.last.generation != about.generation else found

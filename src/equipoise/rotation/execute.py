@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from equipoise.core.backoff import KeyedBackoff
 from equipoise.core.cluster import ObjectRef, Pdb, Pod, PodRef, StoreKey, Workload, WorkloadRef
 from equipoise.core.decision import Action, Decision, EvictPod, Outcome
 from equipoise.core.errors import WorldFailed
@@ -158,22 +159,23 @@ def about_workload(workload: Workload) -> ObjectRef:
 class Refusals:
     """Whose evictions were refused for good: they are not asked for again in every cycle."""
 
-    _known: dict[WorkloadRef, tuple[float, int, Reason]] = field(default_factory=dict)
+    _backoff: KeyedBackoff[WorkloadRef, Reason] = field(
+        default_factory=lambda: KeyedBackoff(REFUSED_FIRST_SECONDS, REFUSED_MAX_SECONDS)
+    )
 
     def take(self, workload: WorkloadRef, outcomes: Sequence[Outcome], at: float) -> None:
         """Learn from what came of a wave; one that went forgets what was."""
-        _, before, _ = self._known.pop(workload, (0.0, 0, None))
-        for outcome in outcomes:
-            if outcome.result in _REFUSED:
-                code, why = _REFUSED[outcome.result]
-                reason = Reason(code, f"{why} ({outcome.detail}).")
-                wait = min(REFUSED_FIRST_SECONDS * 2.0 ** min(before, 10), REFUSED_MAX_SECONDS)
-                self._known[workload] = (at + wait, before + 1, reason)
+        refused = [outcome for outcome in outcomes if outcome.result in _REFUSED]
+        if not refused:
+            self._backoff.forget(workload)
+            return
+        code, why = _REFUSED[refused[-1].result]
+        self._backoff.fail(workload, at, Reason(code, f"{why} ({refused[-1].detail})."))
 
     def held(self, workload: WorkloadRef, at: float) -> Reason | None:
         """Hold until it is time to ask again."""
-        until, _, reason = self._known.get(workload, (at, 0, None))
-        return reason if at < until else None
+        failure = self._backoff.failure(workload)
+        return failure.last if failure is not None and at < failure.until else None
 
 
 _REFUSED = {

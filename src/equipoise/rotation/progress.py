@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from equipoise.core.backoff import delay_seconds
 from equipoise.core.decision import Decision
 from equipoise.core.errors import DECODE_ERRORS, WorldFailed
 from equipoise.core.ledger import EntryState, Ledger
@@ -41,8 +42,6 @@ IDLE_MAX_SECONDS = 3600.0
 FAILURES_MAX = 3
 BACKOFF_FIRST_SECONDS = 3600.0
 BACKOFF_MAX_SECONDS = 86_400.0
-DOUBLINGS_MAX = 5
-"""After these the wait is at its longest, however many more failures there are."""
 
 
 class Ending(StrEnum):
@@ -350,8 +349,8 @@ def _count_result(policy: RotationPolicy, memory: RotationMemory, result: Rotati
         has_helped = result.realised_percent >= policy.improvement_percent_min
         failures, until = (0, None) if has_helped else (failures + 1, None)
     if result.realised_percent is not None and failures >= FAILURES_MAX:
-        doublings = min(failures - FAILURES_MAX, DOUBLINGS_MAX)
-        wait = min(BACKOFF_FIRST_SECONDS * 2.0**doublings, BACKOFF_MAX_SECONDS)
+        failures_counted = failures - FAILURES_MAX + 1
+        wait = delay_seconds(failures_counted, BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS)
         until = result.ended_at + wait
     return RotationMemory(None, result, failures, until)
 
