@@ -7,7 +7,7 @@ from equipoise.core.cluster import HpaMetric
 from equipoise.core.decision import Decision
 from equipoise.core.reason import Code
 from equipoise.rotation.policy import RotationPolicy
-from equipoise.rotation.preconditions import HpaSeen, Observation, PodLoad
+from equipoise.rotation.preconditions import Observation, ObservedHpa, PodLoad
 from tests.support.rotation.worlds import UTILIZATION_70, decision_of, pod, seed_pods, world
 
 POLICY = RotationPolicy()
@@ -169,12 +169,12 @@ def test_the_cpu_metric_is_found_among_others() -> None:
         ((one, two), Code.UNSUPPORTED_TARGET),
         ((), Code.UNSUPPORTED_TARGET),
     ]:
-        seen = Observation("x", 0.0, (HpaSeen("h", metrics),), tuple(seed_pods()))
+        seen = Observation("x", 0.0, (ObservedHpa("h", metrics),), tuple(seed_pods()))
         assert decision_of(POLICY, seen).reason.code is code
 
 
 def _behind(*names: str) -> Observation:
-    hpas = tuple(HpaSeen(name, (UTILIZATION_70,)) for name in names)
+    hpas = tuple(ObservedHpa(name, (UTILIZATION_70,)) for name in names)
     return Observation("shop/web", 0.0, hpas, tuple(seed_pods()))
 
 

@@ -12,10 +12,10 @@ from equipoise.engine.disruption import held_by_kind
 from equipoise.engine.recording import record
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.preconditions import (
-    HpaSeen,
     Observation,
+    ObservedHpa,
+    ObservedWorkload,
     PodLoad,
-    WorkloadSeen,
     held_by_health,
     held_by_rollout,
 )
@@ -59,7 +59,7 @@ def _worlds(draw: Any) -> Observation:
     count = len(pods)
     is_still = draw(st.booleans())
     near = st.just(count) if is_still else st.integers(count - 1, count + 1)
-    hpa = HpaSeen(
+    hpa = ObservedHpa(
         "hpa",
         (UTILIZATION_70,),
         replicas_min=draw(st.integers(1, count)),
@@ -70,7 +70,7 @@ def _worlds(draw: Any) -> Observation:
         tolerance_up=draw(st.sampled_from([0.1, 0.5])),
         tolerance_down=draw(st.sampled_from([0.1, 0.5])),
     )
-    workload = WorkloadSeen(
+    workload = ObservedWorkload(
         kind=draw(st.sampled_from(["Deployment", "Deployment", "StatefulSet"])),
         replicas_wanted=draw(near),
         replicas_seen=count,

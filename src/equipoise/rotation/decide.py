@@ -24,8 +24,8 @@ from equipoise.core.reason import Code, Reason
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.preconditions import (
     CORES_MAX,
-    HpaSeen,
     Observation,
+    ObservedHpa,
     PodLoad,
     RotationPlan,
     held_by_autoscaler_pause,
@@ -43,8 +43,8 @@ SLACK = 1e-9
 """1.05 is not above 0.7 x 1.5, although the floats say so; nor is the noise of equal pods above 0 %."""
 
 
-class Refused(Exception):  # noqa: N818 - reads as a fact
-    """A check that ends the decision early, with its reason."""
+class NoPlan(Exception):  # noqa: N818 - reads as a fact
+    """The algorithm cannot be applied to this workload, and why."""
 
     def __init__(self, code: Code, sentence: str, **numbers: Any) -> None:
         super().__init__(sentence)
@@ -159,8 +159,8 @@ def propose(policy: RotationPolicy, observation: Observation) -> tuple[Decision,
         _check_replicas(policy, ready, len(observation.pods))
         _check_coverage(ready, observation.metrics_partial)
         return _rotate(policy, observation, ready, target_cores(metric, ready))
-    except Refused as refused:
-        return Decision(observation.subject, refused.reason), None
+    except NoPlan as error:
+        return Decision(observation.subject, error.reason), None
 
 
 def decide_all(
@@ -170,15 +170,15 @@ def decide_all(
     return [decide(policy, observation, memory) for policy, observation, memory in asked]
 
 
-def choose_metric(policy: RotationPolicy, hpas: Sequence[HpaSeen]) -> HpaMetric:
-    """Find the one HPA metric that says how busy a pod should be, or refuse."""
+def choose_metric(policy: RotationPolicy, hpas: Sequence[ObservedHpa]) -> HpaMetric:
+    """Return the one HPA metric that says how busy a pod should be; raises NoPlan where there is none."""
     chosen = [hpa for hpa in hpas if hpa.name.startswith(policy.hpa_prefix)]
     if not chosen:
         named = f" whose name starts with {policy.hpa_prefix}" if policy.hpa_prefix else ""
-        raise Refused(Code.NO_HPA, f"No HPA{named} targets this workload.", hpas=[hpa.name for hpa in hpas])
+        raise NoPlan(Code.NO_HPA, f"No HPA{named} targets this workload.", hpas=[hpa.name for hpa in hpas])
     if len(chosen) > 1:
         names = sorted(hpa.name for hpa in chosen)
-        raise Refused(
+        raise NoPlan(
             Code.AMBIGUOUS_HPA,
             f"{len(names)} HPAs target this workload ({', '.join(names)}), and they would fight.",
             hpas=names,
@@ -186,7 +186,7 @@ def choose_metric(policy: RotationPolicy, hpas: Sequence[HpaSeen]) -> HpaMetric:
     return _cpu_metric(policy, chosen[0])
 
 
-def _cpu_metric(policy: RotationPolicy, hpa: HpaSeen) -> HpaMetric:
+def _cpu_metric(policy: RotationPolicy, hpa: ObservedHpa) -> HpaMetric:
     named = [metric for metric in hpa.metrics if metric.name == policy.hpa_metric_name]
     for kind in ("Resource", "ContainerResource"):
         metrics = [metric for metric in named if metric.type == kind]
@@ -194,11 +194,11 @@ def _cpu_metric(policy: RotationPolicy, hpa: HpaSeen) -> HpaMetric:
             return metrics[0]
     if policy.hpa_metric_name != "cpu":
         sentence = f"hpaMetricName asks for {policy.hpa_metric_name}, and rotation compares CPU only."
-        raise Refused(Code.UNSUPPORTED_TARGET, sentence, hpa=hpa.name)
-    seen = ", ".join(f"{m.type} {m.name} {m.target_type}" for m in hpa.metrics) or "no metric"
-    raise Refused(
+        raise NoPlan(Code.UNSUPPORTED_TARGET, sentence, hpa=hpa.name)
+    found = ", ".join(f"{m.type} {m.name} {m.target_type}" for m in hpa.metrics) or "no metric"
+    raise NoPlan(
         Code.UNSUPPORTED_TARGET,
-        f"HPA {hpa.name} has {seen}; one cpu metric of type Resource or ContainerResource "
+        f"HPA {hpa.name} has {found}; one cpu metric of type Resource or ContainerResource "
         "with a Utilization or AverageValue target is needed.",
         hpa=hpa.name,
     )
@@ -209,13 +209,13 @@ def _is_supported(metric: HpaMetric) -> bool:
 
 
 def target_cores(metric: HpaMetric, ready: Sequence[PodLoad]) -> float:
-    """How many cores a pod uses when it is exactly as busy as the HPA wants it."""
+    """Return how many cores a pod uses when it is exactly as busy as the HPA wants it."""
     if metric.target_type == "AverageValue":
         return metric.target_value
     requests = [pod.request_cores for pod in ready if pod.request_cores]
     if len(requests) < len(ready):
         without = min(pod.name for pod in ready if not pod.request_cores)
-        raise Refused(
+        raise NoPlan(
             Code.UNSUPPORTED_TARGET,
             f"A Utilization target needs a CPU request on every pod, and {without} has none.",
             pods_without_request=len(ready) - len(requests),
@@ -226,7 +226,7 @@ def target_cores(metric: HpaMetric, ready: Sequence[PodLoad]) -> float:
 def _check_replicas(policy: RotationPolicy, ready: Sequence[PodLoad], total: int) -> None:
     if len(ready) < policy.replicas_min:
         are = "is" if len(ready) == 1 else "are"
-        raise Refused(
+        raise NoPlan(
             Code.TOO_FEW_REPLICAS,
             f"{len(ready)} of {total} pods {are} ready, and rotation needs at least {policy.replicas_min}.",
             pods_ready=len(ready),
@@ -237,7 +237,7 @@ def _check_replicas(policy: RotationPolicy, ready: Sequence[PodLoad], total: int
 def _check_coverage(ready: Sequence[PodLoad], partial: str) -> None:
     known = sum(pod.cpu_cores is not None for pod in ready)
     if partial:
-        raise Refused(
+        raise NoPlan(
             Code.METRICS_INCOMPLETE,
             f"The source of the CPU usage did not answer in full ({partial}), so nothing is decided from it.",
             pods_ready=len(ready),
@@ -246,7 +246,7 @@ def _check_coverage(ready: Sequence[PodLoad], partial: str) -> None:
         )
     # Counted in whole pods: 0.9 x 10 in floats is a hair above 9.
     if known * 100 < COVERAGE_MIN * 100 * len(ready):
-        raise Refused(
+        raise NoPlan(
             Code.METRICS_INCOMPLETE,
             f"{known} of {len(ready)} ready pods have fresh CPU samples over the whole window "
             f"({known / len(ready) * 100:.0f} %), and at least {COVERAGE_MIN * 100:.0f} % are needed.",
@@ -313,7 +313,7 @@ def _is_above(value: float, limit: float) -> bool:
 
 
 def _shown(value: float) -> float:
-    """Drop the noise of the last digits: a person expects 1.05, not 1.0499999999999998."""
+    """Return a number without the noise of its last digits: 1.05, not 1.0499999999999998."""
     return float(f"{value:.12g}")
 
 

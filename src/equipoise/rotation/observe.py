@@ -15,9 +15,9 @@ from equipoise.core.ledger import Ledger
 from equipoise.engine.disruption import SYSTEM_NAMESPACES, opted_out_by, protection_of
 from equipoise.engine.isolation import Isolation
 from equipoise.ports import Cluster, CpuUsage, FailedTurn, Metrics, NotInstalled, Store, Stored
-from equipoise.rotation.decide import Refused, choose_metric
+from equipoise.rotation.decide import NoPlan, choose_metric
 from equipoise.rotation.policy import RotationPolicy
-from equipoise.rotation.preconditions import CORES_MAX, HpaSeen, Observation, PodLoad, WorkloadSeen
+from equipoise.rotation.preconditions import CORES_MAX, Observation, ObservedHpa, ObservedWorkload, PodLoad
 from equipoise.rotation.progress import load_memory
 
 SAMPLE_AGE_MAX_SECONDS = 120.0
@@ -245,7 +245,7 @@ def observe(policy: RotationPolicy, workload: Workload, seen: ClusterSnapshot) -
     hpas = tuple(_hpa(hpa, at) for hpa in seen.hpas.get(ref, ()))
     try:
         container = choose_metric(policy, hpas).container
-    except Refused:
+    except NoPlan:
         container = ""
     usage = seen.usage[policy.metrics_window_seconds]
     pods = tuple(
@@ -257,8 +257,8 @@ def observe(policy: RotationPolicy, workload: Workload, seen: ClusterSnapshot) -
     )
 
 
-def _workload(workload: Workload, seen: ClusterSnapshot) -> WorkloadSeen:
-    return WorkloadSeen(
+def _workload(workload: Workload, seen: ClusterSnapshot) -> ObservedWorkload:
+    return ObservedWorkload(
         kind=workload.ref.kind,
         replicas_wanted=workload.replicas_wanted,
         replicas_seen=workload.replicas_seen,
@@ -270,8 +270,8 @@ def _workload(workload: Workload, seen: ClusterSnapshot) -> WorkloadSeen:
     )
 
 
-def _hpa(hpa: Hpa, at: float) -> HpaSeen:
-    return HpaSeen(
+def _hpa(hpa: Hpa, at: float) -> ObservedHpa:
+    return ObservedHpa(
         name=hpa.name,
         metrics=hpa.metrics,
         replicas_min=hpa.replicas_min,

@@ -15,7 +15,7 @@ from equipoise.core.documents import explain, merged, validated
 from equipoise.core.errors import DECODE_ERRORS, BadInput
 from equipoise.core.quantity import parse_cores, parse_seconds
 from equipoise.rotation.policy import ENVIRONMENT, RotationPolicy
-from equipoise.rotation.preconditions import CORES_MAX, HpaSeen, Observation, PodLoad
+from equipoise.rotation.preconditions import CORES_MAX, Observation, ObservedHpa, PodLoad
 
 Cores = Annotated[float, BeforeValidator(parse_cores), Field(le=CORES_MAX)]
 
@@ -107,9 +107,9 @@ def _without_nulls(value: object) -> object:
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
-def _hpa(hpa: _Hpa, policy: RotationPolicy) -> HpaSeen:
+def _hpa(hpa: _Hpa, policy: RotationPolicy) -> ObservedHpa:
     metric = HpaMetric("Resource", hpa.metric, hpa.target.type, hpa.target.value)
-    return HpaSeen(hpa.name or policy.hpa_prefix, (metric,))
+    return ObservedHpa(hpa.name or policy.hpa_prefix, (metric,))
 
 
 def _pod(pod: _Pod) -> PodLoad:

@@ -1,13 +1,10 @@
-"""Why a workload is left alone now although it has a hot pod: its state, not ours. Pure.
+"""What is observed of one workload, and which of that holds its rotation although a pod is hot. Pure.
 
-What is seen of one workload before its rotation is decided.
-
-What a file does not say counts as harmless.
+Evicting pods of a workload that is being rolled out or scaled disturbs what is under way, and leaves nothing
+to compare afterwards. Each `held_by_*` returns the reason to wait, or None.
 """
 
 import math
-from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
@@ -21,7 +18,7 @@ CORES_MAX = 1e12
 
 
 class PodLoad(msgspec.Struct, frozen=True, gc=False):
-    """One pod: what it uses, what it asks for, and whether it can be judged."""
+    """One pod: what it uses, what it requests, and whether it can be judged."""
 
     name: str
     cpu_cores: float | None
@@ -38,14 +35,14 @@ class PodLoad(msgspec.Struct, frozen=True, gc=False):
     ready_seconds: float | None = None
     """For how long it has been ready; None counts as long enough."""
     protection: str = ""
-    """Why it is never evicted, or nothing."""
+    """Why it is never evicted; empty if it may be."""
     is_leaving: bool = False
     """Terminating."""
     revision: str = ""
-    """The UID of what made it: two among the pods of a workload are two versions of it."""
+    """The UID of its controller: pods of two ReplicaSets are two versions of the workload."""
 
 
-class HpaSeen(msgspec.Struct, frozen=True):
+class ObservedHpa(msgspec.Struct, frozen=True):
     """An HPA whose `scaleTargetRef` names the workload."""
 
     name: str
@@ -59,23 +56,31 @@ class HpaSeen(msgspec.Struct, frozen=True):
     tolerance_up: float = TOLERANCE
     tolerance_down: float = TOLERANCE
 
+    @property
+    def is_scaling(self) -> bool:
+        """Whether it wants another number of replicas than there is.
 
-class WorkloadSeen(msgspec.Struct, frozen=True):
+        One that never read its metrics desires 0, which is nothing.
+        """
+        return bool(self.replicas_desired) and self.replicas_desired != (self.replicas_current or 0)
+
+
+class ObservedWorkload(msgspec.Struct, frozen=True):
     """The controller of the pods."""
 
     kind: str
     replicas_wanted: int
     replicas_seen: int
     replicas_updated: int
-    """Of the newest version, among those seen."""
+    """Of the newest version, among `replicas_seen`."""
     is_observed: bool = True
-    """Whether its controller has seen the newest spec."""
+    """Whether its controller has observed the newest spec."""
     opt_out: str = ""
-    """The annotation that asks to leave it alone."""
+    """The annotation that opts it out."""
     autoscaler_pause: str = ""
     """Who paused its autoscaler, and how."""
     is_protected: bool = False
-    """Whether it lives where nothing is ever evicted."""
+    """Whether its namespace is one where nothing is ever evicted."""
 
 
 class Observation(msgspec.Struct, frozen=True):
@@ -83,13 +88,18 @@ class Observation(msgspec.Struct, frozen=True):
 
     subject: str
     at: float
-    hpas: tuple[HpaSeen, ...]
+    hpas: tuple[ObservedHpa, ...]
     pods: tuple[PodLoad, ...]
     namespace: str = ""
-    workload: WorkloadSeen | None = None
+    workload: ObservedWorkload | None = None
     """None: from a file, where only the algorithm decides."""
     metrics_partial: str = ""
-    """Why the source of the usage could not answer in full, in its words."""
+    """Why the source of the usage did not answer in full, in its words."""
+
+    def scaling_hpa(self, policy: RotationPolicy) -> ObservedHpa | None:
+        """Return the HPA that scales the workload, where there is exactly one."""
+        named = [hpa for hpa in self.hpas if hpa.name.startswith(policy.hpa_prefix)]
+        return named[0] if len(named) == 1 else None
 
 
 class RotationPlan(msgspec.Struct, frozen=True):
@@ -108,34 +118,34 @@ class RotationPlan(msgspec.Struct, frozen=True):
     pods_protected: int | msgspec.UnsetType = msgspec.UNSET
 
 
-def held_by_opt_out(policy: RotationPolicy, seen: Observation) -> Reason | None:
-    """Hold where somebody asked to be left alone, and where nothing is ever evicted."""
-    workload = seen.workload
+def held_by_opt_out(policy: RotationPolicy, observation: Observation) -> Reason | None:
+    """Hold where nothing is ever evicted, and where somebody opted the workload out."""
+    workload = observation.workload
     if workload is None:
         return None
     if workload.is_protected:
-        return Reason(Code.OPTED_OUT, f"Nothing in {seen.namespace} is ever evicted.")
+        return Reason(Code.OPTED_OUT, f"Nothing in {observation.namespace} is ever evicted.")
     if workload.opt_out:
         return Reason(Code.OPTED_OUT, f"The workload is opted out by {workload.opt_out}.")
     return held_by_kind(workload.kind, includes_stateful_sets=policy.includes_stateful_sets)
 
 
-def held_by_autoscaler_pause(seen: Observation) -> Reason | None:
-    """Hold while somebody keeps the autoscaler from scaling: they are at work on this workload."""
-    if seen.workload is None or not seen.workload.autoscaler_pause:
+def held_by_autoscaler_pause(observation: Observation) -> Reason | None:
+    """Hold while the autoscaler is paused: somebody is at work on this workload."""
+    if observation.workload is None or not observation.workload.autoscaler_pause:
         return None
-    return Reason(Code.HELD_BY_PAUSE, f"Its autoscaler is paused: {seen.workload.autoscaler_pause}.")
+    return Reason(Code.HELD_BY_PAUSE, f"Its autoscaler is paused: {observation.workload.autoscaler_pause}.")
 
 
-def held_by_rollout(seen: Observation) -> Reason | None:
-    """Hold while a new version comes: its controller replaces the pods anyway.
+def held_by_rollout(observation: Observation) -> Reason | None:
+    """Hold during a rollout: the controller replaces the pods anyway.
 
-    Compared are counts of one status: a pod that is just missing, as one that we sent away, is no rollout.
+    The counts are of one status: a pod that is only missing, such as one that we evicted, is no rollout.
     """
-    workload = seen.workload
+    workload = observation.workload
     if workload is None:
         return None
-    revisions = len({pod.revision for pod in seen.pods if pod.revision})
+    revisions = len({pod.revision for pod in observation.pods if pod.revision})
     numbers = {"replicas_updated": workload.replicas_updated, "replicas_seen": workload.replicas_seen}
     if not workload.is_observed:
         sentence = "Its newest spec has not been taken up by its controller yet."
@@ -149,13 +159,13 @@ def held_by_rollout(seen: Observation) -> Reason | None:
     return Reason(Code.HELD_BY_ROLLOUT, sentence, numbers)
 
 
-def held_by_health(seen: Observation) -> Reason | None:
-    """Hold until all pods that are wanted are there and ready, and no other is on its way."""
-    workload = seen.workload
+def held_by_health(observation: Observation) -> Reason | None:
+    """Hold until as many pods as desired are ready, and no other is starting or terminating."""
+    workload = observation.workload
     if workload is None:
         return None
-    ready = sum(pod.is_ready for pod in seen.pods)
-    unready = sorted(pod.name for pod in seen.pods if not pod.is_ready)
+    ready = sum(pod.is_ready for pod in observation.pods)
+    unready = [pod.name for pod in observation.pods if not pod.is_ready]
     if not unready and ready >= workload.replicas_wanted:
         return None
     names = f" ({unready[0]} is not)" if len(unready) == 1 else ""
@@ -167,69 +177,52 @@ def held_by_health(seen: Observation) -> Reason | None:
     )
 
 
-def held_by_scaling(policy: RotationPolicy, seen: Observation, target: float) -> Reason | None:
-    """Hold while the HPA scales, is about to, has just done so, or has no room left."""
-    hpa = the_hpa(policy, seen)
-    if seen.workload is None or hpa is None:
+def held_by_scaling(policy: RotationPolicy, observation: Observation, target: float) -> Reason | None:
+    """Hold while the HPA scales, has just scaled, is at its maximum, or is about to scale."""
+    hpa, workload = observation.scaling_hpa(policy), observation.workload
+    if workload is None or hpa is None:
         return None
-    for sentence, numbers in _scalings(policy, seen, hpa, seen.workload, target):
-        return Reason(Code.HELD_BY_SCALING, sentence, numbers)
-    return None
-
-
-def _scalings(
-    policy: RotationPolicy, seen: Observation, hpa: HpaSeen, workload: WorkloadSeen, target: float
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    current, desired = hpa.replicas_current or 0, hpa.replicas_desired or 0
-    if _is_scaling(hpa):
-        numbers = {"replicas_current": current, "replicas_desired": desired}
-        yield f"HPA {hpa.name} is scaling from {current} to {desired} replicas.", numbers
-    if hpa.replicas_max is not None and workload.replicas_wanted >= hpa.replicas_max:
-        numbers = {"replicas_wanted": workload.replicas_wanted, "replicas_max": hpa.replicas_max}
-        yield (
-            f"HPA {hpa.name} is at its maximum of {hpa.replicas_max} replicas, with no pod to spare.",
-            numbers,
-        )
     window = policy.metrics_window_seconds
+    if hpa.is_scaling:
+        current, desired = hpa.replicas_current or 0, hpa.replicas_desired or 0
+        sentence = f"HPA {hpa.name} is scaling from {current} to {desired} replicas."
+        numbers = {"replicas_current": current, "replicas_desired": desired}
+        return Reason(Code.HELD_BY_SCALING, sentence, numbers)
+    if hpa.replicas_max is not None and workload.replicas_wanted >= hpa.replicas_max:
+        sentence = f"HPA {hpa.name} is at its maximum of {hpa.replicas_max} replicas, with no pod to spare."
+        numbers = {"replicas_wanted": workload.replicas_wanted, "replicas_max": hpa.replicas_max}
+        return Reason(Code.HELD_BY_SCALING, sentence, numbers)
     if hpa.scaled_seconds is not None and hpa.scaled_seconds < window:
-        # Another machine's clock may be a little ahead of ours.
-        ago = f"HPA {hpa.name} scaled {max(0.0, hpa.scaled_seconds):.0f} s ago"
-        yield (
-            f"{ago}, and usage over {window:g} s still mixes before and after.",
-            {"scaled_seconds": hpa.scaled_seconds},
-        )
-    ratio = _mean_ratio(seen, target)
+        ago = max(0.0, hpa.scaled_seconds)  # another machine's clock may be a little ahead of ours
+        usage = f"usage over {window:g} s still mixes before and after"
+        sentence = f"HPA {hpa.name} scaled {ago:.0f} s ago, and {usage}."
+        return Reason(Code.HELD_BY_SCALING, sentence, {"scaled_seconds": hpa.scaled_seconds})
+    return _held_before_scaling(hpa, workload, _mean_ratio(observation, target))
+
+
+def _held_before_scaling(hpa: ObservedHpa, workload: ObservedWorkload, ratio: float | None) -> Reason | None:
+    """Hold where mean usage is so far from the HPA's target that its next sync scales."""
     has_room = hpa.replicas_min is None or workload.replicas_wanted > hpa.replicas_min
     is_above = ratio is not None and ratio > 1 + hpa.tolerance_up
     is_below = ratio is not None and ratio < 1 - hpa.tolerance_down and has_room
-    if ratio is not None and (is_above or is_below):
-        usage = f"The mean usage is {ratio * 100:.0f} % of what HPA {hpa.name} wants"
-        way = "up" if is_above else "down"
-        yield f"{usage}, so it is about to scale {way}.", {"usage_ratio": ratio}
+    if ratio is None or not (is_above or is_below):
+        return None
+    usage = f"The mean usage is {ratio * 100:.0f} % of what HPA {hpa.name} wants"
+    sentence = f"{usage}, so it is about to scale {'up' if is_above else 'down'}."
+    return Reason(Code.HELD_BY_SCALING, sentence, {"usage_ratio": ratio})
 
 
-def _mean_ratio(seen: Observation, target: float) -> float | None:
-    cores = [pod.cpu_cores for pod in seen.pods if pod.is_ready and pod.cpu_cores is not None]
+def _mean_ratio(observation: Observation, target: float) -> float | None:
+    cores = [pod.cpu_cores for pod in observation.pods if pod.is_ready and pod.cpu_cores is not None]
     return math.fsum(cores) / len(cores) / target if cores and target > 0 else None
 
 
-def the_hpa(policy: RotationPolicy, seen: Observation) -> HpaSeen | None:
-    """Return the HPA that scales the workload, where there is exactly one."""
-    chosen = [hpa for hpa in seen.hpas if hpa.name.startswith(policy.hpa_prefix)]
-    return chosen[0] if len(chosen) == 1 else None
-
-
-def was_scaled_since(policy: RotationPolicy, seen: Observation, since: float) -> bool:
-    """Whether the autoscaler changed the workload after a moment, or does so now."""
-    hpa = the_hpa(policy, seen)
+def was_scaled_since(policy: RotationPolicy, observation: Observation, since: float) -> bool:
+    """Return whether the HPA scaled the workload after a moment, or does so now."""
+    hpa = observation.scaling_hpa(policy)
     if hpa is None:
         return False
-    return _is_scaling(hpa) or (hpa.scaled_seconds is not None and seen.at - hpa.scaled_seconds > since)
-
-
-def _is_scaling(hpa: HpaSeen) -> bool:
-    """Whether it wants another number than there is; one that never read its metrics wants 0, and nothing."""
-    return bool(hpa.replicas_desired) and hpa.replicas_desired != (hpa.replicas_current or 0)
+    return hpa.is_scaling or (hpa.scaled_seconds is not None and observation.at - hpa.scaled_seconds > since)
 
 
 def hottest(pods: tuple[PodLoad, ...]) -> float | None:

@@ -8,7 +8,7 @@ from equipoise.core.decision import Decision
 from equipoise.core.ledger import Entry, EntryState
 from equipoise.rotation.decide import NOTHING, decide
 from equipoise.rotation.policy import RotationPolicy
-from equipoise.rotation.preconditions import HpaSeen, Observation, PodLoad, WorkloadSeen
+from equipoise.rotation.preconditions import Observation, ObservedHpa, ObservedWorkload, PodLoad
 
 NOW = 1_800_000_000.0
 UTILIZATION_70 = HpaMetric("Resource", "cpu", "Utilization", 70)
@@ -28,7 +28,7 @@ def pod(name: str, cpu: float | None, request: float | None = 1.0, **rest: Any) 
 
 def world(*pods: PodLoad, metric: HpaMetric = UTILIZATION_70) -> Observation:
     """A workload behind one HPA."""
-    return Observation("shop/web", 0.0, (HpaSeen("keda-hpa-web", (metric,)),), pods, "shop")
+    return Observation("shop/web", 0.0, (ObservedHpa("keda-hpa-web", (metric,)),), pods, "shop")
 
 
 def seed_pods() -> list[PodLoad]:
@@ -54,10 +54,10 @@ def live(
     return Observation(
         "shop/web",
         at,
-        (HpaSeen("keda-hpa-web", (UTILIZATION_70,), **(scaled | (hpa or {}))),),
+        (ObservedHpa("keda-hpa-web", (UTILIZATION_70,), **(scaled | (hpa or {}))),),
         pods,
         "shop",
-        WorkloadSeen(**(wanted | (workload or {}))),
+        ObservedWorkload(**(wanted | (workload or {}))),
     )
 
 
