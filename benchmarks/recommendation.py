@@ -21,7 +21,7 @@ def ours(workloads: int, has_forecast: bool) -> Figures:
     """Decide for all; the weeks are generated batch by batch, and only deciding is timed."""
     from equipoise.core.reason import Code
     from equipoise.recommendation.decide import decide
-    from equipoise.recommendation.observation import Observation
+    from equipoise.recommendation.observe import Observation
     from equipoise.recommendation.policy import RecommendationPolicy
     from equipoise.stats.predict import Algorithm
 

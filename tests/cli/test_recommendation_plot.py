@@ -11,8 +11,8 @@ from msgspec import structs
 from equipoise.cli.recommendation_plot import draw_advice, draw_forecast
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.recommendation.decide import decide
-from equipoise.recommendation.future import Series, backtested, forecast_document
-from equipoise.recommendation.observation import Observation
+from equipoise.recommendation.forecast import Series, backtested, forecast_document
+from equipoise.recommendation.observe import Observation
 from equipoise.recommendation.policy import AdviceType, read_policy
 from equipoise.stats.predict import Algorithm
 from equipoise.stats.ranks import Floats

@@ -15,7 +15,7 @@ import yaml
 from equipoise.cli.recommendation_replay import Hpa, replayed
 from equipoise.core.decision import Decision
 from equipoise.recommendation.decide import decide
-from equipoise.recommendation.observation import Observation
+from equipoise.recommendation.observe import Observation
 from equipoise.recommendation.policy import read_policy
 from tests.support.cli.running import equipoise
 

@@ -9,7 +9,7 @@ import pytest
 
 from equipoise.core.cluster import HpaSpec
 from equipoise.ports import NoHistory
-from equipoise.recommendation.observation import Observation
+from equipoise.recommendation.observe import Observation
 from equipoise.recommendation.policy import RecommendationPolicy
 from equipoise.recommendation.record import AdviceRequest, examine_all
 from equipoise.runtime.layers import effective

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from equipoise.core.reason import Code
 from equipoise.recommendation.decide import decide, decide_from, rounded_up
-from equipoise.recommendation.observation import Containers, Inherited, Observation
+from equipoise.recommendation.observe import Containers, Inherited, Observation
 from equipoise.recommendation.policy import AdviceType
 from tests.support.recommendation.worlds import NAN, advised, observation, policy, statistics
 

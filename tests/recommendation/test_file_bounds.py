@@ -75,9 +75,8 @@ def test_a_long_table_is_printed_without_being_laid_out(
 
     from equipoise.cli.recommendation_output import print_tables
     from equipoise.recommendation.decide import decide
-    from equipoise.recommendation.history_file import Said
+    from equipoise.recommendation.files import Said, observe_many
     from equipoise.recommendation.policy import RecommendationPolicy
-    from equipoise.recommendation.resample import observe_many
 
     rows: list[tuple[object, ...]] = [(60 * (n % 7), "shop", f"w{n}", f"w{n}-a", 0.5) for n in range(8_000)]
     (seen,) = observe_many(read_samples(write(tmp_path / "file.csv", rows)), Said("f", request_cores=1), [])
@@ -104,8 +103,7 @@ def test_a_long_table_is_printed_without_being_laid_out(
 
 def test_many_steps_in_one_file_are_sorted_out_once(tmp_path: Path) -> None:
     """A file in which every workload keeps a step of its own is not read once for each of them."""
-    from equipoise.recommendation.history_file import Said
-    from equipoise.recommendation.resample import observe_many
+    from equipoise.recommendation.files import Said, observe_many
 
     def seconds(count: int) -> float:
         rows: list[tuple[object, ...]] = [

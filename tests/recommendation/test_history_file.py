@@ -6,9 +6,8 @@ import pytest
 from equipoise.core.errors import BadInput
 from equipoise.core.reason import Code
 from equipoise.recommendation.decide import decide
-from equipoise.recommendation.history_file import Said, observe, of_workloads
-from equipoise.recommendation.observation import Observation
-from equipoise.recommendation.summarise import offsets, summarise
+from equipoise.recommendation.files import Said, observe, of_workloads
+from equipoise.recommendation.observe import Observation, offsets, summarise
 from equipoise.stats.predict import Algorithm, predict
 from equipoise.stats.ranks import percentiles
 from equipoise.stats.samples import Samples

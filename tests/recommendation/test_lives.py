@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from equipoise.ports.cluster import UsageHistory
 from equipoise.recommendation.advisor import AdviceScope, DataSources, plan
 from equipoise.recommendation.decide import decide
-from equipoise.recommendation.history_file import Said, observe
-from equipoise.recommendation.ownership import AWAY_SECONDS_MIN, Belonging, by_ordinal, scaled_away
-from equipoise.recommendation.usage import LotReader
+from equipoise.recommendation.files import Said, observe
+from equipoise.recommendation.ownership import Belonging
+from equipoise.recommendation.usage import AWAY_SECONDS_MIN, LotReader, by_ordinal, scaled_away
 from equipoise.stats.samples import Samples
 from tests.support.recommendation.clusters import AT, END, TIMES, WEEK, Clustered, Histories, pod, workload
 from tests.support.recommendation.worlds import policy

@@ -6,7 +6,7 @@ import pytest
 
 from equipoise.cli.replay import compare
 from equipoise.core.decision import Record
-from equipoise.recommendation.observation import HOURS_AHEAD, HOURS_PAST, Observation, sketch
+from equipoise.recommendation.observe import HOURS_AHEAD, HOURS_PAST, Observation, sketch
 from equipoise.recommendation.policy import RecommendationPolicy
 from equipoise.recommendation.record import AdviceRequest, examine, record
 from equipoise.stats.predict import Algorithm, predict

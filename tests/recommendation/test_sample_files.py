@@ -10,7 +10,7 @@ import pytest
 from equipoise.adapters.sample_files import read_samples
 from equipoise.adapters.sample_files.csv import read_csv
 from equipoise.core.errors import BadInput
-from equipoise.recommendation.history_file import Said, observe
+from equipoise.recommendation.files import Said, observe
 from equipoise.stats.samples import Samples
 
 CSV = {

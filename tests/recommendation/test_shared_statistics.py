@@ -9,10 +9,9 @@ import pytest
 
 from equipoise.recommendation import decide
 from equipoise.recommendation.advisor import AdviceBatch, DataSources, advise_all
-from equipoise.recommendation.observation import Containers, Observation
+from equipoise.recommendation.observe import Containers, Observation, summarise
 from equipoise.recommendation.policy import AdviceType
 from equipoise.recommendation.record import AdviceRequest, examine, examine_all
-from equipoise.recommendation.summarise import summarise
 from equipoise.stats.predict import Algorithm
 from tests.support.recommendation.clusters import AT, DAY, Clustered, Histories, pod, workload
 from tests.support.recommendation.worlds import policy

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from equipoise.core.decision import Decision
 from equipoise.core.errors import BadInput
 from equipoise.recommendation.decide import decide
-from equipoise.recommendation.history_file import Said
-from equipoise.recommendation.resample import observe_many, steps_of
+from equipoise.recommendation.files import Said, observe_many, steps_of
 from equipoise.stats.predict import Algorithm
 from equipoise.stats.samples import Samples
 from tests.support.recommendation.history_files import OPEN, many

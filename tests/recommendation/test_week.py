@@ -7,7 +7,7 @@ import pytest
 
 from equipoise.core.decision import Decision
 from equipoise.recommendation.decide import decide
-from equipoise.recommendation.observation import Observation
+from equipoise.recommendation.observe import Observation
 from equipoise.stats.predict import Algorithm
 from equipoise.stats.ranks import Floats, cleaned
 from tests.support.recommendation.worlds import policy

@@ -10,7 +10,7 @@ from equipoise.cli.plots import Plot, check_plot
 from equipoise.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from equipoise.recommendation.future import Series
+    from equipoise.recommendation.forecast import Series
 
 HORIZON_DAYS_MAX = 28
 
@@ -44,7 +44,7 @@ def forecast(
     ] = ForecastFormat.TABLE,
 ) -> None:
     """Forecast CPU usage, with a safety margin and a 95 % band, and say whether it can be trusted."""
-    from equipoise.recommendation.future import backtested, forecast_document
+    from equipoise.recommendation.forecast import backtested, forecast_document
     from equipoise.stats.predict import Algorithm as Named
 
     check_plot(plot)
@@ -76,7 +76,7 @@ def _span(option: str, text: str) -> float:
 
 def _series(file: str, workload: str) -> "Series":
     from equipoise.adapters.sample_files import read_samples
-    from equipoise.recommendation.future import series_of
+    from equipoise.recommendation.forecast import series_of
     from equipoise.recommendation.selection import without_kind
     from equipoise.runtime.output import LARGE_BYTES, reading
 

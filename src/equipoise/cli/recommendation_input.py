@@ -9,7 +9,7 @@ from equipoise.runtime.output import LARGE_BYTES, counting, reading, warn
 
 if TYPE_CHECKING:
     from equipoise.core.decision import Decision
-    from equipoise.recommendation.observation import Observation
+    from equipoise.recommendation.observe import Observation
     from equipoise.recommendation.policy import RecommendationPolicy
     from equipoise.recommendation.record import AdviceRequest
 
@@ -45,8 +45,7 @@ def read_settings(texts: Sequence[str]) -> "RecommendationPolicy":
 def read_usage(said: FileOptions) -> "list[Observation]":
     """Read the usage of one workload or of many; those that were measured at the same step together."""
     from equipoise.adapters.sample_files import read_samples
-    from equipoise.recommendation.history_file import Said, is_of_week, named_subject, observe
-    from equipoise.recommendation.resample import observe_many
+    from equipoise.recommendation.files import Said, is_of_week, named_subject, observe, observe_many
     from equipoise.recommendation.selection import without_kind
 
     if not re.fullmatch(KIND_FORM, said.kind):
@@ -127,7 +126,7 @@ def decided(question: "AdviceRequest", seen: "Observation") -> "list[Decision]":
 
 def _cores(request: str | None) -> float | None:
     from equipoise.core.quantity import parse_typed_cores
-    from equipoise.recommendation.history_file import REQUEST_CORES_MAX
+    from equipoise.recommendation.files import REQUEST_CORES_MAX
 
     if request is None:
         return None

@@ -24,7 +24,7 @@ from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.engine.isolation import failed_record
 from equipoise.recommendation.adopt import DONE, Adopted, Adopting, by_subject, with_current
 from equipoise.recommendation.advisor import AdviceScope, Advised, DataSources, advised
-from equipoise.recommendation.observation import Observation
+from equipoise.recommendation.observe import Observation
 from equipoise.recommendation.policy import AdviceType
 from equipoise.recommendation.record import BALANCER, AdviceRequest, Batch, Decided, examine_all, record
 from equipoise.recommendation.selection import check_names, choose

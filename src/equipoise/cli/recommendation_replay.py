@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from equipoise.core.decision import Decision
-from equipoise.recommendation.observation import Observation
+from equipoise.recommendation.observe import Observation
 from equipoise.sim.hpa import milli
 from equipoise.sim.hpa_fleet import Course, Fleet, by_minute, fixed, is_above, replay
 from equipoise.stats.ranks import Floats, Whole

@@ -20,7 +20,7 @@ from equipoise.core.errors import WorldFailed
 from equipoise.engine.isolation import Isolation, WorkerBusy, failed_decision
 from equipoise.ports import Autoscalers, Cluster, FailedTurn, History, Owners
 from equipoise.ports.cluster import CPU, MEMORY, Measure, UsageHistory
-from equipoise.recommendation.observation import WEEK_SECONDS, Containers, Inherited, Observation
+from equipoise.recommendation.observe import WEEK_SECONDS, Containers, Inherited, Observation
 from equipoise.recommendation.ownership import Belonging
 from equipoise.recommendation.policy import AdviceType, RecommendationPolicy
 from equipoise.recommendation.record import AdviceRequest, Batch, Decided, Facts, examine_all

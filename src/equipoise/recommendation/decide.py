@@ -17,9 +17,8 @@ import numpy as np
 from equipoise.core.decision import Decision
 from equipoise.core.reason import Code, Reason
 from equipoise.recommendation.explain import Row, sentence
-from equipoise.recommendation.observation import Inherited, Observation, Statistics
+from equipoise.recommendation.observe import Inherited, Observation, Shared, Statistics, share_key, summarise
 from equipoise.recommendation.policy import AdviceType, RecommendationPolicy
-from equipoise.recommendation.summarise import Shared, share_key, summarise
 from equipoise.stats.predict import Algorithm
 from equipoise.stats.ranks import Claims, Floats, Whole
 

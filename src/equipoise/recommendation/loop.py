@@ -32,11 +32,21 @@ from equipoise.ports import (
 from equipoise.ports.state import Analyses
 from equipoise.recommendation.advisor import AdviceBatch, Advised, DataSources, Lost, advise_all
 from equipoise.recommendation.policy import AdviceType
-from equipoise.recommendation.precedence import OLDER, AnalyticsSelection, Precedence, precedence
 from equipoise.recommendation.publish import Publisher
 from equipoise.recommendation.record import BALANCER, AdviceRequest
-from equipoise.recommendation.selection import READY, Selected, Verdict, is_due, select
-from equipoise.recommendation.status import Retries, asker_of, refused
+from equipoise.recommendation.selection import (
+    OLDER,
+    READY,
+    AnalyticsSelection,
+    Precedence,
+    Selected,
+    Verdict,
+    asker_of,
+    is_due,
+    precedence,
+    select,
+)
+from equipoise.recommendation.status import Retries, refused
 
 NOT_INSTALLED = (
     "Analytics and Recommendations are not installed, so nobody can ask for advice here: "

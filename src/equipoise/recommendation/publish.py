@@ -29,9 +29,17 @@ from equipoise.recommendation.adopt import DONE, UNKNOWN, Adopted, Adopting, by_
 from equipoise.recommendation.advisor import STEP_SECONDS, Advised, Lost
 from equipoise.recommendation.analytics import GROUP, AdoptionType
 from equipoise.recommendation.policy import AdviceType
-from equipoise.recommendation.precedence import OLDER, Precedence, adoption_of, target_of
 from equipoise.recommendation.record import BALANCER, AdviceRequest, record, told_for
-from equipoise.recommendation.selection import ADOPTED, READY, Selected, Verdict
+from equipoise.recommendation.selection import (
+    ADOPTED,
+    OLDER,
+    READY,
+    Precedence,
+    Selected,
+    Verdict,
+    adoption_of,
+    target_of,
+)
 from equipoise.recommendation.status import (
     advice_text,
     answered,

@@ -15,16 +15,16 @@ from equipoise.engine import recording
 from equipoise.engine.recording import as_json, replay_holds
 from equipoise.recommendation.adopt import proposed
 from equipoise.recommendation.decide import container_requests, decide_from, summarised
-from equipoise.recommendation.observation import (
+from equipoise.recommendation.observe import (
     WEEK_SECONDS,
     Containers,
     HourlyUsage,
     Inherited,
     Observation,
+    Shared,
     Statistics,
 )
 from equipoise.recommendation.policy import AdviceType, RecommendationPolicy
-from equipoise.recommendation.summarise import Shared
 from equipoise.stats.predict import Algorithm
 
 BALANCER = "recommendation"

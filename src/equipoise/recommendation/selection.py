@@ -1,10 +1,13 @@
-"""Which workloads an Analytics is for, in its own namespace, and whether it is time to look at them.
+"""Which workloads get advice, when, and which Analytics comes first.
 
-Which workloads a person means: by name, or all.
+An Analytics selects workloads in its own namespace; a command names them, or takes all. Where several
+Analytics ask for the same workload, the oldest has it, whatever it advises: a workload has one annotation for
+each type of advice, and one HPA, and Analytics that differ would change them in turns, for ever.
 """
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from equipoise.core.cluster import Workload, WorkloadRef
@@ -12,11 +15,14 @@ from equipoise.core.documents import explain
 from equipoise.core.errors import DECODE_ERRORS, BadInput, WorldFailed
 from equipoise.core.quantity import parse_moment
 from equipoise.core.reason import Code
+from equipoise.engine.isolation import Isolation
 from equipoise.engine.status import condition_of
-from equipoise.ports import PolicyObject
-from equipoise.recommendation.analytics import AnalyticsSpec, ResourceSelector
+from equipoise.ports import FailedTurn, PolicyObject
+from equipoise.recommendation.analytics import GROUP, AdoptionType, AnalyticsSpec, ResourceSelector
+from equipoise.recommendation.policy import AdviceType
 
 ADOPTED, READY = "Adopted", "Ready"
+LABELS = f"{GROUP}/analytics-"
 INCOMPLETE = "MetricsIncomplete"
 PASSING = frozenset({"NoPods", "TooFewAvailablePods", "NoSamples", INCOMPLETE})
 """What keeps a workload from getting advice while it starts, and passes by itself."""
@@ -182,3 +188,95 @@ def _is_named(ref: WorkloadRef, text: str) -> bool:
 def _is_kind(word: str, kind: str) -> bool:
     """Whether `deploy`, `Deployment` or `deployments.apps` means this kind."""
     return word.partition(".")[0].lower() in {kind.lower(), f"{kind.lower()}s", SHORT_NAMES.get(kind)}
+
+
+OLDER = "OlderAnalytics"
+
+
+class AnalyticsSelection(NamedTuple):
+    """An Analytics, what it selects or why nothing, and the Recommendations that it has."""
+
+    about: PolicyObject
+    found: Selected | Verdict
+    given: Sequence[PolicyObject]
+
+
+class Precedence(NamedTuple):
+    """Which Analytics comes first: for the annotations of one type, and for the HPA, of each workload."""
+
+    annotating: Mapping[tuple[WorkloadRef, str], PolicyObject]
+    applying: Mapping[WorkloadRef, PolicyObject]
+
+    def annotates_before(self, recommendation: PolicyObject) -> PolicyObject | None:
+        """Return the older Analytics whose advice the workload carries."""
+        key = (target_of(recommendation), str(recommendation.spec.get("type")))
+        return _other(self.annotating.get(key), recommendation)
+
+    def applies_before(self, recommendation: PolicyObject) -> PolicyObject | None:
+        """Return the older Analytics that the workload's HPA is for."""
+        return _other(self.applying.get(target_of(recommendation)), recommendation)
+
+    def is_first(self, recommendation: PolicyObject) -> bool:
+        """Whether nobody older asks for what is to become of this advice."""
+        is_hpa = recommendation.spec.get("type") == AdviceType.HPA.value
+        if is_hpa and adoption_of(recommendation) is AdoptionType.AUTO:
+            return self.applies_before(recommendation) is None
+        return self.annotates_before(recommendation) is None
+
+
+def precedence(asking: Iterable[AnalyticsSelection], isolation: Isolation | None = None) -> Precedence:
+    """Find who comes first: by age, then by name."""
+    isolation = isolation or Isolation()
+    annotating: dict[tuple[WorkloadRef, str], PolicyObject] = {}
+    applying: dict[WorkloadRef, PolicyObject] = {}
+    for one in sorted(asking, key=lambda each: (each.about.created_at, each.about.ref.name)):
+        wanted = isolation.attempt(str(one.about.ref), partial(_all_asked, one))
+        for ref, type_, adoption in () if isinstance(wanted, FailedTurn) else wanted:
+            if adoption is not AdoptionType.STATUS:
+                annotating.setdefault((ref, type_), one.about)
+            if adoption is AdoptionType.AUTO and type_ == AdviceType.HPA.value:
+                applying.setdefault(ref, one.about)
+    return Precedence(annotating, applying)
+
+
+def _all_asked(asking: AnalyticsSelection) -> list[tuple[WorkloadRef, str, AdoptionType]]:
+    return list(_asked_of(asking))
+
+
+def _asked_of(asking: AnalyticsSelection) -> Iterator[tuple[WorkloadRef, str, AdoptionType]]:
+    """Give what is to become of its advice; while a selector fails, of the advice that it has."""
+    given = {target_of(one): one for one in asking.given}
+    if isinstance(asking.found, Verdict):
+        for ref, one in given.items():
+            yield ref, str(one.spec.get("type")), adoption_of(one)
+        return
+    spec = asking.found.spec
+    for workload in asking.found.workloads:
+        before = given.get(workload.ref)
+        adoption = AdoptionType.STATUS_AND_ANNOTATION if before is None else adoption_of(before)
+        yield workload.ref, AdviceType(spec.type).value, spec.adoption or adoption
+
+
+def asker_of(recommendation: PolicyObject) -> str:
+    """Return the UID of the Analytics that a Recommendation was made for."""
+    return recommendation.labels.get(f"{LABELS}uid", "")
+
+
+def target_of(recommendation: PolicyObject) -> WorkloadRef:
+    """Return the workload that a Recommendation is about."""
+    target = recommendation.spec.get("targetRef")
+    target = target if isinstance(target, Mapping) else {}
+    words = (target.get(key, "") for key in ("apiVersion", "kind", "namespace", "name"))
+    return WorkloadRef(*map(str, words)).canonical
+
+
+def adoption_of(recommendation: PolicyObject) -> AdoptionType:
+    """Give what is to become of advice, by its own word."""
+    try:
+        return AdoptionType(str(recommendation.spec.get("adoptionType")))
+    except ValueError:
+        return AdoptionType.STATUS_AND_ANNOTATION
+
+
+def _other(first: PolicyObject | None, recommendation: PolicyObject) -> PolicyObject | None:
+    return None if first is None or first.ref.uid == asker_of(recommendation) else first

@@ -21,9 +21,8 @@ from equipoise.recommendation.adopt import ehpa_manifest
 from equipoise.recommendation.analytics import GROUP, VERSION, AdoptionType
 from equipoise.recommendation.explain import known_percent
 from equipoise.recommendation.policy import AdviceType
-from equipoise.recommendation.selection import ADOPTED, READY, Verdict
+from equipoise.recommendation.selection import ADOPTED, LABELS, READY, Verdict
 
-LABELS = f"{GROUP}/analytics-"
 LABEL_LENGTH_MAX = 63
 SUCCESS = "Success"
 ANALYTICS_READY = Verdict(True, "AnalyticsReady", "Analytics is ready")
@@ -93,11 +92,6 @@ def new_recommendation(
             "type": type_.value,
         },
     }
-
-
-def asker_of(recommendation: PolicyObject) -> str:
-    """Return the UID of the Analytics that a Recommendation was made for."""
-    return recommendation.labels.get(f"{LABELS}uid", "")
 
 
 def ready_of(decision: Decision) -> Verdict:

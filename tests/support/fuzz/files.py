@@ -37,8 +37,7 @@ from equipoise.proportional.parse import read_policy_file
 from equipoise.proportional.replay import read_observations
 from equipoise.qos.decide import decide as decide_qos
 from equipoise.qos.plan_file import read_plan_file as read_node_file
-from equipoise.recommendation.history_file import Said, observe
-from equipoise.recommendation.resample import observe_many
+from equipoise.recommendation.files import Said, observe, observe_many
 from equipoise.rotation.decide import decide as decide_rotation
 from equipoise.rotation.plan_file import read_plan_file, rotation_settings
 from equipoise.rotation.policy import ENVIRONMENT

@@ -9,7 +9,8 @@ from equipoise.ports import PolicyObject, StoreConflict
 from equipoise.ports.state import Analyses
 from equipoise.recommendation.analytics import AdoptionType
 from equipoise.recommendation.policy import AdviceType
-from equipoise.recommendation.status import ANALYTICS_READY, answered, asker_of, new_recommendation
+from equipoise.recommendation.selection import asker_of
+from equipoise.recommendation.status import ANALYTICS_READY, answered, new_recommendation
 from tests.support.recommendation.analytics_cluster import WEB
 
 Wait = Callable[[Callable[[], Any], str], Any]

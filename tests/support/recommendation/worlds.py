@@ -6,9 +6,8 @@ import numpy as np
 
 from equipoise.core.decision import Decision
 from equipoise.recommendation.decide import decide_from
-from equipoise.recommendation.observation import Inherited, Observation, Statistics
+from equipoise.recommendation.observe import NO_PREDICTION, Inherited, Observation, Statistics
 from equipoise.recommendation.policy import RecommendationPolicy, read_policy
-from equipoise.recommendation.summarise import NO_PREDICTION
 
 NAN = float("nan")
 

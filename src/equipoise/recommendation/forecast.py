@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from equipoise.core.errors import BadInput
-from equipoise.recommendation.history_file import Said, named_subject, observe, of_workloads
+from equipoise.recommendation.files import Said, named_subject, observe, of_workloads
 from equipoise.stats.forecast import WEEKDAYS_MIN, Forecast, Model
 from equipoise.stats.predict import Algorithm, predict
 from equipoise.stats.profile import DAY_SECONDS, WEEK, error, flat_lines
