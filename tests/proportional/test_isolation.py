@@ -16,6 +16,7 @@ from equipoise.core.documents import explain
 from equipoise.core.errors import WorldFailed
 from equipoise.core.reason import Code
 from equipoise.crd.targets import Mode
+from equipoise.engine.assignment import RejectedPolicy
 from equipoise.ports import CycleReport, PolicyObject
 from equipoise.proportional import assignment, loop
 from equipoise.proportional.loop import ProportionalLoop
@@ -241,4 +242,4 @@ def test_a_policy_of_any_depth_is_refused_or_read(depth: int, place: str) -> Non
     readings = assignment.Readings().read([policy])
     assert set(readings) == {ref}
     read = readings[ref]
-    assert not isinstance(read, assignment.RejectedPolicy) or read.code == "InvalidSpec"
+    assert not isinstance(read, RejectedPolicy) or read.code == "InvalidSpec"

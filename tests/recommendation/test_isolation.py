@@ -10,11 +10,12 @@ import pytest
 from equipoise.core.decision import Decision
 from equipoise.core.documents import explain
 from equipoise.crd.targets import Mode
+from equipoise.engine import assignment as engine_assignment
 from equipoise.engine.isolation import BatchLost
 from equipoise.engine.status import condition_of
 from equipoise.ports import CycleReport, PolicyObject
 from equipoise.ports.cluster import UsageHistory
-from equipoise.recommendation import advisor, selection
+from equipoise.recommendation import advisor
 from equipoise.recommendation import loop as analysing
 from equipoise.recommendation import publish as giving
 from equipoise.recommendation.record import examine_all
@@ -88,7 +89,7 @@ def _change_odd(offices: Offices, **changes: Any) -> None:
 
 
 def _bad_spec(offices: Offices, error: Exception, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(selection, "explain", failing(explain, lambda _: True, error))
+    patch.setattr(engine_assignment, "explain", failing(explain, lambda _: True, error))
     _change_odd(offices, spec={"type": 7})
 
 

@@ -11,8 +11,9 @@ from equipoise.core.cluster import StoreKey
 from equipoise.core.documents import explain
 from equipoise.core.ledger import Ledger
 from equipoise.core.reason import Code
+from equipoise.engine import assignment as engine_assignment
 from equipoise.ports import CycleReport, Stored
-from equipoise.rotation import assignment, decide, loop
+from equipoise.rotation import decide, loop
 from equipoise.sim.load import Constant
 from equipoise.sim.scenes import SIX_LOADS
 from equipoise.sim.sharing import Partitions
@@ -149,7 +150,7 @@ def _bad_selector(shop: Shop, error: Exception, patch: pytest.MonkeyPatch) -> No
 
 
 def _bad_spec(shop: Shop, error: Exception, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(assignment, "explain", failing(explain, lambda _: True, error))
+    patch.setattr(engine_assignment, "explain", failing(explain, lambda _: True, error))
     _change(shop, spec={"mode": 7})
 
 

@@ -21,9 +21,10 @@ from equipoise.core.decision import Outcome, Record
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.core.reason import Code
 from equipoise.crd.targets import Mode
+from equipoise.engine.assignment import RejectedPolicy
 from equipoise.engine.guards import LeaselessLeadership
 from equipoise.ports import Pauses, PolicyObject
-from equipoise.proportional.assignment import Assigned, Prepared, Readings, RejectedPolicy, assign
+from equipoise.proportional.assignment import Assigned, Prepared, Readings, assign
 from equipoise.proportional.loop import CycleItem, ProportionalLoop
 from equipoise.proportional.parse import SCALING_POLICY, PolicyFile, read_policy_file
 from equipoise.runtime.output import read_yaml, tell, warn

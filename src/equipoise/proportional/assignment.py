@@ -12,20 +12,14 @@ from equipoise.core.cluster import ObjectRef, Selector, Workload, WorkloadRef
 from equipoise.core.documents import explain
 from equipoise.core.errors import DECODE_ERRORS, BadInput
 from equipoise.crd.targets import Mode
-from equipoise.engine.isolation import Isolation, failed_reason
+from equipoise.engine.assignment import RejectedPolicy, assign_each, parse_policy
+from equipoise.engine.isolation import Isolation
 from equipoise.ports import FailedTurn, PolicyObject
 from equipoise.ports.actions import Sizes, every_workload
 from equipoise.proportional.functions import CompiledPolicy
 from equipoise.proportional.parse import WrittenScalingPolicySpec
 from equipoise.proportional.policy import ScalingPolicySpec
 from equipoise.proportional.record import policy_json
-
-
-class RejectedPolicy(NamedTuple):
-    """Why a policy is not followed: the condition's reason and message."""
-
-    code: str
-    sentence: str
 
 
 class Prepared(NamedTuple):
@@ -77,9 +71,9 @@ class Readings:
             known = self._known.get(policy.ref.uid)
             edition = (policy.generation, policy.unreadable)
             if known is None or known[0] != edition:
-                read = isolation.attempt(str(policy.ref), partial(_read, policy))
+                read = isolation.attempt(str(policy.ref), partial(parse_policy, policy, _prepare))
                 if isinstance(read, FailedTurn):
-                    found[policy.ref] = refusal_of(read)
+                    found[policy.ref] = RejectedPolicy.of_failure(read)
                     continue
                 known = (edition, read)
             fresh[policy.ref.uid] = known
@@ -88,23 +82,13 @@ class Readings:
         return found
 
 
-def refusal_of(failed: FailedTurn) -> RejectedPolicy:
-    """Return what a policy's status says of an error that ended its turn."""
-    reason = failed_reason(failed)
-    return RejectedPolicy(reason.code.value, reason.sentence)
-
-
-def _read(policy: PolicyObject) -> Prepared | RejectedPolicy:
-    if policy.unreadable:
-        return RejectedPolicy("Unreadable", f"The object cannot be read: {policy.unreadable}")
+def _prepare(spec: Mapping[str, Any]) -> Prepared:
     try:
-        return Prepared.of(WrittenScalingPolicySpec.model_validate(dict(policy.spec)))
+        return Prepared.of(WrittenScalingPolicySpec.model_validate(dict(spec)))
     except DECODE_ERRORS as error:
         said = explain(error)
         where = "spec: " if said.startswith("document: ") else "spec."
-        return RejectedPolicy("InvalidSpec", f"{where}{said.removeprefix('document: ')}")
-    except BadInput as error:
-        return RejectedPolicy("InvalidSpec", str(error))
+        raise BadInput(f"{where}{said.removeprefix('document: ')}") from error
 
 
 def target_of(policy: PolicyObject, spec: ScalingPolicySpec) -> WorkloadRef:
@@ -122,20 +106,21 @@ def assign(
 ) -> tuple[list[Assigned], dict[ObjectRef, RejectedPolicy]]:
     """Return each policy its workload, and say which policies can't be followed."""
     isolation = isolation or Isolation()
-    refused: dict[ObjectRef, RejectedPolicy] = {}
+    rejected: dict[ObjectRef, RejectedPolicy] = {}
     rivals: dict[WorkloadRef, list[str]] = defaultdict(list)
-    readable: list[tuple[PolicyObject, Prepared, WorkloadRef]] = []
+    readable: dict[ObjectRef, tuple[Prepared, WorkloadRef]] = {}
     for policy in policies:
         read = readings[policy.ref]
         if isinstance(read, RejectedPolicy):
-            refused[policy.ref] = read
+            rejected[policy.ref] = read
             continue
         ref = target_of(policy, read.spec)
         rivals[ref].append(policy.ref.name)
-        readable.append((policy, read, ref))
+        readable[policy.ref] = (read, ref)
     advised = sizes.advised() if readable else {}
 
-    def assigned_to(policy: PolicyObject, read: Prepared, ref: WorkloadRef) -> Assigned | RejectedPolicy:
+    def assign_one(policy: PolicyObject) -> Assigned | RejectedPolicy:
+        read, ref = readable[policy.ref]
         others = sorted(name for name in rivals[ref] if name != policy.ref.name)
         setter = _setter(advised, ref)
         workload = None if others or setter else sizes.workload(ref)
@@ -145,14 +130,9 @@ def assign(
             return refusal
         return Assigned(policy, read, mode, workload)
 
-    assigned: list[Assigned] = []
-    for policy, read, ref in readable:
-        found = isolation.attempt(str(policy.ref), partial(assigned_to, policy, read, ref))
-        if isinstance(found, Assigned):
-            assigned.append(found)
-        else:
-            refused[policy.ref] = refusal_of(found) if isinstance(found, FailedTurn) else found
-    return assigned, refused
+    followed = [policy for policy in policies if policy.ref in readable]
+    assigned, others_rejected = assign_each(followed, assign_one, isolation)
+    return list(assigned.values()), rejected | others_rejected
 
 
 def _setter(advised: Mapping[WorkloadRef, str], ref: WorkloadRef) -> str:

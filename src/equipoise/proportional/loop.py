@@ -16,6 +16,7 @@ from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import Ledger
 from equipoise.core.reason import Code
 from equipoise.crd.targets import Mode
+from equipoise.engine.assignment import RejectedPolicy
 from equipoise.engine.isolation import Isolation, failed_decision, failed_record
 from equipoise.engine.recording import record
 from equipoise.engine.status import write_status
@@ -47,7 +48,7 @@ from equipoise.proportional.applied import (
     remembered,
     restarted,
 )
-from equipoise.proportional.assignment import Assigned, Readings, RejectedPolicy, assign, refusal_of
+from equipoise.proportional.assignment import Assigned, Readings, assign
 from equipoise.proportional.decide import Assessment, decide_compiled, moment_of
 from equipoise.proportional.execute import (
     UNDONE,
@@ -211,7 +212,7 @@ class ProportionalLoop:
         decision = failed_decision(turned, outcomes)
         written = failed_record(BALANCER, decision, seen.at, self.new_id(seen.at), outcomes)
         self._isolation.attempt(subject, lambda: self.journal.append(written))
-        status_errors = self._refuse(item.policy, refusal_of(turned), seen.at)
+        status_errors = self._refuse(item.policy, RejectedPolicy.of_failure(turned), seen.at)
         return CycleItem(item, decision, outcomes, status_errors=status_errors, failed=turned)
 
     def _taken(

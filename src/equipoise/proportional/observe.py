@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from equipoise.core.cluster import Hpa, Node, Pod, Selector, Workload, WorkloadRef
 from equipoise.core.quantity import NANO, Format, Quantity
+from equipoise.engine.assignment import RejectedPolicy
 from equipoise.engine.isolation import Isolation
 from equipoise.ports import Cluster, FailedTurn
 from equipoise.proportional.applied import FINISHED, AppliedState, behind, in_force, living
-from equipoise.proportional.assignment import Assigned, RejectedPolicy
+from equipoise.proportional.assignment import Assigned
 from equipoise.proportional.decide import STUCK, Observation
 from equipoise.proportional.functions import Slot
 from equipoise.proportional.policy import UpdateMode

@@ -13,9 +13,10 @@ import msgspec
 from equipoise.core.decision import Decision
 from equipoise.core.reason import Code
 from equipoise.crd.targets import Mode
+from equipoise.engine.assignment import RejectedPolicy
 from equipoise.engine.status import condition, has_condition, keep_transition_time, timestamp
 from equipoise.ports import PolicyObject
-from equipoise.proportional.assignment import Prepared, RejectedPolicy
+from equipoise.proportional.assignment import Prepared
 from equipoise.proportional.decide import Assessment, time_of
 from equipoise.proportional.functions import Slot
 from equipoise.proportional.smoothing import ProportionalMemory, ValueChange

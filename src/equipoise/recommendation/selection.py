@@ -11,10 +11,10 @@ from functools import partial
 from typing import NamedTuple
 
 from equipoise.core.cluster import Workload, WorkloadRef
-from equipoise.core.documents import explain
 from equipoise.core.errors import DECODE_ERRORS, BadInput, WorldFailed
 from equipoise.core.quantity import parse_moment
 from equipoise.core.reason import Code
+from equipoise.engine.assignment import RejectedPolicy, parse_policy
 from equipoise.engine.isolation import Isolation
 from equipoise.engine.status import condition_of
 from equipoise.ports import FailedTurn, PolicyObject
@@ -50,12 +50,9 @@ class Selected(NamedTuple):
 
 def select(about: PolicyObject, in_namespace: Sequence[Workload]) -> Selected | Verdict:
     """Find the workloads of an Analytics, or say by path why there are none; then nothing is changed."""
-    if about.unreadable:
-        return Verdict(False, "Unreadable", f"The object cannot be read: {about.unreadable}")
-    try:
-        spec = AnalyticsSpec.model_validate(about.spec)
-    except DECODE_ERRORS as error:
-        return Verdict(False, "InvalidSpec", f"spec.{explain(error)}")
+    spec = parse_policy(about, AnalyticsSpec.model_validate)
+    if isinstance(spec, RejectedPolicy):
+        return Verdict(False, spec.code, spec.sentence)
     chosen: dict[object, Workload] = {}
     for number, selector in enumerate(spec.resource_selectors):
         found = [workload for workload in in_namespace if _is_meant(selector, workload)]

@@ -1,25 +1,15 @@
 """Which policy looks after which workload. A policy acts in its own namespace only."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
-from typing import NamedTuple
 
 import msgspec
 
 from equipoise.core.cluster import ObjectRef, Workload, WorkloadRef
-from equipoise.core.documents import explain
-from equipoise.core.errors import DECODE_ERRORS
 from equipoise.crd.targets import Mode
-from equipoise.engine.isolation import Isolation, failed_reason
-from equipoise.ports import FailedTurn, PolicyObject
+from equipoise.engine.assignment import RejectedPolicy, assign_each, parse_policy
+from equipoise.engine.isolation import Isolation
+from equipoise.ports import PolicyObject
 from equipoise.rotation.policy import RotationPolicy, RotationPolicySpec
-
-
-class RejectedPolicy(NamedTuple):
-    """Why a policy is not followed, or not in full: the condition's reason and message."""
-
-    code: str
-    sentence: str
 
 
 class Assigned(msgspec.Struct, frozen=True):
@@ -42,34 +32,25 @@ def assign(
     by_namespace: dict[str, list[Workload]] = {}
     for workload in workloads:
         by_namespace.setdefault(workload.ref.namespace, []).append(workload)
+    in_order = sorted(policies, key=lambda policy: (policy.ref.namespace, policy.ref.name))
+    found, rejected = assign_each(
+        in_order, lambda policy: _wanted(policy, by_namespace.get(policy.ref.namespace, ())), isolation
+    )
     assigned: dict[WorkloadRef, Assigned] = {}
-    refused: dict[ObjectRef, RejectedPolicy] = {}
-    for policy in sorted(policies, key=lambda policy: (policy.ref.namespace, policy.ref.name)):
-        near = by_namespace.get(policy.ref.namespace, ())
-        found = isolation.attempt(str(policy.ref), partial(_wanted, policy, near))
-        if isinstance(found, FailedTurn):
-            reason = failed_reason(found)
-            refused[policy.ref] = RejectedPolicy(reason.code.value, reason.sentence)
-            continue
-        if isinstance(found, RejectedPolicy):
-            refused[policy.ref] = found
-            continue
-        for item in found:
+    for ref, items in found.items():
+        for item in items:
             holder = assigned.setdefault(item.workload.ref, item)
             if holder is not item:
                 sentence = f"{item.workload.ref} is looked after by policy {holder.source.name} already"
-                refused[policy.ref] = RejectedPolicy("Conflict", sentence)
-    return list(assigned.values()), refused
+                rejected[ref] = RejectedPolicy("Conflict", sentence)
+    return list(assigned.values()), rejected
 
 
 def _wanted(policy: PolicyObject, near: Iterable[Workload]) -> list[Assigned] | RejectedPolicy:
     """Return what a policy wants of its own namespace, or why it can't be followed."""
-    if policy.unreadable:
-        return RejectedPolicy("Unreadable", f"The object cannot be read: {policy.unreadable}")
-    try:
-        spec = RotationPolicySpec.model_validate(policy.spec)
-    except DECODE_ERRORS as error:
-        return RejectedPolicy("InvalidSpec", f"spec.{explain(error)}")
+    spec = parse_policy(policy, RotationPolicySpec.model_validate)
+    if isinstance(spec, RejectedPolicy):
+        return spec
     wanted = [workload for workload in near if _is_wanted(spec, workload)]
     if not wanted:
         return _nothing_there(spec)

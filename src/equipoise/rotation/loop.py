@@ -15,6 +15,7 @@ from equipoise.core.decision import Decided, Decision, Outcome
 from equipoise.core.errors import WorldFailed
 from equipoise.core.reason import Code, Reason
 from equipoise.crd.targets import Mode
+from equipoise.engine.assignment import RejectedPolicy
 from equipoise.engine.disruption import SYSTEM_NAMESPACES
 from equipoise.engine.guards import count_streaks
 from equipoise.engine.isolation import Isolation, failed_decision, failed_record
@@ -35,7 +36,7 @@ from equipoise.ports import (
     StoreConflict,
     Stored,
 )
-from equipoise.rotation.assignment import Assigned, RejectedPolicy, assign
+from equipoise.rotation.assignment import Assigned, assign
 from equipoise.rotation.decide import decide_all
 from equipoise.rotation.execute import EvictionExecutor, Guards, Refusals, about_workload, held_by_server
 from equipoise.rotation.observe import (

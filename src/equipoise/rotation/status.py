@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 from equipoise.core.cluster import WorkloadRef
 from equipoise.core.decision import Decision, Outcome
 from equipoise.core.reason import Code, Reason
+from equipoise.engine.assignment import RejectedPolicy
 from equipoise.engine.status import condition, has_condition, keep_transition_time, timestamp
 from equipoise.ports import Actuator, FailedTurn, PolicyObject
-from equipoise.rotation.assignment import Assigned, RejectedPolicy
+from equipoise.rotation.assignment import Assigned
 from equipoise.rotation.execute import MAYBE_GONE, about_workload
 from equipoise.rotation.progress import RotationDetails, RotationMemory
 

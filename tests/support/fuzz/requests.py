@@ -13,11 +13,12 @@ from equipoise.adapters.kubernetes.advice import _kind
 from equipoise.adapters.kubernetes.kinds import DEPLOYMENTS
 from equipoise.core.errors import DECODE_ERRORS, BadInput, EquipoiseError, WorldFailed
 from equipoise.core.ledger import Ledger
+from equipoise.engine.assignment import RejectedPolicy
 from equipoise.engine.isolation import Isolation
 from equipoise.pools.registration import PodLists, RegistrationRule, reconcile
 from equipoise.ports import PolicyObject
 from equipoise.proportional.applied import PolicyState, recalled, remembered
-from equipoise.proportional.assignment import Readings, RejectedPolicy
+from equipoise.proportional.assignment import Readings
 from equipoise.proportional.smoothing import ProportionalMemory
 from equipoise.recommendation.selection import Selected, Verdict, _moment, is_due, select
 from equipoise.rotation.assignment import assign
