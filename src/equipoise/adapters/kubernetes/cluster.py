@@ -16,7 +16,7 @@ import msgspec
 from equipoise.adapters.kubernetes.cache import ChangeType
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.decode import Decoder
-from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer, Outline, Unreachable
+from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer, Outline
 from equipoise.adapters.kubernetes.keda_vpa import RecentPauses, ScaledObjects
 from equipoise.adapters.kubernetes.kinds import (
     DEPLOYMENTS,
@@ -31,7 +31,7 @@ from equipoise.adapters.kubernetes.kinds import (
     list_kind,
 )
 from equipoise.adapters.kubernetes.objects import Discovery, path_of
-from equipoise.adapters.kubernetes.reflector import AGE_MAX_SECONDS, Reflector, Timings
+from equipoise.adapters.kubernetes.reflector import Reflector, Timings
 from equipoise.adapters.kubernetes.selectors import format_selector
 from equipoise.adapters.kubernetes.structs import Meta, RawObject, RawScale
 from equipoise.core.cluster import API_VERSIONS, Hpa, HpaSpec, Node, Pdb, Pod, Workload, WorkloadRef
@@ -272,7 +272,6 @@ class SelectedPods:
         """Prepare; nothing is sent yet."""
         self._client = client
         self._namespace = namespace
-        self._monotonic = client.world.monotonic
         self._changed = threading.Event()
         self.reflector = Reflector(
             client,
@@ -285,17 +284,7 @@ class SelectedPods:
 
     def pods(self) -> Sequence[Pod]:
         """Return the pods; a list that was not read yet, or is old, is unknown and not empty."""
-        reflector = self.reflector
-        why = f": {reflector.last_error}" if reflector.last_error else ""
-        if not reflector.synced.is_set():
-            raise Unreachable(f"the pods of the pools have not been listed yet{why}")
-        age_seconds = reflector.last_contact_age_seconds(self._monotonic())
-        if age_seconds > AGE_MAX_SECONDS:
-            raise Unreachable(
-                f"the pods of the pools are unknown: the API server last told of them "
-                f"{age_seconds:.0f} s ago, expected at most {AGE_MAX_SECONDS:g} s{why}"
-            )
-        return reflector.cache.records()
+        return self.reflector.require_fresh("the pods of the pools").records()
 
     def is_gone(self, name: str, uid: str) -> bool:
         """Ask the server by name whether this incarnation of a pod is gone; without a UID, any."""

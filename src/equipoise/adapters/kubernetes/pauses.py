@@ -17,10 +17,10 @@ import msgspec
 from equipoise.adapters.http import Backoff, one_line
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.decode import Decoder
-from equipoise.adapters.kubernetes.errors import ApiError, Unreachable, bad_answer
+from equipoise.adapters.kubernetes.errors import ApiError, bad_answer
 from equipoise.adapters.kubernetes.kinds import Kind
 from equipoise.adapters.kubernetes.objects import path_of
-from equipoise.adapters.kubernetes.reflector import Reflector, Timings
+from equipoise.adapters.kubernetes.reflector import Reflector, Stale, Timings
 from equipoise.adapters.kubernetes.structs import Meta
 from equipoise.core.errors import WorldFailed
 
@@ -35,6 +35,11 @@ TIMINGS = Timings(
     retry=Backoff(first_seconds=0.25, delay_max_seconds=2.0),
 )
 """For one operator. Agents by the thousand want longer ones, and a longer age in exchange."""
+_STALE = Stale(
+    "whether anything is paused is not known yet",
+    "whether anything is paused is not known: the API server was last heard {age:.1f} s ago, "
+    "expected at most {age_max:g} s",
+)
 
 
 class RawNamespace(msgspec.Struct, gc=False):
@@ -98,7 +103,6 @@ class NamespacePauses:
         self.reflector = Reflector(client, NAMESPACES, timings=timings)
         self._operator_namespace = operator_namespace
         self._age_max_seconds = age_max_seconds
-        self._monotonic = client.world.monotonic
 
     def start(self) -> None:
         """Begin to watch."""
@@ -114,8 +118,7 @@ class NamespacePauses:
 
     def pause_of(self, namespace: str) -> str | None:
         """Return who or what paused this namespace, or None; not knowing raises, and nothing is done."""
-        self._refuse_unless_fresh()
-        cache = self.reflector.cache
+        cache = self.reflector.require_fresh(age_max_seconds=self._age_max_seconds, sentences=_STALE)
         operator = cache.get("", self._operator_namespace)
         if operator is not None and operator.paused_everywhere is not None:
             return f"everything is paused: {operator.paused_everywhere}"
@@ -123,18 +126,6 @@ class NamespacePauses:
         if marks is None:
             raise WorldFailed(f"namespace {namespace}: not known, so nobody can say whether it is paused")
         return None if marks.paused is None else f"namespace {namespace} is paused: {marks.paused}"
-
-    def _refuse_unless_fresh(self) -> None:
-        reflector = self.reflector
-        why = f": {reflector.last_error}" if reflector.last_error else ""
-        if not reflector.synced.is_set():
-            raise Unreachable(f"whether anything is paused is not known yet{why}")
-        age_seconds = reflector.last_contact_age_seconds(self._monotonic())
-        if age_seconds > self._age_max_seconds:
-            raise Unreachable(
-                f"whether anything is paused is not known: the API server was last heard {age_seconds:.1f} s "
-                f"ago, expected at most {self._age_max_seconds:g} s{why}"
-            )
 
 
 class DirectPauses:

@@ -13,7 +13,7 @@ How a dead link is noticed: the API server sends a bookmark about once a minute,
 A server that sends no bookmarks (1.35 sends none of some kinds while nothing at all happens) is merely asked
 again every 90 s, so the age of a healthy cache stays below about 95 s. `timeoutSeconds` asks the server to
 end a watch by itself; it is random (240 to 360), so that watches that began together do not return together.
-Callers ask for `believed()` or look at `last_contact_age_seconds`: beyond a few silences, what the cache
+Callers ask for `require_fresh()`, or read `last_contact_age_seconds`: beyond a few silences, what the cache
 holds is a guess.
 """
 
@@ -23,7 +23,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 import urllib3
@@ -82,6 +82,19 @@ class Counters:
     silences: int = 0
     failures: int = 0
     listener_failures: int = 0
+
+
+class Stale(NamedTuple):
+    """How an error says that a cache is not fresh."""
+
+    never: str
+    old: str
+
+
+STALE = Stale(
+    "{subject} have not been listed yet",
+    "{subject} are unknown: the API server last told of them {age:.0f} s ago, expected at most {age_max:g} s",
+)
 
 
 class Event(msgspec.Struct):
@@ -174,17 +187,18 @@ class Reflector(Generic[R]):
             contact_at = max(contact_at, since)
         return now_monotonic - contact_at
 
-    def require_fresh(self) -> Cache[R]:
-        """Return the cache where it shows the present, or say why it does not."""
+    def require_fresh(
+        self, subject: str = "", *, age_max_seconds: float = AGE_MAX_SECONDS, sentences: Stale = STALE
+    ) -> Cache[R]:
+        """Return the cache; raise Unreachable where it was never filled, or is older than allowed."""
+        subject = subject or f"the {self.kind.plural}"
         why = f": {self.last_error}" if self.last_error else ""
         if not self.synced.is_set():
-            raise Unreachable(f"the {self.kind.plural} have not been listed yet{why}")
+            raise Unreachable(sentences.never.format(subject=subject) + why)
         age_seconds = self.last_contact_age_seconds(self._monotonic())
-        if age_seconds > AGE_MAX_SECONDS:
-            raise Unreachable(
-                f"the {self.kind.plural} are unknown: the API server last told of them "
-                f"{age_seconds:.0f} s ago, expected at most {AGE_MAX_SECONDS:g} s{why}"
-            )
+        if age_seconds > age_max_seconds:
+            sentence = sentences.old.format(subject=subject, age=age_seconds, age_max=age_max_seconds)
+            raise Unreachable(sentence + why)
         return self.cache
 
     def run(self) -> None:

@@ -21,7 +21,7 @@ from equipoise.adapters.kubernetes.errors import ApiError, Unreachable
 from equipoise.adapters.kubernetes.keda_vpa import RecentVpas
 from equipoise.adapters.kubernetes.kinds import DAEMONSETS, WORKLOADS
 from equipoise.adapters.kubernetes.objects import ApiResourceList, PatchType, path_of
-from equipoise.adapters.kubernetes.reflector import AGE_MAX_SECONDS, Reflector, Timings
+from equipoise.adapters.kubernetes.reflector import Reflector, Stale, Timings
 from equipoise.core.cluster import ObjectRef, PodRef, Workload, WorkloadRef
 from equipoise.ports import Cluster
 from equipoise.ports.actions import ResizeAnswer, ResizeResult, Values
@@ -34,6 +34,7 @@ _NO_RIGHT = re.compile(r"\bcannot \w+ resource\b")
 _NO_SUBRESOURCE = "could not find the requested resource"
 _NO_SUPPORT = "without support for resize"
 """How it says that a pod's node is too old for it."""
+_STALE = Stale("{subject} have not been listed yet", "{subject} were last heard of {age:.0f} s ago")
 _REFUSALS = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
 
 
@@ -171,13 +172,7 @@ class CachedSizes(KubernetesSizes):
         reflector = self.reflectors.get(ref.namespace) or self.reflectors.get(None)
         if reflector is None:
             raise Unreachable(f"namespace {ref.namespace}: not watched")
-        why = f": {reflector.last_error}" if reflector.last_error else ""
-        if not reflector.synced.is_set():
-            raise Unreachable(f"the daemonsets have not been listed yet{why}")
-        age_seconds = reflector.last_contact_age_seconds(self._client.world.monotonic())
-        if age_seconds > AGE_MAX_SECONDS:
-            raise Unreachable(f"the daemonsets were last heard of {age_seconds:.0f} s ago{why}")
-        return reflector.cache.get(ref.namespace, ref.name)
+        return reflector.require_fresh(sentences=_STALE).get(ref.namespace, ref.name)
 
 
 def judge_resize(error: ApiError) -> ResizeAnswer | None:

@@ -17,7 +17,6 @@ from equipoise.adapters.kubernetes import ApiError, Client, KubernetesActuator, 
 from equipoise.adapters.kubernetes.actions import NodeMarks
 from equipoise.adapters.kubernetes.node import CRANE_AGENT, NODE, PODS_OF_NODE, TAINT
 from equipoise.adapters.kubernetes.policies import KubernetesPolicies
-from equipoise.adapters.kubernetes.reflector import AGE_MAX_SECONDS
 from equipoise.core.cluster import ObjectRef
 from equipoise.core.decision import DisableScheduling, EnableScheduling, Outcome
 from equipoise.core.documents import explain
@@ -163,16 +162,9 @@ class NodeSurroundings:
         return self._known[1]
 
     def _refuse_if_old(self, reflector: Reflector[Any]) -> None:
-        age_seconds = reflector.last_contact_age_seconds(self._client.world.monotonic())
-        if not reflector.synced.is_set() or age_seconds <= AGE_MAX_SECONDS:
-            return
-        if _is_absent(reflector) and not reflector.cache.records():
-            return  # the kind was removed, and its objects before it
-        why = f": {reflector.last_error}" if reflector.last_error else ""
-        raise Unreachable(
-            f"the {reflector.kind.plural} of {self.node} are unknown: the API server last told of them "
-            f"{age_seconds:.0f} s ago, expected at most {AGE_MAX_SECONDS:g} s{why}"
-        )
+        was_removed = _is_absent(reflector) and not reflector.cache.records()  # the kind, after its objects
+        if reflector.synced.is_set() and not was_removed:
+            reflector.require_fresh(f"the {reflector.kind.plural} of {self.node}")
 
     def _listed(self, name: str) -> Sequence[Any]:
         try:
