@@ -65,7 +65,7 @@ class Day:
         """Read the verdict of each rotation once: only a ledger that was written can hold a new one."""
         commits = self.world.store.commits
         fresh, self._commits = commits[self._commits :], len(commits)
-        for workload in {commit.key.workload for commit in fresh}:
+        for workload in {commit.key for commit in fresh}:
             last = remembered(self.world, workload).last
             if last is not None and self._ended.get(workload) != last.ended_at:
                 self._ended[workload] = last.ended_at

@@ -7,7 +7,7 @@ import pytest
 from equipoise.adapters.kubernetes import Unreachable
 from equipoise.adapters.kubernetes.objects import write_status
 from equipoise.adapters.kubernetes.store import DATA_BYTES_MAX, LedgerStore, TooLarge, entry_name
-from equipoise.core.cluster import StoreKey, WorkloadRef
+from equipoise.core.cluster import WorkloadRef
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import Ledger
 from equipoise.ports import NotInstalled, StoreConflict
@@ -19,7 +19,7 @@ from tests.support.kubernetes.server import Asked, Stage, playing, session
 
 KEY = ledger("shop", "web")
 COLLECTION = "/apis/equipoise.dev/v1alpha1/namespaces/shop/ledgers"
-PATH = f"{COLLECTION}/{entry_name(KEY.workload)}"
+PATH = f"{COLLECTION}/{entry_name(KEY)}"
 
 
 def test_a_create_whose_answer_was_lost_is_known_for_our_own() -> None:
@@ -83,7 +83,7 @@ def test_a_missing_definition_is_not_an_empty_ledger() -> None:
         with pytest.raises(NotInstalled, match="equipoise crds apply"):
             LedgerStore(client).read(KEY)
         with pytest.raises(NotInstalled, match="equipoise crds apply"):
-            LedgerStore(client).read_all("ledger")
+            LedgerStore(client).read_all()
 
 
 def test_a_ledger_that_was_deleted_meanwhile_is_a_conflict() -> None:
@@ -135,24 +135,15 @@ def test_the_bound_is_exact_and_says_both_numbers() -> None:
             store.write(KEY, document(KEY, n="x" * DATA_BYTES_MAX), "")
 
 
-def test_another_room_is_refused() -> None:
-    """There is one kind of memory here."""
-    with small_api() as (_, client):
-        with pytest.raises(ValueError, match="attic"):
-            LedgerStore(client).read(StoreKey("attic", KEY.workload))
-        with pytest.raises(ValueError, match="attic"):
-            LedgerStore(client).read_all("attic")
-
-
 def test_all_ledgers_come_in_pages() -> None:
     """In a few requests, never one for each workload."""
     api = SmallApi()
     keys = [ledger("shop", f"web-{number}") for number in range(1100)]
     for key in keys:
-        path = f"{COLLECTION}/{entry_name(key.workload)}"
-        api.put(path, {"metadata": _meta(entry_name(key.workload)), "data": document(key)})
+        path = f"{COLLECTION}/{entry_name(key)}"
+        api.put(path, {"metadata": _meta(entry_name(key)), "data": document(key)})
     with playing(api.script) as player, session(player.url) as client:
-        assert set(LedgerStore(client).read_all("ledger")) == {key.workload for key in keys}
+        assert set(LedgerStore(client).read_all()) == set(keys)
         assert [asked.query.get("limit") for asked in player.asked] == ["500"] * 3
 
 
@@ -162,7 +153,7 @@ def test_a_ledger_that_makes_no_sense_hides_no_other() -> None:
     senseless = {"workload": document(KEY)["workload"], "entries": [{"at": "yesterday"}]}
     stranger = {**document(KEY), "epoch": 99}
     with small_api() as (api, client):
-        api.put(PATH, {"metadata": _meta(entry_name(KEY.workload)), "data": senseless})
+        api.put(PATH, {"metadata": _meta(entry_name(KEY)), "data": senseless})
         for name, data in (
             ("stranger", stranger),
             ("text", "x"),
@@ -172,25 +163,25 @@ def test_a_ledger_that_makes_no_sense_hides_no_other() -> None:
         ):
             api.put(f"{COLLECTION}/{name}", {"metadata": _meta(name), "data": data})
         store = LedgerStore(client)
-        written = store.write(StoreKey("ledger", other), document(StoreKey("ledger", other)), "")
-        found = store.read_all("ledger", "shop")
+        written = store.write(other, document(other), "")
+        found = store.read_all("shop")
         assert found[other] == written
-        assert found[KEY.workload] == store.read(KEY)
-        assert found[KEY.workload].data == senseless
-        assert set(found) == {other, KEY.workload}
+        assert found[KEY] == store.read(KEY)
+        assert found[KEY].data == senseless
+        assert set(found) == {other, KEY}
         (warning,) = store.warnings
         assert warning.startswith("a Ledger that is nobody's: 5 times, first in shop/")
         with pytest.raises(WorldFailed, match="cannot be read"):
-            Ledger.from_data(found[KEY.workload].data)
+            Ledger.from_data(found[KEY].data)
 
 
 def test_an_old_version_of_a_group_names_the_same_ledger() -> None:
     """As workloads are listed, whatever the writer called it."""
-    old = StoreKey("ledger", KEY.workload._replace(api_version="apps/v1beta1"))
+    old = KEY._replace(api_version="apps/v1beta1")
     with small_api() as (_, client):
         store = LedgerStore(client)
         written = store.write(old, document(old), "")
-        assert dict(store.read_all("ledger")) == {KEY.workload: written}
+        assert dict(store.read_all()) == {KEY: written}
 
 
 def test_reading_all_takes_no_ledger_from_its_owner() -> None:
@@ -199,11 +190,11 @@ def test_reading_all_takes_no_ledger_from_its_owner() -> None:
         LedgerStore(client, uid_of=lambda _: "uid-9").write(KEY, document(KEY), "")
         owners = api.objects[PATH]["metadata"]["ownerReferences"]
         store = LedgerStore(client)
-        seen = store.read_all("ledger")[KEY.workload]
+        seen = store.read_all()[KEY]
         store.write(KEY, document(KEY, n=2), seen.version)
         assert api.objects[PATH]["metadata"]["ownerReferences"] == owners
         api.objects.clear()
-        assert store.read_all("ledger", "shop") == {}
+        assert store.read_all("shop") == {}
         store.write(KEY, document(KEY), "")
         assert "ownerReferences" not in api.objects[PATH]["metadata"]
 
@@ -245,5 +236,5 @@ def test_a_store_for_some_namespaces_reads_all_of_those_only() -> None:
         for key in keys:
             LedgerStore(client).write(key, document(key, n=1), "")
         confined = LedgerStore(client, namespaces=("shop", "stall"))
-        assert set(confined.read_all("ledger")) == {key.workload for key in keys[:2]}
-        assert set(confined.read_all("ledger", "stall")) == {keys[1].workload}
+        assert set(confined.read_all()) == set(keys[:2])
+        assert set(confined.read_all("stall")) == {keys[1]}

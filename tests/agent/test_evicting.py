@@ -8,7 +8,7 @@ import pytest
 
 from equipoise.adapters.kubernetes import Client, KubernetesActuator, LedgerStore
 from equipoise.adapters.kubernetes.store import entry_name
-from equipoise.core.cluster import Owner, StoreKey, WorkloadRef
+from equipoise.core.cluster import Owner, WorkloadRef
 from equipoise.core.decision import EvictPod
 from equipoise.core.ledger import Entry, Ledger
 from equipoise.ports.node import NodePod
@@ -45,7 +45,7 @@ def _shop(ready: int = 3) -> Iterator[tuple[SmallApi, Client]]:
 
 
 def _ledger(client: Client) -> Ledger:
-    return Ledger.from_data(LedgerStore(client).read(StoreKey("ledger", WEB)).data)
+    return Ledger.from_data(LedgerStore(client).read(WEB).data)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_nothing_is_sent_while_a_balancer_is_at_the_workload_or_it_is_not_whole(
     with _shop(ready=2) as (api, client):
         agent = ledgered(client, KubernetesActuator(client))
         entry = Entry("r", "r", "rotation", "EvictPod", "web-2", "u2", NOW, 9)
-        LedgerStore(client).write(StoreKey("ledger", WEB), Ledger().with_intent(entry).to_data(), "")
+        LedgerStore(client).write(WEB, Ledger().with_intent(entry).to_data(), "")
         for later in (1, 119, 121, 3599):
             assert agent.evict(ACTION, OF_SET, NOW + later).result == "Fenced"
         assert EVICTION not in api.objects
@@ -122,7 +122,7 @@ def test_a_round_goes_on_with_another_pod_when_one_has_to_wait() -> None:
     """The pod of a workload that somebody else is at is left for a while, with the reason."""
     with _shop() as (_, client):
         entry = Entry("r", "r", "rotation", "EvictPod", "web-2", "u2", NOW, 9)
-        LedgerStore(client).write(StoreKey("ledger", WEB), Ledger().with_intent(entry).to_data(), "")
+        LedgerStore(client).write(WEB, Ledger().with_intent(entry).to_data(), "")
         scene = Scene()
         scene.around.asked = policies(policy(rule("cpu_total_usage", 6000, "evict")))
         scene.around.clock_at = NOW

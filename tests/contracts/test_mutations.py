@@ -7,7 +7,7 @@ import pytest
 
 from equipoise.adapters.kubernetes.lease import LeaseElection
 from equipoise.adapters.kubernetes.lease_record import Record
-from equipoise.core.cluster import ObjectRef, Pod, PodRef, StoreKey, WorkloadRef
+from equipoise.core.cluster import ObjectRef, Pod, PodRef, WorkloadRef
 from equipoise.core.ledger import BYTES_MAX
 from equipoise.ports import Actuator, EvictionAnswer, EvictionResult, PolicyObject, Store, Stored
 from equipoise.sim import World
@@ -181,13 +181,13 @@ class LastWriteWins:
     def __init__(self, store: Store) -> None:
         self._right = store
 
-    def read(self, key: StoreKey) -> Stored:
+    def read(self, key: WorkloadRef) -> Stored:
         return self._right.read(key)
 
-    def read_all(self, room: str, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
-        return self._right.read_all(room, namespace)
+    def read_all(self, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
+        return self._right.read_all(namespace)
 
-    def write(self, key: StoreKey, data: Mapping[str, Any], version: str) -> Stored:
+    def write(self, key: WorkloadRef, data: Mapping[str, Any], version: str) -> Stored:
         del version
         return self._right.write(key, data, self._right.read(key).version)
 
@@ -195,7 +195,7 @@ class LastWriteWins:
 class Merges(LastWriteWins):
     """Keeps what the writer wanted forgotten."""
 
-    def write(self, key: StoreKey, data: Mapping[str, Any], version: str) -> Stored:
+    def write(self, key: WorkloadRef, data: Mapping[str, Any], version: str) -> Stored:
         before = self._right.read(key).data.get("memory", {}).get("rotation", {})
         memory = {"rotation": before | data["memory"]["rotation"]}
         return self._right.write(key, {**data, "memory": memory}, version)
@@ -204,18 +204,18 @@ class Merges(LastWriteWins):
 class ReadsEverywhere(LastWriteWins):
     """Does not care which namespace was asked for."""
 
-    def read_all(self, room: str, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
+    def read_all(self, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
         del namespace
-        return self._right.read_all(room)
+        return self._right.read_all()
 
 
 class ForgetsVersions(LastWriteWins):
     """Reads many, and not against what they could be written."""
 
-    def read_all(self, room: str, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
-        return {ref: Stored(each.data) for ref, each in self._right.read_all(room, namespace).items()}
+    def read_all(self, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
+        return {ref: Stored(each.data) for ref, each in self._right.read_all(namespace).items()}
 
-    def write(self, key: StoreKey, data: Mapping[str, Any], version: str) -> Stored:
+    def write(self, key: WorkloadRef, data: Mapping[str, Any], version: str) -> Stored:
         return self._right.write(key, data, version)
 
 

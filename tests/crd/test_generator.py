@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 from equipoise.cli.manifests import KINDS
 from equipoise.crd.definition import Kind, definition, structural
 from equipoise.crd.fields import Span
-from equipoise.crd.structure import violations
 from equipoise.rotation.policy import ROTATION_POLICY
+from tests.support.crd.structure import violations
 
 Change = Callable[[dict[str, Any]], object]
 

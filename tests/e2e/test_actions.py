@@ -55,7 +55,7 @@ def test_a_ledger_whose_answer_was_lost_was_written_once(control_plane: ControlP
         assert store.read(key) == second
         with pytest.raises(StoreConflict):
             store.write(key, document(key, n=3), first.version)
-        path = f"/apis/equipoise.dev/v1alpha1/namespaces/{namespace}/ledgers/{entry_name(key.workload)}"
+        path = f"/apis/equipoise.dev/v1alpha1/namespaces/{namespace}/ledgers/{entry_name(key)}"
         found = control_plane.api.get(path)
         assert found["metadata"]["generation"] == 2
 

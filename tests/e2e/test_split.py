@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.kubernetes import KubernetesActuator, LedgerStore, connect
-from equipoise.core.cluster import Owner, StoreKey, WorkloadRef
+from equipoise.core.cluster import Owner, WorkloadRef
 from equipoise.core.decision import EvictPod, Outcome
 from equipoise.core.ledger import Entry, EntryState, Ledger
 from equipoise.engine.guards import OTHERS_SECONDS
@@ -98,7 +98,7 @@ def agent(control_plane: ControlPlane) -> Iterator[Agent]:
 
 def _ledger(scene: Scene, agent: Agent) -> Ledger:
     ref = WorkloadRef("apps/v1", "Deployment", scene.namespace, scene.name)
-    return Ledger.from_data(LedgerStore(agent.client).read(StoreKey("ledger", ref)).data)
+    return Ledger.from_data(LedgerStore(agent.client).read(ref).data)
 
 
 def _deeds(scene: Scene, agent: Agent) -> list[Entry]:
@@ -182,7 +182,7 @@ def test_two_operators_and_an_agent_never_take_pods_of_one_workload_at_once(
 ) -> None:
     """Whoever comes second waits and says for whom; an epoch of one balancer's Lease fences no other."""
     alone, raced, taken = scenes[ALONE], scenes[RACED], scenes[TAKEN]
-    key = StoreKey("ledger", WorkloadRef("apps/v1", "Deployment", alone.namespace, ALONE))
+    key = WorkloadRef("apps/v1", "Deployment", alone.namespace, ALONE)
     ahead = Ledger(epoch=FAR_AHEAD, epochs={"proportional": FAR_AHEAD})
     LedgerStore(agent.client).write(key, ahead.to_data(), "")
     plane, stop = alone.control_plane, threading.Event()

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from equipoise.core.cluster import ObjectRef, PodRef, StoreKey, WorkloadRef
+from equipoise.core.cluster import ObjectRef, PodRef, WorkloadRef
 from equipoise.core.decision import Action, EvictPod
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import AGE_MAX_SECONDS, ENTRIES_MAX, Entry, EntryState, Fenced, Ledger
 from equipoise.engine.executor import FencedExecutor
 from equipoise.ports import EvictionAnswer, EvictionResult, StoreConflict, Stored
 
-KEY = StoreKey("ledger", WorkloadRef("apps/v1", "Deployment", "shop", "web"))
+KEY = WorkloadRef("apps/v1", "Deployment", "shop", "web")
 ACTION = EvictPod("a", "shop", "uid-a")
 NOW = 1_800_000_000.0
 
@@ -30,14 +30,14 @@ class Memory:
         self.version = 0
         self.lock = threading.Lock()
 
-    def read(self, key: StoreKey) -> Stored:
+    def read(self, key: WorkloadRef) -> Stored:
         assert key == KEY
         return Stored(self.data, str(self.version) if self.version else "")
 
-    def read_all(self, room: str, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
-        raise AssertionError((room, namespace))
+    def read_all(self, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
+        raise AssertionError(namespace)
 
-    def write(self, key: StoreKey, data: Mapping[str, Any], version: str) -> Stored:
+    def write(self, key: WorkloadRef, data: Mapping[str, Any], version: str) -> Stored:
         with self.lock:
             if version != (str(self.version) if self.version else ""):
                 raise StoreConflict
@@ -274,7 +274,7 @@ def test_an_outcome_that_cannot_be_written_leaves_the_ledger_unknown() -> None:
     """The deed was accepted, and what follows has nothing to be based on."""
 
     class Breaking(Memory):
-        def write(self, key: StoreKey, data: Mapping[str, Any], version: str) -> Stored:
+        def write(self, key: WorkloadRef, data: Mapping[str, Any], version: str) -> Stored:
             if self.version:
                 raise WorldFailed("gone")
             return super().write(key, data, version)

@@ -299,7 +299,7 @@ def test_an_unreadable_object_of_another_controller_costs_its_namespace_at_most(
             ("", True),
         ]
         store = LedgerStore(client)
-        assert store.read_all("ledger") == {}
+        assert store.read_all() == {}
         assert "tenant/deep" in store.warnings[0]
 
 

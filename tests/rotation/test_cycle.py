@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from equipoise.core.cluster import StoreKey
 from equipoise.core.decision import Record
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import EntryState, Ledger
@@ -25,7 +24,7 @@ def _evicted(scene: SixPods) -> list[str]:
 
 
 def _ledger(scene: SixPods) -> Ledger:
-    return Ledger.from_data(scene.world.store.read(StoreKey("ledger", scene.workload.ref)).data)
+    return Ledger.from_data(scene.world.store.read(scene.workload.ref).data)
 
 
 def test_a_preview_decides_and_touches_nothing() -> None:

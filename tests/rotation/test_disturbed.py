@@ -179,9 +179,9 @@ class Forgetful:
         self._name = name
         self._data = data or {"entries": [{"at": "soon"}]}
 
-    def read_all(self, room: str, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
+    def read_all(self, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
         ref = WorkloadRef("apps/v1", "Deployment", "shop", self._name)
-        return {**self._inner.read_all(room, namespace), ref: Stored(self._data, "7")}
+        return {**self._inner.read_all(namespace), ref: Stored(self._data, "7")}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -211,7 +211,7 @@ def test_a_ledger_that_is_unknown_holds_its_workload_and_no_other(data: Mapping[
 class Unreachable:
     """A store that does not answer."""
 
-    def read_all(self, room: str, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
+    def read_all(self, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
         raise WorldFailed("no answer")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from equipoise.core.cluster import StoreKey, WorkloadRef
+from equipoise.core.cluster import WorkloadRef
 from equipoise.core.ledger import EntryState, Ledger
 from equipoise.core.reason import Code
 from equipoise.ports import EvictionResult, Stored
@@ -192,11 +192,11 @@ def test_a_refused_next_wave_is_no_wave_and_the_rotation_stays_open() -> None:
 class Meddling:
     """A store in which somebody else writes right after we have read, so often."""
 
-    def __init__(self, world: World, key: StoreKey, times: int) -> None:
+    def __init__(self, world: World, key: WorkloadRef, times: int) -> None:
         self._inner, self._key, self._times = world.store, key, times
 
-    def read_all(self, room: str, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
-        found = self._inner.read_all(room, namespace)
+    def read_all(self, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
+        found = self._inner.read_all(namespace)
         if self._times > 0:
             self._times -= 1
             now = self._inner.read(self._key)
@@ -212,7 +212,7 @@ class Meddling:
 def test_another_writer_between_look_and_deed_fences(times: int) -> None:
     """The guards have seen another ledger: nobody goes, and the next cycle looks again."""
     scene = six_pods(1)
-    store = Meddling(scene.world, StoreKey("ledger", scene.workload.ref), times)
+    store = Meddling(scene.world, scene.workload.ref, times)
     run = run_in(scene, store=store)
     for _ in range(times):
         run.cycle()
@@ -229,7 +229,7 @@ def test_another_writer_while_a_verdict_is_written_costs_a_cycle_and_no_verdict(
     scene = six_pods(1)
     run = run_in(scene, {"cooldown": "2h"})
     run.until_gone(4)
-    run.start(store=Meddling(scene.world, StoreKey("ledger", scene.workload.ref), 30))
+    run.start(store=Meddling(scene.world, scene.workload.ref, 30))
     run.run(60)
     (verdict,) = run.verdicts
     assert (verdict["ending"], verdict["evicted"]) == ("UsedUp", 4)

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from equipoise.core.cluster import StoreKey
 from equipoise.core.documents import explain
 from equipoise.core.ledger import Ledger
 from equipoise.core.reason import Code
@@ -98,7 +97,7 @@ class Shop:
             if entry.kind == "EvictionAsked" and entry.detail.startswith("Accepted dry=False")
         }
         for tenant, workload in self.workloads.items():
-            stored = self.world.store.read(StoreKey("ledger", workload.ref))
+            stored = self.world.store.read(workload.ref)
             assert asked & self.uids[tenant] <= Ledger.from_data(stored.data).sent()
 
 
@@ -189,7 +188,7 @@ FAULTS: dict[str, Callable[..., None]] = {
     ),
     "its decision": in_module(decide, "decide", lambda _policy, seen, _memory: seen.namespace == ODD),
     "its guards": in_port("pauses", "pause_of", lambda namespace: namespace == ODD),
-    "its intent": in_port("store", "write", lambda key, *_: key.workload.namespace == ODD),
+    "its intent": in_port("store", "write", lambda key, *_: key.namespace == ODD),
     "its last look": in_port("cluster", "pods_now", lambda workload: workload.ref.namespace == ODD),
     "the answer to its eviction": in_port("actuator", "evict", _of_odd_pod, is_done=True),
     "its event": in_port("actuator", "record_event", lambda about, *_, **__: about.namespace == ODD),

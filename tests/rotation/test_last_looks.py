@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from equipoise.core.cluster import Pod, StoreKey, Workload
+from equipoise.core.cluster import Pod, Workload
 from equipoise.core.ledger import EntryState, Ledger
 from equipoise.core.reason import Code
 from equipoise.sim.load import Constant
@@ -91,7 +91,7 @@ def test_a_look_of_long_ago_is_not_believed() -> None:
 
 
 def _ledger(scene: SixPods) -> Ledger:
-    return Ledger.from_data(scene.world.store.read(StoreKey("ledger", scene.workload.ref)).data)
+    return Ledger.from_data(scene.world.store.read(scene.workload.ref).data)
 
 
 def test_an_intent_bears_the_time_of_the_deed_not_of_the_look() -> None:

@@ -43,7 +43,7 @@ def test_a_plan_asks_the_server_once_and_changes_nothing() -> None:
     asked = [entry.detail for entry in scene.world.history if entry.kind == "EvictionAsked"]
     assert asked == ["Accepted dry=True"]
     assert warned == []
-    assert scene.world.store.read_all("ledger") == {}
+    assert scene.world.store.read_all() == {}
     assert scene.world.actuator.events == []
     (kept,) = diary.records
     assert redecide(Record.from_json(kept.to_json())) == decision
@@ -163,9 +163,9 @@ class Stale:
 
     def __init__(self, world: World) -> None:
         self._inner = world.store
-        self._found = world.store.read_all("ledger")
+        self._found = world.store.read_all()
 
-    def read_all(self, room: str, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
+    def read_all(self, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
         return self._found
 
     def __getattr__(self, name: str) -> Any:

@@ -284,12 +284,12 @@ def test_nothing_is_written_while_nothing_changes() -> None:
     run = run_in(six_pods(1), {"cooldown": "2h"})
     run.run(100)
     writes, events = run.policies.writes, len(run.world.actuator.events)
-    stored = run.world.store.read_all("ledger")
+    stored = run.world.store.read_all()
     run.run(60)
     codes = {report.decisions[0].reason.code for report in run.reports[-60:]}
     assert codes <= {Code.HELD_BY_COOLDOWN}
     assert (run.policies.writes, len(run.world.actuator.events)) == (writes, events)
-    assert run.world.store.read_all("ledger") == stored
+    assert run.world.store.read_all() == stored
 
 
 def test_a_preview_of_hours_writes_no_ledger() -> None:
@@ -299,7 +299,7 @@ def test_a_preview_of_hours_writes_no_ledger() -> None:
     assert [decision.reason.code for decision in decisions[:3]] == [Code.HELD_BY_THRESHOLD] * 2 + [
         Code.ROTATE
     ]
-    assert run.world.store.read_all("ledger") == {}
+    assert run.world.store.read_all() == {}
     assert run.evictions == []
     assert all(not report.outcomes for report in run.reports)
     assert "rotatedAt" not in run.policies.status()

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from equipoise.core.cluster import StoreKey
 from equipoise.sim import World
 from equipoise.sim.eviction import Disruption
 from equipoise.sim.invariants import Broken
@@ -110,7 +109,7 @@ def test_a_store_that_loses_a_compare_and_swap_is_caught(monkeypatch: pytest.Mon
     monkeypatch.setattr(SimStore, "is_newest", lambda *_: True)
     world = World(12)
     workload = world.add_workload("shop", "web", replicas=0)
-    key = StoreKey("ledger", workload.ref)
+    key = workload.ref
     world.store.write(key, {"n": 1}, "")
     world.store.write(key, {"n": 2}, "")
     with pytest.raises(Broken, match=r"seed 12.*replaced"):

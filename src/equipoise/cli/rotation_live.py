@@ -142,7 +142,7 @@ def warn_without_ledger(request: Request) -> None:
     client = request.neighbours.client()
     where = None if request.is_everywhere else request.namespace or client.namespace
     try:
-        LedgerStore(client).read_all("ledger", where)
+        LedgerStore(client).read_all(where)
     except NotInstalled as error:
         warn(f"apply would hold everything: {error}")
     except WorldFailed:

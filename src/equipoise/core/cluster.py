@@ -73,14 +73,6 @@ class ObjectRef(NamedTuple):
         return f"{self.kind} {f'{self.namespace}/{self.name}'.removeprefix('/')}"
 
 
-class StoreKey(NamedTuple):
-    """Where memory is kept: what kind of memory, and of which workload."""
-
-    room: str
-    """Such as `ledger`."""
-    workload: WorkloadRef
-
-
 class Container(msgspec.Struct, frozen=True, gc=False):
     """One container of a pod and what it asks for; None where it asks for nothing."""
 

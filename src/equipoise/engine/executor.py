@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from equipoise.core.cluster import PodRef, StoreKey
+from equipoise.core.cluster import PodRef, WorkloadRef
 from equipoise.core.decision import Action, EvictPod, Outcome
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import Entry, EntryState, Fenced, Ledger
@@ -61,7 +61,7 @@ class FencedExecutor:
     def evict(
         self,
         action: EvictPod,
-        key: StoreKey,
+        key: WorkloadRef,
         entry: Entry,
         based_on: Stored,
         memory: Mapping[str, Any] | None = None,
@@ -82,7 +82,7 @@ class FencedExecutor:
         self,
         action: Action,
         deed: Callable[[], ActionResult],
-        key: StoreKey,
+        key: WorkloadRef,
         entry: Entry,
         based_on: Stored,
         memory: Mapping[str, Any] | None = None,
@@ -110,7 +110,7 @@ class FencedExecutor:
         self.passed("outcome")
         return Executed(Outcome(action, done.result, done.detail), settled)
 
-    def _settle(self, key: StoreKey, entry_id: str, state: EntryState, stored: Stored) -> Stored | None:
+    def _settle(self, key: WorkloadRef, entry_id: str, state: EntryState, stored: Stored) -> Stored | None:
         """Write the outcome down, and give the ledger on which the next action may be based.
 
         There is none when somebody else wrote meanwhile, since the guards have not seen that.
@@ -124,7 +124,7 @@ class FencedExecutor:
             return None
         return None
 
-    def _settle_anew(self, key: StoreKey, entry_id: str, state: EntryState) -> None:
+    def _settle_anew(self, key: WorkloadRef, entry_id: str, state: EntryState) -> None:
         """Try again over what others wrote. When that fails the intent stays, and counts as done."""
         for _ in range(SETTLE_TRIES):
             try:

@@ -13,7 +13,7 @@ from equipoise.core.errors import WorldFailed
 from equipoise.crd.definition import Standing
 
 if TYPE_CHECKING:
-    from equipoise.core.cluster import ObjectRef, StoreKey, WorkloadRef
+    from equipoise.core.cluster import ObjectRef, WorkloadRef
     from equipoise.core.decision import Decision, Outcome, Record
 
 
@@ -36,18 +36,18 @@ class Stored:
 class Store(Protocol):
     """Memory that outlives us: small documents, written by compare-and-swap."""
 
-    def read(self, key: StoreKey) -> Stored:
-        """Read an entry; an absent one is empty, with an empty version."""
+    def read(self, workload: WorkloadRef) -> Stored:
+        """Read the entry of a workload; an absent one is empty, with an empty version."""
         ...
 
-    def read_all(self, room: str, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
-        """Read every entry of a room at once; None means all namespaces.
+    def read_all(self, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
+        """Read every entry at once; None means all namespaces.
 
         An entry whose content makes no sense is given as it is, for its reader to judge.
         """
         ...
 
-    def write(self, key: StoreKey, data: Mapping[str, Any], version: str) -> Stored:
+    def write(self, workload: WorkloadRef, data: Mapping[str, Any], version: str) -> Stored:
         """Write an entry if it still has this version, else raise StoreConflict."""
         ...
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from equipoise.core.cluster import ObjectRef, Pod, PodRef, StoreKey, Workload
+from equipoise.core.cluster import ObjectRef, Pod, PodRef, Workload
 from equipoise.core.decision import Action, Decision, Outcome, SetResources
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import Entry, EntryState, Ledger
@@ -129,7 +129,7 @@ class ResizeExecutor:
         """Write the intent into the workload's ledger, look once more, and do it."""
         if self.epoch is None:
             return ResizeReport([])
-        key, name = StoreKey("ledger", item.ref), self.new_id(at)
+        key, name = item.ref, self.new_id(at)
         entry = Entry(
             id=name,
             round=name,

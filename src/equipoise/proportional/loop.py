@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from equipoise.core.cluster import ObjectRef, Pod, StoreKey
+from equipoise.core.cluster import ObjectRef, Pod
 from equipoise.core.decision import Decision, Outcome
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import Ledger
@@ -318,7 +318,7 @@ class ProportionalLoop:
 
     def _ledger(self, item: Assigned) -> Ledger:
         try:
-            return Ledger.from_data(self.store.read(StoreKey("ledger", item.ref)).data)
+            return Ledger.from_data(self.store.read(item.ref).data)
         except NotInstalled:
             if self.is_acting:
                 raise

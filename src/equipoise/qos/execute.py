@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from equipoise.core.cluster import PodRef, StoreKey, WorkloadRef
+from equipoise.core.cluster import PodRef, WorkloadRef
 from equipoise.core.decision import (
     Action,
     Decision,
@@ -97,7 +97,7 @@ class LedgerEvictor:
             owner = self.whose(pod)
             if owner is None:
                 return direct.evict(action, pod, at)
-            key = StoreKey("ledger", owner.ref)
+            key = owner.ref
             stored = self.store.read(key)
             ledger = Ledger.from_data(stored.data)
         except WorldFailed as error:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from equipoise.core.cluster import ObjectRef, StoreKey, Workload, WorkloadRef
+from equipoise.core.cluster import ObjectRef, Workload, WorkloadRef
 from equipoise.core.decision import Action, Decision, Outcome, Record
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.core.reason import Code, Reason
@@ -104,19 +104,19 @@ class NoPolicies:
 class NothingKept:
     """A store and a diary that are empty, and pauses that nobody said: for a plan that needs no cluster."""
 
-    def read(self, key: StoreKey) -> Stored:
+    def read(self, key: WorkloadRef) -> Stored:
         """Find nothing."""
         del key
         return Stored({})
 
-    def read_all(self, room: str, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
+    def read_all(self, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
         """Find nothing."""
-        del room, namespace
+        del namespace
         return {}
 
-    def write(self, key: StoreKey, data: Mapping[str, Any], version: str) -> Stored:
+    def write(self, key: WorkloadRef, data: Mapping[str, Any], version: str) -> Stored:
         """Refuse: a plan writes nothing."""
-        raise WorldFailed(f"the ledger of {key.workload}: a plan must not write {version} {data}")
+        raise WorldFailed(f"the ledger of {key}: a plan must not write {version} {data}")
 
     def append(self, *records: Record, is_whole: bool = False) -> None:
         """Forget."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from equipoise.core.backoff import KeyedBackoff
-from equipoise.core.cluster import ObjectRef, Pdb, Pod, PodRef, StoreKey, Workload, WorkloadRef
+from equipoise.core.cluster import ObjectRef, Pdb, Pod, PodRef, Workload, WorkloadRef
 from equipoise.core.decision import Action, Decision, EvictPod, Outcome
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import Entry, Ledger
@@ -107,7 +107,7 @@ class EvictionExecutor:
         )
         assert isinstance(action, EvictPod), "a rotation only evicts"
         try:
-            return fence.evict(action, StoreKey("ledger", item.workload.ref), entry, basis, memory)
+            return fence.evict(action, item.workload.ref, entry, basis, memory)
         except WorldFailed as error:
             # The intent is in the ledger, and counts: it may have happened.
             return Executed(Outcome(action, "Unknown", str(error)))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from equipoise.core.cluster import ObjectRef, StoreKey, Workload, WorkloadRef
+from equipoise.core.cluster import ObjectRef, Workload, WorkloadRef
 from equipoise.core.decision import Decided, Decision, Outcome
 from equipoise.core.errors import WorldFailed
 from equipoise.core.reason import Code, Reason
@@ -335,7 +335,7 @@ class RotationLoop:
         if ledger == known.before:
             return known.stored
         try:
-            key = StoreKey("ledger", item.workload.ref)
+            key = item.workload.ref
             return self.store.write(key, ledger.to_data(), known.stored.version)
         except (StoreConflict, WorldFailed):
             return None

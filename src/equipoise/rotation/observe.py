@@ -372,7 +372,7 @@ NO_LEDGERS = Ledgers({})
 def read_ledgers(store: Store, seen: ClusterSnapshot, namespace: str | None, *, is_acting: bool) -> Ledgers:
     """Read all ledgers at once. For who only looks, a ledger that was never installed is an empty one."""
     try:
-        return Ledgers(store.read_all("ledger", namespace))
+        return Ledgers(store.read_all(namespace))
     except WorldFailed as error:
         if not is_acting and isinstance(error, NotInstalled):
             return Ledgers({})

@@ -144,4 +144,4 @@ class Invariants:
             before = self._versions.get(commit.key, "")
             self._versions[commit.key] = commit.version
             if commit.based_on != before:
-                yield f"a write of {commit.key.room} based on {commit.based_on!r} replaced {before!r}"
+                yield f"a write of ledger based on {commit.based_on!r} replaced {before!r}"

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from equipoise.core.cluster import ObjectRef, StoreKey, WorkloadRef
+from equipoise.core.cluster import ObjectRef, WorkloadRef
 from equipoise.core.errors import WorldFailed
 from equipoise.crd.definition import Standing
 from equipoise.ports import PolicyObject, StoreConflict, Stored
@@ -27,7 +27,7 @@ from equipoise.sim.state import State
 class Commit:
     """One write that was done: which version it was meant to follow, and which it became."""
 
-    key: StoreKey
+    key: WorkloadRef
     based_on: str
     version: str
 
@@ -37,46 +37,45 @@ class SimStore:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._entries: dict[StoreKey, tuple[bytes, str]] = {}
+        self._entries: dict[WorkloadRef, tuple[bytes, str]] = {}
         self.commits: list[Commit] = []
 
-    def read(self, key: StoreKey) -> Stored:
+    def read(self, workload: WorkloadRef) -> Stored:
         """Read an entry; an absent one is empty."""
         self._check_available()
-        data, version = self._entries.get(key, (b"{}", ""))
+        data, version = self._entries.get(workload, (b"{}", ""))
         return Stored(msgspec.json.decode(data), version)
 
-    def read_all(self, room: str, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
-        """Read every entry of a room at once."""
+    def read_all(self, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
+        """Read every entry at once."""
         self._check_available()
         return {
-            key.workload.canonical: Stored(msgspec.json.decode(data), version)
-            for key, (data, version) in self._entries.items()
-            if key.room == room and namespace in {None, key.workload.namespace}
+            workload.canonical: Stored(msgspec.json.decode(data), version)
+            for workload, (data, version) in self._entries.items()
+            if namespace in {None, workload.namespace}
         }
 
-    def write(self, key: StoreKey, data: Mapping[str, Any], version: str) -> Stored:
+    def write(self, workload: WorkloadRef, data: Mapping[str, Any], version: str) -> Stored:
         """Write an entry if it still has this version."""
         self._check_available()
-        workload = key.workload
         whose = {"apiVersion": workload.api_version, "kind": workload.kind, "name": workload.name}
         encoded = msgspec.json.encode({"workload": whose} | dict(data))
         if len(encoded) > self._state.settings.store_bytes_max:
-            raise WorldFailed(f"{key.room} of {key.workload}: {len(encoded)} bytes are too many")
+            raise WorldFailed(f"ledger of {workload}: {len(encoded)} bytes are too many")
         is_beaten = self._state.faults.now(FaultKind.STORE_CONFLICT) is not None
-        if is_beaten or not self.is_newest(key, version):
-            raise StoreConflict(f"{key.room} of {key.workload} is not at version {version!r}")
+        if is_beaten or not self.is_newest(workload, version):
+            raise StoreConflict(f"ledger of {workload} is not at version {version!r}")
         written = str(self._state.next_version())
-        self._entries[key] = (encoded, written)
-        self.commits.append(Commit(key, version, written))
-        self._state.log("Stored", key.workload, f"{key.room} {encoded.decode()}")
+        self._entries[workload] = (encoded, written)
+        self.commits.append(Commit(workload, version, written))
+        self._state.log("Stored", workload, f"ledger {encoded.decode()}")
         if self._state.faults.now(FaultKind.STORE_ANSWER_LOST):
             raise WorldFailed("the answer to a write was lost (simulated)")
         return Stored(msgspec.json.decode(encoded), written)
 
-    def is_newest(self, key: StoreKey, version: str) -> bool:
+    def is_newest(self, workload: WorkloadRef, version: str) -> bool:
         """Whether an entry still has this version."""
-        return self._entries.get(key, (b"", ""))[1] == version
+        return self._entries.get(workload, (b"", ""))[1] == version
 
     def _check_available(self) -> None:
         for kind in (FaultKind.API_UNAVAILABLE, FaultKind.STORE_UNAVAILABLE):

@@ -16,7 +16,7 @@ from itertools import count
 from statistics import median
 from typing import Any
 
-from equipoise.core.cluster import StoreKey, WorkloadRef
+from equipoise.core.cluster import WorkloadRef
 from equipoise.core.decision import Decision, Record
 from equipoise.core.ledger import Ledger
 from equipoise.rotation.loop import RotationLoop
@@ -122,7 +122,7 @@ def rotation_loop(world: World, *, is_acting: bool = True) -> RotationLoop:
 
 def remembered(world: World, workload: WorkloadRef) -> RotationMemory:
     """Read what rotation remembers of a workload, where a new leader would find it."""
-    ledger = Ledger.from_data(world.store.read(StoreKey("ledger", workload)).data)
+    ledger = Ledger.from_data(world.store.read(workload).data)
     return RotationMemory.from_data(ledger.memory.get(BALANCER, {}))
 
 

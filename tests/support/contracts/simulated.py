@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from equipoise.core.cluster import Container, HpaMetric, Pod, StoreKey, WorkloadRef
+from equipoise.core.cluster import Container, HpaMetric, Pod, WorkloadRef
 from equipoise.ports import Actuator, Applier, Cluster, Leadership, Metrics, Pauses, Policies, Store, Stored
 from equipoise.sim import Template, World
 from equipoise.sim.election import SimCandidate, SimLease
@@ -30,15 +30,15 @@ class OneAtATime:
         self._store = store
         self._lock = threading.Lock()
 
-    def read(self, key: StoreKey) -> Stored:
+    def read(self, key: WorkloadRef) -> Stored:
         with self._lock:
             return self._store.read(key)
 
-    def read_all(self, room: str, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
+    def read_all(self, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
         with self._lock:
-            return self._store.read_all(room, namespace)
+            return self._store.read_all(namespace)
 
-    def write(self, key: StoreKey, data: Mapping[str, Any], version: str) -> Stored:
+    def write(self, key: WorkloadRef, data: Mapping[str, Any], version: str) -> Stored:
         with self._lock:
             return self._store.write(key, data, version)
 

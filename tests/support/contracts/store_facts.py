@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from equipoise.core.cluster import StoreKey
+from equipoise.core.cluster import WorkloadRef
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import BYTES_MAX, Entry, EntryState, Ledger
 from equipoise.ports import StoreConflict
@@ -20,9 +20,9 @@ TOO_MANY_BYTES = 300_000
 """More than any world's bound."""
 
 
-def document(key: StoreKey, **memory: Any) -> dict[str, Any]:
+def document(key: WorkloadRef, **memory: Any) -> dict[str, Any]:
     """Give a whole ledger, as the runtime writes it, with these words of memory."""
-    workload = key.workload
+    workload = key
     return {
         "workload": {"apiVersion": workload.api_version, "kind": workload.kind, "name": workload.name},
         "epoch": 3,
@@ -153,11 +153,9 @@ def entries_of_different_workloads_are_apart(world: StoreWorld) -> None:
 def long_names_that_are_alike_are_apart(world: StoreWorld) -> None:
     """However a store names its entries."""
     keys = [ledger(world.namespace, f"{'a' * 60}.{tail}") for tail in ("b", "c", "b-c", "b.c")]
-    versions = [world.store.write(key, document(key, of=key.workload.name), "").version for key in keys]
+    versions = [world.store.write(key, document(key, of=key.name), "").version for key in keys]
     assert [world.store.read(key).version for key in keys] == versions
-    assert [world.store.read(k).data["memory"]["rotation"]["of"] for k in keys] == [
-        k.workload.name for k in keys
-    ]
+    assert [world.store.read(k).data["memory"]["rotation"]["of"] for k in keys] == [k.name for k in keys]
 
 
 @STORE.fact
@@ -209,7 +207,7 @@ def an_entry_says_whose_it_is(world: StoreWorld) -> None:
 @STORE.fact
 def a_namespace_without_entries_reads_empty(world: StoreWorld) -> None:
     """Nobody has to make anything before reading all of it."""
-    assert dict(world.store.read_all("ledger", world.namespace)) == {}
+    assert dict(world.store.read_all(world.namespace)) == {}
 
 
 @STORE.fact
@@ -222,8 +220,8 @@ def all_entries_read_as_each_does_by_itself(world: StoreWorld) -> None:
     ]
     for number, key in enumerate(keys):
         world.store.write(key, document(key, number=number), "")
-    found = world.store.read_all("ledger", world.namespace)
-    assert dict(found) == {key.workload: world.store.read(key) for key in keys}
+    found = world.store.read_all(world.namespace)
+    assert dict(found) == {key: world.store.read(key) for key in keys}
 
 
 @STORE.fact
@@ -231,8 +229,8 @@ def a_namespace_narrows_what_is_read_at_once(world: StoreWorld) -> None:
     """Everywhere includes here, and elsewhere does not."""
     key = ledger(world.namespace, "narrow")
     stored = world.store.write(key, document(key), "")
-    assert world.store.read_all("ledger")[key.workload] == stored
-    assert dict(world.store.read_all("ledger", "no-such-namespace")) == {}
+    assert world.store.read_all()[key] == stored
+    assert dict(world.store.read_all("no-such-namespace")) == {}
 
 
 @STORE.fact
@@ -240,9 +238,9 @@ def an_entry_that_was_read_with_all_others_is_swapped_by_its_version(world: Stor
     """And only once: whoever comes second with it has to read again."""
     key = ledger(world.namespace, "swap")
     world.store.write(key, document(key, by="first"), "")
-    seen = world.store.read_all("ledger", world.namespace)[key.workload]
+    seen = world.store.read_all(world.namespace)[key]
     written = world.store.write(key, document(key, by="second"), seen.version)
-    assert world.store.read_all("ledger", world.namespace)[key.workload] == written
+    assert world.store.read_all(world.namespace)[key] == written
     with pytest.raises(StoreConflict):
         world.store.write(key, document(key, by="late"), seen.version)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from equipoise.core.cluster import Pod, PodRef, StoreKey, WorkloadRef
+from equipoise.core.cluster import Pod, PodRef, WorkloadRef
 from equipoise.ports import Actuator, Applier, Cluster, Leadership, Metrics, Pauses, Policies, Store
 
 T = TypeVar("T")
@@ -185,9 +185,9 @@ class ElectionWorld(Protocol):
         ...
 
 
-def ledger(namespace: str, name: str, kind: str = "Deployment") -> StoreKey:
+def ledger(namespace: str, name: str, kind: str = "Deployment") -> WorkloadRef:
     """Name a workload's ledger."""
-    return StoreKey("ledger", WorkloadRef("apps/v1", kind, namespace, name))
+    return WorkloadRef("apps/v1", kind, namespace, name)
 
 
 def pods_of(world: ClusterWorld, app: str) -> list[Pod]:

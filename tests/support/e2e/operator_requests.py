@@ -13,7 +13,7 @@ from equipoise.adapters.kubernetes.pauses import NamespacePauses
 from equipoise.adapters.kubernetes.policies import Definition, KubernetesPolicies
 from equipoise.adapters.kubernetes.reflector import Reflector
 from equipoise.adapters.kubernetes.store import LedgerStore
-from equipoise.core.cluster import ObjectRef, PodRef, StoreKey, WorkloadRef
+from equipoise.core.cluster import ObjectRef, PodRef, WorkloadRef
 from equipoise.core.ledger import Ledger
 from equipoise.crd.definition import Standing
 from equipoise.ports import PolicyObject
@@ -162,12 +162,12 @@ def _named(policies: KubernetesPolicies, name: str) -> PolicyObject | None:
 def remember(release: Release, namespace: str | None = None) -> None:
     """Make a ledger, and swap it; read it alone, and with all others everywhere or in one namespace."""
     store = LedgerStore(release.client)
-    key = StoreKey("ledger", WorkloadRef("apps/v1", "Deployment", SHOP, f"web-{release.name}"))
+    key = WorkloadRef("apps/v1", "Deployment", SHOP, f"web-{release.name}")
     first = store.write(key, Ledger(epoch=1).to_data(), store.read(key).version)
     second = store.write(key, Ledger(epoch=2).to_data(), first.version)
     found = store.read(key)
     assert (found.version, Ledger.from_data(found.data).epoch) == (second.version, 2), f"{found} {second}"
-    assert store.read_all("ledger", namespace)[key.workload] == found
+    assert store.read_all(namespace)[key] == found
 
 
 def lead(release: Release) -> None:

@@ -25,7 +25,7 @@ from equipoise.adapters.metrics_server import ROOT, ResourceMetrics
 from equipoise.adapters.prometheus.discover import find
 from equipoise.cli.checks import _groups, _ledger, _other_deployments
 from equipoise.cli.manifests import KINDS, install
-from equipoise.core.cluster import PodRef, StoreKey, WorkloadRef
+from equipoise.core.cluster import PodRef, WorkloadRef
 from equipoise.core.errors import DECODE_ERRORS, EquipoiseError
 from equipoise.ports import StoreConflict
 from tests.support.fuzz.answers import Answering, always, beside, expect, page
@@ -121,11 +121,11 @@ RESOURCES = json.dumps(
 
 
 def _ledger_stores(client: Client) -> Collection[object]:
-    return [str(ref) for ref in LedgerStore(client).read_all("ledger")]
+    return [str(ref) for ref in LedgerStore(client).read_all()]
 
 
 def _ledger_kept(client: Client) -> None:
-    store, key = LedgerStore(client), StoreKey("ledger", LEDGERED)
+    store, key = LedgerStore(client), LEDGERED
     stored = store.read(key)
     with suppress(StoreConflict):
         store.write(key, {"entries": []}, stored.version)

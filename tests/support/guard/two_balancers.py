@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from equipoise.core.cluster import Container, StoreKey
+from equipoise.core.cluster import Container
 from equipoise.core.decision import EvictPod
 from equipoise.core.ledger import Entry, EntryState, Ledger
 from equipoise.crd.targets import Mode
@@ -91,7 +91,7 @@ class Together:
     @property
     def entries(self) -> list[Entry]:
         """What was done, or may have been."""
-        stored = self.world.store.read(StoreKey("ledger", self.workload.ref))
+        stored = self.world.store.read(self.workload.ref)
         return [
             entry for entry in Ledger.from_data(stored.data).entries if entry.state is not EntryState.FAILED
         ]

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from equipoise.core.cluster import StoreKey
 from equipoise.core.decision import Decision
 from equipoise.core.ledger import Entry, EntryState, Ledger
 from equipoise.ports import CycleReport
@@ -100,7 +99,7 @@ class Run:
 
     @property
     def ledger(self) -> Ledger:
-        return Ledger.from_data(self.world.store.read(StoreKey("ledger", self.workload.ref)).data)
+        return Ledger.from_data(self.world.store.read(self.workload.ref).data)
 
     @property
     def memory(self) -> RotationMemory:

@@ -28,13 +28,12 @@ from equipoise.adapters.kubernetes.errors import ApiError
 from equipoise.adapters.kubernetes.kinds import list_items
 from equipoise.adapters.kubernetes.objects import path_of
 from equipoise.adapters.kubernetes.structs import Meta
-from equipoise.core.cluster import StoreKey, WorkloadRef
+from equipoise.core.cluster import WorkloadRef
 from equipoise.core.errors import DECODE_ERRORS, WorldFailed
 from equipoise.core.ledger import BYTES_MAX
 from equipoise.ports import NotInstalled, StoreConflict, Stored
 
 GROUP, VERSION, KIND, PLURAL = "equipoise.dev", "v1alpha1", "Ledger", "ledgers"
-ROOM = "ledger"
 DATA_BYTES_MAX = BYTES_MAX
 NAME_LENGTH_MAX = 63
 WRITE_ANNOTATION = "equipoise.dev/write"
@@ -91,18 +90,17 @@ class LedgerStore:
         self.warnings: tuple[str, ...] = ()
         """What the last reading of all could not make sense of."""
 
-    def read(self, key: StoreKey) -> Stored:
+    def read(self, workload: WorkloadRef) -> Stored:
         """Read an entry; an absent one is empty, with an empty version."""
-        found = self._find(key)
+        found = self._find(workload)
         return Stored({}) if found is None else Stored(found.data, found.metadata.resourceVersion)
 
-    def read_all(self, room: str, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
+    def read_all(self, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
         """Read every entry in one paged list per place; what an entry holds is for its reader to judge.
 
         An object that does not say whose ledger it is, or that `read` would not find, is nobody's memory and
         is left out. That is safe: to write over it without its version is a conflict.
         """
-        _check_room(room)
         warnings = Warnings()
         found: dict[WorkloadRef, RawLedger] = {}
         for place in self._namespaces if namespace is None and self._namespaces else (namespace,):
@@ -142,40 +140,39 @@ class LedgerStore:
         for owner in ledger.metadata.ownerReferences or ():
             self._uids[workload] = owner.uid
 
-    def write(self, key: StoreKey, data: Mapping[str, Any], version: str) -> Stored:
+    def write(self, workload: WorkloadRef, data: Mapping[str, Any], version: str) -> Stored:
         """Write an entry if it still has this version, else raise StoreConflict."""
-        content = self._encoded(key, data)
+        content = self._encoded(workload, data)
         token = self._token()
-        body = self._body(key, content, version, token)
-        method, path = ("PUT", _path(key)) if version else ("POST", _collection(key))
+        body = self._body(workload, content, version, token)
+        method, path = ("PUT", _path(workload)) if version else ("POST", _collection(workload))
         try:
             # The version makes it safe to send again after a lost answer.
             answer = self._client.request(method, path, _STRICTLY, body=body, is_idempotent=True)
         except ApiError as error:
             if not _has_moved_on(error, is_update=bool(version)):
                 raise
-            there = self._find(key)
+            there = self._find(workload)
             if there is None or _token_of(there) != token:
-                raise StoreConflict(f"the ledger of {key.workload}: {error.message}") from error
+                raise StoreConflict(f"the ledger of {workload}: {error.message}") from error
             return Stored(json.loads(content), there.metadata.resourceVersion)
         written = self._client.decode(RawLedger, answer, f"{method} {path}")
         return Stored(json.loads(content), written.metadata.resourceVersion)
 
-    def _find(self, key: StoreKey) -> RawLedger | None:
+    def _find(self, workload: WorkloadRef) -> RawLedger | None:
         try:
-            found = self._client.get_as(RawLedger, _path(key))
+            found = self._client.get_as(RawLedger, _path(workload))
         except ApiError as error:
             if error.status == HTTPStatus.NOT_FOUND and error.reason == "NotFound":
-                self._uids.pop(key.workload, None)
+                self._uids.pop(workload, None)
                 return None
             if _is_kind_missing(error):
                 raise NotInstalled(_INSTALL) from error
             raise
-        self._learn_owner(key.workload, found)
+        self._learn_owner(workload, found)
         return found
 
-    def _encoded(self, key: StoreKey, data: Mapping[str, Any]) -> bytes:
-        workload = key.workload
+    def _encoded(self, workload: WorkloadRef, data: Mapping[str, Any]) -> bytes:
         whose = {"apiVersion": workload.api_version, "kind": workload.kind, "name": workload.name}
         whole = {"workload": whose} | dict(data)
         # Not msgspec's encoder, which would turn a NaN into a null that nobody wrote.
@@ -187,8 +184,7 @@ class LedgerStore:
             )
         return content
 
-    def _body(self, key: StoreKey, content: bytes, version: str, token: str) -> dict[str, Any]:
-        workload = key.workload
+    def _body(self, workload: WorkloadRef, content: bytes, version: str, token: str) -> dict[str, Any]:
         metadata: dict[str, Any] = {
             "name": entry_name(workload),
             "namespace": workload.namespace,
@@ -234,22 +230,12 @@ def _token_of(ledger: RawLedger) -> str | None:
     return (ledger.metadata.annotations or {}).get(WRITE_ANNOTATION)
 
 
-def _path(key: StoreKey) -> str:
-    return path_of(GROUP, VERSION, PLURAL, _namespace(key), entry_name(key.workload))
+def _path(workload: WorkloadRef) -> str:
+    return path_of(GROUP, VERSION, PLURAL, workload.namespace, entry_name(workload))
 
 
-def _collection(key: StoreKey) -> str:
-    return path_of(GROUP, VERSION, PLURAL, _namespace(key))
-
-
-def _namespace(key: StoreKey) -> str:
-    _check_room(key.room)
-    return key.workload.namespace
-
-
-def _check_room(room: str) -> None:
-    if room != ROOM:
-        raise ValueError(f"room {room!r}: expected {ROOM!r}, the only one that is kept here")
+def _collection(workload: WorkloadRef) -> str:
+    return path_of(GROUP, VERSION, PLURAL, workload.namespace)
 
 
 def _workload_of(ledger: RawLedger) -> WorkloadRef | None:
