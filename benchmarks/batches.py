@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from benchmarks.tables import Section, Table, ratio
 from equipoise.runtime.http import HttpServer, make_app
-from equipoise.runtime.operator.metrics import OperatorMetrics
+from equipoise.runtime.metrics import OperatorMetrics
 from equipoise.runtime.operator.worker import Batches
 
 BEAT_SECONDS = 0.05

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import yaml
@@ -12,7 +12,7 @@ import yaml
 from equipoise.cli.metric_table import metric_table, series_names
 from equipoise.core.reason import Code
 from equipoise.runtime.allocator.operations import openapi
-from equipoise.runtime.settings import Balancer
+from equipoise.runtime.settings import OPERATED
 
 FILES = Path(__file__).parents[2] / "charts" / "equipoise" / "files"
 ALERTS = yaml.safe_load((FILES / "alerts.yaml").read_text())
@@ -53,7 +53,7 @@ def test_every_reason_and_balancer_that_is_asked_for_exists() -> None:
     """In the closed lists."""
     for _, query in _queries():
         for label, text in re.findall(r"(reason|balancer)=~?\"([^\"]*)\"", query):
-            right = {code.value for code in Code} if label == "reason" else set(get_args(Balancer))
+            right = {code.value for code in Code} if label == "reason" else set(OPERATED)
             assert set(text.split("|")) <= right, query
 
 

@@ -73,7 +73,7 @@ def test_no_command_prints_the_password_of_a_redis(
     url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """However the URL is malformed, and whichever way it comes; one line says what was expected."""
-    monkeypatch.setattr("equipoise.runtime.liveness.end_on_signals", lambda: None)
+    monkeypatch.setattr("equipoise.runtime.runner.end_on_signals", lambda: None)
     for words in (["pools", "status", "--redis", url], ["pools", "status", url], ["doctor", "--redis", url]):
         said = _said(capsys, monkeypatch, *words, *(["--kubeconfig", "/no"] if words[0] == "doctor" else []))
         assert SECRET not in said, said

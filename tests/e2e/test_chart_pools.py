@@ -68,7 +68,7 @@ def test_what_is_rendered_is_accepted_and_understood(
     assert "secret" not in yaml.safe_dump(config)
     # Its flags are known: the first thing that is missing is the file of the tokens.
     monkeypatch.setattr(sys, "argv", [*container["command"], *container["args"]])
-    monkeypatch.setattr("equipoise.runtime.liveness.end_on_signals", lambda: None)
+    monkeypatch.setattr("equipoise.runtime.runner.end_on_signals", lambda: None)
     with pytest.raises(SystemExit):
         main()
     assert "--token-file /etc/equipoise-token/token: No such file" in capsys.readouterr().err

@@ -9,10 +9,11 @@ import pytest
 import yaml
 
 from equipoise.cli import main
-from equipoise.cli.journal import BALANCERS, default_path
+from equipoise.cli.journal import default_path
 from equipoise.cli.rotation_live import CommandJournal, Request
 from equipoise.core.decision import Outcome, Record
 from equipoise.core.errors import WorldFailed
+from equipoise.engine.balancer import BALANCERS
 from equipoise.engine.guards import held_by_lag
 from equipoise.pools import record as pools_record
 from equipoise.proportional import record as proportional_record
@@ -183,7 +184,7 @@ def test_a_balancer_that_there_is_not_is_bad_input(run: Terminal, path: Path) ->
         "error: --balancer rotaton: expected one of rotation, recommendation, proportional, qos, pools\n"
     )
     rooms = (rotation_progress, recommendation_record, proportional_record, qos_execute, pools_record)
-    assert tuple(room.BALANCER for room in rooms) == BALANCERS
+    assert tuple(room.BALANCER for room in rooms) == tuple(BALANCERS)
 
 
 def test_a_record_is_shown_whole(run: Terminal, path: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.engine.isolation import Isolation
-from equipoise.runtime.operator.worker import Batches, BatchLost
+from equipoise.engine.isolation import BatchLost, Isolation
+from equipoise.runtime.operator.worker import Batches
 from tests.support.operator import worker_functions as work
 from tests.support.operator.worlds import WAIT_SECONDS, eventually
 
@@ -110,7 +110,7 @@ def test_who_waits_for_a_batch_still_beats(tmp_path: Path) -> None:
         beats.append(threading.get_ident())
         heard.touch()
 
-    batches = Batches(beat=beat)
+    batches = Batches(heartbeat=beat)
     assert batches.submit(work.burn_until, str(heard), WAIT_SECONDS)  # it ends only after a beat
     batches.stop()
     assert set(beats) == {threading.get_ident()}
@@ -119,7 +119,7 @@ def test_who_waits_for_a_batch_still_beats(tmp_path: Path) -> None:
 def test_stopping_gives_up_the_batch_under_way_and_begins_no_other() -> None:
     """At once, since a batch is pure."""
     begun = threading.Event()
-    batches = Batches(beat=begun.set)
+    batches = Batches(heartbeat=begun.set)
     worker = batches.submit(work.worker_id)
     begun.clear()
     lost: list[str] = []
@@ -149,7 +149,7 @@ def test_a_batch_that_nobody_waits_for_any_more_does_not_answer_the_next() -> No
         if troubles:
             raise troubles.pop()
 
-    batches = Batches(beat=beat)
+    batches = Batches(heartbeat=beat)
     try:
         with pytest.raises(MemoryError):
             batches.submit(work.hang)

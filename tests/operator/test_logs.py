@@ -129,14 +129,14 @@ def test_a_lasting_complaint_is_told_once_and_its_end_too() -> None:
     wrong: dict[str, str] = {"lease": "refused"}
     now = [0.0]
     complaints = ErrorReporter(log, lambda: wrong, lambda: now[0])
-    complaints.look()
+    complaints.report()
     wrong["lease"] = "refused again"
-    complaints.look()
+    complaints.report()
     now[0] = 61.0
-    complaints.look()
+    complaints.report()
     wrong.clear()
-    complaints.look()
-    complaints.look()
+    complaints.report()
+    complaints.report()
     assert [line["message"] for line in lines()] == [
         "lease: refused",
         "lease: refused again",

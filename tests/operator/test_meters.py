@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from equipoise import __version__
 from equipoise.core.reason import Code
-from equipoise.runtime.operator.metrics import OperatorMetrics, ReflectorMeters
+from equipoise.runtime.metrics import OperatorMetrics, ReflectorMetrics
 from tests.support.operator.worlds import decision, report
 
 Series = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
@@ -40,12 +40,12 @@ NUMBERS: dict[str, Any] = {
 def test_decisions_actions_and_cycles_are_counted() -> None:
     """By balancer and reason, by kind and result."""
     meters = OperatorMetrics()
-    meters.cycle_done(
+    meters.observe_cycle(
         "rotation", report(decision("a/b", Code.ROTATE, "p", "q"), done="Accepted"), 0.2, 1000.0
     )
-    meters.cycle_done("rotation", report(decision("a/b"), decision("a/c")), 0.2, 1030.0)
-    meters.cycle_failed("rotation", "failed", 3.0)
-    meters.cycle_failed("rotation", "bug", 3.0)
+    meters.observe_cycle("rotation", report(decision("a/b"), decision("a/c")), 0.2, 1030.0)
+    meters.observe_failure("rotation", "failed", 3.0)
+    meters.observe_failure("rotation", "bug", 3.0)
     series = _series(meters)
     assert _value(series, "equipoise_decisions_total", balancer="rotation", reason="Rotate") == 1
     assert _value(series, "equipoise_decisions_total", balancer="rotation", reason="NoHotPods") == 2
@@ -71,7 +71,7 @@ def test_the_build_and_the_process_are_shown() -> None:
 def test_the_rotation_has_the_seeds_names() -> None:
     """Averages and threshold in cores, improvement in percent, by namespace and workload."""
     meters = OperatorMetrics()
-    meters.cycle_done("rotation", report(decision("shop/web", Code.ROTATE, "web-1", **NUMBERS)), 0.1, 0.0)
+    meters.observe_cycle("rotation", report(decision("shop/web", Code.ROTATE, "web-1", **NUMBERS)), 0.1, 0.0)
     series = _series(meters)
     where = {"namespace": "shop", "workload": "web"}
     assert _value(series, "rebalancer_current_cpu_average", **where) == 1.15
@@ -85,7 +85,7 @@ def test_the_rotation_has_the_seeds_names() -> None:
 def test_no_label_carries_a_pods_name() -> None:
     """A pod lives for hours, a series for weeks."""
     meters = OperatorMetrics()
-    meters.cycle_done(
+    meters.observe_cycle(
         "rotation", report(decision("shop/web", Code.ROTATE, "web-1", **NUMBERS), done="Gone"), 0.1, 0.0
     )
     assert not [labels for _, labels in _series(meters) if any("web-1" in value for _, value in labels)]
@@ -94,9 +94,9 @@ def test_no_label_carries_a_pods_name() -> None:
 def test_a_number_that_is_missing_is_no_series() -> None:
     """Missing is never zero, and never yesterday's."""
     meters = OperatorMetrics()
-    meters.cycle_done("rotation", report(decision("shop/web", Code.ROTATE, **NUMBERS)), 0.1, 0.0)
+    meters.observe_cycle("rotation", report(decision("shop/web", Code.ROTATE, **NUMBERS)), 0.1, 0.0)
     calm = NUMBERS | {"average_hot_cores": None, "average_rotated_cores": None, "improvement_percent": None}
-    meters.cycle_done("rotation", report(decision("shop/web", **calm)), 0.1, 0.0)
+    meters.observe_cycle("rotation", report(decision("shop/web", **calm)), 0.1, 0.0)
     names = {name for name, labels in _series(meters) if ("workload", "web") in labels}
     assert names == {
         "rebalancer_safety_threshold_current",
@@ -109,11 +109,11 @@ def test_series_of_a_vanished_workload_are_removed() -> None:
     """Under every reason that it ever had; the others stay, and so do the totals."""
     meters = OperatorMetrics()
     both = [decision("shop/web", Code.ROTATE, **NUMBERS), decision("shop/db", **NUMBERS)]
-    meters.cycle_done("rotation", report(*both), 0.1, 0.0)
-    meters.cycle_done("rotation", report(decision("shop/web", **NUMBERS), both[1]), 0.1, 0.0)
-    meters.cycle_failed("rotation", "failed", 0.1)
+    meters.observe_cycle("rotation", report(*both), 0.1, 0.0)
+    meters.observe_cycle("rotation", report(decision("shop/web", **NUMBERS), both[1]), 0.1, 0.0)
+    meters.observe_failure("rotation", "failed", 0.1)
     assert any(("workload", "web") in labels for _, labels in _series(meters))
-    meters.cycle_done("rotation", report(both[1]), 0.1, 0.0)
+    meters.observe_cycle("rotation", report(both[1]), 0.1, 0.0)
     series = _series(meters)
     assert not any(("workload", "web") in labels for _, labels in series)
     assert any(("workload", "db") in labels for _, labels in series)
@@ -151,7 +151,7 @@ def test_reflectors_of_one_resource_are_summed() -> None:
             return now - self.age
 
     meters = OperatorMetrics()
-    meters.add(ReflectorMeters(lambda: [Reflected(40.0), Reflected(90.0)], lambda: 100.0))
+    meters.add(ReflectorMetrics(lambda: [Reflected(40.0), Reflected(90.0)], lambda: 100.0))
     series = _series(meters)
     assert _value(series, "equipoise_reflector_lists_total", resource="pods") == 2
     assert _value(series, "equipoise_reflector_watches_total", resource="pods") == 8
@@ -166,7 +166,7 @@ def test_evictions_and_waves_are_counted_by_what_came_of_them() -> None:
     where = {"namespace": "shop", "workload": "web"}
     for done in ("Accepted", "Blocked", "Accepted", "Fenced", "Unknown"):
         decided = decision("shop/web", Code.ROTATE, "p", "q", **NUMBERS)
-        meters.cycle_done("rotation", report(decided, done=done), 0.1, 0.0)
+        meters.observe_cycle("rotation", report(decided, done=done), 0.1, 0.0)
     series = _series(meters)
     assert _value(series, "rebalancer_evictions_total", result="Accepted", **where) == 4
     assert _value(series, "rebalancer_evictions_total", result="Blocked", **where) == 2
@@ -182,7 +182,7 @@ def test_futility_is_a_gauge_that_falls_again() -> None:
     given_up = {"futile_until": 1.8e9}
     for code, more in ((Code.FUTILE, given_up), (Code.NO_HOT_PODS, {}), (Code.HELD_BY_HEALTH, given_up)):
         value = len(more)
-        meters.cycle_done("rotation", report(decision("shop/web", code, **NUMBERS, **more)), 0.1, 0.0)
+        meters.observe_cycle("rotation", report(decision("shop/web", code, **NUMBERS, **more)), 0.1, 0.0)
         assert _value(_series(meters), "rebalancer_futile", **where) == value
 
 
@@ -191,7 +191,7 @@ def test_what_was_realised_stands_beside_what_was_predicted() -> None:
     meters = OperatorMetrics()
     where = {"namespace": "shop", "workload": "web"}
     told = NUMBERS | {"predicted_improvement_percent": 34.8, "realised_improvement_percent": -3.5}
-    meters.cycle_done("rotation", report(decision("shop/web", **told)), 0.1, 0.0)
+    meters.observe_cycle("rotation", report(decision("shop/web", **told)), 0.1, 0.0)
     series = _series(meters)
     assert _value(series, "rebalancer_improvement_realised", **where) == -3.5
     assert _value(series, "rebalancer_improvement_calculated", **where) == 34.8
@@ -206,14 +206,14 @@ def test_evictions_waves_and_futility_vanish_with_their_workload() -> None:
         decision("lab/web", Code.ROTATE, "q", **told),
     ]
     for done in ("Accepted", "Blocked"):
-        meters.cycle_done("rotation", report(*both, done=done), 0.1, 0.0)
-    meters.cycle_done("rotation", report(decision("shop/web", Code.FUTILE, **told), both[1]), 0.1, 0.0)
-    meters.cycle_done("rotation", report(both[1]), 0.1, 0.0)
+        meters.observe_cycle("rotation", report(*both, done=done), 0.1, 0.0)
+    meters.observe_cycle("rotation", report(decision("shop/web", Code.FUTILE, **told), both[1]), 0.1, 0.0)
+    meters.observe_cycle("rotation", report(both[1]), 0.1, 0.0)
     series = _series(meters)
     assert not any(("namespace", "shop") in labels for _, labels in series)
     kept = {name for name, labels in series if ("namespace", "lab") in labels}
     assert {"rebalancer_evictions_total", "rebalancer_waves_total", "rebalancer_futile"} < kept
-    meters.cycle_done("rotation", report(), 0.1, 0.0)
+    meters.observe_cycle("rotation", report(), 0.1, 0.0)
     assert not any(name.startswith("rebalancer_") for name, _ in _series(meters))
 
 
@@ -226,7 +226,7 @@ def test_scaling_shows_targets_values_in_force_and_pods_until_the_workload_goes(
         "pods": 3,
         "pods_behind": 1,
     }
-    meters.cycle_done("proportional", report(decision("kube/dns", Code.SET, **numbers)), 0.1, 1.0)
+    meters.observe_cycle("proportional", report(decision("kube/dns", Code.SET, **numbers)), 0.1, 1.0)
     slot = {"namespace": "kube", "workload": "dns", "container": "dns"}
     cpu, memory = slot | {"section": "requests", "resource": "cpu"}, slot | {"section": "limits"}
     series = _series(meters)
@@ -237,5 +237,5 @@ def test_scaling_shows_targets_values_in_force_and_pods_until_the_workload_goes(
     pods = {"namespace": "kube", "workload": "dns"}
     assert _value(series, "equipoise_scaling_pods", **pods) == 3
     assert _value(series, "equipoise_scaling_pods_behind", **pods) == 1
-    meters.cycle_done("proportional", report(), 0.1, 2.0)
+    meters.observe_cycle("proportional", report(), 0.1, 2.0)
     assert not [name for name, _ in _series(meters) if name.startswith("equipoise_scaling_")]

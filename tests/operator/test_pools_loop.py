@@ -1,5 +1,6 @@
 """The pools' loop as the operator wires it: what it needs to be told, and a Redis that comes and goes."""
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,15 +14,16 @@ from equipoise.core.errors import BadInput, SetUpWrong, WorldFailed
 from equipoise.core.pools import PoolsSnapshot, TierKeys
 from equipoise.core.reason import Code, Reason
 from equipoise.engine.isolation import Isolation
+from equipoise.pools.balancer import BALANCER, log_lines, make_loop
 from equipoise.pools.observe import observe
 from equipoise.pools.policy import policy_from
 from equipoise.ports import CycleReport
 from equipoise.runtime.layers import effective
-from equipoise.runtime.operator.balancer_metrics import PoolsMetrics, tell_moves, tell_unread
-from equipoise.runtime.operator.pools_loop import ReconnectingPools, pools_loop, remote_pools, url_source
-from equipoise.runtime.redis import RemotePools
+from equipoise.runtime.metrics import DecisionMetrics
+from equipoise.runtime.operator.wiring import OperatorWiring
+from equipoise.runtime.redis import ReconnectingPools, RemotePools, remote_pools, url_source
 from equipoise.runtime.settings import Settings
-from tests.support.operator.worlds import ScriptedLoop, eventually, logged, report, standing
+from tests.support.operator.worlds import ScriptedLoop, eventually, report, standing
 from tests.support.pools.servers import server
 
 WHOLE = {
@@ -50,10 +52,14 @@ def _settings(**changes: str | None) -> Settings:
 )
 def test_what_is_missing_is_refused_at_the_start(changes: dict[str, str | None], message: str) -> None:
     """One line, with the path of the setting, before anything is done."""
-    wiring: Any = SimpleNamespace()
     settings = _settings(**changes)
+    operator: Any = SimpleNamespace(settings=settings)
+    wiring: Any = SimpleNamespace(
+        pools=partial(OperatorWiring.pools, operator),
+        selected_pods=partial(OperatorWiring.selected_pods, operator),
+    )
     with pytest.raises(BadInput) as refused:
-        pools_loop(wiring, settings)
+        make_loop(wiring, settings)
     assert message in str(refused.value)
 
 
@@ -109,10 +115,10 @@ def _report(tiers: dict[str, Any], *outcomes: Outcome) -> CycleReport:
 def test_the_tiers_are_metered_and_one_that_is_gone_has_no_series() -> None:
     """By prefix and tier."""
     registry = CollectorRegistry()
-    meters = PoolsMetrics(registry)
+    meters = DecisionMetrics(BALANCER, registry)
     done = Outcome(MovePod("a-1", "basic", "gold"), "Moved"), Outcome(RecoverPod("a-2"), "Recovered")
-    meters.take(_report(TIERS | {"former": TIERS["gold"]}, *done), Isolation())
-    meters.take(_report(TIERS), Isolation())
+    meters.observe(_report(TIERS | {"former": TIERS["gold"]}, *done), Isolation())
+    meters.observe(_report(TIERS), Isolation())
     text = generate_latest(registry).decode()
     for line in (
         'equipoise_pool_pods{prefix="voice",state="busy",tier="gold"} 1.0',
@@ -129,19 +135,13 @@ def test_the_tiers_are_metered_and_one_that_is_gone_has_no_series() -> None:
 
 def test_the_log_has_the_lines_that_people_look_for() -> None:
     """Word for word, and none when nothing was moved."""
-    log, lines = logged("info")
-    tell_moves(log, _report(TIERS))
-    assert lines() == []
-    tell_moves(
-        log,
-        _report(
-            TIERS,
-            Outcome(MovePod("voice-agent-2", "basic", "gold"), "Moved"),
-            Outcome(MovePod("voice-agent-3", "basic", "gold"), "Unanswered", "gone"),
-        ),
+    assert not list(log_lines(_report(TIERS)))
+    report = _report(
+        TIERS,
+        Outcome(MovePod("voice-agent-2", "basic", "gold"), "Moved"),
+        Outcome(MovePod("voice-agent-3", "basic", "gold"), "Unanswered", "gone"),
     )
-    said = [{key: value for key, value in line.items() if key not in {"at", "level"}} for line in lines()]
-    assert said == [
+    assert [{"message": line.event, **line.fields} for line in log_lines(report)] == [
         {"message": "Rebalanced pod", "pod": "voice-agent-2", "from_tier": "basic", "to_tier": "gold"},
         {"message": "rebalance: Lua script failed", "pod": "voice-agent-3", "error": "gone"},
         {"message": "Rebalancing complete", "pods_moved": 1},
@@ -150,16 +150,14 @@ def test_the_log_has_the_lines_that_people_look_for() -> None:
 
 def test_a_tier_that_cannot_be_counted_is_told_in_the_same_words() -> None:
     """Beside the cycle that failed for it; other failures are no tier's."""
-    log, lines = logged("info")
-    tell_unread(log, WorldFailed("gone"))
-    assert lines() == []
+    assert not list(log_lines(WorldFailed("gone")))
     seen = PoolsSnapshot("voice", None, "", None, (TierKeys("gold", "list", "none"),))
     with pytest.raises(WorldFailed) as failed:
         observe(policy_from({"gold": 1}, "test"), seen)
-    tell_unread(log, failed.value)
-    (line,) = lines()
-    assert (line["message"], line["tier"]) == ("rebalance: failed to get assigned count", "gold")
-    assert line["error"].startswith("voice:pool:gold:assigned: expected a set, got a list")
+    (line,) = log_lines(failed.value)
+    assert (line.level, line.event) == ("warning", "rebalance: failed to get assigned count")
+    assert line.fields["tier"] == "gold"
+    assert str(line.fields["error"]).startswith("voice:pool:gold:assigned: expected a set, got a list")
 
 
 def test_a_redis_that_evicts_keys_fails_the_cycle_until_it_is_accepted() -> None:

@@ -3,6 +3,7 @@
 import re
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,8 +15,7 @@ from equipoise.recommendation.policy import RecommendationPolicy
 from equipoise.recommendation.record import AdviceRequest, examine_all
 from equipoise.runtime.layers import effective
 from equipoise.runtime.operator import process as shell_module
-from equipoise.runtime.operator.recommendation_loop import SpecsOfNamespaces, _world
-from equipoise.runtime.operator.wiring import make_shell
+from equipoise.runtime.operator.wiring import OperatorWiring, SpecsOfNamespaces, make_operator
 from equipoise.runtime.operator.worker import Batches
 from equipoise.runtime.settings import Settings
 from tests.support.kubernetes.server import Asked, Stage, playing
@@ -65,10 +65,10 @@ def test_an_operator_without_the_kinds_lives_and_says_it_once(
             f"compat.crane={crane}",
             f"stopSeconds={2 * WAIT_SECONDS:g}",
         ]
-        shell = make_shell(effective(None, {}, {}, sets).settings, log, threading.Event())
+        shell = make_operator(effective(None, {}, {}, sets).settings, log, threading.Event())
         shell.start()
         try:
-            address = f"http://127.0.0.1:{shell.door.port}"
+            address = f"http://127.0.0.1:{shell.server.port}"
             eventually(lambda: any(line["message"].startswith("this process leads") for line in lines()))
             eventually(lambda: _cycles_done(get(f"{address}/metrics")[1]) >= 4)
             assert get(f"{address}/readyz") == (200, "ok\n")
@@ -124,4 +124,4 @@ def test_metrics_server_has_no_history() -> None:
     """Which is said, and is no failure of anybody."""
     settings = Settings.model_validate({"metricsFrom": "metrics-server"})
     with pytest.raises(NoHistory, match="the setting metricsFrom is metrics-server"):
-        _world(None, settings, examine_all)  # type: ignore[arg-type]
+        OperatorWiring.history(SimpleNamespace(settings=settings))  # type: ignore[arg-type]

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from equipoise.runtime.operator import rotation_loop as wired
-from equipoise.runtime.operator.worker import DEADLINE_SECONDS
+from equipoise.ports.wiring import DEADLINE_SECONDS
+from equipoise.rotation import balancer as wired
 from equipoise.runtime.settings import Settings
 
 PODS = 700
@@ -25,19 +25,18 @@ def test_a_heavy_batch_goes_in_parts_and_comes_back_in_order(
         return list(function(part))
 
     monkeypatch.setattr(wired, "decide_all", lambda batch: [number for number, _, _ in batch])
-    monkeypatch.setattr(wired, "KubernetesPolicies", lambda *_, **__: SimpleNamespace(reflector=None))
     monkeypatch.setattr(wired, "RotationLoop", SimpleNamespace)
     anything: Any = SimpleNamespace(
         **dict.fromkeys(
-            ("client", "cluster", "metrics", "pauses", "leadership", "store", "actuator", "journal", "beat")
+            ("cluster", "metrics", "pauses", "leadership", "store", "actuator", "journal", "heartbeat")
         ),
         batches=SimpleNamespace(submit=submit, replaced=0),
         clock=SimpleNamespace(now=None),
-        record_ids=SimpleNamespace(next=None),
+        new_id=None,
         operator_namespace="ops",
-        watch=lambda reflector: None,
+        policies=lambda kind: None,
     )
-    loop: Any = wired.rotation_loop(anything, Settings())
+    loop: Any = wired.make_loop(anything, Settings())
     batch: Any = [(number, SimpleNamespace(pods=range(PODS)), {}) for number in range(workloads)]
     found = [one for part, decide in loop.batches(batch) for one in decide(part)]
     assert found == list(range(workloads))

@@ -55,7 +55,7 @@ def test_the_environment_names_the_file(tmp_path: Path) -> None:
     file = tmp_path / "operator.yaml"
     file.write_text("intervals: {rotation: 5m}\nlogs: {level: debug}\nlease:\n")
     settings = effective(None, {"EQUIPOISE_CONFIG": str(file)}, {}).settings
-    assert (settings.intervals.rotation_seconds, settings.logs.level) == (300, "debug")
+    assert (settings.interval_seconds("rotation"), settings.logs.level) == (300, "debug")
 
 
 def test_lists_and_maps_can_come_from_a_variable() -> None:

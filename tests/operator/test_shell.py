@@ -12,7 +12,7 @@ from equipoise.core.errors import SetUpWrong, WorldFailed
 from equipoise.engine.isolation import failed_turn
 from equipoise.ports import CycleReport
 from equipoise.runtime.http import HttpServer, make_app
-from equipoise.runtime.operator.metrics import OperatorMetrics
+from equipoise.runtime.metrics import OperatorMetrics
 from equipoise.runtime.operator.process import StoppingLeadership
 from tests.support.operator.worlds import WAIT_SECONDS, ScriptedLoop, decision, eventually, report, standing
 
@@ -270,7 +270,7 @@ def test_an_address_that_is_taken_is_a_failure_with_its_name() -> None:
     """At the start, before anything else has begun."""
     with standing() as shell:
         door = HttpServer(
-            f"127.0.0.1:{shell.shell.door.port}", make_app(list, list, OperatorMetrics().registry)
+            f"127.0.0.1:{shell.shell.server.port}", make_app(list, list, OperatorMetrics().registry)
         )
         with pytest.raises(WorldFailed, match=r"http.address 127.0.0.1:\d+: .*address already in use"):
             door.start()

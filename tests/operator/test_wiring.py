@@ -5,13 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from equipoise.core.errors import BadInput
+from equipoise.engine.balancer import balancer
 from equipoise.ports import CycleReport
+from equipoise.ports.wiring import LoopSettings, Wiring
 from equipoise.runtime.layers import effective
 from equipoise.runtime.operator import process as shell_module
-from equipoise.runtime.operator.loops import Wiring, make_loops
-from equipoise.runtime.operator.wiring import make_shell, prometheus_options
+from equipoise.runtime.operator.wiring import make_operator, prometheus_options
 from equipoise.runtime.settings import Settings
 from tests.support.kubernetes.server import Asked, Player, Stage, playing
 from tests.support.operator.empty_cluster import EmptyCluster
@@ -53,7 +55,7 @@ def test_a_shell_leads_sees_and_lets_go(tmp_path: Path, cluster: tuple[EmptyClus
     wirings: list[Wiring] = []
     seen: list[tuple[int, int | None]] = []
 
-    def factory(wiring: Wiring, settings: Settings) -> ScriptedLoop:
+    def factory(wiring: Wiring, settings: LoopSettings) -> ScriptedLoop:
         def cycle(at: float) -> CycleReport:
             seen.append((len(wiring.cluster.pods()), wiring.leadership.epoch()))
             return report()
@@ -63,11 +65,11 @@ def test_a_shell_leads_sees_and_lets_go(tmp_path: Path, cluster: tuple[EmptyClus
 
     log, lines = logged("info")
     stopping = threading.Event()
-    shell = make_shell(_settings(tmp_path, player.url), log, stopping, {"rotation": factory})
+    shell = make_operator(_settings(tmp_path, player.url), log, stopping, {"rotation": factory})
     shell.start()
     try:
         eventually(lambda: seen and seen[-1][1] is not None)
-        address = f"http://127.0.0.1:{shell.door.port}"
+        address = f"http://127.0.0.1:{shell.server.port}"
         assert get(f"{address}/healthz") == (200, "ok\n")
         eventually(lambda: get(f"{address}/readyz") == (200, "ok\n"))  # when the cycle has ended, too
         eventually(lambda: "equipoise_leader 1.0" in get(f"{address}/metrics")[1])  # a stall costs the seat
@@ -108,10 +110,10 @@ def test_a_kind_that_is_not_installed_stops_only_the_loop_that_works_with_it(tmp
     with playing(WithoutScalingPolicies()) as player:
         settings = _settings(tmp_path, player.url, "rotation,proportional")
         log, _ = logged("info")
-        shell = make_shell(settings, log, threading.Event())
+        shell = make_operator(settings, log, threading.Event())
         shell.start()
         try:
-            address = f"http://127.0.0.1:{shell.door.port}"
+            address = f"http://127.0.0.1:{shell.server.port}"
             cycle = 'equipoise_cycles_total{balancer="rotation",result="done"}'
             eventually(lambda: cycle in get(f"{address}/metrics")[1])
             status, said = get(f"{address}/readyz")
@@ -128,14 +130,15 @@ def test_a_kubeconfig_that_is_missing_is_refused_at_the_start() -> None:
     settings = effective(None, {}, {}, ["kubernetes.kubeconfig=/no/such/config"]).settings
     log, lines = logged()
     with pytest.raises(BadInput, match="/no/such/config"):
-        make_shell(settings, log, threading.Event())
+        make_operator(settings, log, threading.Event())
     assert lines() == []
 
 
 def test_a_balancer_without_a_loop_is_refused() -> None:
     """A setting that nothing would follow is a mistake."""
-    with pytest.raises(BadInput, match="balancers: rotation has no loop"):
-        make_loops(None, Settings(balancers=("rotation",)), {})  # type: ignore[arg-type]
+    assert balancer("qos").make_loop is None
+    with pytest.raises(ValidationError, match="'rotation', 'recommendation', 'pools' or 'proportional'"):
+        Settings(balancers=("qos",))
 
 
 def test_prometheus_is_reached_as_the_one_shot_commands_reach_it() -> None:

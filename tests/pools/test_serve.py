@@ -147,7 +147,7 @@ def test_without_its_server_it_says_no_and_it_resumes_by_itself(tmp_path: Path) 
     remote = RemotePools(lambda: where[0], "voice", timeout_seconds=60.0, monotonic=later())
     api = Api(remote, "voice", None, registry)
     readiness = Readiness(remote, None)
-    door = HttpServer("127.0.0.1:0", api.app(list, readiness.unready, registry))
+    door = HttpServer("127.0.0.1:0", api.app(list, readiness.readiness_errors, registry))
     door.start()
     caller = Caller(door.port)
     try:
@@ -231,7 +231,7 @@ def test_wrong_arguments_are_refused(
     from equipoise.cli.main import main
 
     monkeypatch.setattr(sys, "argv", ["equipoise", "pools", "serve", *words])
-    monkeypatch.setattr("equipoise.runtime.liveness.end_on_signals", lambda: None)
+    monkeypatch.setattr("equipoise.runtime.runner.end_on_signals", lambda: None)
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2

@@ -13,7 +13,7 @@ from equipoise.core.decision import Record
 from equipoise.crd.targets import Mode
 from equipoise.engine.status import condition_of
 from equipoise.ports import Applier, ApplyAnswer, ApplyResult
-from equipoise.runtime.operator.metrics import OperatorMetrics
+from equipoise.runtime.metrics import OperatorMetrics
 from tests.support.recommendation.analytics_cluster import ALL, ANNOTATION, PERIOD, WEB, Desk
 
 
@@ -192,7 +192,7 @@ def test_metrics_show_advice_and_forget_what_is_gone() -> None:
         return {f"{one.labels['workload']} {one.labels['analytics']}": one.value for one in samples}
 
     def cycle(after: float = 0.0) -> None:
-        meters.cycle_done("recommendation", desk.cycle(after), 0.1, desk.sim.now)
+        meters.observe_cycle("recommendation", desk.cycle(after), 0.1, desk.sim.now)
 
     desk.ask("hpa", resourceSelectors=ALL)
     desk.ask("refused", config={"ehpa.min-cpu-usage-threshold": "1000"})

@@ -27,12 +27,12 @@ from benchmarks import rotation_world
 from benchmarks.rotation_world import CachedFleet
 from equipoise.core.cluster import ObjectRef
 from equipoise.ports import CpuUsage, PolicyObject
+from equipoise.ports.wiring import Loop, LoopSettings, Wiring
+from equipoise.rotation.balancer import make_loop
+from equipoise.rotation.loop import RotationLoop
 from equipoise.runtime.layers import effective
 from equipoise.runtime.logs import make_log
-from equipoise.runtime.operator.loops import Loop, Wiring
-from equipoise.runtime.operator.rotation_loop import rotation_loop
-from equipoise.runtime.operator.wiring import make_shell, stand
-from equipoise.runtime.settings import Settings
+from equipoise.runtime.operator.wiring import OperatorWiring, make_operator, run_until_signalled
 from tests.soak import write_figures
 from tests.testbed import ControlPlane, free_port, wait_until
 from tests.testbed.processes import is_answering
@@ -88,16 +88,19 @@ def operate(kubeconfig: str, address: str, workloads: int) -> None:
     rotation_world.PODS_PER_WORKLOAD = PODS_PER_WORKLOAD
     fleet = CachedFleet(workloads)
 
-    def loop(wiring: Wiring, settings: Settings) -> Loop:
+    def loop(wiring: Wiring, settings: LoopSettings) -> Loop:
+        assert isinstance(wiring, OperatorWiring)
         seen = replace(wiring, cluster=fleet, metrics=Usage(), watch=lambda reflector: None)
-        made = rotation_loop(seen, settings)
+        made = make_loop(seen, settings)
+        assert isinstance(made, RotationLoop)
         made.policies = Policies(fleet)
         return made
 
     given = {"kubernetes.kubeconfig": kubeconfig, "http.address": address, "lease.namespace": HOME}
     given |= {"balancers": "rotation", "intervals.rotation": "1s", "logs.level": "warning"}
     settings = effective(None, {}, {}, [f"{name}={value}" for name, value in given.items()]).settings
-    stand(make_shell(settings, make_log(settings.logs), threading.Event(), {"rotation": loop}))
+    log = make_log(settings.logs)
+    run_until_signalled(make_operator(settings, log, threading.Event(), {"rotation": loop}))
 
 
 @dataclass

@@ -96,7 +96,7 @@ def _end_on_signals(stopping: "threading.Event") -> None:
     """Have signals ask for an end, however often they come: the Redis and the dashboard must not be left."""
     import signal
 
-    from equipoise.runtime.liveness import SIGNALS
+    from equipoise.runtime.runner import SIGNALS
 
     for number in SIGNALS:
         signal.signal(number, lambda *_: stopping.set())

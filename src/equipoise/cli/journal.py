@@ -25,7 +25,6 @@ app = typer.Typer(help="What was decided, and why; and to decide it again.", no_
 
 AGE_MAX_SECONDS = 30 * 86400.0
 BYTES_MAX = 256 << 20
-BALANCERS = ("rotation", "recommendation", "proportional", "qos", "pools")
 
 
 class ListFormat(StrEnum):
@@ -152,6 +151,7 @@ def _query(balancer: str, subject: str, reason: str, since: str | None, limit: i
     from equipoise.adapters.journal import Query
     from equipoise.core.quantity import parse_seconds
     from equipoise.core.reason import Code
+    from equipoise.engine.balancer import BALANCERS
 
     if balancer not in {"", *BALANCERS}:
         raise BadInput(f"--balancer {balancer}: expected one of {', '.join(BALANCERS)}")
@@ -251,7 +251,7 @@ def dashboard(
     paths = tuple(map(Path, journal)) if journal else (default_path(),)
     _expect_installed()
     from equipoise.dashboard.server import Service, serve
-    from equipoise.runtime.liveness import end_on_signals
+    from equipoise.runtime.runner import end_on_signals
 
     end_on_signals()
     serve(Service(paths, host, port, tokens, is_opened=not no_open))

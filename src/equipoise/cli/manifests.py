@@ -19,10 +19,7 @@ from equipoise.core.errors import DECODE_ERRORS, BadInput, WorldFailed
 from equipoise.crd.definition import OWNER, OWNER_LABEL, Kind, definition
 from equipoise.crd.manifest import Problem, problems
 from equipoise.crd.status import LEDGER
-from equipoise.proportional.parse import SCALING_POLICY
-from equipoise.qos.objects import QOS_KINDS
-from equipoise.recommendation.analytics import ANALYTICS, RECOMMENDATION
-from equipoise.rotation.policy import ROTATION_POLICY
+from equipoise.engine.balancer import BALANCERS, balancer
 from equipoise.runtime.output import read_text
 
 ESTABLISHED_SECONDS_MAX = 30.0
@@ -154,7 +151,13 @@ def _conditions(found: _Definition | None) -> dict[str, _Condition]:
     return {one.type: one for one in status.conditions or ()} if status is not None else {}
 
 
-KINDS: tuple[Kind, ...] = (LEDGER, ROTATION_POLICY, SCALING_POLICY, *QOS_KINDS, ANALYTICS, RECOMMENDATION)
+KINDS: tuple[Kind, ...] = tuple(
+    sorted(
+        (LEDGER, *(kind for name in BALANCERS for kind in balancer(name).kinds)),
+        key=lambda kind: (kind.group == OUR_GROUP, kind.group),
+        reverse=True,
+    )
+)
 """In the order in which they are printed and applied."""
 
 

@@ -9,7 +9,7 @@ from prometheus_client.core import Metric
 
 from equipoise.runtime.agent.metrics import AgentMetrics
 from equipoise.runtime.allocator.api import Api
-from equipoise.runtime.operator.metrics import READ_GAUGES, OperatorMetrics, ReflectorMeters
+from equipoise.runtime.metrics import READ_GAUGES, OperatorMetrics, ReflectorMetrics
 
 
 class Shown(NamedTuple):
@@ -63,7 +63,7 @@ def _operator() -> CollectorRegistry:
     meters = OperatorMetrics()
     for name in READ_GAUGES:
         meters.read_gauge(name, lambda: 0.0)
-    meters.add(ReflectorMeters(lambda: [_Nothing()], time.monotonic))
+    meters.add(ReflectorMetrics(lambda: [_Nothing()], time.monotonic))
     return meters.registry
 
 

@@ -1,7 +1,7 @@
 """`equipoise operator` and `equipoise config`."""
 
 import os
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -158,12 +158,12 @@ def config(
 
 def _effective(parameters: dict[str, Any]) -> "Effective":
     from equipoise.runtime.layers import effective
-    from equipoise.runtime.settings import Balancer
+    from equipoise.runtime.settings import OPERATED
 
     if parameters["balancer"]:  # several flags, several names in each
         names = ",".join(parameters["balancer"])
         if not names.strip(", "):
-            raise BadInput(f"--balancers: expected one or more of {', '.join(get_args(Balancer))}")
+            raise BadInput(f"--balancers: expected one or more of {', '.join(OPERATED)}")
         parameters = parameters | {"balancer": names}
     flags = {FLAGS[name]: value for name, value in parameters.items() if name in FLAGS and value}
     return effective(parameters["config"], os.environ, flags, parameters["set_"] or ())

@@ -55,7 +55,7 @@ def serve(
     from equipoise.core.documents import validated
     from equipoise.runtime.allocator.run import Service
     from equipoise.runtime.allocator.run import serve as stand
-    from equipoise.runtime.liveness import end_on_signals
+    from equipoise.runtime.runner import end_on_signals
     from equipoise.runtime.settings import Http, Logs
     from equipoise.runtime.tokens import expect_safe
 

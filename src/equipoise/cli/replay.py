@@ -14,51 +14,10 @@ from equipoise import __version__
 from equipoise.core.decision import Decision, Record, hash_inputs
 from equipoise.core.errors import DECODE_ERRORS
 from equipoise.core.reason import Code
+from equipoise.engine.balancer import BALANCERS, balancer
 from equipoise.rotation.decide import COVERAGE_MIN
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.preconditions import Observation
-
-Redecide = Callable[[Record], Decision]
-
-
-def _rotation() -> Redecide:
-    from equipoise.rotation.record import redecide
-
-    return redecide
-
-
-def _pools() -> Redecide:
-    from equipoise.pools.record import redecide
-
-    return redecide
-
-
-def _recommendation() -> Redecide:
-    from equipoise.recommendation.record import redecide
-
-    return redecide
-
-
-def _proportional() -> Redecide:
-    from equipoise.proportional.record import redecide
-
-    return redecide
-
-
-def _qos() -> Redecide:
-    from equipoise.qos.record import redecide
-
-    return redecide
-
-
-BALANCERS: dict[str, Callable[[], Redecide]] = {
-    "proportional": _proportional,
-    "rotation": _rotation,
-    "recommendation": _recommendation,
-    "pools": _pools,
-    "qos": _qos,
-}
-"""How each balancer decides a record again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +79,12 @@ def replay(records: Iterable[Record]) -> Replay:
 
 def compare(record: Record) -> Difference | None:
     """Decide one record again; None when it comes out the same."""
-    find = BALANCERS.get(record.balancer)
-    if find is None:
+    if record.balancer not in BALANCERS:
         return Difference(record, None, f"this version has no balancer {record.balancer!r}")
     if record.inputs_hash not in {"", hash_inputs(record.policy, record.observation, record.memory)}:
         return Difference(record, None, "its inputs are not the ones that were recorded: the hash differs")
     try:
-        now = find()(record)
+        now = balancer(record.balancer).redecide(record)
     except DECODE_ERRORS as error:
         reason = " ".join(str(error).split())
         return Difference(record, None, f"this version cannot read its inputs: {reason}")

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 from equipoise.adapters.journal import Query, Reader, exactly, open_reader
 from equipoise.core.decision import Record
 from equipoise.core.errors import EquipoiseError
+from equipoise.engine.balancer import BALANCERS
 
-BALANCERS = ("rotation", "recommendation", "proportional", "qos", "pools")
 RECORDS_MAX = 400
 """As many of a balancer's newest records as a page is made from."""
 BYTES_MAX = 32 << 20

@@ -13,9 +13,9 @@ from typing import Any
 from nicegui import ui
 
 from equipoise.dashboard import render
-from equipoise.dashboard.data import BALANCERS
 from equipoise.dashboard.page import Chart, painted
 from equipoise.dashboard.render import Drawing, Markup
+from equipoise.engine.balancer import BALANCERS
 
 COLOURS: dict[str, tuple[str, str]] = {
     # Surfaces and text: light, dark.
@@ -146,7 +146,7 @@ CHART_THEME: dict[str, Any] = {
 
 PAGES = {
     "/": "Overview",
-    **{f"/{name}": "QoS" if name == "qos" else name.capitalize() for name in BALANCERS},
+    **{f"/{name}": one.title or name.capitalize() for name, one in BALANCERS.items()},
     "/journal": "Journal",
 }
 _MARK = FAVICON[FAVICON.index("<path") : FAVICON.index("</svg>")]

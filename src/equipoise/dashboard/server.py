@@ -32,10 +32,11 @@ from equipoise.core.reason import Code
 from equipoise.dashboard import layout, render
 from equipoise.dashboard import render as records
 from equipoise.dashboard.auth import Gate
-from equipoise.dashboard.data import BALANCERS, Filter, Journals, Live, Reading
+from equipoise.dashboard.data import Filter, Journals, Live, Reading
 from equipoise.dashboard.layout import FAVICON
 from equipoise.dashboard.page import Page, Section
 from equipoise.dashboard.render import NOTHING, Drawing, Markup
+from equipoise.engine.balancer import BALANCERS
 from equipoise.runtime.connections import Connections
 from equipoise.runtime.http import Server, bind
 from equipoise.runtime.tokens import Tokens

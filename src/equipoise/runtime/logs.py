@@ -228,8 +228,8 @@ class ErrorReporter:
         self._monotonic = monotonic
         self._told: dict[str, tuple[str, float]] = {}
 
-    def look(self) -> None:
-        """Tell what is new since the last look."""
+    def report(self) -> None:
+        """Log what is new since this was last called."""
         now, found = self._monotonic(), self._sources()
         for who, what in found.items():
             before, at = self._told.get(who, ("", -REPEAT_SECONDS))

@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from equipoise.core.decision import Action, Decision, Outcome
 
 
-VERBS = {"pools": ("move", "moved")}
-"""What a balancer does to a pod, as an order and as a deed; the others evict."""
-EVICTS = ("evict", "evicted")
-
 _CONTROLS = dict.fromkeys(
     [*range(0x20), *range(0x7F, 0xA0), 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
 )
@@ -106,13 +102,14 @@ def print_plan(balancer: str, decisions: "Sequence[Decision]", form: Format) -> 
 
         print_document(plan_document(balancer, list(decisions)), form)
         return
+    from equipoise.engine.balancer import balancer as descriptor
     from equipoise.runtime.console import Console
 
     console = Console()
     if not decisions:
         console.print("There is nothing to decide.")
         return
-    order, _ = VERBS.get(balancer, EVICTS)
+    order, _ = descriptor(balancer).verbs
     console.print(plan_table(decisions, doing=f"{order.upper()}, IN ORDER"))
     now = sum(len(decision.actions) for decision in decisions)
     held = sum(len(decision.held) for decision in decisions)
@@ -135,13 +132,14 @@ def print_done(
             part["outcomes"] = [outcome_document(outcome) for outcome in came]
         print_document(document, form)
         return
+    from equipoise.engine.balancer import balancer as descriptor
     from equipoise.runtime.console import Console
 
     console = Console()
     if not decisions:
         console.print("There was nothing to decide.")
         return
-    _, deed = VERBS.get(balancer, EVICTS)
+    _, deed = descriptor(balancer).verbs
     console.print(plan_table(decisions, doing=f"{deed.upper()}, IN ORDER"))
     acted = sum(len(decision.actions) for decision in decisions)
     held = sum(bool(decision.held) for decision in decisions)

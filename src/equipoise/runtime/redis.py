@@ -6,7 +6,7 @@ Opens the pools that a command is about: a server by its URL, or the embedded on
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -21,6 +21,10 @@ from equipoise.ports import Unanswered
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+
+    from equipoise.core.decision import Attendance, MovePod
+    from equipoise.core.pools import PoolAnswer, PoolsSnapshot
+    from equipoise.runtime.settings import Pools as PoolsSettings
 
 
 T = TypeVar("T")
@@ -199,6 +203,54 @@ def read_url(name: str, file: str) -> str:
     except BadInput as error:
         raise WorldFailed(f"{name} {file}: expected redis://, rediss:// or unix://") from error
     return text
+
+
+class ReconnectingPools:
+    """The port of the loop on pools that may be away."""
+
+    def __init__(self, remote: RemotePools) -> None:
+        self._ask = remote.ask
+
+    def snapshot(self, *, is_thorough: bool = False, also: Sequence[str] = ()) -> "PoolsSnapshot":
+        """Read every pod, each at one moment."""
+        return self._ask(lambda pools: pools.snapshot(is_thorough=is_thorough, also=also))
+
+    def reconcile(self, actions: "Sequence[Attendance]", epoch: int | None) -> "Sequence[PoolAnswer]":
+        """Register, unregister, suspend and resume pods."""
+        return self._ask(lambda pools: pools.reconcile(actions, epoch))
+
+    def move(
+        self, moves: "Sequence[MovePod]", version: str, epoch: int | None, *, marks_busy: bool = False
+    ) -> "Sequence[PoolAnswer]":
+        """Move idle pods."""
+        return self._ask(lambda pools: pools.move(moves, version, epoch, marks_busy=marks_busy))
+
+    def recover(self, pods: Sequence[str], epoch: int | None) -> "Sequence[PoolAnswer]":
+        """Put back pods that nobody holds."""
+        return self._ask(lambda pools_: pools_.recover(pods, epoch))
+
+
+def remote_pools(url: Callable[[], str], asked: "PoolsSettings") -> RemotePools:
+    """Return the pools as the settings describe them."""
+    return RemotePools(
+        url,
+        asked.prefix,
+        lease_seconds=asked.lease_seconds,
+        accepts_eviction=asked.accept_eviction,
+        accepting="pools.acceptEviction",
+    )
+
+
+def url_source(asked: "PoolsSettings") -> Callable[[], str]:
+    """Return where the URL comes from; a file is read whenever a connection is made."""
+    url, file = asked.redis_url, asked.redis_url_file
+    if file is not None and url is None:
+        return lambda: read_url("pools.redisUrlFile", file)
+    if url is None or file is not None:
+        both = "one of pools.redisUrl and pools.redisUrlFile" if url else "the address of a Redis"
+        raise BadInput(f"pools.redisUrl: expected {both}, since balancers has pools")
+    address_of(url)  # refuses what makes no sense now, not in the first cycle
+    return lambda: url
 
 
 CALL_LENGTH_MAX = 256

@@ -1,7 +1,7 @@
 """What may be set of the operator, with its defaults. Where each value came from is `layers.py`'s matter."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -10,6 +10,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    create_model,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
@@ -17,6 +18,7 @@ from pydantic.alias_generators import to_camel
 from equipoise.adapters.urls import HIDDEN, shown_url
 from equipoise.core.quantity import parse_bytes, parse_seconds, print_seconds
 from equipoise.crd.targets import Mode
+from equipoise.engine.balancer import BALANCERS
 
 PORT_MAX = 65_535
 _NAME = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
@@ -87,8 +89,20 @@ Bytes = Annotated[int, BeforeValidator(_whole_bytes)]
 Address = Annotated[str, AfterValidator(_address)]
 Crane = Annotated[Literal["auto", "on", "off"], BeforeValidator(_switched)]
 Pairs = Annotated[dict[str, str], BeforeValidator(_paired)]
-Balancer = Literal["rotation", "recommendation", "pools", "proportional"]
-"""The balancers that have a loop."""
+
+
+def _operated(first: str) -> tuple[str, ...]:
+    """Return the balancers that the operator runs: these first, as they have always been printed."""
+    places = first.split()
+    names = [name for name, one in BALANCERS.items() if one.interval_seconds is not None]
+    return tuple(sorted(names, key=lambda name: places.index(name) if name in places else len(places)))
+
+
+OPERATED = _operated("rotation recommendation pools proportional")
+if TYPE_CHECKING:
+    OperatedBalancer = str
+else:
+    OperatedBalancer = Literal[OPERATED]
 
 
 class Part(BaseModel):
@@ -218,22 +232,18 @@ class Logs(Part):
     """`auto` is console on a terminal and JSON elsewhere."""
 
 
-class Intervals(Part):
-    """How often each balancer looks."""
-
-    rotation_seconds: Seconds = Field(30.0, alias="rotation", ge=1, le=86400)
-    proportional_seconds: Seconds = Field(10.0, alias="proportional", ge=1, le=86400)
-    recommendation_seconds: Seconds = Field(30.0, alias="recommendation", ge=1, le=86400)
-    pools_seconds: Seconds = Field(60.0, alias="pools", ge=1, le=86400)
+_INTERVALS: dict[str, Any] = {
+    f"{name}_seconds": (Seconds, Field(BALANCERS[name].interval_seconds, alias=name, ge=1, le=86400))
+    for name in _operated("rotation proportional")
+}
+Intervals = create_model("Intervals", __base__=Part, __doc__="How often each balancer looks.", **_INTERVALS)
 
 
 class Settings(Part):
     """Everything that can be set of `equipoise operator`."""
 
-    balancers: Annotated[tuple[Balancer, ...], BeforeValidator(_listed)] = (
-        "rotation",
-        "recommendation",
-        "proportional",
+    balancers: Annotated[tuple[OperatedBalancer, ...], BeforeValidator(_listed)] = tuple(
+        name for name in OPERATED if BALANCERS[name].is_default
     )
     namespaces: Names = ()
     """Where to look; none means everywhere."""
@@ -251,6 +261,11 @@ class Settings(Part):
     intervals: Intervals = Intervals()
     stop_seconds: Number = Field(20.0, gt=0, le=3600)
     """How long a graceful stop may take; below the pod's grace period."""
+
+    def interval_seconds(self, balancer: str) -> float:
+        """Return how often a balancer runs its cycle."""
+        seconds: float = getattr(self.intervals, f"{balancer}_seconds")
+        return seconds
 
     def document(self) -> dict[str, Any]:
         """Return the settings as they are written, without what is secret."""

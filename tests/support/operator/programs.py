@@ -12,12 +12,12 @@ import time
 
 def main() -> None:
     from equipoise.ports import CycleReport
-    from equipoise.runtime.liveness import HeartbeatRegistry
     from equipoise.runtime.logs import make_log
-    from equipoise.runtime.operator.metrics import OperatorMetrics
+    from equipoise.runtime.metrics import OperatorMetrics
     from equipoise.runtime.operator.process import OperatorProcess
-    from equipoise.runtime.operator.wiring import stand
+    from equipoise.runtime.operator.wiring import run_until_signalled
     from equipoise.runtime.operator.worker import Batches
+    from equipoise.runtime.runner import HeartbeatRegistry
     from equipoise.runtime.settings import Logs
     from tests.support.operator.worker_functions import hang, worker_id
     from tests.support.operator.worlds import WAIT_SECONDS, Now, ScriptedLoop, ScriptedPart, report
@@ -45,16 +45,16 @@ def main() -> None:
         lease=ScriptedPart("lease", _Printed()),
         parts=[ScriptedPart("journal", _Printed())],
         batches=batches,
-        hearts=HeartbeatRegistry(),
-        meters=OperatorMetrics(),
+        heartbeats=HeartbeatRegistry(),
+        metrics=OperatorMetrics(),
         clock=Now(),
         address="127.0.0.1:0",
         stop_seconds=float(sys.argv[2]) if len(sys.argv) > 2 else 20.0,
         stopping=stopping,
         log=make_log(Logs(format="json")),
-        chance=lambda: 0.0,
+        rng=lambda: 0.0,
     )
-    stand(shell)
+    run_until_signalled(shell)
     print("ended", flush=True)
 
 

@@ -16,12 +16,12 @@ from typing import Any, Literal
 from equipoise.core.decision import Decision, EvictPod, Outcome
 from equipoise.core.reason import Code, Reason
 from equipoise.ports import CycleReport
-from equipoise.runtime.liveness import HeartbeatRegistry
+from equipoise.ports.wiring import Loop
 from equipoise.runtime.logs import Log, make_log
-from equipoise.runtime.operator.loops import Loop
-from equipoise.runtime.operator.metrics import OperatorMetrics
+from equipoise.runtime.metrics import OperatorMetrics
 from equipoise.runtime.operator.process import OperatorProcess
 from equipoise.runtime.operator.worker import Batches
+from equipoise.runtime.runner import HeartbeatRegistry
 from equipoise.runtime.settings import Logs
 
 WAIT_SECONDS = 60.0
@@ -82,10 +82,10 @@ class ScriptedPart:
     def liveness_errors(self) -> list[str]:
         return self.ill
 
-    def unready(self) -> list[str]:
+    def readiness_errors(self) -> list[str]:
         return self.waits_for
 
-    def complaints(self) -> Mapping[str, str]:
+    def errors(self) -> Mapping[str, str]:
         return self.wrong
 
 
@@ -110,7 +110,7 @@ class Standing:
     part: ScriptedPart
 
     def get(self, path: str) -> tuple[int, str]:
-        return get(f"http://127.0.0.1:{self.shell.door.port}{path}")
+        return get(f"http://127.0.0.1:{self.shell.server.port}{path}")
 
 
 @contextmanager
@@ -131,14 +131,14 @@ def standing(
         lease=lease,
         parts=[ScriptedPart("journal", diary), part],
         batches=Batches(),
-        hearts=HeartbeatRegistry(),
-        meters=meters,
+        heartbeats=HeartbeatRegistry(),
+        metrics=meters,
         clock=Now(),
         address="127.0.0.1:0",
         stop_seconds=stop_seconds,
         stopping=threading.Event(),
         log=log,
-        chance=lambda: 0.0,
+        rng=lambda: 0.0,
         monotonic=monotonic,
     )
     shell.start()

@@ -70,7 +70,7 @@ def service(
     remote = RemotePools(lambda: url, "voice", timeout_seconds=timeout_seconds, monotonic=monotonic)
     api = Api(remote, "voice", tokens, registry)
     readiness = Readiness(remote, tokens)
-    door = HttpServer("127.0.0.1:0", api.app(list, readiness.unready, registry))
+    door = HttpServer("127.0.0.1:0", api.app(list, readiness.readiness_errors, registry))
     door.start()
     try:
         yield Caller(door.port), readiness

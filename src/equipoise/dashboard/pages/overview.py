@@ -17,15 +17,8 @@ from equipoise.dashboard.page import (
     text,
 )
 from equipoise.dashboard.summary import by_subject, first_looks, standing_of, tallies, words_of
+from equipoise.engine.balancer import BALANCERS
 
-BALANCERS = {
-    "rotation": "hot and cold pods of an autoscaled workload",
-    "recommendation": "advice from a week of usage",
-    "proportional": "resources that follow the cluster's size",
-    "qos": "pods on a node and its waterlines",
-    "pools": "pods in tiers",
-}
-"""The five, in this order on every page, and what each is for."""
 TROUBLES_MAX = 30
 LATEST_MAX = 5
 SPANS = 24
@@ -78,7 +71,7 @@ def _trouble(troubles: Sequence[Record]) -> Section:
 
 def _section(name: str, own: Sequence[Record], everything: Sequence[Record]) -> Section:
     if not own:
-        return Section(name, "", f"Nothing has been decided yet: {BALANCERS[name]}.")
+        return Section(name, "", f"Nothing has been decided yet: {BALANCERS[name].summary}.")
     found = by_subject(own)
     looks = [found[subject][0] for subject in first_looks(found)]
     first = looks[0]
@@ -88,7 +81,7 @@ def _section(name: str, own: Sequence[Record], everything: Sequence[Record]) -> 
         name,
         words.code.value,
         f"{text(newest.decision.subject)}: {text(words.sentence, SENTENCE_MAX)}",
-        facts=(Fact("Subjects", f"{len(found):,}", BALANCERS[name]), *tallies(list(found.values()))),
+        facts=(Fact("Subjects", f"{len(found):,}", BALANCERS[name].summary), *tallies(list(found.values()))),
         charts=() if course is None else (course,),
         tables=(_latest(looks),),
         standing="trouble" if standing_of(first) == "trouble" else standing_of(newest),

@@ -30,8 +30,8 @@ from equipoise.runtime.agent.metrics import AgentMetrics
 from equipoise.runtime.agent.recovery import Recovery
 from equipoise.runtime.agent.state_file import StateFile
 from equipoise.runtime.http import HttpServer, make_app
-from equipoise.runtime.liveness import Heartbeat, on_signals
 from equipoise.runtime.logs import Log, log_failure, make_log
+from equipoise.runtime.runner import Heartbeat, on_signals
 from equipoise.runtime.settings import Logs
 
 BYTES_MAX = 32 * 1024 * 1024
@@ -151,7 +151,7 @@ class Agent:
             is_enforced=False,  # until the mandate says otherwise, before each round
             home=settings.home,
             interval_seconds=settings.interval_seconds,
-            on_progress=self.heart.beat,
+            on_progress=self.heart.renew,
             evictor=ledgered(client, self.actuator),
         )
         self.mandate = EnforcementGate(
@@ -194,7 +194,7 @@ class Agent:
 
     def _waited(self, event: threading.Event, seconds: float) -> bool:
         """Wait for something that a stop ends; tell whether it has come."""
-        self.heart.beat()
+        self.heart.renew()
         until = time.monotonic() + seconds
         while not (self.stopping.is_set() or event.wait(0.1) or time.monotonic() > until):
             continue
@@ -229,7 +229,7 @@ class Agent:
         while not self.stopping.is_set():
             began_at = time.monotonic()
             self.one_round()
-            self.heart.beat()
+            self.heart.renew()
             rest = self.settings.interval_seconds - (time.monotonic() - began_at)
             self.stopping.wait(max(0.1, rest))
 

@@ -11,9 +11,9 @@ from equipoise import __version__
 from equipoise.core.errors import EquipoiseError, SetUpWrong
 from equipoise.runtime.allocator.api import Api
 from equipoise.runtime.http import HttpServer
-from equipoise.runtime.liveness import on_signals
 from equipoise.runtime.logs import ErrorReporter, make_log
 from equipoise.runtime.redis import RemotePools
+from equipoise.runtime.runner import on_signals
 from equipoise.runtime.settings import Logs
 from equipoise.runtime.tokens import Tokens
 
@@ -63,12 +63,12 @@ class Readiness:
         """Send callers elsewhere from now on."""
         self._is_stopping = True
 
-    def unready(self) -> list[str]:
+    def readiness_errors(self) -> list[str]:
         """Return why it is not ready."""
         stopping = ["it is stopping"] if self._is_stopping else []
         return stopping + ([self._problem] if self._problem else [])
 
-    def complaints(self) -> dict[str, str]:
+    def errors(self) -> dict[str, str]:
         """Return what is wrong, for the log."""
         found = {"redis": self._problem} if self._problem else {}
         if self._tokens is not None and self._tokens.trouble:
@@ -93,9 +93,9 @@ def serve(service: Service) -> None:
     )
     api = Api(remote, service.prefix, tokens, registry)
     readiness = Readiness(remote, tokens)
-    app = api.app(list, readiness.unready, registry)
-    door = HttpServer(service.address, app, name="--address", drain_seconds=DRAIN_SECONDS)
-    complaints = ErrorReporter(log, readiness.complaints)
+    app = api.app(list, readiness.readiness_errors, registry)
+    server = HttpServer(service.address, app, name="--address", drain_seconds=DRAIN_SECONDS)
+    errors = ErrorReporter(log, readiness.errors)
     stopping = threading.Event()
     on_signals(stopping)
     try:
@@ -104,16 +104,16 @@ def serve(service: Service) -> None:
         api.close()
         remote.close()
         raise
-    door.start()
-    log.info("serving", port=door.port, prefix=service.prefix, is_guarded=tokens is not None)
+    server.start()
+    log.info("serving", port=server.port, prefix=service.prefix, is_guarded=tokens is not None)
     while True:
-        complaints.look()
+        errors.report()
         if stopping.wait(LOOK_SECONDS):
             break
         readiness.look()
     readiness.stop()
     time.sleep(service.linger_seconds)  # a second signal ends it
-    is_clean = door.stop(DRAIN_SECONDS + 2.0)
+    is_clean = server.stop(DRAIN_SECONDS + 2.0)
     api.close()
     remote.close()
     log.info("stopped" if is_clean else "stopped, but not everything was answered in time")

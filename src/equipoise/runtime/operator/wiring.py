@@ -1,248 +1,205 @@
-"""From settings to a shell that is ready to start: which adapters stand behind the ports of all loops.
-
-The parts that run beside the loops: the election, the caches, the journal.
-
-Stands a shell up until a signal says stop.
-"""
+"""From settings to an operator that is ready to start: which adapters stand behind the ports of all loops."""
 
 import os
 import platform
 import secrets
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from equipoise.adapters.journal import RecordIds, SqliteJournal
 from equipoise.adapters.journal.records import CHANCE_BITS
-from equipoise.adapters.kubernetes import CachedCluster, Client, Reflector, connect
+from equipoise.adapters.kubernetes import Client, Reflector, connect
 from equipoise.adapters.kubernetes.actions import KubernetesActuator
+from equipoise.adapters.kubernetes.advice import KubernetesAnalyses
+from equipoise.adapters.kubernetes.apply import KubernetesApplier
+from equipoise.adapters.kubernetes.cluster import HpaSpecs, SelectedPods
 from equipoise.adapters.kubernetes.kubeconfig import SERVICE_ACCOUNT_FOLDER
 from equipoise.adapters.kubernetes.lease import LeaseElection, process_identity
 from equipoise.adapters.kubernetes.pauses import OPERATOR_NAMESPACE, NamespacePauses
+from equipoise.adapters.kubernetes.policies import KubernetesPolicies
+from equipoise.adapters.kubernetes.selectors import parse_selector
+from equipoise.adapters.kubernetes.sizes import CachedSizes
 from equipoise.adapters.kubernetes.store import LedgerStore
 from equipoise.adapters.prometheus.discover import NAMESPACES as PROMETHEUS_NAMESPACES
-from equipoise.core.cluster import WorkloadRef
-from equipoise.core.errors import WorldFailed
+from equipoise.adapters.prometheus.errors import NotFound
+from equipoise.core.cluster import HpaSpec, WorkloadRef
+from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.core.quantity import print_seconds
-from equipoise.ports import Clock, Cluster, Journal
+from equipoise.crd.definition import Kind
+from equipoise.engine.balancer import balancer
+from equipoise.ports import (
+    Actuator,
+    Autoscalers,
+    Clock,
+    Cluster,
+    Journal,
+    Leadership,
+    Metrics,
+    NoHistory,
+    Pauses,
+    Store,
+)
+from equipoise.ports.wiring import Batches as BatchesPort
+from equipoise.ports.wiring import Loop, LoopSettings, Wiring
 from equipoise.runtime.layers import Effective
-from equipoise.runtime.liveness import HeartbeatRegistry, end_on_signals, on_signals
 from equipoise.runtime.logs import Log, make_log
-from equipoise.runtime.operator.loops import LOOPS, Factory, Wiring, make_loops
-from equipoise.runtime.operator.metrics import OperatorMetrics, ReflectorMeters
+from equipoise.runtime.metrics import OperatorMetrics, ReflectorMetrics
+from equipoise.runtime.operator.components import Caches, JournalPart, LeasePart, NoJournal
 from equipoise.runtime.operator.metrics_source import ChosenPrometheus, DiscoveredMetrics, cached_clusters
 from equipoise.runtime.operator.process import OperatorProcess, Part, StoppingLeadership
 from equipoise.runtime.operator.worker import Batches
+from equipoise.runtime.runner import HeartbeatRegistry, SystemClock, end_on_signals, on_signals
 from equipoise.runtime.session import PrometheusOptions
 from equipoise.runtime.settings import Journal as JournalSettings
 from equipoise.runtime.settings import Prometheus, Settings
 
-QUIET_SECONDS = 30.0
-"""A reflector that heard from the server so recently has only stumbled."""
-UNREADABLE_MAX = 20
-"""Of so many objects of a kind that cannot be read it is logged which they are."""
-
-
-class LeasePart:
-    """The election on its thread."""
-
-    def __init__(self, election: LeaseElection) -> None:
-        self._election = election
-        self._is_started = False
-
-    def start(self) -> None:
-        """Begin to stand for election."""
-        self._election.start()
-        self._is_started = True
-
-    def stop(self, timeout_seconds: float) -> bool:
-        """Return the lease up, so that a successor need not wait."""
-        self._is_started = False
-        return self._election.stop(timeout_seconds)
-
-    def liveness_errors(self) -> list[str]:
-        """Say that the thread has died, without which this process can never lead again."""
-        is_there = any(thread.name == "lease" for thread in threading.enumerate())
-        return ["the lease thread has died"] if self._is_started and not is_there else []
-
-    def unready(self) -> list[str]:
-        """Say nothing: who does not lead is ready too."""
-        return []
-
-    def complaints(self) -> Mapping[str, str]:
-        """Return why the last turn of the election failed."""
-        error = self._election.last_error
-        return {} if error is None else {"lease": str(error)}
-
-
-class Caches:
-    """Everything that lists and watches: the cluster, the pauses, and what the loops bring."""
-
-    def __init__(
-        self,
-        clusters: Sequence[CachedCluster],
-        pauses: NamespacePauses,
-        monotonic: Callable[[], float],
-    ) -> None:
-        self._reflectors: list[Reflector[Any]] = [r for cluster in clusters for r in cluster.reflectors]
-        self._reflectors.append(pauses.reflector)
-        self._loops: dict[int, str] = {}
-        """For whom a reflector was made, by its position."""
-        self._monotonic = monotonic
-        self._is_started = False
-
-    @property
-    def reflectors(self) -> Sequence[Reflector[Any]]:
-        """All of them."""
-        return tuple(self._reflectors)
-
-    def watch(self, loop: str, reflector: Reflector[Any]) -> None:
-        """Take one more that only this loop asks, and start it when the others run."""
-        self._loops[len(self._reflectors)] = loop
-        self._reflectors.append(reflector)
-        if self._is_started:
-            reflector.start()
-
-    def start(self) -> None:
-        """Begin to list and watch."""
-        self._is_started = True
-        for reflector in self.reflectors:
-            reflector.start()
-
-    def stop(self, timeout_seconds: float) -> bool:
-        """End all at once, then wait for each."""
-        until = self._monotonic() + timeout_seconds
-        for reflector in self.reflectors:
-            reflector.stop(0.0)
-        ended = [reflector.stop(max(0.0, until - self._monotonic())) for reflector in self.reflectors]
-        return all(ended)
-
-    def liveness_errors(self) -> list[str]:
-        """Say nothing: a reflector mends itself, and one without rights is not mended by a restart."""
-        return []
-
-    def unready(self) -> list[str]:
-        """Return what has not been listed yet, and why."""
-        return [_unlisted(each) for each in self.reflectors if not each.synced.is_set()]
-
-    def awaited_by(self, loop: str) -> list[str]:
-        """Return what of that this loop needs: a kind that is not installed stops only who works with it."""
-        return [
-            _unlisted(each)
-            for position, each in enumerate(self.reflectors)
-            if self._loops.get(position, loop) == loop and not each.synced.is_set()
-        ]
-
-    def complaints(self) -> Mapping[str, str]:
-        """Return which reflectors have failed for a while, and which objects they can't read."""
-        now = self._monotonic()
-        failing = {
-            f"watch of {reflector.kind.plural}": str(reflector.last_error)
-            for reflector in self.reflectors
-            if reflector.last_error is not None and reflector.last_contact_age_seconds(now) > QUIET_SECONDS
-        }
-        unreadable = {
-            f"{reflector.kind.name} {outline.place}": f"the object cannot be read: {outline.why}"
-            for reflector in self.reflectors
-            for outline in list(reflector.unreadable.values())[:UNREADABLE_MAX]
-        }
-        return failing | unreadable
-
-
-class JournalPart:
-    """The diary: never in anybody's way, and closed at the end so that nothing is lost."""
-
-    def __init__(self, journal: SqliteJournal) -> None:
-        self._journal = journal
-
-    def start(self) -> None:
-        """Do nothing: it was opened when it was made."""
-
-    def stop(self, timeout_seconds: float) -> bool:
-        """Write down what is left; on a disk that hangs, give up in time."""
-        closing = threading.Thread(target=self._journal.close, name="journal-close", daemon=True)
-        closing.start()
-        closing.join(timeout_seconds)
-        return not closing.is_alive()
-
-    def liveness_errors(self) -> list[str]:
-        """Say nothing: losing the diary changes no decision."""
-        return []
-
-    def unready(self) -> list[str]:
-        """Say nothing, for the same reason."""
-        return []
-
-    def complaints(self) -> Mapping[str, str]:
-        """Return why it could not write."""
-        found = {"journal": self._journal.unwell, "journal's file": self._journal.damage}
-        return {who: what for who, what in found.items() if what}
-
-    def size_bytes(self) -> float:
-        """Measure the file, its log and the log's index together."""
-        path = self._journal.path
-        return float(sum(_size(path.with_name(path.name + suffix)) for suffix in ("", "-wal", "-shm")))
-
-    def lost(self) -> float:
-        """Count the records that could not be kept."""
-        return float(self._journal.lost)
-
-
-class NoJournal:
-    """What loops write to when no journal is kept."""
-
-    def append(self, *records: object, is_whole: bool = False) -> None:
-        """Forget them."""
-
-
-def _unlisted(reflector: Reflector[Any]) -> str:
-    error = reflector.last_error
-    return f"the {reflector.kind.plural} have not been listed yet" + (f": {error}" if error else "")
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
+if TYPE_CHECKING:
+    from equipoise.adapters.prometheus.history import PrometheusHistory, PrometheusOwners
+    from equipoise.adapters.prometheus.metrics import PrometheusMetrics
+    from equipoise.runtime.redis import ReconnectingPools
 
 
 @dataclass(frozen=True, slots=True)
-class WallClock:
-    """The time of day."""
+class OperatorWiring:
+    """The adapters behind `equipoise.ports.wiring.Wiring`; it watches what a loop opens."""
 
-    def now(self) -> float:
-        """Return the Unix time in seconds."""
-        return time.time()
+    settings: Settings
+    client: Client
+    cluster: Cluster
+    metrics: Metrics
+    prometheus: Callable[[], "PrometheusMetrics"]
+    """Where metrics.k8s.io is not enough; it raises where there is none."""
+    actuator: Actuator
+    leadership: Leadership
+    store: Store
+    pauses: Pauses
+    journal: Journal
+    new_id: Callable[[float], str]
+    clock: Clock
+    batches: BatchesPort
+    watch: Callable[[Reflector[Any]], None]
+    """Starts, meters, awaits and stops one more reflector."""
+    heartbeat: Callable[[], None]
+    operator_namespace: str
+
+    def policies(self, kind: Kind) -> KubernetesPolicies:
+        """Return the custom resources of a kind, watched."""
+        policies = KubernetesPolicies(
+            self.client,
+            group=kind.group,
+            version=kind.version,
+            name=kind.name,
+            plural=kind.plural,
+            namespaces=self.settings.namespaces,
+        )
+        self.watch(policies.reflector)
+        return policies
+
+    def analyses(self) -> KubernetesAnalyses:
+        """Return the kinds of advice, watched once they are installed."""
+        return KubernetesAnalyses(self.client, self.watch, namespaces=self.settings.namespaces)
+
+    def sizes(self) -> CachedSizes:
+        """Return whose requests and limits can be set; DaemonSets are watched for it."""
+        sizes = CachedSizes(self.client, self.cluster, self.settings.namespaces)
+        for reflector in sizes.reflectors.values():
+            self.watch(reflector)
+        return sizes
+
+    def applier(self) -> KubernetesApplier:
+        """Return server-side apply."""
+        return KubernetesApplier(self.client)
+
+    def history(self) -> "tuple[PrometheusHistory, PrometheusOwners]":
+        """Return the Prometheus that all loops ask, for weeks of usage and for owners."""
+        from equipoise.adapters.prometheus.history import PrometheusHistory, PrometheusOwners
+
+        if self.settings.metrics_from == "metrics-server":
+            raise NoHistory(
+                "advice is made from a week of history, which metrics.k8s.io does not have: "
+                "the setting metricsFrom is metrics-server, and prometheus is needed"
+            )
+        try:
+            found = self.prometheus()
+        except NotFound as error:
+            raise NoHistory(f"advice is made from a week of history in Prometheus: {error}") from error
+        history = PrometheusHistory(found.client, found.names, found.extra_matchers)
+        return history, PrometheusOwners(found.client, found.extra_matchers)
+
+    def autoscalers(self) -> "SpecsOfNamespaces":
+        """Return HPAs word for word, of the namespaces that may be read."""
+        return SpecsOfNamespaces(HpaSpecs(self.client), self.settings.namespaces)
+
+    def pools(self) -> "ReconnectingPools":
+        """Return the tiers as the settings describe them, on a server that may be away."""
+        from equipoise.runtime.redis import ReconnectingPools, remote_pools, url_source
+
+        asked = self.settings.pools
+        return ReconnectingPools(remote_pools(url_source(asked), asked))
+
+    def selected_pods(self, namespace: str, selector: str) -> SelectedPods:
+        """Return pods by their labels, watched."""
+        try:
+            parse_selector(selector)
+        except ValueError as error:
+            raise BadInput(f"pools.selector: {error}") from error
+        pods = SelectedPods(self.client, namespace, selector)
+        self.watch(pods.reflector)
+        return pods
 
 
-def make_shell(
-    settings: Settings, log: Log, stopping: threading.Event, table: Mapping[str, Factory] = LOOPS
+@dataclass(frozen=True, slots=True)
+class SpecsOfNamespaces:
+    """HPAs word for word, of the namespaces that may be read."""
+
+    inner: Autoscalers
+    namespaces: Sequence[str]
+
+    def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]:
+        """List what every HorizontalPodAutoscaler asks for."""
+        places = self.namespaces if namespace is None and self.namespaces else (namespace,)
+        return [spec for place in dict.fromkeys(places) for spec in self.inner.specs(place)]
+
+
+LoopMaker = Callable[[Wiring, LoopSettings], Loop]
+
+
+def _loop_maker(name: str, makers: Mapping[str, LoopMaker]) -> LoopMaker:
+    maker = makers.get(name) or balancer(name).make_loop
+    assert maker is not None, f"the settings admit {name}, which the operator does not run"
+    return maker
+
+
+def make_operator(
+    settings: Settings, log: Log, stopping: threading.Event, makers: Mapping[str, LoopMaker] = {}
 ) -> OperatorProcess:
-    """Reach the cluster, and put everything together; nothing runs yet."""
+    """Reach the cluster, and put everything together; nothing runs yet.
+
+    `makers` make the loops of some balancers otherwise than their descriptors do.
+    """
     client = connect(settings.kubernetes.kubeconfig, settings.kubernetes.context)
     version = client.server_version()
     namespace = operator_namespace(settings, client)
     log.info("the cluster answers", server=client.address, version=version, operator_namespace=namespace)
-    meters, hearts, clock = OperatorMetrics(), HeartbeatRegistry(), WallClock()
-    batches = Batches(beat=hearts.beat)
-    meters.read_gauge("batch_workers_lost", lambda: batches.replaced)
-    election = _election(settings, client, namespace, log, meters)
-    meters.read_gauge("lease_failures", lambda: election.failures)
+    metrics, heartbeats, clock = OperatorMetrics(), HeartbeatRegistry(), SystemClock()
+    batches = Batches(heartbeat=heartbeats.renew)
+    metrics.read_gauge("batch_workers_lost", lambda: batches.replaced)
+    election = _election(settings, client, namespace, log, metrics)
+    metrics.read_gauge("lease_failures", lambda: election.failures)
     cluster, clusters = cached_clusters(client, settings.namespaces)
     pauses = NamespacePauses(client, operator_namespace=namespace)
-    # Pools look at their own pods only: an operator for them alone needs no right to see the rest.
-    looks_at_workloads = set(settings.balancers) != {"pools"}
-    caches = Caches(clusters if looks_at_workloads else (), pauses, client.world.monotonic)
-    meters.add(ReflectorMeters(lambda: caches.reflectors, client.world.monotonic))
-    journal, journal_parts = _journal(settings.journal, clock, meters)
+    # An operator for balancers without workloads alone needs no right to see them.
+    observes_workloads = any(balancer(name).observes_workloads for name in settings.balancers)
+    caches = Caches(clusters if observes_workloads else (), pauses, client.world.monotonic)
+    metrics.add(ReflectorMetrics(lambda: caches.reflectors, client.world.monotonic))
+    journal, journal_parts = _journal(settings.journal, clock, metrics)
     prometheus = ChosenPrometheus(client, prometheus_options(settings.prometheus, namespace), log)
-    wiring = Wiring(
+    wiring = OperatorWiring(
+        settings=settings,
         client=client,
         cluster=cluster,
         metrics=DiscoveredMetrics.of(client, settings.metrics_from, prometheus.metrics, log.warning),
@@ -252,21 +209,24 @@ def make_shell(
         store=LedgerStore(client, uid_of=partial(_uid, cluster), namespaces=settings.namespaces),
         pauses=pauses,
         journal=journal,
-        record_ids=RecordIds(secrets.randbits(CHANCE_BITS)),
+        new_id=RecordIds(secrets.randbits(CHANCE_BITS)).next,
         clock=clock,
         batches=batches,
         watch=partial(caches.watch, ""),
-        beat=hearts.beat,
+        heartbeat=heartbeats.renew,
         operator_namespace=namespace,
     )
     return OperatorProcess(
-        loops=make_loops(lambda name: replace(wiring, watch=partial(caches.watch, name)), settings, table),
+        loops=[
+            _loop_maker(name, makers)(replace(wiring, watch=partial(caches.watch, name)), settings)
+            for name in dict.fromkeys(settings.balancers)
+        ],
         awaited_by=caches.awaited_by,
         lease=LeasePart(election),
         parts=[*journal_parts, caches],
         batches=batches,
-        hearts=hearts,
-        meters=meters,
+        heartbeats=heartbeats,
+        metrics=metrics,
         clock=clock,
         address=settings.http.address,
         stop_seconds=settings.stop_seconds,
@@ -310,12 +270,12 @@ def prometheus_options(settings: Prometheus, namespace: str) -> PrometheusOption
 
 
 def _election(
-    settings: Settings, client: Client, namespace: str, log: Log, meters: OperatorMetrics
+    settings: Settings, client: Client, namespace: str, log: Log, metrics: OperatorMetrics
 ) -> LeaseElection:
     lease = settings.lease
 
     def changed(epoch: int | None) -> None:
-        meters.leadership_changed(epoch)
+        metrics.leadership_changed(epoch)
         sentence = (
             "this process leads no more" if epoch is None else f"this process leads now, in epoch {epoch}"
         )
@@ -333,15 +293,15 @@ def _election(
     )
 
 
-def _journal(settings: JournalSettings, clock: Clock, meters: OperatorMetrics) -> tuple[Journal, list[Part]]:
+def _journal(settings: JournalSettings, clock: Clock, metrics: OperatorMetrics) -> tuple[Journal, list[Part]]:
     if settings.path is None:
         return NoJournal(), []
     journal = SqliteJournal(
         settings.path, age_max_seconds=settings.age_max_seconds, bytes_max=settings.bytes_max, clock=clock
     )
     part = JournalPart(journal)
-    meters.read_gauge("journal_bytes", part.size_bytes)
-    meters.read_gauge("journal_records_lost", part.lost)
+    metrics.read_gauge("journal_bytes", part.size_bytes)
+    metrics.read_gauge("journal_records_lost", part.lost)
     return journal, [part]
 
 
@@ -351,15 +311,15 @@ def run(found: Effective) -> None:
     for warning in found.warnings:
         log.warning(warning)
     end_on_signals()
-    stand(make_shell(found.settings, log, threading.Event()))
+    run_until_signalled(make_operator(found.settings, log, threading.Event()))
 
 
-def stand(shell: OperatorProcess) -> None:
+def run_until_signalled(operator: OperatorProcess) -> None:
     """Start, wait for SIGTERM or SIGINT, stop. A second signal ends the process at once."""
-    on_signals(shell.stopping)
-    shell.start()
-    shell.watch()
-    if not shell.stop():
+    on_signals(operator.stopping)
+    operator.start()
+    operator.watch()
+    if not operator.stop():
         # A thread that hangs must not hold the process: interpreters wait for pools of threads.
         sys.stderr.flush()
         os._exit(0)

@@ -20,31 +20,25 @@ from multiprocessing.process import BaseProcess
 from typing import TypeVar, TypeVarTuple
 
 from equipoise.engine.isolation import BatchLost, WorkerBusy
+from equipoise.ports.wiring import DEADLINE_SECONDS
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-__all__ = ["DEADLINE_SECONDS", "BatchLost", "Batches"]
-
-DEADLINE_SECONDS = 300.0
 NICENESS = 10
 """The worker yields to the process that renews the Lease."""
-BEAT_SECONDS = 0.5
+HEARTBEAT_SECONDS = 0.5
 _SPAWN = get_context("spawn")
 _DONE, _FAILED = b"done", b"failed"
-
-
-def _nothing() -> None:
-    return None
 
 
 class Batches:
     """Runs one batch at a time in the worker; threads that come meanwhile wait for their turn."""
 
-    def __init__(self, *, beat: Callable[[], None] = _nothing, niceness: int = NICENESS) -> None:
-        self._beat = beat
+    def __init__(self, *, heartbeat: Callable[[], None] = lambda: None, niceness: int = NICENESS) -> None:
+        self._heartbeat = heartbeat
         self._niceness = niceness
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._worker: _Worker | None = None
         self._closed = threading.Event()
         self.replaced = 0
@@ -62,7 +56,7 @@ class Batches:
         try:
             tag, reply = self._exchange(message, time.monotonic() + deadline_seconds, deadline_seconds)
         finally:
-            self._turn.release()
+            self._lock.release()
         if tag == _FAILED:
             raise _error(*pickle.loads(reply))  # noqa: S301 - our own worker wrote it
         result: T = pickle.loads(reply)  # noqa: S301
@@ -71,8 +65,8 @@ class Batches:
     def _wait(self) -> None:
         """Wait for the worker; that others keep it busy is no fault of this batch."""
         until = time.monotonic() + DEADLINE_SECONDS
-        while not self._turn.acquire(timeout=BEAT_SECONDS):
-            self._beat()
+        while not self._lock.acquire(timeout=HEARTBEAT_SECONDS):
+            self._heartbeat()
             if time.monotonic() > until:
                 raise WorkerBusy(f"a batch waited {DEADLINE_SECONDS:g} s for the worker, which is busy")
 
@@ -94,7 +88,7 @@ class Batches:
         try:
             if self._closed.is_set():  # stopped between the question above and the worker's start
                 worker.end()
-            return worker.ask(message, self._beat)
+            return worker.ask(message, self._heartbeat)
         except (EOFError, OSError) as error:
             raise BatchLost(self._why(worker, until, deadline_seconds)) from error
         except BaseException:
@@ -129,10 +123,10 @@ class _Worker:
         theirs.close()  # so that the worker's death is the end of the pipe
         self._ending = threading.Lock()
 
-    def ask(self, message: bytes, beat: Callable[[], None]) -> tuple[bytes, bytes]:
+    def ask(self, message: bytes, heartbeat: Callable[[], None]) -> tuple[bytes, bytes]:
         self._pipe.send_bytes(message)
-        while not self._pipe.poll(BEAT_SECONDS):
-            beat()
+        while not self._pipe.poll(HEARTBEAT_SECONDS):
+            heartbeat()
         return self._pipe.recv_bytes(), self._pipe.recv_bytes()
 
     def is_alive(self) -> bool:

@@ -1,10 +1,12 @@
-"""Prometheus metrics: counts and times of the shell, and the rotation's under the seed's names.
+"""Prometheus metrics of the operator: counts and times of its cycles, and what each balancer's decisions say.
 
-No label carries a pod's name, and the series of a subject that has vanished are removed.
+A balancer names its gauges and counters in its descriptor. No label carries a pod's name, and the series of a
+subject that has vanished are removed.
 """
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from prometheus_client import (
@@ -20,14 +22,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from equipoise import __version__
+from equipoise.core.decision import Decision
+from equipoise.engine import balancer as balancers
+from equipoise.engine.balancer import BALANCERS, Balancer, Labels
 from equipoise.engine.isolation import Isolation
 from equipoise.ports import CycleReport, FailedTurn
-from equipoise.runtime.operator.balancer_metrics import (
-    PoolsMetrics,
-    ProportionalMetrics,
-    RecommendationMetrics,
-    RotationMetrics,
-)
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 READ_GAUGES = {
@@ -37,6 +36,65 @@ READ_GAUGES = {
     "lease_failures": "Turns of the election that failed.",
 }
 """What is read from the parts when somebody asks."""
+
+
+Series = tuple[Gauge | Counter, Labels]
+
+
+class DecisionMetrics:
+    """The series of one balancer, as its descriptor names them, for each of its subjects."""
+
+    def __init__(self, descriptor: Balancer, registry: CollectorRegistry) -> None:
+        self._gauges = [
+            (Gauge(spec.name, spec.help, spec.labels, registry=registry), spec.read)
+            for spec in descriptor.gauges
+        ]
+        self._counters = [
+            (Counter(spec.name, spec.help, spec.labels, registry=registry), spec.read)
+            for spec in descriptor.counters
+        ]
+        self._shown: dict[str, set[Series]] = {}
+        self._counted: dict[str, set[Series]] = {}
+
+    def observe(self, report: CycleReport, isolation: Isolation) -> None:
+        """Show a whole cycle; a decision that cannot be shown costs no other its series."""
+        before, self._shown = self._shown, {}
+        for decision in report.carried:
+            if decision.subject in before:
+                self._shown[decision.subject] = before[decision.subject]
+            else:
+                isolation.attempt(decision.subject, partial(self._show, decision, set()))
+        for decision in report.decisions:
+            known = before.get(decision.subject, set())
+            isolation.attempt(decision.subject, partial(self._show, decision, known))
+        for counter, count in self._counters:
+            for subject, labels in count(report):
+                self._counted.setdefault(subject, set()).add((counter, labels))
+                counter.labels(*labels).inc()
+        self._forget(before)
+
+    def _show(self, decision: Decision, before: Collection[Series]) -> None:
+        shown = self._shown.setdefault(decision.subject, set())
+        for gauge, read in self._gauges:
+            series = read(decision)
+            if series is None:
+                shown.update(each for each in before if each[0] is gauge)
+                continue
+            for labels, value in series:
+                gauge.labels(*labels).set(value)
+                shown.add((gauge, labels))
+
+    def _forget(self, before: Mapping[str, set[Series]]) -> None:
+        """Remove what no subject shows any more, and the counts of subjects that have vanished."""
+        gone = {
+            each for subject, series in before.items() for each in series - self._shown.get(subject, set())
+        }
+        if gone:
+            gone = gone.difference(*self._shown.values())
+        for subject in self._counted.keys() - self._shown.keys():
+            gone |= self._counted.pop(subject)
+        for metric, labels in gone:
+            metric.remove(*labels)
 
 
 class OperatorMetrics:
@@ -81,12 +139,13 @@ class OperatorMetrics:
         self._transitions = _counter(
             registry, "lease_transitions", "Times that it began or ceased to lead.", "to"
         )
-        self._rotation = RotationMetrics(registry)
-        self._recommendation = RecommendationMetrics(registry)
-        self._proportional = ProportionalMetrics(registry)
-        self._pools = PoolsMetrics(registry)
+        self._by_balancer = {
+            name: DecisionMetrics(balancers.balancer(name), registry)
+            for name, registered in BALANCERS.items()
+            if registered.interval_seconds is not None
+        }
 
-    def cycle_done(
+    def observe_cycle(
         self, balancer: str, report: CycleReport, took_seconds: float, at: float
     ) -> Sequence[FailedTurn]:
         """Count a cycle that decided; one that saw only a part of the world is no success.
@@ -106,17 +165,11 @@ class OperatorMetrics:
         if not report.failure:
             self._succeeded.labels(balancer).set(at)
         self._subjects.labels(balancer).set(len(report.decisions) + len(report.carried))
-        if balancer == "rotation":
-            self._rotation.take(report, isolation)
-        if balancer == "recommendation":
-            self._recommendation.take(report, isolation)
-        if balancer == "proportional":
-            self._proportional.take(report, isolation)
-        if balancer == "pools":
-            self._pools.take(report, isolation)
+        if balancer in self._by_balancer:
+            self._by_balancer[balancer].observe(report, isolation)
         return isolation.failed
 
-    def cycle_failed(self, balancer: str, result: str, took_seconds: float) -> None:
+    def observe_failure(self, balancer: str, result: str, took_seconds: float) -> None:
         """Count a cycle that did not; what was last known of its subjects stays."""
         self._cycles.labels(balancer, result).inc()
         self._seconds.labels(balancer).observe(took_seconds)
@@ -141,7 +194,7 @@ def _counter(registry: CollectorRegistry, name: str, what: str, *labels: str) ->
     return Counter(f"equipoise_{name}", what, labels, registry=registry)
 
 
-class ReflectorMeters(Collector):
+class ReflectorMetrics(Collector):
     """What the caches have been through, read when it is asked for."""
 
     def __init__(self, reflectors: Callable[[], Sequence[Any]], monotonic: Callable[[], float]) -> None:

@@ -1,0 +1,167 @@
+"""The pools, as the rest of the program knows them."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from equipoise.core.decision import Decision, MovePod, RecoverPod
+from equipoise.core.errors import BadInput
+from equipoise.core.pools import PoolCode
+from equipoise.core.reason import Code
+from equipoise.crd.targets import Mode
+from equipoise.engine.balancer import Balancer, CounterSpec, GaugeSpec, Labels, LogLine
+from equipoise.pools.decide import decide
+from equipoise.pools.loop import PoolsLoop
+from equipoise.pools.observe import STATES, TierUnreadable
+from equipoise.pools.rebalance import LOST
+from equipoise.pools.record import redecide
+from equipoise.pools.registration import RegistrationRule
+from equipoise.ports import CycleReport
+from equipoise.ports.wiring import Loop, LoopSettings, Wiring
+
+
+def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
+    """Return the loop; its pods are watched."""
+    asked = settings.pools
+    interval_seconds = settings.interval_seconds("pools")
+    namespace = _expected(asked.namespace, "namespace", "where the pods of the tiers are")
+    selector = _expected(asked.selector, "selector", "their labels, such as app=voice-agent")
+    tiers = wiring.pools()
+    pods = wiring.selected_pods(namespace, selector)
+    return PoolsLoop(
+        pools=tiers,
+        pods=pods.pods,
+        is_gone=pods.is_gone,
+        pauses=wiring.pauses,
+        leadership=wiring.leadership,
+        journal=wiring.journal,
+        new_id=wiring.new_id,
+        namespace=namespace,
+        interval_seconds=interval_seconds,
+        rule=RegistrationRule(asked.loss_max, min(asked.missing_seconds, interval_seconds)),
+        is_acting=asked.mode is Mode.ENFORCE,
+        marks_busy=asked.marks_busy,
+        heartbeat=wiring.heartbeat,
+        has_changed=pods.has_changed,
+    )
+
+
+def _expected(value: str | None, name: str, what: str) -> str:
+    if not value:
+        raise BadInput(f"pools.{name}: expected {what}, since balancers has pools")
+    return value
+
+
+Row = dict[str, Any]
+Read = Callable[[Row], Iterable[tuple[Labels, float]]]
+
+
+def _prefix(decision: Decision) -> str:
+    return decision.subject.removesuffix("/pods")
+
+
+def _of_tiers(name: str, what: str, read: Read, *labels: str) -> GaugeSpec:
+    """Return a gauge with series for each tier; a decision about anything else leaves them as they are."""
+
+    def series(decision: Decision) -> Iterable[tuple[Labels, float]] | None:
+        tiers: dict[str, Row] | None = decision.extra.get("tiers")
+        if tiers is None:
+            return None
+        prefix = _prefix(decision)
+        return [((prefix, tier, *more), value) for tier, row in tiers.items() for more, value in read(row)]
+
+    return GaugeSpec(name, what, ("prefix", "tier", *labels), series)
+
+
+def _of_prefix(name: str, key: str, what: str) -> GaugeSpec:
+    def series(decision: Decision) -> Iterable[tuple[Labels, float]] | None:
+        if "tiers" not in decision.extra:
+            return None
+        return (((_prefix(decision),), decision.extra.get(key, 0)),)
+
+    return GaugeSpec(name, what, ("prefix",), series)
+
+
+def _missing(decision: Decision) -> Iterable[tuple[Labels, float]] | None:
+    if "tiers" in decision.extra or decision.reason.code is Code.INTERNAL_ERROR:
+        return None
+    return (((_prefix(decision),), decision.reason.numbers.get("missing", 0)),)
+
+
+def _moves(report: CycleReport) -> Iterator[tuple[str, Labels]]:
+    for outcome in report.outcomes:
+        action = outcome.action
+        if report.decisions and isinstance(action, MovePod) and outcome.result == PoolCode.MOVED:
+            subject = report.decisions[0].subject
+            yield subject, (_prefix(report.decisions[0]), action.source, action.destination)
+
+
+def _recovered(report: CycleReport) -> Iterator[tuple[str, Labels]]:
+    for outcome in report.outcomes:
+        is_recovered = isinstance(outcome.action, RecoverPod) and outcome.result == PoolCode.RECOVERED
+        if report.decisions and is_recovered:
+            yield report.decisions[0].subject, (_prefix(report.decisions[0]),)
+
+
+def log_lines(came: CycleReport | Exception) -> Iterator[LogLine]:
+    """Yield the lines of the seed: each move and recovery, and what could not be read."""
+    if isinstance(came, TierUnreadable):
+        fields = {"tier": came.tier, "error": str(came)}
+        yield LogLine("warning", "rebalance: failed to get assigned count", fields)
+    if isinstance(came, Exception):
+        return
+    moved = 0
+    for outcome in came.outcomes:
+        action = outcome.action
+        if isinstance(action, RecoverPod) and outcome.result == PoolCode.RECOVERED:
+            yield LogLine("info", "Recovered pod", {"pod": action.pod})
+        if not isinstance(action, MovePod):
+            continue
+        if outcome.result == PoolCode.MOVED:
+            moved += 1
+            fields = {"pod": action.pod, "from_tier": action.source, "to_tier": action.destination}
+            yield LogLine("info", "Rebalanced pod", fields)
+        if outcome.result in {*LOST, PoolCode.WRONG_TYPE}:
+            fields = {"pod": action.pod, "error": outcome.detail}
+            yield LogLine("warning", "rebalance: Lua script failed", fields)
+    if moved:
+        yield LogLine("info", "Rebalancing complete", {"pods_moved": moved})
+
+
+BALANCER = Balancer(
+    "pools",
+    kinds=(),
+    decide=decide,
+    redecide=redecide,
+    make_loop=make_loop,
+    observes_workloads=False,
+    gauges=(
+        _of_tiers(
+            "equipoise_pool_pods",
+            "Pods of a tier by what they do.",
+            lambda row: [((state,), row[state]) for state in STATES],
+            "state",
+        ),
+        _of_tiers(
+            "equipoise_pool_target", "Pods that a tier should have.", lambda row: [((), row["target"])]
+        ),
+        _of_tiers("equipoise_pool_calls", "Calls that a tier serves.", lambda row: [((), row["calls"])]),
+        _of_prefix("equipoise_pool_pending_moves", "pending", "Busy pods that their release moves."),
+        _of_prefix(
+            "equipoise_pool_violations",
+            "broken",
+            "What is broken in the tiers; `equipoise pools fsck` lists it.",
+        ),
+        GaugeSpec(
+            "equipoise_pool_missing_pods",
+            "Pods that the tiers have and Kubernetes does not.",
+            ("prefix",),
+            _missing,
+        ),
+    ),
+    counters=(
+        CounterSpec("equipoise_pool_moves", "Pods moved between tiers.", ("prefix", "from", "to"), _moves),
+        CounterSpec("equipoise_pool_recovered", "Pods that nobody held, put back.", ("prefix",), _recovered),
+    ),
+    verbs=("move", "moved"),
+    log_lines=log_lines,
+)

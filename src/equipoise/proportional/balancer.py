@@ -1,0 +1,75 @@
+"""Proportional scaling, as the rest of the program knows it."""
+
+from collections.abc import Iterable, Iterator
+
+from equipoise.core.decision import Decision
+from equipoise.core.quantity import parse_bytes
+from equipoise.engine.balancer import Balancer, GaugeSpec, Labels
+from equipoise.ports.wiring import Loop, LoopSettings, Wiring
+from equipoise.proportional.decide import decide
+from equipoise.proportional.loop import ProportionalLoop
+from equipoise.proportional.parse import SCALING_POLICY
+from equipoise.proportional.record import redecide
+
+LABELS = ("namespace", "workload")
+
+
+def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
+    """Return the loop; its policies and the DaemonSets are watched."""
+    return ProportionalLoop(
+        cluster=wiring.cluster,
+        policies=wiring.policies(SCALING_POLICY),
+        sizes=wiring.sizes(),
+        pauses=wiring.pauses,
+        leadership=wiring.leadership,
+        store=wiring.store,
+        actuator=wiring.actuator,
+        journal=wiring.journal,
+        new_id=wiring.new_id,
+        mode=settings.compat.mode,
+        interval_seconds=settings.interval_seconds("proportional"),
+        change_seconds=settings.proportional.change_seconds,
+        rollout_seconds=settings.proportional.rollout_seconds,
+        sees_all_pods=not settings.namespaces,
+        beat=wiring.heartbeat,
+        now=wiring.clock.now,
+    )
+
+
+def _workload(decision: Decision) -> Labels:
+    namespace, _, name = decision.subject.rpartition("/")
+    return namespace, name
+
+
+def _quantities(name: str, number: str, what: str) -> GaugeSpec:
+    """Return a gauge for each container, section and resource; one that is missing is no series."""
+
+    def read(decision: Decision) -> Iterator[tuple[Labels, float]]:
+        for slot, text in decision.reason.numbers.get(number, {}).items():
+            if text is not None:
+                yield (*_workload(decision), *slot.rsplit(".", 2)), parse_bytes(text)
+
+    return GaugeSpec(name, what, (*LABELS, "container", "section", "resource"), read)
+
+
+def _count(name: str, number: str, what: str) -> GaugeSpec:
+    def read(decision: Decision) -> Iterable[tuple[Labels, float]]:
+        value = decision.reason.numbers.get(number)
+        return () if value is None else ((_workload(decision), float(value)),)
+
+    return GaugeSpec(name, what, LABELS, read)
+
+
+BALANCER = Balancer(
+    "proportional",
+    kinds=(SCALING_POLICY,),
+    decide=decide,
+    redecide=redecide,
+    make_loop=make_loop,
+    gauges=(
+        _quantities("equipoise_scaling_target", "target", "What the cluster asks for, in cores or bytes."),
+        _quantities("equipoise_scaling_in_force", "current", "What is in force, in cores or bytes."),
+        _count("equipoise_scaling_pods", "pods", "Pods of the workload."),
+        _count("equipoise_scaling_pods_behind", "pods_behind", "Pods that do not have what is in force."),
+    ),
+)

@@ -1,0 +1,117 @@
+"""The recommendation, as the rest of the program knows it."""
+
+from collections.abc import Iterable
+
+from equipoise.core.decision import Decision
+from equipoise.engine.balancer import Balancer, GaugeSpec, Labels
+from equipoise.ports import CycleReport
+from equipoise.ports.wiring import DEADLINE_SECONDS, Loop, LoopSettings, Wiring
+from equipoise.recommendation.advisor import DataSources
+from equipoise.recommendation.analytics import ANALYTICS, RECOMMENDATION
+from equipoise.recommendation.decide import decide
+from equipoise.recommendation.loop import RecommendationLoop
+from equipoise.recommendation.record import FOR, Batch, Decided, examine_all, redecide
+
+HEAVY_WORKLOADS = 16
+"""From here on deciding takes long enough to be in the way of the Lease and of `/healthz`."""
+LABELS = ("namespace", "workload", "analytics")
+
+
+class IdleLoop:
+    """The loop where the setting `compat.crane` is off: nobody is served."""
+
+    name = "recommendation"
+
+    def __init__(self, interval_seconds: float) -> None:
+        self.interval_seconds = interval_seconds
+
+    def cycle(self, at: float) -> CycleReport:
+        """Return an empty report."""
+        del at
+        return CycleReport((), ())
+
+
+def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
+    """Return the loop; its kinds are watched where they are installed."""
+    interval_seconds = settings.interval_seconds("recommendation")
+    if settings.compat.crane == "off":
+        return IdleLoop(interval_seconds)
+
+    def decide_batch(batch: Batch) -> list[list[Decided]]:
+        wiring.heartbeat()
+        is_heavy = sum(len(seen.subjects) for _, seen, _ in batch) >= HEAVY_WORKLOADS
+        # What ended a worker would end us: from then on nothing is decided here, however small.
+        if not is_heavy and not wiring.batches.replaced:
+            return examine_all(batch)
+        deadline_seconds = DEADLINE_SECONDS if is_heavy else DEADLINE_SECONDS / 5
+        return wiring.batches.submit(examine_all, batch, deadline_seconds=deadline_seconds)
+
+    def sources() -> DataSources:
+        history, owners = wiring.history()
+        return DataSources(
+            cluster=wiring.cluster,
+            history=history,
+            autoscalers=wiring.autoscalers(),
+            owners=owners,
+            decide=decide_batch,
+        )
+
+    return RecommendationLoop(
+        objects=wiring.analyses(),
+        cluster=wiring.cluster,
+        world=sources,
+        applier=wiring.applier(),
+        actuator=wiring.actuator,
+        pauses=wiring.pauses,
+        leadership=wiring.leadership,
+        journal=wiring.journal,
+        new_id=wiring.new_id,
+        interval_seconds=interval_seconds,
+        mode=settings.compat.mode,
+        takes_over=settings.compat.crane == "on",
+        beat=wiring.heartbeat,
+    )
+
+
+def _series(decision: Decision, value: float | None) -> Iterable[tuple[Labels, float]]:
+    if value is None:
+        return ()
+    subject, _, analytics = decision.subject.partition(FOR)
+    namespace, _, workload = subject.partition("/")
+    return (((namespace, workload, analytics), value),)
+
+
+def _advised(name: str, key: str, what: str) -> GaugeSpec:
+    """Return a gauge of one advised number; one that is missing is no series, never a zero."""
+    return GaugeSpec(
+        name,
+        what,
+        LABELS,
+        lambda decision: _series(decision, (decision.extra.get("recommended") or {}).get(key)),
+    )
+
+
+BALANCER = Balancer(
+    "recommendation",
+    kinds=(ANALYTICS, RECOMMENDATION),
+    decide=decide,
+    redecide=redecide,
+    make_loop=make_loop,
+    gauges=(
+        _advised(
+            "equipoise_recommended_min_replicas", "minReplicas", "The fewest replicas that are advised."
+        ),
+        _advised("equipoise_recommended_max_replicas", "maxReplicas", "The most replicas that are advised."),
+        _advised(
+            "equipoise_recommended_target_utilization",
+            "targetUtilization",
+            "The advised target, in percent of the CPU request.",
+        ),
+        GaugeSpec(
+            "equipoise_recommendation_coverage",
+            "How much of the past week is known, from 0 to 1.",
+            LABELS,
+            lambda decision: _series(decision, decision.reason.numbers.get("coverage")),
+        ),
+    ),
+)

@@ -1,0 +1,152 @@
+"""The rotation, as the rest of the program knows it."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from equipoise.core.decision import Decided, Decision
+from equipoise.engine.balancer import Balancer, CounterSpec, GaugeSpec, Labels
+from equipoise.engine.disruption import SYSTEM_NAMESPACES
+from equipoise.ports import CycleReport
+from equipoise.ports.wiring import DEADLINE_SECONDS, Loop, LoopSettings, Wiring
+from equipoise.rotation.decide import decide, decide_all
+from equipoise.rotation.loop import Batch, Decide, RotationLoop
+from equipoise.rotation.policy import ROTATION_POLICY
+from equipoise.rotation.progress import RotationDetails
+from equipoise.rotation.record import redecide
+
+HEAVY_PODS = 10_000
+"""From here on deciding takes long enough to be in the way of the Lease and of `/healthz`."""
+PART_PODS = 5_000
+"""So many go to the worker at once: to pack them holds up everything else for hundredths of a second."""
+DEADLINE_LEAST_SECONDS = 60.0
+LABELS = ("namespace", "workload")
+
+
+def _parts(batch: Batch) -> Iterator[Batch]:
+    part, pods = [], 0
+    for asked in batch:
+        part.append(asked)
+        pods += len(asked[1].pods)
+        if pods >= PART_PODS:
+            yield part
+            part, pods = [], 0
+    if part:
+        yield part
+
+
+def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
+    """Return the loop; its policies are watched."""
+
+    def in_worker(part: Batch) -> list[Decided[RotationDetails]]:
+        # What is narrowed down to one workload need not take as long as the whole part may.
+        share = sum(len(seen.pods) for _, seen, _ in part) / PART_PODS
+        deadline_seconds = min(DEADLINE_SECONDS, max(DEADLINE_LEAST_SECONDS, share * DEADLINE_SECONDS))
+        return wiring.batches.submit(decide_all, part, deadline_seconds=deadline_seconds)
+
+    def batches(batch: Batch) -> Iterable[tuple[Batch, Decide]]:
+        is_heavy = sum(len(seen.pods) for _, seen, _ in batch) >= HEAVY_PODS
+        # What ended a worker would end us: from then on nothing is decided here, however small.
+        if not is_heavy and not wiring.batches.replaced:
+            return [(batch, decide_all)]
+        return ((part, in_worker) for part in _parts(batch))
+
+    return RotationLoop(
+        cluster=wiring.cluster,
+        metrics=wiring.metrics,
+        policies=wiring.policies(ROTATION_POLICY),
+        pauses=wiring.pauses,
+        leadership=wiring.leadership,
+        store=wiring.store,
+        actuator=wiring.actuator,
+        journal=wiring.journal,
+        new_id=wiring.new_id,
+        interval_seconds=settings.interval_seconds("rotation"),
+        disturbed_in_cluster_max=settings.disruption.cluster_max,
+        namespaces_protected=SYSTEM_NAMESPACES | {wiring.operator_namespace},
+        batches=batches,
+        beat=wiring.heartbeat,
+        now=wiring.clock.now,
+    )
+
+
+def _workload(subject: str) -> Labels:
+    namespace, _, name = subject.rpartition("/")
+    return namespace, name
+
+
+def _gauge(name: str, number: str, what: str) -> GaugeSpec:
+    """Return a gauge for each workload with this number; one that is missing is no series, never a zero."""
+
+    def read(decision: Decision) -> Iterable[tuple[Labels, float]]:
+        value = decision.reason.numbers.get(number)
+        return () if value is None else ((_workload(decision.subject), value),)
+
+    return GaugeSpec(name, what, LABELS, read)
+
+
+def _futile(decision: Decision) -> Iterable[tuple[Labels, float]]:
+    return ((_workload(decision.subject), float("futile_until" in decision.reason.numbers)),)
+
+
+def _decisions(report: CycleReport) -> Iterable[tuple[str, Labels]]:
+    for decision in report.decisions:
+        yield decision.subject, (decision.reason.code.value, *_workload(decision.subject))
+
+
+def _evictions(report: CycleReport) -> Iterable[tuple[str, Labels]]:
+    owners = {action.uid: each.subject for each in report.decisions for action in each.actions}
+    for outcome in report.outcomes:
+        subject = owners.get(outcome.action.uid)
+        if subject is not None:
+            yield subject, (outcome.result, *_workload(subject))
+
+
+def _waves(report: CycleReport) -> Iterable[tuple[str, Labels]]:
+    subjects = {subject for subject, labels in _evictions(report) if labels[0] == "Accepted"}
+    return ((subject, _workload(subject)) for subject in subjects)
+
+
+def _counter(
+    name: str, what: str, read: Callable[[CycleReport], Iterable[tuple[str, Labels]]], *labels: str
+) -> CounterSpec:
+    return CounterSpec(name, what, (*labels, *LABELS), read)
+
+
+BALANCER = Balancer(
+    "rotation",
+    kinds=(ROTATION_POLICY,),
+    decide=decide,
+    redecide=redecide,
+    make_loop=make_loop,
+    gauges=(
+        _gauge("rebalancer_current_cpu_average", "average_hot_cores", "Average of the hot pods, in cores."),
+        _gauge(
+            "rebalancer_predicted_cpu_average",
+            "average_rotated_cores",
+            "Average of the hot and the coldest pods, in cores: what a rotation is predicted to bring.",
+        ),
+        _gauge(
+            "rebalancer_improvement_calculated", "improvement_percent", "Predicted improvement, in percent."
+        ),
+        _gauge(
+            "rebalancer_improvement_realised",
+            "realised_improvement_percent",
+            "By how much the hottest pod fell in the last rotation that was verified, in percent.",
+        ),
+        _gauge(
+            "rebalancer_safety_threshold_current",
+            "threshold_cores",
+            "Above this many cores a pod is hot: target times tolerance.",
+        ),
+        GaugeSpec(
+            "rebalancer_futile",
+            "1 while rotation is given up for some time, since it did not help.",
+            LABELS,
+            _futile,
+        ),
+    ),
+    counters=(
+        _counter("rebalancer_rotation_decisions", "Decisions by reason and workload.", _decisions, "reason"),
+        _counter("rebalancer_evictions", "Evictions by what came of them.", _evictions, "result"),
+        _counter("rebalancer_waves", "Waves in which at least one pod went.", _waves),
+    ),
+)

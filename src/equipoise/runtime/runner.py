@@ -1,0 +1,223 @@
+"""Runs one balancer's loop, in the operator as in the node agent: cycles at fixed moments, until a signal.
+
+A loop must not end by a failure, nor hang unseen. So one cycle runs at a time, whatever it raises ends that
+cycle only, and every cycle renews a heartbeat: without one for too long the process counts as stalled.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Protocol
+
+from equipoise.core.errors import SetUpWrong
+
+if TYPE_CHECKING:  # a process asks for its signals before it imports the rest
+    from equipoise.ports import Clock, CycleReport
+    from equipoise.ports.wiring import Loop
+    from equipoise.runtime.logs import Log
+
+STALL_MIN_SECONDS = 60.0
+STALL_INTERVALS = 3
+JITTER_MAX_SECONDS = 5.0
+SYNC_POLL_SECONDS = 0.1
+SYNC_REPORT_SECONDS = 60.0
+WAKE_SECONDS = 1.0
+"""So long at least is between two cycles of a loop that is woken."""
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class SystemClock:
+    """The time of day."""
+
+    def now(self) -> float:
+        """Return the Unix time in seconds."""
+        return time.time()
+
+
+class Heartbeat:
+    """The sign of life of one loop."""
+
+    def __init__(
+        self, name: str, interval_seconds: float, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.name = name
+        self.stall_seconds = max(STALL_INTERVALS * interval_seconds, STALL_MIN_SECONDS)
+        self._monotonic = monotonic
+        self._renewed_at = monotonic()
+
+    def renew(self) -> None:
+        """Record that the loop gets on."""
+        self._renewed_at = self._monotonic()
+
+    def liveness_error(self) -> str | None:
+        """Return for how long the loop has stalled, or None."""
+        silent_seconds = self._monotonic() - self._renewed_at
+        if silent_seconds <= self.stall_seconds:
+            return None
+        return f"loop {self.name} has stalled: no heartbeat for {silent_seconds:.0f} s"
+
+
+class HeartbeatRegistry:
+    """Heartbeats by thread: what runs deep inside a loop need not know which loop it is."""
+
+    def __init__(self) -> None:
+        self._by_thread: dict[int, Heartbeat] = {}
+
+    def own(self, heartbeat: Heartbeat) -> None:
+        """Make this heartbeat the calling thread's."""
+        self._by_thread[threading.get_ident()] = heartbeat
+
+    def renew(self) -> None:
+        """Renew the heartbeat of the calling thread, where it has one."""
+        heartbeat = self._by_thread.get(threading.get_ident())
+        if heartbeat is not None:
+            heartbeat.renew()
+
+
+class CycleObserver(Protocol):
+    """Shows what came of cycles: in metrics, in the log, as events."""
+
+    def observe_cycle(self, report: "CycleReport", took_seconds: float) -> None:
+        """Show a cycle that decided; what this raises counts as a failure of the cycle."""
+        ...
+
+    def observe_failure(self, error: Exception, took_seconds: float) -> None:
+        """Show what ended a cycle."""
+        ...
+
+
+def nothing_missing() -> list[str]:
+    """Return no reason for the first cycle to wait."""
+    return []
+
+
+class LoopRunner:
+    """Runs a loop until `stopping` is set; the cycle under way is then finished."""
+
+    def __init__(
+        self,
+        loop: "Loop",
+        observer: CycleObserver,
+        *,
+        clock: "Clock",
+        heartbeats: HeartbeatRegistry,
+        log: "Log",
+        stopping: threading.Event,
+        missing: Callable[[], list[str]] = nothing_missing,
+        jitter_seconds: float = 0.0,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare; `missing` returns what the first cycle still has to wait for."""
+        assert loop.interval_seconds > 0, f"loop {loop.name} has no interval"
+        self.loop = loop
+        self.heartbeat = Heartbeat(loop.name, loop.interval_seconds, monotonic)
+        self.failures = 0
+        """How many of the last cycles failed, in a row."""
+        self.last_error: Exception | None = None
+        """What ended the last cycle, where it failed."""
+        self.has_succeeded = False
+        """Whether any cycle has observed all that it should."""
+        self._observer = observer
+        self._clock = clock
+        self._heartbeats = heartbeats
+        self._log = log.bind(balancer=loop.name)
+        self._stopping = stopping
+        self._missing = missing
+        self._jitter_seconds = jitter_seconds
+        self._monotonic = monotonic
+        self._thread = threading.Thread(target=self.run, name=f"loop-{loop.name}", daemon=True)
+
+    def start(self) -> None:
+        """Run on a thread of its own."""
+        self._thread.start()
+
+    def join(self, timeout_seconds: float) -> bool:
+        """Wait for the last cycle to end, and return whether it has."""
+        self._thread.join(timeout_seconds)
+        return not self._thread.is_alive()
+
+    def liveness_error(self) -> str | None:
+        """Return what only a restart can mend, or None."""
+        if self._thread.ident is not None and not self._thread.is_alive() and not self._stopping.is_set():
+            return f"the thread of loop {self.loop.name} has died"
+        return self.heartbeat.liveness_error()
+
+    def readiness_errors(self) -> list[str]:
+        """Return why the loop is not at work: no cycle has gone well yet, or a dependency is set up wrong."""
+        if isinstance(self.last_error, SetUpWrong):
+            return [f"loop {self.loop.name}: {self.last_error}"]
+        return [] if self.has_succeeded else [f"loop {self.loop.name}: no cycle has gone well yet"]
+
+    def run(self) -> None:
+        """Run cycles at fixed moments on the calling thread; those that were missed are left out."""
+        self._heartbeats.own(self.heartbeat)
+        self._stopping.wait(self._jitter_seconds)
+        self._wait_until_ready()
+        due = self._monotonic()
+        while not self._stopping.is_set():
+            self.run_once()
+            interval, now = self.loop.interval_seconds, self._monotonic()
+            due += interval * max(1, -(-(now - due) // interval))
+            if self._is_woken(due):
+                due = self._monotonic()
+
+    def _is_woken(self, due: float) -> bool:
+        """Wait for the next cycle, and return whether the loop wants it sooner: it is asked once a second."""
+        wants = getattr(self.loop, "is_woken", None)
+        while (left := due - self._monotonic()) > 0:
+            is_stopping = self._stopping.wait(left if wants is None else min(left, WAKE_SECONDS))
+            self.heartbeat.renew()
+            if is_stopping:
+                return False
+            if wants is not None and wants():
+                return True
+        return False
+
+    def run_once(self) -> None:
+        """Run one cycle, and show what came of it."""
+        self.heartbeat.renew()
+        began = self._monotonic()
+        try:
+            report = self.loop.cycle(self._clock.now())
+            self.last_error = None
+            self._observer.observe_cycle(report, self._monotonic() - began)
+        except Exception as error:  # noqa: BLE001 - one bad cycle must not end the loop
+            self.failures, self.last_error = self.failures + 1, error
+            self._observer.observe_failure(error, self._monotonic() - began)
+        else:
+            self.failures = 0
+            self.has_succeeded = self.has_succeeded or not report.failure
+        self.heartbeat.renew()
+
+    def _wait_until_ready(self) -> None:
+        """Wait for the caches, and log now and then what they wait for: it is mostly a missing right."""
+        reported_at = self._monotonic()
+        while not self._stopping.is_set() and (missing := self._missing()):
+            self.heartbeat.renew()
+            if self._monotonic() - reported_at >= SYNC_REPORT_SECONDS:
+                reported_at = self._monotonic()
+                self._log.warning(f"the first cycle waits: {'; '.join(missing)}")
+            self._stopping.wait(SYNC_POLL_SECONDS)
+
+
+def end_on_signals() -> None:
+    """End at SIGTERM and SIGINT while nothing has begun: a container's first process would ignore them."""
+    for number in SIGNALS:
+        signal.signal(number, lambda *_: sys.exit(0))
+
+
+def on_signals(stopping: threading.Event) -> None:
+    """Have SIGTERM and SIGINT ask for a stop; a second one ends the process at once."""
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        del frame
+        if stopping.is_set():
+            os._exit(128 + number)
+        stopping.set()
+
+    for number in SIGNALS:
+        signal.signal(number, on_signal)
