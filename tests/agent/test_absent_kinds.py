@@ -3,7 +3,7 @@
 import pytest
 
 from equipoise.adapters.kubernetes import KubernetesActuator, Unreachable
-from equipoise.runtime.agent.cluster import NodeSurroundings
+from equipoise.runtime.agent.cluster import WatchedNode
 from tests.support.kubernetes.server import Asked, Stage, Time, playing, session
 from tests.support.qos.worlds import API, EVICT, Document, pod_qos, policy, rule
 
@@ -39,7 +39,7 @@ def test_without_the_kind_of_podqos_all_pods_may_be_acted_on_only_where_it_is_no
     """An agent ran before the kinds were there, and found the first of them before the last."""
     server = Server()
     with playing(server.script) as player, session(player.url, world=Time().world(0.0)) as client:
-        around = NodeSurroundings(client, KubernetesActuator(client), "n1")
+        around = WatchedNode(client, KubernetesActuator(client), "n1")
         pods = around._policies["PodQOS"].reflector
         others = [each for each in around._reflectors() if each is not pods]
         try:
@@ -64,7 +64,7 @@ def test_where_nobody_installed_podqos_all_pods_may_be_acted_on_and_the_server_i
     server = Server()
     server.lists |= {POLICIES: [ASKED], ACTIONS: [EVICT]}
     with playing(server.script) as player, session(player.url, world=Time().world(0.0)) as client:
-        around = NodeSurroundings(client, KubernetesActuator(client), "n1")
+        around = WatchedNode(client, KubernetesActuator(client), "n1")
         try:
             for reflector in around._reflectors():
                 reflector.step()

@@ -176,12 +176,12 @@ def test_a_machine_whose_quotas_cannot_be_written_is_not_tried_for_every_pod(tmp
     assert scene.machine.quotas == dict.fromkeys(scene.machine.quotas, -1)
     api, time = Api(), Time()
     with agent_of(api, tmp_path) as agent:
-        teller = EventReporter(agent.log, agent.actuator, agent.around, time.read)
+        teller = EventReporter(agent.log, agent.actuator, agent.node_api, time.read)
         for done in later:
-            teller.tell(done)
+            teller.report(done)
         assert (api.reasons("Node"), len(api.reasons("Pod"))) == (["Throttle"], FAILURES_MAX)
         time.sleep(AGAIN_SECONDS)
-        teller.tell(later[-1])
+        teller.report(later[-1])
         assert api.patches == FAILURES_MAX + 1  # each counted up, and the node's too
 
 

@@ -250,7 +250,7 @@ def test_rounds_are_kept_and_decide_to_the_same_again(tmp_path: Path) -> None:
         scene.is_enforced, scene.around.paused = is_enforced, paused
         scene.restart()
         for done in scene.rounds(4):
-            diary.keep(done)
+            diary.append(done)
     diary.close()
     with closing(open_reader(file)) as reader:
         records = list(reader.records(Query(), is_whole=True))

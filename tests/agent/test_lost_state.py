@@ -110,10 +110,12 @@ def _left(folder: Path, agent: Agent) -> tuple[Path, Path]:
 
 def _do_two_rounds(agent: Agent) -> None:
     """Do rounds until two have gone well: at the first, the policies may not be listed yet."""
+    rounds: list[int] = []
 
     def is_done() -> bool:
-        agent.one_round()
-        return agent._rounds >= 2
+        agent.runner.run_once()
+        rounds.append(agent.runner.failures)
+        return rounds.count(0) >= 2
 
     wait_until(is_done)
 
@@ -134,7 +136,7 @@ def test_an_agent_starts_without_its_state_and_gives_back_what_it_finds(case: st
         assert agent.start()
         _do_two_rounds(agent)
         assert quota.read_text() == FREE
-        assert agent.unready() == []
+        assert agent.readiness_errors() == []
         assert api.reasons("Node").count("StateFileDamaged") == is_damaged
         assert api.reasons("Pod")[0] == "ThrottleFound"
         assert f"equipoise_agent_state_file_damaged {float(is_damaged)}" in _metrics(agent)
@@ -240,8 +242,8 @@ def test_what_cannot_be_told_is_said_and_left(case: str, tmp_path: Path) -> None
         assert "equipoise_agent_unclear_quotas 1.0" in _metrics(agent)
         (outcome,) = agent.clean_up()
         assert (outcome.result, outcome.detail) == ("Unknown", said["message"])
-        agent.around._pods.cache.replace([_told(_limited())])
-        agent.give_back("the agent ends")
+        agent.node_api._pods.cache.replace([_told(_limited())])
+        agent.restore("the agent ends")
         assert quota.read_text() == "40000 100000"
 
 
@@ -276,7 +278,7 @@ def test_a_quota_that_is_no_lower_than_what_is_asked_for_is_left_alone(case: str
         quota.write_text(text)
         path.write_bytes(b"\xff")
         assert agent.start()
-        agent.one_round()
+        agent.runner.run_once()
         assert (quota.read_text(), api.reasons("Pod")) == (text, [])
         assert agent.recovery.is_over is (text != "\n")
 
@@ -291,9 +293,9 @@ def test_another_agents_quotas_are_not_taken_for_ours(tmp_path: Path) -> None:
         with agent_of(api, folder, is_enforced=True) as agent:
             quota, path = _left(folder, agent)
             path.unlink()
-            agent.around.start()
-            agent.one_round()
-            agent.give_back("the agent ends")
+            agent.node_api.start()
+            agent.runner.run_once()
+            agent.restore("the agent ends")
             assert quota.read_text() == THROTTLED
             (said,) = [one for one in api.events if one["involvedObject"]["kind"] == "Pod"]
             assert "another" not in said["message"]
@@ -311,7 +313,7 @@ def test_preview_gives_back_only_what_an_agent_is_known_to_have_kept(
         quota, path = _left(tmp_path, agent)
         path.write_bytes(b"\xff") if is_damaged else path.unlink()
         assert agent.start()
-        agent.one_round()
+        agent.runner.run_once()
         assert quota.read_text() == (FREE if is_damaged else THROTTLED)
         assert api.reasons("Pod")[0] == ("ThrottleFound" if is_damaged else "QuotaUnclear")
         assert [one.result for one in agent.clean_up()] == ([] if is_damaged else ["Done"])
@@ -327,10 +329,10 @@ def test_once_everything_is_judged_a_later_start_searches_no_more(tmp_path: Path
         path.unlink()
         quota.write_text(FREE)
         assert agent.start()
-        agent.one_round()
+        agent.runner.run_once()
         assert agent.recovery.is_over
         quota.write_text(THROTTLED)
-        agent.one_round()
+        agent.runner.run_once()
         assert StateFile(path, agent.file.boot_id).load() == AgentState(agent.file.boot_id)
     api = Api()
     api.add(PODS, UNCLEAR["a resize is pending"][0])
@@ -338,7 +340,7 @@ def test_once_everything_is_judged_a_later_start_searches_no_more(tmp_path: Path
         _, path = _left(tmp_path, agent)
         path.unlink()
         assert agent.start()
-        agent.one_round()
+        agent.runner.run_once()
         again = StateFile(path, agent.file.boot_id)
         assert again.load().lost
         assert again.lost == again.load().lost
@@ -357,10 +359,10 @@ def test_a_folder_that_can_be_neither_locked_nor_written_ends_no_start(tmp_path:
         agent.hold()
         assert agent.file.unlocked.endswith("state.lock: Is a directory")
         assert agent.start()
-        agent.one_round()
-        assert agent.unready() == []
+        agent.runner.run_once()
+        assert agent.readiness_errors() == []
         assert quota.read_text() == THROTTLED  # nothing that can't be written down first is done in a round
-        agent.give_back("the agent ends")
+        agent.restore("the agent ends")
         assert (quota.read_text(), (path / "kept").read_text()) == (FREE, "a person's")
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from equipoise.adapters.kubernetes import ApiError, KubernetesActuator
 from equipoise.adapters.kubernetes.node import TAINT
-from equipoise.runtime.agent.cluster import NodeSurroundings
+from equipoise.runtime.agent.cluster import WatchedNode
 from tests.support.kubernetes.server import Asked, Stage, Time, playing, session
 
 NODE = {"metadata": {"name": "n1", "resourceVersion": "1"}, "spec": {}, "status": {}}
@@ -24,7 +24,7 @@ def test_a_node_is_not_marked_later_in_a_round_than_it_was_decided(method: str) 
             stage.answer(NODE)
 
     with playing(script) as player, session(player.url, world=time.world()) as client:
-        around = NodeSurroundings(client, KubernetesActuator(client), "n1")
+        around = WatchedNode(client, KubernetesActuator(client), "n1")
         with pytest.raises(ApiError, match="503"):
             around.set_scheduling(is_disabled=True, sentence="Too much.")
         around.stop()
@@ -44,7 +44,7 @@ def test_a_mark_is_taken_off_however_busy_the_api_server_is() -> None:
             stage.answer(MARKED)
 
     with playing(script) as player, session(player.url, world=time.world()) as client:
-        around = NodeSurroundings(client, KubernetesActuator(client), "n1")
+        around = WatchedNode(client, KubernetesActuator(client), "n1")
         around.set_scheduling(is_disabled=False, sentence="Fine.")
         around.stop()
     assert written == ["/api/v1/nodes/n1/status", "/api/v1/nodes/n1"]

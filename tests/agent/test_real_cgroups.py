@@ -50,7 +50,7 @@ def test_a_real_breach_is_throttled_restored_and_survives_its_agent(agent: Agent
     """Within three intervals; the quotas are the computed ones; then the load goes, and all is given back."""
     agent.interval = 0.6
     agent.start()
-    agent.loop.cycle(agent.around.now())
+    agent.loop.cycle(agent.node_api.now())
     used: list[float] = []
     deeds: list[NodeCycleReport] = []
     while len(used) < ROUNDS_TO_BREACH and not (deeds and used[-1] <= WATERLINE):
@@ -104,7 +104,7 @@ def test_the_way_out_and_a_resize(agent: Agent) -> None:
     agent.start()
     agent.throttle()
     assert agent.kept_pods == {"free", "limited"}
-    agent.around.all_pods[0] = pod("free", FREE, 1500)
+    agent.node_api.all_pods[0] = pod("free", FREE, 1500)
     agent.begin()
     agent.loop.restore_all()
     assert agent.quotas == (150000, 90000)

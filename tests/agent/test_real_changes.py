@@ -33,7 +33,7 @@ def test_a_real_container_that_restarts_while_throttled_begins_free(agent: Agent
     agent.tree.end_burners()
     agent.tree.forget("free", FREE)
     agent.tree.forget("limited", LIMITED)
-    agent.around.all_pods = both(NEW_FREE, NEW_LIMITED)
+    agent.node_api.all_pods = both(NEW_FREE, NEW_LIMITED)
     agent.start()
     agent.round()  # one look says nothing about the CPU of new containers
     assert (agent.quotas, agent.kept.throttled) == (BASE, {})
@@ -70,7 +70,7 @@ def test_a_real_resize_while_throttled_is_what_is_given_back(agent: Agent) -> No
     """Up or down, step by step and never beyond; a quota that the kubelet has written already stays."""
     agent.throttle()
     agent.tree.end_burners()
-    agent.around.all_pods = [pod("free", FREE, 1500), pod("limited", LIMITED, 300)]
+    agent.node_api.all_pods = [pod("free", FREE, 1500), pod("limited", LIMITED, 300)]
     seen = [agent.quotas]
     while len(seen) < 20 and agent.kept.throttled:
         agent.round()
@@ -78,7 +78,7 @@ def test_a_real_resize_while_throttled_is_what_is_given_back(agent: Agent) -> No
     assert seen[-1] == (150000, 30000)
     assert all(0 < free <= 150000 and limited <= 30000 for free, limited in seen), seen
     # One of another limit, with the kubelet's own quota: not ours any more, and not given the old one.
-    agent.around.all_pods[1] = pod("limited", LIMITED, 600)
+    agent.node_api.all_pods[1] = pod("limited", LIMITED, 600)
     agent.quota_file("limited").write_text("60000")
     assert agent.round().outcomes == []
     assert agent.loop.restore_all() == []
@@ -107,24 +107,24 @@ def test_a_state_file_of_another_boot_is_not_acted_on(agent: Agent) -> None:
 
 def test_a_real_pod_that_takes_a_minute_to_go_is_waited_for(agent: Agent) -> None:
     """It burns on through a minute of further rounds, and nobody goes for it; then it is late."""
-    agent.around.asked = EVICT
-    first, second = agent.around.all_pods
-    agent.around.all_pods[1] = msgspec.structs.replace(second, priority=1)
+    agent.node_api.asked = EVICT
+    first, second = agent.node_api.all_pods
+    agent.node_api.all_pods[1] = msgspec.structs.replace(second, priority=1)
     agent.quota_file("free").write_text("60000")
     agent.quota_file("limited").write_text("15000")  # half of the waterline: without the first, no breach
-    agent.loop.cycle(agent.around.now())
-    agent.until(lambda: bool(agent.around.evictions))
-    assert agent.around.evictions == [("free", 60)]
+    agent.loop.cycle(agent.node_api.now())
+    agent.until(lambda: bool(agent.node_api.evictions))
+    assert agent.node_api.evictions == [("free", 60)]
     agent.round(told_seconds=10)  # nobody has told yet that it terminates
-    agent.around.all_pods[0] = msgspec.structs.replace(first, deletion_at=agent.around.clock_at + 60)
-    over_at = agent.around.clock_at + 60
+    agent.node_api.all_pods[0] = msgspec.structs.replace(first, deletion_at=agent.node_api.clock_at + 60)
+    over_at = agent.node_api.clock_at + 60
     used: list[float] = []
-    while agent.around.clock_at < over_at and (len(used) < 6 or sum(one > WATERLINE for one in used) < 3):
+    while agent.node_api.clock_at < over_at and (len(used) < 6 or sum(one > WATERLINE for one in used) < 3):
         done = agent.round(told_seconds=10 if len(used) < 5 else None)
         assert (done.outcomes, done.decision.reason.numbers["terminating"]) == ([], 1)
         used.append(done.decision.reason.numbers["rules"]["p/cpu-total-usage"]["usage"])
-    assert agent.around.evictions == [("free", 60)]
+    assert agent.node_api.evictions == [("free", 60)]
     assert sum(one > WATERLINE for one in used) >= 3, used  # real readings, which would send somebody away
-    agent.around.clock_at = over_at + 31  # its grace and thirty seconds more have passed
-    agent.until(lambda: len(agent.around.evictions) == 2)
-    assert agent.around.evictions == [("free", 60), ("limited", 60)]
+    agent.node_api.clock_at = over_at + 31  # its grace and thirty seconds more have passed
+    agent.until(lambda: len(agent.node_api.evictions) == 2)
+    assert agent.node_api.evictions == [("free", 60), ("limited", 60)]

@@ -71,7 +71,7 @@ def test_what_came_of_a_plan_that_was_refused_is_told(tmp_path: Path) -> None:
     assert "evicting d/00 releases" in done.decision.reason.sentence
     api = Api()
     with agent_of(api, tmp_path) as agent:
-        EventReporter(agent.log, agent.actuator, agent.around).tell(done)
+        EventReporter(agent.log, agent.actuator, agent.node_api).report(done)
     assert len(api.events) == 3
     for event in api.events:
         assert event["message"].endswith(" What came of it: d/00 Blocked, d/01 Accepted.")

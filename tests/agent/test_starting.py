@@ -97,7 +97,7 @@ def test_health_fails_while_the_loop_stalls(tmp_path: Path, monkeypatch: pytest.
     go_on = threading.Event()
     with _running(Api(), tmp_path) as running:
         running.wait_for("readyz", 200)
-        running.agent.heart.stall_seconds = 0.5
+        running.agent.runner.heartbeat.stall_seconds = 0.5
         real: Callable[[float], Any] = running.agent.loop.cycle
         monkeypatch.setattr(type(running.agent.loop), "cycle", lambda _, at: (go_on.wait(60), real(at))[1])
         try:

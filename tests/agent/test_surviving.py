@@ -49,12 +49,12 @@ def _bug(*_: Any, **__: Any) -> Any:
 
 
 PLACES: dict[str, Callable[[Agent], tuple[object, str]]] = {
-    "asking whether anything may be changed": lambda agent: (agent.mandate, "objection"),
-    "reading the pods": lambda agent: (agent.around, "pods"),
+    "asking whether anything may be changed": lambda agent: (agent.gate, "denial"),
+    "reading the pods": lambda agent: (agent.node_api, "pods"),
     "deciding": lambda agent: (type(agent.loop), "cycle"),
-    "keeping the decision": lambda agent: (agent._diary, "keep"),
-    "counting": lambda agent: (agent.meters, "tell"),
-    "telling": lambda agent: (agent.teller, "tell"),
+    "keeping the decision": lambda agent: (agent.journal, "append"),
+    "counting": lambda agent: (agent.metrics, "observe_cycle"),
+    "telling": lambda agent: (agent.reporter, "report"),
 }
 
 
@@ -68,28 +68,28 @@ def test_a_bug_costs_a_round_and_not_the_agent(
         with monkeypatch.context() as broken:
             broken.setattr(*PLACES[place](agent), _bug)
             for _ in range(FAILURES_MAX):
-                agent.one_round()
-            (said,) = agent.unready()
+                agent.runner.run_once()
+            (said,) = agent.readiness_errors()
             assert said == "the last 5 rounds failed: unexpected ZeroDivisionError: a bug about one pod"
         metrics = generate_latest(agent.registry).decode()
         bugs = 10.0 if place == "reading the pods" else 5.0  # the search for what is throttled reads them too
         assert f"equipoise_agent_round_bugs_total {bugs}" in metrics
         assert "equipoise_agent_round_failures_total 5.0" in metrics
         assert agent.liveness_errors() == []
-        agent.one_round()
-        assert agent.unready() == []
+        agent.runner.run_once()
+        assert agent.readiness_errors() == []
 
 
 def test_where_a_bug_is_is_logged_once_in_ten_minutes(tmp_path: Path) -> None:
     """Each round says that it failed; a failure of the world has no traceback."""
     said, time = StringIO(), Time()
     with agent_of(Api(), tmp_path) as agent:
-        teller = EventReporter(make_log(Logs(format="json"), said), agent.actuator, agent.around, time.read)
+        teller = EventReporter(make_log(Logs(format="json"), said), agent.actuator, agent.node_api, time.read)
         bug = ZeroDivisionError("one")
         for error in (bug, bug, ValueError("two"), bug, WorldFailed("no answer")):
-            teller.tell_failure(error)
+            teller.report_failure(error)
         time.sleep(AGAIN_SECONDS)
-        teller.tell_failure(bug)
+        teller.report_failure(bug)
     lines = [json.loads(line) for line in said.getvalue().splitlines()]
     assert ["traceback" in line for line in lines] == [True, False, True, False, False, True]
     assert [line["level"] for line in lines] == ["error"] * 4 + ["warning", "error"]
@@ -101,7 +101,7 @@ def test_a_failure_of_which_no_encoder_takes_the_words_is_logged(tmp_path: Path)
     said = StringIO()
     log = make_log(Logs(format="json"), said)
     with agent_of(Api(), tmp_path) as agent:
-        EventReporter(log, agent.actuator, agent.around).tell_failure(ValueError("\udcff"))
+        EventReporter(log, agent.actuator, agent.node_api).report_failure(ValueError("\udcff"))
         log.warning("odd", error="\ud800")
     assert ["udcff" in said.getvalue(), "ud800" in said.getvalue()] == [True, True]
     assert all(json.loads(line) for line in said.getvalue().splitlines())
@@ -126,7 +126,7 @@ def _end(*_: Any) -> Any:
 
 
 ENDS: dict[str, Callable[[Agent, pytest.MonkeyPatch], object]] = {
-    "a bug outside of a round": lambda agent, broken: broken.setattr(agent, "one_round", _bug),
+    "a bug outside of a round": lambda agent, broken: broken.setattr(agent.runner, "run_once", _bug),
     "the end of the process": lambda agent, broken: broken.setattr(type(agent.loop), "cycle", _end),
     "a start that fails": lambda agent, broken: broken.setattr(agent.pauses, "start", _bug),
     "a stop during the start": lambda agent, broken: broken.setattr(
@@ -202,7 +202,7 @@ def test_one_container_that_fails_keeps_no_other_throttled(
 
         monkeypatch.setattr(type(agent.host), "set_quota", set_quota)
         assert agent.start()
-        results = [(one.action.pod, one.result) for one in agent.give_back("the agent ends")]
+        results = [(one.action.pod, one.result) for one in agent.restore("the agent ends")]
         assert results == [("d/b", "Failed"), ("d/a", "Done")]
         assert quota.read_text() == "max 100000"
         assert set(agent.loop.state.throttled) == {OTHER_ID}
@@ -223,7 +223,7 @@ def test_quotas_that_cannot_be_read_are_given_back_all_the_same(
         quota = _left(tmp_path, agent)
         assert agent.start()
         monkeypatch.setattr(type(agent.host), "read", read)
-        assert [one.result for one in agent.give_back("the agent ends")] == ["Done"]
+        assert [one.result for one in agent.restore("the agent ends")] == ["Done"]
         assert quota.read_text() == "max 100000"
 
 
@@ -231,12 +231,12 @@ def test_a_bug_in_the_search_costs_no_round(tmp_path: Path, monkeypatch: pytest.
     """It is counted and tried again; the node is kept below its waterlines meanwhile."""
     with agent_of(Api(), tmp_path, is_enforced=True) as agent:
         assert agent.start()
-        monkeypatch.setattr(agent.recovery, "look", _bug)
-        agent.one_round()
-        assert agent.unready() == []
+        monkeypatch.setattr(agent.recovery, "search", _bug)
+        agent.runner.run_once()
+        assert agent.readiness_errors() == []
         assert "equipoise_agent_round_bugs_total 1.0" in generate_latest(agent.registry).decode()
         monkeypatch.undo()
-        agent.one_round()
+        agent.runner.run_once()
         assert agent.recovery.is_over
 
 

@@ -13,7 +13,7 @@ from equipoise.adapters.kubernetes import KubernetesActuator, connect
 from equipoise.core.decision import Record
 from equipoise.core.errors import WorldFailed
 from equipoise.qos.loop import QosLoop
-from equipoise.runtime.agent.cluster import NodeSurroundings
+from equipoise.runtime.agent.cluster import WatchedNode
 from tests.support.agent.machines import Disk, Machine
 from tests.support.cli.running import equipoise_anew as equipoise
 from tests.support.e2e.damaged import (
@@ -171,7 +171,7 @@ def test_who_is_well_has_its_decision_in_the_first_cycle_beside_every_damaged_ob
     assert {"agent-0", "agent-1"} <= members
 
 
-def _policies_of(around: NodeSurroundings) -> int:
+def _policies_of(around: WatchedNode) -> int:
     """How many policies of the node are known by now."""
     try:
         return len(around.policy().policies)
@@ -199,7 +199,7 @@ def test_a_pod_that_is_well_is_decided_on_beside_damaged_policies_and_pods_of_it
     for one in damaged_scopes(HEALTHY):
         create(plane, one)
     client = connect(str(plane.kubeconfig), None)
-    around = NodeSurroundings(client, KubernetesActuator(client), NODE)
+    around = WatchedNode(client, KubernetesActuator(client), NODE)
     around.start()
     try:
         wait_until(lambda: _policies_of(around) >= len(NODE_DAMAGE), "the node's policies", 60)

@@ -40,13 +40,13 @@ class Silence:
     def __init__(self) -> None:
         self.said: Counter[str] = Counter()
 
-    def tell_state(self, lost: str, unlocked: str, *, is_damaged: bool) -> None:
+    def report_state(self, lost: str, unlocked: str, *, is_damaged: bool) -> None:
         self.said["damaged" if is_damaged else "lost" if lost else "sound"] += 1
 
-    def tell_damage(self, sentence: str) -> None:
+    def report_damage(self, sentence: str) -> None:
         assert sentence
 
-    def tell_found(self, found: Any) -> None:
+    def report_found(self, found: Any) -> None:
         self.said["found"] += len(found.ours)
         self.said["unclear"] += len(found.unclear)
 
@@ -127,7 +127,7 @@ class Node:
         loop = QosLoop("n1", self.host, around, around, around, keep, is_enforced=True)
         recovery = Recovery(keep, loop, self.teller, AgentMetrics(CollectorRegistry()))  # type: ignore[arg-type]
         recovery.load()
-        recovery.look(around.pods(), "", is_preview=False)
+        recovery.search(around.pods(), "", is_preview=False)
         return list(loop.cycle(around.now()).outcomes)
 
 
@@ -159,7 +159,7 @@ def journal(folder: Path, done: list[NodeCycleReport]) -> bytes:
     file = folder / "sound.db"
     diary = AgentJournal(str(file))
     for one in done:
-        diary.keep(one)
+        diary.append(one)
     diary.close()
     return file.read_bytes()
 
@@ -174,7 +174,7 @@ def keep_in_each(folder: Path, contents: Iterable[bytes], done: list[NodeCycleRe
         file.write_bytes(content)
         diary = AgentJournal(str(file))
         for one in done:
-            diary.keep(one)
-        found["not kept" if diary.trouble else "kept"] += 1
+            diary.append(one)
+        found["not kept" if diary.error else "kept"] += 1
         diary.close()
     return found

@@ -53,22 +53,22 @@ class Agent:
         self, made: Tree, file: Path, asked: QosPolicy = ASKED, interval: float = INTERVAL_SECONDS
     ) -> None:
         self.tree, self.file, self.interval = made, file, interval
-        self.around = Around(asked=asked, all_pods=both())
+        self.node_api = Around(asked=asked, all_pods=both())
         self.node = connect_host(parent=made.parent, is_of_pods=True)
         self.begin()
 
     def begin(self) -> None:
-        self.loop = new_loop(self.node, self.file, self.around)
+        self.loop = new_loop(self.node, self.file, self.node_api)
 
     def round(self, told_seconds: float | None = None) -> NodeCycleReport:
         """Do a round after an interval of real time: it is what is measured."""
         time.sleep(self.interval)
-        self.around.clock_at += self.interval if told_seconds is None else told_seconds
-        return self.loop.cycle(self.around.now())
+        self.node_api.clock_at += self.interval if told_seconds is None else told_seconds
+        return self.loop.cycle(self.node_api.now())
 
     def quota_file(self, name: str) -> Path:
         """Give the file of the container that a pod has now."""
-        (told,) = [one for one in self.around.all_pods if one.name == name]
+        (told,) = [one for one in self.node_api.all_pods if one.name == name]
         return self.tree.folder("cpu", told.uid, told.containers[0].id) / "cpu.cfs_quota_us"
 
     def quota(self, name: str) -> int:
@@ -94,12 +94,12 @@ class Agent:
 
     def start(self) -> None:
         """Make the containers that the pods have now, quotas as the kubelet's, and have each burn CPU."""
-        for told in self.around.all_pods:
+        for told in self.node_api.all_pods:
             (part,) = told.containers
             self.tree.add(told.uid, part.id)
             self.quota_file(told.name).write_text(str(part.cpu_limit_nanos // 10**4 or -1))
             self.tree.add(told.uid, part.id, burners=1)
-        wait_until(lambda: all(map(self._is_burning, self.around.all_pods)))
+        wait_until(lambda: all(map(self._is_burning, self.node_api.all_pods)))
 
     def _is_burning(self, told: NodePod) -> bool:
         folder = self.tree.folder("cpuacct", told.uid, told.containers[0].id)
@@ -107,7 +107,7 @@ class Agent:
 
     def throttle(self) -> None:
         """Do rounds until both are throttled."""
-        self.loop.cycle(self.around.now())
+        self.loop.cycle(self.node_api.now())
         self.until(lambda: len(self.lowered_pods) == 2)
 
     def until(self, holds: Callable[[], bool], rounds: int = ROUNDS_TO_BREACH) -> list[NodeCycleReport]:

@@ -1,4 +1,4 @@
-"""What the API server tells of one node, kept up to date by watches: behind the loop's `Surroundings`.
+"""What the API server tells of one node, kept up to date by watches: behind the loop's `NodeContext`.
 
 Objects of the cluster read as policies; what does not fit is left out, and said.
 
@@ -71,7 +71,7 @@ Wait = Callable[[Event, float], bool]
 """Waits for something for so many seconds, and tells whether it has come."""
 
 
-class NodeSurroundings:
+class WatchedNode:
     """The pods, the policies and the node itself. `start()` it, and `stop()` it in the end."""
 
     def __init__(
@@ -243,13 +243,13 @@ class EventReporter:
         self,
         log: Log,
         actuator: KubernetesActuator,
-        around: NodeSurroundings,
+        node_api: WatchedNode,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._log = log
         self._failed_turns = FailedTurnLines(log, monotonic)
         self._actuator = actuator
-        self._around = around
+        self._node_api = node_api
         self._monotonic = monotonic
         self._code = ""
         self._problems: tuple[str, ...] = ()
@@ -257,9 +257,9 @@ class EventReporter:
         self._bugs: dict[tuple[str, ...], float] = {}
         self._found: dict[str, str] = {}
 
-    def tell(self, done: NodeCycleReport) -> None:
+    def report(self, done: NodeCycleReport) -> None:
         """Say what is news of one round."""
-        self._tell_problems()
+        self._report_problems()
         decision = done.decision
         code = decision.reason.code.value
         sentence = decision.reason.sentence + came_otherwise(decision, done.outcomes)
@@ -273,14 +273,14 @@ class EventReporter:
         if is_news:
             self._actuator.record_event(self._node(), code, sentence)
         for outcome in news:
-            self._tell_pod(outcome, code, sentence)
+            self._report_pod(outcome, code, sentence)
 
     def warn(self, reason: str, sentence: str) -> None:
         """Say something that somebody has to look at, on the node too."""
         self._log.warning(sentence)
         self._actuator.record_event(self._node(), reason, sentence, is_warning=True)
 
-    def tell_failure(self, error: Exception) -> None:
+    def report_failure(self, error: Exception) -> None:
         """Log that a round failed; the traceback of a bug once in ten minutes."""
         if isinstance(error, EquipoiseError):
             self._log.warning("a round failed", error=str(error))
@@ -293,7 +293,7 @@ class EventReporter:
         self._bugs[key] = now
         log_failure(self._log, "a round failed", error)
 
-    def tell_state(self, lost: str, unlocked: str, *, is_damaged: bool) -> None:
+    def report_state(self, lost: str, unlocked: str, *, is_damaged: bool) -> None:
         """Log what is wrong with the state file."""
         if unlocked:
             self._log.warning("the state file is not locked", error=unlocked)
@@ -301,12 +301,12 @@ class EventReporter:
             say = self._log.warning if is_damaged else self._log.info
             say("what is throttled is looked for in the cgroups", reason=lost)
 
-    def tell_damage(self, sentence: str) -> None:
+    def report_damage(self, sentence: str) -> None:
         """Record an event on the node that the state file was damaged; the log has it already."""
         said = f"{sentence}. What is throttled is looked for in the cgroups."
         self._actuator.record_event(self._node(), "StateFileDamaged", said, is_warning=True)
 
-    def tell_found(self, found: Judged) -> None:
+    def report_found(self, found: Judged) -> None:
         """Log each quota that is lower than its container asks for, and record an event, once."""
         all_ = [("ThrottleFound", one) for one in found.ours] + [
             ("QuotaUnclear", one) for one in found.unclear
@@ -319,9 +319,9 @@ class EventReporter:
                 pod = ObjectRef("v1", "Pod", one.pod.namespace, one.pod.name, one.pod.uid)
                 self._actuator.record_event(pod, reason, one.sentence, is_warning=bool(one.why_left))
 
-    def _tell_problems(self) -> None:
+    def _report_problems(self) -> None:
         """Say which policies are left out, when that has changed; on the node, since no status is written."""
-        problems = self._around.problems
+        problems = self._node_api.problems
         if problems == self._problems:
             return
         self._problems = problems
@@ -345,7 +345,7 @@ class EventReporter:
                     self._failures[key] = now
         return found
 
-    def _tell_pod(self, outcome: Outcome, code: str, sentence: str) -> None:
+    def _report_pod(self, outcome: Outcome, code: str, sentence: str) -> None:
         action = outcome.action
         if isinstance(action, DisableScheduling | EnableScheduling):
             if outcome.result not in WELL:
@@ -358,4 +358,4 @@ class EventReporter:
         self._actuator.record_event(pod, code, said, is_warning=outcome.result not in WELL)
 
     def _node(self) -> ObjectRef:
-        return ObjectRef("v1", "Node", "", self._around.node, self._around.uid())
+        return ObjectRef("v1", "Node", "", self._node_api.node, self._node_api.uid())

@@ -59,9 +59,9 @@ class EnforcementGate:
         self._look_at = float("-inf")
         self._why_unknown = ""
         self.is_unknown = False
-        """Whether the last objection was only that nobody could be asked: no reason to give anything back."""
+        """Whether the last denial was only that nobody could be asked: no reason to give anything back."""
 
-    def objection(self, beside: str, has_policies: Callable[[], bool]) -> str:
+    def denial(self, beside: str, has_policies: Callable[[], bool]) -> str:
         """Return why nothing may be changed now; `beside` names a pod of Crane's own agent on this node."""
         self.is_unknown = False
         if not self._is_enforced:

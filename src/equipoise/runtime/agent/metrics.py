@@ -75,7 +75,7 @@ class AgentMetrics:
             "equipoise_agent_gap", "Gaps in millicores or bytes.", ["side", "metric"], registry=registry
         )
 
-    def tell(self, done: NodeCycleReport, throttled: int, cpu_seconds: float) -> None:
+    def observe_cycle(self, done: NodeCycleReport, throttled: int, cpu_seconds: float) -> None:
         """Take in one round; series of rules that are gone are removed."""
         decision, details = done.decision, done.details
         self.rounds.labels(decision.reason.code.value).inc()

@@ -30,16 +30,16 @@ class Recovery:
         self,
         file: StateFile,
         loop: QosLoop,
-        teller: EventReporter,
-        meters: AgentMetrics,
+        reporter: EventReporter,
+        metrics: AgentMetrics,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.unclear: tuple[Lowered, ...] = ()
         """What the last look left as it is."""
         self._file = file
         self._loop = loop
-        self._teller = teller
-        self._meters = meters
+        self._reporter = reporter
+        self._metrics = metrics
         self._monotonic = monotonic
         self._is_loaded = False
         self._damage = ""
@@ -56,8 +56,8 @@ class Recovery:
         except Exception as error:  # noqa: BLE001 - whatever is in the file, the agent starts
             state, self._damage = AgentState(self._file.boot_id), str(error) or type(error).__name__
         lost = self._damage or self._file.lost
-        self._meters.state_damaged.set(bool(self._damage))
-        self._teller.tell_state(lost, self._file.unlocked, is_damaged=bool(self._damage))
+        self._metrics.state_damaged.set(bool(self._damage))
+        self._reporter.report_state(lost, self._file.unlocked, is_damaged=bool(self._damage))
         if lost and not state.lost:
             self._loop.adopt(msgspec.structs.replace(state, lost=lost))
 
@@ -67,14 +67,14 @@ class Recovery:
         self.load()
         return not self._loop.state.lost
 
-    def look(
+    def search(
         self, pods: Sequence[NodePod], other_agent: str, *, is_preview: bool, is_last: bool = False
     ) -> None:
         """Look at the containers of these pods that are not judged yet; some are asked for again later."""
         if self.is_over:
             return
         if self._damage:
-            self._teller.tell_damage(self._damage)
+            self._reporter.report_damage(self._damage)
             self._damage = ""
         state = self._loop.state
         why_none = other_agent or (PREVIEW if is_preview and state.lost == NEVER_KEPT else "")
@@ -90,8 +90,8 @@ class Recovery:
         if ours or not found.left:
             lost = state.lost if found.left else ""
             self._loop.adopt(msgspec.structs.replace(state, throttled=state.throttled | ours, lost=lost))
-        self._meters.unclear.set(len(found.unclear))
-        self._teller.tell_found(found)
+        self._metrics.unclear.set(len(found.unclear))
+        self._reporter.report_found(found)
 
     def outcomes(self) -> list[Outcome]:
         """Return what was left as it is, as outcomes."""

@@ -1,6 +1,7 @@
-"""Runs the loop of one node until a signal says stop, then gives everything back.
+"""The node agent: runs the loop of one node until a signal says stop, then restores what is throttled.
 
-The agent's diary: its decisions on the host's disk, bounded, to be looked at and replayed.
+An agent that ends otherwise would leave containers throttled until its successor has read the state file. So
+they are restored on every way out, a failed start and a bug included.
 """
 
 import contextlib
@@ -20,30 +21,23 @@ from equipoise.adapters.kubernetes import Client, KubernetesActuator, NamespaceP
 from equipoise.core.decision import Outcome
 from equipoise.core.errors import EquipoiseError, WorldFailed
 from equipoise.engine.recording import record
+from equipoise.ports import CycleReport
 from equipoise.qos.execute import BALANCER
 from equipoise.qos.loop import NodeCycleReport, QosLoop
 from equipoise.qos.policy import QosPolicy
 from equipoise.qos.record import policy_json
-from equipoise.runtime.agent.cluster import EventReporter, NodeSurroundings
+from equipoise.runtime.agent.cluster import EventReporter, WatchedNode
 from equipoise.runtime.agent.enforcement import PREVIEW, EnforcementGate, ledgered
 from equipoise.runtime.agent.metrics import AgentMetrics
 from equipoise.runtime.agent.recovery import Recovery
 from equipoise.runtime.agent.state_file import StateFile
 from equipoise.runtime.http import HttpServer, make_app
 from equipoise.runtime.logs import Log, log_failure, make_log
-from equipoise.runtime.runner import Heartbeat, on_signals
+from equipoise.runtime.runner import HeartbeatRegistry, LoopRunner, SystemClock, on_signals
 from equipoise.runtime.settings import Logs
 
 BYTES_MAX = 32 * 1024 * 1024
 AGE_MAX_SECONDS = 7 * 86400.0
-
-
-class SystemClock:
-    """The time."""
-
-    def now(self) -> float:
-        """Return the Unix time in seconds."""
-        return time.time()
 
 
 class AgentJournal:
@@ -60,8 +54,8 @@ class AgentJournal:
         self._ids = RecordIds(secrets.randbits(CHANCE_BITS))
         self._asked: tuple[QosPolicy | None, dict[str, Any]] = (None, {})
 
-    def keep(self, done: NodeCycleReport) -> None:
-        """Write a round down: whole where something was done or its reason is new."""
+    def append(self, done: NodeCycleReport) -> None:
+        """Record a cycle: whole where something was done or its reason is new."""
         if self._journal is None:
             return
         if self._asked[0] is not done.policy:
@@ -73,7 +67,7 @@ class AgentJournal:
         )
 
     @property
-    def trouble(self) -> str:
+    def error(self) -> str:
         """Return why nothing can be kept, or nothing."""
         return "" if self._journal is None else self._journal.unwell
 
@@ -87,7 +81,7 @@ FAILURES_MAX = 5
 """So many rounds in a row that fail make the agent unready."""
 PAUSES_SECONDS_MAX = 10.0
 """How long the first list of namespaces is waited for; until it is there, everything is held anyway."""
-GIVE_BACK_SECONDS = 60.0
+RESTORE_SECONDS = 60.0
 """How often it is tried again to give back what could not be, where nothing else may be done."""
 
 
@@ -119,16 +113,16 @@ class Agent:
     """One node's agent and its surroundings."""
 
     def __init__(self, settings: AgentSettings, log: Log) -> None:
+        self.name, self.interval_seconds = "qos", settings.interval_seconds
         self.settings = settings
         self.log = log
         self.stopping = threading.Event()
-        self.heart = Heartbeat("qos", settings.interval_seconds)
         self.registry = CollectorRegistry()
-        self.meters = AgentMetrics(self.registry)
+        self.metrics = AgentMetrics(self.registry)
         client: Client = connect(settings.kubeconfig, settings.context)
         self.actuator = KubernetesActuator(client, component="equipoise-agent", instance=settings.node)
         self.pauses = NamespacePauses(client, operator_namespace=settings.home)
-        self.around = NodeSurroundings(
+        self.node_api = WatchedNode(
             client,
             self.actuator,
             settings.node,
@@ -140,30 +134,34 @@ class Agent:
         )
         self.host = host
         self.file = StateFile(settings.state_file, host.boot_id())
-        self.clock = SystemClock()
         self.loop = QosLoop(
             node_name=settings.node,
             node=host,
-            node_api=self.around,
+            node_api=self.node_api,
             actuator=self.actuator,
             pauses=self.pauses,
             state_store=self.file,
             is_enforced=False,  # until the mandate says otherwise, before each round
             home=settings.home,
             interval_seconds=settings.interval_seconds,
-            on_progress=self.heart.renew,
+            on_progress=self._heartbeat,
             evictor=ledgered(client, self.actuator),
         )
-        self.mandate = EnforcementGate(
-            client, is_enforced=settings.is_enforced, takes_over=settings.takes_over
+        self.gate = EnforcementGate(client, is_enforced=settings.is_enforced, takes_over=settings.takes_over)
+        self.reporter = EventReporter(log, self.actuator, self.node_api)
+        self.recovery = Recovery(self.file, self.loop, self.reporter, self.metrics)
+        self.journal = AgentJournal(settings.journal)
+        self.runner = LoopRunner(
+            self,
+            self,
+            clock=SystemClock(),
+            heartbeats=HeartbeatRegistry(),
+            log=log,
+            stopping=self.stopping,
         )
-        self.teller = EventReporter(log, self.actuator, self.around)
-        self.recovery = Recovery(self.file, self.loop, self.teller, self.meters)
-        self._diary = AgentJournal(settings.journal)
-        self._failures, self._why_failed = 0, ""
-        self._rounds = 0
-        self._objection: str | None = None
-        self._gave_back_at = float("-inf")
+        self._cpu_seconds = 0.0
+        self._denial: str | None = None
+        self._restored_at = float("-inf")
 
     def hold(self) -> None:
         """Be the only agent of this machine and of this file, until the process ends."""
@@ -177,12 +175,12 @@ class Agent:
         one that lasts longer than it may makes the agent ill.
         """
         try:
-            self.around.start(self._waited)
+            self.node_api.start(self._waited)
         except WorldFailed:
             if self.stopping.is_set():
                 return False
             raise
-        beside = self.around.crane_agent()
+        beside = self.node_api.crane_agent()
         if beside:
             raise WorldFailed(
                 f"node {self.settings.node}: pod {beside} is Crane's own agent, and both would write "
@@ -192,9 +190,12 @@ class Agent:
         self._waited(self.pauses.reflector.synced, PAUSES_SECONDS_MAX)
         return not self.stopping.is_set()
 
+    def _heartbeat(self) -> None:
+        self.runner.heartbeat.renew()
+
     def _waited(self, event: threading.Event, seconds: float) -> bool:
-        """Wait for something that a stop ends; tell whether it has come."""
-        self.heart.renew()
+        """Wait for something that a stop ends, and return whether it has come."""
+        self._heartbeat()
         until = time.monotonic() + seconds
         while not (self.stopping.is_set() or event.wait(0.1) or time.monotonic() > until):
             continue
@@ -207,38 +208,30 @@ class Agent:
         """
         self.hold()
         self.recovery.load()
-        door = HttpServer(
+        server = HttpServer(
             self.settings.http_address,
-            make_app(self.liveness_errors, self.unready, self.registry),
+            make_app(self.liveness_errors, self.readiness_errors, self.registry),
             name="--http-address",
         )
-        door.start()
+        server.start()
         try:
             if self.start():
-                self._keep_watch()
+                self.log.info("the agent begins", node=self.settings.node, enforced=self.settings.is_enforced)
+                self.runner.run()
         finally:
             try:
-                self.give_back("the agent ends")
+                self.restore("the agent ends")
             finally:
-                door.stop(2.0)
+                server.stop(2.0)
                 self.stop()
-                self._diary.close()
-
-    def _keep_watch(self) -> None:
-        self.log.info("the agent begins", node=self.settings.node, enforced=self.settings.is_enforced)
-        while not self.stopping.is_set():
-            began_at = time.monotonic()
-            self.one_round()
-            self.heart.renew()
-            rest = self.settings.interval_seconds - (time.monotonic() - began_at)
-            self.stopping.wait(max(0.1, rest))
+                self.journal.close()
 
     def stop(self) -> None:
         """End the watches."""
-        self.around.stop()
+        self.node_api.stop()
         self.pauses.stop(1.0)
 
-    def give_back(self, why: str) -> list[Outcome]:
+    def restore(self, why: str) -> list[Outcome]:
         """Restore what is throttled and take our taint off, at once; whatever fails is logged."""
         try:
             self._recover(is_last=True)
@@ -262,82 +255,85 @@ class Agent:
     def clean_up(self) -> list[Outcome]:
         """Restore what an agent has left throttled; return the outcomes, of what is left as it is last."""
         if not self.recovery.is_over:
-            other_agent = self.mandate.other_agent(self.around.crane_agent())
-            self.recovery.look(self.around.pods(), other_agent, is_preview=False)
+            other_agent = self.gate.other_agent(self.node_api.crane_agent())
+            self.recovery.search(self.node_api.pods(), other_agent, is_preview=False)
         return [*self.loop.restore_all(), *self.recovery.outcomes()]
 
-    def one_round(self) -> None:
-        """Do one round; whatever fails is logged, and the next one tries again."""
-        spent = time.thread_time()
+    def cycle(self, at: float) -> NodeCycleReport:
+        """Look for what is throttled, ask whether anything may be changed, and run the balancer's cycle."""
+        self._cpu_seconds = time.thread_time()
         try:
             self._recover()
-        except Exception as error:  # noqa: BLE001 - the round goes on with what is known
-            self._tell_failure(error)
-        try:
-            self._ask_leave()
-            self._tell(self.loop.cycle(self.clock.now()), spent)
-        except Exception as error:  # noqa: BLE001 - one bad round must not end the loop
-            is_expected = isinstance(error, EquipoiseError)
-            self._why_failed = str(error) if is_expected else f"unexpected {type(error).__name__}: {error}"
-            self._failures += 1
-            self.meters.failures.inc()
-            self._tell_failure(error)
-        else:
-            self._failures, self._rounds = 0, self._rounds + 1
+        except Exception as error:  # noqa: BLE001 - the cycle goes on with what is known
+            self._report_failure(error)
+        self._ask_permission()
+        return self.loop.cycle(at)
 
-    def _tell_failure(self, error: Exception) -> None:
-        self.meters.bugs.inc(not isinstance(error, EquipoiseError))
-        self.teller.tell_failure(error)
+    def observe_cycle(self, report: CycleReport, took_seconds: float) -> None:
+        """Record, count and report a cycle."""
+        del took_seconds
+        assert isinstance(report, NodeCycleReport), "the runner reports our own cycles"
+        error_before = self.journal.error
+        self.journal.append(report)
+        if self.journal.error not in {"", error_before}:
+            self.log.warning("decisions are not kept", error=self.journal.error)
+        cpu_seconds = time.thread_time() - self._cpu_seconds
+        self.metrics.observe_cycle(report, len(self.loop.state.throttled), cpu_seconds)
+        self.metrics.left_out.set(len(self.node_api.problems))
+        self.reporter.report(report)
 
-    def _tell(self, done: NodeCycleReport, spent: float) -> None:
-        was = self._diary.trouble
-        self._diary.keep(done)
-        if self._diary.trouble not in {"", was}:
-            self.log.warning("decisions are not kept", error=self._diary.trouble)
-        self.meters.tell(done, len(self.loop.state.throttled), time.thread_time() - spent)
-        self.meters.left_out.set(len(self.around.problems))
-        self.teller.tell(done)
+    def observe_failure(self, error: Exception, took_seconds: float) -> None:
+        """Count and log a cycle that failed; the next one tries again."""
+        del took_seconds
+        self.metrics.failures.inc()
+        self._report_failure(error)
+
+    def _report_failure(self, error: Exception) -> None:
+        self.metrics.bugs.inc(not isinstance(error, EquipoiseError))
+        self.reporter.report_failure(error)
 
     def _recover(self, *, is_last: bool = False) -> None:
         """Look for what is throttled where the state does not tell, once the pods are listed."""
-        if self.recovery.is_over or self.around.waiting_for():
+        if self.recovery.is_over or self.node_api.waiting_for():
             return
-        other_agent = self.mandate.other_agent(self.around.crane_agent())
+        other_agent = self.gate.other_agent(self.node_api.crane_agent())
         is_preview = not self.settings.is_enforced
-        self.recovery.look(self.around.pods(), other_agent, is_preview=is_preview, is_last=is_last)
+        self.recovery.search(self.node_api.pods(), other_agent, is_preview=is_preview, is_last=is_last)
 
-    def _ask_leave(self) -> None:
-        """Look whether anything may be changed; where it may not any more, give back what was taken."""
-        objection = self.mandate.objection(
-            self.around.crane_agent(), lambda: bool(self.around.policy().policies)
-        )
-        self.loop.is_enforced = not objection
-        self.meters.enforcing.set(not objection)
-        is_news, self._objection = objection != self._objection, objection
-        if objection and not self.mandate.is_unknown and (is_news or self._has_waited()):
-            self.give_back(objection)
-            self._gave_back_at = time.monotonic()
-        if is_news and objection not in {"", PREVIEW}:
-            self.teller.warn("NothingIsChanged", objection)
+    def _ask_permission(self) -> None:
+        """Ask whether anything may be changed; where it may not any more, restore what was throttled."""
+        denial = self.gate.denial(self.node_api.crane_agent(), lambda: bool(self.node_api.policy().policies))
+        self.loop.is_enforced = not denial
+        self.metrics.enforcing.set(not denial)
+        is_news, self._denial = denial != self._denial, denial
+        if denial and not self.gate.is_unknown and (is_news or self._may_retry_restore()):
+            self.restore(denial)
+            self._restored_at = time.monotonic()
+        if is_news and denial not in {"", PREVIEW}:
+            self.reporter.warn("NothingIsChanged", denial)
 
-    def _has_waited(self) -> bool:
-        """Whether to try again to give back what could not be."""
-        return time.monotonic() - self._gave_back_at >= GIVE_BACK_SECONDS and self.loop.has_throttled
+    def _may_retry_restore(self) -> bool:
+        return time.monotonic() - self._restored_at >= RESTORE_SECONDS and self.loop.has_throttled
 
     def liveness_errors(self) -> list[str]:
-        """Return what makes the agent ill: a loop that stalls.
+        """Return what only a restart can mend: a loop that stalls.
 
-        Rounds that fail do not: a restart mends neither an API server nor a disk, and gives everything back.
+        Cycles that fail are none of it: a restart mends neither an API server nor a disk, and restores
+        everything.
         """
-        return [liveness_error] if (liveness_error := self.heart.liveness_error()) else []
+        error = self.runner.liveness_error()
+        return [] if error is None else [error]
 
-    def unready(self) -> list[str]:
+    def readiness_errors(self) -> list[str]:
         """Return what is missing before it can be relied on."""
-        if self._failures >= FAILURES_MAX:
-            return [f"the last {self._failures} rounds failed: {self._why_failed}"]
-        if self._rounds:
+        if self.runner.failures >= FAILURES_MAX:
+            error = self.runner.last_error
+            is_expected = isinstance(error, EquipoiseError)
+            why = str(error) if is_expected else f"unexpected {type(error).__name__}: {error}"
+            return [f"the last {self.runner.failures} rounds failed: {why}"]
+        if self.runner.has_succeeded:
             return []
-        return [self.around.waiting_for() or "no round has been decided yet"]
+        return [self.node_api.waiting_for() or "no round has been decided yet"]
 
 
 def run_agent(settings: AgentSettings) -> None:
@@ -352,8 +348,8 @@ def clean_up(settings: AgentSettings) -> list[Outcome]:
     agent = Agent(settings, make_log(settings.logs))
     agent.hold()
     agent.recovery.load()
-    agent.around.start()
+    agent.node_api.start()
     try:
         return agent.clean_up()
     finally:
-        agent.around.stop()
+        agent.node_api.stop()

@@ -20,7 +20,7 @@ from tests.testbed import wait_until
 ASKED = policy(rule("cpu_total_usage", 6000, "evict"))
 
 
-def _mandate(api: Api, url: str, time: Time, **how: bool) -> EnforcementGate:
+def _gate(api: Api, url: str, time: Time, **how: bool) -> EnforcementGate:
     with session(url) as client:
         return EnforcementGate(
             client, **({"is_enforced": True, "takes_over": False} | how), monotonic=time.read
@@ -31,45 +31,45 @@ def test_whose_the_kinds_are_is_looked_at_again_after_a_while() -> None:
     """Not in every round; and a look that fails changes nothing."""
     api, time = Api(), Time()
     with playing(api.script) as player:
-        mandate = _mandate(api, player.url, time)
-        assert [mandate.objection("", lambda: True) for _ in range(3)] == [""] * 3
+        gate = _gate(api, player.url, time)
+        assert [gate.denial("", lambda: True) for _ in range(3)] == [""] * 3
         assert api.looks == 1
         api.owner = None
         time.sleep(LOOK_SECONDS)
-        assert (mandate.objection("", lambda: True), api.looks) == ("", 2)
+        assert (gate.denial("", lambda: True), api.looks) == ("", 2)
         api.owner = "crane"
         time.sleep(LOOK_SECONDS - 1)
-        assert (mandate.objection("", lambda: True), api.looks) == ("", 2)
+        assert (gate.denial("", lambda: True), api.looks) == ("", 2)
         time.sleep(1)
-        assert (mandate.objection("", lambda: True), mandate.is_unknown) == (FOREIGN, False)
+        assert (gate.denial("", lambda: True), gate.is_unknown) == (FOREIGN, False)
 
 
 def test_the_first_policy_is_not_obeyed_before_its_kind_is_known_to_be_ours() -> None:
     """Kinds that were absent a moment ago may be anybody's now."""
     api, time = Api(), Time()
     with playing(api.script) as player:
-        mandate = _mandate(api, player.url, time)
-        assert mandate.objection("", lambda: False) == ""
+        gate = _gate(api, player.url, time)
+        assert gate.denial("", lambda: False) == ""
         api.owner = "crane"
-        assert mandate.objection("", lambda: True) == FOREIGN
-        mandate.objection("", lambda: False)
+        assert gate.denial("", lambda: True) == FOREIGN
+        gate.denial("", lambda: False)
         api.owner = None
-        assert mandate.objection("", lambda: True).startswith("whose the kinds of ensurance.crane.io are")
-        assert mandate.is_unknown
+        assert gate.denial("", lambda: True).startswith("whose the kinds of ensurance.crane.io are")
+        assert gate.is_unknown
         time.sleep(RETRY_SECONDS)
         api.owner = "equipoise"
-        assert mandate.objection("", lambda: True) == ""
+        assert gate.denial("", lambda: True) == ""
 
 
 def test_a_preview_and_a_take_over_ask_nobody_and_another_hand_stops_both() -> None:
     """Crane's own agent may come to the node at any time."""
     api = Api(owner="crane")
     with playing(api.script) as player:
-        assert _mandate(api, player.url, Time(), takes_over=True).objection("", lambda: True) == ""
-        assert "Preview" in _mandate(api, player.url, Time(), is_enforced=False).objection("", lambda: True)
+        assert _gate(api, player.url, Time(), takes_over=True).denial("", lambda: True) == ""
+        assert "Preview" in _gate(api, player.url, Time(), is_enforced=False).denial("", lambda: True)
         for takes_over in (True, False):
-            mandate = _mandate(api, player.url, Time(), takes_over=takes_over)
-            assert "pod d/x is Crane's own agent" in mandate.objection("d/x", lambda: True)
+            gate = _gate(api, player.url, Time(), takes_over=takes_over)
+            assert "pod d/x is Crane's own agent" in gate.denial("d/x", lambda: True)
     assert api.looks == 0
 
 
@@ -92,11 +92,11 @@ def test_an_agent_gives_back_when_the_kinds_are_somebody_elses(tmp_path: Path) -
         quota = _throttled(tmp_path, agent)
         assert agent.start()
         wait_until(lambda: _is_listed(agent), "the policies to be listed", 60)
-        agent.one_round()
+        agent.runner.run_once()
         assert quota.read_text() == "5000 100000"
         api.owner = "crane"
-        agent.mandate._look_at = 0.0
-        agent.one_round()
+        agent.gate._look_at = 0.0
+        agent.runner.run_once()
         assert quota.read_text() == "max 100000"
         assert json.loads((tmp_path / "state.json").read_text()).get("throttled", {}) == {}
         assert "NothingIsChanged" in api.reasons("Node")
@@ -105,7 +105,7 @@ def test_an_agent_gives_back_when_the_kinds_are_somebody_elses(tmp_path: Path) -
 
 
 def _is_listed(agent: Agent) -> bool:
-    return all(one.synced.is_set() for one in agent.around._reflectors())
+    return all(one.synced.is_set() for one in agent.node_api._reflectors())
 
 
 def _metrics(agent: Agent) -> str:
@@ -122,7 +122,7 @@ def test_a_policy_that_does_not_fit_is_said_on_the_node_once(tmp_path: Path) -> 
         assert agent.start()
         wait_until(lambda: _is_listed(agent), "the policies to be listed", 60)
         for _ in range(3):
-            agent.one_round()
+            agent.runner.run_once()
         (said,) = [one for one in api.events if one["reason"] == "PolicyLeftOut"]
         assert "NodeQOSEnsurancePolicy odd: spec.objectiveEnsurances[0].actionName" in said["message"]
         assert "equipoise_agent_policies_left_out 1.0" in _metrics(agent)
@@ -139,17 +139,17 @@ def test_what_nobody_has_told_of_for_minutes_is_not_acted_on(
         quota = _throttled(tmp_path, agent)
         assert agent.start()
         wait_until(lambda: _is_listed(agent), "the policies to be listed", 60)
-        for reflector in agent.around._reflectors():
-            assert agent.around.policy().actions
+        for reflector in agent.node_api._reflectors():
+            assert agent.node_api.policy().actions
             with monkeypatch.context() as silent:
                 silent.setattr(reflector, "last_contact_age_seconds", lambda _: AGE_MAX_SECONDS + 1)
                 with pytest.raises(WorldFailed, match=f"the {reflector.kind.plural} of n1 are unknown: "):
-                    agent.around.policy()
+                    agent.node_api.policy()
                 silent.setattr(surroundings, "_is_absent", lambda _: True)
-                assert reflector.cache.records() or agent.around.policy().actions
-        monkeypatch.setattr(agent.around._pods, "last_contact_age_seconds", lambda _: AGE_MAX_SECONDS + 1)
-        agent.one_round()
+                assert reflector.cache.records() or agent.node_api.policy().actions
+        monkeypatch.setattr(agent.node_api._pods, "last_contact_age_seconds", lambda _: AGE_MAX_SECONDS + 1)
+        agent.runner.run_once()
         assert "equipoise_agent_round_failures_total 1.0" in _metrics(agent)
         assert quota.read_text() == "5000 100000"
-        assert [one.result for one in agent.give_back("the agent ends")] == ["Done"]
+        assert [one.result for one in agent.restore("the agent ends")] == ["Done"]
         assert quota.read_text() == "max 100000"
