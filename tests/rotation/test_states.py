@@ -1,8 +1,7 @@
-"""The table of a rotation's states: every transition happens, and the architecture page shows them all."""
+"""The table of a rotation's states: every transition happens."""
 
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 
 import msgspec
 
@@ -22,10 +21,8 @@ from equipoise.rotation.progress import (
 )
 from tests.support.rotation.runs import COURSE
 from tests.support.rotation.worlds import NOW, live, pod, seed_pods
-from tools.rotation_states import rotation_states
 
 POLICY = RotationPolicy()
-ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
 OBSERVATIONS = (
     live(*seed_pods()),
@@ -88,8 +85,3 @@ def test_the_table_has_every_state_and_every_ending() -> None:
     assert {step.target for step in TRANSITIONS} == set(State)
     assert {step.source for step in TRANSITIONS} == set(State)
     assert {step.ending for step in TRANSITIONS} - {None} == set(Ending)
-
-
-def test_the_architecture_page_shows_the_table() -> None:
-    """As `python -m tools.rotation_states` prints it."""
-    assert rotation_states() in ARCHITECTURE.read_text()

@@ -60,6 +60,10 @@ def _become(call: dict[str, Any], streams: list[int]) -> None:
     os.environ.update(call["environment"])
     time.tzset()
     os.chdir(call["folder"])
+    if "coverage" in sys.modules:
+        from tools.coverage_map import switch_context
+
+        switch_context(os.environ.get("PYTEST_CURRENT_TEST", ""))
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", closefd=False, errors="backslashreplace")  # noqa: SIM115

@@ -85,6 +85,7 @@ class Operator:
         namespace: str,
         folder: Path,
         settings: Mapping[str, Any] | None = None,
+        program: str = "from equipoise.cli.main import main; main()",
     ) -> None:
         """With other settings, these are laid over the usual ones."""
         self.home = f"operator-{secrets.token_hex(4)}"
@@ -108,7 +109,6 @@ class Operator:
             )
         )
         control_plane.apply(namespaced(self.home))
-        program = "from equipoise.cli.main import main; main()"
         self.replica = Replica(folder, ["-c", program, "operator", "--config", str(config)])
 
     def __enter__(self) -> Self:
