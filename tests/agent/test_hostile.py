@@ -1,15 +1,15 @@
 """Wrong flags, damaged files, machines that can't be read: one clear message, and nothing changed."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from equipoise.adapters.cgroups import connect_host
-from equipoise.cli import agent as command
+from equipoise.cli.agent import AgentOptions
+from equipoise.cli.options import KubernetesOptions
 from equipoise.core.errors import BadInput, WorldFailed
-from equipoise.crd.targets import Mode
 from equipoise.ports.node import ContainerRef
 from equipoise.qos.loop import FAILURES_MAX
 from equipoise.qos.state import AgentState, ThrottledContainer
@@ -21,12 +21,7 @@ from tests.support.cli.running import equipoise
 from tests.support.kubernetes.server import Time
 from tests.support.qos.worlds import policy, rule
 
-SAID: dict[str, Any] = {
-    "node": "n1", "interval": "10s", "mode": Mode.PREVIEW, "crane": "auto", "state": "/tmp/x/state.json",
-    "cgroups": "/sys/fs/cgroup", "cgroup_parent": "", "proc": "/proc", "usage_of": "machine", "excess": 0,
-    "evictions_per_round": None, "journal": None, "http_address": ":8081", "operator_namespace": "e",
-    "log_level": "info", "log_format": "auto", "kubeconfig": None, "context": None,
-}  # fmt: skip
+OPTIONS = AgentOptions(node="n1", state="/tmp/x/state.json", kubernetes=KubernetesOptions())
 BAD = {
     "node": ["", "a,spec.nodeName!=b", "A", "a b", "a\n", "x" * 300],
     "interval": ["0.5s", "nan", "inf", "-1", "2h", "soon", ""],
@@ -39,10 +34,10 @@ BAD = {
 @pytest.mark.parametrize("field", BAD)
 def test_a_wrong_flag_is_refused_by_its_name(field: str) -> None:
     """Before anything is opened."""
-    assert command._settings(SAID).node == "n1"
+    assert OPTIONS.settings().node == "n1"
     for value in BAD[field]:
         with pytest.raises(BadInput, match=f"^--{field.replace('_', '-')}: expected") as refused:
-            command._settings(SAID | {field: value})
+            replace(OPTIONS, **{field: value}).settings()  # type: ignore[arg-type]
         assert "\n" not in str(refused.value)
 
 

@@ -13,8 +13,9 @@ import pytest
 from redis import Redis
 
 from equipoise.cli.checks import Check, examine
+from equipoise.cli.session import ClusterRequest
 from equipoise.core.errors import BadInput
-from equipoise.runtime.session import Neighbours, PrometheusOptions
+from equipoise.runtime.session import PrometheusOptions
 from tests.support.kubernetes.server import Asked, Player, Stage, playing
 from tests.support.pools.servers import server as redis_server
 from tests.support.prometheus.server import Model, Request, Response, failed, ok, serving
@@ -94,7 +95,8 @@ def _examined(player: Player, url: str | None, folder: Path, redis: str | None =
     config.write_text(
         json.dumps({"current-context": "c", "contexts": [context], "clusters": [cluster], "users": users})
     )
-    checks = examine(Neighbours(str(config), prometheus=PrometheusOptions(url=url)), "shop", redis)
+    request = ClusterRequest(str(config), namespace="shop", prometheus=PrometheusOptions(url=url))
+    checks = examine(request, redis)
     return {check.name: check for check in checks}
 
 

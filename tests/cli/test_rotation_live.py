@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from equipoise.cli.main import main
-from equipoise.cli.rotation_live import Progress, left_behind
+from equipoise.cli.rotation_live import WaveProgress, left_behind
 from equipoise.core.cluster import Selector, Workload, WorkloadRef
 from equipoise.core.decision import Decision, EvictPod, Outcome
 from equipoise.core.reason import Code, Reason
@@ -156,7 +156,7 @@ def test_progress_is_one_line_per_wave_and_silent_while_nothing_changes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """On standard error: what went, what keeps the next wave beyond the usual, how it ended."""
-    progress = Progress(300.0)
+    progress = WaveProgress(300.0)
     waiting = Decision(
         "shop/web", Reason(Code.HELD_BY_COOLDOWN, "Wave 1 …", {"seconds_left": 9}), memory={"course": {}}
     )

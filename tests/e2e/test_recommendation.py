@@ -21,13 +21,15 @@ from equipoise.adapters.prometheus.settings import Settings
 from equipoise.adapters.prometheus.strategies import CPU
 from equipoise.adapters.prometheus.transport import Direct
 from equipoise.cli.cluster import json_schema
-from equipoise.cli.recommendation_live import Request, apply_recommendation, plan_recommendation
+from equipoise.cli.journal import CommandJournal
+from equipoise.cli.recommendation_live import RecommendationRequest, apply_recommendation, plan_recommendation
+from equipoise.cli.session import ClusterRequest
 from equipoise.core.cluster import WorkloadRef
 from equipoise.core.decision import plan_document
 from equipoise.recommendation.adopt import Adopted
 from equipoise.recommendation.advisor import AdviceScope
 from equipoise.recommendation.policy import AdviceType, read_policy
-from equipoise.runtime.session import Neighbours, PrometheusOptions
+from equipoise.runtime.session import PrometheusOptions
 from tests.support.cli.running import equipoise_anew as equipoise
 from tests.support.contracts.keda import install_scaled_objects, scaled_object
 from tests.support.e2e.accounts import account_with
@@ -71,12 +73,13 @@ class Scene:
     def apply(self, *names: str, kubeconfig: Path | None = None, **keys: str) -> dict[str, Adopted]:
         """Apply as the command does, from the past only, which is quick."""
         where = str(kubeconfig or self.control_plane.kubeconfig)
-        neighbours = Neighbours(where, prometheus=PrometheusOptions(url=self.server.url))
+        prometheus = PrometheusOptions(url=self.server.url)
+        cluster = ClusterRequest(where, namespace=self.namespace, prometheus=prometheus)
         policy = read_policy(
             KEYS | {f"ehpa.{key.replace('_', '-')}": value for key, value in keys.items()}, ""
         )
         asked = AdviceScope(policy, self.namespace, names, None)
-        done = apply_recommendation(Request(asked, neighbours), "equipoise-system", self.until)
+        done = apply_recommendation(RecommendationRequest(cluster, asked), CommandJournal(), self.until)
         return {each.decision.subject.rpartition("/")[2]: each for each in done}
 
     def hpas(self) -> dict[str, Any]:
@@ -86,15 +89,18 @@ class Scene:
 
     def plan(self, source: Source, about: AdviceType = AdviceType.HPA, **keys: str) -> dict[str, Any]:
         """Decide as the command does, at the moment up to which the server knows."""
-        neighbours = Neighbours(
-            str(self.control_plane.kubeconfig), prometheus=PrometheusOptions(url=self.server.url)
+        cluster = ClusterRequest(
+            str(self.control_plane.kubeconfig),
+            namespace=self.namespace,
+            prometheus=PrometheusOptions(url=self.server.url),
         )
         policy = read_policy(
             KEYS | {f"ehpa.{key.replace('_', '-')}": value for key, value in keys.items()}, ""
         )
         asked = AdviceScope(policy, self.namespace, about=about)
         document = plan_document(
-            "recommendation", plan_recommendation(Request(asked, neighbours, source), self.until)
+            "recommendation",
+            plan_recommendation(RecommendationRequest(cluster, asked, source), self.until),
         )
         found: dict[str, Any] = {one["subject"].rpartition("/")[2]: one for one in document["decisions"]}
         return found

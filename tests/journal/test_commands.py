@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from equipoise.cli import main
-from equipoise.cli.journal import default_path
-from equipoise.cli.rotation_live import CommandJournal, Request
+from equipoise.cli.journal import CommandJournal, default_path
+from equipoise.cli.rotation_live import RotationRequest
 from equipoise.core.decision import Outcome, Record
 from equipoise.core.errors import WorldFailed
 from equipoise.engine.balancer import BALANCERS
@@ -311,12 +311,14 @@ def test_what_is_decided_on_a_live_cluster_is_kept_too(
     """With its inputs, so that it replays; also when an apply fails in the end: its pods have gone."""
     path = tmp_path / "journal.db"
 
-    def decide_live(request: Request) -> object:
+    def decide_live(request: RotationRequest) -> object:
         return [hot(1).decision], [hot(1)]
 
-    def act_live(request: Request, interval: float, timeout: float, diary: CommandJournal) -> object:
+    def act_live(
+        request: RotationRequest, interval: float, timeout: float, journal: CommandJournal
+    ) -> object:
         assert (interval, timeout) == (10.0, 3600.0)
-        diary.append(_acted(1, NOON), hot(2, NOON + 30))
+        journal.append(_acted(1, NOON), hot(2, NOON + 30))
         raise WorldFailed("shop/web: not verified within 3600 s")
 
     monkeypatch.setattr("equipoise.cli.rotation_live.plan_rotation", decide_live)

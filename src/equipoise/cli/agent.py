@@ -6,9 +6,9 @@
 import re
 import time
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -60,104 +60,103 @@ class LogFormat(StrEnum):
     CONSOLE = "console"
 
 
-Node = Annotated[str, typer.Option(metavar="NAME", envvar="NODE_NAME", help="The node that it runs on.")]
-Interval = Annotated[str, typer.Option(metavar="SPAN", help="How long between two looks, from 1s.")]
-ActingMode = Annotated[
-    Mode, typer.Option(envvar="EQUIPOISE_COMPAT_MODE", help="Preview says what it would do; Enforce does it.")
-]
-OfCrane = Annotated[
-    Crane, typer.Option(envvar="EQUIPOISE_COMPAT_CRANE", help="on acts also where Crane's kinds are found.")
-]
-StateFile = Annotated[
-    str, typer.Option(metavar="FILE", help="Where on the host's disk it keeps what it has throttled.")
-]
-Cgroups = Annotated[str, typer.Option(metavar="FOLDER", help="Where cgroups are mounted.")]
-CgroupParent = Annotated[
-    str, typer.Option(metavar="PATH", help="Below which cgroup kubepods is; found when not given.")
-]
-Proc = Annotated[str, typer.Option(metavar="FOLDER", help="Where the host's /proc is.")]
-Whose = Annotated[
-    UsageOf,
-    typer.Option(help="Whose CPU and memory waterlines are about: all of the machine, or its pods."),
-]
-EvictionsPerRound = Annotated[
-    int | None,
-    typer.Option(metavar="N", min=0, max=10**6, help="By default a tenth of the pods, at least one."),
-]
-Excess = Annotated[int, typer.Option(metavar="PERCENT", min=0, max=1000, help="Widen gaps by so much.")]
-Journal = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="Where decisions are kept; by default beside the state, '' nowhere."),
-]
-Cleanup = Annotated[
-    bool, typer.Option("--cleanup", help="Give back what an agent has left throttled, and end.")
-]
-HttpAddress = Annotated[str, typer.Option(metavar="[HOST]:PORT", help="Where health and metrics answer.")]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOptions:
+    """What an agent is told."""
+
+    node: Annotated[str, typer.Option(metavar="NAME", envvar="NODE_NAME", help="The node that it runs on.")]
+    interval: Annotated[str, typer.Option(metavar="SPAN", help="How long between two looks, from 1s.")] = (
+        "10s"
+    )
+    mode: Annotated[
+        Mode,
+        typer.Option(envvar="EQUIPOISE_COMPAT_MODE", help="Preview says what it would do; Enforce does it."),
+    ] = Mode.PREVIEW
+    crane: Annotated[
+        Crane,
+        typer.Option(envvar="EQUIPOISE_COMPAT_CRANE", help="on acts also where Crane's kinds are found."),
+    ] = Crane.AUTO
+    state: Annotated[
+        str, typer.Option(metavar="FILE", help="Where on the host's disk it keeps what it has throttled.")
+    ] = "/var/lib/equipoise/agent/state.json"
+    cgroups: Annotated[str, typer.Option(metavar="FOLDER", help="Where cgroups are mounted.")] = (
+        "/sys/fs/cgroup"
+    )
+    cgroup_parent: Annotated[
+        str, typer.Option(metavar="PATH", help="Below which cgroup kubepods is; found when not given.")
+    ] = ""
+    proc: Annotated[str, typer.Option(metavar="FOLDER", help="Where the host's /proc is.")] = "/proc"
+    usage_of: Annotated[
+        UsageOf,
+        typer.Option(help="Whose CPU and memory waterlines are about: all of the machine, or its pods."),
+    ] = UsageOf.MACHINE
+    evictions_per_round: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, max=10**6, help="By default a tenth of the pods, at least one."),
+    ] = None
+    excess: Annotated[
+        int, typer.Option(metavar="PERCENT", min=0, max=1000, help="Widen gaps by so much.")
+    ] = 0
+    journal: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Where decisions are kept; by default beside the state, '' nowhere."
+        ),
+    ] = None
+    cleanup: Annotated[
+        bool, typer.Option("--cleanup", help="Give back what an agent has left throttled, and end.")
+    ] = False
+    http_address: Annotated[
+        str, typer.Option(metavar="[HOST]:PORT", help="Where health and metrics answer.")
+    ] = ":8081"
+    operator_namespace: options.OperatorNamespace = "equipoise-system"
+    log_level: Annotated[LogLevel, typer.Option(help="How much is said.")] = LogLevel.INFO
+    log_format: Annotated[LogFormat, typer.Option(help="How it is said.")] = LogFormat.AUTO
+    kubernetes: options.KubernetesOptions
+
+    def settings(self) -> "AgentSettings":
+        """Check them, and return them as the agent takes them."""
+        from equipoise.runtime.agent.run import AgentSettings
+        from equipoise.runtime.settings import Logs
+
+        return AgentSettings(
+            node=_node(self.node),
+            interval_seconds=_interval(self.interval),
+            is_enforced=self.mode is Mode.ENFORCE,
+            takes_over=self.crane is Crane.ON,
+            state_file=_file(self.state, "--state"),
+            cgroups=self.cgroups,
+            cgroup_parent=self.cgroup_parent,
+            proc=self.proc,
+            is_of_pods=self.usage_of is UsageOf.PODS,
+            evictions_per_round=self.evictions_per_round,
+            excess_percent=self.excess,
+            http_address=_address(self.http_address),
+            home=self.operator_namespace,
+            kubeconfig=self.kubernetes.kubeconfig,
+            context=self.kubernetes.context,
+            journal=_journal(self.journal, self.state),
+            logs=Logs(level=self.log_level.value, format=self.log_format.value),
+        )
 
 
-def agent(
-    command: typer.Context,
-    node: Node,
-    interval: Interval = "10s",
-    mode: ActingMode = Mode.PREVIEW,
-    crane: OfCrane = Crane.AUTO,
-    state: StateFile = "/var/lib/equipoise/agent/state.json",
-    cgroups: Cgroups = "/sys/fs/cgroup",
-    cgroup_parent: CgroupParent = "",
-    proc: Proc = "/proc",
-    usage_of: Whose = UsageOf.MACHINE,
-    evictions_per_round: EvictionsPerRound = None,
-    excess: Excess = 0,
-    journal: Journal = None,
-    cleanup: Cleanup = False,
-    http_address: HttpAddress = ":8081",
-    operator_namespace: options.OperatorNamespace = "equipoise-system",
-    log_level: Annotated[LogLevel, typer.Option(help="How much is said.")] = LogLevel.INFO,
-    log_format: Annotated[LogFormat, typer.Option(help="How it is said.")] = LogFormat.AUTO,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
-) -> None:
+@options.expanded
+def agent(*, agent: AgentOptions) -> None:
     """Keep one node below its waterlines until SIGTERM, then give everything back."""
     from equipoise.runtime.agent.run import clean_up, run_agent
 
-    settings = _settings(command.params)
-    if not cleanup:
+    settings = agent.settings()
+    if not agent.cleanup:
         run_agent(settings)
         return
     outcomes = clean_up(settings)
     for outcome in outcomes:
-        print(
-            f"{outcome.action.pod or node}: {outcome.result}{f': {outcome.detail}' if outcome.detail else ''}"
-        )
+        detail = f": {outcome.detail}" if outcome.detail else ""
+        print(f"{outcome.action.pod or agent.node}: {outcome.result}{detail}")
     left = sum(outcome.result not in GIVEN_BACK for outcome in outcomes)
-    print(f"{len(outcomes) - left} given back on {node}.")
+    print(f"{len(outcomes) - left} given back on {agent.node}.")
     if left:
-        raise WorldFailed(f"node {node}: {left} could not be given back; --cleanup tries again")
-
-
-def _settings(said: dict[str, Any]) -> "AgentSettings":
-    from equipoise.runtime.agent.run import AgentSettings
-    from equipoise.runtime.settings import Logs
-
-    return AgentSettings(
-        node=_node(said["node"]),
-        interval_seconds=_span(said["interval"]),
-        is_enforced=Mode(said["mode"]) is Mode.ENFORCE,
-        takes_over=Crane(said["crane"]) is Crane.ON,
-        state_file=_file(said["state"], "--state"),
-        cgroups=said["cgroups"],
-        cgroup_parent=said["cgroup_parent"],
-        proc=said["proc"],
-        is_of_pods=UsageOf(said["usage_of"]) is UsageOf.PODS,
-        evictions_per_round=said["evictions_per_round"],
-        excess_percent=said["excess"],
-        http_address=_address(said["http_address"]),
-        home=said["operator_namespace"],
-        kubeconfig=said["kubeconfig"],
-        context=said["context"],
-        journal=_journal(said["journal"], said["state"]),
-        logs=Logs(level=LogLevel(said["log_level"]).value, format=LogFormat(said["log_format"]).value),
-    )
+        raise WorldFailed(f"node {agent.node}: {left} could not be given back; --cleanup tries again")
 
 
 def _node(name: str) -> str:
@@ -198,13 +197,8 @@ def _journal(said: str | None, state: str) -> str:
     return said
 
 
-def _span(text: str) -> float:
-    from equipoise.core.quantity import parse_seconds
-
-    try:
-        seconds = parse_seconds(text)
-    except ValueError as error:
-        raise BadInput(f"--interval: {error}") from error
+def _interval(text: str) -> float:
+    seconds = options.parse_span("--interval", text)
     if not 1 <= seconds <= 3600:  # noqa: PLR2004 - as it is said
         raise BadInput(f"--interval: expected from 1s to 1h, got {text!r}")
     return seconds
@@ -223,36 +217,32 @@ LAST_LOOK_SECONDS = 2.0
 TOLD_MAX = 5
 """So many agents are named in an error."""
 
-Name = Annotated[
-    str,
-    typer.Argument(metavar="DAEMONSET", help="The agents' DaemonSet.", callback=options.expect_object),
-]
-Home = Annotated[
-    str,
-    typer.Option(
-        "-n",
-        "--namespace",
-        metavar="NAME",
-        help="Where Equipoise is installed.",
-        callback=options.expect_namespace,
-    ),
-]
-Timeout = Annotated[str, typer.Option(metavar="SPAN", help="How long to wait for the agents.")]
 
-
+@options.expanded
 def retire(
-    name: Name = "equipoise-agent",
-    namespace: Home = "equipoise-system",
-    timeout: Timeout = "60s",
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
+    *,
+    name: Annotated[
+        str,
+        typer.Argument(metavar="DAEMONSET", help="The agents' DaemonSet.", callback=options.expect_object),
+    ] = "equipoise-agent",
+    namespace: Annotated[
+        str,
+        typer.Option(
+            "-n",
+            "--namespace",
+            metavar="NAME",
+            help="Where Equipoise is installed.",
+            callback=options.expect_namespace,
+        ),
+    ] = "equipoise-system",
+    timeout: Annotated[str, typer.Option(metavar="SPAN", help="How long to wait for the agents.")] = "60s",
+    kubernetes: options.KubernetesOptions,
 ) -> None:
     """Remove the node agents, and wait until each has given back what it throttled and its taint."""
-    from equipoise.adapters.kubernetes import connect
     from equipoise.adapters.kubernetes.actions import pods_of_daemon_set, remove_daemon_set
 
-    until = time.monotonic() + _seconds(timeout)
-    client = connect(kubeconfig, context)
+    until = time.monotonic() + options.parse_span("--timeout", timeout)
+    client = kubernetes.connect()
     with _until(until, client) as session:
         was_there = remove_daemon_set(session, namespace, name)
     print(f"DaemonSet {namespace}/{name} {'is removed' if was_there else 'is not there'}.", flush=True)
@@ -289,12 +279,3 @@ def _still_there(left: "list[DaemonPod]", namespace: str, timeout: str) -> str:
         f"namespace {namespace}: after {timeout} some agents are still there, so that their nodes may be "
         f"throttled or tainted: {named}{more}"
     )
-
-
-def _seconds(text: str) -> float:
-    from equipoise.core.quantity import parse_seconds
-
-    try:
-        return parse_seconds(text)
-    except ValueError as error:
-        raise BadInput(f"--timeout: {error}") from error

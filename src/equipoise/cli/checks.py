@@ -10,11 +10,12 @@ import msgspec
 from equipoise.adapters.kubernetes import ApiError, Client, KubernetesCluster
 from equipoise.adapters.kubernetes.kinds import Page
 from equipoise.adapters.kubernetes.structs import RawObject
+from equipoise.cli.session import ClusterRequest
 from equipoise.core.cluster import Pod
 from equipoise.core.errors import WorldFailed
 from equipoise.ports import CpuUsage, Metrics
 from equipoise.rotation.observe import SAMPLE_AGE_MAX_SECONDS
-from equipoise.runtime.session import Neighbours, find_prometheus, prometheus_metrics, resource_metrics
+from equipoise.runtime.session import PrometheusOptions, find_prometheus, prometheus_metrics, resource_metrics
 
 REMEDIES = {
     "metrics-server": 'Grant it: apiGroups: ["metrics.k8s.io"], resources: ["pods"], verbs: ["list"].',
@@ -91,13 +92,13 @@ class Check:
         return asdict(self)
 
 
-def examine(neighbours: Neighbours, namespace: str | None, redis: str | None = None) -> list[Check]:
+def examine(request: ClusterRequest, redis: str | None = None) -> list[Check]:
     """Run every check. A cluster that can't be reached ends it; all else is a line."""
     if redis is not None:
         from equipoise.adapters.redis.connect import address_of
 
         address_of(redis)  # refuses what makes no sense before anything is asked
-    client = neighbours.client()
+    client, namespace = request.client(), request.namespace
     version = client.server_version()
     checks = [Check("cluster", "ok", f"Kubernetes {version} at {client.address}.")]
     checks.append(_clock("clock", client.clock_ahead_seconds, "the API server"))
@@ -107,7 +108,7 @@ def examine(neighbours: Neighbours, namespace: str | None, redis: str | None = N
         ("ledger", lambda: _ledger(client, namespace)),
         ("controllers", lambda: _controllers(client)),
         ("metrics-server", lambda: _metrics_server(client, namespace)),
-        ("prometheus", lambda: _prometheus(neighbours, client, namespace)),
+        ("prometheus", lambda: _prometheus(request.prometheus, client, namespace)),
         ("redis", lambda: _redis(redis)),
     ]
     for name, part in parts:
@@ -251,11 +252,10 @@ def _metrics_server(client: Client, namespace: str | None) -> Iterator[Check]:
     yield _freshness("metrics-server", resource_metrics(client), client, namespace)
 
 
-def _prometheus(neighbours: Neighbours, client: Client, namespace: str | None) -> Iterator[Check]:
+def _prometheus(options: PrometheusOptions, client: Client, namespace: str | None) -> Iterator[Check]:
     from equipoise.adapters.prometheus.discover import NAMESPACES, look_elsewhere
     from equipoise.adapters.prometheus.errors import Ambiguous, NotFound, QueryFailed, Unavailable, Undecided
 
-    options = neighbours.prometheus
     try:
         found = find_prometheus(client, options) if options.url is None else None
     except (NotFound, Ambiguous, Undecided) as error:

@@ -66,18 +66,18 @@ def as_yaml(definitions: list[dict[str, Any]]) -> str:
 
 
 @app.command()
+@options.expanded
 def apply(
+    *,
     names: Names = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask the server, and change nothing.")] = False,
     output: options.Output = Format.TABLE,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
+    kubernetes: options.KubernetesOptions,
 ) -> None:
     """Install or update the definitions and wait until they are served; others' are left alone."""
-    from equipoise.adapters.kubernetes import connect
     from equipoise.cli.manifests import chosen_kinds, install
 
-    done = list(install(connect(kubeconfig, context), chosen_kinds(names or ()), is_dry_run=dry_run))
+    done = list(install(kubernetes.connect(), chosen_kinds(names or ()), is_dry_run=dry_run))
     if output is Format.TABLE:
         _print_installed(done)
     else:
@@ -101,44 +101,44 @@ def _print_installed(done: "list[Installed]") -> None:
     Console().print(table)
 
 
-Redis = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        envvar="EQUIPOISE_REDIS_URL",
-        show_envvar=False,
-        help="The server of the pools, to check that it evicts no keys.",
-    ),
-]
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
+@options.expanded
 def doctor(
-    command: typer.Context,
-    namespace: options.AnyNamespace = None,
+    *,
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            "-n",
+            "--namespace",
+            metavar="NAME",
+            help="The namespace; by default all of them.",
+            callback=options.expect_namespace,
+        ),
+    ] = None,
     output: options.Output = Format.TABLE,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
-    prometheus_url: options.PrometheusUrl = None,
-    prometheus_namespace: options.PrometheusNamespace = None,
-    prometheus_token_file: options.PrometheusTokenFile = None,
-    prometheus_user: options.PrometheusUser = None,
-    prometheus_password_file: options.PrometheusPasswordFile = None,
-    prometheus_ca: options.PrometheusCa = None,
-    prometheus_header: options.PrometheusHeader = None,
-    prometheus_matcher: options.PrometheusMatcher = None,
-    prometheus_label: options.PrometheusLabel = None,
-    prometheus_timeout: options.PrometheusTimeout = "30s",
-    redis: Redis = None,
+    kubernetes: options.KubernetesOptions,
+    prometheus: options.PrometheusFlags,
+    redis: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar="EQUIPOISE_REDIS_URL",
+            show_envvar=False,
+            help="The server of the pools, to check that it evicts no keys.",
+        ),
+    ] = None,
 ) -> None:
     """Check rights, kinds, metrics and clocks, and with --redis the server of the pools.
 
     One line for each thing that the balancers need, with the remedy where something is missing.
     """
     from equipoise.cli.checks import examine
-    from equipoise.runtime.session import Neighbours
 
-    checks = examine(Neighbours.from_options(command.params), namespace, redis)
+    scope = options.ScopeOptions(namespace=namespace)
+    request = options.cluster_request(kubernetes, scope, prometheus)
+    checks = examine(request, redis)
     if output is Format.TABLE:
         _print_checks(checks)
     else:
@@ -178,37 +178,37 @@ Where = Annotated[
 ]
 
 
+@options.expanded
 def pause(
+    *,
     namespace: Where = None,
     reason: Annotated[
         str, typer.Option(metavar="TEXT", help="Why; it is shown wherever something is held.")
     ] = "",
     operator_namespace: options.OperatorNamespace = "equipoise-system",
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
+    kubernetes: options.KubernetesOptions,
 ) -> None:
     """Stop every action, agents included, within 5 seconds; without a namespace, everywhere."""
     from equipoise.adapters.kubernetes import pauses
-    from equipoise.runtime.session import Neighbours
 
     who = f"{_user()}: {reason}" if reason else _user()
-    client = Neighbours(kubeconfig, context).client()
+    client = kubernetes.connect()
     pauses.pause(client, namespace, who, operator_namespace=operator_namespace)
     again = f"equipoise resume{f' -n {namespace}' if namespace else ''}"
     print(plain(f"Every action {_in(namespace)} is paused ({who}); `{again}` ends it."))
 
 
+@options.expanded
 def resume(
+    *,
     namespace: Where = None,
     operator_namespace: options.OperatorNamespace = "equipoise-system",
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
+    kubernetes: options.KubernetesOptions,
 ) -> None:
     """End what `pause` began."""
     from equipoise.adapters.kubernetes import pauses
-    from equipoise.runtime.session import Neighbours
 
-    client = Neighbours(kubeconfig, context).client()
+    client = kubernetes.connect()
     before = pauses.resume(client, namespace, operator_namespace=operator_namespace)
     done = f"is resumed (it was paused by {before})" if before else "was not paused"
     still = _still_paused(client, operator_namespace) if namespace else ""

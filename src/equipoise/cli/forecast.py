@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from equipoise.cli.options import Algorithm, AlgorithmName
+from equipoise.cli.options import Algorithm, AlgorithmName, parse_span
 from equipoise.cli.plots import Plot, check_plot
 from equipoise.core.errors import BadInput
 
@@ -63,12 +63,7 @@ def forecast(
 
 
 def _span(option: str, text: str) -> float:
-    from equipoise.core.quantity import parse_seconds
-
-    try:
-        seconds = parse_seconds(text)
-    except ValueError as error:
-        raise BadInput(f"{option}: {error}") from error
+    seconds = parse_span(option, text)
     if not 0 < seconds <= HORIZON_DAYS_MAX * 86400:
         raise BadInput(f"{option}: expected a span above 0 and up to {HORIZON_DAYS_MAX}d, got {text!r}")
     return seconds

@@ -4,6 +4,7 @@ The command `equipoise dashboard`.
 """
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -17,6 +18,8 @@ from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.runtime.output import Format, escaped, print_document, warn
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from equipoise.adapters.journal import Query, Reader
     from equipoise.core.decision import Record
 
@@ -146,8 +149,6 @@ def replay_records(
 
 
 def _query(balancer: str, subject: str, reason: str, since: str | None, limit: int) -> "Query":
-    import time
-
     from equipoise.adapters.journal import Query
     from equipoise.core.quantity import parse_seconds
     from equipoise.core.reason import Code
@@ -188,34 +189,71 @@ def _named(reader: "Reader", name: str) -> "Record":
     return found[0]
 
 
-def write_records(path: str, records: "list[Record]") -> None:
-    """Add whole records to the journal that a user named; a failure is the command's."""
-    import time
+class CommandJournal:
+    """Keeps the records of a command until they are written where the user wants them."""
 
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def append(self, *records: "Record", is_whole: bool = False) -> None:
+        """Keep these, all of them whole."""
+        del is_whole
+        self.records += records
+
+
+@contextmanager
+def journalled(path: str | None) -> "Iterator[CommandJournal]":
+    """Write what a command does into a journal, also when it fails.
+
+    A journal that cannot be written is refused before anything is done.
+    """
+    write_records(path, [])
+    journal = CommandJournal()
+    try:
+        yield journal
+    finally:
+        write_records(path, journal.records)
+
+
+def new_ids() -> "Callable[[float], str]":
+    """Return what names the records of this process."""
+    import secrets
+
+    from equipoise.adapters.journal.records import CHANCE_BITS, RecordIds
+
+    return RecordIds(secrets.randbits(CHANCE_BITS)).next
+
+
+class _WallClock:
+    def now(self) -> float:
+        return time.time()
+
+
+def write_records(path: str | None, records: "Sequence[Record]") -> None:
+    """Add whole records to the journal that a user named, if any; a failure is the command's."""
+    if path is None:
+        return
     from equipoise.adapters.journal import JsonLines, SqliteJournal
     from equipoise.adapters.journal.schema import is_ours
 
-    class Now:
-        def now(self) -> float:
-            return time.time()
-
+    clock = _WallClock()
     journal: JsonLines | SqliteJournal
     try:
         if Path(path).suffix == ".jsonl":
             journal = JsonLines(path, bytes_max=BYTES_MAX)
         elif is_ours(Path(path)):
-            journal = SqliteJournal(path, age_max_seconds=AGE_MAX_SECONDS, bytes_max=BYTES_MAX, clock=Now())
+            journal = SqliteJournal(path, age_max_seconds=AGE_MAX_SECONDS, bytes_max=BYTES_MAX, clock=clock)
         else:
             raise BadInput(f"--journal {path}: expected a journal or a new file, got another file")
     except OSError as error:
         raise BadInput(f"--journal {path}: {error.strerror or error}") from error
     with journal:
         journal.append(*records, is_whole=True)
-        trouble, damage = journal.unwell, journal.damage
+        failure, damage = journal.unwell, journal.damage
     if damage:
         warn(f"--journal: {damage}")
-    if trouble:
-        raise WorldFailed(f"--journal: {trouble}")
+    if failure:
+        raise WorldFailed(f"--journal: {failure}")
 
 
 JournalPaths = Annotated[

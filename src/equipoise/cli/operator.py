@@ -1,6 +1,7 @@
 """`equipoise operator` and `equipoise config`."""
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,160 +11,136 @@ from equipoise.core.errors import BadInput
 from equipoise.runtime.output import Format, warn
 
 if TYPE_CHECKING:
-    from equipoise.runtime.layers import Effective
+    from equipoise.runtime.layers import Effective, Path
 
-# Without the variables of the shared options: here the environment is a layer below, with its own names.
 Config = Annotated[
     str | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        help="A YAML file of settings; else $EQUIPOISE_CONFIG.",
-    ),
+    typer.Option("--config", metavar="FILE", help="A YAML file of settings; else $EQUIPOISE_CONFIG."),
 ]
 Set = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Any setting, such as lease.name=blue; wins over all.",
-    ),
+    typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as lease.name=blue; wins over all."),
 ]
-Balancers = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--balancers",
-        "--balancer",
-        metavar="LIST",
-        help="Which loops to run, such as rotation,proportional.",
-    ),
-]
-Namespaces = Annotated[
-    list[str] | None,
-    typer.Option("-n", "--namespace", metavar="NAME", help="Where to look; by default everywhere."),
-]
-LeaseNamespace = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Where the Lease is; by default the operator's own."),
-]
-HttpAddress = Annotated[
-    str | None,
-    typer.Option(metavar="[HOST]:PORT", help="Where to answer; by default :8080."),
-]
-LogLevel = Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")]
-LogFormat = Annotated[str | None, typer.Option(metavar="FORMAT", help="auto, json or console.")]
-MetricsFrom = Annotated[
-    str | None,
-    typer.Option(metavar="SOURCE", help="auto, prometheus or metrics-server."),
-]
-PrometheusUrl = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="Found in the cluster when not given."),
-]
-PrometheusNamespace = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        help="Where one is looked for without a URL, instead of monitoring and the operator's own namespace.",
-    ),
-]
-PrometheusTimeout = Annotated[str | None, typer.Option(metavar="SPAN", help="How long one query may take.")]
-ConfigOutput = Annotated[Format, typer.Option("-o", "--output", help="How to print the settings.")]
-
-FLAGS = {
-    "balancer": ("--balancers", ("balancers",)),
-    "namespace": ("--namespace", ("namespaces",)),
-    "kubeconfig": ("--kubeconfig", ("kubernetes", "kubeconfig")),
-    "context": ("--context", ("kubernetes", "context")),
-    "lease_namespace": ("--lease-namespace", ("lease", "namespace")),
-    "http_address": ("--http-address", ("http", "address")),
-    "log_level": ("--log-level", ("logs", "level")),
-    "log_format": ("--log-format", ("logs", "format")),
-    "metrics_from": ("--metrics-from", ("metricsFrom",)),
-    "prometheus_url": ("--prometheus-url", ("prometheus", "url")),
-    "prometheus_namespace": ("--prometheus-namespace", ("prometheus", "namespaces")),
-    "prometheus_token_file": ("--prometheus-token-file", ("prometheus", "tokenFile")),
-    "prometheus_user": ("--prometheus-user", ("prometheus", "user")),
-    "prometheus_password_file": ("--prometheus-password-file", ("prometheus", "passwordFile")),
-    "prometheus_ca": ("--prometheus-ca", ("prometheus", "caFile")),
-    "prometheus_header": ("--prometheus-header", ("prometheus", "headers")),
-    "prometheus_matcher": ("--prometheus-matcher", ("prometheus", "matchers")),
-    "prometheus_timeout": ("--prometheus-timeout", ("prometheus", "timeout")),
-}
-"""The setting that each flag gives; all others are given by `--set`."""
 
 
-def operator(
-    command: typer.Context,
-    config: Config = None,
-    set_: Set = None,
-    balancer: Balancers = None,
-    http_address: HttpAddress = None,
-    log_level: LogLevel = None,
-    log_format: LogFormat = None,
-    namespace: Namespaces = None,
-    lease_namespace: LeaseNamespace = None,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
-    metrics_from: MetricsFrom = None,
-    prometheus_url: PrometheusUrl = None,
-    prometheus_namespace: PrometheusNamespace = None,
-    prometheus_token_file: options.PrometheusTokenFile = None,
-    prometheus_user: options.PrometheusUser = None,
-    prometheus_password_file: options.PrometheusPasswordFile = None,
-    prometheus_ca: options.PrometheusCa = None,
-    prometheus_header: options.PrometheusHeader = None,
-    prometheus_matcher: options.PrometheusMatcher = None,
-    prometheus_timeout: PrometheusTimeout = None,
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingFlags:
+    """Flags of the operator's settings; all others are given by `--set`.
+
+    They have no variables: here the environment is a layer below them, with its own names.
+    """
+
+    balancer: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--balancers",
+            "--balancer",
+            metavar="LIST",
+            help="Which loops to run, such as rotation,proportional.",
+        ),
+    ] = None
+    http_address: Annotated[
+        str | None, typer.Option(metavar="[HOST]:PORT", help="Where to answer; by default :8080.")
+    ] = None
+    log_level: Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = (
+        None
+    )
+    log_format: Annotated[str | None, typer.Option(metavar="FORMAT", help="auto, json or console.")] = None
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option("-n", "--namespace", metavar="NAME", help="Where to look; by default everywhere."),
+    ] = None
+    lease_namespace: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Where the Lease is; by default the operator's own.")
+    ] = None
+    kubernetes: options.KubernetesOptions
+    metrics_from: Annotated[
+        str | None, typer.Option(metavar="SOURCE", help="auto, prometheus or metrics-server.")
+    ] = None
+    prometheus_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Found in the cluster when not given.")
+    ] = None
+    prometheus_namespace: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Where one is looked for without a URL, instead of monitoring and the operator's own "
+            "namespace.",
+        ),
+    ] = None
+    prometheus_token_file: options.PrometheusTokenFile = None
+    prometheus_user: options.PrometheusUser = None
+    prometheus_password_file: options.PrometheusPasswordFile = None
+    prometheus_ca: options.PrometheusCa = None
+    prometheus_header: options.PrometheusHeader = None
+    prometheus_matcher: options.PrometheusMatcher = None
+    prometheus_timeout: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="How long one query may take.")
+    ] = None
+
+    def given(self) -> "dict[tuple[str, Path], Any]":
+        """Return the flags that were given, with the setting that each stands for."""
+        flags: list[tuple[str, Path, Any]] = [
+            ("--balancers", ("balancers",), self._balancers()),
+            ("--namespace", ("namespaces",), self.namespace),
+            ("--kubeconfig", ("kubernetes", "kubeconfig"), self.kubernetes.kubeconfig),
+            ("--context", ("kubernetes", "context"), self.kubernetes.context),
+            ("--lease-namespace", ("lease", "namespace"), self.lease_namespace),
+            ("--http-address", ("http", "address"), self.http_address),
+            ("--log-level", ("logs", "level"), self.log_level),
+            ("--log-format", ("logs", "format"), self.log_format),
+            ("--metrics-from", ("metricsFrom",), self.metrics_from),
+            ("--prometheus-url", ("prometheus", "url"), self.prometheus_url),
+            ("--prometheus-namespace", ("prometheus", "namespaces"), self.prometheus_namespace),
+            ("--prometheus-token-file", ("prometheus", "tokenFile"), self.prometheus_token_file),
+            ("--prometheus-user", ("prometheus", "user"), self.prometheus_user),
+            ("--prometheus-password-file", ("prometheus", "passwordFile"), self.prometheus_password_file),
+            ("--prometheus-ca", ("prometheus", "caFile"), self.prometheus_ca),
+            ("--prometheus-header", ("prometheus", "headers"), self.prometheus_header),
+            ("--prometheus-matcher", ("prometheus", "matchers"), self.prometheus_matcher),
+            ("--prometheus-timeout", ("prometheus", "timeout"), self.prometheus_timeout),
+        ]
+        return {(flag, path): value for flag, path, value in flags if value}
+
+    def _balancers(self) -> str:
+        """Return the names of several flags, several names in each, as one list."""
+        from equipoise.runtime.settings import OPERATED
+
+        names = ",".join(self.balancer or ())
+        if self.balancer and not names.strip(", "):
+            raise BadInput(f"--balancers: expected one or more of {', '.join(OPERATED)}")
+        return names
+
+
+@options.expanded
+def operator(*, config: Config = None, set_: Set = None, flags: SettingFlags) -> None:
     """Run the balancers' loops until SIGTERM; acts only for policies whose mode is Enforce."""
-    found = _effective(command.params)
+    found = _effective(config, set_, flags)
     from equipoise.runtime.operator.wiring import run
 
     run(found)
 
 
+@options.expanded
 def config(
-    command: typer.Context,
+    *,
     config: Config = None,
     set_: Set = None,
-    output: ConfigOutput = Format.YAML,
-    balancer: Balancers = None,
-    http_address: HttpAddress = None,
-    log_level: LogLevel = None,
-    log_format: LogFormat = None,
-    namespace: Namespaces = None,
-    lease_namespace: LeaseNamespace = None,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
-    metrics_from: MetricsFrom = None,
-    prometheus_url: PrometheusUrl = None,
-    prometheus_namespace: PrometheusNamespace = None,
-    prometheus_token_file: options.PrometheusTokenFile = None,
-    prometheus_user: options.PrometheusUser = None,
-    prometheus_password_file: options.PrometheusPasswordFile = None,
-    prometheus_ca: options.PrometheusCa = None,
-    prometheus_header: options.PrometheusHeader = None,
-    prometheus_matcher: options.PrometheusMatcher = None,
-    prometheus_timeout: PrometheusTimeout = None,
+    output: Annotated[Format, typer.Option("-o", "--output", help="How to print the settings.")] = (
+        Format.YAML
+    ),
+    flags: SettingFlags,
 ) -> None:
     """Print the settings that `equipoise operator` would run with, and where each came from."""
     from equipoise.runtime.layers import print_settings
 
-    found = _effective(command.params)
+    found = _effective(config, set_, flags)
     for warning in found.warnings:
         warn(warning)
     print_settings(found, output)
 
 
-def _effective(parameters: dict[str, Any]) -> "Effective":
+def _effective(config: str | None, sets: list[str] | None, flags: SettingFlags) -> "Effective":
     from equipoise.runtime.layers import effective
-    from equipoise.runtime.settings import OPERATED
 
-    if parameters["balancer"]:  # several flags, several names in each
-        names = ",".join(parameters["balancer"])
-        if not names.strip(", "):
-            raise BadInput(f"--balancers: expected one or more of {', '.join(OPERATED)}")
-        parameters = parameters | {"balancer": names}
-    flags = {FLAGS[name]: value for name, value in parameters.items() if name in FLAGS and value}
-    return effective(parameters["config"], os.environ, flags, parameters["set_"] or ())
+    return effective(config, os.environ, flags.given(), sets or ())

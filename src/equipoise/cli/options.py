@@ -1,18 +1,68 @@
 """Options that several commands share, each defined once.
 
-Options of `equipoise recommendation`.
-
-Options that every command on the pools has.
+typer reads one parameter for each option, so a command that talks to Kubernetes and Prometheus has twenty
+and more, and would hand each of them on. Here they are fields of dataclasses: `expanded` shows typer the
+fields of each, and hands the command the dataclass.
 """
 
 import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from enum import StrEnum
-from typing import Annotated
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from equipoise.core.errors import BadInput
 from equipoise.runtime.output import Format
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from equipoise.adapters.kubernetes import Client
+    from equipoise.adapters.redis import RedisPools
+    from equipoise.cli.session import ClusterRequest
+    from equipoise.runtime.session import PrometheusOptions
+    from equipoise.stats.predict import Algorithm as ForecastAlgorithm
+
+
+def expanded(command: Callable[..., None]) -> Callable[..., None]:
+    """Have typer read the fields of a command's dataclasses as options, in the order of the signature."""
+    declared = signature(command).parameters
+    flat = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for parameter in declared.values()
+        for name, kind, default in _leaves(parameter.name, parameter.annotation, parameter.default)
+    ]
+    names = [parameter.name for parameter in flat]
+    assert len(set(names)) == len(names), f"{command.__name__}: two options have one name"
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        command(**{name: _built(name, each.annotation, values) for name, each in declared.items()})
+
+    run.__signature__ = Signature(flat)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in flat}
+    return run
+
+
+def _leaves(name: str, kind: Any, default: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the name, type and default of a parameter, or of every field where it is a dataclass."""
+    if not is_dataclass(kind):
+        yield name, kind, Parameter.empty if default is MISSING else default
+        return
+    for field in fields(kind):
+        yield from _leaves(field.name, field.type, field.default)
+
+
+def _built(name: str, kind: Any, values: Mapping[str, Any]) -> Any:
+    if not is_dataclass(kind):
+        return values[name]
+    assert isinstance(kind, type), f"{name}: a dataclass, not one of its instances"
+    return kind(**{field.name: _built(field.name, field.type, values) for field in fields(kind)})
+
 
 NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 OBJECT = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
@@ -53,51 +103,54 @@ Namespace = Annotated[
         callback=expect_namespace,
     ),
 ]
-AnyNamespace = Annotated[
-    str | None,
-    typer.Option(
-        "-n",
-        "--namespace",
-        metavar="NAME",
-        help="The namespace; by default all of them.",
-        callback=expect_namespace,
-    ),
-]
-AllNamespaces = Annotated[bool, typer.Option("-A", "--all-namespaces", help="Every namespace.")]
 OperatorNamespace = Annotated[
     str, typer.Option(metavar="NAME", help="Where Equipoise is installed.", callback=expect_namespace)
 ]
-Kubeconfig = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE",
-        help="The kubeconfig; by default $KUBECONFIG, then the pod's own, then ~/.kube/config.",
-    ),
+Journal = Annotated[
+    str | None, typer.Option(metavar="PATH", help="Add what was decided, and from what, to a journal.")
 ]
-Context = Annotated[str | None, typer.Option(metavar="NAME", help="The kubeconfig's context.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]
 MetricsFrom = Annotated[
     str,
     typer.Option(metavar="SOURCE", help="Where usage comes from: auto, prometheus or metrics-server."),
 ]
-PrometheusUrl = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        envvar=["EQUIPOISE_PROMETHEUS_URL", "PROMETHEUS_ENDPOINT"],
-        show_envvar=False,
-        help="Prometheus, Thanos, Mimir or VictoriaMetrics; found in the cluster when not given.",
-    ),
-]
-PrometheusNamespace = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        envvar="EQUIPOISE_PROMETHEUS_NAMESPACES",
-        show_envvar=False,
-        help="Where one is looked for without a URL, instead of monitoring; may be repeated.",
-        callback=expect_namespaces,
-    ),
-]
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeOptions:
+    """Which namespaces a command is about."""
+
+    namespace: Namespace = None
+    all_namespaces: Annotated[bool, typer.Option("-A", "--all-namespaces", help="Every namespace.")] = False
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesOptions:
+    """Which cluster a command talks to."""
+
+    kubeconfig: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="The kubeconfig; by default $KUBECONFIG, then the pod's own, then ~/.kube/config.",
+        ),
+    ] = None
+    context: Annotated[str | None, typer.Option(metavar="NAME", help="The kubeconfig's context.")] = None
+
+    def connect(self) -> "Client":
+        """Open a session to the cluster."""
+        from equipoise.adapters.kubernetes import connect
+
+        return connect(self.kubeconfig, self.context)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorOptions(KubernetesOptions):
+    """Which cluster a command acts in, and where somebody may have paused it."""
+
+    operator_namespace: OperatorNamespace = "equipoise-system"
+
+
 PrometheusTokenFile = Annotated[
     str | None, typer.Option(metavar="FILE", help="A file with a bearer token for it.")
 ]
@@ -116,22 +169,140 @@ PrometheusMatcher = Annotated[
     list[str] | None,
     typer.Option(metavar="LABEL=VALUE", help="Added to every query, such as cluster=eu-1."),
 ]
-PrometheusLabel = Annotated[
-    list[str] | None,
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusFlags:
+    """Which Prometheus a command asks, and how."""
+
+    prometheus_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar=["EQUIPOISE_PROMETHEUS_URL", "PROMETHEUS_ENDPOINT"],
+            show_envvar=False,
+            help="Prometheus, Thanos, Mimir or VictoriaMetrics; found in the cluster when not given.",
+        ),
+    ] = None
+    prometheus_namespace: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            envvar="EQUIPOISE_PROMETHEUS_NAMESPACES",
+            show_envvar=False,
+            help="Where one is looked for without a URL, instead of monitoring; may be repeated.",
+            callback=expect_namespaces,
+        ),
+    ] = None
+    prometheus_token_file: PrometheusTokenFile = None
+    prometheus_user: PrometheusUser = None
+    prometheus_password_file: PrometheusPasswordFile = None
+    prometheus_ca: PrometheusCa = None
+    prometheus_header: PrometheusHeader = None
+    prometheus_matcher: PrometheusMatcher = None
+    prometheus_label: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WHAT=LABEL",
+            help="How a label is called there: namespace, pod or container, such as pod=pod_name.",
+        ),
+    ] = None
+    prometheus_timeout: Annotated[
+        str,
+        typer.Option(
+            metavar="SPAN",
+            envvar="PROMETHEUS_TIMEOUT",
+            show_envvar=False,
+            help="How long one query may take.",
+        ),
+    ] = "30s"
+
+    def connection(self) -> "PrometheusOptions":
+        """Return them as the runtime takes them."""
+        from equipoise.runtime.session import PrometheusOptions
+
+        return PrometheusOptions(
+            url=self.prometheus_url,
+            namespaces=tuple(self.prometheus_namespace or ()),
+            token_file=self.prometheus_token_file,
+            user=self.prometheus_user,
+            password_file=self.prometheus_password_file,
+            ca_file=self.prometheus_ca,
+            headers=tuple(self.prometheus_header or ()),
+            matchers=tuple(self.prometheus_matcher or ()),
+            timeout=self.prometheus_timeout,
+            labels=tuple(self.prometheus_label or ()),
+        )
+
+
+def cluster_request(
+    kubernetes: KubernetesOptions,
+    scope: ScopeOptions,
+    prometheus: PrometheusFlags | None = None,
+    metrics_from: str = "auto",
+) -> "ClusterRequest":
+    """Return which cluster, which of its namespaces and which metrics a command is about."""
+    from equipoise.cli.session import ClusterRequest
+
+    request = ClusterRequest(
+        kubeconfig=kubernetes.kubeconfig,
+        context=kubernetes.context,
+        namespace=scope.namespace,
+        is_everywhere=scope.all_namespaces,
+        metrics_from=metrics_from,
+        prometheus=(prometheus or PrometheusFlags()).connection(),
+    )
+    if not isinstance(kubernetes, OperatorOptions):
+        return request
+    return replace(request, operator_namespace=kubernetes.operator_namespace)
+
+
+RedisUrl = Annotated[
+    str | None,
     typer.Option(
-        metavar="WHAT=LABEL",
-        help="How a label is called there: namespace, pod or container, such as pod=pod_name.",
-    ),
-]
-PrometheusTimeout = Annotated[
-    str,
-    typer.Option(
-        metavar="SPAN",
-        envvar="PROMETHEUS_TIMEOUT",
+        "--redis",
+        metavar="URL",
+        envvar="EQUIPOISE_REDIS_URL",
         show_envvar=False,
-        help="How long one query may take.",
+        help="redis://, rediss:// or unix://; by default an embedded server of your own.",
     ),
 ]
+Prefix = Annotated[
+    str, typer.Option(metavar="TEXT", help="What every key begins with; {voice} on a Redis Cluster.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RedisOptions:
+    """Which server has the pools, and under which keys."""
+
+    redis: RedisUrl = None
+    prefix: Prefix = "voice"
+
+    def opened(self, *, is_dry: bool = False) -> "AbstractContextManager[RedisPools]":
+        """Open the pools for the time of a `with`."""
+        from equipoise.runtime.redis import opened
+
+        return opened(self.redis, self.prefix, is_dry=is_dry)
+
+
+def parse_span(option: str, text: str, least: float = 0.0) -> float:
+    """Return the seconds of an option such as 90s or 1h30m, of which `least` are expected."""
+    from equipoise.core.quantity import parse_seconds
+
+    try:
+        seconds = parse_seconds(text)
+    except ValueError as error:
+        raise BadInput(f"{option}: {error}") from error
+    if seconds < least:
+        raise BadInput(f"{option}: expected at least {least:g}s, got {text!r}")
+    return seconds
+
+
+def given(command: typer.Context, name: str) -> bool:
+    """Return whether an option was typed; a variable may be there for other commands."""
+    source = command.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 REPLICAS_MAX = 2**31 - 1
@@ -177,91 +348,47 @@ class SourceName(StrEnum):
     METRICS_FILE = "metrics-file"
 
 
-class LiveSourceName(StrEnum):
-    """How the histories of a cluster are asked for."""
+@dataclass(frozen=True, slots=True)
+class WorkloadOptions:
+    """What a file of usage does not say about its workload."""
 
-    AUTO = "auto"
-    REMOTE_READ = "remote-read"
-    PROMQL = "promql"
-
-
-Workloads = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="WORKLOAD",
-        help="Only these: NAME, KIND/NAME or NAMESPACE/NAME; of a file with one workload, its name.",
-    ),
-]
-LiveWorkloads = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="WORKLOAD", help="Only these: NAME, KIND/NAME or NAMESPACE/NAME."),
-]
-File = Annotated[
-    str | None,
-    typer.Option(
-        "--from",
-        metavar="FILE",
-        help="CSV or Parquet with CPU usage, instead of a cluster; - is standard input.",
-    ),
-]
-Request = Annotated[
-    str | None,
-    typer.Option(metavar="CORES", help="Of a file: the CPU request of a pod, such as 1000m."),
-]
-Replicas = Annotated[
-    int | None,
-    typer.Option(min=0, max=REPLICAS_MAX, metavar="N", help="Of a file: how many replicas run now."),
-]
-Available = Annotated[
-    int | None,
-    typer.Option(
-        min=0,
-        max=REPLICAS_MAX,
-        metavar="N",
-        help="Of a file: how many of them are available; by default all.",
-    ),
-]
-PodUsage = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="Usage by pod beside --from; by default a pod uses its share."),
-]
-Setting = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="ehpa.KEY=VALUE", help="A setting, such as ehpa.fluctuation-threshold=3."),
-]
-NoForecast = Annotated[bool, typer.Option("--no-forecast", help="Advise from the past only.")]
-Kind = Annotated[str, typer.Option(metavar="KIND", help="Of a file: the workload's kind.")]
-About = Annotated[TypeName, typer.Option("--type", help="Replicas and target, or requests.")]
-_ASKED = "How Prometheus is asked: the best way it offers, or this one"
-Source = Annotated[
-    SourceName,
-    typer.Option(help=f"{_ASKED}; for the peak of memory by a query always. metrics-file is --from."),
-]
-LiveSource = Annotated[LiveSourceName, typer.Option("--source", help=f"{_ASKED}.")]
-"""Of `apply`: an HPA is made of what a cluster has, and not of memory."""
-AdviceOutput = Annotated[AdviceFormat, typer.Option("-o", "--output", help="How to print the advice.")]
+    request: Annotated[
+        str | None,
+        typer.Option(metavar="CORES", help="Of a file: the CPU request of a pod, such as 1000m."),
+    ] = None
+    replicas: Annotated[
+        int | None,
+        typer.Option(min=0, max=REPLICAS_MAX, metavar="N", help="Of a file: how many replicas run now."),
+    ] = None
+    available: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=REPLICAS_MAX,
+            metavar="N",
+            help="Of a file: how many of them are available; by default all.",
+        ),
+    ] = None
+    pod_usage: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Usage by pod beside --from; by default a pod uses its share."),
+    ] = None
 
 
-RedisUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--redis",
-        metavar="URL",
-        envvar="EQUIPOISE_REDIS_URL",
-        show_envvar=False,
-        help="redis://, rediss:// or unix://; by default an embedded server of your own.",
-    ),
-]
-Prefix = Annotated[
-    str, typer.Option(metavar="TEXT", help="What every key begins with; {voice} on a Redis Cluster.")
-]
-AcceptEviction = Annotated[
-    bool,
-    typer.Option(
-        "--accept-eviction",
-        envvar="EQUIPOISE_ACCEPT_EVICTION",
-        show_envvar=False,
-        help="Serve from a Redis that may evict keys: calls that go on could lose their pods.",
-    ),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]
+@dataclass(frozen=True, slots=True)
+class AdviceSettings:
+    """How advice is made."""
+
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="ehpa.KEY=VALUE", help="A setting, such as ehpa.fluctuation-threshold=3."
+        ),
+    ] = None
+    no_forecast: Annotated[bool, typer.Option("--no-forecast", help="Advise from the past only.")] = False
+
+    def how(self, algorithm: AlgorithmName) -> "ForecastAlgorithm | None":
+        """Return how the future is found; None where it is not looked for."""
+        from equipoise.stats.predict import Algorithm as ForecastAlgorithm
+
+        return None if self.no_forecast else ForecastAlgorithm(algorithm)

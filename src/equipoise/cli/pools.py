@@ -1,15 +1,18 @@
 """`equipoise pools`: pods in tiers, kept in Redis."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from equipoise.cli import options, pools_config, pools_serve
-from equipoise.cli.options import DryRun, Prefix, RedisUrl
 from equipoise.runtime.output import Format, print_plan, print_sentences, warn
 
 if TYPE_CHECKING:
-    from equipoise.core.pools import PoolAnswer
+    from collections.abc import Callable, Collection
+
+    from equipoise.adapters.redis import RedisPools
+    from equipoise.core.pools import PoolAnswer, PoolCode
 
 app = typer.Typer(help="Pods in tiers, kept in Redis.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(pools_config.app, name="config")
@@ -20,37 +23,67 @@ Call = Annotated[str, typer.Argument(metavar="CALL", help="The name of the call.
 Pod = Annotated[str, typer.Argument(metavar="POD", help="The name of the pod.")]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterOptions:
+    """What every command has that changes the pools."""
+
+    server: options.RedisOptions
+    is_dry_run: options.DryRun = False
+    output: options.Output = Format.TABLE
+
+    def ask(
+        self,
+        write: "Callable[[RedisPools], PoolAnswer]",
+        *,
+        call: str = "",
+        tier: str = "",
+        refused: "Collection[PoolCode] | None" = None,
+    ) -> None:
+        """Have the pools changed, and print the answer; `refused` are the answers that are an error."""
+        from equipoise.cli.pools_output import REFUSED, tell
+
+        with self.server.opened(is_dry=self.is_dry_run) as pools:
+            answer = write(pools)
+        bad = REFUSED if refused is None else refused
+        tell(answer, self.output, call=call, tier=tier, is_dry=self.is_dry_run, refused=bad)
+
+
 @app.command()
-def status(redis: RedisUrl = None, prefix: Prefix = "voice", output: options.Output = Format.TABLE) -> None:
+@options.expanded
+def status(*, server: options.RedisOptions, output: options.Output = Format.TABLE) -> None:
     """Show every tier: its target, its pods and their calls. Changes nothing."""
     from equipoise.cli.pools_output import print_status
     from equipoise.pools.documents import status_document
     from equipoise.pools.policy import read_policy
-    from equipoise.runtime.redis import opened
 
-    with opened(redis, prefix) as pools:
+    with server.opened() as pools:
         seen = pools.snapshot()
-    policy = read_policy(seen.config, f"{prefix}:tier:config")
+    policy = read_policy(seen.config, f"{server.prefix}:tier:config")
     print_status(status_document(policy, seen), output)
 
 
 @app.command()
-def plan(redis: RedisUrl = None, prefix: Prefix = "voice", output: options.Output = Format.TABLE) -> None:
+@options.expanded
+def plan(*, server: options.RedisOptions, output: options.Output = Format.TABLE) -> None:
     """Say which pods would move to which tier, and why. Changes nothing."""
-    from equipoise.pools import rebalance as rebalancing
-    from equipoise.runtime.redis import opened
+    _plan(server, output)
 
-    with opened(redis, prefix) as pools:
+
+def _plan(server: options.RedisOptions, output: Format) -> None:
+    from equipoise.pools import rebalance as rebalancing
+
+    with server.opened() as pools:
         decision, balance = rebalancing.plan(pools)
     _warn_if_missing(balance.missing)
     print_plan("pools", [decision], output)
 
 
 @app.command()
+@options.expanded
 def rebalance(
-    redis: RedisUrl = None,
-    prefix: Prefix = "voice",
-    is_dry_run: DryRun = False,
+    *,
+    server: options.RedisOptions,
+    is_dry_run: options.DryRun = False,
     marks_busy: Annotated[
         bool, typer.Option("--mark-busy", help="Mark busy pods, so that their release moves them.")
     ] = False,
@@ -58,15 +91,14 @@ def rebalance(
 ) -> None:
     """Move idle pods from tiers over their targets to tiers under theirs."""
     if is_dry_run:
-        plan(redis, prefix, output)
+        _plan(server, output)
         return
     from equipoise.cli.pools_output import log_moves
     from equipoise.core.errors import WorldFailed
     from equipoise.pools import rebalance as rebalancing
     from equipoise.runtime.output import print_done
-    from equipoise.runtime.redis import opened
 
-    with opened(redis, prefix) as pools:
+    with server.opened() as pools:
         done = rebalancing.rebalance(pools, marks_busy=marks_busy)
     log_moves(done.outcomes, len(done.decision.actions))
     _warn_if_missing(done.details.missing)
@@ -76,21 +108,21 @@ def rebalance(
 
 
 @app.command("plan-scale-down")
+@options.expanded
 def plan_scale_down(
+    *,
     replicas: Annotated[int, typer.Argument(metavar="N", min=0, help="How many replicas will be left.")],
-    redis: RedisUrl = None,
-    prefix: Prefix = "voice",
+    server: options.RedisOptions,
     output: options.Output = Format.TABLE,
 ) -> None:
     """Say which pods a smaller StatefulSet loses, what to move first, and what later. Changes nothing."""
     from equipoise.pools import decide
     from equipoise.pools.observe import observe
     from equipoise.pools.policy import read_policy
-    from equipoise.runtime.redis import opened
 
-    with opened(redis, prefix) as pools:
+    with server.opened() as pools:
         seen = pools.snapshot()
-    policy = read_policy(seen.config, f"{prefix}:tier:config")
+    policy = read_policy(seen.config, f"{server.prefix}:tier:config")
     decision, details = decide.plan_scale_down(policy, observe(policy, seen), replicas)
     if replicas < policy.pods_targeted:
         warn(
@@ -105,149 +137,118 @@ def plan_scale_down(
 
 
 @app.command()
+@options.expanded
 def allocate(
+    *,
     call: Annotated[str, typer.Argument(metavar="[CALL]", help="The call's name; made up if missing.")] = "",
     tier: Annotated[
         str, typer.Option(metavar="NAME", help="Only from this tier; by default the chain.")
     ] = "",
-    redis: RedisUrl = None,
-    prefix: Prefix = "voice",
-    is_dry_run: DryRun = False,
-    output: options.Output = Format.TABLE,
+    writer: WriterOptions,
 ) -> None:
     """Give a free pod to a call. The same call gets the same pod again."""
     import secrets
 
-    from equipoise.cli.pools_output import tell
-    from equipoise.runtime.redis import call_id, opened, pod_name
+    from equipoise.runtime.redis import call_id, pod_name
 
     name = call_id(call or secrets.token_hex(16))
     if tier:
         pod_name(tier, "--tier")
-    with opened(redis, prefix, is_dry=is_dry_run) as pools:
-        answer = pools.allocate(name, tier)
-    tell(answer, output, call=name, tier=tier, is_dry=is_dry_run)
+    writer.ask(lambda pools: pools.allocate(name, tier), call=name, tier=tier)
 
 
 @app.command()
+@options.expanded
 def release(
+    *,
     call: Call,
     pod: Annotated[str, typer.Option(metavar="NAME", help="Only when this pod serves it.")] = "",
-    redis: RedisUrl = None,
-    prefix: Prefix = "voice",
-    is_dry_run: DryRun = False,
-    output: options.Output = Format.TABLE,
+    writer: WriterOptions,
 ) -> None:
     """End a call; its pod is free again. A call that has ended already is no error."""
-    from equipoise.cli.pools_output import tell
-    from equipoise.runtime.redis import call_id, opened, pod_name
+    from equipoise.runtime.redis import call_id, pod_name
 
     name = call_id(call)
     if pod:
         pod_name(pod, "--pod")
-    with opened(redis, prefix, is_dry=is_dry_run) as pools:
-        answer = pools.release(name, pod)
-    tell(answer, output, call=call, is_dry=is_dry_run)
+    writer.ask(lambda pools: pools.release(name, pod), call=call)
 
 
 @app.command()
-def heartbeat(
-    call: Call, redis: RedisUrl = None, prefix: Prefix = "voice", output: options.Output = Format.TABLE
-) -> None:
+@options.expanded
+def heartbeat(*, call: Call, server: options.RedisOptions, output: options.Output = Format.TABLE) -> None:
     """Say that a call goes on, so that its lease does not end."""
-    from equipoise.cli.pools_output import REFUSED, tell
+    from equipoise.cli.pools_output import REFUSED
     from equipoise.core.pools import PoolCode
-    from equipoise.runtime.redis import call_id, opened
+    from equipoise.runtime.redis import call_id
 
     name = call_id(call)
-    with opened(redis, prefix) as pools:
-        answer = pools.heartbeat(name)
-    tell(answer, output, call=call, refused=REFUSED | {PoolCode.UNKNOWN_CALL})
+    refused = REFUSED | {PoolCode.UNKNOWN_CALL}
+    writer = WriterOptions(server=server, output=output)
+    writer.ask(lambda pools: pools.heartbeat(name), call=call, refused=refused)
 
 
 @app.command()
-def drain(
-    pod: Pod,
-    redis: RedisUrl = None,
-    prefix: Prefix = "voice",
-    is_dry_run: DryRun = False,
-    output: options.Output = Format.TABLE,
-) -> None:
+@options.expanded
+def drain(*, pod: Pod, writer: WriterOptions) -> None:
     """Give a pod no more calls; those it has go on."""
-    from equipoise.cli.pools_output import tell
-    from equipoise.runtime.redis import opened, pod_name
+    from equipoise.runtime.redis import pod_name
 
     name = pod_name(pod)
-    with opened(redis, prefix, is_dry=is_dry_run) as pools:
-        answer = pools.drain(name)
-    tell(answer, output, is_dry=is_dry_run)
+    writer.ask(lambda pools: pools.drain(name))
 
 
 @app.command()
-def undrain(
-    pod: Pod,
-    redis: RedisUrl = None,
-    prefix: Prefix = "voice",
-    is_dry_run: DryRun = False,
-    output: options.Output = Format.TABLE,
-) -> None:
+@options.expanded
+def undrain(*, pod: Pod, writer: WriterOptions) -> None:
     """Give a drained pod calls again."""
-    from equipoise.cli.pools_output import tell
-    from equipoise.runtime.redis import opened, pod_name
+    from equipoise.runtime.redis import pod_name
 
     name = pod_name(pod)
-    with opened(redis, prefix, is_dry=is_dry_run) as pools:
-        answer = pools.undrain(name)
-    tell(answer, output, is_dry=is_dry_run)
+    writer.ask(lambda pools: pools.undrain(name))
 
 
 @app.command()
+@options.expanded
 def register(
+    *,
     pod: Pod,
     uid: Annotated[str, typer.Option(metavar="UID", help="Guards against a reused name.")] = "",
-    redis: RedisUrl = None,
-    prefix: Prefix = "voice",
-    is_dry_run: DryRun = False,
-    output: options.Output = Format.TABLE,
+    writer: WriterOptions,
 ) -> None:
     """Take a pod into the first tier that needs one, else into the last."""
-    from equipoise.cli.pools_output import tell
-    from equipoise.runtime.redis import call_id, opened, pod_name
+    from equipoise.runtime.redis import call_id, pod_name
 
     name = pod_name(pod)
     if uid:
         call_id(uid, "--uid")
-    with opened(redis, prefix, is_dry=is_dry_run) as pools:
-        answer = pools.register(name, uid, None)
-    tell(answer, output, is_dry=is_dry_run)
+    writer.ask(lambda pools: pools.register(name, uid, None))
 
 
 @app.command()
+@options.expanded
 def unregister(
+    *,
     pod: Pod,
     uid: Annotated[str, typer.Option(metavar="UID", help="Only this incarnation of the pod.")] = "",
-    redis: RedisUrl = None,
-    prefix: Prefix = "voice",
-    is_dry_run: DryRun = False,
-    output: options.Output = Format.TABLE,
+    writer: WriterOptions,
 ) -> None:
     """Forget a pod that is gone, its calls with it. One that is in no tier any more is no error."""
-    from equipoise.cli.pools_output import REFUSED, tell
+    from equipoise.cli.pools_output import REFUSED
     from equipoise.core.pools import PoolCode
-    from equipoise.runtime.redis import call_id, opened, pod_name
+    from equipoise.runtime.redis import call_id, pod_name
 
     name = pod_name(pod)
     if uid:
         call_id(uid, "--uid")
-    with opened(redis, prefix, is_dry=is_dry_run) as pools:
-        answer = pools.unregister(name, uid, None)
-    tell(answer, output, is_dry=is_dry_run, refused=REFUSED - {PoolCode.NOT_THERE})
+    writer.ask(lambda pools: pools.unregister(name, uid, None), refused=REFUSED - {PoolCode.NOT_THERE})
 
 
 @app.command()
+@options.expanded
 def fsck(
-    redis: RedisUrl = None,
-    prefix: Prefix = "voice",
+    *,
+    server: options.RedisOptions,
     repairs: Annotated[bool, typer.Option("--repair", help="Mend what has only one right end.")] = False,
     output: options.Output = Format.TABLE,
 ) -> None:
@@ -257,11 +258,10 @@ def fsck(
     from equipoise.core.errors import WorldFailed
     from equipoise.pools.invariants import notes, violations
     from equipoise.pools.policy import read_policy
-    from equipoise.runtime.redis import opened
 
-    with opened(redis, prefix) as pools:
+    with server.opened() as pools:
         seen = pools.snapshot(is_thorough=True)
-        key = f"{prefix}:tier:config"
+        key = f"{server.prefix}:tier:config"
         policy = None if key in seen.wrong else read_policy(seen.config, key)
         found = violations(policy, seen)
         mended: list[PoolAnswer] = []
@@ -286,13 +286,14 @@ def fsck(
     print_fsck(found, said, mended, output)
     if found:
         count = "1 violation" if len(found) == 1 else f"{len(found)} violations"
-        raise WorldFailed(f"{prefix}: {count}; the first is {found[0].key}: {found[0].detail}")
+        raise WorldFailed(f"{server.prefix}: {count}; the first is {found[0].key}: {found[0].detail}")
 
 
 @app.command()
+@options.expanded
 def watch(
-    redis: RedisUrl = None,
-    prefix: Prefix = "voice",
+    *,
+    server: options.RedisOptions,
     interval: Annotated[str, typer.Option(metavar="SPAN", help="How long to wait between two looks.")] = "2s",
     times: Annotated[
         int, typer.Option(metavar="N", min=0, help="How many looks; 0 goes on until Ctrl-C.")
@@ -301,15 +302,11 @@ def watch(
     """Show the tiers again whenever they change, until Ctrl-C. Changes nothing."""
     from equipoise.cli.pools_output import watch_pools
     from equipoise.core.errors import BadInput
-    from equipoise.core.quantity import parse_seconds
 
-    try:
-        seconds = parse_seconds(interval)
-    except ValueError as error:
-        raise BadInput(f"--interval: {error}") from error
+    seconds = options.parse_span("--interval", interval)
     if not INTERVAL_MIN_SECONDS <= seconds <= INTERVAL_MAX_SECONDS:
         raise BadInput(f"--interval: expected 100ms to 1d, got {interval}")
-    watch_pools(redis, prefix, seconds, times)
+    watch_pools(server, seconds, times)
 
 
 def _warn_if_missing(missing: int) -> None:

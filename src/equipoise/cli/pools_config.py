@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from equipoise.cli import options
-from equipoise.cli.options import DryRun, Prefix, RedisUrl
 from equipoise.runtime.output import Format, print_document, warn
 
 if TYPE_CHECKING:
@@ -17,18 +16,20 @@ app = typer.Typer(help="The tiers and their targets.", no_args_is_help=True, ric
 
 
 @app.command("get")
-def get(redis: RedisUrl = None, prefix: Prefix = "voice", output: options.Output = Format.TABLE) -> None:
+@options.expanded
+def get(*, server: options.RedisOptions, output: options.Output = Format.TABLE) -> None:
     """Print the tiers, in a shape that `config set --from` takes."""
     from equipoise.pools.policy import read_policy
-    from equipoise.runtime.redis import opened
 
-    with opened(redis, prefix) as pools:
+    with server.opened() as pools:
         seen = pools.snapshot()
-    _print(read_policy(seen.config, f"{prefix}:tier:config"), output)
+    _print(read_policy(seen.config, f"{server.prefix}:tier:config"), output)
 
 
 @app.command("set")
+@options.expanded
 def set_(
+    *,
     settings: Annotated[
         list[str] | None,
         typer.Argument(metavar="NAME=PODS,...", help="Or NAME=exclusive|shared:PODS[:CALLS] for a new tier."),
@@ -36,19 +37,17 @@ def set_(
     file: Annotated[
         str | None, typer.Option("--from", metavar="FILE", help="The whole config; - is standard input.")
     ] = None,
-    redis: RedisUrl = None,
-    prefix: Prefix = "voice",
-    is_dry_run: DryRun = False,
+    server: options.RedisOptions,
+    is_dry_run: options.DryRun = False,
     output: options.Output = Format.TABLE,
 ) -> None:
     """Change targets, or with --from the whole config. Tiers with pods cannot be taken away or retyped."""
     from equipoise.core.errors import BadInput
-    from equipoise.runtime.redis import opened
 
     if bool(settings) == (file is not None):
         raise BadInput("config set: expected either NAME=PODS,... or --from FILE")
-    with opened(redis, prefix, is_dry=is_dry_run) as pools:
-        policy, seen = _store(pools, settings or [], file, prefix)
+    with server.opened(is_dry=is_dry_run) as pools:
+        policy, seen = _store(pools, settings or [], file, server.prefix)
     _warn_if_unfilled(policy, seen)
     _print(policy, output)
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from equipoise.cli.options import RedisOptions
 from equipoise.core.errors import BadInput, EquipoiseError, WorldFailed
 from equipoise.core.pools import PoolAnswer, PoolCode
 from equipoise.pools.documents import sentence_of, status_document
@@ -15,7 +16,6 @@ from equipoise.pools.invariants import Violation
 from equipoise.pools.policy import read_policy
 from equipoise.runtime.console import Console
 from equipoise.runtime.output import Format, plain, print_document, warn
-from equipoise.runtime.redis import opened
 
 if TYPE_CHECKING:
     from equipoise.adapters.redis import RedisPools
@@ -128,11 +128,11 @@ def log_moves(outcomes: "Sequence[Outcome]", moved: int) -> None:
         print(f'"Rebalancing complete" pods_moved={moved}', file=sys.stderr)
 
 
-def watch_pools(redis: str | None, prefix: str, seconds: float, times: int) -> None:
+def watch_pools(server: RedisOptions, seconds: float, times: int) -> None:
     """Look again and again, until so many looks or Ctrl-C."""
-    with opened(redis, prefix) as pools:
+    with server.opened() as pools:
         try:
-            _watch(pools, prefix, seconds, times)
+            _watch(pools, server.prefix, seconds, times)
         except KeyboardInterrupt:
             return
 

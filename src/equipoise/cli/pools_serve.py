@@ -5,50 +5,53 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from equipoise.cli.options import AcceptEviction, Prefix, RedisUrl
+from equipoise.cli import options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-Address = Annotated[
-    str,
-    typer.Option(metavar="[HOST]:PORT", help="Where to answer; beyond this machine only with a token."),
-]
-TokenFile = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE",
-        envvar="EQUIPOISE_TOKEN_FILE",
-        show_envvar=False,
-        help="Bearer tokens, one per line; read again when it changes.",
-    ),
-]
-RedisUrlFile = Annotated[
-    str | None, typer.Option(metavar="FILE", help="A file with the URL, such as one of a Secret.")
-]
-Span = Annotated[str, typer.Option(metavar="SPAN", help="How long a call holds its pod without a heartbeat.")]
-RecordSpan = Annotated[str, typer.Option(metavar="SPAN", help="How long its record lasts, at least as long.")]
-Linger = Annotated[
-    str,
-    typer.Option(metavar="SPAN", help="How long to serve on after SIGTERM, not ready."),
-]
 SPAN_MAX_SECONDS = 7 * 86400.0
-LogLevel = Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")]
-LogFormat = Annotated[str, typer.Option(metavar="FORMAT", help="auto, json or console.")]
 
 
 def serve(
-    redis: RedisUrl = None,
-    redis_url_file: RedisUrlFile = None,
-    prefix: Prefix = "voice",
-    address: Address = "127.0.0.1:8081",
-    token_file: TokenFile = None,
-    lease: Span = "15m",
-    record: RecordSpan = "1h",
-    linger: Linger = "0s",
-    accept_eviction: AcceptEviction = False,
-    log_level: LogLevel = "info",
-    log_format: LogFormat = "auto",
+    redis: options.RedisUrl = None,
+    redis_url_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A file with the URL, such as one of a Secret.")
+    ] = None,
+    prefix: options.Prefix = "voice",
+    address: Annotated[
+        str,
+        typer.Option(metavar="[HOST]:PORT", help="Where to answer; beyond this machine only with a token."),
+    ] = "127.0.0.1:8081",
+    token_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="EQUIPOISE_TOKEN_FILE",
+            show_envvar=False,
+            help="Bearer tokens, one per line; read again when it changes.",
+        ),
+    ] = None,
+    lease: Annotated[
+        str, typer.Option(metavar="SPAN", help="How long a call holds its pod without a heartbeat.")
+    ] = "15m",
+    record: Annotated[
+        str, typer.Option(metavar="SPAN", help="How long its record lasts, at least as long.")
+    ] = "1h",
+    linger: Annotated[
+        str, typer.Option(metavar="SPAN", help="How long to serve on after SIGTERM, not ready.")
+    ] = "0s",
+    accept_eviction: Annotated[
+        bool,
+        typer.Option(
+            "--accept-eviction",
+            envvar="EQUIPOISE_ACCEPT_EVICTION",
+            show_envvar=False,
+            help="Serve from a Redis that may evict keys: calls that go on could lose their pods.",
+        ),
+    ] = False,
+    log_level: Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = "info",
+    log_format: Annotated[str, typer.Option(metavar="FORMAT", help="auto, json or console.")] = "auto",
 ) -> None:
     """Answer allocate, release, heartbeat, drain, undrain and status over HTTP, until SIGTERM."""
     from equipoise.adapters.redis.connect import expect_prefix
@@ -95,12 +98,9 @@ def _source(redis: str | None, file: str | None) -> "Iterator[Callable[[], str]]
 def _seconds(flag: str, text: str, least: float = 1) -> float:
     """Read a span. One that Redis could not count would fail a script half-way."""
     from equipoise.core.errors import BadInput
-    from equipoise.core.quantity import parse_seconds, print_seconds
+    from equipoise.core.quantity import print_seconds
 
-    try:
-        seconds = parse_seconds(text)
-    except ValueError as error:
-        raise BadInput(f"{flag}: {error}") from error
+    seconds = options.parse_span(flag, text)
     if not least <= seconds <= SPAN_MAX_SECONDS:
         expected = f"{print_seconds(least)} to {print_seconds(SPAN_MAX_SECONDS)}"
         raise BadInput(f"{flag}: expected {expected}, got {text}")

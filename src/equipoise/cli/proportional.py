@@ -1,5 +1,6 @@
 """`equipoise proportional`: resources that follow the size of the cluster."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +11,8 @@ from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.runtime.output import Format, warn
 
 if TYPE_CHECKING:
-    from equipoise.core.decision import Decision, Record
+    from equipoise.cli.proportional_live import ProportionalRequest
+    from equipoise.core.decision import Decision
     from equipoise.proportional.functions import CompiledPolicy
     from equipoise.proportional.parse import PolicyFile
 
@@ -48,58 +50,66 @@ Observations = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="CSV with timestamp and sizes: run them all through the smoothing."),
 ]
-JournalFile = Annotated[
-    str | None, typer.Option(metavar="PATH", help="Add what was decided, and from what, to a journal.")
-]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveOptions:
+    """What plan and apply share."""
+
+    scope: options.ScopeOptions
+    output: options.Output = Format.TABLE
+    journal: options.Journal = None
+    kubernetes: options.OperatorOptions
+
+    def request(
+        self, policies: list[str] | None, path: str | None, *, takes_sizes: bool
+    ) -> "ProportionalRequest":
+        """Return which policies are meant, of which cluster."""
+        from equipoise.cli.proportional_live import ProportionalRequest
+
+        if path is not None and policies:
+            raise BadInput("--policy: expected it alone, without the names of policies in the cluster")
+        if self.scope.namespace is not None and self.scope.all_namespaces:
+            raise BadInput("-n and -A: expected one of them, not both")
+        cluster = options.cluster_request(self.kubernetes, self.scope)
+        file = None if path is None else _read_policy(path)
+        return ProportionalRequest(cluster, policies or (), file, takes_sizes)
 
 
 @app.command()
+@options.expanded
 def plan(
-    command: typer.Context,
+    *,
     policies: Policies = None,
     policy: PolicyPath = None,
     size: Sizes = None,
     current: Current = None,
     observations: Observations = None,
-    namespace: options.Namespace = None,
-    all_namespaces: options.AllNamespaces = False,
-    output: options.Output = Format.TABLE,
-    journal: JournalFile = None,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
-    operator_namespace: options.OperatorNamespace = "equipoise-system",
+    live: LiveOptions,
 ) -> None:
     """Say what containers would ask for, in a cluster or at a given size, and why. Changes nothing."""
     if policy is not None and (size or current or observations):
         if policies:
             raise BadInput("--policy: expected it alone, without the names of policies in the cluster")
-        if journal is not None:
+        if live.journal is not None:
             raise BadInput("--journal: expected a look at a cluster, without --input and --observations")
         if policy == "-" and observations == "-":
             raise BadInput("--observations: expected a file, since --policy is standard input")
-        from equipoise.proportional.parse import read_policy_file
-        from equipoise.runtime.output import read_yaml
-
-        file = read_policy_file(read_yaml(policy), policy)
-        _plan_offline(file, size, current, observations, output)
+        _plan_offline(_read_policy(policy), size, current, observations, live.output)
         return
     if size or current or observations:
         raise BadInput("--policy: expected a file beside --input, --current and --observations")
-    from equipoise.cli.proportional_live import plan_live, request_of
-    from equipoise.cli.proportional_output import print_live
-
-    request = request_of(command.params)
+    request = live.request(policies, policy, takes_sizes=True)
     if request.file is not None and not request.file.spec.inputs:
-        _plan_offline(request.file, size, current, observations, output)
+        _plan_offline(request.file, size, current, observations, live.output)
         return
-    turns, records = plan_live(request)
-    print_live(turns, output, is_done=False)
-    _write(journal, records)
+    _plan_live(request, live)
 
 
 @app.command()
+@options.expanded
 def apply(
-    command: typer.Context,
+    *,
     policies: Policies = None,
     policy: PolicyPath = None,
     is_dry_run: Annotated[
@@ -109,29 +119,22 @@ def apply(
         str, typer.Option(metavar="SPAN", help="How long to wait between two turns where one is not enough.")
     ] = "10s",
     timeout: Annotated[str, typer.Option(metavar="SPAN", help="How long all turns may take.")] = "10m",
-    namespace: options.Namespace = None,
-    all_namespaces: options.AllNamespaces = False,
-    output: options.Output = Format.TABLE,
-    journal: JournalFile = None,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
-    operator_namespace: options.OperatorNamespace = "equipoise-system",
+    live: LiveOptions,
 ) -> None:
     """Set what the policies ask for now, with the operator's guards, and say what it restarts before."""
-    from equipoise.cli.proportional_live import apply_live, plan_live, request_of
+    request = live.request(policies, policy, takes_sizes=False)
+    interval_seconds = options.parse_span("--interval", interval, least=1)
+    timeout_seconds = options.parse_span("--timeout", timeout, least=1)
+    if is_dry_run:
+        _plan_live(request, live)
+        return
+    from equipoise.cli.journal import journalled
+    from equipoise.cli.proportional_live import apply_proportional
     from equipoise.cli.proportional_output import print_live
 
-    request = request_of(command.params)
-    seconds = (_span("--interval", interval), _span("--timeout", timeout))
-    if is_dry_run:
-        turns, records = plan_live(request)
-        print_live(turns, output, is_done=False)
-        _write(journal, records)
-        return
-    _write(journal, [])  # a journal that can't be written is said before anything is done
-    turns, records, failure = apply_live(request, *seconds)
-    _write(journal, records)
-    print_live(turns, output, is_done=True)
+    with journalled(live.journal) as records:
+        items, failure = apply_proportional(request, interval_seconds, timeout_seconds, records)
+    print_live(items, live.output, is_done=True)
     if failure:
         raise WorldFailed(failure)
 
@@ -160,23 +163,21 @@ def _plan_offline(
     print_proportional(asked, decision, output)
 
 
-def _span(option: str, text: str) -> float:
-    from equipoise.core.quantity import parse_seconds
+def _plan_live(request: "ProportionalRequest", live: LiveOptions) -> None:
+    from equipoise.cli.journal import write_records
+    from equipoise.cli.proportional_live import plan_proportional
+    from equipoise.cli.proportional_output import print_live
 
-    try:
-        seconds = parse_seconds(text)
-    except ValueError as error:
-        raise BadInput(f"{option}: {error}") from error
-    if seconds < 1:
-        raise BadInput(f"{option}: expected at least 1s, got {text!r}")
-    return seconds
+    items, records = plan_proportional(request)
+    print_live(items, live.output, is_done=False)
+    write_records(live.journal, records)
 
 
-def _write(journal: str | None, records: "list[Record]") -> None:
-    if journal is not None:
-        from equipoise.cli.journal import write_records
+def _read_policy(path: str) -> "PolicyFile":
+    from equipoise.proportional.parse import read_policy_file
+    from equipoise.runtime.output import read_yaml
 
-        write_records(journal, records)
+    return read_policy_file(read_yaml(path), path)
 
 
 def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:

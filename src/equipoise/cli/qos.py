@@ -1,11 +1,21 @@
 """`equipoise qos`: pods on a node and its waterlines."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from equipoise.cli import options
-from equipoise.runtime.output import Format
+from equipoise.core.errors import BadInput, WorldFailed
+from equipoise.runtime.output import Format, warn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from equipoise.adapters.kubernetes import Client
+    from equipoise.core.decision import Decision
+    from equipoise.ports import PolicyObject
+
+NOT_FOUND = 404
 
 app = typer.Typer(
     help="Pods on a node: throttle and evict no more than its waterlines ask for.",
@@ -15,7 +25,9 @@ app = typer.Typer(
 
 
 @app.command()
+@options.expanded
 def plan(
+    *,
     file: Annotated[
         str | None,
         typer.Option("--from", metavar="FILE", help="A node, its pods and policies; - is standard input."),
@@ -28,28 +40,69 @@ def plan(
         int, typer.Option(metavar="PERCENT", min=0, max=1000, help="Widen gaps by so much.")
     ] = 0,
     output: options.Output = Format.TABLE,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
+    kubernetes: options.KubernetesOptions,
 ) -> None:
     """Say which pods would be throttled, evicted or restored, in which order, and why. Changes nothing."""
     import time
 
-    from equipoise.core.errors import BadInput
+    from equipoise.cli.qos_output import print_qos
 
     if (file is None) == (node is None):
         raise BadInput("--from or --node: expected exactly one of them")
-    from equipoise.cli.qos_output import print_qos
-
     if node is not None:
-        from equipoise.cli.qos_live import plan_node
-
-        print_qos(plan_node(node, time.time(), kubeconfig, context, excess), output)
+        print_qos(_plan_node(kubernetes.connect(), node, time.time(), excess), output)
     elif file is not None:
         from equipoise.qos.decide import decide
         from equipoise.qos.plan_file import read_plan_file
-        from equipoise.runtime.output import read_yaml, warn
+        from equipoise.runtime.output import read_yaml
 
         planned = read_plan_file(read_yaml(file), file, time.time(), excess)
         for warning in planned.warnings:
             warn(warning)
         print_qos(decide(planned.policy, planned.seen, planned.memory).decision, output)
+
+
+def _plan_node(client: "Client", name: str, at: float, excess_percent: int) -> "Decision":
+    """Decide for a node as its kubelet measures it; counts are taken as reached, and cool-downs as over."""
+    from equipoise.adapters.kubernetes import list_kind
+    from equipoise.adapters.kubernetes.node import NODE, PODS_OF_NODE, look_from_outside
+    from equipoise.qos.decide import decide
+    from equipoise.qos.observe import PendingEffects, see
+    from equipoise.qos.waterlines import reached
+    from equipoise.runtime.agent.cluster import read_objects
+
+    nodes = list_kind(client, NODE, params={"fieldSelector": f"metadata.name={name}"}).records
+    if not nodes:
+        raise WorldFailed(f"node {name}: not found at {client.address}")
+    policy, problems = read_objects(_policies(client))
+    for problem in problems:
+        warn(f"left out: {problem}")
+    pods = list_kind(client, PODS_OF_NODE, params={"fieldSelector": f"spec.nodeName={name}"}).records
+    seen = see(
+        name,
+        at,
+        look_from_outside(client, name, pods),
+        pods,
+        PendingEffects(),
+        labels=dict(nodes[0].labels),
+        is_scheduling_disabled=nodes[0].is_disabled,
+    )
+    asked = policy.model_copy(update={"excess_percent": excess_percent})
+    return decide(asked, seen, reached(asked)).decision
+
+
+def _policies(client: "Client") -> "Iterator[PolicyObject]":
+    """Yield the objects of every kind that the cluster has."""
+    from equipoise.adapters.kubernetes import ApiError
+    from equipoise.adapters.kubernetes.policies import KubernetesPolicies
+    from equipoise.qos.objects import QOS_KINDS
+
+    for kind in QOS_KINDS:
+        policies = KubernetesPolicies(
+            client, group=kind.group, version=kind.version, name=kind.name, plural=kind.plural
+        )
+        try:
+            yield from policies.listed()
+        except ApiError as error:
+            if error.status != NOT_FOUND:
+                raise

@@ -1,20 +1,20 @@
 """`equipoise recommendation`: HPA and resource advice from history.
 
-`equipoise recommendation apply`: advice becomes HPAs, by server-side apply.
-
-`equipoise recommendation simulate`: the past week again, under today's settings and the advised ones.
+`plan` advises from a cluster or a file, `apply` makes the HPAs by server-side apply, `simulate` replays the
+past week under today's settings and the advised ones.
 """
 
 from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from equipoise.cli import options
-from equipoise.cli import options as said
+from equipoise.cli.options import AdviceFormat, AlgorithmName, SourceName, TypeName
 from equipoise.cli.plots import Plot, check_plot
 from equipoise.cli.recommendation_input import (
-    FileOptions,
+    FileRequest,
     answered,
     by_name,
     decided,
@@ -23,64 +23,68 @@ from equipoise.cli.recommendation_input import (
     warn_of_requests,
 )
 from equipoise.core.errors import BadInput, WorldFailed
-from equipoise.runtime.output import Format, print_document, warn, warn_of_nothing
+from equipoise.runtime.output import Format, counting, print_document, warn, warn_of_nothing
 
 if TYPE_CHECKING:
     from equipoise.cli.recommendation_replay import Hpa
-    from equipoise.core.decision import Decision, Record
+    from equipoise.cli.session import ClusterRequest
+    from equipoise.core.decision import Decision
     from equipoise.recommendation.adopt import Adopted
     from equipoise.recommendation.record import AdviceRequest
 
 
+class LiveSourceName(StrEnum):
+    """How the histories of a cluster are asked for."""
+
+    AUTO = "auto"
+    REMOTE_READ = "remote-read"
+    PROMQL = "promql"
+
+
+_ASKED = "How Prometheus is asked: the best way it offers, or this one"
+Workloads = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="WORKLOAD",
+        help="Only these: NAME, KIND/NAME or NAMESPACE/NAME; of a file with one workload, its name.",
+    ),
+]
+Kind = Annotated[str, typer.Option(metavar="KIND", help="Of a file: the workload's kind.")]
+
+
+@options.expanded
 def apply(
-    command: typer.Context,
-    workloads: said.LiveWorkloads = None,
+    *,
+    workloads: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="WORKLOAD", help="Only these: NAME, KIND/NAME or NAMESPACE/NAME."),
+    ] = None,
     is_dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Have the API server say what would happen; change nothing.")
     ] = False,
-    setting: said.Setting = None,
-    no_forecast: said.NoForecast = False,
-    algorithm: said.Algorithm = said.AlgorithmName.PROFILE,
-    source: said.LiveSource = said.LiveSourceName.AUTO,
-    namespace: options.Namespace = None,
-    all_namespaces: options.AllNamespaces = False,
+    settings: options.AdviceSettings,
+    algorithm: options.Algorithm = AlgorithmName.PROFILE,
+    source: Annotated[LiveSourceName, typer.Option(help=f"{_ASKED}.")] = LiveSourceName.AUTO,
+    scope: options.ScopeOptions,
     output: options.Output = Format.TABLE,
-    journal: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Add what was decided, and from what, to a journal.")
-    ] = None,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
-    operator_namespace: options.OperatorNamespace = "equipoise-system",
-    prometheus_url: options.PrometheusUrl = None,
-    prometheus_namespace: options.PrometheusNamespace = None,
-    prometheus_token_file: options.PrometheusTokenFile = None,
-    prometheus_user: options.PrometheusUser = None,
-    prometheus_password_file: options.PrometheusPasswordFile = None,
-    prometheus_ca: options.PrometheusCa = None,
-    prometheus_header: options.PrometheusHeader = None,
-    prometheus_matcher: options.PrometheusMatcher = None,
-    prometheus_label: options.PrometheusLabel = None,
-    prometheus_timeout: options.PrometheusTimeout = "30s",
+    journal: options.Journal = None,
+    kubernetes: options.OperatorOptions,
+    prometheus: options.PrometheusFlags,
 ) -> None:
     """Decide as plan does, and make the HPAs, or change those made before; others' are left alone."""
-    from equipoise.cli.journal import write_records
-    from equipoise.cli.recommendation_live import Request, apply_recommendation, print_adopted
+    from equipoise.adapters.prometheus.history import Source
+    from equipoise.cli.journal import journalled
+    from equipoise.cli.recommendation_live import RecommendationRequest, apply_recommendation, print_adopted
     from equipoise.recommendation.advisor import AdviceScope
-    from equipoise.stats.predict import Algorithm as Named
 
-    how = None if no_forecast else Named(algorithm)
-    asked = AdviceScope(read_settings(setting or ()), namespace, workloads or (), how)
-    request = Request.from_options(asked, command.params)
-    diary: list[Record] = []
-    if journal is not None:
-        write_records(journal, [])  # a journal that can't be written is said before anything is done
-    try:
-        done = apply_recommendation(request, operator_namespace, is_dry_run=is_dry_run, diary=diary)
-    finally:
-        if journal is not None:
-            write_records(journal, diary)
+    how = settings.how(algorithm)
+    asked = AdviceScope(read_settings(settings.setting or ()), None, workloads or (), how)
+    cluster = options.cluster_request(kubernetes, scope, prometheus)
+    request = RecommendationRequest(cluster, asked, Source(source.value))
+    with journalled(journal) as records:
+        done = apply_recommendation(request, records, is_dry_run=is_dry_run)
     if not done:
-        warn_of_nothing("no workload", is_everywhere=all_namespaces)
+        warn_of_nothing("no workload", is_everywhere=scope.all_namespaces)
     for line in _surprises(done):
         warn(line)
     print_adopted(done, output, is_dry_run=is_dry_run)
@@ -111,56 +115,53 @@ def _surprises(done: "Sequence[Adopted]") -> "Iterator[str]":
 
 
 TODAY = "by default today's replicas stay"
-File = Annotated[
-    str,
-    typer.Option("--from", metavar="FILE", help="CSV or Parquet with CPU usage; - is standard input."),
-]
 
 
+@options.expanded
 def simulate(
-    file: File,
-    workloads: said.Workloads = None,
-    request: said.Request = None,
-    replicas: said.Replicas = None,
-    available: said.Available = None,
-    pod_usage: said.PodUsage = None,
+    *,
+    file: Annotated[
+        str,
+        typer.Option("--from", metavar="FILE", help="CSV or Parquet with CPU usage; - is standard input."),
+    ],
+    workloads: Workloads = None,
+    workload: options.WorkloadOptions,
     current_min: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=1, max=said.REPLICAS_MAX, help="minReplicas of today's HPA; by default 1."
+            metavar="N", min=1, max=options.REPLICAS_MAX, help="minReplicas of today's HPA; by default 1."
         ),
     ] = None,
     current_max: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, max=said.REPLICAS_MAX, help=f"maxReplicas of today's HPA; {TODAY}."),
+        typer.Option(
+            metavar="N", min=1, max=options.REPLICAS_MAX, help=f"maxReplicas of today's HPA; {TODAY}."
+        ),
     ] = None,
     current_target: Annotated[
         int | None,
         typer.Option(metavar="PERCENT", min=1, max=1000, help="Its target, in percent of the request."),
     ] = None,
-    setting: said.Setting = None,
-    no_forecast: said.NoForecast = False,
-    kind: said.Kind = "Deployment",
-    algorithm: said.Algorithm = said.AlgorithmName.PROFILE,
+    settings: options.AdviceSettings,
+    kind: Kind = "Deployment",
+    algorithm: options.Algorithm = AlgorithmName.PROFILE,
     output: options.Output = Format.TABLE,
 ) -> None:
     """Replay the week by Kubernetes' HPA algorithm, as it is set today and as advised. Changes nothing."""
     today = _today(current_min, current_max, current_target)
     from equipoise.cli.recommendation_replay import document, print_table, replayed
     from equipoise.recommendation.record import AdviceRequest
-    from equipoise.runtime.output import counting, warn
-    from equipoise.stats.predict import Algorithm
 
-    policy = read_settings(setting or ())
-    told = FileOptions(file, pod_usage, workloads or (), kind, request, replicas, available)
-    usage = read_usage(told)
-    question = AdviceRequest(policy, algorithm=None if no_forecast else Algorithm(algorithm))
+    policy = read_settings(settings.setting or ())
+    request = FileRequest(file, workloads or (), kind, workload)
+    usage = read_usage(request)
+    question = AdviceRequest(policy, algorithm=settings.how(algorithm))
     parts = [(seen, decided(question, seen)) for seen in usage]  # which shows how far it is by itself
     runs = (run for seen, decisions in parts for run in replayed(seen, decisions, today))
     found = list(counting(runs, "replaying", sum(len(decisions) for _, decisions in parts)))
     if len(usage) > 1:
         found.sort(key=lambda run: by_name(run.decision))
-    warn_of_requests((run.decision for run in found), told)
+    warn_of_requests((run.decision for run in found), request)
     if not found:
         warn(f"no workload was found; {file} has none")
     if output is Format.TABLE:
@@ -191,62 +192,60 @@ app = typer.Typer(
 
 
 @app.command()
+@options.expanded
 def plan(
+    *,
     command: typer.Context,
-    workloads: said.Workloads = None,
-    file: said.File = None,
-    request: said.Request = None,
-    replicas: said.Replicas = None,
-    available: said.Available = None,
-    pod_usage: said.PodUsage = None,
-    setting: said.Setting = None,
-    no_forecast: said.NoForecast = False,
-    kind: said.Kind = "Deployment",
-    about: said.About = said.TypeName.HPA,
-    algorithm: said.Algorithm = said.AlgorithmName.PROFILE,
-    source: said.Source = said.SourceName.AUTO,
-    namespace: options.Namespace = None,
-    all_namespaces: options.AllNamespaces = False,
+    workloads: Workloads = None,
+    file: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="CSV or Parquet with CPU usage, instead of a cluster; - is standard input.",
+        ),
+    ] = None,
+    workload: options.WorkloadOptions,
+    settings: options.AdviceSettings,
+    kind: Kind = "Deployment",
+    about: Annotated[TypeName, typer.Option("--type", help="Replicas and target, or requests.")] = (
+        TypeName.HPA
+    ),
+    algorithm: options.Algorithm = AlgorithmName.PROFILE,
+    source: Annotated[
+        SourceName,
+        typer.Option(help=f"{_ASKED}; for the peak of memory by a query always. metrics-file is --from."),
+    ] = SourceName.AUTO,
+    scope: options.ScopeOptions,
     plot: Plot = None,
-    output: said.AdviceOutput = said.AdviceFormat.TABLE,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
-    prometheus_url: options.PrometheusUrl = None,
-    prometheus_namespace: options.PrometheusNamespace = None,
-    prometheus_token_file: options.PrometheusTokenFile = None,
-    prometheus_user: options.PrometheusUser = None,
-    prometheus_password_file: options.PrometheusPasswordFile = None,
-    prometheus_ca: options.PrometheusCa = None,
-    prometheus_header: options.PrometheusHeader = None,
-    prometheus_matcher: options.PrometheusMatcher = None,
-    prometheus_label: options.PrometheusLabel = None,
-    prometheus_timeout: options.PrometheusTimeout = "30s",
+    output: Annotated[
+        AdviceFormat, typer.Option("-o", "--output", help="How to print the advice.")
+    ] = AdviceFormat.TABLE,
+    kubernetes: options.KubernetesOptions,
+    prometheus: options.PrometheusFlags,
 ) -> None:
     """Say how many replicas, at which target, a workload's HPA should have, and why. Changes nothing."""
-    _refuse_of_the_other(command, is_file=file is not None)
+    _refuse_of_the_other(command, source, is_file=file is not None)
     check_plot(plot)
-    if about is said.TypeName.RESOURCE and output in {said.AdviceFormat.HPA, said.AdviceFormat.EHPA}:
+    if about is TypeName.RESOURCE and output in {AdviceFormat.HPA, AdviceFormat.EHPA}:
         raise BadInput(f"-o {output.value}: expected --type HPA, since requests are no autoscaler")
     from equipoise.cli.recommendation_output import print_advice
     from equipoise.recommendation.policy import AdviceType
     from equipoise.recommendation.record import AdviceRequest
-    from equipoise.stats.predict import Algorithm as Named
 
-    how, what = None if no_forecast else Named(algorithm), AdviceType(about)
-    question = AdviceRequest(read_settings(setting or ()), what, how)
+    how = settings.how(algorithm)
+    question = AdviceRequest(read_settings(settings.setting or ()), AdviceType(about), how)
     if file is None:
-        found = _of_cluster(question, command, namespace, workloads or (), plot)
+        cluster = options.cluster_request(kubernetes, scope, prometheus)
+        found = _of_cluster(question, cluster, source, workloads or (), plot)
     else:
-        told = FileOptions(file, pod_usage, workloads or (), kind, request, replicas, available)
-        found = _of_file(question, told, plot)
+        found = _of_file(question, FileRequest(file, workloads or (), kind, workload), plot)
     if not found.decisions:
         if file is None:
-            warn_of_nothing("no workload", is_everywhere=all_namespaces)
+            warn_of_nothing("no workload", is_everywhere=scope.all_namespaces)
         else:
             warn(f"no workload was found; {file} has none")
-    print_advice(
-        found.decisions, found.intervals_seconds, output, is_resource=about is said.TypeName.RESOURCE
-    )
+    print_advice(found.decisions, found.intervals_seconds, output, is_resource=about is TypeName.RESOURCE)
 
 
 app.command()(apply)
@@ -258,7 +257,7 @@ OF_CLUSTER = (
 )
 
 
-class Found(NamedTuple):
+class Advice(NamedTuple):
     """What was decided, from samples so far apart."""
 
     decisions: "Sequence[Decision]"
@@ -267,48 +266,50 @@ class Found(NamedTuple):
 
 def _of_cluster(
     question: "AdviceRequest",
-    command: typer.Context,
-    namespace: str | None,
+    cluster: "ClusterRequest",
+    source: SourceName,
     names: Sequence[str],
     plot: str | None,
-) -> Found:
+) -> Advice:
     """Decide for a live cluster, and draw it where that is asked for."""
-    from equipoise.cli.recommendation_live import Kept, Request, plan_recommendation
+    from equipoise.adapters.prometheus.history import Source
+    from equipoise.cli.recommendation_live import KeptHistories, RecommendationRequest, plan_recommendation
     from equipoise.recommendation.advisor import STEP_SECONDS, AdviceScope
 
-    asked = AdviceScope(question.policy, namespace, names, question.algorithm, question.about)
-    live = Request.from_options(asked, command.params)
+    if source is SourceName.METRICS_FILE:
+        raise BadInput("--source metrics-file: expected --from FILE beside it")
+    asked = AdviceScope(question.policy, None, names, question.algorithm, question.about)
+    request = RecommendationRequest(cluster, asked, Source(source.value))
     if plot is None:
-        planned = plan_recommendation(live)
-        return Found(planned, [STEP_SECONDS] * len(planned))
+        planned = plan_recommendation(request)
+        return Advice(planned, [STEP_SECONDS] * len(planned))
     from equipoise.cli.recommendation_plot import WORKLOADS_MAX, draw_advice
 
-    kept = Kept()
-    decisions = plan_recommendation(live, kept=kept, workloads_max=WORKLOADS_MAX)
+    kept = KeptHistories()
+    decisions = plan_recommendation(request, kept=kept, workloads_max=WORKLOADS_MAX)
     rows = [kept.rows[one.subject, one.extra["kind"]] for one in decisions]
     draw_advice(question.policy, rows, decisions, question.algorithm, plot)
-    return Found(decisions, [STEP_SECONDS] * len(decisions))
+    return Advice(decisions, [STEP_SECONDS] * len(decisions))
 
 
-def _of_file(question: "AdviceRequest", told: FileOptions, plot: str | None) -> Found:
+def _of_file(question: "AdviceRequest", request: FileRequest, plot: str | None) -> Advice:
     """Decide for the workloads of a file, and draw them where that is asked for."""
-    found = answered(question, read_usage(told))
+    found = answered(question, read_usage(request))
     decisions = [each.decision for each in found]
-    warn_of_requests(decisions, told)
+    warn_of_requests(decisions, request)
     if plot is not None:
         from equipoise.cli.recommendation_plot import draw_advice
 
         rows = [each.seen.rows(slice(each.row, each.row + 1)) for each in found]
         draw_advice(question.policy, rows, decisions, question.algorithm, plot)
-    return Found(decisions, [each.seen.interval_seconds for each in found])
+    return Advice(decisions, [each.seen.interval_seconds for each in found])
 
 
-def _refuse_of_the_other(command: typer.Context, *, is_file: bool) -> None:
+def _refuse_of_the_other(command: typer.Context, source: SourceName, *, is_file: bool) -> None:
     """Refuse what was typed and would have no effect; variables may be there for other commands."""
     for name in OF_CLUSTER if is_file else OF_FILE:
-        place = command.get_parameter_source(name)
-        is_same = is_file and command.params[name] is said.SourceName.METRICS_FILE
-        if place is not None and place.name == "COMMANDLINE" and not is_same:
+        is_same = is_file and name == "source" and source is SourceName.METRICS_FILE
+        if options.given(command, name) and not is_same:
             option = f"--{name.replace('_', '-')}"
             if is_file:
                 raise BadInput(f"--from: expected it without {option}: the file says what to decide for")

@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from equipoise.cli.options import WorkloadOptions
 from equipoise.core.errors import BadInput
 from equipoise.runtime.output import LARGE_BYTES, counting, reading, warn
 
@@ -13,20 +15,17 @@ if TYPE_CHECKING:
     from equipoise.recommendation.policy import RecommendationPolicy
     from equipoise.recommendation.record import AdviceRequest
 
-
 KIND_FORM = r"[A-Z][A-Za-z0-9]{0,62}"
 
 
-class FileOptions(NamedTuple):
-    """What the command line says about a file, and about the workload that it is of."""
+@dataclass(frozen=True, slots=True)
+class FileRequest:
+    """A file of usage, and what it does not say about its workloads."""
 
-    file: str
-    pod_usage: str | None
-    workloads: Sequence[str]
+    path: str
+    names: Sequence[str]
     kind: str
-    request: str | None
-    replicas: int | None
-    available: int | None
+    workload: WorkloadOptions
 
 
 def read_settings(texts: Sequence[str]) -> "RecommendationPolicy":
@@ -42,40 +41,39 @@ def read_settings(texts: Sequence[str]) -> "RecommendationPolicy":
     return read_policy(config, "--set")
 
 
-def read_usage(said: FileOptions) -> "list[Observation]":
+def read_usage(request: FileRequest) -> "list[Observation]":
     """Read the usage of one workload or of many; those that were measured at the same step together."""
     from equipoise.adapters.sample_files import read_samples
     from equipoise.recommendation.files import Said, is_of_week, named_subject, observe, observe_many
     from equipoise.recommendation.selection import without_kind
 
-    if not re.fullmatch(KIND_FORM, said.kind):
-        raise BadInput(f"--kind: expected a kind such as Deployment or StatefulSet, got {said.kind!r}")
-    if said.available is not None and said.replicas is not None and said.available > said.replicas:
-        raise BadInput(f"--available: expected at most --replicas ({said.replicas}), got {said.available}")
-    told = Said(
-        said.file, said.kind, _cores(said.request), said.replicas, said.available, said.pod_usage or ""
-    )
-    with reading(said.file, bytes_min=LARGE_BYTES) as on_bytes:
-        samples = read_samples(said.file, on_bytes)
+    file, workload = request.path, request.workload
+    if not re.fullmatch(KIND_FORM, request.kind):
+        raise BadInput(f"--kind: expected a kind such as Deployment or StatefulSet, got {request.kind!r}")
+    replicas, available = workload.replicas, workload.available
+    if available is not None and replicas is not None and available > replicas:
+        raise BadInput(f"--available: expected at most --replicas ({replicas}), got {available}")
+    cores = _cores(workload.request)
+    told = Said(file, request.kind, cores, replicas, available, workload.pod_usage or "")
+    with reading(file, bytes_min=LARGE_BYTES) as on_bytes:
+        samples = read_samples(file, on_bytes)
     namespaces = samples.names.get("namespace", ())
-    workloads = [without_kind(text, said.kind, namespaces) for text in said.workloads]
-    if not samples.is_of_many and len(workloads) > 1:
-        raise BadInput(
-            f"{said.file}: expected at most one WORKLOAD, since the file is of one, got {len(workloads)}"
-        )
-    pods = None if said.pod_usage is None else read_samples(said.pod_usage)
+    names = [without_kind(text, request.kind, namespaces) for text in request.names]
+    if not samples.is_of_many and len(names) > 1:
+        raise BadInput(f"{file}: expected at most one WORKLOAD, since the file is of one, got {len(names)}")
+    pods = None if workload.pod_usage is None else read_samples(workload.pod_usage)
     if pods is not None and "pod" not in pods.labels:
-        raise BadInput(f"{said.pod_usage}: line 1: expected the columns timestamp,pod,value, without pod")
+        raise BadInput(f"{workload.pod_usage}: line 1: expected the columns timestamp,pod,value, without pod")
     if samples.is_of_many and pods is None:
-        return observe_many(samples, told, workloads)
-    seen = observe(samples, told, named_subject(workloads, said.file), pods)
+        return observe_many(samples, told, names)
+    seen = observe(samples, told, named_subject(names, file), pods)
     if (seen.available > seen.pods).any():
-        raise BadInput(f"--available: expected at most the replicas ({seen.pods[0]}), got {said.available}")
-    if said.replicas is None:
+        raise BadInput(f"--available: expected at most the replicas ({seen.pods[0]}), got {available}")
+    if replicas is None:
         count = "the number of pods in --pod-usage" if pods is not None else "1"
         warn(f"--replicas was not given; {count} is taken")
     if pods is not None and len(pods.times) and not is_of_week(pods.times, seen.at).any():
-        warn(f"{said.pod_usage}: no sample is of the week with which {said.file} ends; its own is taken")
+        warn(f"{workload.pod_usage}: no sample is of the week with which {file} ends; its own is taken")
     return [seen]
 
 
@@ -103,11 +101,11 @@ def answered(question: "AdviceRequest", usage: "Sequence[Observation]") -> list[
     return found if len(usage) == 1 else sorted(found, key=lambda each: by_name(each.decision))
 
 
-def warn_of_requests(decisions: "Iterable[Decision]", told: FileOptions) -> None:
+def warn_of_requests(decisions: "Iterable[Decision]", request: FileRequest) -> None:
     """Say what was not given where that is why nothing is advised."""
     from equipoise.core.reason import Code
 
-    if told.request is None and any(one.reason.code is Code.NO_REQUEST for one in decisions):
+    if request.workload.request is None and any(one.reason.code is Code.NO_REQUEST for one in decisions):
         warn("--request was not given, and no row has one; say what a pod requests, such as --request 500m")
 
 

@@ -3,25 +3,22 @@
 What became of advice: one line for each workload, or one document in the shape of a plan.
 """
 
-import os
-import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from equipoise.adapters.journal.records import CHANCE_BITS, RecordIds
 from equipoise.adapters.kubernetes import Client, KubernetesCluster
-from equipoise.adapters.kubernetes.actions import KubernetesActuator
 from equipoise.adapters.kubernetes.apply import KubernetesApplier
 from equipoise.adapters.kubernetes.cluster import HpaSpecs
-from equipoise.adapters.kubernetes.pauses import DirectPauses
 from equipoise.adapters.prometheus.history import PrometheusHistory, PrometheusOwners, Source
-from equipoise.cli.options import SourceName
+from equipoise.cli.journal import CommandJournal
+from equipoise.cli.session import ClusterRequest, Session
 from equipoise.core.cluster import HpaSpec, ObjectRef, Workload
-from equipoise.core.decision import Decision, Outcome, Record, outcome_document, plan_document
+from equipoise.core.decision import Decision, Outcome, outcome_document, plan_document
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.engine.isolation import failed_record
+from equipoise.ports import Actuator
 from equipoise.recommendation.adopt import DONE, Adopted, Adopting, by_subject, with_current
 from equipoise.recommendation.advisor import AdviceScope, Advised, DataSources, advised
 from equipoise.recommendation.observe import Observation
@@ -29,31 +26,22 @@ from equipoise.recommendation.policy import AdviceType
 from equipoise.recommendation.record import BALANCER, AdviceRequest, Batch, Decided, examine_all, record
 from equipoise.recommendation.selection import check_names, choose
 from equipoise.runtime.output import Format, counting, print_document, reading, warn
-from equipoise.runtime.session import Neighbours, prometheus_metrics
+from equipoise.runtime.session import prometheus_metrics
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What the command line asks for."""
+class RecommendationRequest:
+    """Which workloads of which cluster a command is about, and how their histories are asked for."""
 
+    cluster: ClusterRequest
     asked: AdviceScope
-    neighbours: Neighbours
     source: Source = Source.AUTO
-    is_everywhere: bool = False
-
-    @classmethod
-    def from_options(cls, asked: AdviceScope, options: Mapping[str, Any]) -> "Request":
-        """Take what is about neighbours from the parsed options."""
-        if options["source"] is SourceName.METRICS_FILE:
-            raise BadInput("--source metrics-file: expected --from FILE beside it")
-        source = Source(options["source"].value)
-        return cls(asked, Neighbours.from_options(options), source, options["all_namespaces"])
 
 
-class _Listed(KubernetesCluster):
+class _WorkloadsOnce(KubernetesCluster):
     """Lists the workloads once: a command looks at one moment."""
 
     def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
@@ -63,7 +51,7 @@ class _Listed(KubernetesCluster):
         return self._listed
 
 
-class _ListedHpas(HpaSpecs):
+class _HpasOnce(HpaSpecs):
     """Lists the HPAs once, where anybody asks."""
 
     def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]:
@@ -74,7 +62,7 @@ class _ListedHpas(HpaSpecs):
 
 
 @dataclass(slots=True)
-class Kept:
+class KeptHistories:
     """The histories of a few workloads, for a picture."""
 
     rows: dict[tuple[str, str], Observation] = field(default_factory=dict)
@@ -88,13 +76,17 @@ class Kept:
 
 
 def plan_recommendation(
-    request: Request, at: float | None = None, kept: Kept | None = None, workloads_max: int | None = None
+    request: RecommendationRequest,
+    at: float | None = None,
+    kept: KeptHistories | None = None,
+    workloads_max: int | None = None,
 ) -> list[Decision]:
     """See the cluster and its past week, and decide; nothing is changed.
 
     What was seen of each workload is `kept`, of at most so many; more are refused before anything is read.
     """
-    client, where = _session(request)
+    client = _client(request)
+    where = request.cluster.scope(client)
     world = _world(request, client)
     if kept is not None:
         world = replace(world, decide=kept.decide)
@@ -108,7 +100,7 @@ def plan_recommendation(
     return with_current(decisions, world.cluster.workloads(where), _todays(request, world, where))
 
 
-def _todays(request: Request, world: DataSources, where: str | None) -> Sequence[HpaSpec]:
+def _todays(request: RecommendationRequest, world: DataSources, where: str | None) -> Sequence[HpaSpec]:
     """List the HPAs of today, which are only told along."""
     if request.asked.about is not AdviceType.HPA:
         return ()
@@ -120,66 +112,64 @@ def _todays(request: Request, world: DataSources, where: str | None) -> Sequence
 
 
 def apply_recommendation(
-    request: Request,
-    operator_namespace: str,
+    request: RecommendationRequest,
+    journal: CommandJournal,
     at: float | None = None,
     *,
     is_dry_run: bool = False,
-    diary: list[Record] | None = None,
 ) -> list[Adopted]:
     """Decide, and apply the HPAs one by one; what somebody has, opted out or paused is left alone."""
-    client, where = _session(request)
+    client = _client(request)
+    where = request.cluster.scope(client)
     found = _advised(request, _world(request, client), where, at)
+    session = Session(request.cluster, client, is_acting=True)
     adopting = Adopting(
         applier=KubernetesApplier(client),
-        pauses=DirectPauses(client, operator_namespace=operator_namespace),
-        workloads=by_subject(KubernetesCluster(client).workloads(where) if found else ()),
-        namespaces_protected=("kube-system", operator_namespace) if request.is_everywhere else (),
+        pauses=session.pauses,
+        workloads=by_subject(session.cluster.workloads(where) if found else ()),
+        namespaces_protected=session.namespaces_protected if request.cluster.is_everywhere else (),
         is_dry_run=is_dry_run,
-        tell=_telling(client),
+        tell=_event_writer(session.actuator),
     )
-    asked, ids = request.asked, RecordIds(secrets.randbits(CHANCE_BITS))
+    asked = request.asked
     question = AdviceRequest(asked.policy, asked.about, asked.algorithm)
     done = []
     for one in counting(found, "applying", len(found)):
         each = adopting.adopt(one.decision)
         done.append(each)
-        if diary is not None:
-            now = time.time()
-            outcomes = () if each.outcome is None else (each.outcome,)
-            name = ids.next(now)
-            diary.append(
-                failed_record(BALANCER, each.decision, now, name, outcomes)
-                if one.facts is None
-                else record(question, one.facts, each.decision, now, name, outcomes=outcomes)
-            )
+        now = time.time()
+        outcomes = () if each.outcome is None else (each.outcome,)
+        name = session.new_id(now)
+        journal.append(
+            failed_record(BALANCER, each.decision, now, name, outcomes)
+            if one.facts is None
+            else record(question, one.facts, each.decision, now, name, outcomes=outcomes)
+        )
     return done
 
 
-def _telling(client: Client) -> Callable[[Workload, Decision, Outcome], None]:
-    """Attach an event to each workload whose HPA was made or changed."""
-    actuator = KubernetesActuator(client)
+def _event_writer(actuator: Actuator) -> Callable[[Workload, Decision, Outcome], None]:
+    """Return what attaches an event to each workload whose HPA was made or changed."""
 
-    def tell(workload: Workload, decision: Decision, outcome: Outcome) -> None:
+    def write(workload: Workload, decision: Decision, outcome: Outcome) -> None:
         ref = workload.ref
         about = ObjectRef(ref.api_version, ref.kind, ref.namespace, ref.name, workload.uid)
         sentence = f"Its HPA was {outcome.result.lower()}: {decision.reason.sentence}"
         actuator.record_event(about, decision.reason.code.value, sentence)
 
-    return tell
+    return write
 
 
-def _session(request: Request) -> tuple[Client, str | None]:
-    """Open a session, and give the namespace to look at, None for all; bad words come first."""
+def _client(request: RecommendationRequest) -> Client:
+    """Connect, once the words of the command make sense."""
     check_names(request.asked.names)
-    is_both = request.asked.namespace is not None and request.is_everywhere
-    if is_both and "KUBE_NAMESPACE" not in os.environ:
-        raise BadInput("-n and -A: expected one of them, not both")
-    client = request.neighbours.client()
-    return client, None if request.is_everywhere else request.asked.namespace or client.namespace
+    request.cluster.expect_one_scope()
+    return request.cluster.client()
 
 
-def _advised(request: Request, world: DataSources, where: str | None, at: float | None) -> list[Advised]:
+def _advised(
+    request: RecommendationRequest, world: DataSources, where: str | None, at: float | None
+) -> list[Advised]:
     with reading("a week of usage") as on_bytes:
         world = replace(world, on_bytes=on_bytes)
         asked = replace(request.asked, namespace=where)
@@ -189,15 +179,15 @@ def _advised(request: Request, world: DataSources, where: str | None, at: float 
     return found
 
 
-def _world(request: Request, client: Client) -> DataSources:
+def _world(request: RecommendationRequest, client: Client) -> DataSources:
     """Choose what stands behind the ports."""
-    metrics = prometheus_metrics(client, request.neighbours.prometheus)
+    metrics = prometheus_metrics(client, request.cluster.prometheus)
     return DataSources(
-        cluster=_Listed(client),
+        cluster=_WorkloadsOnce(client),
         history=PrometheusHistory(
             metrics.client, metrics.names, metrics.extra_matchers, source=request.source
         ),
-        autoscalers=_ListedHpas(client),
+        autoscalers=_HpasOnce(client),
         owners=PrometheusOwners(metrics.client, metrics.extra_matchers),
         warn=warn,
     )

@@ -3,7 +3,7 @@
 `equipoise rotation simulate`: what rotating brings, by the cause of the imbalance; needs no cluster.
 """
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,13 +16,10 @@ from equipoise.runtime.output import Format, print_document, print_plan, steppin
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from equipoise.cli.rotation_live import Request
-    from equipoise.core.decision import Record
+    from equipoise.cli.rotation_live import RotationRequest
+    from equipoise.cli.session import ClusterRequest
     from equipoise.sim.futility import Futility
     from equipoise.sim.study import CauseStudied, Question
-
-
-Told = Callable[[int], object]
 
 
 class Cause(StrEnum):
@@ -107,13 +104,28 @@ Setting = Annotated[
         "--set", metavar="KEY=VALUE", help="A setting of the policy, such as topK=3; wins over all."
     ),
 ]
-JournalFile = Annotated[
-    str | None, typer.Option(metavar="PATH", help="Add what was decided, and from what, to a journal.")
-]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveOptions:
+    """What plan and apply share."""
+
+    scope: options.ScopeOptions
+    output: options.Output = Format.TABLE
+    journal: options.Journal = None
+    kubernetes: options.OperatorOptions
+    metrics_from: options.MetricsFrom = "auto"
+    prometheus: options.PrometheusFlags
+
+    def cluster(self) -> "ClusterRequest":
+        """Return which cluster is meant."""
+        return options.cluster_request(self.kubernetes, self.scope, self.prometheus, self.metrics_from)
 
 
 @app.command()
+@options.expanded
 def plan(
+    *,
     command: typer.Context,
     workloads: Workloads = None,
     file: Annotated[
@@ -123,38 +135,22 @@ def plan(
         ),
     ] = None,
     setting: Setting = None,
-    namespace: options.Namespace = None,
-    all_namespaces: options.AllNamespaces = False,
-    output: options.Output = Format.TABLE,
-    journal: JournalFile = None,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
-    operator_namespace: options.OperatorNamespace = "equipoise-system",
-    metrics_from: options.MetricsFrom = "auto",
-    prometheus_url: options.PrometheusUrl = None,
-    prometheus_namespace: options.PrometheusNamespace = None,
-    prometheus_token_file: options.PrometheusTokenFile = None,
-    prometheus_user: options.PrometheusUser = None,
-    prometheus_password_file: options.PrometheusPasswordFile = None,
-    prometheus_ca: options.PrometheusCa = None,
-    prometheus_header: options.PrometheusHeader = None,
-    prometheus_matcher: options.PrometheusMatcher = None,
-    prometheus_label: options.PrometheusLabel = None,
-    prometheus_timeout: options.PrometheusTimeout = "30s",
+    live: LiveOptions,
 ) -> None:
     """Say which pods would be rotated, in which order, and why. Changes nothing."""
     if file is not None:
         from equipoise.rotation.plan_file import rotation_settings, set_options
 
         _refuse_beside_file(command)
-        _plan_file(file, rotation_settings(), set_options(setting or ()), journal, output)
+        _plan_file(file, rotation_settings(), set_options(setting or ()), live)
         return
-    _plan_live(_request(command), journal, output)
+    _plan_live(_request(live, _settings(setting), workloads), live)
 
 
 @app.command()
+@options.expanded
 def apply(
-    command: typer.Context,
+    *,
     workloads: Workloads = None,
     setting: Setting = None,
     is_dry_run: Annotated[
@@ -166,45 +162,27 @@ def apply(
     timeout: Annotated[
         str, typer.Option(metavar="SPAN", help="How long all waves and their verification may take.")
     ] = "1h",
-    namespace: options.Namespace = None,
-    all_namespaces: options.AllNamespaces = False,
-    output: options.Output = Format.TABLE,
-    journal: JournalFile = None,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
-    operator_namespace: options.OperatorNamespace = "equipoise-system",
-    metrics_from: options.MetricsFrom = "auto",
-    prometheus_url: options.PrometheusUrl = None,
-    prometheus_namespace: options.PrometheusNamespace = None,
-    prometheus_token_file: options.PrometheusTokenFile = None,
-    prometheus_user: options.PrometheusUser = None,
-    prometheus_password_file: options.PrometheusPasswordFile = None,
-    prometheus_ca: options.PrometheusCa = None,
-    prometheus_header: options.PrometheusHeader = None,
-    prometheus_matcher: options.PrometheusMatcher = None,
-    prometheus_label: options.PrometheusLabel = None,
-    prometheus_timeout: options.PrometheusTimeout = "30s",
+    live: LiveOptions,
 ) -> None:
     """Rotate in waves, verify each, and stop when no pod is hot any more."""
-    request = _request(command)
-    interval_seconds, timeout_seconds = _span("--interval", interval), _span("--timeout", timeout)
+    settings = _settings(setting)
+    interval_seconds = options.parse_span("--interval", interval, least=1)
+    timeout_seconds = options.parse_span("--timeout", timeout, least=1)
     if is_dry_run:
         from equipoise.cli.rotation_live import warn_without_ledger
 
-        warn_without_ledger(request)
-        _plan_live(request, journal, output)
+        warn_without_ledger(live.cluster())
+        _plan_live(_request(live, settings, workloads), live)
         return
-    from equipoise.cli.rotation_live import CommandJournal, apply_rotation
+    from equipoise.cli.journal import journalled
+    from equipoise.cli.rotation_live import apply_rotation
     from equipoise.runtime.output import print_done
 
-    _write(journal, [])  # a journal that can't be written is said before anything is done
-    diary = CommandJournal()
-    try:
-        done, failure = apply_rotation(request, interval_seconds, timeout_seconds, diary)
-    finally:
-        _write(journal, diary.records)
+    with journalled(live.journal) as records:
+        request = _request(live, settings, workloads)
+        done, failure = apply_rotation(request, interval_seconds, timeout_seconds, records)
     _warn_if_nothing(done, request)
-    print_done("rotation", [each.decision for each in done], [each.outcomes for each in done], output)
+    print_done("rotation", [each.decision for each in done], [each.outcomes for each in done], live.output)
     if failure:
         raise WorldFailed(failure)
 
@@ -212,85 +190,65 @@ def apply(
 app.command()(simulate)
 
 
-def _span(option: str, text: str) -> float:
-    from equipoise.core.quantity import parse_seconds
-
-    try:
-        seconds = parse_seconds(text)
-    except ValueError as error:
-        raise BadInput(f"{option}: {error}") from error
-    if seconds < 1:
-        raise BadInput(f"{option}: expected at least 1s, got {text!r}")
-    return seconds
-
-
-def _request(command: typer.Context) -> "Request":
-    from equipoise.cli.rotation_live import Request
+def _settings(setting: list[str] | None) -> dict[str, Any]:
+    """Return the policy's settings of the environment, below those of the command line."""
     from equipoise.core.documents import merged
     from equipoise.rotation.plan_file import rotation_settings, set_options
-    from equipoise.runtime.session import Neighbours
 
-    said = command.params
-    return Request(
-        settings=merged(rotation_settings(), set_options(said["setting"] or ())),
-        neighbours=Neighbours.from_options(said),
-        namespace=said["namespace"],
-        is_everywhere=said["all_namespaces"],
-        names=said["workloads"] or (),
-        operator_namespace=said["operator_namespace"],
-    )
+    return merged(rotation_settings(), set_options(setting or ()))
 
 
-def _plan_live(request: "Request", journal: str | None, output: Format) -> None:
+def _request(live: LiveOptions, settings: dict[str, Any], workloads: list[str] | None) -> "RotationRequest":
+    from equipoise.cli.rotation_live import RotationRequest
+    from equipoise.core.documents import validated
+    from equipoise.rotation.policy import RotationPolicy
+
+    cluster = live.cluster()
+    cluster.expect_one_scope()
+    return RotationRequest(cluster, validated(RotationPolicy, settings, "policy"), workloads or ())
+
+
+def _plan_live(request: "RotationRequest", live: LiveOptions) -> None:
+    from equipoise.cli.journal import write_records
     from equipoise.cli.rotation_live import plan_rotation
 
     decisions, records = plan_rotation(request)
     _warn_if_nothing(decisions, request)
-    print_plan("rotation", decisions, output)
-    _write(journal, records)
+    print_plan("rotation", decisions, live.output)
+    write_records(live.journal, records)
 
 
-def _warn_if_nothing(decided: "Sequence[object]", request: "Request") -> None:
+def _warn_if_nothing(decided: "Sequence[object]", request: "RotationRequest") -> None:
     if not decided:
-        warn_of_nothing("no workload with an HPA", is_everywhere=request.is_everywhere)
-
-
-def _write(journal: str | None, records: "list[Record]") -> None:
-    if journal is not None:
-        from equipoise.cli.journal import write_records
-
-        write_records(journal, records)
+        warn_of_nothing("no workload with an HPA", is_everywhere=request.cluster.is_everywhere)
 
 
 def _refuse_beside_file(command: typer.Context) -> None:
     """Refuse what was typed beside --from and would have no effect; variables may be there for other runs."""
     of_cluster = ("workloads", "namespace", "all_namespaces", "kubeconfig", "context")
     for name in (*of_cluster, "prometheus_url", "prometheus_namespace"):
-        source = command.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
+        if options.given(command, name):
             said = "a workload" if name == "workloads" else f"--{name.replace('_', '-')}"
             raise BadInput(f"--from: expected it alone, without {said}: the file says what to decide for")
 
 
-def _plan_file(
-    file: str, below: dict[str, Any], above: dict[str, Any], journal: str | None, output: Format
-) -> None:
+def _plan_file(file: str, below: dict[str, Any], above: dict[str, Any], live: LiveOptions) -> None:
     from equipoise.rotation.decide import decide
     from equipoise.rotation.plan_file import read_plan_file
     from equipoise.runtime.output import read_yaml
 
     policy, seen = read_plan_file(read_yaml(file), file, below, above)
     decision = decide(policy, seen).decision
-    print_plan("rotation", [decision], output)
-    if journal is not None:
-        import secrets
+    print_plan("rotation", [decision], live.output)
+    if live.journal is not None:
         import time
 
-        from equipoise.adapters.journal.records import CHANCE_BITS, RecordIds
+        from equipoise.cli.journal import new_ids, write_records
         from equipoise.engine.recording import record
         from equipoise.rotation.progress import BALANCER
         from equipoise.rotation.record import policy_json
 
         at = time.time()
-        ids = RecordIds(secrets.randbits(CHANCE_BITS))
-        _write(journal, [record(BALANCER, policy_json(policy), seen, {}, decision, at, ids.next(at))])
+        write_records(
+            live.journal, [record(BALANCER, policy_json(policy), seen, {}, decision, at, new_ids()(at))]
+        )

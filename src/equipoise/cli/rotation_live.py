@@ -1,148 +1,85 @@
 """Rotation on a live cluster: `plan` and `apply`, wired."""
 
-import os
-import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from equipoise.adapters.journal.records import CHANCE_BITS, RecordIds
-from equipoise.adapters.kubernetes import ApiError, Client, KubernetesCluster
-from equipoise.adapters.kubernetes.actions import KubernetesActuator
-from equipoise.adapters.kubernetes.pauses import DirectPauses
+from equipoise.adapters.kubernetes import ApiError
 from equipoise.adapters.kubernetes.store import LedgerStore
-from equipoise.core.cluster import WorkloadRef
+from equipoise.cli.journal import CommandJournal
+from equipoise.cli.session import ClusterRequest, Session
 from equipoise.core.decision import Decision, Outcome, Record
-from equipoise.core.documents import validated
-from equipoise.core.errors import BadInput, WorldFailed
+from equipoise.core.errors import WorldFailed
 from equipoise.core.quantity import print_seconds
 from equipoise.core.reason import Code
-from equipoise.engine.guards import LeaselessLeadership
-from equipoise.ports import Metrics, NotInstalled, Pauses
+from equipoise.ports import NotInstalled
 from equipoise.rotation.command import Ports, RotateCommand, WorkloadResult, loop_by_hand, plan
 from equipoise.rotation.execute import MAYBE_GONE
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.status import CycleItem
 from equipoise.runtime.output import tell, warn
-from equipoise.runtime.session import Neighbours
 
 NOT_FOUND = 404
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What the command line asks for."""
+class RotationRequest:
+    """Which workloads a command is about, and the policy that holds for all of them."""
 
-    settings: dict[str, Any]
-    neighbours: Neighbours
-    namespace: str | None
-    is_everywhere: bool
-    names: Sequence[str]
-    operator_namespace: str
-
-
-@dataclass(slots=True)
-class CommandJournal:
-    """Keeps the records until the command writes them where the user wants them."""
-
-    records: list[Record] = field(default_factory=list)
-
-    def append(self, *records: Record, is_whole: bool = False) -> None:
-        """Keep these."""
-        del is_whole
-        self.records += records
-
-
-class _Clock:
-    def now(self) -> float:
-        return time.time()
-
-
-@dataclass(frozen=True, slots=True)
-class _Lenient:
-    """For a plan, which does nothing: whoever may not see whether it is paused is told so."""
-
-    inner: Pauses
-    status_errors: set[str] = field(default_factory=set)
-
-    def pause_of(self, namespace: str) -> str | None:
-        """Return who paused it, or None; not knowing is a warning."""
-        try:
-            return self.inner.pause_of(namespace)
-        except WorldFailed as error:
-            if str(error) not in self.status_errors:
-                warn(f"whether {namespace} is paused is unknown: {error}")
-                self.status_errors.add(str(error))
-            return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Site:
-    """The cluster that a request is about."""
-
-    client: Client
-    cluster: KubernetesCluster
-    metrics: Metrics
+    cluster: ClusterRequest
     policy: RotationPolicy
-    namespace: str | None
-    hands: Ports
+    names: Sequence[str] = ()
 
 
-def _site(request: Request, diary: CommandJournal, *, is_lenient: bool) -> _Site:
-    if request.namespace is not None and request.is_everywhere and "KUBE_NAMESPACE" not in os.environ:
-        raise BadInput("-n and -A: expected one of them, not both")
-    policy = validated(RotationPolicy, request.settings, "policy")
-    client = request.neighbours.client()
-    where = None if request.is_everywhere else request.namespace or client.namespace
-    pauses: Pauses = DirectPauses(client, operator_namespace=request.operator_namespace)
-    cluster = KubernetesCluster(client)
-    hands = Ports(
-        actuator=KubernetesActuator(client),
-        store=LedgerStore(client, uid_of=lambda ref: _uid(cluster, ref)),
-        now=time.time,
-        pauses=_Lenient(pauses) if is_lenient else pauses,
-        journal=diary,
-        new_id=RecordIds(secrets.randbits(CHANCE_BITS)).next,
-        namespaces_protected=("kube-system", request.operator_namespace),
+def _ports(session: Session) -> Ports:
+    return Ports(
+        actuator=session.actuator,
+        store=session.store,
+        now=session.now,
+        pauses=session.pauses,
+        journal=session.journal,
+        new_id=session.new_id,
+        namespaces_protected=session.namespaces_protected,
     )
-    metrics = request.neighbours.metrics(client)
-    return _Site(client, cluster, metrics, policy, where, hands)
 
 
-def plan_rotation(request: Request) -> tuple[list[Decision], list[Record]]:
-    """See the cluster and decide; nothing is changed."""
-    diary = CommandJournal()
-    site = _site(request, diary, is_lenient=True)
+def plan_rotation(request: RotationRequest) -> tuple[list[Decision], list[Record]]:
+    """Observe the cluster and decide; nothing is changed."""
+    session = Session(request.cluster, is_acting=False)
+    namespace = request.cluster.scope(session.client)
     decisions = plan(
-        *(site.policy, site.cluster, site.metrics, time.time(), site.namespace, request.names),
+        request.policy,
+        session.cluster,
+        request.cluster.metrics(session.client),
+        session.now(),
+        namespace,
+        request.names,
         warn=warn,
-        hands=site.hands,
+        hands=_ports(session),
     )
     if not decisions:
-        _check_namespace(site)
-    return decisions, diary.records
+        _expect_namespace(session, namespace)
+    return decisions, session.journal.records
 
 
-def _check_namespace(site: _Site) -> None:
-    """Nothing was found in a namespace: perhaps there is none of that name."""
-    if site.namespace is None:
+def _expect_namespace(session: Session, namespace: str | None) -> None:
+    """Refuse a namespace that does not exist, where nothing was found in it."""
+    if namespace is None:
         return
     try:
-        site.client.get(f"/api/v1/namespaces/{site.namespace}")
+        session.client.get(f"/api/v1/namespaces/{namespace}")
     except WorldFailed as error:
         # Who may not ask is told that nothing was found, which is true.
         if isinstance(error, ApiError) and error.status == NOT_FOUND:
-            raise WorldFailed(f"namespace {site.namespace}: not found at {site.client.address}") from error
+            raise WorldFailed(f"namespace {namespace}: not found at {session.client.address}") from error
 
 
-def warn_without_ledger(request: Request) -> None:
-    """Say that `apply` would hold everything, where nothing can be remembered."""
-    client = request.neighbours.client()
-    where = None if request.is_everywhere else request.namespace or client.namespace
+def warn_without_ledger(request: ClusterRequest) -> None:
+    """Warn that `apply` would hold everything, where nothing can be remembered."""
+    client = request.client()
     try:
-        LedgerStore(client).read_all(where)
+        LedgerStore(client).read_all(request.scope(client))
     except NotInstalled as error:
         warn(f"apply would hold everything: {error}")
     except WorldFailed:
@@ -150,30 +87,31 @@ def warn_without_ledger(request: Request) -> None:
 
 
 def apply_rotation(
-    request: Request, interval_seconds: float, timeout_seconds: float, diary: CommandJournal
+    request: RotationRequest, interval_seconds: float, timeout_seconds: float, journal: CommandJournal
 ) -> tuple[Sequence[WorkloadResult], str]:
     """Rotate until all that was begun is verified, with a line on standard error for each wave.
 
     What failed meanwhile is given beside what was done, so that both can be told.
     """
-    site = _site(request, diary, is_lenient=False)
-    guest = LeaselessLeadership(time.monotonic)
-    told: set[str] = set()
+    session = Session(request.cluster, is_acting=True)
+    session.journal = journal
+    metrics, namespace = request.cluster.metrics(session.client), request.cluster.scope(session.client)
+    warned: set[str] = set()
 
     def warn_once(message: str) -> None:
-        if message not in told:
-            told.add(message)
+        if message not in warned:
+            warned.add(message)
             warn(message)
 
     rotating = RotateCommand(
-        loop=loop_by_hand(site.cluster, site.metrics, site.hands, guest, is_acting=True),
-        guest=guest,
-        policy=site.policy,
-        namespace=site.namespace,
+        loop=loop_by_hand(session.cluster, metrics, _ports(session), session.leadership, is_acting=True),
+        guest=session.leadership,
+        policy=request.policy,
+        namespace=namespace,
         names=request.names,
-        clock=_Clock(),
+        clock=session,
         wait=_waiting(interval_seconds),
-        tell=Progress(site.policy.metrics_window_seconds).tell,
+        tell=WaveProgress(request.policy.metrics_window_seconds).tell,
         warn=warn_once,
     )
     try:
@@ -186,7 +124,7 @@ def apply_rotation(
             raise
         return list(rotating.done.values()), str(error)
     if not done:
-        _check_namespace(site)
+        _expect_namespace(session, namespace)
     return done, "; ".join(each.failure for each in done if each.failure)
 
 
@@ -214,32 +152,32 @@ _EXPECTED = frozenset({Code.HELD_BY_HEALTH, Code.HELD_BY_COOLDOWN})
 
 
 @dataclass(slots=True)
-class Progress:
-    """One line per wave, and one when a rotation is over or held."""
+class WaveProgress:
+    """Reports each wave in one line, and the end or the hold of a rotation."""
 
     window_seconds: float
-    _said: dict[str, str] = field(default_factory=dict)
+    _reported: dict[str, str] = field(default_factory=dict)
 
-    def tell(self, turn: CycleItem) -> None:
-        """Say what a turn did, unless the same was said before; sentences have numbers that change."""
-        line = self._line(turn)
-        subject = turn.decision.subject
-        gist = line if turn.outcomes else turn.decision.reason.code.value
-        if line and self._said.get(subject) != gist:
-            self._said[subject] = gist
+    def tell(self, item: CycleItem) -> None:
+        """Report what a cycle did, unless it is as before; sentences have numbers that change."""
+        line = self._line(item)
+        subject = item.decision.subject
+        gist = line if item.outcomes else item.decision.reason.code.value
+        if line and self._reported.get(subject) != gist:
+            self._reported[subject] = gist
             tell(f"{time.strftime('%H:%M:%S')} {subject}: {line}")
 
-    def _line(self, turn: CycleItem) -> str:
-        decision = turn.decision
-        has_gone = any(outcome.result in MAYBE_GONE for outcome in turn.outcomes)
-        if turn.outcomes and not has_gone:
-            return f"nothing went: {', '.join(_told(outcome) for outcome in turn.outcomes)}"
-        if turn.outcomes:
+    def _line(self, item: CycleItem) -> str:
+        decision = item.decision
+        has_gone = any(outcome.result in MAYBE_GONE for outcome in item.outcomes)
+        if item.outcomes and not has_gone:
+            return f"nothing went: {', '.join(_told(outcome) for outcome in item.outcomes)}"
+        if item.outcomes:
             wave = int(decision.reason.numbers.get("wave", 0)) + 1
-            went = ", ".join(_told(outcome) for outcome in turn.outcomes)
+            went = ", ".join(_told(outcome) for outcome in item.outcomes)
             span = print_seconds(self.window_seconds)
             return f"wave {wave}: {went}; next when all are ready and {span} of usage is measured"
-        if "course" in decision.memory and decision.subject not in self._said:
+        if "course" in decision.memory and decision.subject not in self._reported:
             numbers = decision.reason.numbers
             gone = f"{numbers.get('evicted')} of {numbers.get('planned')} pods have gone"
             return f"a rotation is under way already ({gone}); it is gone on with"
@@ -251,9 +189,3 @@ class Progress:
 def _told(outcome: Outcome) -> str:
     detail = f" ({outcome.detail})" if outcome.detail else ""
     return f"{outcome.action.pod} {outcome.result}{detail}"
-
-
-def _uid(cluster: KubernetesCluster, ref: WorkloadRef) -> str | None:
-    """Return the owner with which a ledger is to vanish."""
-    workload = cluster.workload(ref)
-    return None if workload is None else workload.uid

@@ -1,23 +1,20 @@
 """Wiring for a live cluster: which adapters stand behind the ports."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from equipoise.adapters.kubernetes import Client, connect
-from equipoise.core.errors import BadInput, WorldFailed
+from equipoise.adapters.kubernetes import Client
+from equipoise.core.errors import BadInput
 from equipoise.core.quantity import parse_seconds
 from equipoise.ports import Metrics
-from equipoise.runtime.output import warn
 
 if TYPE_CHECKING:
     from equipoise.adapters.prometheus.discover import Found
     from equipoise.adapters.prometheus.metrics import PrometheusMetrics
     from equipoise.adapters.prometheus.settings import Names, Settings
     from equipoise.adapters.prometheus.transport import ServiceProxy
-
-SOURCES = ("auto", "prometheus", "metrics-server")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,61 +32,6 @@ class PrometheusOptions:
     matchers: tuple[str, ...] = ()
     timeout: str = "30s"
     labels: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbours:
-    """What the command line says about the neighbours."""
-
-    kubeconfig: str | None = None
-    context: str | None = None
-    metrics_from: str = "auto"
-    prometheus: PrometheusOptions = field(default_factory=PrometheusOptions)
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> "Neighbours":
-        """Take what the commands share from the parsed options of one of them."""
-        return cls(
-            options["kubeconfig"],
-            options["context"],
-            options.get("metrics_from", "auto"),
-            PrometheusOptions(
-                url=options["prometheus_url"],
-                namespaces=tuple(options["prometheus_namespace"] or ()),
-                token_file=options["prometheus_token_file"],
-                user=options["prometheus_user"],
-                password_file=options["prometheus_password_file"],
-                ca_file=options["prometheus_ca"],
-                headers=tuple(options["prometheus_header"] or ()),
-                matchers=tuple(options["prometheus_matcher"] or ()),
-                timeout=options["prometheus_timeout"],
-                labels=tuple(options.get("prometheus_label") or ()),
-            ),
-        )
-
-    def client(self) -> Client:
-        """Open a session to the cluster."""
-        return connect(self.kubeconfig, self.context)
-
-    def metrics(self, client: Client) -> Metrics:
-        """Choose where usage comes from; `auto` takes Prometheus, and metrics.k8s.io where there is none."""
-        if self.metrics_from not in SOURCES:
-            raise BadInput(f"--metrics-from: expected {', '.join(SOURCES)}, got {self.metrics_from!r}")
-        if self.metrics_from == "metrics-server":
-            return resource_metrics(client)
-        from equipoise.adapters.prometheus.errors import NotFound, Undecided
-
-        try:
-            return prometheus_metrics(client, self.prometheus)
-        except NotFound as error:
-            if self.metrics_from == "prometheus":
-                raise
-            warn(f"no Prometheus was found, so usage is read from metrics.k8s.io ({error})")
-            return resource_metrics(client)
-        except Undecided as error:
-            if self.metrics_from == "prometheus":
-                raise
-            raise WorldFailed(f"{error}; --metrics-from metrics-server reads metrics.k8s.io") from error
 
 
 def resource_metrics(client: Client) -> Metrics:

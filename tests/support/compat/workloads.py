@@ -17,9 +17,10 @@ import numpy as np
 from equipoise.adapters.kubernetes import KubernetesCluster
 from equipoise.adapters.prometheus.history import Source
 from equipoise.cli.checks import NOBODY_YET, Check, examine
-from equipoise.cli.recommendation_live import Request, apply_recommendation, plan_recommendation
-from equipoise.cli.rotation_live import CommandJournal, apply_rotation
-from equipoise.cli.rotation_live import Request as RotationRequest
+from equipoise.cli.journal import CommandJournal
+from equipoise.cli.recommendation_live import RecommendationRequest, apply_recommendation, plan_recommendation
+from equipoise.cli.rotation_live import RotationRequest, apply_rotation
+from equipoise.cli.session import ClusterRequest
 from equipoise.core.decision import Decision
 from equipoise.core.reason import Code
 from equipoise.engine.status import condition_of
@@ -31,7 +32,7 @@ from equipoise.recommendation.selection import READY
 from equipoise.rotation.command import WorkloadResult
 from equipoise.rotation.command import plan as plan_rotation
 from equipoise.rotation.policy import RotationPolicy
-from equipoise.runtime.session import Neighbours, PrometheusOptions
+from equipoise.runtime.session import PrometheusOptions
 from tests.support.contracts.real import install_kinds, session_of
 from tests.support.e2e.replicas import Operator
 from tests.testbed import ControlPlane, Prometheus, wait_until
@@ -77,27 +78,28 @@ class Twenty:
     """The workload of each."""
     until: float
 
-    def neighbours(self, url: str) -> Neighbours:
-        return Neighbours(str(self.control_plane.kubeconfig), prometheus=PrometheusOptions(url=url))
+    def cluster(self, url: str) -> ClusterRequest:
+        config = str(self.control_plane.kubeconfig)
+        return ClusterRequest(config, namespace=self.namespace, prometheus=PrometheusOptions(url=url))
 
     def advice(self, url: str, about: AdviceType = AdviceType.HPA) -> dict[str, Decision]:
         """Advise as the command does."""
         asked = AdviceScope(read_policy(KEYS, ""), self.namespace, about=about)
-        found = plan_recommendation(Request(asked, self.neighbours(url), Source.AUTO), self.until)
+        found = plan_recommendation(RecommendationRequest(self.cluster(url), asked, Source.AUTO), self.until)
         return {one.subject.rpartition("/")[2]: one for one in found}
 
     def applied(self, url: str, *, is_dry_run: bool = False) -> dict[str, Adopted]:
         """Apply as the command does, from the past alone, which is quick."""
         asked = AdviceScope(read_policy(KEYS, ""), self.namespace, algorithm=None)
-        request = Request(asked, self.neighbours(url))
-        found = apply_recommendation(request, "equipoise-system", self.until, is_dry_run=is_dry_run)
+        request = RecommendationRequest(self.cluster(url), asked)
+        found = apply_recommendation(request, CommandJournal(), self.until, is_dry_run=is_dry_run)
         return {one.decision.subject.rpartition("/")[2]: one for one in found}
 
     def rotations(self, url: str) -> dict[str, Decision]:
         """Plan rotations as the command does."""
         client = session_of(self.control_plane)
         try:
-            metrics = self.neighbours(url).metrics(client)
+            metrics = self.cluster(url).metrics(client)
             where = (self.until, self.namespace)
             found = plan_rotation(RotationPolicy(), KubernetesCluster(client), metrics, *where)
         finally:
@@ -106,7 +108,7 @@ class Twenty:
 
     def rotated(self, url: str) -> Sequence[WorkloadResult]:
         """Rotate as the command does, by its own clock."""
-        request = RotationRequest({}, self.neighbours(url), self.namespace, False, (), "equipoise-system")
+        request = RotationRequest(self.cluster(url), RotationPolicy())
         done, _ = apply_rotation(request, 1.0, 60.0, CommandJournal())
         return done
 
@@ -148,7 +150,7 @@ class Twenty:
         """Examine as the doctor does, which says nothing of pods that are too young to be measured."""
 
         def found() -> dict[str, Check]:
-            checks = {check.name: check for check in examine(self.neighbours(url), self.namespace)}
+            checks = {check.name: check for check in examine(self.cluster(url))}
             return {} if checks["prometheus"].remedy == NOBODY_YET else checks
 
         return wait_until(found, "pods that are old enough", 180)
