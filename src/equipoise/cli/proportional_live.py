@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -21,7 +21,7 @@ from equipoise.crd.targets import Mode
 from equipoise.engine.assignment import RejectedPolicy
 from equipoise.ports import PolicyObject
 from equipoise.proportional.assignment import Assigned, Prepared, Readings, assign
-from equipoise.proportional.loop import CycleItem, ProportionalLoop
+from equipoise.proportional.loop import PolicyResult, ProportionalLoop
 from equipoise.proportional.parse import SCALING_POLICY, PolicyFile
 from equipoise.runtime.output import tell, warn
 
@@ -89,12 +89,12 @@ class _Policies:
             now=session.now,
         )
 
-    def run_once(self, names: Sequence[str], *, is_first: bool = True) -> list[CycleItem]:
+    def run_once(self, names: Sequence[str], *, is_first: bool = True) -> list[PolicyResult]:
         """Run one cycle for the policies of these names, or for all."""
         self.session.leadership.look()
         assigned, refused = self._assigned(names)
-        items = self.loop.by_hand(assigned, time.time(), self.where)
-        refused += [(each.item.policy.ref, each.refusal) for each in items if each.refusal is not None]
+        items = self.loop.run_once(assigned, time.time(), self.where)
+        refused += [(each.item.policy.ref, each.rejection) for each in items if each.rejection is not None]
         decided = [each for each in items if each.decision is not None]
         is_asked_for = bool(names) or self.request.file is not None
         if refused and not decided and is_asked_for and is_first:
@@ -102,7 +102,7 @@ class _Policies:
         for policy, refusal in refused:
             warn(_refused_words(policy, refusal))
         for each in items:
-            for words in (each.warning, each.status_errors):
+            for words in (each.warning, each.status_error):
                 if words:
                     warn(f"{each.item.ref.subject}: {words}")
         return decided
@@ -161,7 +161,7 @@ def _client(request: ProportionalRequest) -> Client:
         ) from error
 
 
-def plan_proportional(request: ProportionalRequest) -> tuple[list[CycleItem], list[Record]]:
+def plan_proportional(request: ProportionalRequest) -> tuple[list[PolicyResult], list[Record]]:
     """Observe the cluster and decide; nothing is changed."""
     policies = _Policies(request, is_acting=False)
     items = policies.run_once(request.names)
@@ -170,11 +170,11 @@ def plan_proportional(request: ProportionalRequest) -> tuple[list[CycleItem], li
 
 def apply_proportional(
     request: ProportionalRequest, interval_seconds: float, timeout_seconds: float, journal: CommandJournal
-) -> tuple[list[CycleItem], str]:
+) -> tuple[list[PolicyResult], str]:
     """Set what is asked for, cycle by cycle where one is not enough; return what was done and what failed."""
     policies = _Policies(request, journal, is_acting=True)
     names, until = list(request.names), time.monotonic() + timeout_seconds
-    done: dict[str, CycleItem] = {}
+    done: dict[str, PolicyResult] = {}
     failure = ""
     while True:
         items = policies.run_once(names, is_first=not done)
@@ -193,23 +193,23 @@ def apply_proportional(
     return [_with_message(each) for each in done.values()], failure or "; ".join(filter(None, failed))
 
 
-def _goes_on(item: CycleItem) -> bool:
+def _goes_on(item: PolicyResult) -> bool:
     """Return whether pods wait for another cycle: more than one cycle's share, or one restarts at a time."""
     is_restarting = item.decision is not None and item.decision.reason.code is Code.HELD_BY_HEALTH
-    return item.left > 0 or is_restarting
+    return item.pods_left > 0 or is_restarting
 
 
-def _add(done: dict[str, CycleItem], item: CycleItem) -> None:
+def _add(done: dict[str, PolicyResult], item: PolicyResult) -> None:
     """Keep what was decided when something was done, with all that came of it."""
     subject = item.item.ref.subject
     before = done.get(subject)
     if before is None or not before.outcomes:
         done[subject] = item
     else:
-        done[subject] = before._replace(outcomes=[*before.outcomes, *item.outcomes])
+        done[subject] = replace(before, outcomes=[*before.outcomes, *item.outcomes])
 
 
-def _failure(item: CycleItem) -> str:
+def _failure(item: PolicyResult) -> str:
     """Return why not all could be done that should have been, or nothing."""
     bad = [each for each in item.outcomes if each.result != "Accepted"]
     if not bad:
@@ -221,15 +221,15 @@ def _failure(item: CycleItem) -> str:
     return f"{item.item.ref.subject}: {what}: {bad[-1].result}, {bad[-1].detail}"
 
 
-def _with_message(item: CycleItem) -> CycleItem:
+def _with_message(item: PolicyResult) -> PolicyResult:
     """Put what a change costs beside the decision."""
     if item.decision is None or not item.cost:
         return item
     extra = item.decision.extra | {"message": item.cost}
-    return item._replace(decision=msgspec.structs.replace(item.decision, extra=extra))
+    return replace(item, decision=msgspec.structs.replace(item.decision, extra=extra))
 
 
-def _tell(item: CycleItem) -> None:
+def _tell(item: PolicyResult) -> None:
     if item.outcomes:
         line = "; ".join(_came(each) for each in item.outcomes)
         _report(f"{item.item.ref.subject}: {item.cost} {line}")

@@ -8,7 +8,7 @@ from equipoise.runtime.output import Format, print_document
 if TYPE_CHECKING:
     from equipoise.core.decision import Decision
     from equipoise.proportional.functions import CompiledPolicy
-    from equipoise.proportional.loop import CycleItem
+    from equipoise.proportional.loop import PolicyResult
 
 STEPS_SHOWN_MAX = 40
 STYLES = {"Set": "bold yellow", "Unchanged": "dim"}
@@ -32,7 +32,7 @@ def print_proportional(asked: "CompiledPolicy", decision: "Decision", form: Form
     console.print("Nothing was changed.")
 
 
-def print_live(turns: "Sequence[CycleItem]", form: Format, *, is_done: bool) -> None:
+def print_live(turns: "Sequence[PolicyResult]", form: Format, *, is_done: bool) -> None:
     """Print what was decided for policies of a cluster, and what was done where anything was."""
     decided = [(turn, turn.decision) for turn in turns if turn.decision is not None]
     if form is not Format.TABLE:

@@ -121,70 +121,91 @@ def differs(containers: Sequence[Container], slots: Iterable[Slot], values: Mapp
 
 
 REVERTS_MAX = 2
-"""So often another one may put its own value back; then nothing more is written."""
+"""Another manager may put its own value back this often; then nothing more is written."""
 REVERT_MEMORY_MS = 86_400_000
 """A day later a revert is forgotten."""
 KEY = "deeds"
-"""Where it is in the status' memory."""
+"""Where the applied state is in the status' memory."""
 
 
 class AppliedState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """What was done for one policy, or was about to be."""
+    """What was set for one policy, or was about to be."""
 
     uid: str = ""
-    """The workload that it was done to: another one begins anew."""
-    way: str = ""
+    """The workload's; another workload of the same name begins anew."""
+    update_mode: str = msgspec.field(default="", name="way")
     """`InPlace` or `Rollout`."""
-    written: dict[str, int] = {}
+    values: dict[str, int] = msgspec.field(default_factory=dict, name="written")
     """What was set, by slot."""
-    at: int = 0
-    """When it was last set to something else, in milliseconds."""
+    changed_at_ms: int = msgspec.field(default=0, name="at")
+    """When it was last set to something else."""
     is_confirmed: bool = False
-    """Whether it was seen where it was set: in the template, or in all pods at once."""
+    """Whether it was observed where it was set: in the template, or in all pods at once."""
     reverts: tuple[int, ...] = ()
-    """When somebody put another value back."""
-    fought_by: str = ""
+    """When another value was put back, in milliseconds."""
+    contending_manager: str = msgspec.field(default="", name="foughtBy")
     generation: int = 0
-    """Of the policy when we gave up: an edit lets it begin anew."""
+    """The policy's when we gave up: an edit lets it begin anew."""
     epoch: int = 0
     """The Lease transition in which it was written."""
 
+    @property
+    def is_rollout(self) -> bool:
+        """Whether the template was changed."""
+        return self.update_mode == UpdateMode.ROLLOUT
 
-def recalled(memory: Mapping[str, Any], workload: Workload, generation: int) -> AppliedState:
-    """Read what is remembered of this workload; a ValueError says what does not fit."""
-    known = msgspec.convert(memory.get(KEY, {}), type=AppliedState)
-    if known.uid != workload.uid:
-        return AppliedState(uid=workload.uid)
-    if known.fought_by and known.generation != generation:
-        return msgspec.structs.replace(known, fought_by="", reverts=(), is_confirmed=False)
-    return known
-
-
-def remembered(memory: Mapping[str, Any], deeds: AppliedState) -> dict[str, Any]:
-    """Put it beside what deciding remembers."""
-    kept = {name: part for name, part in memory.items() if name != KEY}
-    data: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(deeds), type=dict[str, Any])
-    return kept | ({KEY: data} if deeds.written or deeds.reverts else {})
+    @property
+    def is_contended(self) -> bool:
+        """Whether another value was put back too often."""
+        return bool(self.contending_manager) or len(self.reverts) >= REVERTS_MAX
 
 
-def living(pods: Iterable[Pod]) -> list[Pod]:
-    """Return the pods that count: neither ended nor on their way out."""
+class PolicyMemory(NamedTuple):
+    """What the status keeps of one policy: for the next decision, and of what was set."""
+
+    smoothing: ProportionalMemory = ProportionalMemory()
+    applied: AppliedState = AppliedState()
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> "PolicyMemory":
+        """Read what `to_data` returned; a ValueError says what does not fit."""
+        applied = msgspec.convert(data.get(KEY, {}), type=AppliedState)
+        return cls(ProportionalMemory.from_data(data), applied)
+
+    def to_data(self) -> dict[str, Any]:
+        data = self.smoothing.to_data()
+        if self.applied.values or self.applied.reverts:
+            data[KEY] = msgspec.json.decode(msgspec.json.encode(self.applied))
+        return data
+
+    def applied_to(self, workload: Workload, generation: int) -> AppliedState:
+        """Return what was set for this workload; an edit of the policy ends a contention."""
+        applied = self.applied
+        if applied.uid != workload.uid:
+            return AppliedState(uid=workload.uid)
+        if applied.contending_manager and applied.generation != generation:
+            return msgspec.structs.replace(applied, contending_manager="", reverts=(), is_confirmed=False)
+        return applied
+
+
+def active_pods(pods: Iterable[Pod]) -> list[Pod]:
+    """Return the pods that count: neither ended nor being deleted."""
     return [pod for pod in pods if pod.phase not in FINISHED and pod.deletion_at is None]
 
 
-def in_force(
-    mode: UpdateMode, slots: Sequence[Slot], workload: Workload, pods: Sequence[Pod], deeds: AppliedState
+def values_in_force(
+    mode: UpdateMode, slots: Sequence[Slot], workload: Workload, pods: Sequence[Pod], applied: AppliedState
 ) -> dict[str, int]:
     """Return the value of each slot that counts for the whole workload.
 
-    It is the template's, unless pods were changed in place: by us, or by whoever left all of them alike.
+    It is the template's, unless pods were changed in place: by us, or by another manager that left all alike.
     """
     found: dict[str, int] = {}
-    is_template = mode is UpdateMode.ROLLOUT or deeds.way == UpdateMode.ROLLOUT
+    is_template = mode is UpdateMode.ROLLOUT or applied.is_rollout
     for slot in slots:
         value = value_of(workload.containers, slot)
-        if not is_template and slot.key in deeds.written:
-            value = deeds.written[slot.key]
+        if not is_template and slot.key in applied.values:
+            value = applied.values[slot.key]
         elif not is_template and pods:
             alike = {value_of(pod.containers, slot) for pod in pods}
             value = next(iter(alike)) if len(alike) == 1 else value
@@ -193,29 +214,29 @@ def in_force(
     return found
 
 
-def behind(pods: Iterable[Pod], slots: Sequence[Slot], values: Mapping[str, int]) -> list[Pod]:
-    """Return the running pods that ask for something else, by age: those that could be changed in place."""
-    late = [
+def pods_outdated(pods: Iterable[Pod], slots: Sequence[Slot], values: Mapping[str, int]) -> list[Pod]:
+    """Return the running pods that request something else, by age: those that can be changed in place."""
+    outdated = [
         pod
         for pod in pods
         if pod.phase == "Running" and not pod.is_mirror and differs(pod.containers, slots, values)
     ]
-    return sorted(late, key=lambda pod: (pod.created_at, pod.name))
+    return sorted(outdated, key=lambda pod: (pod.created_at, pod.name))
 
 
-def at_target(pods: Iterable[Pod], slots: Sequence[Slot], values: Mapping[str, int]) -> int:
-    """Count the pods that ask for these values and have them from their nodes."""
+def count_at_target(pods: Iterable[Pod], slots: Sequence[Slot], values: Mapping[str, int]) -> int:
+    """Return how many pods request these values and have them from their nodes."""
     return sum(pod.resize is None and not differs(pod.containers, slots, values) for pod in pods)
 
 
-class Way(NamedTuple):
-    """How a change reaches the pods, and why that way."""
+class UpdateStrategy(NamedTuple):
+    """How a change reaches the pods, and why in this way."""
 
     mode: UpdateMode
     why: str = ""
 
 
-def choose_way(
+def choose_update_strategy(
     mode: UpdateMode,
     slots: Sequence[Slot],
     values: Mapping[str, int],
@@ -223,152 +244,146 @@ def choose_way(
     pods: Sequence[Pod],
     *,
     offers_resize: bool,
-) -> Way:
+) -> UpdateStrategy:
     """Choose between a change in place, which keeps the QoS class, and a new template."""
     if mode is UpdateMode.ROLLOUT:
-        return Way(mode)
+        return UpdateStrategy(mode)
     if not offers_resize:
-        return Way(UpdateMode.ROLLOUT, "this API server can't change pods in place")
+        return UpdateStrategy(UpdateMode.ROLLOUT, "this API server can't change pods in place")
     # Pods may have more than their template says (a LimitRange's defaults), and it is they who are changed.
     kinds = [(pod.qos_class, pod.containers) for pod in pods] or [("", workload.containers)]
-    for known, containers in dict.fromkeys((known, tuple(containers)) for known, containers in kinds):
+    for pod_class, containers in dict.fromkeys((name, tuple(containers)) for name, containers in kinds):
         before, after = qos_class(containers), qos_class(with_values(containers, slots, values))
-        is_decisive = known in {"", before}  # else init containers, which we do not see, settle the class
+        is_decisive = pod_class in {
+            "",
+            before,
+        }  # else init containers, which are not listed, settle the class
         if containers and before != after and is_decisive:
-            return Way(UpdateMode.ROLLOUT, f"the QoS class would change from {before} to {after}")
-    return Way(UpdateMode.IN_PLACE)
+            why = f"the QoS class would change from {before} to {after}"
+            return UpdateStrategy(UpdateMode.ROLLOUT, why)
+    return UpdateStrategy(UpdateMode.IN_PLACE)
 
 
-def noticed(
-    deeds: AppliedState,
+def detect_reverts(
+    applied: AppliedState,
     slots: Sequence[Slot],
     workload: Workload,
     pods: Sequence[Pod],
     accepted: Collection[str],
     at_ms: int,
 ) -> tuple[AppliedState, frozenset[str]]:
-    """Count it when somebody has put another value back; `accepted` are the UIDs that the server took.
+    """Count it when another value was put back; `accepted` are the UIDs that the API server took ours for.
 
-    A pod that was born since has the template's value, and is nobody's revert. Gives the UIDs that lost the
-    value too: until they are set again they can't lose it once more.
+    A pod that was created since has the template's value, and is no revert. Returned beside the state are the
+    UIDs that lost the value: until it is set again they can't lose it once more.
     """
-    if not deeds.written or deeds.fought_by:
-        return deeds, frozenset()
-    if deeds.way == UpdateMode.ROLLOUT:
-        has_it = not differs(workload.containers, slots, deeds.written)
-        is_taken = deeds.is_confirmed or workload.uid in accepted
+    if not applied.values or applied.contending_manager:
+        return applied, frozenset()
+    if applied.is_rollout:
+        has_it = not differs(workload.containers, slots, applied.values)
+        is_taken = applied.is_confirmed or workload.uid in accepted
         lost = frozenset({workload.uid} if is_taken and not has_it else ())
     else:
-        has_it = bool(pods) and not any(differs(pod.containers, slots, deeds.written) for pod in pods)
-        late = behind(pods, slots, deeds.written)
-        lost = frozenset(pod.uid for pod in late if pod.uid in accepted or _had_it(deeds, pod))
-        has_it = has_it or (deeds.is_confirmed and not lost)
-    deeds = msgspec.structs.replace(deeds, is_confirmed=has_it)
+        # An earlier process observed the value in a pod that was there when all of them had it.
+        since = applied.changed_at_ms if applied.is_confirmed else -math.inf
+        outdated = pods_outdated(pods, slots, applied.values)
+        lost = frozenset(pod.uid for pod in outdated if pod.uid in accepted or pod.created_at * 1000 < since)
+        has_all = bool(pods) and not any(differs(pod.containers, slots, applied.values) for pod in pods)
+        has_it = has_all or (applied.is_confirmed and not lost)
+    applied = msgspec.structs.replace(applied, is_confirmed=has_it)
     if not lost:
-        return deeds, lost
-    recent = tuple(at for at in deeds.reverts if at_ms - at < REVERT_MEMORY_MS)
-    return msgspec.structs.replace(deeds, reverts=(*recent, at_ms)), lost
-
-
-def _had_it(deeds: AppliedState, pod: Pod) -> bool:
-    """Whether an earlier process saw the value in this pod: it was there when all of them had it."""
-    return deeds.is_confirmed and pod.created_at * 1000 < deeds.at
-
-
-def is_contended(deeds: AppliedState) -> bool:
-    """Whether somebody has put another value back too often."""
-    return bool(deeds.fought_by) or len(deeds.reverts) >= REVERTS_MAX
+        return applied, lost
+    recent = tuple(at for at in applied.reverts if at_ms - at < REVERT_MEMORY_MS)
+    return msgspec.structs.replace(applied, reverts=(*recent, at_ms)), lost
 
 
 REFUSED_FIRST_SECONDS = 300.0
 REFUSED_MAX_SECONDS = 3600.0
-IN_VAIN = {
+PERMANENT = {
     "Forbidden": (Code.OPTED_OUT, "The right to change it is missing, so it is only previewed"),
     "Refused": (Code.REFUSED, "The server does not take it"),
     "Unsupported": (Code.REFUSED, "The server or a node can't change pods in place"),
 }
-"""Answers that asking again would not change, and what is said about them."""
+"""Results that will not change on retry, and their reason codes."""
+
+ChangeKey = tuple[str, Mapping[str, int]]
+"""An update mode and the values: what a refusal is about."""
 
 
-Asked = tuple[str, Mapping[str, int]]
-"""By which way, and which values."""
-
-
-class _Refusal(NamedTuple):
-    """Until when it is not asked for again, how often it was in vain, why, what, and for which pods."""
+class _RefusedChange(NamedTuple):
+    """A change that is backed off from, how often it was refused in a row, and for which pods."""
 
     until: float
     times: int
     reason: Reason
-    asked: Asked
+    key: ChangeKey
     uids: frozenset[str]
-    """Empty where it is for all."""
+    """Empty where it holds for all pods."""
 
 
 @dataclass(slots=True)
 class PolicyState:
-    """One policy's memory as of the last cycle, and what was said to our deeds since this process leads."""
+    """One policy's memory as of the last cycle, and the API server's answers since this process leads."""
 
-    memory: Mapping[str, Any]
+    memory: PolicyMemory
     generation: int
-    said_at: float | None = None
-    """When its status was last written."""
+    status_written_at: float | None = None
     accepted: set[str] = field(default_factory=set)
-    """UIDs of what the server has taken the present values for."""
-    needs_rollout: str = ""
-    """Why the server refused the change in place."""
-    _refusal: "_Refusal | None" = None
+    """UIDs of what the API server has taken the present values for."""
+    rollout_reason: str = ""
+    """Why the API server refused the change in place."""
+    _refused: _RefusedChange | None = None
 
     @classmethod
     def of(cls, policy: PolicyObject) -> "PolicyState":
-        """Begin from what the status has; what can't be read is forgotten, as after an edit."""
+        """Begin from the status' memory; what can't be read is forgotten, as after an edit."""
         try:
-            memory = dict(policy.status.get("memory") or {})
-            ProportionalMemory.from_data(memory)
-            msgspec.convert(memory.get(KEY, {}), type=AppliedState)
+            memory = PolicyMemory.from_data(dict(policy.status.get("memory") or {}))
         except (*DECODE_ERRORS, AttributeError):
-            memory = {}
+            memory = PolicyMemory()
         return cls(memory, policy.generation)
 
-    @property
-    def decided(self) -> dict[str, Any]:
-        """What deciding remembers."""
-        return {name: part for name, part in self.memory.items() if name != KEY}
-
-    def take(
-        self, outcomes: Sequence[Outcome], asked: Asked, at: float, refused: Collection[str] = ()
+    def record_outcomes(
+        self, outcomes: Sequence[Outcome], key: ChangeKey, at: float, refused: Collection[str] = ()
     ) -> None:
-        """Learn from what came of a deed: what is refused for good is not asked for again soon.
+        """Record outcomes; back off after permanent refusals.
 
-        `refused` are the UIDs that were, where other pods may get another answer.
+        `refused` are the UIDs of the pods that were, where other pods may get another answer.
         """
-        known = self._refusal if self._refusal is not None and self._refusal.asked == asked else None
-        times = 0 if known is None else known.times
-        self._refusal = known if known is not None and known.uids and at < known.until else None
-        earlier: frozenset[str] = frozenset() if self._refusal is None else self._refusal.uids
+        before = self._refused_at(key, None)
+        times = 0 if before is None else before.times
+        self._refused = before if before is not None and before.uids and at < before.until else None
+        earlier: frozenset[str] = frozenset() if self._refused is None else self._refused.uids
         uids = earlier.union(refused) if refused else frozenset()
         for outcome in outcomes:
-            if outcome.result in IN_VAIN:
-                code, why = IN_VAIN[outcome.result]
+            if outcome.result in PERMANENT:
+                code, why = PERMANENT[outcome.result]
                 wait = delay_seconds(times + 1, REFUSED_FIRST_SECONDS, REFUSED_MAX_SECONDS)
                 reason = Reason(code, f"{why} ({outcome.detail}).")
-                self._refusal = _Refusal(at + wait, times + 1, reason, asked, uids)
+                self._refused = _RefusedChange(at + wait, times + 1, reason, key, uids)
             if outcome.result == "Refused" and "QOS" in outcome.detail.upper():
-                self.needs_rollout = "the QoS class would change"
+                self.rollout_reason = "the QoS class would change"
             if outcome.result == "Unsupported":
-                self.needs_rollout = "a node can't change pods in place"
+                self.rollout_reason = "a node can't change pods in place"
 
-    def held(self, asked: Asked, at: float, pods: Sequence[Pod] = ()) -> Reason | None:
-        """Hold the same values by the same way until it is time to ask again; other pods may be asked."""
-        said = self._refusal
-        if said is None or at >= said.until or said.asked != asked:
+    def _refused_at(self, key: ChangeKey, at: float | None) -> _RefusedChange | None:
+        """Return the refusal of this change, if the backoff after it lasts at this time."""
+        refused = self._refused
+        if refused is None or refused.key != key or (at is not None and at >= refused.until):
             return None
-        is_for_all = not said.uids or all(pod.uid in said.uids for pod in pods)
-        return said.reason if is_for_all else None
+        return refused
 
-    def open(self, pods: Sequence[Pod], asked: Asked, at: float) -> Sequence[Pod]:
+    def held_by_refusal(self, key: ChangeKey, at: float, pods: Sequence[Pod] = ()) -> Reason | None:
+        """Hold a refused change until its backoff is over, unless other pods are left to try."""
+        refused = self._refused_at(key, at)
+        if refused is None:
+            return None
+        is_for_all = not refused.uids or all(pod.uid in refused.uids for pod in pods)
+        return refused.reason if is_for_all else None
+
+    def pods_to_try(self, pods: Sequence[Pod], key: ChangeKey, at: float) -> Sequence[Pod]:
         """Leave out the pods that were refused, unless there is no other."""
-        said = self._refusal
-        if said is None or at >= said.until or said.asked != asked:
+        refused = self._refused_at(key, at)
+        if refused is None:
             return pods
-        return [pod for pod in pods if pod.uid not in said.uids] or pods
+        return [pod for pod in pods if pod.uid not in refused.uids] or pods

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from equipoise.core.cluster import ObjectRef, Pod, PodRef, Workload
+from equipoise.core.cluster import Pod, PodRef
 from equipoise.core.decision import Action, Decision, Outcome, SetResources
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import Entry, EntryState, Ledger
@@ -19,11 +19,12 @@ from equipoise.ports.actions import ResizeAnswer, ResizeResult, Sizes, Values
 from equipoise.proportional.applied import AppliedState, sidecars_of
 from equipoise.proportional.assignment import Assigned
 from equipoise.proportional.functions import Slot
-from equipoise.proportional.guards import PODS_PER_CYCLE_MAX, Change, held_by_annotation
+from equipoise.proportional.guards import PODS_PER_CYCLE_MAX, PlannedChange, held_by_annotation
+from equipoise.proportional.observe import about
 from equipoise.proportional.policy import UpdateMode
 from equipoise.proportional.record import BALANCER
 
-USELESS = frozenset({ResizeResult.FORBIDDEN, ResizeResult.UNSUPPORTED})
+FOR_ALL_PODS = frozenset({ResizeResult.FORBIDDEN, ResizeResult.UNSUPPORTED})
 """Answers that hold for all pods."""
 REFUSALS_MAX = 3
 """After so many and no success it is the change that is refused, and not a pod."""
@@ -52,28 +53,28 @@ class ResizeExecutor:
     epoch: int | None
     """In which we led when we looked: what was decided then is done in no other."""
     beat: Callable[[], object]
-    passed: Callable[[str], object]
+    on_step: Callable[[str], object]
     isolation: Isolation
 
-    def act(self, item: Assigned, decision: Decision, change: Change, at: float) -> ResizeReport:
+    def execute(self, item: Assigned, decision: Decision, change: PlannedChange, at: float) -> ResizeReport:
         """Set the values, and give what came of it."""
         (action,) = decision.actions
         assert isinstance(action, SetResources), "scaling only sets resources"
-        if change.way.mode is UpdateMode.ROLLOUT:
+        if change.strategy.mode is UpdateMode.ROLLOUT:
             return self._roll_out(item, action, change, at)
         if change.restarts:
             return self._restart(item, action, change, at)
         return self._in_place(item, action, change)
 
-    def _in_place(self, item: Assigned, action: SetResources, change: Change) -> ResizeReport:
-        """Change pod after pod; whether it is still our turn is asked before each.
+    def _in_place(self, item: Assigned, action: SetResources, change: PlannedChange) -> ResizeReport:
+        """Change pod after pod; leadership and pauses are checked before each.
 
         A pod may be refused for its node's sake, which is no reason to keep the value from the others.
         """
         answers: list[tuple[str, ResizeAnswer | WorldFailed]] = []
         accepted: set[str] = set()
         refused: set[str] = set()
-        for pod in change.late[:PODS_PER_CYCLE_MAX]:
+        for pod in change.outdated[:PODS_PER_CYCLE_MAX]:
             self.beat()
             if self._is_over(item):
                 break
@@ -90,7 +91,7 @@ class ResizeExecutor:
                 accepted.add(pod.uid)
             elif answer.result is ResizeResult.REFUSED:
                 refused.add(pod.uid)
-            if answer.result in USELESS or (not accepted and len(refused) >= REFUSALS_MAX):
+            if answer.result in FOR_ALL_PODS or (not accepted and len(refused) >= REFUSALS_MAX):
                 refused.clear()
                 break
         return ResizeReport(list(summed_up(action, answers)), accepted, refused)
@@ -99,21 +100,25 @@ class ResizeExecutor:
         is_ours = self.epoch is not None and self.leadership.epoch() == self.epoch
         return not is_ours or held_by_pause(self.pauses, item.ref.namespace) is not None
 
-    def _resize(self, item: Assigned, change: Change, pod: Pod) -> ResizeAnswer:
+    def _resize(self, item: Assigned, change: PlannedChange, pod: Pod) -> ResizeAnswer:
         values = values_by_container(item.prepared.asked.slots, change.values)
         sidecars = sidecars_of(pod.containers, values)
         ref = PodRef(pod.namespace, pod.name, pod.uid)
         return self.sizes.resize(ref, values, sidecars=sidecars)
 
-    def _restart(self, item: Assigned, action: SetResources, change: Change, at: float) -> ResizeReport:
+    def _restart(
+        self, item: Assigned, action: SetResources, change: PlannedChange, at: float
+    ) -> ResizeReport:
         """Change one pod whose container restarts; the next waits until all are ready again."""
-        if not change.late:
+        if not change.outdated:
             return ResizeReport([])
-        pod = change.late[0]
+        pod = change.outdated[0]
         one = SetResources(action.workload, action.containers, item.ref.namespace, pod.name, pod.uid)
         return self._fenced(item, one, pod.uid, lambda: self._resize(item, change, pod), at)
 
-    def _roll_out(self, item: Assigned, action: SetResources, change: Change, at: float) -> ResizeReport:
+    def _roll_out(
+        self, item: Assigned, action: SetResources, change: PlannedChange, at: float
+    ) -> ResizeReport:
         workload = item.workload
         values = values_by_container(item.prepared.asked.slots, change.values)
         sidecars = sidecars_of(workload.containers, values)
@@ -148,7 +153,7 @@ class ResizeExecutor:
             return ActionResult(answer.result.value, answer.detail, state)
 
         fence = FencedExecutor(
-            self.store, self.leadership, self.actuator, lambda _: self._recheck(item), self.passed
+            self.store, self.leadership, self.actuator, lambda _: self._recheck(item), self.on_step
         )
         try:
             stored = self.store.read(key)
@@ -205,21 +210,15 @@ def summed_up(action: Action, answers: Sequence[tuple[str, ResizeAnswer | WorldF
         yield Outcome(action, result, f"{names}{more}{f': {said}' if said else ''}")
 
 
-def about(workload: Workload) -> ObjectRef:
-    """Name a workload as an event does."""
-    ref = workload.ref
-    return ObjectRef(ref.api_version, ref.kind, ref.namespace, ref.name, workload.uid)
-
-
-def intended(deeds: AppliedState, change: Change, at_ms: int, epoch: int) -> AppliedState:
+def intended(applied: AppliedState, change: PlannedChange, at_ms: int, epoch: int) -> AppliedState:
     """Remember what is about to be set, before it is."""
-    is_same = deeds.written == change.values and deeds.way == change.way.mode
+    is_same = applied.values == change.values and applied.update_mode == change.strategy.mode
     return msgspec.structs.replace(
-        deeds,
-        way=change.way.mode.value,
-        written=dict(change.values),
-        at=at_ms if change.is_new else deeds.at,
-        is_confirmed=deeds.is_confirmed and is_same,
+        applied,
+        update_mode=change.strategy.mode.value,
+        values=dict(change.values),
+        changed_at_ms=at_ms if change.is_new else applied.changed_at_ms,
+        is_confirmed=applied.is_confirmed and is_same,
         epoch=epoch,
     )
 
@@ -230,8 +229,8 @@ UNDONE = frozenset({"Fenced", "Outdated", "Gone", "Refused", "Forbidden", "Unsup
 
 @dataclass(slots=True)
 class CycleProgress:
-    """How far a turn has come: an error may end it anywhere."""
+    """How far a cycle has come with one policy: an error may end it anywhere."""
 
-    is_said: bool = False
-    """Whether what is to be remembered stands in the status."""
+    is_persisted: bool = False
+    """Whether what is to be remembered is in the status."""
     outcomes: list[Outcome] = field(default_factory=list)

@@ -10,15 +10,20 @@ from equipoise.core.reason import Code, Reason
 from equipoise.engine.disruption import opted_out_by
 from equipoise.engine.guards import held_by_cooldown, held_by_leader, held_by_others, held_by_pause
 from equipoise.ports import Leadership, Pauses
+from equipoise.ports.actions import Sizes
 from equipoise.proportional.applied import (
     AppliedState,
+    ChangeKey,
     PolicyState,
-    Way,
+    UpdateStrategy,
     above_limit,
-    is_contended,
+    choose_update_strategy,
+    pods_outdated,
+    restarted,
     with_values,
 )
 from equipoise.proportional.assignment import Assigned
+from equipoise.proportional.decide import Assessment
 from equipoise.proportional.policy import UpdateMode
 from equipoise.proportional.record import BALANCER
 
@@ -32,14 +37,14 @@ UNDER_WAY = frozenset({"InProgress", "Deferred"})
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PlannedChange:
     """What is about to be set, where, and what it costs."""
 
     values: Mapping[str, int]
-    way: Way
+    strategy: UpdateStrategy
     pods: Sequence[Pod]
     """All that count."""
-    late: Sequence[Pod]
+    outdated: Sequence[Pod]
     """Those that ask for something else, and would be changed in place."""
     restarts: Sequence[str]
     """Containers that a change in place restarts."""
@@ -47,19 +52,23 @@ class Change:
     """Whether the values are new, and not only brought to pods that lack them."""
 
     @property
-    def left(self) -> int:
+    def pods_left(self) -> int:
         """How many pods wait for another turn: those beyond one turn's share."""
-        return max(0, len(self.late) - (1 if self.restarts else PODS_PER_CYCLE_MAX))
+        return max(0, len(self.outdated) - (1 if self.restarts else PODS_PER_CYCLE_MAX))
+
+    @property
+    def key(self) -> ChangeKey:
+        return self.strategy.mode.value, self.values
 
     @property
     def is_disruptive(self) -> bool:
         """Whether anything restarts."""
-        return self.way.mode is UpdateMode.ROLLOUT or bool(self.restarts)
+        return self.strategy.mode is UpdateMode.ROLLOUT or bool(self.restarts)
 
     def cost(self, workload: Workload) -> str:
         """Say before it is done whether anything restarts."""
-        if self.way.mode is UpdateMode.ROLLOUT:
-            why = f": {self.way.why}" if self.way.why else ", as updateMode says"
+        if self.strategy.mode is UpdateMode.ROLLOUT:
+            why = f": {self.strategy.why}" if self.strategy.why else ", as updateMode says"
             if not workload.replaces_pods:
                 return f"The template is changed{why}; pods get it when somebody replaces them."
             return f"The template is changed{why}; every pod is replaced."
@@ -75,7 +84,7 @@ class Guards:
 
     pauses: Pauses
     leadership: Leadership
-    looked_at: float
+    taken_at: float
     now: Callable[[], float]
     change_seconds: float
     rollout_seconds: float
@@ -83,9 +92,9 @@ class Guards:
     def ask(
         self,
         item: Assigned,
-        change: Change,
-        deeds: AppliedState,
-        mind: PolicyState,
+        change: PlannedChange,
+        applied: AppliedState,
+        state: PolicyState,
         ledger: Callable[[], Ledger],
     ) -> Reason | None:
         """Give the first reason to wait, or None. The ledger is read only where something restarts."""
@@ -95,26 +104,26 @@ class Guards:
             or held_by_leader(self.leadership)
             or self._held_by_age()
             or held_by_annotation(workload)
-            or held_by_fight(deeds)
+            or held_by_contention(applied)
             or held_by_fit(item, change)
-            or mind.held((change.way.mode.value, change.values), self.looked_at, change.late)
-            or self._held_by_rate(change, deeds)
+            or state.held_by_refusal(change.key, self.taken_at, change.outdated)
+            or self._held_by_rate(change, applied)
             or (self._held_by_disruption(workload, change, ledger) if change.is_disruptive else None)
         )
 
     def _held_by_age(self) -> Reason | None:
-        age = self.now() - self.looked_at
+        age = self.now() - self.taken_at
         if age <= LOOK_MAX_SECONDS:
             return None
         sentence = f"What was seen is {age:.0f} s old, and at most {LOOK_MAX_SECONDS:g} s is believed."
         return Reason(Code.HELD_BY_LEADER, sentence, {"look_age_seconds": age})
 
-    def _held_by_rate(self, change: Change, deeds: AppliedState) -> Reason | None:
+    def _held_by_rate(self, change: PlannedChange, applied: AppliedState) -> Reason | None:
         """Hold a new value until so long after the last one; pods that lack the old one do not wait."""
-        if not change.is_new or not deeds.at:
+        if not change.is_new or not applied.changed_at_ms:
             return None
         pause = self.rollout_seconds if change.is_disruptive else self.change_seconds
-        since = self.looked_at - deeds.at / 1000
+        since = self.taken_at - applied.changed_at_ms / 1000
         if since >= pause:
             return None
         left = pause - since
@@ -122,10 +131,10 @@ class Guards:
         return Reason(Code.HELD_BY_COOLDOWN, sentence, {"seconds_left": left})
 
     def _held_by_disruption(
-        self, workload: Workload, change: Change, ledger: Callable[[], Ledger]
+        self, workload: Workload, change: PlannedChange, ledger: Callable[[], Ledger]
     ) -> Reason | None:
-        is_rollout = change.way.mode is UpdateMode.ROLLOUT
-        next_ = change.pods if is_rollout and workload.replaces_pods else change.late[:1]
+        is_rollout = change.strategy.mode is UpdateMode.ROLLOUT
+        next_ = change.pods if is_rollout and workload.replaces_pods else change.outdated[:1]
         said = opted_out_by(workload.annotations) or next(
             (found for pod in next_ if (found := opted_out_by(pod.annotations))), ""
         )
@@ -149,8 +158,8 @@ class Guards:
         pause = self.rollout_seconds if is_rollout else 0.0
         try:
             known = ledger()
-            others = held_by_others(known, BALANCER, self.looked_at)
-            return others or held_by_cooldown(known, BALANCER, pause, self.looked_at)
+            others = held_by_others(known, BALANCER, self.taken_at)
+            return others or held_by_cooldown(known, BALANCER, pause, self.taken_at)
         except WorldFailed as error:
             sentence = f"What was done to this workload before is unknown: {error}."
             return Reason(Code.HELD_BY_BUDGET, sentence)
@@ -174,28 +183,49 @@ def held_by_annotation(workload: Workload) -> Reason | None:
     return Reason(Code.OPTED_OUT, f"{SCALE}={value} asks to leave its resources alone.")
 
 
-def held_by_fight(deeds: AppliedState) -> Reason | None:
+def held_by_contention(applied: AppliedState) -> Reason | None:
     """Hold for good once another one has put its own value back too often."""
-    if not is_contended(deeds):
+    if not applied.is_contended:
         return None
-    who = deeds.fought_by or "somebody who left no name"
+    who = applied.contending_manager or "somebody who left no name"
     return Reason(
         Code.FOUGHT_BY,
-        f"{who} has put another value back {len(deeds.reverts)} times, so nothing more is written until the "
-        "policy is edited.",
+        f"{who} has put another value back {len(applied.reverts)} times, so nothing more is written "
+        "until the policy is edited.",
         {"fought_by": who},
     )
 
 
-def held_by_fit(item: Assigned, change: Change) -> Reason | None:
+def held_by_fit(item: Assigned, change: PlannedChange) -> Reason | None:
     """Hold what no server would take, and what the policy's updateMode does not allow."""
     spec, slots = item.prepared.spec, item.prepared.asked.slots
-    if spec.update_mode is UpdateMode.IN_PLACE and change.way.mode is not UpdateMode.IN_PLACE:
-        return Reason(Code.REFUSED, f"updateMode is InPlace, and {change.way.why}.")
-    in_place = change.way.mode is UpdateMode.IN_PLACE
-    kinds = [pod.containers for pod in change.late] if in_place else [item.workload.containers]
+    if spec.update_mode is UpdateMode.IN_PLACE and change.strategy.mode is not UpdateMode.IN_PLACE:
+        return Reason(Code.REFUSED, f"updateMode is InPlace, and {change.strategy.why}.")
+    in_place = change.strategy.mode is UpdateMode.IN_PLACE
+    kinds = [pod.containers for pod in change.outdated] if in_place else [item.workload.containers]
     for containers in dict.fromkeys(kinds):
         too_much = above_limit(with_values(containers, slots, change.values))
         if too_much:
             return Reason(Code.REFUSED, f"No server would take it: {too_much}.")
     return None
+
+
+def plan_change(
+    item: Assigned,
+    assessment: Assessment,
+    pods: Sequence[Pod],
+    state: PolicyState,
+    sizes: Sizes,
+    at: float,
+) -> PlannedChange:
+    """Return what an action comes to: which values, by which strategy, in which pods, at what cost."""
+    slots, mode, values = item.prepared.asked.slots, item.prepared.spec.update_mode, assessment.applied
+    if state.rollout_reason and mode is UpdateMode.AUTO:
+        strategy = UpdateStrategy(UpdateMode.ROLLOUT, state.rollout_reason)
+    else:
+        offers = mode is UpdateMode.ROLLOUT or sizes.offers_resize()
+        strategy = choose_update_strategy(mode, slots, values, item.workload, pods, offers_resize=offers)
+    found = pods_outdated(pods, slots, values) if strategy.mode is UpdateMode.IN_PLACE else []
+    outdated = state.pods_to_try(found, (strategy.mode.value, values), at)
+    restarts = dict.fromkeys(name for pod in outdated for name in restarted(pod.containers, slots, values))
+    return PlannedChange(values, strategy, pods, outdated, tuple(restarts), assessment.is_new)

@@ -5,19 +5,30 @@ that cannot be counted is unknown, never zero, and a policy that needs it change
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from equipoise.core.cluster import Hpa, Node, Pod, Selector, Workload, WorkloadRef
+import msgspec
+
+from equipoise.core.cluster import Hpa, Node, ObjectRef, Pod, Selector, Workload, WorkloadRef
+from equipoise.core.errors import WorldFailed
 from equipoise.core.quantity import NANO, Format, Quantity
 from equipoise.engine.assignment import RejectedPolicy
 from equipoise.engine.isolation import Isolation
 from equipoise.ports import Cluster, FailedTurn
-from equipoise.proportional.applied import FINISHED, AppliedState, behind, in_force, living
+from equipoise.ports.actions import Sizes
+from equipoise.proportional.applied import (
+    FINISHED,
+    AppliedState,
+    active_pods,
+    detect_reverts,
+    pods_outdated,
+    values_in_force,
+)
 from equipoise.proportional.assignment import Assigned
-from equipoise.proportional.decide import STUCK, Observation
+from equipoise.proportional.decide import STUCK, Observation, moment_of
 from equipoise.proportional.functions import Slot
 from equipoise.proportional.policy import UpdateMode
 
@@ -69,15 +80,15 @@ Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass(slots=True)
-class ClusterState:
-    """What a cycle goes by; sizes are counted once for each node selector."""
+class ClusterSnapshot:
+    """The cluster as one cycle reads it; its size is counted once for each node selector."""
 
     at: float
     nodes: Sequence[Node]
     pods: Mapping[WorkloadRef, Sequence[Pod]]
     hpas: Mapping[WorkloadRef, Sequence[Hpa]]
     pods_on: Mapping[str, int] | None
-    """How many pods each node has; None where only some namespaces are seen."""
+    """How many pods each node has; None where only some namespaces are watched."""
     _sizes: dict[Selector, Size] = field(default_factory=dict)
 
     def size(self, selector: Selector) -> Size:
@@ -88,7 +99,7 @@ class ClusterState:
         return found
 
 
-def look(
+def take_snapshot(
     cluster: Cluster,
     assigned: Sequence[Assigned],
     at: float,
@@ -96,8 +107,8 @@ def look(
     isolation: Isolation | None = None,
     *,
     sees_all_pods: bool,
-) -> ClusterState:
-    """Ask once for all; a namespace narrows what is asked for, and then `pods` is unknown as an input."""
+) -> ClusterSnapshot:
+    """Read the cluster once for all policies; with a namespace, the input `pods` is unknown."""
     needs_all = any("pods" in item.prepared.spec.inputs for item in assigned)
     place = None if needs_all and sees_all_pods else namespace
     pods = cluster.pods(place) if assigned else ()
@@ -105,7 +116,7 @@ def look(
     hpas: dict[WorkloadRef, list[Hpa]] = defaultdict(list)
     for hpa in cluster.hpas(namespace) if assigned else ():
         hpas[hpa.target.canonical].append(hpa)
-    return ClusterState(
+    return ClusterSnapshot(
         at=at,
         nodes=cluster.nodes() if assigned else (),
         pods=pods_by_workload([item.workload for item in assigned], pods, isolation),
@@ -190,9 +201,9 @@ def utilization_warning(hpas: Iterable[Hpa], slots: Iterable[Slot]) -> str:
     return ""
 
 
-def unknown_size(item: Assigned, seen: ClusterState) -> RejectedPolicy | None:
+def unknown_size(item: Assigned, snapshot: ClusterSnapshot) -> RejectedPolicy | None:
     """Return which input of the policy is unknown, if any: what is missing is never zero."""
-    size = seen.size(item.prepared.selector)
+    size = snapshot.size(item.prepared.selector)
     if not size.nodes_ready:
         return RejectedPolicy("NoNodes", "spec.nodeSelector: expected at least one Ready node, found none")
     for name in sorted(item.prepared.spec.inputs & set(size.unknown)):
@@ -200,19 +211,65 @@ def unknown_size(item: Assigned, seen: ClusterState) -> RejectedPolicy | None:
     return None
 
 
-def observe(item: Assigned, seen: ClusterState, deeds: AppliedState) -> Observation:
+def observe(item: Assigned, snapshot: ClusterSnapshot, applied: AppliedState) -> Observation:
     """Join the cluster's size with what the workload has."""
     asked, spec = item.prepared.asked, item.prepared.spec
-    pods = living(seen.pods[item.ref])
-    current = in_force(spec.update_mode, asked.slots, item.workload, pods, deeds)
-    is_template = UpdateMode.ROLLOUT in {spec.update_mode, deeds.way}
-    size = seen.size(item.prepared.selector)
+    pods = active_pods(snapshot.pods[item.ref])
+    current = values_in_force(spec.update_mode, asked.slots, item.workload, pods, applied)
+    is_template = spec.update_mode is UpdateMode.ROLLOUT or applied.is_rollout
+    size = snapshot.size(item.prepared.selector)
     return Observation(
         subject=item.ref.subject,
-        at=seen.at,
+        at=snapshot.at,
         inputs={name: size.inputs[name] for name in sorted(spec.inputs)},
         current={slot.key: slot.text(current[slot.key]) for slot in asked.slots if slot.key in current},
         pods=len(pods),
-        pods_behind=0 if is_template else len(behind(pods, asked.slots, current)),
+        pods_behind=0 if is_template else len(pods_outdated(pods, asked.slots, current)),
         stuck=stuck(pods),
     )
+
+
+def confirm_reverts(
+    item: Assigned,
+    applied: AppliedState,
+    pods: Sequence[Pod],
+    accepted: Collection[str],
+    cluster: Cluster,
+    at: float,
+) -> tuple[AppliedState, frozenset[str]]:
+    """Detect reverts, and read the pods anew before one counts: a late cache still has the old values."""
+    slots, workload, at_ms = item.prepared.asked.slots, item.workload, moment_of(at)
+    found, lost = detect_reverts(applied, slots, workload, pods, accepted, at_ms)
+    if not lost or applied.is_rollout:
+        return found, lost
+    try:
+        fresh = pods_by_workload([workload], cluster.pods_now(workload))[item.ref]
+    except WorldFailed:
+        return found, lost  # the snapshot counts: better stop too early than write too often
+    return detect_reverts(applied, slots, workload, active_pods(fresh), accepted, at_ms)
+
+
+def name_contending_manager(
+    item: Assigned, applied: AppliedState, pods: Sequence[Pod], sizes: Sizes
+) -> AppliedState:
+    """Find which field manager puts other values back, once it has happened too often."""
+    if applied.contending_manager or not applied.is_contended:
+        return applied
+    slots, target = item.prepared.asked.slots, about(item.workload)
+    if not applied.is_rollout:
+        for pod in pods_outdated(pods, slots, applied.values)[:1]:
+            target = ObjectRef("v1", "Pod", pod.namespace, pod.name, pod.uid)
+    names = []
+    for slot in slots:
+        try:
+            names.append(sizes.setter_of(target, slot.container, slot.section, slot.resource.value))
+        except WorldFailed:
+            continue  # the name is for people; without it the contention is over all the same
+    manager = next((name for name in names if name), "another field manager")
+    return msgspec.structs.replace(applied, contending_manager=manager, generation=item.policy.generation)
+
+
+def about(workload: Workload) -> ObjectRef:
+    """Return the object that an event about a workload is recorded at."""
+    ref = workload.ref
+    return ObjectRef(ref.api_version, ref.kind, ref.namespace, ref.name, workload.uid)

@@ -169,8 +169,11 @@ class ProportionalMemory(msgspec.Struct, frozen=True, omit_defaults=True, rename
 
     def to_data(self) -> dict[str, Any]:
         """Return it as plain data."""
-        data: dict[str, Any] = msgspec.to_builtins(self)
-        return msgspec.json.decode(msgspec.json.encode(data), type=dict[str, Any])
+        return msgspec.json.decode(msgspec.json.encode(self), type=dict[str, Any])
+
+    def with_changes_of(self, before: "ProportionalMemory") -> "ProportionalMemory":
+        """Return it with the changes of before: one that was not made is not remembered as one."""
+        return msgspec.structs.replace(self, changes=before.changes)
 
     def under(self, policy: str) -> "ProportionalMemory":
         """Return what still counts under this policy: an edit empties the windows."""

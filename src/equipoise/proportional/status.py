@@ -8,14 +8,13 @@ most once a minute.
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
-from equipoise.core.decision import Decision
+from equipoise.core.decision import Decision, Outcome
 from equipoise.core.reason import Code
 from equipoise.crd.targets import Mode
 from equipoise.engine.assignment import RejectedPolicy
 from equipoise.engine.status import condition, has_condition, keep_transition_time, timestamp
 from equipoise.ports import PolicyObject
+from equipoise.proportional.applied import KEY, PolicyMemory
 from equipoise.proportional.assignment import Prepared
 from equipoise.proportional.decide import Assessment, time_of
 from equipoise.proportional.functions import Slot
@@ -57,6 +56,8 @@ def _time(milliseconds: int) -> str:
 
 
 CHECKPOINT_SECONDS = 60.0
+REPORTED = frozenset({Code.FOUGHT_BY, Code.REFUSED, Code.INFEASIBLE, Code.DEFERRED})
+"""Reasons that are worth an event at the workload when they begin."""
 READY, APPLIED, WARNING = "Ready", "Applied", "UtilizationChanges"
 _MODES = {
     Mode.ENFORCE: "The policy is followed (compat.mode is Enforce).",
@@ -69,23 +70,22 @@ class StatusInput(NamedTuple):
 
     decision: Decision
     assessment: Assessment
-    memory: Mapping[str, Any]
-    """What is to be kept, deeds included."""
+    memory: PolicyMemory
     mode: Mode
     pods_at_target: int
     pods: int
     cost: str = ""
     """What the change under way costs; empty when there is none."""
     warning: str = ""
-    is_acting: bool = False
-    """Whether something is about to be done."""
+    is_executed: bool = False
+    """Whether a change is about to be made."""
 
 
-def refused_status(policy: PolicyObject, refusal: RejectedPolicy, at: float) -> dict[str, Any] | None:
-    """Return why a policy is not followed; None when it says so already. What is remembered is kept."""
-    ready = condition(READY, refusal.code, refusal.sentence, is_true=False, generation=policy.generation)
+def rejected_status(policy: PolicyObject, rejection: RejectedPolicy, at: float) -> dict[str, Any] | None:
+    """Return why a policy is not followed; None when it says so already. The memory is kept."""
+    ready = condition(READY, rejection.code, rejection.sentence, is_true=False, generation=policy.generation)
     old = policy.status
-    if old.get("observedGeneration") == policy.generation and _is_said(old, [ready]):
+    if old.get("observedGeneration") == policy.generation and _has_conditions(old, [ready]):
         return None
     kept = {name: old[name] for name in ("memory",) if name in old}
     conditions = [keep_transition_time(ready, old, timestamp(at))]
@@ -93,22 +93,23 @@ def refused_status(policy: PolicyObject, refusal: RejectedPolicy, at: float) -> 
 
 
 def next_status(
-    policy: PolicyObject, prepared: Prepared, told: StatusInput, at: float, said_at: float | None
+    policy: PolicyObject, prepared: Prepared, news: StatusInput, at: float, written_at: float | None
 ) -> dict[str, Any] | None:
-    """Return the new status, or None when it can wait."""
-    old, now, decision = policy.status, timestamp(at), told.decision
-    conditions = _conditions(policy, told)
-    memory = ProportionalMemory.from_data(told.memory)
-    status = status_of(prepared.asked.slots, told.assessment, memory) | {
+    """Return the new status, or None when it can wait; `written_at` is when the last one was written."""
+    old, now, decision = policy.status, timestamp(at), news.decision
+    conditions = _conditions(policy, news)
+    status = status_of(prepared.asked.slots, news.assessment, news.memory.smoothing) | {
         "observedGeneration": policy.generation,
-        "podsAtTarget": f"{told.pods_at_target}/{told.pods}",
-        "memory": dict(told.memory),
+        "podsAtTarget": f"{news.pods_at_target}/{news.pods}",
+        "memory": news.memory.to_data(),
     }
-    if told.cost or "message" in old:
-        status["message"] = told.cost or old["message"]
+    if news.cost or "message" in old:
+        status["message"] = news.cost or old["message"]
     reason = {"reason": decision.reason.code.value, "sentence": decision.reason.sentence}
-    is_news = told.is_acting or _is_news(old, policy.generation, conditions, decision, status)
-    if not is_news and (_is_same(old, status) or not _is_due(told.memory, prepared, at, said_at)):
+    is_news = news.is_executed or _is_news(old, policy.generation, conditions, decision, status)
+    if not is_news and (
+        _is_same(old, status) or not _is_due(news.memory.smoothing, prepared, at, written_at)
+    ):
         return None
     before = old.get("lastDecision", {})
     is_kept = not is_news and before.get("reason") == reason["reason"]
@@ -129,61 +130,61 @@ def _is_news(
         old.get("observedGeneration") != generation
         or old.get("lastDecision", {}).get("reason") != decision.reason.code.value
         or reasons != {entry["name"]: entry.get("reason") for entry in status["resources"]}
-        or not _is_said(old, conditions)
+        or not _has_conditions(old, conditions)
         or _is_whole(old.get("podsAtTarget", "")) != _is_whole(status["podsAtTarget"])
-        or _settled(old) != _settled(status)
+        or _contention(old) != _contention(status)
     )
 
 
-def _settled(status: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return what must never be forgotten: who fights, and how often."""
-    deeds = status.get("memory", {}).get("deeds", {})
-    return deeds.get("foughtBy"), deeds.get("reverts")
+def _contention(status: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return what a new leader must not miss: who put other values back, and when."""
+    applied = status.get("memory", {}).get(KEY, {})
+    return applied.get("foughtBy"), applied.get("reverts")
 
 
 def _is_same(old: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
     return all(old.get(name) == part for name, part in status.items())
 
 
-def _is_due(memory: Mapping[str, Any], prepared: Prepared, at: float, said_at: float | None) -> bool:
+def _is_due(memory: ProportionalMemory, prepared: Prepared, at: float, written_at: float | None) -> bool:
     """Whether it is time for a checkpoint: each minute, or twice a window while nothing in it differs."""
-    if said_at is None or at < said_at:
+    if written_at is None or at < written_at:
         return True
     wait = CHECKPOINT_SECONDS
-    rule = prepared.spec.smoothing.percentile
-    windows = memory.get("windows", {}).values()
-    if rule is not None and all(len({target for _, target in window}) <= 1 for window in windows):
-        wait = max(wait, rule.window_seconds / 2)
-    return at - said_at >= wait
+    percentile = prepared.spec.smoothing.percentile
+    windows = memory.windows.values()
+    if percentile is not None and all(len({target for _, target in window}) <= 1 for window in windows):
+        wait = max(wait, percentile.window_seconds / 2)
+    return at - written_at >= wait
 
 
-def _conditions(policy: PolicyObject, told: StatusInput) -> list[dict[str, Any]]:
+def _conditions(policy: PolicyObject, news: StatusInput) -> list[dict[str, Any]]:
     generation = policy.generation
-    found = [condition(READY, "Accepted", _MODES[told.mode], is_true=True, generation=generation)]
-    is_applied, reason, message = _applied(told)
+    found = [condition(READY, "Accepted", _MODES[news.mode], is_true=True, generation=generation)]
+    is_applied, reason, message = _applied(news)
     found.append(condition(APPLIED, reason, message, is_true=is_applied, generation=generation))
-    if told.warning:
-        found.append(condition(WARNING, "UtilizationHpa", told.warning, is_true=True, generation=generation))
+    if news.warning:
+        found.append(condition(WARNING, "UtilizationHpa", news.warning, is_true=True, generation=generation))
     return found
 
 
-def _applied(told: StatusInput) -> tuple[bool, str, str]:
+def _applied(news: StatusInput) -> tuple[bool, str, str]:
     """Return whether all pods have what is in force, and why, as a word and a sentence."""
-    code = told.decision.reason.code
-    if told.mode is Mode.PREVIEW and told.decision.actions:
+    code = news.decision.reason.code
+    if news.mode is Mode.PREVIEW and news.decision.actions:
         return False, "Preview", "Nothing is changed in a preview."
-    if code in {Code.FOUGHT_BY, Code.REFUSED, Code.INFEASIBLE, Code.DEFERRED}:
-        return False, code.value, told.decision.reason.sentence
-    if told.decision.actions:
+    if code in REPORTED:
+        return False, code.value, news.decision.reason.sentence
+    if news.decision.actions:
         return False, "InProgress", "Pods are being brought to it."
-    if told.decision.held:
+    if news.decision.held:
         return False, code.value, "A change waits."
-    if told.pods_at_target < told.pods:
+    if news.pods_at_target < news.pods:
         return False, "InProgress", "Some pods do not have what is in force yet."
     return True, "AllPods", "All pods have what is in force."
 
 
-def _is_said(old: Mapping[str, Any], conditions: Sequence[Mapping[str, Any]]) -> bool:
+def _has_conditions(old: Mapping[str, Any], conditions: Sequence[Mapping[str, Any]]) -> bool:
     """Whether the conditions are there already; words with numbers in them may differ."""
     before = {each.get("type") for each in old.get("conditions", ())}
     fields = ("status", "reason", "observedGeneration")
@@ -196,6 +197,21 @@ def _is_whole(ratio: str) -> bool:
     return done == all_
 
 
-def kept_memory(before: ProportionalMemory, after: ProportionalMemory, *, is_done: bool) -> dict[str, Any]:
-    """Return what deciding remembers from now on; a change that was not made is not remembered as one."""
-    return (after if is_done else msgspec.structs.replace(after, changes=before.changes)).to_data()
+class Event(NamedTuple):
+    """An event at a workload."""
+
+    sentence: str
+    is_warning: bool
+
+
+def event_of(policy: PolicyObject, news: StatusInput, outcomes: Sequence[Outcome]) -> Event | None:
+    """Return what to say at the workload: what came of a change, or what newly keeps it from being made."""
+    reason = news.decision.reason
+    if outcomes:
+        results = "; ".join(f"{each.result}: {each.detail}".rstrip(": ") for each in outcomes)
+        is_failed = any(outcome.result != "Accepted" for outcome in outcomes)
+        return Event(f"{reason.sentence} {news.cost} {results}.", is_failed)
+    before = policy.status.get("lastDecision", {}).get("reason")
+    if reason.code in REPORTED and before != reason.code.value:
+        return Event(reason.sentence, is_warning=True)
+    return None

@@ -17,7 +17,7 @@ from equipoise.engine.assignment import RejectedPolicy
 from equipoise.engine.isolation import Isolation
 from equipoise.pools.registration import PodLists, RegistrationRule, reconcile
 from equipoise.ports import PolicyObject
-from equipoise.proportional.applied import PolicyState, recalled, remembered
+from equipoise.proportional.applied import PolicyMemory, PolicyState
 from equipoise.proportional.assignment import Readings
 from equipoise.proportional.smoothing import ProportionalMemory
 from equipoise.recommendation.selection import Selected, Verdict, _moment, is_due, select
@@ -160,7 +160,8 @@ def _memory(given: Input) -> None:
         PolicyState.of(PolicyObject(ABOUT, 1, "7", {}, {"memory": known}))
         for kind in (RotationMemory, ProportionalMemory):
             kind.from_data(known)
-        remembered(known, recalled(known, WORKLOAD, 1))
+        memory = PolicyMemory.from_data(known)
+        memory._replace(applied=memory.applied_to(WORKLOAD, 1)).to_data()
         reconcile(RegistrationRule(), PodLists("voice/pods", (), ()), known, AT)
     except (WorldFailed, *DECODE_ERRORS) as error:
         raise BadInput(" ".join(str(error).split())[:1000] or type(error).__name__) from error

@@ -115,7 +115,7 @@ class Together:
             mode=Mode.ENFORCE,
             change_seconds=0.0,
             rollout_seconds=0.0,
-            passed=lambda step: self.passed("proportional", step),
+            on_step=lambda step: self.passed("proportional", step),
         )
         return lambda: loop.cycle(self.world.now)
 
