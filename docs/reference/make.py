@@ -3,6 +3,7 @@
 Run `.venv/bin/python docs/reference/make.py`; a test says when somebody forgot to.
 """
 
+import sys
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -13,7 +14,6 @@ import typer
 from equipoise.cli.cluster import as_yaml
 from equipoise.cli.commands import app
 from equipoise.cli.manifests import KINDS
-from equipoise.cli.metric_table import metric_table
 from equipoise.crd.definition import Kind, definition, schema_of
 from equipoise.proportional.parse import SCALING_POLICY
 from equipoise.qos.objects import AVOIDANCE_ACTION, NODE_QOS_ENSURANCE_POLICY, POD_QOS
@@ -21,6 +21,10 @@ from equipoise.recommendation.analytics import ANALYTICS, RECOMMENDATION
 from equipoise.rotation.policy import ROTATION_POLICY
 
 ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT))
+
+from tools.metric_table import metric_table  # noqa: E402
+
 BEGIN, END = "<!-- generated: begin -->\n", "<!-- generated: end -->\n"
 COUNTLESS = 10**6
 """A bound from here on tells a reader nothing."""

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from equipoise.cli.metric_table import metric_table, series_names
 from equipoise.core.reason import Code
 from equipoise.runtime.allocator.operations import openapi
 from equipoise.runtime.settings import OPERATED
+from tools.metric_table import metric_table, series_names
 
 FILES = Path(__file__).parents[2] / "charts" / "equipoise" / "files"
 ALERTS = yaml.safe_load((FILES / "alerts.yaml").read_text())

@@ -12,7 +12,6 @@ import yaml
 
 from equipoise.cli.commands import app
 from equipoise.cli.manifests import KINDS
-from equipoise.cli.metric_table import metric_table
 from equipoise.core.documents import StrictLoader
 from equipoise.core.reason import Code
 from equipoise.crd.manifest import problems
@@ -29,6 +28,7 @@ from tests.support.docs.pages import (
     pages,
     tables,
 )
+from tools.metric_table import metric_table
 
 PAGES = pages()
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))

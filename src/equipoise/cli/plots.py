@@ -1,6 +1,6 @@
 """Pictures in files: how they look, where they may go. matplotlib is loaded when one is drawn."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -52,14 +52,14 @@ def check_plot(path: str | None) -> None:
         raise BadInput("--plot: expected the extra plot to be installed: pip install 'equipoise[plot]'")
 
 
-def save(figure: Callable[[], Any], path: str) -> None:
-    """Make a figure in our style and write it; the same figure makes the same file."""
+def save(figure: Callable[[], Any], path: str, style: Mapping[str, Any] | None = None) -> None:
+    """Make a figure in our style, and `style` over it, and write it; the same figure makes the same file."""
     import warnings
 
     import matplotlib as mpl
 
     mpl.use("Agg")
-    with mpl.rc_context(STYLE), warnings.catch_warnings():
+    with mpl.rc_context(STYLE | dict(style or {})), warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph \d+")  # of a name, which is drawn as boxes then
         made = figure()
         metadata = {"Date": None} if path.lower().endswith(".svg") else None

@@ -1,20 +1,26 @@
-"""`equipoise proportional`: resources that follow the size of the cluster."""
+"""`equipoise proportional`: resources that follow the size of the cluster.
+
+`plan` and `apply` are about a policy, `simulate` compares every way against flapping on one.
+"""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from equipoise.cli import options
-from equipoise.cli.proportional_simulate import simulate
+from equipoise.cli.plots import check_plot
 from equipoise.core.errors import BadInput, WorldFailed
-from equipoise.runtime.output import Format, warn
+from equipoise.runtime.output import Format, print_document, stepping, warn
 
 if TYPE_CHECKING:
     from equipoise.cli.proportional_live import ProportionalRequest
+    from equipoise.cli.proportional_study import Studied
     from equipoise.core.decision import Decision
     from equipoise.proportional.functions import CompiledPolicy
     from equipoise.proportional.parse import PolicyFile
+    from equipoise.sim.smoothing_study import Cluster
 
 app = typer.Typer(
     help="Requests and limits that follow the size of the cluster, without flapping.",
@@ -139,9 +145,6 @@ def apply(
         raise WorldFailed(failure)
 
 
-app.command()(simulate)
-
-
 def _plan_offline(
     file: "PolicyFile",
     size: list[str] | None,
@@ -232,3 +235,136 @@ def _warn(asked: "CompiledPolicy", decision: "Decision", sizes: dict[str, str]) 
             limit = container["limits"].get(resource)
             if limit is not None and Quantity.parse(request).nanos > Quantity.parse(limit).nanos:
                 warn(f"{container['name']}: the {resource} request {request} is above the limit {limit}")
+
+
+LOOKS_MAX = 2_000_000
+DEFAULT_POLICY = {
+    "scaleTargetRef": {"kind": "Deployment", "name": "kube-dns"},
+    "containers": [
+        {
+            "name": "kube-dns",
+            "resources": {
+                "requests": [
+                    {"resource": "cpu", "function": {"input": "cores", "base": "100m", "slope": "10m"}}
+                ]
+            },
+        }
+    ],
+}
+"""The seed's function, without anything against flapping."""
+
+
+class HistoryKind(StrEnum):
+    """What happens to the cluster."""
+
+    ALL = "all"
+    RANDOM_WALK = "random-walk"
+    ROLLING_UPDATE = "rolling-update"
+    NODE_FLAP = "node-flap"
+    AUTOSCALER_BURST = "autoscaler-burst"
+
+
+@app.command()
+def simulate(
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="A ScalingPolicy, or only its spec; by default 100m + 10m per core."
+        ),
+    ] = None,
+    scene: Annotated[HistoryKind, typer.Option(help="What happens to the cluster.")] = HistoryKind.ALL,
+    observations: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Instead: a recorded CSV with timestamp and sizes.")
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option(metavar="N", min=1, max=100_000, help="How many histories of each kind.")
+    ] = 20,
+    nodes: Annotated[
+        int, typer.Option(metavar="N", min=2, max=100_000, help="How many nodes at first.")
+    ] = 50,
+    node_cores: Annotated[int, typer.Option(metavar="N", min=1, max=4096, help="The cores of a node.")] = 4,
+    node_memory: Annotated[str, typer.Option(metavar="SIZE", help="The memory of a node.")] = "16Gi",
+    hours: Annotated[float, typer.Option(metavar="N", min=0.01, max=1000, help="How long a history is.")] = 2,
+    interval: Annotated[
+        str, typer.Option(metavar="SPAN", help="How often the cluster is looked at.")
+    ] = "10s",
+    plot: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Draw the first history of each kind: .svg or .png.")
+    ] = None,
+    output: options.Output = Format.TABLE,
+) -> None:
+    """Compare every way against flapping on one policy: changes, too much, too little. Needs no cluster."""
+    from equipoise.cli.proportional_study import document, print_tables
+
+    check_plot(plot)
+    file = _policy(policy)
+    if observations is not None:
+        if scene is not HistoryKind.ALL:
+            raise BadInput("--observations: expected it alone, without --scene: the file says what happens")
+        studied = [_recorded(file, observations)]
+    else:
+        cluster = _cluster(nodes, node_cores, node_memory, hours, interval)
+        names = (
+            [each for each in HistoryKind if each is not HistoryKind.ALL]
+            if scene is HistoryKind.ALL
+            else [scene]
+        )
+        studied = [_generated(file, cluster, name, seeds) for name in names]
+    if plot is not None:
+        from equipoise.cli.proportional_study import draw
+
+        draw(file.spec, studied, plot)
+    if output is Format.TABLE:
+        print_tables(file.subject, studied)
+    else:
+        print_document(document(file.subject, studied), output)
+
+
+def _policy(path: str | None) -> "PolicyFile":
+    from equipoise.proportional.functions import slots
+    from equipoise.proportional.parse import read_policy_file
+
+    file = read_policy_file(DEFAULT_POLICY, "default") if path is None else _read_policy(path)
+    if not slots(file.spec):
+        raise BadInput(f"{path}: expected a function for some resource, got none")
+    return file
+
+
+def _cluster(nodes: int, node_cores: int, node_memory: str, hours: float, interval: str) -> "Cluster":
+    from equipoise.core.quantity import parse_bytes
+    from equipoise.sim.smoothing_study import Cluster
+
+    try:
+        memory = round(parse_bytes(node_memory))
+    except ValueError as error:
+        raise BadInput(f"--node-memory: {error}") from error
+    seconds = options.parse_span("--interval", interval)
+    if not 1 <= seconds <= 3600:  # noqa: PLR2004 - a second to an hour
+        raise BadInput(f"--interval: expected a span between 1s and 1h, got {interval!r}")
+    cluster = Cluster(nodes, node_cores, memory, interval_seconds=seconds, hours=hours)
+    if cluster.looks > LOOKS_MAX:
+        raise BadInput(f"--hours: expected at most {LOOKS_MAX} looks of --interval, got {cluster.looks}")
+    return cluster
+
+
+def _recorded(file: "PolicyFile", path: str) -> "Studied":
+    from equipoise.cli.proportional_study import Studied
+    from equipoise.proportional.replay import read_observations
+    from equipoise.runtime.output import read_text
+    from equipoise.sim.smoothing_study import History, study
+
+    rows = read_observations(read_text(path), path, file.spec.inputs)
+    history = History([row.at for row in rows], [row.inputs for row in rows])
+    start = history.inputs[0]
+    return Studied(path, 1, history.hours, study(file.spec, start, [history]), history, start)
+
+
+def _generated(file: "PolicyFile", cluster: "Cluster", scene: HistoryKind, seeds: int) -> "Studied":
+    from equipoise.cli.proportional_study import Studied
+    from equipoise.sim.smoothing_study import generate, study
+
+    start = cluster.sized(cluster.nodes)
+    histories = (generate(scene.value, cluster, seed) for seed in range(seeds))
+    with stepping(scene.value, seeds) as told:
+        summaries = study(file.spec, start, histories, told)
+    return Studied(scene.value, seeds, cluster.hours, summaries, generate(scene.value, cluster, 0), start)

@@ -52,7 +52,7 @@ def simulate(
     output: options.Output = Format.TABLE,
 ) -> None:
     """Say what rotating would bring, and what fewer pods would, by cause. Needs no cluster."""
-    from equipoise.cli.rotation_simulate_output import document, print_tables
+    from equipoise.cli.rotation_study import document, print_tables
     from equipoise.core.documents import validated
     from equipoise.rotation.plan_file import set_options
     from equipoise.rotation.policy import RotationPolicy

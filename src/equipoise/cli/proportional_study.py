@@ -1,13 +1,10 @@
-"""The simulation as tables for people and as one document for scripts.
-
-The simulation as a picture: the input, the model, what was in force by strategy, and the changes.
-"""
+"""What each way against flapping costs: tables, a document, and a picture of what was in force."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from equipoise.core.errors import WorldFailed
+from equipoise.cli.plots import BLUE, INK, RED, save
 from equipoise.core.quantity import NANO
 from equipoise.proportional.functions import Slot, slots
 from equipoise.proportional.policy import ScalingPolicySpec
@@ -102,37 +99,14 @@ def cells(summary: Summary) -> list[str]:
     ]
 
 
-INK, FAINT, MODEL, LINE, MARK = "#24292f", "#8c959f", "#c4cad1", "#0969da", "#cf222e"
-STYLE: dict[Any, Any] = {
-    "font.size": 8,
-    "font.family": "sans-serif",
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": "#d0d7de",
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.color": FAINT,
-    "ytick.color": FAINT,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "svg.hashsalt": "equipoise",
-}
+FAINT, MODEL = "#8c959f", "#c4cad1"
+STYLE = {"axes.grid": False, "axes.axisbelow": "line", "xtick.color": FAINT, "ytick.color": FAINT}
 HOUR = 3_600_000
 
 
 def draw(policy: ScalingPolicySpec, studied: Sequence[Studied], path: str) -> None:
     """Draw the first history of each kind: a column for each, a row for each strategy."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    with mpl.rc_context(STYLE):
-        figure = _figure(policy, studied)
-        try:
-            metadata = {"Date": None} if path.lower().endswith(".svg") else None
-            figure.savefig(path, dpi=150, metadata=metadata, facecolor="white")
-        except OSError as error:
-            raise WorldFailed(f"--plot {path}: {error.strerror or error}") from error
+    save(lambda: _figure(policy, studied), path, STYLE)
 
 
 def _figure(policy: ScalingPolicySpec, studied: Sequence[Studied]) -> Any:
@@ -169,14 +143,14 @@ def _column(policy: ScalingPolicySpec, slot: Slot, each: Studied, axes: "Sequenc
         values = [applied[slot.key] / scale for applied in course.applied]
         every += values
         axis.step(hours, model, where="post", color=MODEL, linewidth=1.6)
-        axis.step(hours, values, where="post", color=LINE, linewidth=0.9)
+        axis.step(hours, values, where="post", color=BLUE, linewidth=0.9)
         marks = [hours[number] for number in course.changed]
         axis.plot(
             marks,
             [0.03] * len(marks),
             "|",
             transform=axis.get_xaxis_transform(),
-            color=MARK,
+            color=RED,
             markersize=5,
             markeredgewidth=0.7,
         )
