@@ -12,7 +12,7 @@ import pytest
 from equipoise.cli.qos_output import print_qos
 from equipoise.core.decision import plan_document
 from equipoise.core.errors import BadInput
-from equipoise.qos import selection as walk
+from equipoise.qos import selection
 from equipoise.runtime.output import Format
 from tests.support.damage import paths
 from tests.support.qos.worlds import Document, decided, names, node, plan, pod, pod_qos, policy, rule
@@ -98,22 +98,22 @@ def test_a_cool_down_that_began_in_the_future_lasts_no_longer_than_itself() -> N
 
 
 @pytest.mark.parametrize("waterline", [100, 6000, 290_000])
-def test_evicting_beside_throttling_does_not_walk_once_for_each_pod(
+def test_evicting_beside_throttling_does_not_select_once_for_each_pod(
     waterline: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A node of many pods far above both waterlines: the square of the pods would stall the agent."""
-    walks = []
-    real = walk.throttles
+    selections = []
+    real = selection.plan_throttles
 
     def counted(*given: Any) -> Any:
-        walks.append(given)
+        selections.append(given)
         return real(*given)
 
-    monkeypatch.setattr(walk, "throttles", counted)
+    monkeypatch.setattr(selection, "plan_throttles", counted)
     asked = policy(
         rule("cpu_total_usage", 5000, "evict"), rule("cpu_total_usage", waterline, "throttle", name="t")
     )
     pods = [pod(f"p{number:03}", 1 + number / 1000) for number in range(300)]
     decision = decided(node({"cpu_total_usage": 330_000}, pods, asked, budget={"evictionsPerRound": 300}))
     assert decision.actions
-    assert len(walks) <= 30
+    assert len(selections) <= 30

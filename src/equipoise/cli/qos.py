@@ -68,7 +68,7 @@ def _plan_node(client: "Client", name: str, at: float, excess_percent: int) -> "
     from equipoise.adapters.kubernetes.node import NODE, PODS_OF_NODE, look_from_outside
     from equipoise.qos.decide import decide
     from equipoise.qos.observe import PendingEffects, see
-    from equipoise.qos.waterlines import reached
+    from equipoise.qos.waterlines import memory_at_thresholds
     from equipoise.runtime.agent.cluster import read_objects
 
     nodes = list_kind(client, NODE, params={"fieldSelector": f"metadata.name={name}"}).records
@@ -88,7 +88,7 @@ def _plan_node(client: "Client", name: str, at: float, excess_percent: int) -> "
         is_scheduling_disabled=nodes[0].is_disabled,
     )
     asked = policy.model_copy(update={"excess_percent": excess_percent})
-    return decide(asked, seen, reached(asked)).decision
+    return decide(asked, seen, memory_at_thresholds(asked)).decision
 
 
 def _policies(client: "Client") -> "Iterator[PolicyObject]":

@@ -1,13 +1,13 @@
 """What to do on a node now: no more than closes the gap. Pure.
 
-judged    = every rule: crossed or clear, and often enough in a row          (waterlines.py)
+rules     = every rule: crossed or clear, and often enough in a row                     (waterlines.py)
 gap       = usage just before acting - lowest crossed waterline - what terminating pods still use
-evicted   = the first pods in order, until no gap is left; at most the budget        (walk.py)
+evicted   = the first pods in order, until no gap is left; at most the budget            (selection.py)
 throttled = the first of the others, until no gap is left
-restored  = in reverse order, one step each, while there is room below the waterlines (restore.py)
+restored  = in reverse order, one step each, while usage is below the waterlines
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from equipoise.core.decision import (
@@ -23,217 +23,227 @@ from equipoise.core.decision import (
 )
 from equipoise.core.reason import Code, Reason
 from equipoise.qos import explain
-from equipoise.qos.observation import Observation, Resource
+from equipoise.qos.observation import NodeResource, Observation
 from equipoise.qos.policy import QosPolicy
 from equipoise.qos.selection import (
     ActionPlan,
-    Allowed,
-    Deed,
     Gaps,
-    Raise,
+    PlannedAction,
+    PlannedRestore,
     allowed_actions,
-    evictions,
-    fresh_usage,
     gaps_above,
     gaps_below,
-    orphans,
-    raises,
+    plan_evictions,
+    plan_restores,
+    plan_throttles,
+    plan_unclaimed_restores,
     reduced,
-    throttles,
+    usage_before_acting,
 )
-from equipoise.qos.waterlines import QosMemory, Waterline, judge, remembered
+from equipoise.qos.waterlines import QosMemory, Waterline, judge_rules, next_memory
 
-NOTHING = QosMemory()
+NO_MEMORY = QosMemory()
 BUDGET_SHARE = 10
 """One pod in so many may be evicted in a round, at least one."""
 
 
-class Round(NamedTuple):
-    """Everything that one round is decided from and came to."""
+class NodePlan(NamedTuple):
+    """Everything that one decision is made from and came to."""
 
-    seen: Observation
+    observation: Observation
     lines: Sequence[Waterline]
     evict: ActionPlan
     throttle: ActionPlan
-    up: ActionPlan
+    restore: ActionPlan
     budget: int
-    evicted: Sequence[Deed] = ()
-    cut: Sequence[Deed] = ()
-    throttled: Sequence[Deed] = ()
-    raised: Sequence[Raise] = ()
+    evicted: Sequence[PlannedAction] = ()
+    over_budget: Sequence[PlannedAction] = ()
+    throttled: Sequence[PlannedAction] = ()
+    restored: Sequence[PlannedRestore] = ()
     scheduling: Sequence[DisableScheduling | EnableScheduling] = ()
-    cooling: str = ""
+    cooldown: str = ""
     """Until when restoring is held, in words; empty when it is not."""
 
     @property
-    def left(self) -> tuple[Gaps, Gaps]:
-        """The gaps of evicting and of throttling that are left over."""
+    def is_open(self) -> bool:
+        """Whether a gap is to be closed by evicting or throttling."""
+        return self.evict.is_open or self.throttle.is_open
+
+    @property
+    def gaps_left(self) -> tuple[Gaps, Gaps]:
+        """The gaps of evicting and of throttling after all that is done about them."""
         evict, throttle = self.evict.gaps, self.throttle.gaps
-        for deed in (*self.evicted, *self.throttled):
-            evict, throttle = reduced(evict, deed.released), reduced(throttle, deed.released)
+        for one in (*self.evicted, *self.throttled):
+            evict, throttle = reduced(evict, one.released), reduced(throttle, one.released)
         return evict, throttle
 
 
-def decide(policy: QosPolicy, seen: Observation, memory: QosMemory = NOTHING) -> Decided[explain.QosDetails]:
-    """Decide for one node."""
-    lines = judge(policy, seen, memory)
-    after = remembered(lines, memory, seen.at)
-    planned = _acted(_opened(policy, seen, lines))
-    if not (planned.evict.is_open or planned.throttle.is_open):
-        planned = _restored(planned, after)
-    planned = _scheduled(planned, after)
-    return _decision(planned, after)
+def decide(
+    policy: QosPolicy, observation: Observation, memory: QosMemory = NO_MEMORY
+) -> Decided[explain.QosDetails]:
+    """Return what to do on one node, and why."""
+    lines = judge_rules(policy, observation, memory)
+    after = next_memory(lines, memory, observation.at)
+    plan = _plan_reduction(_open_plan(policy, observation, lines))
+    if not plan.is_open:
+        plan = _plan_restore(plan, after)
+    plan = _plan_scheduling(plan, after)
+    assert len(plan.evicted) <= plan.budget, "evictions beyond the budget are held"
+    evicted, throttled = ({one.pod.key for one in done} for done in (plan.evicted, plan.throttled))
+    assert not evicted & throttled, "a pod is evicted or throttled, not both"
+    assert all(plan.evict.lines_for(one.pod) for one in plan.evicted), "a policy allows each eviction"
+    assert all(plan.throttle.lines_for(one.pod) for one in plan.throttled), "and each throttle"
+    return _decision(plan, after)
 
 
-def _opened(policy: QosPolicy, seen: Observation, lines: list[Waterline]) -> Round:
-    allowed = {pod.key: allowed_actions(policy, pod) for pod in seen.pods}
-    fresh = fresh_usage(seen)
-
-    def side(chosen: list[Waterline], gaps: Gaps, allowed: Mapping[str, Allowed] = allowed) -> ActionPlan:
-        return ActionPlan(tuple(chosen), gaps, seen.pods, allowed)
-
-    down = [line for line in lines if line.is_triggered]
-    evict = [line for line in down if line.action.eviction is not None]
-    throttle = [line for line in down if line.throttles(line.metric.resource)]
-    up = [line for line in lines if line.throttles(Resource.CPU) and not line.is_preview]
+def _open_plan(policy: QosPolicy, observation: Observation, lines: list[Waterline]) -> NodePlan:
+    """Return a plan without any action: the gaps, and which pods may be acted on for them."""
+    pods = observation.pods
+    allowed = {pod.key: allowed_actions(policy, pod) for pod in pods}
+    fresh = usage_before_acting(observation)
+    triggered = [line for line in lines if line.is_triggered]
+    evict = [line for line in triggered if line.action.eviction is not None]
+    throttle = [line for line in triggered if line.throttles(line.metric.resource)]
+    restore = [line for line in lines if line.throttles(NodeResource.CPU) and not line.is_preview]
+    restorable = [line for line in restore if line.allows_restore]
     excess = policy.excess_percent
-    default = max(1, len(seen.pods) // BUDGET_SHARE)
-    return Round(
-        seen,
+    default = max(1, len(pods) // BUDGET_SHARE)
+    return NodePlan(
+        observation,
         lines,
-        evict=side(evict, gaps_above(evict, fresh, seen, excess)),
-        throttle=side(throttle, gaps_above(throttle, fresh, seen, excess)),
-        up=side(up, gaps_below([line for line in up if line.is_restored], fresh, seen)),
+        evict=ActionPlan(evict, gaps_above(evict, fresh, observation, excess), pods, allowed),
+        throttle=ActionPlan(throttle, gaps_above(throttle, fresh, observation, excess), pods, allowed),
+        restore=ActionPlan(restore, gaps_below(restorable, fresh, observation), pods, allowed),
         budget=default if policy.evictions_per_round is None else policy.evictions_per_round,
     )
 
 
-def _acted(planned: Round) -> Round:
-    """Evict and throttle. What the budget cut is not released, so its pods may still be throttled."""
-    wanted = evictions(planned.evict, planned.throttle)
-    evicted, cut = wanted[: planned.budget], wanted[planned.budget :]
-    gaps = planned.throttle.gaps
-    for deed in evicted:
-        gaps = reduced(gaps, deed.released)
-    throttled = throttles(planned.throttle, gaps, {deed.pod.key for deed in evicted})
-    return planned._replace(evicted=evicted, cut=cut, throttled=throttled)
+def _plan_reduction(plan: NodePlan) -> NodePlan:
+    """Evict and throttle. An eviction over the budget releases nothing, so its pod may still be throttled."""
+    evictions = plan_evictions(plan.evict, plan.throttle)
+    evicted, over_budget = evictions[: plan.budget], evictions[plan.budget :]
+    gaps = plan.throttle.gaps
+    for one in evicted:
+        gaps = reduced(gaps, one.released)
+    throttled = plan_throttles(plan.throttle, gaps, {one.pod.key for one in evicted})
+    return plan._replace(evicted=evicted, over_budget=over_budget, throttled=throttled)
 
 
-def _restored(planned: Round, memory: QosMemory) -> Round:
-    """Raise quotas where every rule that throttles is clear for long enough; hold it while cooling down."""
-    alone = orphans(planned.up)
-    lines = planned.up.lines
-    is_clear = bool(lines) and all(line.is_restored for line in lines)
-    is_read = all(
-        planned.up.gaps[line.metric.name] is not None for line in lines if _is_bound(line, is_clear)
-    )
-    found = raises(planned.up) if is_clear and is_read else []
-    cooling = explain.cooling(lines, memory, planned.seen.at) if found else ""
-    return planned._replace(raised=[*alone, *found], cooling=cooling)
+def _plan_restore(plan: NodePlan, memory: QosMemory) -> NodePlan:
+    """Raise quotas where every rule that throttles is clear for long enough, and its usage was read.
+
+    The cool-down holds that; a pod that no policy throttles any more is restored at once.
+    """
+    lines = plan.restore.lines
+    is_clear = bool(lines) and all(line.allows_restore for line in lines)
+    if is_clear:
+        gaps = [plan.restore.gaps[line.metric.name] for line in lines if line.metric.is_quantifiable]
+        is_clear = None not in gaps
+    restored = plan_restores(plan.restore) if is_clear else []
+    cooldown = explain.cooldown(lines, memory, plan.observation.at) if restored else ""
+    unclaimed = plan_unclaimed_restores(plan.restore)
+    return plan._replace(restored=[*unclaimed, *restored], cooldown=cooldown)
 
 
-def _is_bound(line: Waterline, is_clear: bool) -> bool:  # noqa: FBT001 - a claim beside its subject
-    return is_clear and line.metric.is_quantifiable
+def _plan_scheduling(plan: NodePlan, memory: QosMemory) -> NodePlan:
+    """Disable scheduling while a rule asks for that, and enable it again once all such rules are clear."""
+    observation = plan.observation
+    lines = [line for line in plan.lines if line.action.disables_scheduling and not line.is_preview]
+    triggered = [line for line in lines if line.is_triggered]
+    if triggered and not observation.is_scheduling_disabled:
+        return plan._replace(scheduling=[DisableScheduling(observation.node, triggered[0].metric.name)])
+    if triggered or not observation.is_scheduling_disabled or not all(line.allows_restore for line in lines):
+        return plan
+    cooldown = explain.cooldown(lines, memory, observation.at)
+    if cooldown:
+        return plan._replace(cooldown=plan.cooldown or cooldown)
+    return plan._replace(scheduling=[EnableScheduling(observation.node)])
 
 
-def _scheduled(planned: Round, memory: QosMemory) -> Round:
-    """Let no pod come while a rule asks for that, and let them come again once all are clear."""
-    seen = planned.seen
-    lines = [line for line in planned.lines if line.action.is_scheduling and not line.is_preview]
-    asking = [line for line in lines if line.is_triggered]
-    if asking and not seen.is_scheduling_disabled:
-        return planned._replace(scheduling=[DisableScheduling(seen.node, asking[0].metric.name)])
-    if asking or not seen.is_scheduling_disabled or not all(line.is_restored for line in lines):
-        return planned
-    cooling = explain.cooling(lines, memory, seen.at)
-    if cooling:
-        return planned._replace(cooling=planned.cooling or cooling)
-    return planned._replace(scheduling=[EnableScheduling(seen.node)])
-
-
-def _decision(planned: Round, memory: QosMemory) -> Decided[explain.QosDetails]:
-    actions, left = _actions(planned)
-    raised: list[Action] = [_raise(one) for one in planned.raised]
-    held = [
-        Held(_evict(deed, None), Code.HELD_BY_BUDGET, explain.cut(planned.budget)) for deed in planned.cut
-    ]
-    is_bound = planned.cooling and any(one.metric for one in planned.raised)
-    for one, action in zip(planned.raised, raised, strict=True):
-        if is_bound and one.metric:
-            held.append(Held(action, Code.HELD_BY_COOLDOWN, planned.cooling))
+def _decision(plan: NodePlan, memory: QosMemory) -> Decided[explain.QosDetails]:
+    actions, left = _reductions(plan)
+    why_cut = explain.over_budget(plan.budget)
+    held = [Held(_evict(one, None), Code.HELD_BY_BUDGET, why_cut) for one in plan.over_budget]
+    is_cooling_down = plan.cooldown and any(one.metric for one in plan.restored)
+    for one in plan.restored:
+        if is_cooling_down and one.metric:
+            held.append(Held(_restore(one), Code.HELD_BY_COOLDOWN, plan.cooldown))
         else:
-            actions.append(action)
-    actions += planned.scheduling
-    code = _code(planned, actions, held)
-    details = explain.details(planned, left)
-    reason = Reason.of(code, explain.sentence(code, planned, actions), details)
-    decision = Decision(planned.seen.node, reason, tuple(actions), tuple(held), memory=memory.to_data())
+            actions.append(_restore(one))
+    actions += plan.scheduling
+    code = _code(plan, actions, held)
+    details = explain.details(plan, left)
+    reason = Reason.of(code, explain.sentence(code, plan, actions), details)
+    decision = Decision(plan.observation.node, reason, tuple(actions), tuple(held), memory=memory.to_data())
     return Decided(decision, details)
 
 
-def _actions(planned: Round) -> tuple[list[Action], tuple[Gaps, Gaps]]:
-    """Put the deeds in the order of execution, with the gaps after each."""
-    evict, throttle = planned.evict.gaps, planned.throttle.gaps
-    is_all = bool(planned.evict.lines) and not planned.evict.is_precise and not planned.throttle.is_precise
-    first: list[tuple[Deed, bool]] = [(deed, True) for deed in planned.evicted]
-    second = [(deed, False) for deed in planned.throttled]
+def _reductions(plan: NodePlan) -> tuple[list[Action], tuple[Gaps, Gaps]]:
+    """Return evictions and throttles in the order of execution, and the gaps after all of them.
+
+    Evictions come first, unless the gaps of both are unknown: then throttling may be enough.
+    """
+    evict, throttle = plan.evict.gaps, plan.throttle.gaps
+    is_unknown = bool(plan.evict.lines) and not plan.evict.is_precise and not plan.throttle.is_precise
+    evictions = [(one, True) for one in plan.evicted]
+    throttles = [(one, False) for one in plan.throttled]
     actions: list[Action] = []
-    for deed, is_eviction in [*second, *first] if is_all else [*first, *second]:
-        evict, throttle = reduced(evict, deed.released), reduced(throttle, deed.released)
-        actions.append(_evict(deed, evict) if is_eviction else _throttle(deed, throttle))
+    for one, is_eviction in [*throttles, *evictions] if is_unknown else [*evictions, *throttles]:
+        evict, throttle = reduced(evict, one.released), reduced(throttle, one.released)
+        actions.append(_evict(one, evict) if is_eviction else _throttle(one, throttle))
+    assert (evict, throttle) == plan.gaps_left, "what is left does not depend on the order"
     return actions, (evict, throttle)
 
 
-def _evict(deed: Deed, gaps: Gaps | None) -> EvictPod:
+def _evict(one: PlannedAction, gaps: Gaps | None) -> EvictPod:
     return EvictPod(
-        deed.pod.key,
-        uid=deed.pod.uid,
-        metric=deed.metric,
-        release=explain.plain(deed.release),
+        one.pod.key,
+        uid=one.pod.uid,
+        metric=one.metric,
+        release=explain.plain(one.release),
         gap_after=None if gaps is None else explain.plain_gaps(gaps),
-        grace_seconds=deed.grace_seconds,
+        grace_seconds=one.grace_seconds,
     )
 
 
-def _throttle(deed: Deed, gaps: Gaps) -> ThrottlePod:
+def _throttle(one: PlannedAction, gaps: Gaps) -> ThrottlePod:
     return ThrottlePod(
-        deed.pod.key,
-        deed.metric,
-        uid=deed.pod.uid,
-        release=explain.plain(deed.release),
+        one.pod.key,
+        one.metric,
+        uid=one.pod.uid,
+        release=explain.plain(one.release),
         gap_after=explain.plain_gaps(gaps),
-        quota=deed.quota,
-        reclaim=deed.reclaim,
+        quota=one.quota,
+        reclaim=one.reclaim,
     )
 
 
-def _raise(one: Raise) -> RestorePod:
-    release = explain.plain(one.change.release) if one.metric else None
+def _restore(one: PlannedRestore) -> RestorePod:
     return RestorePod(
         one.pod.key,
         one.metric,
         uid=one.pod.uid,
-        release=release,
+        release=explain.plain(one.change.release) if one.metric else None,
         gap_after=explain.plain_gaps(one.gaps),
         quota=one.change.quota,
     )
 
 
-def _code(planned: Round, actions: Sequence[Action], held: Sequence[Held]) -> Code:
+def _code(plan: NodePlan, actions: Sequence[Action], held: Sequence[Held]) -> Code:
     """Choose the one reason: what is done, else what holds it, else why there is nothing to do."""
-    if planned.evicted or planned.throttled:
-        both = planned.evicted and planned.throttled
-        return Code.THROTTLE_AND_EVICT if both else Code.EVICT if planned.evicted else Code.THROTTLE
+    if plan.evicted or plan.throttled:
+        both = plan.evicted and plan.throttled
+        return Code.THROTTLE_AND_EVICT if both else Code.EVICT if plan.evicted else Code.THROTTLE
     if any(isinstance(action, DisableScheduling) for action in actions):
         return Code.DISABLE_SCHEDULING
     if actions:
         return Code.RESTORE
     if held:
         return held[0].reason
-    if planned.evict.is_open or planned.throttle.is_open:
+    if plan.is_open:
         return Code.NO_ELIGIBLE_PODS
-    if any(line.is_triggered and line.action.is_scheduling for line in planned.lines):
+    if any(line.is_triggered and line.action.disables_scheduling for line in plan.lines):
         return Code.DISABLE_SCHEDULING
-    if planned.cooling:
+    if plan.cooldown:
         return Code.HELD_BY_COOLDOWN
-    return Code.HELD_BY_THRESHOLD if explain.waiting(planned) else Code.BELOW_WATERLINES
+    return Code.HELD_BY_THRESHOLD if explain.rules_waiting(plan) else Code.BELOW_WATERLINES

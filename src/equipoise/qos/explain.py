@@ -2,19 +2,19 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from equipoise.core.decision import Action
 from equipoise.core.quantity import print_seconds
 from equipoise.core.reason import Code
-from equipoise.qos.observation import METRICS, Metric, Resource
-from equipoise.qos.waterlines import QosMemory, State, Waterline
+from equipoise.qos.observation import METRICS, Metric, NodeResource
+from equipoise.qos.waterlines import QosMemory, Waterline, WaterlineState
 
 if TYPE_CHECKING:
-    from equipoise.qos.decide import Round
-    from equipoise.qos.selection import Gaps
+    from equipoise.qos.decide import NodePlan
+    from equipoise.qos.selection import Gaps, PlannedAction
 
 PlainGaps = dict[str, float | None]
 """By metric, in millicores or bytes; None where it can't be told."""
@@ -64,7 +64,7 @@ class QosDetails(msgspec.Struct, frozen=True):
     rules: dict[str, RuleDetails]
 
 
-NAMES_SAID_MAX = 4
+NAMES_MAX = 4
 _STEPS = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _KILO = 1024
 
@@ -78,9 +78,9 @@ def _number(value: Fraction) -> float:
     return int(value) if value.denominator == 1 else float(value)
 
 
-def amount(resource: Resource, value: Fraction) -> str:
-    """Write millicores or bytes for people."""
-    if resource is Resource.CPU:
+def amount(resource: NodeResource, value: Fraction) -> str:
+    """Return millicores or bytes with a unit, such as 1500m or 2Gi."""
+    if resource is NodeResource.CPU:
         return f"{float(value):.6g}m"
     number, step = float(value), 0
     while abs(number) >= _KILO and step + 1 < len(_STEPS):
@@ -89,7 +89,7 @@ def amount(resource: Resource, value: Fraction) -> str:
 
 
 def value_of(metric: Metric, value: Fraction) -> str:
-    """Write a value of a metric for people."""
+    """Return a value of a metric with its unit."""
     if metric.is_share:
         return f"{float(value):.4g} %"
     return amount(metric.resource, value) if metric.is_quantifiable else f"{float(value):.4g}"
@@ -99,21 +99,26 @@ def plain_gaps(gaps: Mapping[str, Fraction | None]) -> PlainGaps:
     return {name: plain(gap) for name, gap in gaps.items()}
 
 
-def details(planned: "Round", left: "tuple[Gaps, Gaps]") -> QosDetails:
+def details(plan: "NodePlan", left: "tuple[Gaps, Gaps]") -> QosDetails:
     """Return the details of a decision; `left` are the gaps of evicting and of throttling after it."""
-    pods = planned.seen.pods
-    sides = (planned.evict, planned.throttle)
+    pods = plan.observation.pods
+    action_plans = (plan.evict, plan.throttle)
+    evict_left, throttle_left = left
     return QosDetails(
-        gaps=GapDetails(*(plain_gaps(side.gaps) for side in (*sides, planned.up))),
-        left=RemainingGapDetails(*(plain_gaps(gaps) for gaps in left)),
-        budget=planned.budget,
-        cut_by_budget=len(planned.cut),
+        gaps=GapDetails(
+            evict=plain_gaps(plan.evict.gaps),
+            throttle_down=plain_gaps(plan.throttle.gaps),
+            throttle_up=plain_gaps(plan.restore.gaps),
+        ),
+        left=RemainingGapDetails(evict=plain_gaps(evict_left), throttle_down=plain_gaps(throttle_left)),
+        budget=plan.budget,
+        cut_by_budget=len(plan.over_budget),
         pods=len(pods),
-        eligible=sum(any(side.lines_for(pod) for side in sides) for pod in pods),
+        eligible=sum(any(one.lines_for(pod) for one in action_plans) for pod in pods),
         unknown=sum(pod.cpu_nanos is None or pod.memory_bytes is None for pod in pods),
         terminating=sum(pod.is_terminating for pod in pods),
         refused=sum(bool(pod.refusal) for pod in pods),
-        rules={line.key: _rule(line) for line in planned.lines},
+        rules={line.key: _rule(line) for line in plan.lines},
     )
 
 
@@ -131,158 +136,154 @@ def _rule(line: Waterline) -> RuleDetails:
     )
 
 
-def cut(budget: int) -> str:
+def over_budget(budget: int) -> str:
     """Return why an eviction waits."""
     return f"No more than {budget} {_pods(budget)} may be evicted in one round."
 
 
-def cooling(lines: Iterable[Waterline], memory: QosMemory, at: float) -> str:
-    """Say until when nothing is restored, or nothing; a clock that was set back holds for no longer."""
-    left, name = max(
-        (
-            (
-                min(memory.last_trigger[line.action_name] - at, 0) + line.action.cooldown_seconds,
-                line.action_name,
-            )
-            for line in lines
-            if line.action_name in memory.last_trigger
-        ),
-        default=(0.0, ""),
+def cooldown(lines: Iterable[Waterline], memory: QosMemory, at: float) -> str:
+    """Return how long restoring is held, in words; empty if it is not. A clock set back prolongs nothing."""
+    triggered = [line for line in lines if line.action_name in memory.last_trigger]
+    waits = (
+        (min(memory.last_trigger[line.action_name] - at, 0) + line.action.cooldown_seconds, line.action_name)
+        for line in triggered
     )
+    left, name = max(waits, default=(0.0, ""))
     if left <= 0:
         return ""
     return f"The cool-down of {name} lasts another {print_seconds(max(1, round(left)))}."
 
 
-def waiting(planned: "Round") -> list[Waterline]:
+def rules_waiting(plan: "NodePlan") -> list[Waterline]:
     """Return the rules that have not been crossed, or clear, often enough in a row."""
     rising = [
-        line for line in planned.lines if line.state is State.CROSSED and line.breaches < line.breaches_min
+        line
+        for line in plan.lines
+        if line.state is WaterlineState.CROSSED and line.breaches < line.breaches_min
     ]
     falling = [
-        line for line in _keeping(planned) if line.state is State.CLEAR and line.clear < line.clear_min
+        line
+        for line in _restore_rules(plan)
+        if line.state is WaterlineState.CLEAR and line.clear < line.clear_min
     ]
     return [*rising, *falling]
 
 
-def _keeping(planned: "Round") -> list[Waterline]:
-    """Return the rules that must be clear before what was taken is given back; none where nothing was."""
-    has_throttled = any(pod.is_throttled for pod in planned.seen.pods)
+def _restore_rules(plan: "NodePlan") -> list[Waterline]:
+    """Return the rules that must be clear before anything is restored; none if nothing is to be."""
+    has_throttled = any(pod.is_throttled for pod in plan.observation.pods)
     return [
         line
-        for line in planned.lines
-        if (has_throttled and line.throttles(Resource.CPU))
-        or (planned.seen.is_scheduling_disabled and line.action.is_scheduling)
+        for line in plan.lines
+        if (has_throttled and line.throttles(NodeResource.CPU))
+        or (plan.observation.is_scheduling_disabled and line.action.disables_scheduling)
     ]
 
 
-def sentence(code: Code, planned: "Round", actions: Sequence[Action]) -> str:
-    """Say it in one sentence."""
+def sentence(code: Code, plan: "NodePlan", actions: Sequence[Action]) -> str:
+    """Return the sentence of a decision with this reason."""
     match code:
         case Code.EVICT | Code.THROTTLE | Code.THROTTLE_AND_EVICT:
-            return f"{_crossed(planned)}: {_doing(planned)}.{_cut(planned)}"
+            return f"{_crossed(plan)}: {_reducing(plan)}.{_cut(plan)}"
         case Code.HELD_BY_BUDGET:
-            return f"{_crossed(planned)}, and the budget allows no eviction.{_cut(planned)}"
+            return f"{_crossed(plan)}, and the budget allows no eviction.{_cut(plan)}"
         case Code.DISABLE_SCHEDULING:
             done = "no new pod may come" if actions else "no new pod may come already"
-            return f"{_crossed(planned)}: {done} to {planned.seen.node}."
+            return f"{_crossed(plan)}: {done} to {plan.observation.node}."
         case Code.RESTORE:
-            return f"{_restoring(planned, actions)}."
+            return f"{_restoring(plan, actions)}."
         case Code.HELD_BY_COOLDOWN:
-            return f"The waterlines are clear, and nothing is restored yet: {_lower(planned.cooling)}"
+            return f"The waterlines are clear, and nothing is restored yet: {_lower_first(plan.cooldown)}"
         case Code.HELD_BY_THRESHOLD:
-            return f"{_waits(waiting(planned)[0])}."
+            return f"{_counting(rules_waiting(plan)[0])}."
         case Code.NO_ELIGIBLE_PODS:
-            return f"{_crossed(planned)}, and {_nobody(planned)}."
-    return f"{_below(planned)}."
+            return f"{_crossed(plan)}, and {_no_candidate(plan)}."
+    return f"{_below(plan)}."
 
 
-def _crossed(planned: "Round") -> str:
-    lines = [line for line in planned.lines if line.is_triggered]
+def _crossed(plan: "NodePlan") -> str:
+    lines = [line for line in plan.lines if line.is_triggered]
     parts = [
         f"{line.metric.name} {value_of(line.metric, line.used or Fraction(0))} is above the waterline of "
         f"{value_of(line.metric, line.value)} ({line.key})"
-        for line in lines[:NAMES_SAID_MAX]
+        for line in lines[:NAMES_MAX]
     ]
-    if len(lines) > NAMES_SAID_MAX:
-        rest = len(lines) - NAMES_SAID_MAX
+    if len(lines) > NAMES_MAX:
+        rest = len(lines) - NAMES_MAX
         parts.append(f"{rest} more {'waterline is' if rest == 1 else 'waterlines are'} crossed")
-    return _listed(parts)
+    return _joined(parts)
 
 
-def _doing(planned: "Round") -> str:
+def _reducing(plan: "NodePlan") -> str:
     parts = []
-    for verb, deeds, side in (
-        ("evicting", planned.evicted, planned.evict),
-        ("throttling", planned.throttled, planned.throttle),
+    for verb, planned, action_plan in (
+        ("evicting", plan.evicted, plan.evict),
+        ("throttling", plan.throttled, plan.throttle),
     ):
-        if not deeds:
+        if not planned:
             continue
-        named = _named([deed.pod.key for deed in deeds])
-        if side.is_precise:
-            parts.append(f"{verb} {named} {_releases(deeds, side.gaps)}")
+        named = _named([one.pod.key for one in planned])
+        if action_plan.is_precise:
+            parts.append(f"{verb} {named} {_releases(planned, action_plan.gaps)}")
         else:
-            parts.append(f"{verb} {named}, since {_why_all(side.unknown)}")
+            parts.append(f"{verb} {named}, since {_why_unknown(action_plan.unknown)}")
     left = [
         f"{amount(METRICS[name].resource, gap)} of {name}"
-        for gaps in planned.left
+        for gaps in plan.gaps_left
         for name, gap in gaps.items()
         if gap is not None and gap > 0
     ]
-    rest = f"; {_listed(sorted(set(left)))} is left over{_stays(planned)}" if left else ""
+    rest = f"; {_joined(sorted(set(left)))} is left over{_refused(plan)}" if left else ""
     return "; ".join(parts) + rest
 
 
-def _stays(planned: "Round") -> str:
-    """Say of one pod why it can't be evicted for now, and of how many others that is true."""
-    refused = [pod for pod in planned.evict.sorted_pods() if pod.refusal] if planned.evict.lines else []
+def _refused(plan: "NodePlan") -> str:
+    """Return why the first pod that refuses its eviction stays, and how many others do."""
+    refused = [pod for pod in plan.evict.sorted_pods() if pod.refusal] if plan.evict.lines else []
     if not refused:
         return ""
     others = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
     return f"; {refused[0].key}{others} stays, since {refused[0].refusal}"
 
 
-def _releases(deeds: Sequence[Any], gaps: dict[str, Fraction | None]) -> str:
-    resources = list(dict.fromkeys(METRICS[name].resource for name in gaps))
-    sums = [
-        amount(resource, sum((deed.released.get(resource, Fraction(0)) for deed in deeds), Fraction(0)))
-        for resource in resources
-    ]
-    words = {Resource.CPU: "CPU", Resource.MEMORY: "memory"}
-    return "releases " + _listed(
-        [f"{text} of {words[part]}" for text, part in zip(sums, resources, strict=True)]
-    )
+def _releases(planned: "Sequence[PlannedAction]", gaps: "Gaps") -> str:
+    words = {NodeResource.CPU: "CPU", NodeResource.MEMORY: "memory"}
+    parts = []
+    for resource in dict.fromkeys(METRICS[name].resource for name in gaps):
+        released = sum((one.released.get(resource, Fraction(0)) for one in planned), Fraction(0))
+        parts.append(f"{amount(resource, released)} of {words[resource]}")
+    return f"releases {_joined(parts)}"
 
 
-def _why_all(metric: str) -> str:
+def _why_unknown(metric: str) -> str:
     if METRICS[metric].is_quantifiable:
         return f"{metric} could not be read afresh"
     return f"what a pod adds to {metric} can't be told"
 
 
-def _cut(planned: "Round") -> str:
-    if not planned.cut:
+def _cut(plan: "NodePlan") -> str:
+    if not plan.over_budget:
         return ""
-    count = len(planned.cut)
+    count = len(plan.over_budget)
     evictions = "eviction" if count == 1 else "evictions"
-    return f" The budget of {planned.budget} per round cut {count} more {evictions}."
+    return f" The budget of {plan.budget} per round cut {count} more {evictions}."
 
 
-def _restoring(planned: "Round", actions: Sequence[Action]) -> str:
+def _restoring(plan: "NodePlan", actions: Sequence[Action]) -> str:
     keys = [action.pod for action in actions if action.pod]
     named, whom = _named(keys), "it" if len(keys) == 1 else "them"
     parts = []
     if named:
-        is_orphan = not any(one.metric for one in planned.raised)
+        is_orphan = not any(one.metric for one in plan.restored)
         why = f"no policy throttles {whom} any more" if is_orphan else "the waterlines are clear"
         parts.append(f"{named} may use more again: {why}")
     if any(not action.pod for action in actions):
-        parts.append(f"pods may come to {planned.seen.node} again: the waterlines are clear")
+        parts.append(f"pods may come to {plan.observation.node} again: the waterlines are clear")
     return "; ".join(parts)
 
 
-def _waits(line: Waterline) -> str:
-    if line.state is State.CROSSED:
+def _counting(line: Waterline) -> str:
+    if line.state is WaterlineState.CROSSED:
         return (
             f"{line.metric.name} {value_of(line.metric, line.used or Fraction(0))} is above the waterline of "
             f"{value_of(line.metric, line.value)} ({line.key}) in {line.breaches} of {line.breaches_min} "
@@ -294,49 +295,49 @@ def _waits(line: Waterline) -> str:
     )
 
 
-def _nobody(planned: "Round") -> str:
-    sides = [side for side in (planned.evict, planned.throttle) if side.lines]
-    eligible = {pod.key for side in sides for pod in side.sorted_pods()}
-    count = len(planned.seen.pods)
+def _no_candidate(plan: "NodePlan") -> str:
+    action_plans = [one for one in (plan.evict, plan.throttle) if one.lines]
+    eligible = {pod.key for one in action_plans for pod in one.sorted_pods()}
+    count = len(plan.observation.pods)
     if not eligible:
         return f"none of the node's {count} {_pods(count)} may be acted on"
     return (
         f"acting on the {len(eligible)} eligible {_pods(len(eligible))} would release nothing that is known"
-        f"{_stays(planned)}"
+        f"{_refused(plan)}"
     )
 
 
-def _below(planned: "Round") -> str:
-    lines = planned.lines
+def _below(plan: "NodePlan") -> str:
+    lines = plan.lines
     if not lines:
-        return f"No policy has a waterline for {planned.seen.node}"
-    unknown = sorted({line.metric.name for line in lines if line.state is State.UNKNOWN})
-    also = f"; {_listed(unknown)} could not be read" if unknown else ""
-    if any(line.state is State.UNKNOWN for line in _keeping(planned)):
+        return f"No policy has a waterline for {plan.observation.node}"
+    unknown = sorted({line.metric.name for line in lines if line.state is WaterlineState.UNKNOWN})
+    also = f"; {_joined(unknown)} could not be read" if unknown else ""
+    if any(line.state is WaterlineState.UNKNOWN for line in _restore_rules(plan)):
         also += ", so nothing is restored"
-    over = [line for line in lines if line.state is State.RELEASED]
-    preview = [line.key for line in lines if line.is_preview and line.state is State.CROSSED]
+    over = [line for line in lines if line.state is WaterlineState.RELEASED]
+    preview = [line.key for line in lines if line.is_preview and line.state is WaterlineState.CROSSED]
     if over:
-        count = sum(pod.is_terminating for pod in planned.seen.pods)
+        count = sum(pod.is_terminating for pod in plan.observation.pods)
         whose = f"what {count} terminating {_pods(count)} still {'uses' if count == 1 else 'use'}"
         if not count:
             whose = "what pods used that have ended or were throttled since"
         return f"{over[0].metric.name} is above the waterline only by {whose}{also}"
     if preview:
-        return f"{_listed(preview)} {'is' if len(preview) == 1 else 'are'} crossed, and only previewed{also}"
+        return f"{_joined(preview)} {'is' if len(preview) == 1 else 'are'} crossed, and only previewed{also}"
     if any(line.is_triggered for line in lines):
-        return f"{_crossed(planned)}, but not when read again just before acting{also}"
+        return f"{_crossed(plan)}, but not when read again just before acting{also}"
     if len(unknown) == len({line.metric.name for line in lines}):
         return f"No waterline is known to be crossed{also}"
     return f"No waterline is crossed{also}"
 
 
 def _named(keys: Sequence[str]) -> str:
-    rest = len(keys) - NAMES_SAID_MAX
-    return _listed([*keys[:NAMES_SAID_MAX], *([f"{rest} more"] if rest > 0 else [])])
+    rest = len(keys) - NAMES_MAX
+    return _joined([*keys[:NAMES_MAX], *([f"{rest} more"] if rest > 0 else [])])
 
 
-def _listed(parts: Sequence[str]) -> str:
+def _joined(parts: Sequence[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
@@ -344,5 +345,5 @@ def _pods(count: int) -> str:
     return "pod" if count == 1 else "pods"
 
 
-def _lower(text: str) -> str:
+def _lower_first(text: str) -> str:
     return text[:1].lower() + text[1:]

@@ -50,7 +50,7 @@ from equipoise.qos.state import (
     refused_again,
     still_known,
 )
-from equipoise.qos.waterlines import QosMemory, State, judge
+from equipoise.qos.waterlines import QosMemory, WaterlineState, judge_rules
 
 ANSWERED_SECONDS = 30.0
 """How long a pod counts as leaving after its eviction was accepted, or had no answer."""
@@ -228,7 +228,7 @@ class QosLoop:
         size = (node.cpus * 10**9, node.memory_total_bytes or 0)
         usage = usage_between(before, node, self.state.changed_at)
         seen = Observation(self.node_name, 0.0, *size, usage, labels=self.node_api.labels())
-        return any(line.state is State.CROSSED for line in judge(policy, seen, QosMemory()))
+        return any(line.state is WaterlineState.CROSSED for line in judge_rules(policy, seen, QosMemory()))
 
     def _tidy(self, pods: Sequence[NodePod], at: float) -> None:
         """Forget what has come to pass."""

@@ -12,7 +12,7 @@ from equipoise.core.errors import BadInput
 from equipoise.crd.definition import Column, Kind
 from equipoise.crd.fields import Count, Part
 from equipoise.crd.status import Conditions
-from equipoise.qos.observation import METRICS, Resource
+from equipoise.qos.observation import METRICS, NodeResource
 from equipoise.qos.policy import (
     AvoidanceActionSpec,
     NodePolicy,
@@ -39,34 +39,34 @@ def assemble(objects: Iterable[QosObject]) -> QosPolicy:
     _refuse_twice(all_)
     actions = _actions(all_)
     for one in all_:
-        if (found := problem(one, actions)) is not None:
+        if (found := invalid_reference(one, actions)) is not None:
             raise BadInput(f"{one.where}.spec.{found}")
-    return _together(all_)
+    return _combine(all_)
 
 
-def assembled(objects: Iterable[QosObject]) -> tuple[QosPolicy, tuple[str, ...]]:
+def assemble_valid(objects: Iterable[QosObject]) -> tuple[QosPolicy, tuple[str, ...]]:
     """Put together what fits, and say what is wrong with the objects, or the parts, that were left out."""
     all_ = list(objects)
     actions = _actions(all_)
-    wrong = {id(one): found for one in all_ if (found := problem(one, actions)) is not None}
-    doubtful = {id(one): found for one in all_ if (found := doubt(one, actions)) is not None}
+    wrong = {id(one): found for one in all_ if (found := invalid_reference(one, actions)) is not None}
+    doubtful = {id(one): found for one in all_ if (found := unknown_action(one, actions)) is not None}
     said = wrong | doubtful
     texts = tuple(f"{one.where}: spec.{said[id(one)]}" for one in all_ if id(one) in said)
-    return _together([one for one in all_ if id(one) not in wrong]), texts
+    return _combine([one for one in all_ if id(one) not in wrong]), texts
 
 
 def _actions(objects: Iterable[QosObject]) -> dict[str, AvoidanceActionSpec]:
     return {one.name: one.spec for one in objects if isinstance(one.spec, AvoidanceActionSpec)}
 
 
-def _together(all_: list[QosObject]) -> QosPolicy:
+def _combine(all_: list[QosObject]) -> QosPolicy:
     actions = _actions(all_)
     pods = tuple(one.spec for one in all_ if isinstance(one.spec, PodQOSSpec))
     policies = tuple(_policy(one) for one in all_ if _rules(one.spec))
     return QosPolicy(policies=policies, actions=actions, pods=pods or None)
 
 
-def problem(one: QosObject, actions: dict[str, AvoidanceActionSpec]) -> str | None:
+def invalid_reference(one: QosObject, actions: dict[str, AvoidanceActionSpec]) -> str | None:
     """Return what is wrong with an object beside these actions: the path below its spec, and why."""
     field = "objectiveEnsurances" if isinstance(one.spec, NodeQOSEnsurancePolicySpec) else "rules"
     for place, rule in enumerate(_rules(one.spec)):
@@ -76,7 +76,7 @@ def problem(one: QosObject, actions: dict[str, AvoidanceActionSpec]) -> str | No
     return None
 
 
-def doubt(one: QosObject, actions: Collection[str]) -> str | None:
+def unknown_action(one: QosObject, actions: Collection[str]) -> str | None:
     """Return which action a PodQOS allows that there is not, maybe not yet; its other actions hold."""
     names = one.spec.actions if isinstance(one.spec, PodQOSSpec) else ()
     for place, name in enumerate(names):
@@ -96,11 +96,11 @@ def _wrong(rule: ObjectiveEnsurance, actions: dict[str, AvoidanceActionSpec]) ->
         return ""
     resource = METRICS[rule.metric_rule.name].resource
     memory = action.throttle.memory
-    if resource is Resource.MEMORY and (memory is None or not memory.is_reclaimed):
+    if resource is NodeResource.MEMORY and (memory is None or not memory.is_reclaimed):
         return (
             f"expected an action with memoryThrottle.forceGC, since {rule.metric_rule.name} is about memory"
         )
-    if resource is Resource.CPU and action.throttle.cpu is None:
+    if resource is NodeResource.CPU and action.throttle.cpu is None:
         return f"expected an action with cpuThrottle, since {rule.metric_rule.name} is about CPU"
     return ""
 

@@ -1,4 +1,4 @@
-"""What is seen of a node before a decision: its usage, and its pods with theirs.
+"""What is observation of a node before a decision: its usage, and its pods with theirs.
 
 CPU is whole nanocores, memory whole bytes, so that nothing is lost through JSON and no float is compared.
 Usage of the node is text, as exact as it was read: millicores, bytes, percent, load.
@@ -34,7 +34,7 @@ def quota_of(limit_nanos: int, period_us: int) -> int:
     return UNLIMITED if limit_nanos <= 0 else -(-limit_nanos * period_us // 10**9)
 
 
-class ContainerSeen(msgspec.Struct, frozen=True, omit_defaults=True):
+class ObservedContainer(msgspec.Struct, frozen=True, omit_defaults=True):
     """One container; what is None is unknown, never zero."""
 
     name: str
@@ -57,7 +57,7 @@ class ContainerSeen(msgspec.Struct, frozen=True, omit_defaults=True):
         return quota_of(self.cpu_limit_nanos, self.period_us)
 
 
-class PodSeen(msgspec.Struct, frozen=True, omit_defaults=True):
+class ObservedPod(msgspec.Struct, frozen=True, omit_defaults=True):
     """One pod on the node."""
 
     namespace: str
@@ -65,7 +65,7 @@ class PodSeen(msgspec.Struct, frozen=True, omit_defaults=True):
     qos_class: str = "BestEffort"
     priority: int = 0
     started_at: float | None = None
-    containers: tuple[ContainerSeen, ...] = ()
+    containers: tuple[ObservedContainer, ...] = ()
     uid: str = ""
     labels: Mapping[str, str] = {}
     ext_cpu_limit_nanos: int = 0
@@ -122,7 +122,7 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     """By metric; what is absent could not be read, or not over an interval wholly after the last action."""
     fresh: Mapping[str, str | None] | None = None
     """The second reading, just before acting; null could not be read. None is the same as `usage`."""
-    pods: tuple[PodSeen, ...] = ()
+    pods: tuple[ObservedPod, ...] = ()
     labels: Mapping[str, str] = {}
     is_scheduling_disabled: bool = False
     """Whether we let no new pod come to it."""
@@ -138,18 +138,18 @@ def _largest_first(used: int | Fraction | None) -> tuple[bool, Any]:
     return (True, 0) if used is None else (False, -used)
 
 
-def _class_and_priority(pod: PodSeen) -> tuple[int, int]:
+def _class_and_priority(pod: ObservedPod) -> tuple[int, int]:
     return CLASSES.get(pod.qos_class, 0), pod.priority
 
 
-def _ext_cpu_usage(pod: PodSeen) -> tuple[bool, Any]:
+def _ext_cpu_usage(pod: ObservedPod) -> tuple[bool, Any]:
     """Return the share of its extended CPU that a pod uses; 0 for a pod that has none."""
     if pod.ext_cpu_limit_nanos <= 0 or pod.cpu_nanos is None:
         return _largest_first(0)
     return _largest_first(Fraction(pod.cpu_nanos, pod.ext_cpu_limit_nanos))
 
 
-COMPARATORS: Mapping[str, Callable[[PodSeen], Any]] = {
+COMPARATORS: Mapping[str, Callable[[ObservedPod], Any]] = {
     "classAndPriority": _class_and_priority,
     "cpuUsage": lambda pod: _largest_first(pod.cpu_nanos),
     "memoryUsage": lambda pod: _largest_first(pod.memory_bytes),
@@ -159,7 +159,7 @@ COMPARATORS: Mapping[str, Callable[[PodSeen], Any]] = {
 }
 
 
-def sorted_by(chain: Sequence[str], pods: Iterable[PodSeen]) -> list[PodSeen]:
+def sorted_by(chain: Sequence[str], pods: Iterable[ObservedPod]) -> list[ObservedPod]:
     """Sort pods, the one to act on first at the front; equals by name, so that a plan is reproducible."""
     keys = [COMPARATORS[name] for name in (*chain, TIE_BREAK)]
     return sorted(pods, key=lambda pod: tuple(key(pod) for key in keys))
@@ -169,21 +169,21 @@ NANOS_PER_MILLI = 10**6
 PERCENT = 100
 
 
-class Resource(StrEnum):
+class NodeResource(StrEnum):
     """What is throttled for a metric; gaps are in millicores or bytes."""
 
     MEMORY = "memory"
     CPU = "cpu"
 
 
-Release = Callable[[PodSeen], Fraction | None]
+Release = Callable[[ObservedPod], Fraction | None]
 
 
 class Metric(NamedTuple):
     """One metric of a node."""
 
     name: str
-    resource: Resource
+    resource: NodeResource
     usage_comparator: str = ""
     """How its consumers are told apart; the rest of the chain is the same for all."""
     releases: Release | None = None
@@ -205,25 +205,25 @@ class Metric(NamedTuple):
             return ("classAndPriority", "runningTime", "name")
         return ("classAndPriority", self.usage_comparator, "extCpuUsage", "runningTime", "name")
 
-    def amount(self, value: Fraction, seen: Observation) -> Fraction:
+    def amount(self, value: Fraction, observation: Observation) -> Fraction:
         """Return a value in the unit of gaps: percent become millicores or bytes."""
-        return value * size_of(self.resource, seen) / PERCENT if self.is_share else value
+        return value * size_of(self.resource, observation) / PERCENT if self.is_share else value
 
 
-def size_of(resource: Resource, seen: Observation) -> Fraction:
+def size_of(resource: NodeResource, observation: Observation) -> Fraction:
     """Return how large the node is, in the unit of gaps."""
-    if resource is Resource.MEMORY:
-        return Fraction(seen.memory_bytes)
-    return Fraction(seen.cpu_nanos, NANOS_PER_MILLI)
+    if resource is NodeResource.MEMORY:
+        return Fraction(observation.memory_bytes)
+    return Fraction(observation.cpu_nanos, NANOS_PER_MILLI)
 
 
-def millicores_of(pod: PodSeen) -> Fraction | None:
+def millicores_of(pod: ObservedPod) -> Fraction | None:
     """Return the CPU that a pod uses."""
     nanos = pod.cpu_nanos
     return None if nanos is None else Fraction(nanos, NANOS_PER_MILLI)
 
 
-def bytes_of(pod: PodSeen) -> Fraction | None:
+def bytes_of(pod: ObservedPod) -> Fraction | None:
     """Return the memory that a pod uses."""
     used = pod.memory_bytes
     return None if used is None else Fraction(used)
@@ -236,21 +236,21 @@ PRESSURES = {
 """As the kernel tells them, and over how many seconds; without more it is `some avg10`."""
 
 
-def _pressures(of: str, resource: Resource) -> list[Metric]:
+def _pressures(of: str, resource: NodeResource) -> list[Metric]:
     return [Metric(f"{of}_{name}", resource, window_seconds=span) for name, span in PRESSURES.items()]
 
 
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric("memory_total_usage", Resource.MEMORY, "memoryUsage", bytes_of),
-        Metric("memory_total_utilization", Resource.MEMORY, "memoryUsage", bytes_of, is_share=True),
-        Metric("cpu_total_usage", Resource.CPU, "cpuUsage", millicores_of),
-        Metric("cpu_total_utilization", Resource.CPU, "cpuUsage", millicores_of, is_share=True),
-        *_pressures("memory", Resource.MEMORY),
-        *(Metric(f"cpu_load_{n}_min", Resource.CPU, window_seconds=60 * n) for n in (1, 5, 15)),
-        *_pressures("cpu", Resource.CPU),
-        *_pressures("io", Resource.CPU),
+        Metric("memory_total_usage", NodeResource.MEMORY, "memoryUsage", bytes_of),
+        Metric("memory_total_utilization", NodeResource.MEMORY, "memoryUsage", bytes_of, is_share=True),
+        Metric("cpu_total_usage", NodeResource.CPU, "cpuUsage", millicores_of),
+        Metric("cpu_total_utilization", NodeResource.CPU, "cpuUsage", millicores_of, is_share=True),
+        *_pressures("memory", NodeResource.MEMORY),
+        *(Metric(f"cpu_load_{n}_min", NodeResource.CPU, window_seconds=60 * n) for n in (1, 5, 15)),
+        *_pressures("cpu", NodeResource.CPU),
+        *_pressures("io", NodeResource.CPU),
     )
 }
 ORDER: Mapping[str, int] = {name: place for place, name in enumerate(METRICS)}
@@ -258,11 +258,11 @@ DERIVED = {"memory_total_utilization": "memory_total_usage", "cpu_total_utilizat
 """What can be told from another metric and the node's size."""
 
 
-def with_shares(usage: Mapping[str, Fraction | None], seen: Observation) -> dict[str, Fraction | None]:
+def with_shares(usage: Mapping[str, Fraction | None], observation: Observation) -> dict[str, Fraction | None]:
     """Add the shares that are not given; an amount that could not be read gives none."""
     found = dict(usage)
     for share, amount in DERIVED.items():
-        size = size_of(METRICS[share].resource, seen)
+        size = size_of(METRICS[share].resource, observation)
         if share not in found and amount in found and size > 0:
             value = found[amount]
             found[share] = None if value is None else value * PERCENT / size

@@ -25,7 +25,14 @@ from equipoise.ports.node import (
 )
 from equipoise.qos.decide import decide
 from equipoise.qos.explain import QosDetails
-from equipoise.qos.observation import METRICS, UNLIMITED, ContainerSeen, Observation, PodSeen, protection_of
+from equipoise.qos.observation import (
+    METRICS,
+    UNLIMITED,
+    Observation,
+    ObservedContainer,
+    ObservedPod,
+    protection_of,
+)
 from equipoise.qos.policy import QosPolicy
 from equipoise.qos.waterlines import QosMemory
 
@@ -145,12 +152,14 @@ def _is_leaving(pod: NodePod, at: float, now: float, marks: PendingEffects) -> b
     return now - marks.ending[pod.uid] < pod.grace_seconds + TOO_LATE_SECONDS
 
 
-def _pod(pod: NodePod, at: float, before: Reading | None, after: Reading, marks: PendingEffects) -> PodSeen:
+def _pod(
+    pod: NodePod, at: float, before: Reading | None, after: Reading, marks: PendingEffects
+) -> ObservedPod:
     protection = protection_of(pod.owner, pod.priority, pod.priority_class, is_mirror=pod.is_mirror)
     is_leaving = _is_leaving(pod, at, after.node.read_at, marks)
     if pod.deletion_at is not None and not is_leaving:
         protection = protection or "it should have gone already"
-    return PodSeen(
+    return ObservedPod(
         namespace=pod.namespace,
         name=pod.name,
         qos_class=pod.qos_class,
@@ -178,10 +187,10 @@ def rates_of(seen: Observation, before: Mapping[str, tuple[str, int]]) -> dict[s
 
 def _container(
     part: ContainerTold, before: Reading | None, after: Reading, marks: PendingEffects
-) -> ContainerSeen:
+) -> ObservedContainer:
     now = after.containers.get(part.id)
     then = before.containers.get(part.id) if before is not None else None
-    return ContainerSeen(
+    return ObservedContainer(
         name=part.name,
         cpu_nanos=_rate(then, now),
         memory_bytes=None if now is None else now.memory_bytes,
@@ -204,7 +213,7 @@ def _rate(then: Counters | None, now: Counters | None) -> int | None:
     return round(used / seconds) if seconds >= INTERVAL_MIN_SECONDS and used >= 0 else None
 
 
-Deed = Callable[..., Outcome]
+PlannedAction = Callable[..., Outcome]
 
 
 def decided_apart(
@@ -240,7 +249,7 @@ def decided_apart(
         return decided(kept)
 
 
-def done_apart(isolation: Isolation, deed: Deed, action: Action, *told: Any) -> Outcome:
+def done_apart(isolation: Isolation, deed: PlannedAction, action: Action, *told: Any) -> Outcome:
     """Return what came of an action; an error fails it alone, and an eviction may have been sent by then."""
     done = isolation.attempt(action.pod, lambda: deed(action, *told), (EquipoiseError,))
     if isinstance(done, FailedTurn):

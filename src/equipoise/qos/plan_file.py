@@ -18,15 +18,15 @@ from equipoise.core.errors import DECODE_ERRORS, BadInput
 from equipoise.core.quantity import NANO, Quantity, parse_moment, parse_seconds
 from equipoise.crd.definition import Kind
 from equipoise.crd.fields import Amount, Moment, Name
-from equipoise.qos.objects import QOS_KINDS, QosObject, assemble, doubt
+from equipoise.qos.objects import QOS_KINDS, QosObject, assemble, unknown_action
 from equipoise.qos.observation import (
     CLASSES,
     METRICS,
     PERIOD_US,
     UNLIMITED,
-    ContainerSeen,
     Observation,
-    PodSeen,
+    ObservedContainer,
+    ObservedPod,
     protection_of,
 )
 from equipoise.qos.policy import QosPolicy
@@ -39,7 +39,7 @@ AGO_SECONDS_MAX = 10**8
 """A smaller number is a span that has passed, a larger one a Unix time."""
 
 
-class _Part(BaseModel):
+class _FilePart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
@@ -72,7 +72,7 @@ def _rfc3339(value: object) -> object:
 When = Annotated[Moment, BeforeValidator(_rfc3339)]
 
 
-class _Node(_Part):
+class _FileNode(_FilePart):
     name: Printable = "node"
     cpu_cores: Amount
     memory: Amount
@@ -87,19 +87,19 @@ class _Node(_Part):
         return value
 
 
-class _Amounts(_Part):
+class _FileAmounts(_FilePart):
     cpu: Amount | None = None
     memory: Amount | None = None
 
 
-class _Container(_Part):
+class _FileContainer(_FilePart):
     name: Printable
     cpu: Amount | None = None
     memory: Amount | None = None
     reclaimable: Amount = Quantity(0)
     quota: int = UNLIMITED
-    request: _Amounts = _Amounts()
-    limit: _Amounts = _Amounts()
+    request: _FileAmounts = _FileAmounts()
+    limit: _FileAmounts = _FileAmounts()
 
     @field_validator("quota", mode="before")
     @classmethod
@@ -112,7 +112,7 @@ class _Container(_Part):
         return value
 
 
-class _Pod(_Part):
+class _FilePod(_FilePart):
     name: Printable
     namespace: Printable = "default"
     qosClass: str = "BestEffort"  # noqa: N815 - the file's spelling
@@ -123,7 +123,7 @@ class _Pod(_Part):
     labels: dict[str, str] = {}
     owner: str = ""
     """The kind of its controller, such as ReplicaSet or DaemonSet; Node is a static pod."""
-    containers: list[_Container]
+    containers: list[_FileContainer]
 
     @field_validator("qosClass")
     @classmethod
@@ -134,7 +134,7 @@ class _Pod(_Part):
 
     @field_validator("containers")
     @classmethod
-    def _unique(cls, containers: list[_Container]) -> list[_Container]:
+    def _unique(cls, containers: list[_FileContainer]) -> list[_FileContainer]:
         _refuse_twice([container.name for container in containers])
         return containers
 
@@ -154,7 +154,7 @@ def _refuse_twice(names: list[str]) -> None:
 Count = Annotated[int, Field(ge=0, le=COUNT_MAX)]
 
 
-class _State(_Part):
+class _FileState(_FilePart):
     breaches: dict[str, Count] = {}
     clear: dict[str, Count] = {}
     throttled: list[str] = []
@@ -163,29 +163,29 @@ class _State(_Part):
     schedulingDisabled: bool = False  # noqa: N815
 
 
-class _Budget(_Part):
+class _FileBudget(_FilePart):
     evictionsPerRound: Count | None = None  # noqa: N815
 
 
-class PlanFile(_Part):
+class NodeFile(_FilePart):
     """The whole file. What is not said counts as harmless: counts as reached, cool-downs as over."""
 
-    node: _Node
-    pods: list[_Pod]
+    node: _FileNode
+    pods: list[_FilePod]
     policies: list[dict[str, Any]]
     fresh: MaybeUsage | None = None
-    state: _State = _State()
-    budget: _Budget = _Budget()
+    state: _FileState = _FileState()
+    budget: _FileBudget = _FileBudget()
     now: When | None = None
 
     @field_validator("pods")
     @classmethod
-    def _unique(cls, pods: list[_Pod]) -> list[_Pod]:
+    def _unique(cls, pods: list[_FilePod]) -> list[_FilePod]:
         _refuse_twice([pod.key for pod in pods])
         return pods
 
 
-class Planned(_Part):
+class PlanInputs(_FilePart):
     """What a file asks to be decided."""
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
@@ -197,17 +197,17 @@ class Planned(_Part):
     """What is no reason to refuse the file, and hardly meant."""
 
 
-def read_plan_file(document: object, source: str, at: float, excess_percent: int = 0) -> Planned:
+def read_plan_file(document: object, source: str, at: float, excess_percent: int = 0) -> PlanInputs:
     """Turn the parsed file into a policy, an observation and a memory; `at` is now, unless it says so."""
-    file = validated(PlanFile, document, source)
+    file = validated(NodeFile, document, source)
     at = file.now.timestamp() if file.now is not None else at
     objects = [_object(part, f"{source}: policies[{place}]") for place, part in enumerate(file.policies)]
     policy = assemble(objects).model_copy(
         update={"evictions_per_round": file.budget.evictionsPerRound, "excess_percent": excess_percent}
     )
-    _refuse_strangers(file, source)
-    doubts = [(one.where, doubt(one, policy.actions)) for one in objects]
-    return Planned(
+    _refuse_unknown_pods(file, source)
+    doubts = [(one.where, unknown_action(one, policy.actions)) for one in objects]
+    return PlanInputs(
         policy=policy,
         seen=_seen(file, at),
         memory=_memory(file, policy, at, source),
@@ -215,18 +215,18 @@ def read_plan_file(document: object, source: str, at: float, excess_percent: int
     )
 
 
-class _Metadata(BaseModel):
+class _FileMetadata(BaseModel):
     """Only the name matters here."""
 
     name: Name
 
 
-class _Written(_Part):
+class _FileObject(_FilePart):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     apiVersion: str  # noqa: N815 - the API's spelling
     kind: str
-    metadata: _Metadata
+    metadata: _FileMetadata
     spec: dict[str, Any]
     status: dict[str, Any] = {}
 
@@ -234,7 +234,7 @@ class _Written(_Part):
 def _object(part: dict[str, Any], where: str) -> QosObject:
     known = _kind(part, where)
     try:
-        written = _Written.model_validate(part)
+        written = _FileObject.model_validate(part)
     except DECODE_ERRORS as error:
         raise BadInput(f"{where}.{explain(error)}") from error
     try:
@@ -257,7 +257,7 @@ def _kind(part: dict[str, Any], where: str) -> Kind:
     )
 
 
-def _refuse_strangers(file: PlanFile, source: str) -> None:
+def _refuse_unknown_pods(file: NodeFile, source: str) -> None:
     known = {pod.key for pod in file.pods}
     for field, keys in (("throttled", file.state.throttled), ("terminating", file.state.terminating)):
         for place, key in enumerate(keys):
@@ -267,7 +267,7 @@ def _refuse_strangers(file: PlanFile, source: str) -> None:
                 )
 
 
-def _seen(file: PlanFile, at: float) -> Observation:
+def _seen(file: NodeFile, at: float) -> Observation:
     usage = {name: _text(value) for name, value in file.node.usage.items() if value is not None}
     fresh = None
     if file.fresh is not None:
@@ -285,9 +285,9 @@ def _seen(file: PlanFile, at: float) -> Observation:
     )
 
 
-def _pod(pod: _Pod, state: _State) -> PodSeen:
+def _pod(pod: _FilePod, state: _FileState) -> ObservedPod:
     is_throttled = pod.key in state.throttled
-    return PodSeen(
+    return ObservedPod(
         namespace=pod.namespace,
         name=pod.name,
         qos_class=pod.qosClass,
@@ -302,8 +302,8 @@ def _pod(pod: _Pod, state: _State) -> PodSeen:
     )
 
 
-def _container(part: _Container, *, is_throttled: bool) -> ContainerSeen:
-    return ContainerSeen(
+def _container(part: _FileContainer, *, is_throttled: bool) -> ObservedContainer:
+    return ObservedContainer(
         name=part.name,
         cpu_nanos=None if part.cpu is None else part.cpu.nanos,
         memory_bytes=None if part.memory is None else _whole(part.memory),
@@ -324,7 +324,7 @@ def _text(amount: Quantity) -> str:
     return f"{amount.nanos}/{NANO}" if amount.nanos % NANO else str(amount.nanos // NANO)
 
 
-def _memory(file: PlanFile, policy: QosPolicy, at: float, source: str) -> QosMemory:
+def _memory(file: NodeFile, policy: QosPolicy, at: float, source: str) -> QosMemory:
     """Take counts as reached unless the file counts otherwise; its counts have this round in them."""
     breaches: dict[str, int] = {}
     clear: dict[str, int] = {}
@@ -346,7 +346,7 @@ def _memory(file: PlanFile, policy: QosPolicy, at: float, source: str) -> QosMem
     return QosMemory(breaches, clear, dict(_triggers(file, policy, at, source)))
 
 
-def _triggers(file: PlanFile, policy: QosPolicy, at: float, source: str) -> Iterator[tuple[str, float]]:
+def _triggers(file: NodeFile, policy: QosPolicy, at: float, source: str) -> Iterator[tuple[str, float]]:
     said = file.state.lastTrigger
     if said is None:
         return

@@ -131,12 +131,12 @@ class AvoidanceActionSpec(Part):
     )
 
     @property
-    def is_scheduling(self) -> bool:
+    def disables_scheduling(self) -> bool:
         """Whether all it does is to let no new pod come."""
         return self.throttle is None and self.eviction is None
 
 
-class Strategy(StrEnum):
+class RuleStrategy(StrEnum):
     """Whether a rule acts."""
 
     NONE = "None"
@@ -166,7 +166,9 @@ class ObjectiveEnsurance(Part):
         alias="restoreThreshold",
         description="For how many rounds in a row it must not be crossed before anything is restored.",
     )
-    strategy: Strategy = Field(Strategy.NONE, description="Preview says what it would do, and does nothing.")
+    strategy: RuleStrategy = Field(
+        RuleStrategy.NONE, description="Preview says what it would do, and does nothing."
+    )
 
 
 Rules = Annotated[tuple[ObjectiveEnsurance, ...], UniqueBy("name")]

@@ -1,14 +1,11 @@
-"""The walks: sorted pods, one after the other, until the gap is closed. No pod twice.
+"""Which pods are acted on: a greedy selection in sorted order that stops where the gap is closed. Pure.
 
-Where a gap can't be told, all eligible pods are acted on, and throttled rather than evicted where both may
-be. Where both ask for the same resource and gaps are known, no more pods are evicted than are needed beside
-throttling the others.
-
-Which pods may be acted on, and by which actions.
-
-One kind of action in one round: the waterlines that ask for it, the gaps, and whom it may touch.
-
-Giving back what was taken, stepwise and in reverse order, as far as the waterlines have room.
+Acting on all pods of a node would be simple and do far too much. Each kind of action has its waterlines, the
+gaps above them, and the pods that a policy lets it act on; pods are taken in order until no gap is left.
+Where a gap is unknown, all eligible pods are acted on, and throttled rather than evicted where both are
+allowed. Where evicting and throttling serve the same resource, no more pods are evicted than are needed
+beside throttling the others. Restoring goes in reverse order, one step each, while usage stays below the
+waterlines.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -20,43 +17,42 @@ from equipoise.qos.observation import (
     METRICS,
     PERCENT,
     Metric,
+    NodeResource,
     Observation,
-    PodSeen,
-    Resource,
+    ObservedPod,
     bytes_of,
     millicores_of,
     sorted_by,
 )
 from equipoise.qos.policy import PodQOSSpec, QosPolicy, Scope, ScopeName, ScopeOperator, priorities
-from equipoise.qos.throttle import Change, lifted, throttled_down, throttled_up
-from equipoise.qos.waterlines import Usage, Waterline, lowest, released_of, usage_of
+from equipoise.qos.throttle import QUOTA_MIN_US, QuotaChange, lifted, throttled_down, throttled_up
+from equipoise.qos.waterlines import Usage, Waterline, lowest_by_metric, pending_release, usage_of
 
 Allowed = frozenset[str] | None
 """Names of actions; None allows all."""
-NOBODY: Allowed = frozenset()
+NO_ACTION: Allowed = frozenset()
 
 
-def allowed_actions(policy: QosPolicy, pod: PodSeen) -> Allowed:
+def allowed_actions(policy: QosPolicy, pod: ObservedPod) -> Allowed:
     """Return which actions may be taken on a pod.
 
     Static, mirror and critical pods are never touched, nor one that is on its way out. Without any PodQOS all
     others but those of DaemonSets may be; with one, those that some PodQOS selects.
     """
     if pod.protection or pod.is_terminating:
-        return NOBODY
+        return NO_ACTION
     if policy.pods is None:
-        return NOBODY if pod.is_daemon else None
-    return frozenset(name for asked in policy.pods if selects(asked, pod) for name in asked.actions)
+        return NO_ACTION if pod.is_daemon else None
+    return frozenset(name for spec in policy.pods if _selects(spec, pod) for name in spec.actions)
 
 
-def selects(asked: PodQOSSpec, pod: PodSeen) -> bool:
-    """Whether a PodQOS is about this pod: all that it says must hold."""
-    if asked.labels is not None and not asked.labels.selector.matches(pod.labels):
+def _selects(spec: PodQOSSpec, pod: ObservedPod) -> bool:
+    if spec.labels is not None and not spec.labels.selector.matches(pod.labels):
         return False
-    return asked.scopes is None or all(_holds(term, pod) for term in asked.scopes.terms)
+    return spec.scopes is None or all(_holds(term, pod) for term in spec.scopes.terms)
 
 
-def _holds(term: Scope, pod: PodSeen) -> bool:
+def _holds(term: Scope, pod: ObservedPod) -> bool:
     match term.name:
         case ScopeName.PRIORITY:
             is_within = any(pod.priority in priorities(value) for value in term.values)
@@ -68,68 +64,71 @@ def _holds(term: Scope, pod: PodSeen) -> bool:
 
 
 Gaps = dict[str, Fraction | None]
-"""By metric, in millicores or bytes; None where it can't be told."""
+"""By metric, in millicores or bytes; None where it is unknown."""
 ALL_CHAIN = ("classAndPriority", "runningTime", "name")
 
 
-def fresh_usage(seen: Observation) -> Usage:
+def usage_before_acting(observation: Observation) -> Usage:
     """Return the usage just before acting; a share that was not read again follows its amount."""
-    if seen.fresh is None:
-        return usage_of(seen.usage, seen)
-    texts: dict[str, str | None] = {**seen.usage, **seen.fresh}
+    if observation.fresh is None:
+        return usage_of(observation.usage, observation)
+    texts: dict[str, str | None] = {**observation.usage, **observation.fresh}
     for share, amount in DERIVED.items():
-        if amount in seen.fresh and share not in seen.fresh:
+        if amount in observation.fresh and share not in observation.fresh:
             texts.pop(share, None)
-    return usage_of(texts, seen)
+    return usage_of(texts, observation)
 
 
-def gaps_above(lines: Iterable[Waterline], fresh: Usage, seen: Observation, excess_percent: int) -> Gaps:
+def gaps_above(
+    lines: Iterable[Waterline], fresh: Usage, observation: Observation, excess_percent: int
+) -> Gaps:
     """Return how far usage is above the lowest waterline of each metric; terminating pods count as gone."""
     gaps: Gaps = {}
-    for name, line in lowest(lines).items():
+    for name, line in lowest_by_metric(lines).items():
         metric, used = line.metric, fresh.get(name)
         if used is None or not metric.is_quantifiable:
             gaps[name] = None
             continue
-        gap = metric.amount(used, seen) - metric.amount(line.value, seen) - released_of(metric, seen)
+        above = metric.amount(used, observation) - metric.amount(line.value, observation)
+        gap = above - pending_release(metric, observation)
         gaps[name] = gap * (PERCENT + excess_percent) / PERCENT if gap > 0 else gap
     return gaps
 
 
-def gaps_below(lines: Iterable[Waterline], fresh: Usage, seen: Observation) -> Gaps:
+def gaps_below(lines: Iterable[Waterline], fresh: Usage, observation: Observation) -> Gaps:
     """Return how far usage is below the lowest waterline of each metric."""
     gaps: Gaps = {}
-    for name, line in lowest(lines).items():
+    for name, line in lowest_by_metric(lines).items():
         metric, used = line.metric, fresh.get(name)
         is_known = used is not None and metric.is_quantifiable
-        gaps[name] = metric.amount(line.value - (used or 0), seen) if is_known else None
+        gaps[name] = metric.amount(line.value - (used or 0), observation) if is_known else None
     return gaps
 
 
 class ActionPlan(NamedTuple):
-    """Evicting or throttling, as far as this round asks for it."""
+    """One kind of action: the waterlines that ask for it, the gaps, and the actions allowed on each pod."""
 
-    lines: tuple[Waterline, ...]
+    lines: list[Waterline]
     gaps: Gaps
-    pods: tuple[PodSeen, ...]
+    pods: tuple[ObservedPod, ...]
     allowed: Mapping[str, Allowed]
 
     @property
     def is_precise(self) -> bool:
-        """Whether every gap is known, so that no more pods are touched than close them."""
+        """Whether every gap is known, so that no more pods are acted on than close them."""
         return all(gap is not None for gap in self.gaps.values())
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a gap to close, or one that nobody can tell."""
+        """Whether a gap is above zero, or unknown."""
         return any(gap is None or gap > 0 for gap in self.gaps.values())
 
     @property
     def unknown(self) -> str:
-        """The first metric whose gap can't be told."""
+        """The first metric whose gap is unknown."""
         return next((name for name, gap in self.gaps.items() if gap is None), "")
 
-    def lines_for(self, pod: PodSeen, metric: str = "") -> list[Waterline]:
+    def lines_for(self, pod: ObservedPod, metric: str = "") -> list[Waterline]:
         """Return the waterlines whose action may be taken on this pod; of one metric, or of all."""
         allowed = self.allowed[pod.key]
         return [
@@ -138,19 +137,19 @@ class ActionPlan(NamedTuple):
             if (allowed is None or line.action_name in allowed) and metric in {"", line.metric.name}
         ]
 
-    def sorted_pods(self, metric: str = "") -> list[PodSeen]:
+    def sorted_pods(self, metric: str = "") -> list[ObservedPod]:
         """Return the pods that may be acted on for a metric, or for all of them, in order."""
         eligible = [pod for pod in self.pods if self.lines_for(pod, metric)]
         return sorted_by(self._chain(metric), eligible)
 
     def _chain(self, metric: str) -> tuple[str, ...]:
-        line = lowest(self.lines)[metric] if metric else self.lines[0]
+        line = lowest_by_metric(self.lines)[metric] if metric else self.lines[0]
         own = tuple(one.value for one in line.action.sort_by)
         return own or (line.metric.chain if metric else ALL_CHAIN)
 
 
-def reduced(gaps: Gaps, released: Mapping[Resource, Fraction]) -> Gaps:
-    """Subtract what was released from the gap of every metric that it counts for."""
+def reduced(gaps: Gaps, released: Mapping[NodeResource, Fraction]) -> Gaps:
+    """Return the gaps less what was released of the resource of each."""
     return {
         name: None if gap is None else gap - released.get(METRICS[name].resource, Fraction(0))
         for name, gap in gaps.items()
@@ -158,13 +157,13 @@ def reduced(gaps: Gaps, released: Mapping[Resource, Fraction]) -> Gaps:
 
 
 ZERO = Fraction(0)
-Released = dict[Resource, Fraction]
+Released = dict[NodeResource, Fraction]
 
 
-class Deed(NamedTuple):
-    """One pod to act on, for which metric, and what that releases of each resource."""
+class PlannedAction(NamedTuple):
+    """An eviction or a throttle of one pod: for which metric, and what it releases of each resource."""
 
-    pod: PodSeen
+    pod: ObservedPod
     metric: str
     released: Released
     quota: dict[str, int] | None = None
@@ -173,23 +172,23 @@ class Deed(NamedTuple):
 
     @property
     def release(self) -> Fraction | None:
-        """What it releases of its own metric, where that can be told."""
+        """What it releases of its own metric; None where that is unknown."""
         metric = METRICS[self.metric]
         return self.released.get(metric.resource) if metric.is_quantifiable else None
 
 
-def evictions(evict: ActionPlan, throttle: ActionPlan) -> list[Deed]:
-    """Return every eviction that is asked for; the budget is counted elsewhere."""
+def plan_evictions(evict: ActionPlan, throttle: ActionPlan) -> list[PlannedAction]:
+    """Return every eviction that the gaps ask for, also beyond the budget."""
     if not evict.lines:
         return []
     return _precise_evictions(evict, throttle) if evict.is_precise else _all_evictions(evict, throttle)
 
 
-def _all_evictions(evict: ActionPlan, throttle: ActionPlan) -> list[Deed]:
-    """Everybody goes, but for those that can be throttled instead."""
+def _all_evictions(evict: ActionPlan, throttle: ActionPlan) -> list[PlannedAction]:
+    """Evict all pods but those that are throttled instead."""
     spared: set[str] = set()
     if throttle.lines and not throttle.is_precise:
-        spared = {deed.pod.key for deed in throttles(throttle, throttle.gaps, ())}
+        spared = {planned.pod.key for planned in plan_throttles(throttle, throttle.gaps, ())}
     return [
         _eviction(evict, pod, evict.unknown)
         for pod in evict.sorted_pods()
@@ -197,65 +196,67 @@ def _all_evictions(evict: ActionPlan, throttle: ActionPlan) -> list[Deed]:
     ]
 
 
-def _precise_evictions(evict: ActionPlan, throttle: ActionPlan) -> list[Deed]:
+def _precise_evictions(evict: ActionPlan, throttle: ActionPlan) -> list[PlannedAction]:
     gaps, beside = dict(evict.gaps), dict(throttle.gaps)
-    found: dict[str, Deed] = {}
+    found: dict[str, PlannedAction] = {}
     for name in evict.gaps:
         candidates = [
             _eviction(evict, pod, name)
             for pod in evict.sorted_pods(name)
             if pod.key not in found and pod.is_evictable and _is_known(METRICS[name], pod)
         ]
-        for deed in candidates[: _fewest(name, candidates, gaps, throttle, beside, found)]:
-            found[deed.pod.key] = deed
-            gaps, beside = reduced(gaps, deed.released), reduced(beside, deed.released)
+        for planned in candidates[: _count_needed(name, candidates, gaps, throttle, beside, found)]:
+            found[planned.pod.key] = planned
+            gaps, beside = reduced(gaps, planned.released), reduced(beside, planned.released)
     return list(found.values())
 
 
-def _fewest(
+def _count_needed(
     name: str,
-    candidates: list[Deed],
+    candidates: list[PlannedAction],
     gaps: Gaps,
     throttle: ActionPlan,
     beside: Gaps,
-    gone: Mapping[str, Deed],
+    gone: Mapping[str, PlannedAction],
 ) -> int:
-    """Count how many must go so that, with throttling the others, the gap of this metric is closed.
+    """Return how many evictions close the gap of this metric, together with throttling the other pods.
 
-    Where even all that throttling could release is too little, it is not tried: a walk for each candidate
+    Where even all that throttling could release is too little, no selection is tried: one for each candidate
     would cost the square of the pods.
     """
     resource = METRICS[name].resource
     helps = any(line.throttles(resource) for line in throttle.lines)
-    able = _able(throttle, resource, gone) if helps else {}
+    able = _throttle_potential(throttle, resource, gone) if helps else {}
     left, most, one_most = gaps[name] or ZERO, sum(able.values(), ZERO), max(able.values(), default=ZERO)
-    for count, deed in enumerate(candidates):
+    for count, planned in enumerate(candidates):
         if left <= 0:
             return count
         if helps and left <= min(most, _open(beside, resource, most) + one_most):
             excluded = {*gone, *(one.pod.key for one in candidates[:count])}
-            others = throttles(throttle, beside, excluded)
+            others = plan_throttles(throttle, beside, excluded)
             if left <= sum((one.released.get(resource, ZERO) for one in others), ZERO):
                 return count
-        left -= deed.released.get(resource, ZERO)
-        most -= able.get(deed.pod.key, ZERO)
-        beside = reduced(beside, deed.released)
+        left -= planned.released.get(resource, ZERO)
+        most -= able.get(planned.pod.key, ZERO)
+        beside = reduced(beside, planned.released)
     return len(candidates)
 
 
-def _able(throttle: ActionPlan, resource: Resource, gone: Mapping[str, Deed]) -> dict[str, Fraction]:
+def _throttle_potential(
+    throttle: ActionPlan, resource: NodeResource, gone: Mapping[str, PlannedAction]
+) -> dict[str, Fraction]:
     """Return the most that throttling could release of each pod, whichever rule asks for it."""
     found: dict[str, Fraction] = {}
     for pod in throttle.pods:
-        deeds = [_throttle(throttle.lines_for(pod, name), pod, METRICS[name]) for name in throttle.gaps]
-        amounts = [deed.released.get(resource, ZERO) for deed in deeds if deed is not None]
+        tried = [_throttle(throttle.lines_for(pod, name), pod, METRICS[name]) for name in throttle.gaps]
+        amounts = [one.released.get(resource, ZERO) for one in tried if one is not None]
         if amounts and pod.key not in gone:
             found[pod.key] = max(amounts)
     return found
 
 
-def _open(gaps: Gaps, resource: Resource, otherwise: Fraction) -> Fraction:
-    """Return the widest gap of a resource: a walk goes one pod beyond it at most, unless all are acted on."""
+def _open(gaps: Gaps, resource: NodeResource, otherwise: Fraction) -> Fraction:
+    """Return the widest gap of a resource: a selection exceeds it by one pod at most, unless it takes all."""
     known = [gap for gap in gaps.values() if gap is not None]
     if len(known) < len(gaps):
         return otherwise
@@ -264,132 +265,134 @@ def _open(gaps: Gaps, resource: Resource, otherwise: Fraction) -> Fraction:
     )
 
 
-def _is_known(metric: Metric, pod: PodSeen) -> bool:
+def _is_known(metric: Metric, pod: ObservedPod) -> bool:
     return metric.releases is not None and metric.releases(pod) is not None
 
 
-def _eviction(evict: ActionPlan, pod: PodSeen, metric: str) -> Deed:
+def _eviction(evict: ActionPlan, pod: ObservedPod, metric: str) -> PlannedAction:
     lines = evict.lines_for(pod)
     graces = [line.action.eviction.grace_seconds for line in lines if line.action.eviction is not None]
     grace = min((seconds for seconds in graces if seconds is not None), default=None)
-    amounts = {Resource.MEMORY: bytes_of(pod), Resource.CPU: millicores_of(pod)}
+    amounts = {NodeResource.MEMORY: bytes_of(pod), NodeResource.CPU: millicores_of(pod)}
     released = {resource: amount for resource, amount in amounts.items() if amount is not None}
-    return Deed(pod, metric, released, grace_seconds=grace)
+    return PlannedAction(pod, metric, released, grace_seconds=grace)
 
 
-def throttles(side: ActionPlan, gaps: Gaps, excluded: Collection[str]) -> list[Deed]:
-    """Throttle the pods that it releases something of, until the gaps are closed."""
-    if not side.lines:
+def plan_throttles(plan: ActionPlan, gaps: Gaps, excluded: Collection[str]) -> list[PlannedAction]:
+    """Return throttles that release something, until the gaps are closed."""
+    if not plan.lines:
         return []
-    if not side.is_precise:
-        return _all_throttles(side, excluded)
-    found: dict[str, Deed] = {}
-    for name in side.gaps:
-        for pod in side.sorted_pods(name):
+    if not plan.is_precise:
+        return _all_throttles(plan, excluded)
+    found: dict[str, PlannedAction] = {}
+    for name in plan.gaps:
+        for pod in plan.sorted_pods(name):
             gap = gaps[name]
             if gap is None or gap <= 0:
                 break
-            deed = None
+            planned = None
             if pod.key not in excluded and pod.key not in found:
-                deed = _throttle(side.lines_for(pod, name), pod, METRICS[name])
-            if deed is not None:
-                found[pod.key] = deed
-                gaps = reduced(gaps, deed.released)
+                planned = _throttle(plan.lines_for(pod, name), pod, METRICS[name])
+            if planned is not None:
+                found[pod.key] = planned
+                gaps = reduced(gaps, planned.released)
     return list(found.values())
 
 
-def _all_throttles(side: ActionPlan, excluded: Collection[str]) -> list[Deed]:
+def _all_throttles(plan: ActionPlan, excluded: Collection[str]) -> list[PlannedAction]:
     found = []
-    for pod in side.sorted_pods():
+    for pod in plan.sorted_pods():
         if pod.key in excluded:
             continue
-        deeds = (_throttle(side.lines_for(pod, name), pod, METRICS[name]) for name in side.gaps)
-        deed = next((one for one in deeds if one is not None), None)
-        if deed is not None:
-            found.append(deed)
+        tried = (_throttle(plan.lines_for(pod, name), pod, METRICS[name]) for name in plan.gaps)
+        planned = next((one for one in tried if one is not None), None)
+        if planned is not None:
+            found.append(planned)
     return found
 
 
-def _throttle(lines: list[Waterline], pod: PodSeen, metric: Metric) -> Deed | None:
-    """Throttle one pod as its actions together ask; None where that would release nothing."""
-    if metric.resource is Resource.MEMORY:
+def _throttle(lines: list[Waterline], pod: ObservedPod, metric: Metric) -> PlannedAction | None:
+    """Return the throttle of one pod by the largest step of its actions; None if it releases nothing."""
+    if metric.resource is NodeResource.MEMORY:
         return _reclaim(lines, pod, metric)
-    asked = [line.action.throttle.cpu for line in lines if line.action.throttle is not None]
-    known = [part for part in asked if part is not None]
-    if not known:
+    throttles = [line.action.throttle for line in lines if line.action.throttle is not None]
+    specs = [throttle.cpu for throttle in throttles if throttle.cpu is not None]
+    if not specs:
         return None
-    step = max(part.step_percent for part in known)
-    change: Change = throttled_down(pod, step, max(part.ratio_min_percent for part in known))
+    step, ratio_min = max(one.step_percent for one in specs), max(one.ratio_min_percent for one in specs)
+    change = throttled_down(pod, step, ratio_min)
     if change.release <= 0:
         return None
-    return Deed(pod, metric.name, {Resource.CPU: change.release}, quota=change.quota)
+    assert min(change.quota.values()) >= QUOTA_MIN_US, "the kernel takes no smaller quota"
+    return PlannedAction(pod, metric.name, {NodeResource.CPU: change.release}, quota=change.quota)
 
 
-def _reclaim(lines: list[Waterline], pod: PodSeen, metric: Metric) -> Deed | None:
-    asked = [line.action.throttle.memory for line in lines if line.action.throttle is not None]
-    if not any(part is not None and part.is_reclaimed for part in asked):
+def _reclaim(lines: list[Waterline], pod: ObservedPod, metric: Metric) -> PlannedAction | None:
+    specs = [line.action.throttle.memory for line in lines if line.action.throttle is not None]
+    if not any(spec is not None and spec.is_reclaimed for spec in specs):
         return None
     amounts = {part.name: part.reclaimable_bytes for part in pod.containers if part.reclaimable_bytes > 0}
     if not amounts:
         return None
-    return Deed(pod, metric.name, {Resource.MEMORY: Fraction(sum(amounts.values()))}, reclaim=amounts)
+    released = {NodeResource.MEMORY: Fraction(sum(amounts.values()))}
+    return PlannedAction(pod, metric.name, released, reclaim=amounts)
 
 
-class Raise(NamedTuple):
-    """One throttled pod, its new quotas, and what it may then use more."""
+class PlannedRestore(NamedTuple):
+    """Higher quotas for a throttled pod, and the gaps after that; no metric if no policy throttles it."""
 
-    pod: PodSeen
+    pod: ObservedPod
     metric: str
-    change: Change
+    change: QuotaChange
     gaps: Gaps
 
 
-def orphans(side: ActionPlan) -> list[Raise]:
-    """Give back at once where no policy throttles the pod any more."""
+def plan_unclaimed_restores(plan: ActionPlan) -> list[PlannedRestore]:
+    """Return full restores of the pods that no policy throttles any more."""
     found = []
-    for pod in sorted_by(ALL_CHAIN, _throttled(side.pods)):
-        if not side.lines_for(pod):
+    for pod in sorted_by(ALL_CHAIN, _throttled(plan.pods)):
+        if not plan.lines_for(pod):
             change = lifted(pod)
             if change.quota:
-                found.append(Raise(pod, "", change, {}))
+                found.append(PlannedRestore(pod, "", change, {}))
     return found
 
 
-def raises(side: ActionPlan) -> list[Raise]:
-    """Walk the throttled pods in reverse while there is room below every waterline.
+def plan_restores(plan: ActionPlan) -> list[PlannedRestore]:
+    """Return one step for each throttled pod, in reverse order, while usage stays below every waterline.
 
-    Where usage could not be read, nothing is raised. A metric that can't be quantified sets no bound: it is
-    clear, and a step is one step.
+    A metric that can't be quantified sets no bound: it is clear, and a step is one step.
     """
-    gaps = dict(side.gaps)
-    found: list[Raise] = []
-    for pod in reversed(_ordered(side)):
+    gaps = dict(plan.gaps)
+    found: list[PlannedRestore] = []
+    for pod in reversed(_ordered(plan)):
         if any(gap is not None and gap <= 0 for gap in gaps.values()):
             break
-        change = throttled_up(pod, _step(side.lines_for(pod)))
+        change = throttled_up(pod, _step(plan.lines_for(pod)))
         if change.quota:
             gaps = {name: None if gap is None else gap - change.release for name, gap in gaps.items()}
-            found.append(Raise(pod, next(iter(gaps), ""), change, gaps))
+            found.append(PlannedRestore(pod, next(iter(gaps), ""), change, gaps))
     return found
 
 
-def _ordered(side: ActionPlan) -> list[PodSeen]:
-    line = next(iter(side.lines), None)
+def _ordered(plan: ActionPlan) -> list[ObservedPod]:
+    line = next(iter(plan.lines), None)
     chain = (
         ALL_CHAIN if line is None else tuple(one.value for one in line.action.sort_by) or line.metric.chain
     )
-    return sorted_by(chain, [pod for pod in _throttled(side.pods) if side.lines_for(pod)])
+    return sorted_by(chain, [pod for pod in _throttled(plan.pods) if plan.lines_for(pod)])
 
 
-def _throttled(pods: Iterable[PodSeen]) -> list[PodSeen]:
+def _throttled(pods: Iterable[ObservedPod]) -> list[ObservedPod]:
     return [pod for pod in pods if pod.is_throttled and not pod.is_terminating]
 
 
 def _step(lines: Iterable[Waterline]) -> int:
-    """Take the most cautious step of those that may have throttled it."""
+    """Return the smallest step of the actions that may have throttled it."""
     steps = [
         line.action.throttle.cpu.step_percent
         for line in lines
         if line.action.throttle is not None and line.action.throttle.cpu is not None
     ]
+    assert steps, "a pod that no rule throttles is restored at once"
     return min(steps)

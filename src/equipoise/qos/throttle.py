@@ -9,21 +9,21 @@ up        new = quota x (1 + step/100), at most the limit; unlimited where there
 from fractions import Fraction
 from typing import NamedTuple
 
-from equipoise.qos.observation import NANOS_PER_MILLI, PERCENT, UNLIMITED, ContainerSeen, PodSeen
+from equipoise.qos.observation import NANOS_PER_MILLI, PERCENT, UNLIMITED, ObservedContainer, ObservedPod
 
 QUOTA_MIN_US = 1000
 """The kernel takes no less."""
 NANO = 10**9
 
 
-class Change(NamedTuple):
+class QuotaChange(NamedTuple):
     """New quotas by container, and how much less, or more, the pod can then use: millicores."""
 
     quota: dict[str, int]
     release: Fraction
 
 
-def throttled_down(pod: PodSeen, step_percent: int, ratio_min_percent: int) -> Change:
+def throttled_down(pod: ObservedPod, step_percent: int, ratio_min_percent: int) -> QuotaChange:
     """Lower the quotas of the containers that it releases something of; of the others, nothing is touched."""
     quota: dict[str, int] = {}
     release = Fraction(0)
@@ -32,10 +32,10 @@ def throttled_down(pod: PodSeen, step_percent: int, ratio_min_percent: int) -> C
         if lower is not None:
             quota[container.name], released = lower
             release += released
-    return Change(quota, release)
+    return QuotaChange(quota, release)
 
 
-def _lower(container: ContainerSeen, step: int, ratio_min: int) -> tuple[int, Fraction] | None:
+def _lower(container: ObservedContainer, step: int, ratio_min: int) -> tuple[int, Fraction] | None:
     if container.cpu_nanos is None:
         return None
     used = Fraction(container.cpu_nanos * container.period_us, NANO)
@@ -51,8 +51,8 @@ def _lower(container: ContainerSeen, step: int, ratio_min: int) -> tuple[int, Fr
     return new, _millicores(used - new, container)
 
 
-def throttled_up(pod: PodSeen, step_percent: int) -> Change:
-    """Raise the quotas that we lowered, one step towards what the pod may use now."""
+def throttled_up(pod: ObservedPod, step_percent: int) -> QuotaChange:
+    """PlannedRestore the quotas that we lowered, one step towards what the pod may use now."""
     quota: dict[str, int] = {}
     growth = Fraction(0)
     for container in pod.containers:
@@ -60,10 +60,10 @@ def throttled_up(pod: PodSeen, step_percent: int) -> Change:
         if higher is not None:
             quota[container.name], grown = higher
             growth += grown
-    return Change(quota, growth)
+    return QuotaChange(quota, growth)
 
 
-def _higher(container: ContainerSeen, step: int) -> tuple[int, Fraction] | None:
+def _higher(container: ObservedContainer, step: int) -> tuple[int, Fraction] | None:
     if not _is_below_limit(container):
         return None
     limit = container.limit_us
@@ -78,19 +78,19 @@ def _higher(container: ContainerSeen, step: int) -> tuple[int, Fraction] | None:
     return new, _millicores(grown, container)
 
 
-def lifted(pod: PodSeen) -> Change:
+def lifted(pod: ObservedPod) -> QuotaChange:
     """Return what the pod may use now, at once."""
     quota = {part.name: part.limit_us for part in pod.containers if _is_below_limit(part)}
-    return Change(quota, Fraction(0))
+    return QuotaChange(quota, Fraction(0))
 
 
-def _is_below_limit(container: ContainerSeen) -> bool:
+def _is_below_limit(container: ObservedContainer) -> bool:
     if not container.is_throttled or container.quota_us <= 0:
         return False
     return container.limit_us == UNLIMITED or container.quota_us < container.limit_us
 
 
-def _millicores(quota_us: Fraction, container: ContainerSeen) -> Fraction:
+def _millicores(quota_us: Fraction, container: ObservedContainer) -> Fraction:
     return quota_us * NANO / (container.period_us * NANOS_PER_MILLI)
 
 

@@ -16,11 +16,11 @@ from equipoise.qos.observation import (
     NANOS_PER_MILLI,
     ORDER,
     Metric,
+    NodeResource,
     Observation,
-    Resource,
     with_shares,
 )
-from equipoise.qos.policy import AvoidanceActionSpec, QosPolicy, Strategy
+from equipoise.qos.policy import AvoidanceActionSpec, QosPolicy, RuleStrategy
 
 
 class QosMemory(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -51,7 +51,7 @@ ZERO = Fraction(0)
 Usage = Mapping[str, Fraction | None]
 
 
-class State(StrEnum):
+class WaterlineState(StrEnum):
     """How a metric stands to its waterline."""
 
     CROSSED = "Crossed"
@@ -71,7 +71,7 @@ class Waterline(NamedTuple):
     used: Fraction | None
     action_name: str
     action: AvoidanceActionSpec
-    state: State
+    state: WaterlineState
     breaches: int
     breaches_min: int
     clear: int
@@ -81,28 +81,32 @@ class Waterline(NamedTuple):
     @property
     def is_triggered(self) -> bool:
         """Whether its action is wanted now."""
-        return self.state is State.CROSSED and self.breaches >= self.breaches_min and not self.is_preview
+        return (
+            self.state is WaterlineState.CROSSED
+            and self.breaches >= self.breaches_min
+            and not self.is_preview
+        )
 
     @property
-    def is_restored(self) -> bool:
+    def allows_restore(self) -> bool:
         """Whether what it caused can be undone."""
-        return self.state is State.CLEAR and self.clear >= self.clear_min
+        return self.state is WaterlineState.CLEAR and self.clear >= self.clear_min
 
-    def throttles(self, resource: Resource) -> bool:
+    def throttles(self, resource: NodeResource) -> bool:
         """Whether its action throttles this resource for it."""
         throttle = self.action.throttle
         if throttle is None or self.metric.resource is not resource:
             return False
-        return (throttle.cpu if resource is Resource.CPU else throttle.memory) is not None
+        return (throttle.cpu if resource is NodeResource.CPU else throttle.memory) is not None
 
 
-def usage_of(texts: Mapping[str, str | None], seen: Observation) -> dict[str, Fraction | None]:
+def usage_of(texts: Mapping[str, str | None], observation: Observation) -> dict[str, Fraction | None]:
     """Read usage exactly, and add the shares that follow from it."""
     values = {name: None if text is None else Fraction(text) for name, text in texts.items()}
-    return with_shares(values, seen)
+    return with_shares(values, observation)
 
 
-def released_of(metric: Metric, seen: Observation) -> Fraction:
+def pending_release(metric: Metric, observation: Observation) -> Fraction:
     """Return what is in the usage and on its way out: of terminating pods, of what ended or was throttled.
 
     Container by container: of a pod that ends, one is gone before the other, and what is left still counts.
@@ -111,28 +115,32 @@ def released_of(metric: Metric, seen: Observation) -> Fraction:
         return ZERO
     amounts = [
         metric.releases(msgspec.structs.replace(pod, containers=(part,)))
-        for pod in seen.pods
+        for pod in observation.pods
         if pod.is_terminating
         for part in pod.containers
     ]
-    ended = Fraction(seen.released_cpu_nanos, NANOS_PER_MILLI) if metric.resource is Resource.CPU else ZERO
+    ended = (
+        Fraction(observation.released_cpu_nanos, NANOS_PER_MILLI)
+        if metric.resource is NodeResource.CPU
+        else ZERO
+    )
     return sum((amount for amount in amounts if amount is not None), ended)
 
 
-def judge(policy: QosPolicy, seen: Observation, memory: QosMemory) -> list[Waterline]:
+def judge_rules(policy: QosPolicy, observation: Observation, memory: QosMemory) -> list[Waterline]:
     """Judge every rule that is for this node, in the order of acting."""
-    usage = usage_of(seen.usage, seen)
+    usage = usage_of(observation.usage, observation)
     released: dict[str, Fraction] = {}
     found = []
     for asked in policy.policies:
-        if not asked.selector.selector.matches(seen.labels):
+        if not asked.selector.selector.matches(observation.labels):
             continue
         for rule in asked.rules:
             metric = METRICS[rule.metric_rule.name]
             if metric.name not in released:
-                released[metric.name] = released_of(metric, seen)
+                released[metric.name] = pending_release(metric, observation)
             value, used = Fraction(rule.metric_rule.value.nanos, NANO), usage.get(metric.name)
-            state = _state(metric, used, value, released[metric.name], seen)
+            state = _state(metric, used, value, released[metric.name], observation)
             key = f"{asked.name}/{rule.name}"
             before, clear = memory.breaches.get(key, 0), memory.clear.get(key, 0)
             found.append(
@@ -144,36 +152,41 @@ def judge(policy: QosPolicy, seen: Observation, memory: QosMemory) -> list[Water
                     action_name=rule.action_name,
                     action=policy.actions[rule.action_name],
                     state=state,
-                    breaches=_counted(before, state, State.CROSSED, {State.RELEASED, State.UNKNOWN}),
+                    breaches=_counted(
+                        before,
+                        state,
+                        WaterlineState.CROSSED,
+                        {WaterlineState.RELEASED, WaterlineState.UNKNOWN},
+                    ),
                     breaches_min=rule.breaches_min,
-                    clear=_counted(clear, state, State.CLEAR, {State.UNKNOWN}),
+                    clear=_counted(clear, state, WaterlineState.CLEAR, {WaterlineState.UNKNOWN}),
                     clear_min=rule.clear_min,
-                    is_preview=rule.strategy is Strategy.PREVIEW,
+                    is_preview=rule.strategy is RuleStrategy.PREVIEW,
                 )
             )
     return sorted(found, key=lambda line: ORDER[line.metric.name])
 
 
 def _state(
-    metric: Metric, used: Fraction | None, value: Fraction, released: Fraction, seen: Observation
-) -> State:
+    metric: Metric, used: Fraction | None, value: Fraction, released: Fraction, observation: Observation
+) -> WaterlineState:
     """Compare strictly: exactly at the waterline is not above it."""
     if used is None:
-        return State.UNKNOWN
+        return WaterlineState.UNKNOWN
     if used <= value:
-        return State.CLEAR
-    gap = metric.amount(used, seen) - metric.amount(value, seen)
-    return State.CROSSED if gap > released else State.RELEASED
+        return WaterlineState.CLEAR
+    gap = metric.amount(used, observation) - metric.amount(value, observation)
+    return WaterlineState.CROSSED if gap > released else WaterlineState.RELEASED
 
 
-def _counted(before: int, state: State, counted: State, kept: set[State]) -> int:
+def _counted(before: int, state: WaterlineState, counted: WaterlineState, kept: set[WaterlineState]) -> int:
     """Count on, keep while nothing is known, or begin again."""
     if state is counted:
         return min(before + 1, COUNT_MAX)
     return before if state in kept else 0
 
 
-def remembered(lines: Iterable[Waterline], memory: QosMemory, at: float) -> QosMemory:
+def next_memory(lines: Iterable[Waterline], memory: QosMemory, at: float) -> QosMemory:
     """Return what the next round needs; rules and actions that are gone are forgotten."""
     all_ = list(lines)
     names = {line.action_name for line in all_}
@@ -186,7 +199,7 @@ def remembered(lines: Iterable[Waterline], memory: QosMemory, at: float) -> QosM
     )
 
 
-def reached(policy: QosPolicy) -> QosMemory:
+def memory_at_thresholds(policy: QosPolicy) -> QosMemory:
     """Return a memory in which every rule has been crossed, and clear, for one round less than is needed."""
     rules = [(f"{asked.name}/{rule.name}", rule) for asked in policy.policies for rule in asked.rules]
     return QosMemory(
@@ -194,7 +207,7 @@ def reached(policy: QosPolicy) -> QosMemory:
     )
 
 
-def lowest(lines: Iterable[Waterline]) -> dict[str, Waterline]:
+def lowest_by_metric(lines: Iterable[Waterline]) -> dict[str, Waterline]:
     """Return the lowest waterline of each metric, in the order of acting."""
     found: dict[str, Waterline] = {}
     for line in lines:

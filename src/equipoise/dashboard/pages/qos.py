@@ -22,7 +22,7 @@ from equipoise.dashboard.page import (
 )
 from equipoise.dashboard.pages.qos_pods import DONE, in_order, pods_table
 from equipoise.dashboard.summary import Figures, numbers_of, page_of
-from equipoise.qos.observation import METRICS, Resource
+from equipoise.qos.observation import METRICS, NodeResource
 
 BALANCER = "qos"
 RULES_MAX = 12
@@ -63,7 +63,7 @@ def measured(metric: str, value: float | None) -> tuple[float | None, str]:
 def released(metric: str, value: float | None) -> tuple[float | None, str]:
     """Return what acting releases, or what is left to release: cores or MiB, whatever the metric."""
     known = METRICS.get(metric)
-    if known is not None and known.resource is Resource.MEMORY:
+    if known is not None and known.resource is NodeResource.MEMORY:
         return mebibytes(value), "MiB"
     return (None if value is None else value / MILLI), "cores"
 
@@ -204,7 +204,7 @@ def _rules(newest: Record) -> Table | None:
                 text(rule.get("action")),
             )
         )
-    columns = ("Rule", "Metric", "Unit", "Usage", "Waterline", "State", "Action")
+    columns = ("Rule", "Metric", "Unit", "Usage", "Waterline", "WaterlineState", "Action")
     return Table("Waterlines", columns, tuple(rows), ("Usage", "Waterline")) if rows else None
 
 

@@ -26,9 +26,9 @@ from equipoise.qos.observation import (
     METRICS,
     ORDER,
     Metric,
+    NodeResource,
     Observation,
-    PodSeen,
-    Resource,
+    ObservedPod,
     sorted_by,
 )
 from equipoise.qos.policy import QosPolicy
@@ -46,7 +46,7 @@ class Sorted(NamedTuple):
     """The pods for one metric, the one to act on first at the front; those that must stay are last."""
 
     metric: Metric
-    pods: Sequence[PodSeen]
+    pods: Sequence[ObservedPod]
     deeds: Mapping[str, str]
     """What became of it, by pod: `evicted`, `held`, `planned`, or what the server said."""
 
@@ -57,7 +57,7 @@ def in_order(record: Record) -> Chart | None:
     if found is None or not found.pods:
         return None
     shown = found.pods[:PODS_MAX]
-    unit = "MiB" if found.metric.resource is Resource.MEMORY else "cores"
+    unit = "MiB" if found.metric.resource is NodeResource.MEMORY else "cores"
     names = [f"{turn}." for turn in range(1, len(shown) + 1)]
     done = sum(_what(pod, found) in COLOURS for pod in found.pods)
     more = f" The first {PODS_MAX} are drawn." if len(found.pods) > PODS_MAX else ""
@@ -70,7 +70,7 @@ def in_order(record: Record) -> Chart | None:
     return Chart("Pods in the order of acting", by_name(unit, names, list(_rows(found, shown))), words)
 
 
-def _rows(found: Sorted, pods: Sequence[PodSeen]) -> Iterator[Options]:
+def _rows(found: Sorted, pods: Sequence[ObservedPod]) -> Iterator[Options]:
     """Yield the bars by what became of their pods, one row over the other at the same places."""
     became = [_what(pod, found) for pod in pods]
     kinds = [what if what in COLOURS else "waits" if what else "" for what in became]
@@ -161,15 +161,15 @@ def _deeds(record: Record) -> dict[str, str]:
     return found
 
 
-def _what(pod: PodSeen, found: Sorted) -> str:
+def _what(pod: ObservedPod, found: Sorted) -> str:
     return found.deeds.get(text(pod.key), "")
 
 
-def _cores(pod: PodSeen) -> float | None:
+def _cores(pod: ObservedPod) -> float | None:
     nanos = number(pod.cpu_nanos)
     return None if nanos is None else nanos / NANOS
 
 
-def _used(pod: PodSeen, metric: Metric) -> float | None:
-    is_memory = metric.resource is Resource.MEMORY
+def _used(pod: ObservedPod, metric: Metric) -> float | None:
+    is_memory = metric.resource is NodeResource.MEMORY
     return mebibytes(number(pod.memory_bytes)) if is_memory else _cores(pod)

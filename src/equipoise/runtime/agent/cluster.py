@@ -26,7 +26,7 @@ from equipoise.ports import PolicyObject
 from equipoise.ports.node import NodePod
 from equipoise.qos.execute import WELL, came_otherwise
 from equipoise.qos.loop import NodeCycleReport
-from equipoise.qos.objects import POD_QOS, QOS_KINDS, QosObject, assembled
+from equipoise.qos.objects import POD_QOS, QOS_KINDS, QosObject, assemble_valid
 from equipoise.qos.policy import QosPolicy
 from equipoise.qos.state import Judged
 from equipoise.runtime.logs import FailedTurnLines, Log, log_failure
@@ -47,7 +47,7 @@ def read_objects(objects: Iterable[PolicyObject]) -> tuple[QosPolicy, tuple[str,
             problems.append(f"{where}: spec.{spec}")
         else:
             read.append(QosObject(one.ref.kind, one.ref.name, spec, where))
-    policy, wrong = assembled(read)
+    policy, wrong = assemble_valid(read)
     if policy.pods is None and any(one.ref.kind == POD_QOS.name for one in seen):
         # Somebody said who may be acted on, and nobody understands it: so nobody may be.
         policy = policy.model_copy(update={"pods": ()})
