@@ -165,7 +165,7 @@ def test_what_is_not_installed_is_said_in_one_line_and_the_rest_goes_on(
 class Broken:
     """A scene that goes wrong."""
 
-    name, title = "rotation", ""
+    name, title, colour = "rotation", "", "red"
 
     def __init__(self, *, never: str = "", end: str = "") -> None:
         self._never, self._end = never, end
@@ -193,7 +193,7 @@ class Broken:
 def _theatre(scene: Broken, folder: Path) -> Demo:
     world = World(1)
     journal = SqliteJournal(folder / "j.db", age_max_seconds=1e9, bytes_max=1 << 20, clock=world.clock)
-    return Demo(DemoContext(world, Notes(journal), RecordIds(1)), [scene])
+    return Demo(DemoContext(world, Notes(journal), RecordIds(1), redis=str, on_close=id), [scene])
 
 
 def test_a_scene_that_does_not_come_to_its_end_fails_the_demo(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from html import escape
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from equipoise.dashboard.data import Filter, Journals, Live, Reading
 from equipoise.dashboard.layout import FAVICON
 from equipoise.dashboard.page import Page, Section
 from equipoise.dashboard.render import NOTHING, Drawing, Markup
+from equipoise.dashboard.summary import Figures, page_of
 from equipoise.engine.balancer import BALANCERS
 from equipoise.runtime.connections import Connections
 from equipoise.runtime.http import Server, bind
@@ -99,8 +101,11 @@ def _extent(reading: Reading, subject: str) -> str:
 
 def made(name: str, found: Sequence[Record]) -> Page:
     """Make a page; a record that it stumbles over is told, and the journal still shows it."""
-    make: Callable[[Sequence[Record]], Page] = import_module(f"equipoise.dashboard.pages.{name}").page
+    module = f"equipoise.dashboard.pages.{name}"
     try:
+        if find_spec(module) is None:  # a balancer that nobody has made a page for
+            return page_of(name.capitalize(), name, "subject", found, lambda _: Figures())
+        make: Callable[[Sequence[Record]], Page] = import_module(module).page
         return make(found)
     except Exception as error:  # noqa: BLE001 - a record may be anything, and a page is only a view of it
         said = f"This page can't be drawn ({type(error).__name__}: {error}); the journal has its records."

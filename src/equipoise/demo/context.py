@@ -82,6 +82,10 @@ class DemoContext:
     world: World
     notes: Notes
     ids: RecordIds
+    redis: Callable[[], str]
+    """Starts the embedded Redis and returns its URL; BadInput where it is not installed."""
+    on_close: Callable[[Callable[[], object]], object]
+    """Has something called when the demo is over."""
 
     def policies(self, kind: str, api_version: str) -> SimPolicies:
         """Return an empty shelf for policies of one kind."""
@@ -98,6 +102,7 @@ class Scene(Protocol):
 
     name: str
     title: str
+    colour: str
 
     def begin(self, at: float) -> None:
         """Plan what happens in the day that begins now."""

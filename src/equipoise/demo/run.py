@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 
 from rich.text import Text
 
@@ -19,15 +20,12 @@ from equipoise.adapters.journal.records import CHANCE_BITS
 from equipoise.core.decision import Record
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.demo.context import DAY_SECONDS, LABEL, DemoContext, Notes, Scene
-from equipoise.demo.scenes.pools import PoolsScene
-from equipoise.demo.scenes.proportional import ProportionalScene
-from equipoise.demo.scenes.qos import QosScene
-from equipoise.demo.scenes.recommendation import RecommendationScene
-from equipoise.demo.scenes.rotation import RotationScene
+from equipoise.engine.balancer import BALANCERS
 from equipoise.runtime.console import Console
 from equipoise.sim.invariants import Broken
 from equipoise.sim.world import World
 
+SCENES = "equipoise.demo.scenes"
 TICK_SECONDS = 10.0
 AGE_MAX_SECONDS = 30 * 86400.0
 BYTES_MAX = 256 << 20
@@ -43,6 +41,7 @@ class Demo:
         self.scenes = scenes
         self.left_out = left_out
         """Why one of the scenes can't be shown, or nothing."""
+        self.colours = {scene.name: scene.colour for scene in scenes}
         self.ticks = 0
         self._day_at = stage.world.now
         self._begin()
@@ -92,24 +91,28 @@ def opened(seed: int, started_at: float, journal: Path, state: Path) -> Iterator
             journal, age_max_seconds=AGE_MAX_SECONDS, bytes_max=BYTES_MAX, clock=world.clock
         )
         stack.enter_context(diary)
-        stage = DemoContext(world, Notes(diary), RecordIds(seed % (1 << CHANCE_BITS)))
+        stage = DemoContext(
+            world,
+            Notes(diary),
+            RecordIds(seed % (1 << CHANCE_BITS)),
+            lambda: stack.enter_context(_redis(state)),
+            stack.callback,
+        )
         for pool, (count, cores) in NODES.items():
             for number in range(1, count + 1):
                 world.add_node(f"{pool}-{number}", cpu_cores=cores, labels=((LABEL, pool),))
-        scenes: list[Scene] = [
-            RotationScene(stage),
-            RecommendationScene(stage),
-            ProportionalScene(stage),
-            QosScene(stage),
-        ]
+        scenes: list[Scene] = []
         left_out = ""
-        try:
-            fleet = PoolsScene(stage, stack.enter_context(_redis(state)))
-        except BadInput:
-            left_out = "pools is left out: it needs the embedded server (pip install 'equipoise[embedded]')"
-        else:
-            stack.callback(fleet.close)
-            scenes.append(fleet)
+        for name in BALANCERS:
+            try:
+                scenes.append(resolve_name(f"{SCENES}.{name}:SCENE")(stage))
+            except ModuleNotFoundError as error:
+                if error.name != f"{SCENES}.{name}":
+                    raise
+            except BadInput:
+                left_out = (
+                    f"{name} is left out: it needs the embedded server (pip install 'equipoise[embedded]')"
+                )
         yield Demo(stage, scenes, left_out)
 
 
@@ -133,13 +136,6 @@ COMMAND = (
 MISSING = (
     "The dashboard is not installed (pip install 'equipoise[dashboard]'); the demo goes on in the terminal."
 )
-COLOURS = {
-    "rotation": "red",
-    "recommendation": "blue",
-    "proportional": "green",
-    "qos": "magenta",
-    "pools": "cyan",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +156,7 @@ def run(theatre: Demo, console: Console, journal: Path, pace: Pace) -> None:
         soft_wrap=True,
     )
     theatre.stage.notes.on_news = lambda record: console.print(
-        news(theatre.stage, record), no_wrap=True, overflow="ellipsis", crop=True
+        news(theatre, record), no_wrap=True, overflow="ellipsis", crop=True
     )
     with dashboard(journal, pace, lambda said: console.print(said, style="bold")):
         _pass_time(theatre, pace.stopping, pace.speed)
@@ -178,13 +174,13 @@ def _pass_time(theatre: Demo, stopping: threading.Event, speed: float) -> None:
             theatre.tick()
 
 
-def news(stage: DemoContext, record: Record) -> Text:
+def news(demo: Demo, record: Record) -> Text:
     """Write one decision in one line, which is cut where the terminal is narrow: the journal has it all."""
     decision = record.decision
     did = f" ({len(record.outcomes)} done)" if record.outcomes else ""
     return Text.assemble(
-        (f"{stage.clock_time(record.at)} ", "dim"),
-        (f"{record.balancer:14} ", COLOURS.get(record.balancer, "")),
+        (f"{demo.stage.clock_time(record.at)} ", "dim"),
+        (f"{record.balancer:14} ", demo.colours.get(record.balancer, "")),
         (f"{decision.subject} ", "bold"),
         (decision.reason.code.value + did, "yellow" if record.outcomes else "dim"),
         f" {decision.reason.sentence}",

@@ -41,12 +41,15 @@ class PoolsScene:
     """`voice/agent`: twelve pods in three tiers; gold ones serve one call each, the others several."""
 
     name = "pools"
+    colour = "cyan"
     title = "pods in service tiers, on a real Redis"
 
-    def __init__(self, stage: DemoContext, url: str) -> None:
+    def __init__(self, stage: DemoContext) -> None:
+        url = stage.redis()
         world = self._world = stage.world
         self._stage = stage
         self._pools = RedisPools(connect(url, PREFIX), PREFIX, address_of(url), read_tiers=tiers_for_scripts)
+        stage.on_close(self._pools.close)
         self._set_targets(SOME)
         self._agents = world.add_workload(
             "voice",
@@ -80,10 +83,6 @@ class PoolsScene:
         self._given_twice = ""
         self.allocated = self.released = self.refused = 0
         world.every(LOOK_SECONDS, self._look)
-
-    def close(self) -> None:
-        """Let go of the server."""
-        self._pools.close()
 
     def _is_gone(self, name: str, uid: str) -> bool:
         pod = self._world.state.pods.get(("voice", name))
@@ -222,3 +221,6 @@ class PoolsScene:
             own = [one for one in acted if isinstance(one.outcomes[0].action, kind)]
             found |= {one.id: one for one in own[-most:]}
         return sorted(found.values(), key=lambda one: one.at)
+
+
+SCENE = PoolsScene

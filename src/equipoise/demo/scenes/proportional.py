@@ -48,6 +48,7 @@ class ProportionalScene:
     """`kube-system/dns`: 100m, and 2m for each core of the cluster, as most of five minutes ask for it."""
 
     name = "proportional"
+    colour = "green"
     title = "container resources that follow the cluster's size"
 
     def __init__(self, stage: DemoContext) -> None:
@@ -191,3 +192,6 @@ def turns(values: Sequence[float]) -> int:
 
 def _cores(containers: Sequence[Container]) -> float:
     return next(each.cpu_request_cores or 0.0 for each in containers if each.name == "dns")
+
+
+SCENE = ProportionalScene

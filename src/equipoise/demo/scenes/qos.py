@@ -85,6 +85,7 @@ class QosScene:
     """`node-crowded`: two pods that must not suffer, three that may be slowed, three that may go."""
 
     name = "qos"
+    colour = "magenta"
     title = "pods on a node under pressure"
 
     def __init__(self, stage: DemoContext) -> None:
@@ -241,3 +242,6 @@ def _objects() -> list[PolicyObject]:
         PolicyObject(ObjectRef(API_VERSION, kind, "", name, f"{kind}-{name}"), 1, "1", spec, {})
         for kind, name, spec in POLICIES
     ]
+
+
+SCENE = QosScene

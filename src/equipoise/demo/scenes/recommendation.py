@@ -38,6 +38,7 @@ class RecommendationScene:
     """`shop/search`: twelve pods day and night, and a load that rises and falls with the day."""
 
     name = "recommendation"
+    colour = "blue"
     title = "replicas and a target from a week of history and a forecast"
 
     def __init__(self, stage: DemoContext) -> None:
@@ -166,3 +167,6 @@ class RecommendationScene:
     def told(self) -> Sequence[Record]:
         """Return the advice that was adopted."""
         return [record for record in self._records() if record.outcomes][-2:]
+
+
+SCENE = RecommendationScene

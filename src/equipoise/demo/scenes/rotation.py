@@ -32,6 +32,7 @@ class RotationScene:
     """`shop/web`: eight pods behind an HPA at 70 %, whose partitions are dealt out unevenly."""
 
     name = "rotation"
+    colour = "red"
     title = "hot and cold pods of an autoscaled workload"
 
     def __init__(self, stage: DemoContext) -> None:
@@ -166,3 +167,6 @@ def _rows(record: Record, gone: dict[str, int]) -> list[Bar]:
         note = f"goes in wave {gone[pod.name]}" if pod.name in gone else ""
         rows.append(Bar(f"web-{pod.name[-5:]}", (pod.cpu_cores or 0.0) / target * 100, note, colour))
     return rows
+
+
+SCENE = RotationScene
