@@ -1,17 +1,19 @@
 """The fence: every prefix of an action is safe."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from equipoise.core.cluster import ObjectRef, PodRef, WorkloadRef
-from equipoise.core.decision import Action, EvictPod
+from equipoise.core.decision import Action, EvictPod, Outcome
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import AGE_MAX_SECONDS, ENTRIES_MAX, Entry, EntryState, Fenced, Ledger
-from equipoise.engine.executor import FencedExecutor
-from equipoise.ports import EvictionAnswer, EvictionResult, StoreConflict, Stored
+from equipoise.engine.cycle import ignore
+from equipoise.engine.executor import Executed, FencedExecutor, Intent, evict, execute_isolated
+from equipoise.engine.isolation import Isolation
+from equipoise.ports import Actuator, EvictionAnswer, EvictionResult, Leadership, Store, StoreConflict, Stored
 
 KEY = WorkloadRef("apps/v1", "Deployment", "shop", "web")
 ACTION = EvictPod("a", "shop", "uid-a")
@@ -76,6 +78,29 @@ def _harmless(action: Action) -> str | None:
     return None
 
 
+class _Fence:
+    """Evicts through the executor."""
+
+    def __init__(
+        self,
+        store: Store,
+        leadership: Leadership,
+        cluster: Actuator,
+        recheck: Callable[[Action], str | None] = _harmless,
+        on_step: Callable[[str], object] = ignore,
+    ) -> None:
+        self._executor = FencedExecutor("rotation", store, leadership, recheck, on_step)
+        self._cluster = cluster
+
+    def evict(self, intent: Intent, based_on: Stored, memory: Mapping[str, Any] | None = None) -> Executed:
+        pod = PodRef("shop", intent.pod, intent.uid)
+        return self._executor.execute(ACTION, lambda: evict(self._cluster, pod), intent, based_on, memory)
+
+
+def _intent(epoch: int = 1, number: int = 0) -> Intent:
+    return Intent(f"id-{number}", KEY, "a", "uid-a", NOW, epoch, f"round-{number}")
+
+
 class Leads:
     """Leads in an epoch, until told otherwise."""
 
@@ -89,14 +114,14 @@ class Leads:
 def test_the_intent_is_written_before_the_deed_and_the_outcome_after() -> None:
     """The ledger's states at each step."""
     memory, cluster, steps = Memory(), Cluster(), []
-    fence = FencedExecutor(
+    fence = _Fence(
         memory,
         Leads(),
         cluster,
         _harmless,
         lambda step: steps.append((step, memory.ledger.entries[0].state, len(cluster.evicted))),
     )
-    outcome, stored = fence.evict(ACTION, KEY, _entry(), memory.read(KEY))
+    outcome, stored = fence.evict(_intent(), memory.read(KEY))
     assert outcome.result == "Accepted"
     assert stored == memory.read(KEY)
     assert steps == [
@@ -115,8 +140,8 @@ def test_a_lease_lost_after_the_intent_means_no_deed() -> None:
         if step == "intent":
             leads.now = None
 
-    fence = FencedExecutor(memory, leads, cluster, _harmless, stop)
-    outcome, stored = fence.evict(ACTION, KEY, _entry(), Stored({}))
+    fence = _Fence(memory, leads, cluster, on_step=stop)
+    outcome, stored = fence.evict(_intent(), Stored({}))
     assert (outcome.result, stored) == ("Fenced", None)
     assert cluster.evicted == []
     assert memory.ledger.entries[0].state is EntryState.INTENT
@@ -125,9 +150,9 @@ def test_a_lease_lost_after_the_intent_means_no_deed() -> None:
 def test_a_newer_epoch_in_the_ledger_fences_an_old_leader() -> None:
     """Even one that still believes in itself."""
     memory, cluster = Memory(), Cluster()
-    FencedExecutor(memory, Leads(2), cluster, _harmless).evict(ACTION, KEY, _entry(2), Stored({}))
-    old = FencedExecutor(memory, Leads(1), cluster, _harmless)
-    assert old.evict(ACTION, KEY, _entry(1, 1), memory.read(KEY)).outcome.result == "Fenced"
+    _Fence(memory, Leads(2), cluster).evict(_intent(2), Stored({}))
+    old = _Fence(memory, Leads(1), cluster)
+    assert old.evict(_intent(1, 1), memory.read(KEY)).outcome.result == "Fenced"
     assert len(cluster.evicted) == 1
 
 
@@ -136,9 +161,7 @@ def test_a_conflict_on_the_intent_means_no_deed() -> None:
     memory, cluster = Memory(), Cluster()
     seen = memory.read(KEY)
     written = memory.write(KEY, Ledger().with_intent(_entry(0)).to_data(), seen.version)
-    outcome, stored = FencedExecutor(memory, Leads(), cluster, _harmless).evict(
-        ACTION, KEY, _entry(1, 1), seen
-    )
+    outcome, stored = _Fence(memory, Leads(), cluster).evict(_intent(1, 1), seen)
     assert (outcome.result, stored) == ("Fenced", None)
     assert cluster.evicted == []
     assert memory.read(KEY) == written
@@ -157,8 +180,8 @@ def test_a_conflict_on_the_intent_means_no_deed() -> None:
 def test_the_outcome_is_what_the_server_said(answer: EvictionResult, state: EntryState) -> None:
     """Only what was accepted uses the budget."""
     memory = Memory()
-    fence = FencedExecutor(memory, Leads(), Cluster(answer), _harmless)
-    assert fence.evict(ACTION, KEY, _entry(), Stored({})).outcome.result == answer.value
+    fence = _Fence(memory, Leads(), Cluster(answer))
+    assert fence.evict(_intent(), Stored({})).outcome.result == answer.value
     assert memory.ledger.entries[0].state is state
 
 
@@ -166,9 +189,7 @@ def test_an_unknown_answer_leaves_the_intent_which_counts() -> None:
     """The connection died: it may have happened, so the budget is used."""
     memory = Memory()
     with pytest.raises(WorldFailed):
-        FencedExecutor(memory, Leads(), Cluster(WorldFailed("cut")), _harmless).evict(
-            ACTION, KEY, _entry(), Stored({})
-        )
+        _Fence(memory, Leads(), Cluster(WorldFailed("cut"))).evict(_intent(), Stored({}))
     assert memory.ledger.rounds_since(0, "rotation") == 1
 
 
@@ -203,8 +224,8 @@ def test_a_ledger_survives_its_store() -> None:
 def test_a_world_that_has_changed_since_the_choice_means_no_deed() -> None:
     """The last look says why; the intent is given back, and the outcome tells."""
     memory, cluster = Memory(), Cluster()
-    fence = FencedExecutor(memory, Leads(), cluster, lambda action: f"{action.pod} is on its way")
-    outcome, stored = fence.evict(ACTION, KEY, _entry(), Stored({}))
+    fence = _Fence(memory, Leads(), cluster, lambda action: f"{action.pod} is on its way")
+    outcome, stored = fence.evict(_intent(), Stored({}))
     assert (outcome.result, outcome.detail) == ("Outdated", "a is on its way")
     assert stored == memory.read(KEY)
     assert cluster.evicted == []
@@ -214,10 +235,8 @@ def test_a_world_that_has_changed_since_the_choice_means_no_deed() -> None:
 def test_the_intent_and_the_memory_are_one_write() -> None:
     """There is no moment in which a pod has gone and nobody knows to which rotation it belongs."""
     memory, seen = Memory(), []
-    fence = FencedExecutor(
-        memory, Leads(), Cluster(), _harmless, lambda step: seen.append(memory.ledger.memory)
-    )
-    fence.evict(ACTION, KEY, _entry(), Stored({}), {"course": {"round": "r"}})
+    fence = _Fence(memory, Leads(), Cluster(), _harmless, lambda step: seen.append(memory.ledger.memory))
+    fence.evict(_intent(), Stored({}), {"course": {"round": "r"}})
     assert seen == [{"rotation": {"course": {"round": "r"}}}] * 3
     assert memory.ledger.entries_total == 1
 
@@ -248,8 +267,8 @@ def test_a_guest_whose_turn_ends_after_the_intent_does_nothing() -> None:
     def stop(step: str) -> None:
         leads.now = None
 
-    fence = FencedExecutor(memory, leads, cluster, _harmless, stop)
-    assert fence.evict(ACTION, KEY, _entry(0), Stored({})).outcome.result == "Fenced"
+    fence = _Fence(memory, leads, cluster, on_step=stop)
+    assert fence.evict(_intent(0), Stored({})).outcome.result == "Fenced"
     assert cluster.evicted == []
 
 
@@ -262,8 +281,8 @@ def test_an_outcome_is_written_over_whoever_wrote_in_between() -> None:
             now = memory.read(KEY)
             memory.write(KEY, memory.ledger.remembering("qos", {"n": 1}).to_data(), now.version)
 
-    fence = FencedExecutor(memory, Leads(), cluster, _harmless, interfere)
-    outcome, stored = fence.evict(ACTION, KEY, _entry(), Stored({}))
+    fence = _Fence(memory, Leads(), cluster, on_step=interfere)
+    outcome, stored = fence.evict(_intent(), Stored({}))
     assert outcome.result == "Accepted"
     assert stored is None
     assert memory.ledger.memory == {"qos": {"n": 1}}
@@ -280,9 +299,7 @@ def test_an_outcome_that_cannot_be_written_leaves_the_ledger_unknown() -> None:
             return super().write(key, data, version)
 
     memory = Breaking()
-    outcome, stored = FencedExecutor(memory, Leads(), Cluster(), _harmless).evict(
-        ACTION, KEY, _entry(), Stored({})
-    )
+    outcome, stored = _Fence(memory, Leads(), Cluster()).evict(_intent(), Stored({}))
     assert (outcome.result, stored) == ("Accepted", None)
     assert memory.ledger.entries[0].state is EntryState.INTENT
 
@@ -291,8 +308,37 @@ def test_an_outcome_that_cannot_be_written_leaves_the_ledger_unknown() -> None:
 def test_a_ledger_that_makes_no_sense_is_no_basis(data: dict[str, Any]) -> None:
     """It is not overwritten, and nothing is sent."""
     memory, cluster = Memory(), Cluster()
-    outcome, stored = FencedExecutor(memory, Leads(), cluster, _harmless).evict(
-        ACTION, KEY, _entry(), Stored(data, "1")
-    )
+    outcome, stored = _Fence(memory, Leads(), cluster).evict(_intent(), Stored(data, "1"))
     assert (outcome.result, stored) == ("Fenced", None)
     assert (cluster.evicted, memory.version) == ([], 0)
+
+
+def test_an_intent_says_what_is_done_by_whom_and_when() -> None:
+    """The kind of the action, the balancer, and a moment to the millisecond; alone it is its own round."""
+    memory = Memory()
+    intent = Intent("id-7", KEY, "a", "uid-a", NOW + 0.12345, 3)
+    _Fence(memory, Leads(3), Cluster()).evict(intent, Stored({}))
+    (entry,) = memory.ledger.entries
+    assert entry == Entry(
+        "id-7", "id-7", "rotation", "EvictPod", "a", "uid-a", NOW + 0.123, 3, EntryState.DONE
+    )
+
+
+def test_an_error_while_an_action_is_sent_leaves_it_unknown() -> None:
+    """An error of ours is also recorded as the subject's own; the intent counts either way."""
+
+    def cut() -> Executed:
+        raise WorldFailed("the connection was cut")
+
+    def broken() -> Executed:
+        raise ZeroDivisionError("division by zero")
+
+    isolation = Isolation()
+    assert execute_isolated(isolation, "shop/web", ACTION, cut).outcome == Outcome(
+        ACTION, "Unknown", "the connection was cut"
+    )
+    assert isolation.failed == []
+    unknown, stored = execute_isolated(isolation, "shop/web", ACTION, broken)
+    assert (unknown.result, unknown.detail) == ("Unknown", "ZeroDivisionError: division by zero")
+    assert stored is None
+    assert [failed.subject for failed in isolation.failed] == ["shop/web"]

@@ -32,7 +32,7 @@ def test_whoever_comes_in_the_middle_of_anothers_deed_does_nothing(outer: str, i
         scene = Together()
         came: list[str] = []
 
-        scene.passed = partial(_interrupt, scene, (outer, step), inner, came)
+        scene.on_step = partial(_interrupt, scene, (outer, step), inner, came)
         scene.act(outer)
         scene.rest(60)
         assert came == [inner], "the deed was never done"
@@ -57,7 +57,7 @@ def test_in_any_order_no_two_pods_of_the_workload_are_ever_away(seed: int) -> No
         scene.act(who)
         acting.remove(who)
 
-    scene.passed = interrupt
+    scene.on_step = interrupt
     for number in range(160):
         if number % 20 == 0:
             scene.grow()

@@ -87,7 +87,7 @@ def test_all_faults_together_break_no_bound_and_neither_do_dying_leaders(seed: i
             raise Killed
 
     for epoch in range(1, 9):
-        run.start(epoch, passed=die)
+        run.start(epoch, on_step=die)
         try:
             _go(run, 30)
         except Killed:

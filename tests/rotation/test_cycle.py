@@ -107,7 +107,7 @@ def test_a_successor_does_nothing_twice_wherever_the_leader_dies(step: str, gone
             raise Killed
 
     with pytest.raises(Killed):
-        loop_in(scene.world, Policies(ENFORCE), passed=die).cycle(scene.world.now)
+        loop_in(scene.world, Policies(ENFORCE), on_step=die).cycle(scene.world.now)
     assert _evicted(scene) == gone
     successor = loop_in(scene.world, Policies(ENFORCE), leadership=Lease(2))
     for _ in range(4):
@@ -126,7 +126,7 @@ def test_an_intent_that_never_happened_is_given_back() -> None:
         raise Killed(passed)
 
     with pytest.raises(Killed):
-        loop_in(scene.world, Policies(ENFORCE), passed=die).cycle(scene.world.now)
+        loop_in(scene.world, Policies(ENFORCE), on_step=die).cycle(scene.world.now)
     scene.world.advance(150)
     successor = loop_in(scene.world, Policies(ENFORCE), leadership=Lease(2))
     assert [outcome.result for outcome in successor.cycle(scene.world.now).outcomes] == ["Accepted"]
@@ -140,7 +140,7 @@ def test_an_old_leader_that_wakes_up_does_nothing() -> None:
         if passed == "intent" and old.held is not None:
             old.held = None
 
-    report = loop_in(scene.world, Policies(ENFORCE), leadership=old, passed=take_over).cycle(scene.world.now)
+    report = loop_in(scene.world, Policies(ENFORCE), leadership=old, on_step=take_over).cycle(scene.world.now)
     assert [outcome.result for outcome in report.outcomes] == ["Fenced"]
     assert _evicted(scene) == []
 
@@ -261,7 +261,7 @@ def test_a_pod_that_became_unready_since_the_look_stops_the_deed() -> None:
         if passed == "intent":
             scene.world.kubelet.crash(others[0])
 
-    report = loop_in(scene.world, Policies(ENFORCE), passed=break_one).cycle(scene.world.now)
+    report = loop_in(scene.world, Policies(ENFORCE), on_step=break_one).cycle(scene.world.now)
     (outcome,) = report.outcomes
     assert outcome.result == "Outdated"
     assert "1 other pod of the workload is away" in outcome.detail

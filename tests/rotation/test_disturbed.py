@@ -167,7 +167,7 @@ def test_a_pause_holds_what_is_left_of_a_wave() -> None:
             pauses.who = "alice"
 
     policies = Policies(ENFORCE | {"maxUnavailable": 4})
-    report = loop_in(world, policies, pauses=pauses, passed=say_stop).cycle(world.now)
+    report = loop_in(world, policies, pauses=pauses, on_step=say_stop).cycle(world.now)
     assert _accepted(report) == 1
 
 

@@ -61,7 +61,7 @@ def test_a_stop_between_the_intent_and_the_deed_is_heard() -> None:
         if step == "intent":
             pauses.who = "alice"
 
-    report = loop_in(scene.world, Policies(ENFORCE), pauses=pauses, passed=say_stop).cycle(scene.world.now)
+    report = loop_in(scene.world, Policies(ENFORCE), pauses=pauses, on_step=say_stop).cycle(scene.world.now)
     (outcome,) = report.outcomes
     assert (outcome.result, outcome.detail) == ("Outdated", "Stop was said: alice.")
 
@@ -117,7 +117,7 @@ def test_a_frozen_cache_does_not_give_an_eviction_back() -> None:
 
     frozen = scene.world.cluster.pods()
     with pytest.raises(Killed):
-        loop_in(scene.world, Policies(ENFORCE), passed=die).cycle(scene.world.now)
+        loop_in(scene.world, Policies(ENFORCE), on_step=die).cycle(scene.world.now)
 
     class Frozen:
         def pods(self, namespace: str | None = None) -> Sequence[Pod]:

@@ -148,7 +148,7 @@ def test_a_command_that_begins_in_the_middle_of_an_eviction_waits(step: str) -> 
             rotating._turn(None)
             results.extend(rotating.done.values())
 
-    run.start(passed=begin)
+    run.start(on_step=begin)
     run.cycle()
     (done,) = results
     assert done.outcomes == []
@@ -291,7 +291,7 @@ def test_a_command_that_slept_between_intent_and_deed_does_nothing() -> None:
         if step == "intent":
             scene.world.advance(130)
 
-    rotating.loop.passed = sleep
+    rotating.loop.on_step = sleep
     (done,) = rotating.run(3600)
     assert [outcome.result for outcome in done.outcomes] == ["Fenced"]
     assert run_in(scene).evictions == []

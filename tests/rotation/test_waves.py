@@ -238,7 +238,7 @@ def test_wherever_a_leader_dies_its_successor_ends_what_it_began(wave: int, step
         if passed["count"] == wave and at_step == step:
             raise Killed
 
-    run.start(passed=die)
+    run.start(on_step=die)
     with pytest.raises(Killed):
         run.run(200)
     assert run.verdicts == []
@@ -266,7 +266,7 @@ def test_a_wave_that_died_before_anything_went_is_given_back(step: str) -> None:
         if at_step == step:
             raise Killed
 
-    run.start(passed=die)
+    run.start(on_step=die)
     with pytest.raises(Killed):
         run.cycle()
     run.start(2)

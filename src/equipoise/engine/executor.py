@@ -1,7 +1,10 @@
-"""One change at a time: intent, a last look at the world and at ourselves, the deed, the outcome.
+"""One action at a time through the ledger: intent, re-check, leadership, send, outcome.
 
-Every prefix of this is safe. A crash after the intent leaves an entry that counts as done; a crash after the
-deed leaves the same. A process that was stopped in between finds that it leads no more, and does nothing.
+A process may crash, be stopped or lose its Lease between any two steps, and two leaders may believe in
+themselves at once; still no budget may be used twice. So the intent is written by compare-and-swap to the
+ledger that the guards have seen before anything is sent, with the epoch of our Lease in it. Every prefix is
+safe: a crash after the intent or after the action leaves an entry that counts as done; a process that was
+stopped in between finds that it does not lead any more, and sends nothing.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from equipoise.core.cluster import PodRef, WorkloadRef
-from equipoise.core.decision import Action, EvictPod, Outcome
+from equipoise.core.decision import Action, Outcome
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import Entry, EntryState, Fenced, Ledger
+from equipoise.engine.cycle import ignore
+from equipoise.engine.isolation import Isolation
 from equipoise.ports import Actuator, EvictionResult, Leadership, Store, StoreConflict, Stored
 
 SETTLE_TRIES = 5
@@ -27,16 +32,33 @@ STATES = {
 """What each answer to an eviction means for its intent."""
 
 
-def _nothing(step: str) -> None:
-    del step
-
-
 class ActionResult(NamedTuple):
-    """What the world said to an action, and what that means for its intent."""
+    """What came of an action that was sent, and what that means for its intent."""
 
     result: str
     detail: str
     state: EntryState
+
+
+def evict(actuator: Actuator, pod: PodRef, grace_seconds: int | None = None) -> ActionResult:
+    """Send an eviction of this incarnation of a pod."""
+    answer = actuator.evict(pod, grace_seconds=grace_seconds)
+    return ActionResult(answer.result.value, answer.detail, STATES[answer.result])
+
+
+class Intent(NamedTuple):
+    """What the ledger says of an action before it is sent."""
+
+    id: str
+    workload: WorkloadRef
+    """In whose ledger it is."""
+    pod: str
+    uid: str
+    at: float
+    epoch: int
+    """In which we led when the action was decided: in no other it is sent."""
+    round: str = ""
+    """What the actions of one decision share; by default the id."""
 
 
 class Executed(NamedTuple):
@@ -48,70 +70,70 @@ class Executed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FencedExecutor:
-    """What an action passes through on its way to the cluster."""
+    """Executes the actions of one balancer."""
 
+    balancer: str
     store: Store
     leadership: Leadership
-    actuator: Actuator
     recheck: Callable[[Action], str | None]
-    """Looks at the world once more, right before the deed, and says why it is not to be done, or None."""
-    passed: Callable[[str], object] = _nothing
-    """Told after each step; tests stop the process there."""
+    """Observes the target once more, right before the action; returns why it must not be done, or None."""
+    on_step: Callable[[str], object] = ignore
+    """Called after each step; tests stop the process there."""
 
-    def evict(
-        self,
-        action: EvictPod,
-        key: WorkloadRef,
-        entry: Entry,
-        based_on: Stored,
-        memory: Mapping[str, Any] | None = None,
-    ) -> Executed:
-        """Evict one pod, if it is still our turn; `entry` is the intent that is written first.
-
-        `based_on` is the ledger that the guards have seen: when it has changed since, they would have to be
-        asked again, so nothing is done. `memory` is what our balancer remembers from the intent on.
-        """
-
-        def deed() -> ActionResult:
-            answer = self.actuator.evict(PodRef(action.namespace, action.pod, action.uid))
-            return ActionResult(answer.result.value, answer.detail, STATES[answer.result])
-
-        return self.through(action, deed, key, entry, based_on, memory)
-
-    def through(
+    def execute(
         self,
         action: Action,
-        deed: Callable[[], ActionResult],
-        key: WorkloadRef,
-        entry: Entry,
+        send: Callable[[], ActionResult],
+        intent: Intent,
         based_on: Stored,
         memory: Mapping[str, Any] | None = None,
     ) -> Executed:
-        """Do anything else the same way: intent, last look, deed, outcome."""
+        """Send an action if we still lead in the epoch of its intent, and nothing else has changed.
+
+        `based_on` is the ledger that the guards have seen: when it has changed since, they would have to be
+        asked again, so nothing is sent. `memory` is what our balancer remembers from the intent on.
+        """
+        entry = self._entry(action, intent)
+        key = intent.workload
         try:
             ledger = Ledger.from_data(based_on.data).with_intent(entry, memory)
             stored = self.store.write(key, ledger.to_data(), based_on.version)
         except (StoreConflict, Fenced, WorldFailed) as error:
             # Without a written intent nothing is sent, so this is certain: it did not happen.
             return Executed(Outcome(action, "Fenced", str(error)))
-        self.passed("intent")
-        over = Executed(Outcome(action, "Fenced", "our turn was over after the intent"))
+        self.on_step("intent")
+        fenced = Executed(Outcome(action, "Fenced", "our turn was over after the intent"))
         if self.leadership.epoch() != entry.epoch:  # whoever leads now settles it, and asks for what it needs
-            return over
+            return fenced
         outdated = self.recheck(action)
         if outdated is not None:
             settled = self._settle(key, entry.id, EntryState.FAILED, stored)
             return Executed(Outcome(action, "Outdated", outdated), settled)
-        if self.leadership.epoch() != entry.epoch:  # the look took time
-            return over
-        done = deed()
-        self.passed("deed")
-        settled = self._settle(key, entry.id, done.state, stored)
-        self.passed("outcome")
-        return Executed(Outcome(action, done.result, done.detail), settled)
+        if self.leadership.epoch() != entry.epoch:  # the re-check took time
+            return fenced
+        sent = send()
+        assert sent.state is not EntryState.INTENT, "an answer settles the intent; without one `send` raises"
+        self.on_step("deed")
+        settled = self._settle(key, entry.id, sent.state, stored)
+        self.on_step("outcome")
+        return Executed(Outcome(action, sent.result, sent.detail), settled)
+
+    def _entry(self, action: Action, intent: Intent) -> Entry:
+        assert intent.id, "an intent without an id can't be settled"
+        assert intent.epoch >= 0, f"{intent.epoch} is the epoch of nobody"
+        return Entry(
+            id=intent.id,
+            round=intent.round or intent.id,
+            balancer=self.balancer,
+            action=str(action.__struct_config__.tag),
+            pod=intent.pod,
+            uid=intent.uid,
+            at=round(intent.at, 3),
+            epoch=intent.epoch,
+        )
 
     def _settle(self, key: WorkloadRef, entry_id: str, state: EntryState, stored: Stored) -> Stored | None:
-        """Write the outcome down, and give the ledger on which the next action may be based.
+        """Write the outcome, and return the ledger on which the next action may be based.
 
         There is none when somebody else wrote meanwhile, since the guards have not seen that.
         """
@@ -137,3 +159,18 @@ class FencedExecutor:
                 return
             else:
                 return
+
+
+def execute_isolated(
+    isolation: Isolation, subject: str, action: Action, work: Callable[[], Executed]
+) -> Executed:
+    """Return what came of an action; it is unknown after an error, since it may have been sent.
+
+    The intent is in the ledger then, and counts. An error that is no answer is recorded as the subject's own.
+    """
+    try:
+        return work()
+    except WorldFailed as error:
+        return Executed(Outcome(action, "Unknown", str(error)))
+    except Exception as error:  # noqa: BLE001 - as unknown as a lost answer
+        return Executed(Outcome(action, "Unknown", isolation.take(subject, error).error))

@@ -10,8 +10,8 @@ import msgspec
 from equipoise.core.cluster import Pod, PodRef
 from equipoise.core.decision import Action, Decision, Outcome, SetResources
 from equipoise.core.errors import WorldFailed
-from equipoise.core.ledger import Entry, EntryState, Ledger
-from equipoise.engine.executor import ActionResult, FencedExecutor
+from equipoise.core.ledger import EntryState, Ledger
+from equipoise.engine.executor import ActionResult, Executed, FencedExecutor, Intent, execute_isolated
 from equipoise.engine.guards import held_by_others, held_by_pause
 from equipoise.engine.isolation import Isolation
 from equipoise.ports import Actuator, Leadership, Pauses, Store
@@ -123,51 +123,48 @@ class ResizeExecutor:
         values = values_by_container(item.prepared.asked.slots, change.values)
         sidecars = sidecars_of(workload.containers, values)
 
-        def deed() -> ResizeAnswer:
+        def send() -> ResizeAnswer:
             return self.sizes.set_template(about(workload), values, sidecars=sidecars)
 
-        return self._fenced(item, action, workload.uid, deed, at)
+        return self._fenced(item, action, workload.uid, send, at)
 
     def _fenced(
-        self, item: Assigned, action: SetResources, uid: str, deed: Callable[[], ResizeAnswer], at: float
+        self, item: Assigned, action: SetResources, uid: str, send: Callable[[], ResizeAnswer], at: float
     ) -> ResizeReport:
-        """Write the intent into the workload's ledger, look once more, and do it."""
+        """Set values that restart pods: through the workload's ledger, unless another balancer acts on it."""
         if self.epoch is None:
             return ResizeReport([])
-        key, name = item.ref, self.new_id(at)
-        entry = Entry(
-            id=name,
-            round=name,
-            balancer=BALANCER,
-            action="SetResources",
+        intent = Intent(
+            id=self.new_id(at),
+            workload=item.ref,
             pod=action.pod or item.ref.name,
             uid=item.workload.uid,  # not the pod's: nobody is sent away
-            at=round(at, 3),
+            at=at,
             epoch=self.epoch,
         )
+        executor = FencedExecutor(
+            BALANCER, self.store, self.leadership, lambda _: self._recheck(item), self.on_step
+        )
 
-        def done() -> ActionResult:
-            answer = deed()
+        def result() -> ActionResult:
+            answer = send()
             is_taken = answer.result is ResizeResult.ACCEPTED
             state = EntryState.DONE if is_taken else EntryState.FAILED
             return ActionResult(answer.result.value, answer.detail, state)
 
-        fence = FencedExecutor(
-            self.store, self.leadership, self.actuator, lambda _: self._recheck(item), self.on_step
-        )
-        try:
-            stored = self.store.read(key)
+        def execute() -> Executed:
+            stored = self.store.read(item.ref)
             others = held_by_others(Ledger.from_data(stored.data), BALANCER, at)
             if others is not None:
-                return ResizeReport([Outcome(action, "Fenced", others.sentence)])
-            outcome = fence.through(action, done, key, entry, stored).outcome
-        except WorldFailed as error:
-            outcome = Outcome(action, "Unknown", str(error))
-        except Exception as error:  # noqa: BLE001 - as unknown as a lost answer
-            outcome = Outcome(action, "Unknown", self.isolation.take(item.ref.subject, error).error)
-        result, own = outcome.result, {uid}
+                return Executed(Outcome(action, "Fenced", others.sentence))
+            return executor.execute(action, result, intent, stored)
+
+        outcome = execute_isolated(self.isolation, item.ref.subject, action, execute).outcome
+        own = {uid}
         return ResizeReport(
-            [outcome], own if result == "Accepted" else set(), own if result == "Refused" else set()
+            [outcome],
+            own if outcome.result == "Accepted" else set(),
+            own if outcome.result == "Refused" else set(),
         )
 
     def _recheck(self, item: Assigned) -> str | None:

@@ -12,6 +12,7 @@ from equipoise.core.decision import Decision, Outcome
 from equipoise.core.ledger import Ledger
 from equipoise.crd.targets import Mode
 from equipoise.engine.assignment import RejectedPolicy
+from equipoise.engine.cycle import ignore
 from equipoise.engine.isolation import Isolation, failed_decision, failed_record
 from equipoise.engine.recording import record
 from equipoise.engine.status import StatusWrite, write_status
@@ -57,10 +58,6 @@ from equipoise.proportional.status import (
     next_status,
     rejected_status,
 )
-
-
-def ignore(*_: object) -> None:
-    """Do nothing: the default of callbacks."""
 
 
 @dataclass(frozen=True, slots=True)

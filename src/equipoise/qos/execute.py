@@ -29,9 +29,10 @@ from equipoise.core.decision import (
     ThrottlePod,
 )
 from equipoise.core.errors import WorldFailed
-from equipoise.core.ledger import GUEST_EPOCH, Entry, Ledger
+from equipoise.core.ledger import GUEST_EPOCH, Ledger
 from equipoise.core.reason import Reason
-from equipoise.engine.executor import STATES, ActionResult, FencedExecutor
+from equipoise.engine.cycle import ignore
+from equipoise.engine.executor import ActionResult, FencedExecutor, Intent, evict
 from equipoise.engine.guards import MENDING_SECONDS, LeaselessLeadership, held_by_anyone
 from equipoise.ports import Actuator, EvictionResult, Store
 from equipoise.ports.node import ContainerRef, Node, NodePod
@@ -66,14 +67,12 @@ class DirectEvictor:
     def evict(self, action: EvictPod, pod: NodePod, at: float) -> Outcome:
         """Evict one pod."""
         del at
-        done = self.deed(action, pod)
-        return Outcome(action, done.result, done.detail)
+        result = self.send(action, pod)
+        return Outcome(action, result.result, result.detail)
 
-    def deed(self, action: EvictPod, pod: NodePod) -> ActionResult:
-        """Send the eviction."""
+    def send(self, action: EvictPod, pod: NodePod) -> ActionResult:
         ref = PodRef(pod.namespace, pod.name, pod.uid)
-        answer = self.actuator.evict(ref, grace_seconds=action.grace_seconds)
-        return ActionResult(answer.result.value, answer.detail, STATES[answer.result])
+        return evict(self.actuator, ref, action.grace_seconds)
 
 
 @dataclass(slots=True)
@@ -85,7 +84,7 @@ class LedgerEvictor:
     whose: Callable[[NodePod], PodOwner | None]
     new_id: Callable[[float], str]
     guest: LeaselessLeadership
-    passed: Callable[[str], object] = field(default=str)
+    on_step: Callable[[str], object] = ignore
     _own: dict[str, float] = field(default_factory=dict)
     """Our own entries: those do not hold us, our budget of a round does."""
 
@@ -106,23 +105,11 @@ class LedgerEvictor:
         reason = held_by_anyone(ledger, self._own, at, is_whole=owner.is_whole)
         if reason is not None:
             return Outcome(action, "Fenced", reason.sentence)
-        entry = self._entry(pod, at)
-        fence = FencedExecutor(self.store, self.guest, self.actuator, _as_it_is, self.passed)
-        self._own[entry.id] = at
-        return fence.through(action, lambda: direct.deed(action, pod), key, entry, stored).outcome
-
-    def _entry(self, pod: NodePod, at: float) -> Entry:
         name = self.new_id(at)
-        return Entry(
-            id=name,
-            round=name,
-            balancer=BALANCER,
-            action="EvictPod",
-            pod=pod.name,
-            uid=pod.uid,
-            at=round(at, 3),
-            epoch=GUEST_EPOCH,
-        )
+        self._own[name] = at
+        intent = Intent(name, owner.ref, pod.name, pod.uid, at, GUEST_EPOCH)
+        executor = FencedExecutor(BALANCER, self.store, self.guest, _as_it_is, self.on_step)
+        return executor.execute(action, lambda: direct.send(action, pod), intent, stored).outcome
 
 
 def _as_it_is(action: Action) -> str | None:

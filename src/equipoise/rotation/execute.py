@@ -11,11 +11,11 @@ from equipoise.core.backoff import KeyedBackoff
 from equipoise.core.cluster import ObjectRef, Pdb, Pod, PodRef, Workload, WorkloadRef
 from equipoise.core.decision import Action, Decision, EvictPod, Outcome
 from equipoise.core.errors import WorldFailed
-from equipoise.core.ledger import Entry, Ledger
+from equipoise.core.ledger import Ledger
 from equipoise.core.reason import Code, Reason
 from equipoise.crd.windows import held_by_window
 from equipoise.engine.disruption import clear, held_by_hourly_budget, protection_of, room_for_disruption
-from equipoise.engine.executor import Executed, FencedExecutor
+from equipoise.engine.executor import Executed, FencedExecutor, Intent, evict, execute_isolated
 from equipoise.engine.guards import (
     held_by_cooldown,
     held_by_lag,
@@ -49,7 +49,7 @@ class EvictionExecutor:
     now: Callable[[], float]
     epoch: int | None
     """In which we led when we looked: what was decided then is done in no other."""
-    passed: Callable[[str], object]
+    on_step: Callable[[str], object]
     isolation: Isolation
 
     def act(
@@ -77,17 +77,16 @@ class EvictionExecutor:
                 outcomes and held_by_pause(self.pauses, item.workload.ref.namespace) is not None
             ):
                 break
-            entry = Entry(
+            intent = Intent(
                 id=self.new_id(seen.at),
-                round=memory.run.round,
-                balancer=BALANCER,
-                action="EvictPod",
+                workload=item.workload.ref,
                 pod=action.pod,
                 uid=action.uid,
                 at=moment,
                 epoch=self.epoch,
+                round=memory.run.round,
             )
-            outcome, basis = self._evict(item, action, entry, basis, memory.to_data())
+            outcome, basis = self._evict(item, action, intent, basis, memory.to_data())
             outcomes.append(outcome)
             if outcome.result in MAYBE_GONE:
                 seen.away.add(action.uid)
@@ -96,24 +95,19 @@ class EvictionExecutor:
                 break
 
     def _evict(
-        self, item: Assigned, action: Action, entry: Entry, basis: Stored, memory: Mapping[str, Any]
+        self, item: Assigned, action: Action, intent: Intent, basis: Stored, memory: Mapping[str, Any]
     ) -> Executed:
-        fence = FencedExecutor(
-            self.store,
-            self.leadership,
-            self.actuator,
-            lambda chosen: self._recheck(item, chosen),
-            self.passed,
-        )
         assert isinstance(action, EvictPod), "a rotation only evicts"
-        try:
-            return fence.evict(action, item.workload.ref, entry, basis, memory)
-        except WorldFailed as error:
-            # The intent is in the ledger, and counts: it may have happened.
-            return Executed(Outcome(action, "Unknown", str(error)))
-        except Exception as error:  # noqa: BLE001 - as unknown as a lost answer
-            failed = self.isolation.take(item.workload.ref.subject, error)
-            return Executed(Outcome(action, "Unknown", failed.error))
+        executor = FencedExecutor(
+            BALANCER, self.store, self.leadership, lambda chosen: self._recheck(item, chosen), self.on_step
+        )
+        pod = PodRef(action.namespace, action.pod, action.uid)
+        return execute_isolated(
+            self.isolation,
+            item.workload.ref.subject,
+            action,
+            lambda: executor.execute(action, lambda: evict(self.actuator, pod), intent, basis, memory),
+        )
 
     def _recheck(self, item: Assigned, action: Action) -> str | None:
         """Ask the server itself, past every cache, whether the pod may still go; say why not."""

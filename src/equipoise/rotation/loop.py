@@ -16,6 +16,7 @@ from equipoise.core.errors import WorldFailed
 from equipoise.core.reason import Code, Reason
 from equipoise.crd.targets import Mode
 from equipoise.engine.assignment import RejectedPolicy
+from equipoise.engine.cycle import ignore
 from equipoise.engine.disruption import SYSTEM_NAMESPACES
 from equipoise.engine.guards import count_streaks
 from equipoise.engine.isolation import Isolation, failed_decision, failed_record
@@ -101,9 +102,9 @@ class RotationLoop:
         default=lambda all_: [(all_, decide_all)]
     )
     """The parts of a batch, and where each is decided: here, or in a process of its own."""
-    beat: Callable[[], object] = field(default=str)
+    beat: Callable[[], object] = ignore
     """Says from inside a long cycle that it still gets on."""
-    passed: Callable[[str], object] = field(default=str)
+    on_step: Callable[[str], object] = ignore
     now: Callable[[], float] | None = None
     """The time, to stamp intents with and to know how old a look is; without, that of the cycle."""
     name: str = BALANCER
@@ -292,7 +293,7 @@ class RotationLoop:
         if is_real and guarded.actions and stored is not None and not known.trouble:
             deeds = EvictionExecutor(
                 *(self.cluster, self.pauses, self.leadership, self.store, self.actuator),
-                *(self.new_id, guards.now, guards.epoch, self.passed, self._isolation),
+                *(self.new_id, guards.now, guards.epoch, self.on_step, self._isolation),
             )
             deeds.act(item, observation, guarded, details, stored, seen, outcomes)
             self._refusals.take(item.workload.ref, outcomes, seen.at)

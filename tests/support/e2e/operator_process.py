@@ -80,7 +80,7 @@ def main() -> None:
     )
     marks = Path(asked.kubeconfig).parent / f"signalled-{asked.identity}-{asked.namespace}"
 
-    def passed(step: str) -> None:
+    def on_step(step: str) -> None:
         if step == asked.at and not marks.exists():
             marks.touch()
             _say(step=step)
@@ -97,7 +97,7 @@ def main() -> None:
         journal=NoDiary(),
         new_id=RecordIds(os.getpid()).next,
         is_acting=True,
-        passed=passed,
+        on_step=on_step,
         now=time.time,
     )
     for part in (election, pauses, policies.reflector):

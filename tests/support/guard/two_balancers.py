@@ -53,7 +53,7 @@ class Together:
         self.world.advance(age_seconds)
         self._ids = count()
         self._asked: dict[str, float] = {}
-        self.passed: Callable[[str, str], object] = lambda who, step: None
+        self.on_step: Callable[[str, str], object] = lambda who, step: None
         """Told who has taken which step."""
         self.most_away = 0
         self.agents = {f"agent-{n}": self._agent(f"agent-{n}") for n in range(2)}
@@ -103,7 +103,7 @@ class Together:
             policies,
             leadership=Lease(epoch),
             new_id=lambda _: f"id-{next(self._ids)}",
-            passed=lambda step: self.passed(name, step),
+            on_step=lambda step: self.on_step(name, step),
         )
         return lambda: loop.cycle(self.world.now)
 
@@ -115,7 +115,7 @@ class Together:
             mode=Mode.ENFORCE,
             change_seconds=0.0,
             rollout_seconds=0.0,
-            on_step=lambda step: self.passed("proportional", step),
+            on_step=lambda step: self.on_step("proportional", step),
         )
         return lambda: loop.cycle(self.world.now)
 
@@ -132,7 +132,7 @@ class Together:
             whose,
             lambda _: f"id-{next(self._ids)}",
             LeaselessLeadership(lambda: self.world.now),
-            lambda step: self.passed(name, step),
+            lambda step: self.on_step(name, step),
         )
 
     def _evicting(self, name: str) -> Actor:
