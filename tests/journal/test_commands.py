@@ -16,7 +16,7 @@ from equipoise.core.errors import WorldFailed
 from equipoise.engine.balancer import BALANCERS
 from equipoise.engine.guards import held_by_lag
 from equipoise.pools import record as pools_record
-from equipoise.proportional import record as proportional_record
+from equipoise.proportional import policy as proportional_policy
 from equipoise.qos import execute as qos_execute
 from equipoise.recommendation import record as recommendation_record
 from equipoise.rotation import progress as rotation_progress
@@ -183,7 +183,7 @@ def test_a_balancer_that_there_is_not_is_bad_input(run: Terminal, path: Path) ->
     assert err == (
         "error: --balancer rotaton: expected one of rotation, recommendation, proportional, qos, pools\n"
     )
-    rooms = (rotation_progress, recommendation_record, proportional_record, qos_execute, pools_record)
+    rooms = (rotation_progress, recommendation_record, proportional_policy, qos_execute, pools_record)
     assert tuple(room.BALANCER for room in rooms) == tuple(BALANCERS)
 
 

@@ -208,11 +208,11 @@ def test_a_status_is_written_to_an_object_that_cannot_be_read() -> None:
 def test_a_policy_that_cannot_be_read_is_refused_whatever_it_said_before() -> None:
     """Its workload is not acted on by what an older version of it said, also where it is cached."""
     from equipoise.engine.assignment import RejectedPolicy
-    from equipoise.proportional.assignment import Readings
+    from equipoise.proportional.observe import PolicyCache
     from equipoise.rotation.assignment import assign
 
     unread = PolicyObject(WEB, 3, "8", {}, {}, unreadable="expected at most 100 levels, got more")
-    readings = Readings()
+    readings = PolicyCache()
     readings.read([PolicyObject(WEB, 3, "7", {"scaleTargetRef": {}}, {})])
     assert readings.read([unread])[unread.ref] == RejectedPolicy(
         "Unreadable", "The object cannot be read: expected at most 100 levels, got more"
@@ -306,7 +306,7 @@ def test_an_unreadable_object_of_another_controller_costs_its_namespace_at_most(
 def test_a_vpa_that_cannot_be_read_holds_the_policies_of_its_namespace_alone() -> None:
     """It may set the requests of any workload there, and of none elsewhere."""
     from equipoise.ports.actions import every_workload
-    from equipoise.proportional.assignment import Readings, assign
+    from equipoise.proportional.observe import PolicyCache, assign
 
     class Asked:
         def advised(self) -> Any:
@@ -335,7 +335,7 @@ def test_a_vpa_that_cannot_be_read_holds_the_policies_of_its_namespace_alone() -
         for space in ("shop", "tenant")
     ]
     sizes: Any = Asked()
-    _, refused = assign(made, Readings().read(made), sizes, Mode.PREVIEW)
+    _, refused = assign(made, PolicyCache().read(made), sizes, Mode.PREVIEW)
     assert [refused[each.ref].code for each in made] == ["NoWorkload", "Conflict"]
     assert refused[made[1].ref].sentence == (
         "spec.scaleTargetRef: VerticalPodAutoscaler tenant/deep, which cannot be read (it is deep), "

@@ -18,7 +18,7 @@ from equipoise.core.reason import Code
 from equipoise.crd.targets import Mode
 from equipoise.engine.assignment import RejectedPolicy
 from equipoise.ports import CycleReport, PolicyObject
-from equipoise.proportional import assignment, loop
+from equipoise.proportional import loop, observe
 from equipoise.proportional.loop import ProportionalLoop
 from equipoise.sim import Template, World
 from tests.support.guard.faults import ERRORS, Around, Unforeseen, failing, in_module, in_port
@@ -138,7 +138,7 @@ def _bad_selector(cluster: Cluster, error: Exception, patch: pytest.MonkeyPatch)
 
 
 def _bad_spec(cluster: Cluster, error: Exception, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(assignment, "explain", failing(explain, lambda _: True, error))
+    patch.setattr(observe, "explain", failing(explain, lambda _: True, error))
     cluster.change_policy(spec={"containers": 7})
 
 
@@ -239,7 +239,7 @@ def test_a_policy_of_any_depth_is_refused_or_read(depth: int, place: str) -> Non
     """However far from the limits of whatever reads it: never an error."""
     ref = ObjectRef("scalingpolicy.kope.io/v1alpha1", "ScalingPolicy", "shop", "deep", "uid")
     policy = PolicyObject(ref, 1, "1", spec(**{place: nested(depth)}), {})
-    readings = assignment.Readings().read([policy])
+    readings = observe.PolicyCache().read([policy])
     assert set(readings) == {ref}
     read = readings[ref]
     assert not isinstance(read, RejectedPolicy) or read.code == "InvalidSpec"

@@ -228,7 +228,7 @@ def _warn(asked: "CompiledPolicy", decision: "Decision", sizes: dict[str, str]) 
     from equipoise.core.quantity import Quantity
 
     for name in sizes:
-        if name.lower() not in asked.policy.inputs:
+        if name.lower() not in asked.spec.inputs:
             warn(f"--input {name}: no function of the policy uses it")
     for container in decision.extra["containers"]:
         for resource, request in container["requests"].items():

@@ -20,8 +20,9 @@ from equipoise.core.reason import Code
 from equipoise.crd.targets import Mode
 from equipoise.engine.assignment import RejectedPolicy
 from equipoise.ports import PolicyObject
-from equipoise.proportional.assignment import Assigned, Prepared, Readings, assign
+from equipoise.proportional.functions import CompiledPolicy
 from equipoise.proportional.loop import PolicyResult, ProportionalLoop
+from equipoise.proportional.observe import Assignment, PolicyCache, assign
 from equipoise.proportional.parse import SCALING_POLICY, PolicyFile
 from equipoise.runtime.output import tell, warn
 
@@ -109,7 +110,7 @@ class _Policies:
 
     def _assigned(
         self, names: Sequence[str]
-    ) -> tuple[list[Assigned], list[tuple[ObjectRef, RejectedPolicy]]]:
+    ) -> tuple[list[Assignment], list[tuple[ObjectRef, RejectedPolicy]]]:
         file = self.request.file
         if file is not None:
             namespace = self.where or file.namespace or self.session.client.namespace
@@ -120,10 +121,10 @@ class _Policies:
                 if policy.ref.name != file.name
             ]
             policies: Sequence[PolicyObject] = [PolicyObject(ref, 1, "", {}, {}), *others]
-            readings = Readings().read(others) | {ref: Prepared.of(file.spec)}
+            readings = PolicyCache().read(others) | {ref: CompiledPolicy.of(file.spec)}
         else:
             policies = self.policies.listed(self.where)
-            readings = Readings().read(policies)
+            readings = PolicyCache().read(policies)
             known = {policy.ref.name for policy in policies}
             if missing := [name for name in names if name not in known]:
                 raise BadInput(f"{missing[0]}: expected a ScalingPolicy in {self.where or 'the cluster'}")

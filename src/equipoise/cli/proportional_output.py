@@ -48,7 +48,7 @@ def print_live(turns: "Sequence[PolicyResult]", form: Format, *, is_done: bool) 
 
     console = Console()
     for turn, decision in decided:
-        console.print(_values(turn.item.prepared.asked, decision))
+        console.print(_values(turn.item.compiled, decision))
         console.print(f"{decision.subject}: {decision.reason.sentence}")
         if decision.actions and turn.cost:
             console.print(turn.cost)

@@ -2,14 +2,25 @@
 
 from collections.abc import Iterable, Iterator
 
-from equipoise.core.decision import Decision
+import msgspec
+
+from equipoise.core.decision import Decision, Record
 from equipoise.core.quantity import parse_bytes
 from equipoise.engine.balancer import Balancer, GaugeSpec, Labels
+from equipoise.engine.recording import replay_holds
 from equipoise.ports.wiring import Loop, LoopSettings, Wiring
-from equipoise.proportional.decide import decide
+from equipoise.proportional.decide import Observation, decide
 from equipoise.proportional.loop import ProportionalLoop
 from equipoise.proportional.parse import SCALING_POLICY
-from equipoise.proportional.record import redecide
+from equipoise.proportional.policy import ScalingPolicySpec
+
+
+def redecide(recorded: Record) -> Decision:
+    """Decide again from what is recorded; what the guards held is taken from the record."""
+    policy = ScalingPolicySpec.model_validate(recorded.policy)
+    observation = msgspec.convert(recorded.observation, Observation)
+    return replay_holds(recorded, decide(policy, observation, recorded.memory).decision)
+
 
 LABELS = ("namespace", "workload")
 

@@ -183,7 +183,7 @@ def decide_compiled(
 ) -> Decided[Assessment]:
     """Decide the same for a policy that was compiled before, and a memory that was read."""
     inputs, current = read_inputs(observation.inputs), read_current(compiled.slots, observation.current)
-    if missing := sorted(compiled.policy.inputs - set(inputs)):
+    if missing := sorted(compiled.spec.inputs - set(inputs)):
         raise ValueError(f"{missing[0]}: missing: the policy's functions use it")
     assessment = assess(compiled, moment_of(observation.at), inputs, current, memory)
     return Decided(decision_of(compiled, observation, inputs, assessment), assessment)
@@ -193,7 +193,7 @@ def assess(
     compiled: CompiledPolicy, at: int, inputs: Inputs, current: Mapping[str, int], memory: ProportionalMemory
 ) -> Assessment:
     """Compute every value's target at one moment, and smooth it."""
-    smoothing = compiled.policy.smoothing
+    smoothing = compiled.spec.smoothing
     memory = memory.under(compiled.fingerprint)
     since = at if memory.since is None else memory.since
     is_windowed = _is_windowed(smoothing)
@@ -282,7 +282,7 @@ def containers_of(
 ) -> list[dict[str, Any]]:
     """Return values as containers have them; unless whole, only the containers and sections with any."""
     found: list[dict[str, Any]] = []
-    for container in compiled.policy.containers:
+    for container in compiled.spec.containers:
         own: dict[str, Any] = {"requests": {}, "limits": {}}
         for slot in compiled.slots:
             if slot.container == container.name and slot.key in values:
@@ -304,10 +304,10 @@ def sentence(compiled: CompiledPolicy, inputs: Inputs, assessment: Assessment) -
     if not compiled.slots:
         return "The policy has no function, so there is nothing to set."
     by_code = sorted(compiled.slots, key=lambda slot: PRECEDENCE.index(assessment.smoothed[slot.key].code))
-    parts = [_clause(compiled.policy, slot, assessment) for slot in by_code[:SLOTS_NAMED_MAX]]
+    parts = [_clause(compiled.spec, slot, assessment) for slot in by_code[:SLOTS_NAMED_MAX]]
     if len(by_code) > SLOTS_NAMED_MAX:
         parts.append(f"and {len(by_code) - SLOTS_NAMED_MAX} more")
-    sizes = size_words(compiled.policy, inputs)
+    sizes = size_words(compiled.spec, inputs)
     return f"{f'At {sizes}: ' if sizes else ''}{'; '.join(parts)}."
 
 

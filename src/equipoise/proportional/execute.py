@@ -16,13 +16,11 @@ from equipoise.engine.guards import held_by_others, held_by_pause
 from equipoise.engine.isolation import Isolation
 from equipoise.ports import Actuator, Leadership, Pauses, Store
 from equipoise.ports.actions import ResizeAnswer, ResizeResult, Sizes, Values
-from equipoise.proportional.applied import AppliedState, sidecars_of
-from equipoise.proportional.assignment import Assigned
-from equipoise.proportional.functions import Slot
+from equipoise.proportional.applied import AppliedState
+from equipoise.proportional.functions import Slot, sidecars_of
 from equipoise.proportional.guards import PODS_PER_CYCLE_MAX, PlannedChange, held_by_annotation
-from equipoise.proportional.observe import about
-from equipoise.proportional.policy import UpdateMode
-from equipoise.proportional.record import BALANCER
+from equipoise.proportional.observe import Assignment, about
+from equipoise.proportional.policy import BALANCER, UpdateMode
 
 FOR_ALL_PODS = frozenset({ResizeResult.FORBIDDEN, ResizeResult.UNSUPPORTED})
 """Answers that hold for all pods."""
@@ -56,7 +54,7 @@ class ResizeExecutor:
     on_step: Callable[[str], object]
     isolation: Isolation
 
-    def execute(self, item: Assigned, decision: Decision, change: PlannedChange, at: float) -> ResizeReport:
+    def execute(self, item: Assignment, decision: Decision, change: PlannedChange, at: float) -> ResizeReport:
         """Set the values, and give what came of it."""
         (action,) = decision.actions
         assert isinstance(action, SetResources), "scaling only sets resources"
@@ -66,7 +64,7 @@ class ResizeExecutor:
             return self._restart(item, action, change, at)
         return self._in_place(item, action, change)
 
-    def _in_place(self, item: Assigned, action: SetResources, change: PlannedChange) -> ResizeReport:
+    def _in_place(self, item: Assignment, action: SetResources, change: PlannedChange) -> ResizeReport:
         """Change pod after pod; leadership and pauses are checked before each.
 
         A pod may be refused for its node's sake, which is no reason to keep the value from the others.
@@ -96,18 +94,18 @@ class ResizeExecutor:
                 break
         return ResizeReport(list(summed_up(action, answers)), accepted, refused)
 
-    def _is_over(self, item: Assigned) -> bool:
+    def _is_over(self, item: Assignment) -> bool:
         is_ours = self.epoch is not None and self.leadership.epoch() == self.epoch
         return not is_ours or held_by_pause(self.pauses, item.ref.namespace) is not None
 
-    def _resize(self, item: Assigned, change: PlannedChange, pod: Pod) -> ResizeAnswer:
-        values = values_by_container(item.prepared.asked.slots, change.values)
+    def _resize(self, item: Assignment, change: PlannedChange, pod: Pod) -> ResizeAnswer:
+        values = values_by_container(item.compiled.slots, change.values)
         sidecars = sidecars_of(pod.containers, values)
         ref = PodRef(pod.namespace, pod.name, pod.uid)
         return self.sizes.resize(ref, values, sidecars=sidecars)
 
     def _restart(
-        self, item: Assigned, action: SetResources, change: PlannedChange, at: float
+        self, item: Assignment, action: SetResources, change: PlannedChange, at: float
     ) -> ResizeReport:
         """Change one pod whose container restarts; the next waits until all are ready again."""
         if not change.outdated:
@@ -117,10 +115,10 @@ class ResizeExecutor:
         return self._fenced(item, one, pod.uid, lambda: self._resize(item, change, pod), at)
 
     def _roll_out(
-        self, item: Assigned, action: SetResources, change: PlannedChange, at: float
+        self, item: Assignment, action: SetResources, change: PlannedChange, at: float
     ) -> ResizeReport:
         workload = item.workload
-        values = values_by_container(item.prepared.asked.slots, change.values)
+        values = values_by_container(item.compiled.slots, change.values)
         sidecars = sidecars_of(workload.containers, values)
 
         def send() -> ResizeAnswer:
@@ -129,7 +127,7 @@ class ResizeExecutor:
         return self._fenced(item, action, workload.uid, send, at)
 
     def _fenced(
-        self, item: Assigned, action: SetResources, uid: str, send: Callable[[], ResizeAnswer], at: float
+        self, item: Assignment, action: SetResources, uid: str, send: Callable[[], ResizeAnswer], at: float
     ) -> ResizeReport:
         """Set values that restart pods: through the workload's ledger, unless another balancer acts on it."""
         if self.epoch is None:
@@ -167,7 +165,7 @@ class ResizeExecutor:
             own if outcome.result == "Refused" else set(),
         )
 
-    def _recheck(self, item: Assigned) -> str | None:
+    def _recheck(self, item: Assignment) -> str | None:
         """Ask once more whether somebody said stop, and whether the workload is still the one."""
         stop = held_by_pause(self.pauses, item.ref.namespace)
         if stop is not None:

@@ -1,18 +1,21 @@
-"""From the cluster's size to the value of each resource: function, sum, bounds, levels. Pure and exact.
+"""From the cluster's size to the value of each resource, and the values that containers have. Pure and exact.
 
+size   = what the Ready nodes can allocate, cordoned ones included, and the pods on them
 value  = sum of base + slope x rounded(input) / per
 target = the level at or above min(max(value, min), max), in millicores or bytes
 """
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
+from equipoise.core.cluster import Container, Node, Pod, Selector
 from equipoise.core.quantity import NANO, Format, Quantity
+from equipoise.engine.recording import as_json
 from equipoise.proportional.policy import (
     UNIT_NANOS,
     ContainerPolicy,
@@ -182,24 +185,162 @@ def _format(function: Function) -> Format:
     return amounts[0].format if amounts else Format.DECIMAL
 
 
-def fingerprint(policy: ScalingPolicySpec) -> str:
-    """Tell a policy from the same one after any edit."""
-    parts = policy.model_dump(mode="json", by_alias=True)
-    return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:16]
-
-
-Target = Callable[[Slot, Inputs], int]
-
-
 class CompiledPolicy(NamedTuple):
-    """A policy, ready to be asked again and again."""
+    """A policy, ready for many decisions."""
 
-    policy: ScalingPolicySpec
+    spec: ScalingPolicySpec
     slots: tuple[Slot, ...]
+    document: dict[str, Any]
+    """The policy as its records have it."""
     fingerprint: str
-    target: Target = target
+    """Of the document: any edit gives another one."""
+    selector: Selector
+    """Of the nodes that count."""
+    target: Callable[[Slot, Inputs], int] = target
 
     @classmethod
-    def of(cls, policy: ScalingPolicySpec) -> "CompiledPolicy":
-        """Take a policy apart once."""
-        return cls(policy, slots(policy), fingerprint(policy))
+    def of(cls, spec: ScalingPolicySpec) -> "CompiledPolicy":
+        document = as_json(spec.model_dump(mode="json", by_alias=True))
+        fingerprint = hashlib.sha256(msgspec.json.encode(document, order="sorted")).hexdigest()[:16]
+        return cls(spec, slots(spec), document, fingerprint, spec.node_selector.selector)
+
+
+FIELDS = {
+    ("requests", "cpu"): "cpu_request_cores",
+    ("requests", "memory"): "memory_request_bytes",
+    ("limits", "cpu"): "cpu_limit_cores",
+    ("limits", "memory"): "memory_limit_bytes",
+}
+"""Where a container has each value."""
+
+
+def value_of(containers: Iterable[Container], slot: Slot) -> int | None:
+    """Return what a container has in the slot's units, rounded up; None where it has nothing."""
+    for container in containers:
+        if container.name == slot.container:
+            amount: float | None = getattr(container, FIELDS[slot.section, slot.resource.value])
+            return None if amount is None else units_of(amount, slot.unit_nanos)
+    return None
+
+
+def units_of(amount: float, unit_nanos: int) -> int:
+    """Return cores or bytes in whole units; a float of bytes is whole, one of cores is to a billionth."""
+    if unit_nanos == NANO:
+        return math.ceil(amount)
+    return -(-round(amount * NANO) // unit_nanos)
+
+
+def with_values(
+    containers: Sequence[Container], slots: Iterable[Slot], values: Mapping[str, int]
+) -> tuple[Container, ...]:
+    """Return the containers as they would be with these values."""
+    changed = list(containers)
+    for slot in slots:
+        if slot.key not in values:
+            continue
+        amount = values[slot.key] * slot.unit_nanos / NANO
+        for number, container in enumerate(changed):
+            if container.name == slot.container:
+                field = FIELDS[slot.section, slot.resource.value]
+                changed[number] = msgspec.structs.replace(container, **{field: amount})
+    return tuple(changed)
+
+
+def qos_class(containers: Sequence[Container]) -> str:
+    """Return the class that Kubernetes gives these containers."""
+    pairs = [
+        (asked, limit)
+        for container in containers
+        for asked, limit in (
+            (container.cpu_request_cores, container.cpu_limit_cores),
+            (container.memory_request_bytes, container.memory_limit_bytes),
+        )
+    ]
+    if not any(asked or limit for asked, limit in pairs):
+        return "BestEffort"
+    return "Guaranteed" if all(limit and asked in {None, limit} for asked, limit in pairs) else "Burstable"
+
+
+def above_limit(containers: Iterable[Container]) -> str:
+    """Return which request is above its limit, which no server takes; or nothing."""
+    for container in containers:
+        for resource, asked, limit in (
+            ("cpu", container.cpu_request_cores, container.cpu_limit_cores),
+            ("memory", container.memory_request_bytes, container.memory_limit_bytes),
+        ):
+            if asked is not None and limit is not None and asked > limit:
+                unit = "cores" if resource == "cpu" else "bytes"
+                return f"{container.name}: {resource} of {asked:g} {unit} is above the limit of {limit:g}"
+    return ""
+
+
+def restarted(
+    containers: Iterable[Container], slots: Iterable[Slot], values: Mapping[str, int]
+) -> tuple[str, ...]:
+    """Name the containers that a change in place restarts, since their `resizePolicy` says so."""
+    by_name = {container.name: container for container in containers}
+    found = dict.fromkeys(
+        slot.container
+        for slot in slots
+        if slot.key in values
+        and slot.container in by_name
+        and slot.resource.value in by_name[slot.container].restarts_for
+        and value_of([by_name[slot.container]], slot) != values[slot.key]
+    )
+    return tuple(found)
+
+
+def sidecars_of(containers: Iterable[Container], names: Collection[str]) -> tuple[str, ...]:
+    """Name those of these containers that are among the init containers."""
+    return tuple(each.name for each in containers if each.is_sidecar and each.name in names)
+
+
+def differs(containers: Sequence[Container], slots: Iterable[Slot], values: Mapping[str, int]) -> bool:
+    """Whether any of these values is another one in the containers."""
+    return any(value_of(containers, slot) != values[slot.key] for slot in slots if slot.key in values)
+
+
+FINISHED = frozenset({"Succeeded", "Failed"})
+"""Phases of pods that have ended for good."""
+
+
+class Size(NamedTuple):
+    """What was counted, as quantities; what is unknown is absent, and why it is."""
+
+    inputs: Mapping[str, str]
+    nodes_ready: int
+    nodes_unknown: int = 0
+    """Ready nodes that do not say how large they are."""
+    unknown: Mapping[str, str] = {}
+    """Why an input is unknown, by its name."""
+
+
+def count(nodes: Sequence[Node], pods_on: Mapping[str, int] | None, selector: Selector) -> Size:
+    """Count the Ready nodes that are selected; without `pods_on` the pods are unknown."""
+    labelled = [node for node in nodes if selector.matches(dict(node.labels))]
+    ready = [node for node in labelled if node.is_ready]
+    silent = [node for node in ready if node.cpu_cores <= 0 or node.memory_bytes <= 0]
+    inputs = {"nodes": str(len(ready))}
+    unknown = {}
+    if silent:
+        counts = f"{len(silent)} of {len(ready)} Ready nodes"
+        why = f"{counts} do not say how large they are, such as {silent[0].name}"
+        unknown = {"cores": why, "memory": why}
+    else:
+        inputs["cores"] = str(Quantity(sum(round(node.cpu_cores * NANO) for node in ready)))
+        memory = sum(int(node.memory_bytes) for node in ready)
+        inputs["memory"] = str(Quantity(memory * NANO, Format.BINARY))
+    if pods_on is None:
+        unknown["pods"] = "only the pods of some namespaces are seen"
+    else:
+        inputs["pods"] = str(sum(pods_on.get(node.name, 0) for node in ready))
+    return Size(inputs, len(ready), len(silent), unknown)
+
+
+def pods_by_node(pods: Iterable[Pod]) -> dict[str, int]:
+    """Count the pods on each node that have not ended."""
+    found: dict[str, int] = {}
+    for pod in pods:
+        if pod.node and pod.phase not in FINISHED:
+            found[pod.node] = found.get(pod.node, 0) + 1
+    return found

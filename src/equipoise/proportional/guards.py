@@ -16,16 +16,13 @@ from equipoise.proportional.applied import (
     ChangeKey,
     PolicyState,
     UpdateStrategy,
-    above_limit,
     choose_update_strategy,
     pods_outdated,
-    restarted,
-    with_values,
 )
-from equipoise.proportional.assignment import Assigned
 from equipoise.proportional.decide import Assessment
-from equipoise.proportional.policy import UpdateMode
-from equipoise.proportional.record import BALANCER
+from equipoise.proportional.functions import above_limit, restarted, with_values
+from equipoise.proportional.observe import Assignment
+from equipoise.proportional.policy import BALANCER, UpdateMode
 
 SCALE = "equipoise.dev/scale"
 """`false` on a workload leaves its resources alone."""
@@ -91,7 +88,7 @@ class Guards:
 
     def ask(
         self,
-        item: Assigned,
+        item: Assignment,
         change: PlannedChange,
         applied: AppliedState,
         state: PolicyState,
@@ -196,9 +193,9 @@ def held_by_contention(applied: AppliedState) -> Reason | None:
     )
 
 
-def held_by_fit(item: Assigned, change: PlannedChange) -> Reason | None:
+def held_by_fit(item: Assignment, change: PlannedChange) -> Reason | None:
     """Hold what no server would take, and what the policy's updateMode does not allow."""
-    spec, slots = item.prepared.spec, item.prepared.asked.slots
+    spec, slots = item.compiled.spec, item.compiled.slots
     if spec.update_mode is UpdateMode.IN_PLACE and change.strategy.mode is not UpdateMode.IN_PLACE:
         return Reason(Code.REFUSED, f"updateMode is InPlace, and {change.strategy.why}.")
     in_place = change.strategy.mode is UpdateMode.IN_PLACE
@@ -211,7 +208,7 @@ def held_by_fit(item: Assigned, change: PlannedChange) -> Reason | None:
 
 
 def plan_change(
-    item: Assigned,
+    item: Assignment,
     assessment: Assessment,
     pods: Sequence[Pod],
     state: PolicyState,
@@ -219,7 +216,7 @@ def plan_change(
     at: float,
 ) -> PlannedChange:
     """Return what an action comes to: which values, by which strategy, in which pods, at what cost."""
-    slots, mode, values = item.prepared.asked.slots, item.prepared.spec.update_mode, assessment.applied
+    slots, mode, values = item.compiled.slots, item.compiled.spec.update_mode, assessment.applied
     if state.rollout_reason and mode is UpdateMode.AUTO:
         strategy = UpdateStrategy(UpdateMode.ROLLOUT, state.rollout_reason)
     else:

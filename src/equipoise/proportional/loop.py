@@ -37,13 +37,15 @@ from equipoise.proportional.applied import (
     active_pods,
     count_at_target,
 )
-from equipoise.proportional.assignment import Assigned, Readings, assign
 from equipoise.proportional.decide import Assessment, Observation, decide_compiled, moment_of
 from equipoise.proportional.execute import UNDONE, CycleProgress, ResizeExecutor, intended
 from equipoise.proportional.guards import Guards, PlannedChange, plan_change
 from equipoise.proportional.observe import (
+    Assignment,
     ClusterSnapshot,
+    PolicyCache,
     about,
+    assign,
     confirm_reverts,
     name_contending_manager,
     observe,
@@ -51,7 +53,7 @@ from equipoise.proportional.observe import (
     unknown_size,
     utilization_warning,
 )
-from equipoise.proportional.record import BALANCER
+from equipoise.proportional.policy import BALANCER
 from equipoise.proportional.status import (
     StatusInput,
     event_of,
@@ -64,7 +66,7 @@ from equipoise.proportional.status import (
 class PolicyResult:
     """The result of one policy in a cycle."""
 
-    item: Assigned
+    item: Assignment
     decision: Decision | None
     outcomes: Sequence[Outcome] = ()
     rejection: RejectedPolicy | None = None
@@ -130,7 +132,7 @@ class ProportionalLoop:
     now: Callable[[], float] | None = None
     """The time by which a snapshot ages; by default that of the cycle."""
     name: str = BALANCER
-    _readings: Readings = field(default_factory=Readings)
+    _cache: PolicyCache = field(default_factory=PolicyCache)
     _states: dict[str, PolicyState] = field(default_factory=dict)
     """By the policy's UID."""
     _epoch: int | None = None
@@ -148,7 +150,7 @@ class ProportionalLoop:
         policies = self.policies.policies()
         uids = {policy.ref.uid for policy in policies}
         self._states = {uid: state for uid, state in self._states.items() if uid in uids}
-        readings = self._readings.read(policies, self._isolation)
+        readings = self._cache.read(policies, self._isolation)
         assigned, rejected = assign(policies, readings, self.sizes, self.mode, self._isolation)
         results = self._reconcile_all(assigned, at)
         errors = [
@@ -163,7 +165,7 @@ class ProportionalLoop:
         )
 
     def run_once(
-        self, assigned: Sequence[Assigned], at: float, namespace: str | None = None
+        self, assigned: Sequence[Assignment], at: float, namespace: str | None = None
     ) -> list[PolicyResult]:
         """Run one cycle for a command, over policies that it assigned itself."""
         self._epoch = self.leadership.epoch()
@@ -177,7 +179,7 @@ class ProportionalLoop:
         self._isolation.begin(at, lambda: self.leadership.epoch() == epoch)
 
     def _reconcile_all(
-        self, assigned: Sequence[Assigned], at: float, namespace: str | None = None
+        self, assigned: Sequence[Assignment], at: float, namespace: str | None = None
     ) -> list[PolicyResult]:
         """Take one snapshot, and reconcile each policy against it; an error ends one policy's share."""
         snapshot = take_snapshot(
@@ -193,7 +195,9 @@ class ProportionalLoop:
         )
         return [self._reconcile_isolated(item, snapshot, guards) for item in assigned]
 
-    def _reconcile_isolated(self, item: Assigned, snapshot: ClusterSnapshot, guards: Guards) -> PolicyResult:
+    def _reconcile_isolated(
+        self, item: Assignment, snapshot: ClusterSnapshot, guards: Guards
+    ) -> PolicyResult:
         self.beat()
         progress, subject, uid = CycleProgress(), item.ref.subject, item.policy.ref.uid
         memory = self._states[uid].memory if uid in self._states else None
@@ -217,7 +221,7 @@ class ProportionalLoop:
         return PolicyResult(item, decision, outcomes, status_error=status_error, failed=result)
 
     def _reconcile(
-        self, item: Assigned, snapshot: ClusterSnapshot, guards: Guards, progress: CycleProgress
+        self, item: Assignment, snapshot: ClusterSnapshot, guards: Guards, progress: CycleProgress
     ) -> PolicyResult:
         """Decide for one policy, ask the guards, remember, execute what is left, and record it."""
         at = snapshot.at
@@ -240,10 +244,10 @@ class ProportionalLoop:
             plan.assessment,
             state.memory,
             item.mode,
-            pods_at_target=count_at_target(plan.pods, item.prepared.asked.slots, plan.assessment.applied),
+            pods_at_target=count_at_target(plan.pods, item.compiled.slots, plan.assessment.applied),
             pods=len(plan.pods),
             cost=change.cost(item.workload) if change is not None else "",
-            warning=utilization_warning(snapshot.hpas.get(item.ref, ()), item.prepared.asked.slots),
+            warning=utilization_warning(snapshot.hpas.get(item.ref, ()), item.compiled.slots),
             is_executed=is_executed,
         )
         outcomes = progress.outcomes
@@ -254,7 +258,7 @@ class ProportionalLoop:
                 state.memory = unchanged
         self._report(item, news, outcomes)
         remembered, record_id = before.smoothing.to_data(), self.new_id(at)
-        document = item.prepared.document
+        document = item.compiled.document
         self.journal.append(
             record(BALANCER, document, plan.observation, remembered, decision, at, record_id, outcomes)
         )
@@ -270,7 +274,7 @@ class ProportionalLoop:
         )
 
     def _plan(
-        self, item: Assigned, snapshot: ClusterSnapshot, guards: Guards, state: PolicyState
+        self, item: Assignment, snapshot: ClusterSnapshot, guards: Guards, state: PolicyState
     ) -> PolicyPlan:
         """Decide for one policy and ask the guards; nothing is written."""
         pods = active_pods(snapshot.pods[item.ref])
@@ -280,7 +284,7 @@ class ProportionalLoop:
             state.accepted -= lost
             applied = name_contending_manager(item, applied, pods, self.sizes)
         observation = observe(item, snapshot, applied)
-        decision, assessment = decide_compiled(item.prepared.asked, observation, state.memory.smoothing)
+        decision, assessment = decide_compiled(item.compiled, observation, state.memory.smoothing)
         change = None
         if decision.actions:
             change = plan_change(item, assessment, pods, state, self.sizes, snapshot.at)
@@ -288,10 +292,10 @@ class ProportionalLoop:
             decision = decision if reason is None else decision.hold(reason)
         return PolicyPlan(pods, applied, observation, decision, assessment, change)
 
-    def _is_enforced(self, item: Assigned) -> bool:
+    def _is_enforced(self, item: Assignment) -> bool:
         return item.mode is Mode.ENFORCE and self.is_acting
 
-    def _state(self, item: Assigned, at: float) -> PolicyState:
+    def _state(self, item: Assignment, at: float) -> PolicyState:
         policy = item.policy
         state = self._states.get(policy.ref.uid)
         if state is None:
@@ -301,7 +305,7 @@ class ProportionalLoop:
             state.generation, state.rollout_reason = policy.generation, ""
         return state
 
-    def _ledger(self, item: Assigned) -> Ledger:
+    def _ledger(self, item: Assignment) -> Ledger:
         try:
             return Ledger.from_data(self.store.read(item.ref).data)
         except NotInstalled:
@@ -311,7 +315,7 @@ class ProportionalLoop:
 
     def _execute(
         self,
-        item: Assigned,
+        item: Assignment,
         decision: Decision,
         change: PlannedChange,
         state: PolicyState,
@@ -344,11 +348,13 @@ class ProportionalLoop:
         state.record_outcomes(outcomes, change.key, at, refused)
         return outcomes
 
-    def _write_status(self, item: Assigned, news: StatusInput, state: PolicyState, at: float) -> StatusWrite:
+    def _write_status(
+        self, item: Assignment, news: StatusInput, state: PolicyState, at: float
+    ) -> StatusWrite:
         """Write the status where it is worth it; what stands there already counts as written."""
         if not self.is_acting:
             return StatusWrite(False)
-        status = next_status(item.policy, item.prepared, news, at, state.status_written_at)
+        status = next_status(item.policy, item.compiled, news, at, state.status_written_at)
         if status is None:
             return StatusWrite(True)
         written = write_status(self.policies.write_status, item.policy, status)
@@ -371,7 +377,7 @@ class ProportionalLoop:
         error = self._isolation.attempt(str(policy.ref), write)
         return "" if isinstance(error, FailedTurn) else error
 
-    def _report(self, item: Assigned, news: StatusInput, outcomes: Sequence[Outcome]) -> None:
+    def _report(self, item: Assignment, news: StatusInput, outcomes: Sequence[Outcome]) -> None:
         """Record an event at the workload: what was changed, or a new reason that keeps it from being."""
         event = event_of(item.policy, news, outcomes)
         if event is not None and self.is_acting:

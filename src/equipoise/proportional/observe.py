@@ -1,82 +1,178 @@
-"""Reads the cluster once for all policies: its size, the pods of each target, the autoscalers.
+"""What a cycle decides from: which policy has which workload, the cluster's size, the pods, the autoscalers.
 
-A cluster's size is what its Ready nodes can allocate, cordoned ones included, and the pods on them. An input
-that cannot be counted is unknown, never zero, and a policy that needs it changes nothing.
+The cluster is read once for all policies. Where two policies would set the resources of one workload, neither
+does. An input that cannot be counted is unknown, never zero, and a policy that needs it changes nothing.
 """
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 import msgspec
 
 from equipoise.core.cluster import Hpa, Node, ObjectRef, Pod, Selector, Workload, WorkloadRef
-from equipoise.core.errors import WorldFailed
-from equipoise.core.quantity import NANO, Format, Quantity
-from equipoise.engine.assignment import RejectedPolicy
+from equipoise.core.documents import explain
+from equipoise.core.errors import DECODE_ERRORS, BadInput, WorldFailed
+from equipoise.crd.targets import Mode
+from equipoise.engine.assignment import RejectedPolicy, assign_each, parse_policy
 from equipoise.engine.isolation import Isolation
-from equipoise.ports import Cluster, FailedTurn
-from equipoise.ports.actions import Sizes
+from equipoise.ports import Cluster, FailedTurn, PolicyObject
+from equipoise.ports.actions import Sizes, every_workload
 from equipoise.proportional.applied import (
-    FINISHED,
     AppliedState,
     active_pods,
     detect_reverts,
     pods_outdated,
     values_in_force,
 )
-from equipoise.proportional.assignment import Assigned
 from equipoise.proportional.decide import STUCK, Observation, moment_of
-from equipoise.proportional.functions import Slot
-from equipoise.proportional.policy import UpdateMode
-
-
-class Size(NamedTuple):
-    """What was counted, as quantities; what is unknown is absent, and why it is."""
-
-    inputs: Mapping[str, str]
-    nodes_ready: int
-    nodes_unknown: int = 0
-    """Ready nodes that do not say how large they are."""
-    unknown: Mapping[str, str] = {}
-    """Why an input is unknown, by its name."""
-
-
-def count(nodes: Sequence[Node], pods_on: Mapping[str, int] | None, selector: Selector) -> Size:
-    """Count the Ready nodes that are selected; without `pods_on` the pods are unknown."""
-    labelled = [node for node in nodes if selector.matches(dict(node.labels))]
-    ready = [node for node in labelled if node.is_ready]
-    silent = [node for node in ready if node.cpu_cores <= 0 or node.memory_bytes <= 0]
-    inputs = {"nodes": str(len(ready))}
-    unknown = {}
-    if silent:
-        counts = f"{len(silent)} of {len(ready)} Ready nodes"
-        why = f"{counts} do not say how large they are, such as {silent[0].name}"
-        unknown = {"cores": why, "memory": why}
-    else:
-        inputs["cores"] = str(Quantity(sum(round(node.cpu_cores * NANO) for node in ready)))
-        memory = sum(int(node.memory_bytes) for node in ready)
-        inputs["memory"] = str(Quantity(memory * NANO, Format.BINARY))
-    if pods_on is None:
-        unknown["pods"] = "only the pods of some namespaces are seen"
-    else:
-        inputs["pods"] = str(sum(pods_on.get(node.name, 0) for node in ready))
-    return Size(inputs, len(ready), len(silent), unknown)
-
-
-def pods_by_node(pods: Iterable[Pod]) -> dict[str, int]:
-    """Count the pods on each node that have not ended."""
-    found: dict[str, int] = {}
-    for pod in pods:
-        if pod.node and pod.phase not in FINISHED:
-            found[pod.node] = found.get(pod.node, 0) + 1
-    return found
-
+from equipoise.proportional.functions import CompiledPolicy, Size, Slot, count, pods_by_node
+from equipoise.proportional.parse import WrittenScalingPolicySpec
+from equipoise.proportional.policy import ScalingPolicySpec, UpdateMode
 
 HASH_LABEL = "pod-template-hash"
-Labels = tuple[tuple[str, str], ...]
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """A workload that one policy, and no other, may change."""
+
+    policy: PolicyObject
+    compiled: CompiledPolicy
+    mode: Mode
+    workload: Workload
+
+    @property
+    def ref(self) -> WorkloadRef:
+        """The workload's name."""
+        return self.workload.ref
+
+
+@dataclass(slots=True)
+class PolicyCache:
+    """Compiles each generation of a policy once: with 2,000 policies it would cost every cycle."""
+
+    _compiled: dict[str, tuple[tuple[int, str], CompiledPolicy | RejectedPolicy]] = field(
+        default_factory=dict
+    )
+
+    def read(
+        self, policies: Iterable[PolicyObject], isolation: Isolation | None = None
+    ) -> dict[ObjectRef, CompiledPolicy | RejectedPolicy]:
+        """Compile new and edited policies, and forget deleted ones.
+
+        A policy whose compilation fails by a bug is compiled anew the next time.
+        """
+        isolation = isolation or Isolation()
+        fresh: dict[str, tuple[tuple[int, str], CompiledPolicy | RejectedPolicy]] = {}
+        found: dict[ObjectRef, CompiledPolicy | RejectedPolicy] = {}
+        for policy in policies:
+            edition = (policy.generation, policy.unreadable)
+            entry = self._compiled.get(policy.ref.uid)
+            if entry is None or entry[0] != edition:
+                compiled = isolation.attempt(str(policy.ref), partial(parse_policy, policy, _compile))
+                if isinstance(compiled, FailedTurn):
+                    found[policy.ref] = RejectedPolicy.of_failure(compiled)
+                    continue
+                entry = (edition, compiled)
+            fresh[policy.ref.uid] = entry
+            found[policy.ref] = entry[1]
+        self._compiled = fresh
+        return found
+
+
+def _compile(spec: Mapping[str, Any]) -> CompiledPolicy:
+    try:
+        return CompiledPolicy.of(WrittenScalingPolicySpec.model_validate(dict(spec)))
+    except DECODE_ERRORS as error:
+        said = explain(error)
+        where = "spec: " if said.startswith("document: ") else "spec."
+        raise BadInput(f"{where}{said.removeprefix('document: ')}") from error
+
+
+def target_of(policy: PolicyObject, spec: ScalingPolicySpec) -> WorkloadRef:
+    """Return the workload's name; it is in the policy's own namespace."""
+    target = spec.target_ref
+    return WorkloadRef(target.api_version, target.kind.value, policy.ref.namespace, target.name).canonical
+
+
+def assign(
+    policies: Sequence[PolicyObject],
+    compiled: Mapping[ObjectRef, CompiledPolicy | RejectedPolicy],
+    sizes: Sizes,
+    mode: Mode,
+    isolation: Isolation | None = None,
+) -> tuple[list[Assignment], dict[ObjectRef, RejectedPolicy]]:
+    """Return which policy has which workload, and why the others can't be followed."""
+    isolation = isolation or Isolation()
+    rejected: dict[ObjectRef, RejectedPolicy] = {}
+    by_target: dict[WorkloadRef, list[str]] = defaultdict(list)
+    readable: dict[ObjectRef, tuple[CompiledPolicy, WorkloadRef]] = {}
+    for policy in policies:
+        found = compiled[policy.ref]
+        if isinstance(found, RejectedPolicy):
+            rejected[policy.ref] = found
+            continue
+        ref = target_of(policy, found.spec)
+        by_target[ref].append(policy.ref.name)
+        readable[policy.ref] = (found, ref)
+    advised = sizes.advised() if readable else {}
+
+    def assign_one(policy: PolicyObject) -> Assignment | RejectedPolicy:
+        own, ref = readable[policy.ref]
+        others = sorted(name for name in by_target[ref] if name != policy.ref.name)
+        setter = _setter(advised, ref)
+        workload = None if others or setter else sizes.workload(ref)
+        rejection = _rejection(own.spec, ref, others, setter, workload)
+        if workload is None or rejection is not None:
+            assert rejection is not None, "a policy without a workload is rejected"
+            return rejection
+        return Assignment(policy, own, mode, workload)
+
+    to_assign = [policy for policy in policies if policy.ref in readable]
+    assigned, not_assigned = assign_each(to_assign, assign_one, isolation)
+    assert len(assigned) + len(rejected) + len(not_assigned) == len(compiled), "each policy has one answer"
+    return list(assigned.values()), rejected | not_assigned
+
+
+def _setter(advised: Mapping[WorkloadRef, str], ref: WorkloadRef) -> str:
+    """Return who sets the requests of a workload or may do so, as the beginning of a sentence."""
+    if vpa := advised.get(ref):
+        return f"{vpa} sets the requests of {ref} already"
+    if vpa := advised.get(every_workload(ref.namespace)):
+        return f"{vpa}, may set the requests of {ref}"
+    return ""
+
+
+def _rejection(
+    spec: ScalingPolicySpec,
+    ref: WorkloadRef,
+    others: Sequence[str],
+    setter: str,
+    workload: Workload | None,
+) -> RejectedPolicy | None:
+    if others:
+        names = ", ".join(others)
+        sentence = f"spec.scaleTargetRef: {ref} is also the target of {names}, so nothing is changed for any"
+        return RejectedPolicy("Conflict", sentence)
+    if setter:
+        return RejectedPolicy("Conflict", f"spec.scaleTargetRef: {setter}, so nothing is changed")
+    if workload is None:
+        sentence = f"spec.scaleTargetRef: expected a workload in this namespace, found no {ref}"
+        hint = " (one that a Deployment made is scaled by naming the Deployment)"
+        return RejectedPolicy("NoWorkload", f"{sentence}{hint if ref.kind == 'ReplicaSet' else ''}")
+    if ref.kind == "ReplicaSet" and workload.owner is not None:
+        maker = f"{workload.owner.kind} {workload.owner.name}"
+        sentence = f"expected a workload of its own, but {maker} made {ref}: name {maker} instead"
+        return RejectedPolicy("NoWorkload", f"spec.scaleTargetRef: {sentence}")
+    known = [container.name for container in workload.containers]
+    for number, container in enumerate(spec.containers):
+        if container.name not in known:
+            has = ", ".join(known) or "none"
+            sentence = f"expected a container of {ref} ({has}), got {container.name}"
+            return RejectedPolicy("NoContainer", f"spec.containers[{number}].name: {sentence}")
+    return None
 
 
 @dataclass(slots=True)
@@ -101,7 +197,7 @@ class ClusterSnapshot:
 
 def take_snapshot(
     cluster: Cluster,
-    assigned: Sequence[Assigned],
+    assigned: Sequence[Assignment],
     at: float,
     namespace: str | None,
     isolation: Isolation | None = None,
@@ -109,7 +205,7 @@ def take_snapshot(
     sees_all_pods: bool,
 ) -> ClusterSnapshot:
     """Read the cluster once for all policies; with a namespace, the input `pods` is unknown."""
-    needs_all = any("pods" in item.prepared.spec.inputs for item in assigned)
+    needs_all = any("pods" in item.compiled.spec.inputs for item in assigned)
     place = None if needs_all and sees_all_pods else namespace
     pods = cluster.pods(place) if assigned else ()
     is_whole = sees_all_pods and place is None
@@ -201,23 +297,23 @@ def utilization_warning(hpas: Iterable[Hpa], slots: Iterable[Slot]) -> str:
     return ""
 
 
-def unknown_size(item: Assigned, snapshot: ClusterSnapshot) -> RejectedPolicy | None:
+def unknown_size(item: Assignment, snapshot: ClusterSnapshot) -> RejectedPolicy | None:
     """Return which input of the policy is unknown, if any: what is missing is never zero."""
-    size = snapshot.size(item.prepared.selector)
+    size = snapshot.size(item.compiled.selector)
     if not size.nodes_ready:
         return RejectedPolicy("NoNodes", "spec.nodeSelector: expected at least one Ready node, found none")
-    for name in sorted(item.prepared.spec.inputs & set(size.unknown)):
+    for name in sorted(item.compiled.spec.inputs & set(size.unknown)):
         return RejectedPolicy("InputUnknown", f"{name}: {size.unknown[name]}, so nothing is changed")
     return None
 
 
-def observe(item: Assigned, snapshot: ClusterSnapshot, applied: AppliedState) -> Observation:
+def observe(item: Assignment, snapshot: ClusterSnapshot, applied: AppliedState) -> Observation:
     """Join the cluster's size with what the workload has."""
-    asked, spec = item.prepared.asked, item.prepared.spec
+    asked, spec = item.compiled, item.compiled.spec
     pods = active_pods(snapshot.pods[item.ref])
     current = values_in_force(spec.update_mode, asked.slots, item.workload, pods, applied)
     is_template = spec.update_mode is UpdateMode.ROLLOUT or applied.is_rollout
-    size = snapshot.size(item.prepared.selector)
+    size = snapshot.size(item.compiled.selector)
     return Observation(
         subject=item.ref.subject,
         at=snapshot.at,
@@ -230,7 +326,7 @@ def observe(item: Assigned, snapshot: ClusterSnapshot, applied: AppliedState) ->
 
 
 def confirm_reverts(
-    item: Assigned,
+    item: Assignment,
     applied: AppliedState,
     pods: Sequence[Pod],
     accepted: Collection[str],
@@ -238,7 +334,7 @@ def confirm_reverts(
     at: float,
 ) -> tuple[AppliedState, frozenset[str]]:
     """Detect reverts, and read the pods anew before one counts: a late cache still has the old values."""
-    slots, workload, at_ms = item.prepared.asked.slots, item.workload, moment_of(at)
+    slots, workload, at_ms = item.compiled.slots, item.workload, moment_of(at)
     found, lost = detect_reverts(applied, slots, workload, pods, accepted, at_ms)
     if not lost or applied.is_rollout:
         return found, lost
@@ -250,12 +346,12 @@ def confirm_reverts(
 
 
 def name_contending_manager(
-    item: Assigned, applied: AppliedState, pods: Sequence[Pod], sizes: Sizes
+    item: Assignment, applied: AppliedState, pods: Sequence[Pod], sizes: Sizes
 ) -> AppliedState:
     """Find which field manager puts other values back, once it has happened too often."""
     if applied.contending_manager or not applied.is_contended:
         return applied
-    slots, target = item.prepared.asked.slots, about(item.workload)
+    slots, target = item.compiled.slots, about(item.workload)
     if not applied.is_rollout:
         for pod in pods_outdated(pods, slots, applied.values)[:1]:
             target = ObjectRef("v1", "Pod", pod.namespace, pod.name, pod.uid)

@@ -36,6 +36,7 @@ from equipoise.crd.fields import (
 from equipoise.crd.targets import ApiVersion, LabelKey, LabelSelector, LabelValue
 from equipoise.proportional.smoothing import INPUTS, InputName, Smoothing, number
 
+BALANCER = "proportional"
 SLACK_PARTS = 1000
 """An input may be above a multiple by a thousandth of the distance: sums of allocatable are not round."""
 

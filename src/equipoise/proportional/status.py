@@ -15,9 +15,8 @@ from equipoise.engine.assignment import RejectedPolicy
 from equipoise.engine.status import condition, has_condition, keep_transition_time, timestamp
 from equipoise.ports import PolicyObject
 from equipoise.proportional.applied import KEY, PolicyMemory
-from equipoise.proportional.assignment import Prepared
 from equipoise.proportional.decide import Assessment, time_of
-from equipoise.proportional.functions import Slot
+from equipoise.proportional.functions import CompiledPolicy, Slot
 from equipoise.proportional.smoothing import ProportionalMemory, ValueChange
 
 
@@ -93,12 +92,12 @@ def rejected_status(policy: PolicyObject, rejection: RejectedPolicy, at: float) 
 
 
 def next_status(
-    policy: PolicyObject, prepared: Prepared, news: StatusInput, at: float, written_at: float | None
+    policy: PolicyObject, compiled: CompiledPolicy, news: StatusInput, at: float, written_at: float | None
 ) -> dict[str, Any] | None:
     """Return the new status, or None when it can wait; `written_at` is when the last one was written."""
     old, now, decision = policy.status, timestamp(at), news.decision
     conditions = _conditions(policy, news)
-    status = status_of(prepared.asked.slots, news.assessment, news.memory.smoothing) | {
+    status = status_of(compiled.slots, news.assessment, news.memory.smoothing) | {
         "observedGeneration": policy.generation,
         "podsAtTarget": f"{news.pods_at_target}/{news.pods}",
         "memory": news.memory.to_data(),
@@ -108,7 +107,7 @@ def next_status(
     reason = {"reason": decision.reason.code.value, "sentence": decision.reason.sentence}
     is_news = news.is_executed or _is_news(old, policy.generation, conditions, decision, status)
     if not is_news and (
-        _is_same(old, status) or not _is_due(news.memory.smoothing, prepared, at, written_at)
+        _is_same(old, status) or not _is_due(news.memory.smoothing, compiled, at, written_at)
     ):
         return None
     before = old.get("lastDecision", {})
@@ -146,12 +145,14 @@ def _is_same(old: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
     return all(old.get(name) == part for name, part in status.items())
 
 
-def _is_due(memory: ProportionalMemory, prepared: Prepared, at: float, written_at: float | None) -> bool:
+def _is_due(
+    memory: ProportionalMemory, compiled: CompiledPolicy, at: float, written_at: float | None
+) -> bool:
     """Whether it is time for a checkpoint: each minute, or twice a window while nothing in it differs."""
     if written_at is None or at < written_at:
         return True
     wait = CHECKPOINT_SECONDS
-    percentile = prepared.spec.smoothing.percentile
+    percentile = compiled.spec.smoothing.percentile
     windows = memory.windows.values()
     if percentile is not None and all(len({target for _, target in window}) <= 1 for window in windows):
         wait = max(wait, percentile.window_seconds / 2)

@@ -9,7 +9,7 @@ from equipoise.core.cluster import Container, ObjectRef, PodRef, Resize, Workloa
 from equipoise.core.errors import WorldFailed
 from equipoise.core.quantity import parse_bytes
 from equipoise.ports.actions import ResizeAnswer, ResizeResult, Values
-from equipoise.proportional.applied import FIELDS, above_limit
+from equipoise.proportional.functions import FIELDS, above_limit
 from equipoise.sim.cluster import workload_view
 from equipoise.sim.faults import FaultKind
 from equipoise.sim.state import PodState, State, WorkloadState

@@ -18,7 +18,7 @@ from equipoise.engine.isolation import Isolation
 from equipoise.pools.registration import PodLists, RegistrationRule, reconcile
 from equipoise.ports import PolicyObject
 from equipoise.proportional.applied import PolicyMemory, PolicyState
-from equipoise.proportional.assignment import Readings
+from equipoise.proportional.observe import PolicyCache
 from equipoise.proportional.smoothing import ProportionalMemory
 from equipoise.recommendation.selection import Selected, Verdict, _moment, is_due, select
 from equipoise.rotation.assignment import assign
@@ -119,7 +119,7 @@ def _judged(name: str, policies: list[PolicyObject], isolation: Isolation) -> li
             bad = {ref.name: refusal for ref, refusal in refused.items() if refusal.code != "NoWorkload"}
             return [f"{which}: {refusal.sentence}" for which, refusal in bad.items()]
         case "ScalingPolicy":
-            read = Readings().read(policies, isolation)
+            read = PolicyCache().read(policies, isolation)
             for one in policies:
                 with suppress(*DECODE_ERRORS):
                     ProportionalMemory.from_data(dict(one.status))
