@@ -1,4 +1,4 @@
-"""CSV to columns, block by block, with arrays instead of a loop over lines.
+"""CSV to columns, block by block, with arrays instead of a loop over lines (docs/decisions/0003).
 
 Columns of text to numbers, all rows at once; only odd ones (NaN, 1e-5, 250m) are read one by one.
 """
@@ -35,10 +35,8 @@ Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.intp]
 Numbers = npt.NDArray[np.float64]
 
-WIDTH_MAX = 32
-DIGITS_MAX = 18
-"""So many digits fit a 64-bit integer."""
-_TENS = np.power(np.longdouble(10), np.arange(DIGITS_MAX + 1))
+WIDTH_MAX = 24
+"""Longer numbers are read one by one."""
 _ISO = "dddd-dd-dd.dd:dd:dd"
 
 
@@ -64,7 +62,7 @@ class Unreadable(ValueError):  # noqa: N818 - reads as a fact
 
 
 def numbers(field: Field) -> Numbers:
-    """Read decimal numbers; an empty field is unknown."""
+    """Return decimal numbers; an empty field is unknown."""
     found, is_odd = _decimals(field)
     for row in np.flatnonzero(is_odd).tolist():
         found[row] = read_number(row, field.word(row))
@@ -72,28 +70,30 @@ def numbers(field: Field) -> Numbers:
 
 
 def _decimals(field: Field) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-    """Read what is digits with at most one point; tell which rows are something else."""
+    """Return what is digits with at most one point as numbers; mark the rows that are something else."""
     widths = field.end - field.start
-    mantissa = np.zeros(len(widths), np.uint64)
-    digits, decimals = np.zeros(len(widths), np.int16), np.zeros(len(widths), np.int16)
-    has_point, has_digit = np.zeros(len(widths), np.bool_), np.zeros(len(widths), np.bool_)
-    is_odd = (widths == 0) | (widths > WIDTH_MAX)
-    last = len(field.text) - 1
-    for place in range(min(int(widths.max(initial=0)), WIDTH_MAX)):
-        is_here = place < widths
-        figure = field.text[np.minimum(field.start + place, last)] - np.uint8(ord("0"))
-        is_digit = (figure <= 9) & is_here  # noqa: PLR2004 - what is below "0" wraps around
-        is_point = (figure == np.uint8(ord(".") - ord("0") & 0xFF)) & is_here & ~has_point
-        is_odd |= is_here & ~is_digit & ~is_point
-        mantissa = np.where(is_digit, mantissa * np.uint64(10) + figure, mantissa)
-        digits += is_digit & (mantissa > 0)
-        decimals += is_digit & has_point
-        has_point |= is_point
-        has_digit |= is_digit
-    is_odd |= ~has_digit  # a point alone is how some write that nothing is known, and no 0
-    is_odd |= (digits > DIGITS_MAX) | (decimals > DIGITS_MAX)
-    found = mantissa.astype(np.longdouble) / _TENS[np.minimum(decimals, DIGITS_MAX)]
-    return found.astype(np.float64), is_odd
+    columns = _columns_of(field, min(int(widths.max(initial=1)), WIDTH_MAX))
+    points, is_odd = np.zeros(len(widths), np.int8), widths > WIDTH_MAX
+    for place, letters in enumerate(columns):
+        is_point = letters == ord(".")
+        points += is_point
+        is_odd |= ((letters - np.uint8(ord("0"))) > 9) & ~is_point & (place < widths)  # noqa: PLR2004 - no digit
+    is_odd |= (points > 1) | (points >= widths)  # a point alone is how some write that nothing is known
+    columns[:, is_odd] = ord("0")
+    return _words(columns).astype(np.float64), is_odd
+
+
+def _columns_of(field: Field, width: int) -> Bytes:
+    """Return the first letter of every row's field, the second, and so on; zeros after its end."""
+    widths, last = field.end - field.start, len(field.text) - 1
+    columns = np.zeros((width, len(widths)), np.uint8)
+    for place in range(width):
+        columns[place] = np.where(place < widths, field.text[np.minimum(field.start + place, last)], 0)
+    return columns
+
+
+def _words(columns: Bytes) -> npt.NDArray[np.bytes_]:
+    return np.ascontiguousarray(columns.T).view(f"S{len(columns)}")[:, 0]
 
 
 def read_number(row: int, word: str) -> float:
@@ -137,35 +137,21 @@ def _is_calendar(word: str) -> bool:
 
 
 def _iso(field: Field) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-    """Read `2026-01-31T12:00:00Z`, the form that nearly all files have."""
+    """Return `2026-01-31T12:00:00Z`, the form that nearly all files have, in seconds; mark other rows."""
+    columns = _columns_of(field, len(_ISO) + 1)
     widths = field.end - field.start
-    last = len(field.text) - 1
-    length = len(_ISO)
-    is_odd = (widths != length) & (widths != length + 1)
-    table = field.text[np.minimum(field.start[:, None] + np.arange(length + 1), last)]
-    is_odd |= (widths == length + 1) & (table[:, length] != ord("Z"))
-    figures = table[:, :length].astype(np.int64) - ord("0")
-    for place, form in enumerate(_ISO):
+    is_odd = (widths != len(_ISO)) & ((widths != len(_ISO) + 1) | (columns[-1] != ord("Z")))
+    for letters, form in zip(columns, _ISO, strict=False):
         if form == "d":
-            is_odd |= (figures[:, place] < 0) | (figures[:, place] > 9)  # noqa: PLR2004 - a digit
-        elif form != ".":
-            is_odd |= table[:, place] != ord(form)
-    is_odd |= ~np.isin(table[:, 10], [ord("T"), ord(" "), ord("t")])
-
-    def number(start: int, count: int) -> npt.NDArray[np.int64]:
-        powers = 10 ** np.arange(count - 1, -1, -1)
-        return np.asarray(figures[:, start : start + count] @ powers)
-
-    months = (number(0, 4) - 1970) * 12 + number(5, 2) - 1
-    is_odd |= (number(5, 2) < 1) | (number(5, 2) > 12) | (number(8, 2) < 1)  # noqa: PLR2004 - months
-    days = np.where(is_odd, 0, months).astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
-    next_month = (
-        np.where(is_odd, 1, months + 1).astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
-    )
-    is_odd |= number(8, 2) > next_month - days
-    seconds = number(11, 2) * 3600 + number(14, 2) * 60 + number(17, 2)
-    is_odd |= (number(11, 2) > 23) | (number(14, 2) > 59) | (number(17, 2) > 59)  # noqa: PLR2004 - a clock
-    return ((days + number(8, 2) - 1) * 86400 + seconds).astype(np.float64), is_odd
+            is_odd |= (letters - np.uint8(ord("0"))) > 9  # noqa: PLR2004 - a digit
+        else:
+            is_odd |= ~np.isin(letters, list(b"Tt " if form == "." else form.encode()))
+    columns[_ISO.index(".")] = ord("T")
+    columns[: len(_ISO), is_odd] = np.frombuffer(b"1970-01-01T00:00:00", np.uint8)[:, None]
+    try:
+        return _words(columns[: len(_ISO)]).astype("datetime64[s]").astype(np.float64), is_odd
+    except ValueError:  # a day or an hour that there is not: read one by one, it is found and named
+        return np.zeros(len(widths)), np.ones(len(widths), np.bool_)
 
 
 def read_moment(row: int, word: str) -> float:
