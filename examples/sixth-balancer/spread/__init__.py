@@ -1,0 +1,1 @@
+"""Keeps the pods of each workload spread over the nodes."""
