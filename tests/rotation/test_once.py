@@ -10,7 +10,7 @@ from equipoise.core.decision import Decision, Record
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import GUEST_EPOCH
 from equipoise.core.reason import Code
-from equipoise.engine.guards import LeaselessLeadership
+from equipoise.engine.leadership import LeaselessLeadership
 from equipoise.ports import EvictionResult, Stored
 from equipoise.rotation.command import Ports, RotateCommand, loop_by_hand, plan
 from equipoise.rotation.policy import RotationPolicy

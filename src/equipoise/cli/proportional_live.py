@@ -92,7 +92,7 @@ class _Policies:
 
     def run_once(self, names: Sequence[str], *, is_first: bool = True) -> list[PolicyResult]:
         """Run one cycle for the policies of these names, or for all."""
-        self.session.leadership.look()
+        self.session.leadership.renew()
         assigned, refused = self._assigned(names)
         items = self.loop.run_once(assigned, time.time(), self.where)
         refused += [(each.item.policy.ref, each.rejection) for each in items if each.rejection is not None]

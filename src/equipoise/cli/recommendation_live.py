@@ -14,7 +14,7 @@ from equipoise.adapters.kubernetes.cluster import HpaSpecs
 from equipoise.adapters.prometheus.history import PrometheusHistory, PrometheusOwners, Source
 from equipoise.cli.journal import CommandJournal
 from equipoise.cli.session import ClusterRequest, Session
-from equipoise.core.cluster import HpaSpec, ObjectRef, Workload
+from equipoise.core.cluster import HpaSpec, Workload
 from equipoise.core.decision import Decision, Outcome, outcome_document, plan_document
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.engine.isolation import failed_record
@@ -152,10 +152,8 @@ def _event_writer(actuator: Actuator) -> Callable[[Workload, Decision, Outcome],
     """Return what attaches an event to each workload whose HPA was made or changed."""
 
     def write(workload: Workload, decision: Decision, outcome: Outcome) -> None:
-        ref = workload.ref
-        about = ObjectRef(ref.api_version, ref.kind, ref.namespace, ref.name, workload.uid)
         sentence = f"Its HPA was {outcome.result.lower()}: {decision.reason.sentence}"
-        actuator.record_event(about, decision.reason.code.value, sentence)
+        actuator.record_event(workload.object_ref, decision.reason.code.value, sentence)
 
     return write
 

@@ -211,6 +211,12 @@ class Workload(msgspec.Struct, frozen=True, gc=False):
     replaces_pods: bool = True
     """Whether pods are replaced by themselves when the template changes."""
 
+    @property
+    def object_ref(self) -> ObjectRef:
+        """The object that an event about the workload is recorded at."""
+        ref = self.ref
+        return ObjectRef(ref.api_version, ref.kind, ref.namespace, ref.name, self.uid)
+
 
 class HpaMetric(msgspec.Struct, frozen=True, gc=False):
     """One metric of an HPA and its target."""

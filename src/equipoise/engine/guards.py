@@ -1,25 +1,20 @@
-"""Was there a rest since the last time?
+"""Guards that several balancers ask before they act. Each returns why to wait, or None; they only reduce.
 
-Has it been so for long enough? One look may be a spike.
-
-Is the consumer group keeping up? A rotation stops consumption, so a lagging group is left alone.
-
-Has somebody said stop?
-
-Is somebody else taking pods of this workload now?
+A decision says what would be right for what was observed. Whether it may be carried out now depends on what a
+pure function cannot know: a pause, leadership, the age of the snapshot, what others do to the same workload.
+A guard is a function of one such input and of nothing else; each balancer calls those that it needs, in an
+order of its own, and the first reason is the one that people see.
 
 Two balancers may run in two processes with two Leases, and agents have none. What they share is the ledger of
 the workload: whoever finds that another has begun something waits until it is over. The compare-and-swap with
 which the own intent is then written makes sure that nobody has begun in between.
-
-Is it our turn?
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 from equipoise.core.decision import Decision
 from equipoise.core.errors import WorldFailed
-from equipoise.core.ledger import GUEST_EPOCH, INTENT_MAX_SECONDS, Entry, EntryState, Ledger
+from equipoise.core.ledger import INTENT_MAX_SECONDS, Entry, EntryState, Ledger
 from equipoise.core.reason import Code, Reason
 from equipoise.ports import Leadership, Pauses
 
@@ -43,12 +38,12 @@ def held_by_cooldown(ledger: Ledger, balancer: str, cooldown_seconds: float, at:
 
 
 def count_streaks(before: Mapping[str, int], hot: Collection[str]) -> dict[str, int]:
-    """Count in how many looks in a row each was hot; whoever was not begins anew."""
+    """Return in how many cycles in a row each was hot; whoever was not begins anew."""
     return {uid: before.get(uid, 0) + 1 for uid in hot}
 
 
 def hold_spikes(decision: Decision, streaks: Mapping[str, int], cycles_min: int) -> Decision:
-    """Hold from the first hot pod on that was not hot for long enough; those behind it wait too."""
+    """Hold from the first pod on that was not hot for long enough: one cycle may be a spike."""
     for number, action in enumerate(decision.actions):
         seen = streaks.get(action.uid)
         if seen is not None and seen < cycles_min:
@@ -89,9 +84,9 @@ def held_by_pause(pauses: Pauses, namespace: str) -> Reason | None:
 
 
 OTHERS_SECONDS = INTENT_MAX_SECONDS
-"""So long nobody may have seen yet what another has done; from then on what is seen counts."""
+"""For so long an action may not show in a snapshot yet; from then on what is observed counts."""
 MENDING_SECONDS = 3600.0
-"""So long it is another's deed, as far as anybody can tell, when a workload is not whole."""
+"""For so long a workload that is not whole may be so because of another's action."""
 
 
 def held_by_others(ledger: Ledger, balancer: str, at: float) -> Reason | None:
@@ -100,10 +95,9 @@ def held_by_others(ledger: Ledger, balancer: str, at: float) -> Reason | None:
 
 
 def held_by_anyone(ledger: Ledger, own: Collection[str], at: float, *, is_whole: bool) -> Reason | None:
-    """Hold as long as anyone's deed is under way, but for our own: for who sees only some of the pods.
+    """Hold while anyone's action but our own is under way: for an agent, which observes some of the pods.
 
-    `is_whole` says whether the workload has all the pods that it wants; while it has not, a deed of the last
-    hour is not over.
+    While the workload lacks pods that it wants (not `is_whole`), an action of the last hour is under way.
     """
     entries = [entry for entry in ledger.entries if entry.id not in own]
     return _held(entries, at, OTHERS_SECONDS if is_whole else MENDING_SECONDS)
@@ -130,21 +124,13 @@ def held_by_leader(leadership: Leadership) -> Reason | None:
     return Reason(Code.HELD_BY_LEADER, "This process does not lead, so it only looks.")
 
 
-class LeaselessLeadership:
-    """Acts without a Lease, for one command: the compare-and-swap of each ledger keeps two apart.
+SNAPSHOT_AGE_MAX_SECONDS = 120.0
 
-    A command that was stopped between its look and its deed finds that its turn is over, as a leader would.
-    """
 
-    def __init__(self, monotonic: Callable[[], float], turn_seconds: float = 120.0) -> None:
-        self._monotonic = monotonic
-        self._turn_seconds = turn_seconds
-        self._looked_at = monotonic()
-
-    def look(self) -> None:
-        """Begin a turn: what is seen from here on is fresh."""
-        self._looked_at = self._monotonic()
-
-    def epoch(self) -> int | None:
-        """Return the epoch of guests while the turn lasts."""
-        return GUEST_EPOCH if self._monotonic() - self._looked_at < self._turn_seconds else None
+def held_by_age(age_seconds: float) -> Reason | None:
+    """Hold when the snapshot is old, whatever kept us: the cluster may be anything by now."""
+    if age_seconds <= SNAPSHOT_AGE_MAX_SECONDS:
+        return None
+    most = SNAPSHOT_AGE_MAX_SECONDS
+    sentence = f"What was seen is {age_seconds:.0f} s old, and at most {most:g} s is believed."
+    return Reason(Code.HELD_BY_LEADER, sentence, {"look_age_seconds": age_seconds})

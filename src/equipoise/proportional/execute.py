@@ -19,7 +19,7 @@ from equipoise.ports.actions import ResizeAnswer, ResizeResult, Sizes, Values
 from equipoise.proportional.applied import AppliedState
 from equipoise.proportional.functions import Slot, sidecars_of
 from equipoise.proportional.guards import PODS_PER_CYCLE_MAX, PlannedChange, held_by_annotation
-from equipoise.proportional.observe import Assignment, about
+from equipoise.proportional.observe import Assignment
 from equipoise.proportional.policy import BALANCER, UpdateMode
 
 FOR_ALL_PODS = frozenset({ResizeResult.FORBIDDEN, ResizeResult.UNSUPPORTED})
@@ -122,7 +122,7 @@ class ResizeExecutor:
         sidecars = sidecars_of(workload.containers, values)
 
         def send() -> ResizeAnswer:
-            return self.sizes.set_template(about(workload), values, sidecars=sidecars)
+            return self.sizes.set_template(workload.object_ref, values, sidecars=sidecars)
 
         return self._fenced(item, action, workload.uid, send, at)
 

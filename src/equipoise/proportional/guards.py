@@ -8,7 +8,13 @@ from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import Ledger
 from equipoise.core.reason import Code, Reason
 from equipoise.engine.disruption import opted_out_by
-from equipoise.engine.guards import held_by_cooldown, held_by_leader, held_by_others, held_by_pause
+from equipoise.engine.guards import (
+    held_by_age,
+    held_by_cooldown,
+    held_by_leader,
+    held_by_others,
+    held_by_pause,
+)
 from equipoise.ports import Leadership, Pauses
 from equipoise.ports.actions import Sizes
 from equipoise.proportional.applied import (
@@ -28,7 +34,6 @@ SCALE = "equipoise.dev/scale"
 """`false` on a workload leaves its resources alone."""
 PODS_PER_CYCLE_MAX = 100
 """Of one workload; the others follow in the next cycles."""
-LOOK_MAX_SECONDS = 120.0
 UNDER_WAY = frozenset({"InProgress", "Deferred"})
 """A pod whose node says so may restart at any moment."""
 
@@ -99,7 +104,7 @@ class Guards:
         return (
             held_by_pause(self.pauses, workload.ref.namespace)
             or held_by_leader(self.leadership)
-            or self._held_by_age()
+            or held_by_age(self.now() - self.taken_at)
             or held_by_annotation(workload)
             or held_by_contention(applied)
             or held_by_fit(item, change)
@@ -107,13 +112,6 @@ class Guards:
             or self._held_by_rate(change, applied)
             or (self._held_by_disruption(workload, change, ledger) if change.is_disruptive else None)
         )
-
-    def _held_by_age(self) -> Reason | None:
-        age = self.now() - self.taken_at
-        if age <= LOOK_MAX_SECONDS:
-            return None
-        sentence = f"What was seen is {age:.0f} s old, and at most {LOOK_MAX_SECONDS:g} s is believed."
-        return Reason(Code.HELD_BY_LEADER, sentence, {"look_age_seconds": age})
 
     def _held_by_rate(self, change: PlannedChange, applied: AppliedState) -> Reason | None:
         """Hold a new value until so long after the last one; pods that lack the old one do not wait."""

@@ -44,7 +44,6 @@ from equipoise.proportional.observe import (
     Assignment,
     ClusterSnapshot,
     PolicyCache,
-    about,
     assign,
     confirm_reverts,
     name_contending_manager,
@@ -329,7 +328,7 @@ class ProportionalLoop:
         if change.is_disruptive:
             sentence = f"{decision.reason.sentence} {change.cost(item.workload)}"
             self.announce(f"{item.ref.subject}: {sentence}")
-            self.actuator.record_event(about(item.workload), decision.reason.code.value, sentence)
+            self.actuator.record_event(item.workload.object_ref, decision.reason.code.value, sentence)
         executor = ResizeExecutor(
             sizes=self.sizes,
             pauses=self.pauses,
@@ -383,5 +382,5 @@ class ProportionalLoop:
         if event is not None and self.is_acting:
             reason = news.decision.reason.code.value
             self.actuator.record_event(
-                about(item.workload), reason, event.sentence, is_warning=event.is_warning
+                item.workload.object_ref, reason, event.sentence, is_warning=event.is_warning
             )

@@ -351,7 +351,7 @@ def name_contending_manager(
     """Find which field manager puts other values back, once it has happened too often."""
     if applied.contending_manager or not applied.is_contended:
         return applied
-    slots, target = item.compiled.slots, about(item.workload)
+    slots, target = item.compiled.slots, item.workload.object_ref
     if not applied.is_rollout:
         for pod in pods_outdated(pods, slots, applied.values)[:1]:
             target = ObjectRef("v1", "Pod", pod.namespace, pod.name, pod.uid)
@@ -363,9 +363,3 @@ def name_contending_manager(
             continue  # the name is for people; without it the contention is over all the same
     manager = next((name for name in names if name), "another field manager")
     return msgspec.structs.replace(applied, contending_manager=manager, generation=item.policy.generation)
-
-
-def about(workload: Workload) -> ObjectRef:
-    """Return the object that an event about a workload is recorded at."""
-    ref = workload.ref
-    return ObjectRef(ref.api_version, ref.kind, ref.namespace, ref.name, workload.uid)

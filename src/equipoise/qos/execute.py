@@ -33,7 +33,8 @@ from equipoise.core.ledger import GUEST_EPOCH, Ledger
 from equipoise.core.reason import Reason
 from equipoise.engine.cycle import ignore
 from equipoise.engine.executor import ActionResult, FencedExecutor, Intent, evict
-from equipoise.engine.guards import MENDING_SECONDS, LeaselessLeadership, held_by_anyone
+from equipoise.engine.guards import MENDING_SECONDS, held_by_anyone
+from equipoise.engine.leadership import LeaselessLeadership
 from equipoise.ports import Actuator, EvictionResult, Store
 from equipoise.ports.node import ContainerRef, Node, NodePod
 from equipoise.qos.observation import NANOS_PER_MILLI
@@ -90,7 +91,7 @@ class LedgerEvictor:
 
     def evict(self, action: EvictPod, pod: NodePod, at: float) -> Outcome:
         """Evict one pod, if nobody else is taking pods of its workload."""
-        self.guest.look()
+        self.guest.renew()
         direct = DirectEvictor(self.actuator)
         try:
             owner = self.whose(pod)

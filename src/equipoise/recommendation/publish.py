@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from msgspec import structs
 
-from equipoise.core.cluster import ObjectRef, Workload, WorkloadRef
+from equipoise.core.cluster import Workload, WorkloadRef
 from equipoise.core.decision import Decision, Outcome
 from equipoise.core.errors import WorldFailed
 from equipoise.core.reason import Code
@@ -279,7 +279,7 @@ class Publisher:
         sentence = (
             f"HorizontalPodAutoscaler {workload.ref.name}: {outcome.result}. {decision.reason.sentence}"
         )
-        self.actuator.record_event(_about(workload), decision.reason.code.value, sentence)
+        self.actuator.record_event(workload.object_ref, decision.reason.code.value, sentence)
 
     def _tell_changes(
         self, before: PolicyObject, workload: Workload, decision: Decision, adopted: Verdict | None
@@ -288,11 +288,13 @@ class Publisher:
         ready, old = ready_of(decision), condition_of(before.status, READY)
         if old and old.get("reason") != ready.reason:
             reason = decision.reason
-            self.actuator.record_event(_about(workload), reason.code.value, reason.sentence)
+            self.actuator.record_event(workload.object_ref, reason.code.value, reason.sentence)
         if adopted is not None and not adopted.is_true and adopted.reason not in EXPECTED:
             was = condition_of(before.status, ADOPTED)
             if was.get("reason") != adopted.reason:
-                self.actuator.record_event(_about(workload), adopted.reason, adopted.message, is_warning=True)
+                self.actuator.record_event(
+                    workload.object_ref, adopted.reason, adopted.message, is_warning=True
+                )
 
 
 def _done(adopted: Adopted) -> tuple[Outcome, ...]:
@@ -333,8 +335,3 @@ def _applied(name: str, annotated: Verdict) -> Verdict:
     if annotated.reason in {OLDER, STATUS_ONLY.reason}:
         return Verdict(True, ALONE, f"{done}; the workload is not annotated ({annotated.reason})")
     return annotated
-
-
-def _about(workload: Workload) -> ObjectRef:
-    ref = workload.ref
-    return ObjectRef(ref.api_version, ref.kind, ref.namespace, ref.name, workload.uid)

@@ -19,7 +19,7 @@ from equipoise.core.decision import Action, Decision, Outcome, Record
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.core.reason import Code, Reason
 from equipoise.crd.targets import Mode
-from equipoise.engine.guards import LeaselessLeadership
+from equipoise.engine.leadership import LeaselessLeadership
 from equipoise.ports import Actuator, Clock, Cluster, Journal, Metrics, Pauses, PolicyObject, Store, Stored
 from equipoise.rotation.assignment import Assigned
 from equipoise.rotation.execute import MAYBE_GONE
@@ -306,7 +306,7 @@ class RotateCommand:
         return f"{'; '.join(parts)}; the ledger remembers what was done, and another `apply` goes on with it"
 
     def _turn(self, open_refs: set[WorkloadRef] | None) -> set[WorkloadRef]:
-        self.guest.look()
+        self.guest.renew()
         try:
             workloads = choose_workloads(self.loop.cluster, self.namespace, self.names)
             chosen = [each for each in workloads if open_refs is None or each.ref in open_refs]

@@ -17,6 +17,7 @@ from equipoise.crd.windows import held_by_window
 from equipoise.engine.disruption import clear, held_by_hourly_budget, protection_of, room_for_disruption
 from equipoise.engine.executor import Executed, FencedExecutor, Intent, evict, execute_isolated
 from equipoise.engine.guards import (
+    held_by_age,
     held_by_cooldown,
     held_by_lag,
     held_by_leader,
@@ -139,14 +140,8 @@ class EvictionExecutor:
         is_warning = outcome.result != "Accepted"
         code, action = decision.reason.code.value, outcome.action
         pod = ObjectRef("v1", "Pod", action.namespace, action.pod, action.uid)
-        for about in (about_workload(workload), pod):
+        for about in (workload.object_ref, pod):
             self.actuator.record_event(about, code, sentence, is_warning=is_warning)
-
-
-def about_workload(workload: Workload) -> ObjectRef:
-    """Name a workload as an event does."""
-    ref = workload.ref
-    return ObjectRef(ref.api_version, ref.kind, ref.namespace, ref.name, workload.uid)
 
 
 @dataclass(slots=True)
@@ -176,7 +171,6 @@ _REFUSED = {
     "Forbidden": (Code.OPTED_OUT, "The right to evict its pods is missing, so it is only previewed"),
     "Refused": (Code.PDB_BLOCKED, "The server does not let its pods be evicted"),
 }
-LOOK_MAX_SECONDS = 120.0
 REFUSED_FIRST_SECONDS = 300.0
 REFUSED_MAX_SECONDS = 3600.0
 
@@ -253,14 +247,6 @@ class Guards:
             except WorldFailed:
                 self._lags[lag.query] = None
         return held_by_lag(self._lags[lag.query], lag.threshold, lag.query)
-
-
-def held_by_age(age_seconds: float) -> Reason | None:
-    """Hold when the look was long ago, whatever kept us: what was seen may be anything by now."""
-    if age_seconds <= LOOK_MAX_SECONDS:
-        return None
-    sentence = f"What was seen is {age_seconds:.0f} s old, and at most {LOOK_MAX_SECONDS:g} s is believed."
-    return Reason(Code.HELD_BY_LEADER, sentence, {"look_age_seconds": age_seconds})
 
 
 def held_by_pdbs(

@@ -39,7 +39,7 @@ from equipoise.ports import (
 )
 from equipoise.rotation.assignment import Assigned, assign
 from equipoise.rotation.decide import decide_all
-from equipoise.rotation.execute import EvictionExecutor, Guards, Refusals, about_workload, held_by_server
+from equipoise.rotation.execute import EvictionExecutor, Guards, Refusals, held_by_server
 from equipoise.rotation.observe import (
     NO_LEDGERS,
     ClusterSnapshot,
@@ -286,9 +286,7 @@ class RotationLoop:
         result = details.result
         said: Reason | None = None
         if is_real and stored is not None and result is not None:
-            self.actuator.record_event(
-                about_workload(item.workload), guarded.reason.code.value, describe(result)
-            )
+            self.actuator.record_event(item.workload.object_ref, guarded.reason.code.value, describe(result))
             said = guarded.reason
         if is_real and guarded.actions and stored is not None and not known.trouble:
             deeds = EvictionExecutor(

@@ -10,7 +10,7 @@ from equipoise.engine.assignment import RejectedPolicy
 from equipoise.engine.status import condition, has_condition, keep_transition_time, timestamp
 from equipoise.ports import Actuator, FailedTurn, PolicyObject
 from equipoise.rotation.assignment import Assigned
-from equipoise.rotation.execute import MAYBE_GONE, about_workload
+from equipoise.rotation.execute import MAYBE_GONE
 from equipoise.rotation.progress import RotationDetails, RotationMemory
 
 DECISIONS_MAX = 200
@@ -149,5 +149,5 @@ def tell_changes(
         known = last[ref].decision.reason.code.value if ref in last else first
         is_news = not turn.outcomes and reason != turn.told
         if is_news and shown.get(turn.decision.subject, known) != code:
-            about = about_workload(turn.item.workload)
+            about = turn.item.workload.object_ref
             actuator.record_event(about, code, reason.sentence, is_warning=is_bad)

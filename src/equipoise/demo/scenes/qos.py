@@ -12,7 +12,7 @@ from equipoise.core.cluster import Container, ObjectRef
 from equipoise.core.decision import EvictPod, Record, RestorePod, ThrottlePod
 from equipoise.demo.context import LABEL, MINUTE, DemoContext
 from equipoise.demo.pictures import columns, labelled
-from equipoise.engine.guards import LeaselessLeadership
+from equipoise.engine.leadership import LeaselessLeadership
 from equipoise.engine.recording import record
 from equipoise.ports import PolicyObject
 from equipoise.qos.execute import BALANCER, LedgerEvictor

@@ -21,7 +21,7 @@ from equipoise.adapters.kubernetes.store import LedgerStore
 from equipoise.core.cluster import Owner, Workload, WorkloadRef
 from equipoise.core.errors import WorldFailed
 from equipoise.crd.definition import Standing
-from equipoise.engine.guards import LeaselessLeadership
+from equipoise.engine.leadership import LeaselessLeadership
 from equipoise.ports.node import NodePod
 from equipoise.qos.execute import LedgerEvictor, PodOwner
 from equipoise.qos.objects import GROUP, VERSION

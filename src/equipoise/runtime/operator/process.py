@@ -9,7 +9,7 @@ from typing import Protocol
 
 from equipoise.core.errors import EquipoiseError
 from equipoise.engine.balancer import BALANCERS, balancer
-from equipoise.ports import Clock, CycleReport, Leadership
+from equipoise.ports import Clock, CycleReport
 from equipoise.ports.wiring import Loop
 from equipoise.runtime.http import HttpServer, make_app
 from equipoise.runtime.logs import DecisionLines, ErrorReporter, Log, log_failure
@@ -83,18 +83,6 @@ class Part(Protocol):
     def errors(self) -> Mapping[str, str]:
         """Return what goes wrong now, by who complains."""
         ...
-
-
-class StoppingLeadership:
-    """Leadership that ends with the stop: an action under way is finished, and no new one begins."""
-
-    def __init__(self, inner: Leadership, stopping: threading.Event) -> None:
-        self._inner = inner
-        self._stopping = stopping
-
-    def epoch(self) -> int | None:
-        """Return the epoch that we lead in, or None."""
-        return None if self._stopping.is_set() else self._inner.epoch()
 
 
 class OperatorProcess:

@@ -31,6 +31,7 @@ from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.core.quantity import print_seconds
 from equipoise.crd.definition import Kind
 from equipoise.engine.balancer import balancer
+from equipoise.engine.leadership import StoppingLeadership
 from equipoise.ports import (
     Actuator,
     Autoscalers,
@@ -50,7 +51,7 @@ from equipoise.runtime.logs import Log, make_log
 from equipoise.runtime.metrics import OperatorMetrics, ReflectorMetrics
 from equipoise.runtime.operator.components import Caches, JournalPart, LeasePart, NoJournal
 from equipoise.runtime.operator.metrics_source import ChosenPrometheus, DiscoveredMetrics, cached_clusters
-from equipoise.runtime.operator.process import OperatorProcess, Part, StoppingLeadership
+from equipoise.runtime.operator.process import OperatorProcess, Part
 from equipoise.runtime.operator.worker import Batches
 from equipoise.runtime.runner import HeartbeatRegistry, SystemClock, end_on_signals, on_signals
 from equipoise.runtime.session import PrometheusOptions

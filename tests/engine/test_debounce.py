@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from equipoise.core.decision import Decision, EvictPod
 from equipoise.core.ledger import GUEST_EPOCH
 from equipoise.core.reason import Code, Reason
-from equipoise.engine.guards import LeaselessLeadership, count_streaks, held_by_leader, hold_spikes
+from equipoise.engine.guards import count_streaks, held_by_leader, hold_spikes
+from equipoise.engine.leadership import LeaselessLeadership
 
 PLAN = Decision(
     "shop/web",
@@ -56,7 +57,7 @@ def test_what_goes_has_been_hot_for_long_enough(streaks: dict[str, int], cycles_
 def test_a_guests_turn_is_over_when_its_look_is_old() -> None:
     """A command that was stopped between look and deed wakes up without the right to act."""
     now = [100.0]
-    guest = LeaselessLeadership(lambda: now[0], turn_seconds=20.0)
+    guest = LeaselessLeadership(lambda: now[0], valid_seconds=20.0)
     assert guest.epoch() == GUEST_EPOCH
     assert held_by_leader(guest) is None
     now[0] = 119.9
@@ -66,5 +67,5 @@ def test_a_guests_turn_is_over_when_its_look_is_old() -> None:
     reason = held_by_leader(guest)
     assert reason is not None
     assert reason.code is Code.HELD_BY_LEADER
-    guest.look()
+    guest.renew()
     assert guest.epoch() == GUEST_EPOCH
