@@ -18,7 +18,18 @@ from equipoise.core.decision import Outcome
 from equipoise.core.errors import DECODE_ERRORS
 from equipoise.core.reason import Code, Reason
 from equipoise.ports import PolicyObject
-from equipoise.proportional.functions import FINISHED, Slot, differs, qos_class, value_of, with_values
+from equipoise.ports.actions import Sizes
+from equipoise.proportional.decide import Assessment
+from equipoise.proportional.functions import (
+    FINISHED,
+    CompiledPolicy,
+    Slot,
+    differs,
+    qos_class,
+    restarted,
+    value_of,
+    with_values,
+)
 from equipoise.proportional.policy import UpdateMode
 from equipoise.proportional.smoothing import ProportionalMemory
 
@@ -199,6 +210,66 @@ def detect_reverts(
     return msgspec.structs.replace(applied, reverts=(*recent, at_ms)), lost
 
 
+ChangeKey = tuple[str, Mapping[str, int]]
+"""An update mode and the values: what a refusal is about."""
+PODS_PER_CYCLE_MAX = 100
+"""Pods changed per workload and cycle."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """What is about to be set, where, and what it costs."""
+
+    values: Mapping[str, int]
+    strategy: UpdateStrategy
+    pods: Sequence[Pod]
+    """All active ones."""
+    outdated: Sequence[Pod]
+    """Those that request something else, and would be changed in place."""
+    restarts: Sequence[str]
+    """Containers that a change in place restarts."""
+    is_new: bool
+    """Whether the values are new, and not only brought to pods that lack them."""
+
+    @property
+    def pods_left(self) -> int:
+        """How many pods wait for another cycle: those beyond one cycle's share."""
+        return max(0, len(self.outdated) - (1 if self.restarts else PODS_PER_CYCLE_MAX))
+
+    @property
+    def key(self) -> ChangeKey:
+        return self.strategy.mode.value, self.values
+
+    @property
+    def is_disruptive(self) -> bool:
+        """Whether anything restarts."""
+        return self.strategy.mode is UpdateMode.ROLLOUT or bool(self.restarts)
+
+    def cost(self, workload: Workload) -> str:
+        """Return, in words for before the change, whether anything restarts."""
+        if self.strategy.mode is UpdateMode.ROLLOUT:
+            why = f": {self.strategy.why}" if self.strategy.why else ", as updateMode says"
+            if not workload.replaces_pods:
+                return f"The template is changed{why}; pods get it when somebody replaces them."
+            return f"The template is changed{why}; every pod is replaced."
+        if self.restarts:
+            names = ", ".join(self.restarts)
+            return f"In place, one pod at a time; the container {names} restarts, as its resizePolicy says."
+        return "In place; nothing restarts."
+
+    def as_applied(self, before: AppliedState, at_ms: int, epoch: int) -> AppliedState:
+        """Return what to write into the status before the change is made."""
+        is_same = before.values == self.values and before.update_mode == self.strategy.mode
+        return msgspec.structs.replace(
+            before,
+            update_mode=self.strategy.mode.value,
+            values=dict(self.values),
+            changed_at_ms=at_ms if self.is_new else before.changed_at_ms,
+            is_confirmed=before.is_confirmed and is_same,
+            epoch=epoch,
+        )
+
+
 REFUSED_FIRST_SECONDS = 300.0
 REFUSED_MAX_SECONDS = 3600.0
 PERMANENT = {
@@ -207,9 +278,6 @@ PERMANENT = {
     "Unsupported": (Code.REFUSED, "The server or a node can't change pods in place"),
 }
 """Results that will not change on retry, and their reason codes."""
-
-ChangeKey = tuple[str, Mapping[str, int]]
-"""An update mode and the values: what a refusal is about."""
 
 
 class _RefusedChange(NamedTuple):
@@ -283,9 +351,34 @@ class PolicyState:
         is_for_all = not refused.uids or all(pod.uid in refused.uids for pod in pods)
         return refused.reason if is_for_all else None
 
-    def pods_to_try(self, pods: Sequence[Pod], key: ChangeKey, at: float) -> Sequence[Pod]:
+    def _pods_to_try(self, pods: Sequence[Pod], key: ChangeKey, at: float) -> Sequence[Pod]:
         """Leave out the pods that were refused, unless there is no other."""
         refused = self._refused_at(key, at)
         if refused is None:
             return pods
         return [pod for pod in pods if pod.uid not in refused.uids] or pods
+
+    def plan_change(
+        self,
+        compiled: CompiledPolicy,
+        assessment: Assessment,
+        workload: Workload,
+        pods: Sequence[Pod],
+        sizes: Sizes,
+        at: float,
+    ) -> PlannedChange:
+        """Return what an action comes to: which values, by which strategy, in which pods, at what cost."""
+        slots, mode, values = compiled.slots, compiled.spec.update_mode, assessment.applied
+        if self.rollout_reason and mode is UpdateMode.AUTO:
+            strategy = UpdateStrategy(UpdateMode.ROLLOUT, self.rollout_reason)
+        else:
+            offers_resize = mode is UpdateMode.ROLLOUT or sizes.offers_resize()
+            strategy = choose_update_strategy(
+                mode, slots, values, workload, pods, offers_resize=offers_resize
+            )
+        found = pods_outdated(pods, slots, values) if strategy.mode is UpdateMode.IN_PLACE else []
+        outdated = self._pods_to_try(found, (strategy.mode.value, values), at)
+        restarts = dict.fromkeys(
+            name for pod in outdated for name in restarted(pod.containers, slots, values)
+        )
+        return PlannedChange(values, strategy, pods, outdated, tuple(restarts), assessment.is_new)

@@ -1,32 +1,181 @@
-"""The change itself: pods in place one after the other, or the template through the fence."""
+"""May these values be set now, and the change itself.
+
+Every guard is asked in order, and guards only reduce. A change that restarts nothing is sent to pod after
+pod; one that restarts a container, or rolls out a new template, goes through the workload's ledger.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import msgspec
-
-from equipoise.core.cluster import Pod, PodRef
+from equipoise.core.cluster import Pod, PodRef, Workload
 from equipoise.core.decision import Action, Decision, Outcome, SetResources
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import EntryState, Ledger
+from equipoise.core.reason import Code, Reason
+from equipoise.engine.disruption import opted_out_by
 from equipoise.engine.executor import ActionResult, Executed, FencedExecutor, Intent, execute_isolated
-from equipoise.engine.guards import held_by_others, held_by_pause
+from equipoise.engine.guards import (
+    held_by_age,
+    held_by_cooldown,
+    held_by_leader,
+    held_by_others,
+    held_by_pause,
+)
 from equipoise.engine.isolation import Isolation
-from equipoise.ports import Actuator, Leadership, Pauses, Store
+from equipoise.ports import Leadership, Pauses, Store
 from equipoise.ports.actions import ResizeAnswer, ResizeResult, Sizes, Values
-from equipoise.proportional.applied import AppliedState
-from equipoise.proportional.functions import Slot, sidecars_of
-from equipoise.proportional.guards import PODS_PER_CYCLE_MAX, PlannedChange, held_by_annotation
+from equipoise.proportional.applied import PODS_PER_CYCLE_MAX, AppliedState, PlannedChange, PolicyState
+from equipoise.proportional.functions import Slot, above_limit, sidecars_of, with_values
 from equipoise.proportional.observe import Assignment
 from equipoise.proportional.policy import BALANCER, UpdateMode
 
+SCALE = "equipoise.dev/scale"
+"""`false` on a workload leaves its resources alone."""
+UNDER_WAY = frozenset({"InProgress", "Deferred"})
+"""A pod whose node says so may restart at any moment."""
 FOR_ALL_PODS = frozenset({ResizeResult.FORBIDDEN, ResizeResult.UNSUPPORTED})
 """Answers that hold for all pods."""
 REFUSALS_MAX = 3
 """After so many and no success it is the change that is refused, and not a pod."""
 NAMED_MAX = 5
+UNDONE = frozenset({"Fenced", "Outdated", "Gone", "Refused", "Forbidden", "Unsupported"})
+"""Results after which it is certain that nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """The guards of one cycle."""
+
+    pauses: Pauses
+    leadership: Leadership
+    taken_at: float
+    now: Callable[[], float]
+    change_seconds: float
+    rollout_seconds: float
+
+    def ask(
+        self,
+        item: Assignment,
+        change: PlannedChange,
+        applied: AppliedState,
+        state: PolicyState,
+        ledger: Callable[[], Ledger],
+    ) -> Reason | None:
+        """Return the first reason to wait, or None. The ledger is read only where something restarts."""
+        workload = item.workload
+        return (
+            held_by_pause(self.pauses, workload.ref.namespace)
+            or held_by_leader(self.leadership)
+            or held_by_age(self.now() - self.taken_at)
+            or held_by_annotation(workload)
+            or held_by_contention(applied)
+            or held_by_fit(item, change)
+            or state.held_by_refusal(change.key, self.taken_at, change.outdated)
+            or self._held_by_rate(change, applied)
+            or (self._held_by_disruption(workload, change, ledger) if change.is_disruptive else None)
+        )
+
+    def _held_by_rate(self, change: PlannedChange, applied: AppliedState) -> Reason | None:
+        """Hold a new value until so long after the last one; pods that lack the old one do not wait."""
+        if not change.is_new or not applied.changed_at_ms:
+            return None
+        pause = self.rollout_seconds if change.is_disruptive else self.change_seconds
+        since = self.taken_at - applied.changed_at_ms / 1000
+        if since >= pause:
+            return None
+        left = pause - since
+        sentence = f"The last change was {since:.0f} s ago, and the next waits {left:.0f} s more."
+        return Reason(Code.HELD_BY_COOLDOWN, sentence, {"seconds_left": left})
+
+    def _held_by_disruption(
+        self, workload: Workload, change: PlannedChange, ledger: Callable[[], Ledger]
+    ) -> Reason | None:
+        is_rollout = change.strategy.mode is UpdateMode.ROLLOUT
+        next_ = change.pods if is_rollout and workload.replaces_pods else change.outdated[:1]
+        said = opted_out_by(workload.annotations) or next(
+            (found for pod in next_ if (found := opted_out_by(pod.annotations))), ""
+        )
+        if said:
+            return Reason(Code.OPTED_OUT, f"It would restart, and {said} asks to leave it alone.")
+        if is_rolling(workload):
+            return Reason(
+                Code.HELD_BY_ROLLOUT,
+                f"{workload.replicas_updated} of {workload.replicas_wanted} pods are of the newest template, "
+                "and another change waits until all are.",
+            )
+        unready = [pod.name for pod in change.pods if not pod.is_ready]
+        if unready:
+            return Reason(
+                Code.HELD_BY_HEALTH, f"{len(unready)} pods are not ready, such as {unready[0]}; it restarts."
+            )
+        busy = [pod.name for pod in change.pods if pod.resize is not None and pod.resize.state in UNDER_WAY]
+        if busy and not is_rollout:
+            sentence = f"The change of {busy[0]} is not carried out yet; the next pod restarts after it."
+            return Reason(Code.HELD_BY_HEALTH, sentence)
+        pause = self.rollout_seconds if is_rollout else 0.0
+        try:
+            known = ledger()
+            others = held_by_others(known, BALANCER, self.taken_at)
+            return others or held_by_cooldown(known, BALANCER, pause, self.taken_at)
+        except WorldFailed as error:
+            sentence = f"What was done to this workload before is unknown: {error}."
+            return Reason(Code.HELD_BY_BUDGET, sentence)
+
+
+def is_rolling(workload: Workload) -> bool:
+    """Whether a new template is on its way to the pods."""
+    if workload.generation_observed < workload.generation:
+        return True
+    if not workload.replaces_pods:
+        return False
+    updated = workload.replicas_updated
+    return updated < workload.replicas_wanted or workload.replicas_seen > updated
+
+
+def held_by_annotation(workload: Workload) -> Reason | None:
+    """Hold where the workload asks to be left alone altogether."""
+    value = dict(workload.annotations).get(SCALE, "")
+    if value.strip().lower() != "false":
+        return None
+    return Reason(Code.OPTED_OUT, f"{SCALE}={value} asks to leave its resources alone.")
+
+
+def held_by_contention(applied: AppliedState) -> Reason | None:
+    """Hold for good once another one has put its own value back too often."""
+    if not applied.is_contended:
+        return None
+    who = applied.contending_manager or "somebody who left no name"
+    return Reason(
+        Code.FOUGHT_BY,
+        f"{who} has put another value back {len(applied.reverts)} times, so nothing more is written "
+        "until the policy is edited.",
+        {"fought_by": who},
+    )
+
+
+def held_by_fit(item: Assignment, change: PlannedChange) -> Reason | None:
+    """Hold what no server would take, and what the policy's updateMode does not allow."""
+    spec, slots = item.compiled.spec, item.compiled.slots
+    if spec.update_mode is UpdateMode.IN_PLACE and change.strategy.mode is not UpdateMode.IN_PLACE:
+        return Reason(Code.REFUSED, f"updateMode is InPlace, and {change.strategy.why}.")
+    in_place = change.strategy.mode is UpdateMode.IN_PLACE
+    kinds = [pod.containers for pod in change.outdated] if in_place else [item.workload.containers]
+    for containers in dict.fromkeys(kinds):
+        too_much = above_limit(with_values(containers, slots, change.values))
+        if too_much:
+            return Reason(Code.REFUSED, f"No server would take it: {too_much}.")
+    return None
+
+
+@dataclass(slots=True)
+class CycleProgress:
+    """How far a cycle has come with one policy: an error may end it anywhere."""
+
+    is_persisted: bool = False
+    """Whether what is to be remembered is in the status."""
+    outcomes: list[Outcome] = field(default_factory=list)
 
 
 class ResizeReport(NamedTuple):
@@ -46,7 +195,6 @@ class ResizeExecutor:
     pauses: Pauses
     leadership: Leadership
     store: Store
-    actuator: Actuator
     new_id: Callable[[float], str]
     epoch: int | None
     """In which we led when we looked: what was decided then is done in no other."""
@@ -203,29 +351,3 @@ def summed_up(action: Action, answers: Sequence[tuple[str, ResizeAnswer | WorldF
         more = f" and {len(pods) - NAMED_MAX} more" if len(pods) > NAMED_MAX else ""
         said = next((detail for _, detail in pods if detail), "")
         yield Outcome(action, result, f"{names}{more}{f': {said}' if said else ''}")
-
-
-def intended(applied: AppliedState, change: PlannedChange, at_ms: int, epoch: int) -> AppliedState:
-    """Remember what is about to be set, before it is."""
-    is_same = applied.values == change.values and applied.update_mode == change.strategy.mode
-    return msgspec.structs.replace(
-        applied,
-        update_mode=change.strategy.mode.value,
-        values=dict(change.values),
-        changed_at_ms=at_ms if change.is_new else applied.changed_at_ms,
-        is_confirmed=applied.is_confirmed and is_same,
-        epoch=epoch,
-    )
-
-
-UNDONE = frozenset({"Fenced", "Outdated", "Gone", "Refused", "Forbidden", "Unsupported"})
-"""Results after which it is certain that nothing was changed."""
-
-
-@dataclass(slots=True)
-class CycleProgress:
-    """How far a cycle has come with one policy: an error may end it anywhere."""
-
-    is_persisted: bool = False
-    """Whether what is to be remembered is in the status."""
-    outcomes: list[Outcome] = field(default_factory=list)

@@ -32,14 +32,14 @@ from equipoise.ports import (
 from equipoise.ports.actions import Sizes
 from equipoise.proportional.applied import (
     AppliedState,
+    PlannedChange,
     PolicyMemory,
     PolicyState,
     active_pods,
     count_at_target,
 )
 from equipoise.proportional.decide import Assessment, Observation, decide_compiled, moment_of
-from equipoise.proportional.execute import UNDONE, CycleProgress, ResizeExecutor, intended
-from equipoise.proportional.guards import Guards, PlannedChange, plan_change
+from equipoise.proportional.execute import UNDONE, CycleProgress, Guards, ResizeExecutor
 from equipoise.proportional.observe import (
     Assignment,
     ClusterSnapshot,
@@ -236,7 +236,7 @@ class ProportionalLoop:
         unchanged = PolicyMemory(plan.assessment.memory.with_changes_of(before.smoothing), plan.applied)
         state.memory = unchanged
         if is_executed and change is not None:
-            applied = intended(plan.applied, change, moment_of(at), self.leadership.epoch() or 0)
+            applied = change.as_applied(plan.applied, moment_of(at), self.leadership.epoch() or 0)
             state.memory = PolicyMemory(plan.assessment.memory, applied)
         news = StatusInput(
             decision,
@@ -286,7 +286,9 @@ class ProportionalLoop:
         decision, assessment = decide_compiled(item.compiled, observation, state.memory.smoothing)
         change = None
         if decision.actions:
-            change = plan_change(item, assessment, pods, state, self.sizes, snapshot.at)
+            change = state.plan_change(
+                item.compiled, assessment, item.workload, pods, self.sizes, snapshot.at
+            )
             reason = guards.ask(item, change, applied, state, lambda: self._ledger(item))
             decision = decision if reason is None else decision.hold(reason)
         return PolicyPlan(pods, applied, observation, decision, assessment, change)
@@ -334,7 +336,6 @@ class ProportionalLoop:
             pauses=self.pauses,
             leadership=self.leadership,
             store=self.store,
-            actuator=self.actuator,
             new_id=self.new_id,
             epoch=self._epoch,
             beat=self.beat,
