@@ -44,7 +44,7 @@ def ours(workloads: int, has_forecast: bool) -> Figures:
         before = time.process_time()
         decisions = decide(policy, seen, algorithm)
         cpu_seconds += time.process_time() - before
-        advised += sum(decision.reason.code is Code.RECOMMEND for decision in decisions)
+        advised += sum(one.decision.reason.code is Code.RECOMMEND for one in decisions)
     return {"cpu_seconds": cpu_seconds, "peak_bytes": memory_bytes("VmHWM"), "advised": advised}
 
 

@@ -91,7 +91,8 @@ def advised(
     )
     assert len(found) == 2 * workloads
     told = sorted(
-        [one.job, one.ref.name, one.decision.reason.code, one.decision.extra["recommended"]] for one in found
+        [one.batch, one.ref.name, one.decision.reason.code, one.decision.extra["recommended"]]
+        for one in found
     )
     return taken.figures(
         requests=float(way.requests),

@@ -10,13 +10,13 @@ from msgspec import structs
 
 from equipoise.cli.recommendation_plot import draw_advice, draw_forecast
 from equipoise.core.errors import BadInput, WorldFailed
-from equipoise.recommendation.decide import decide
-from equipoise.recommendation.forecast import Series, backtested, forecast_document
+from equipoise.recommendation.forecast import WorkloadSeries, backtested, forecast_document
 from equipoise.recommendation.observe import Observation
 from equipoise.recommendation.policy import AdviceType, read_policy
 from equipoise.stats.predict import Algorithm
 from equipoise.stats.ranks import Floats
 from tests.support.cli.running import equipoise
+from tests.support.recommendation.worlds import decisions
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "03-recommendation-usage.csv")
 USUAL = ("--from", EXAMPLE, "--request", "1000m", "--replicas", "12")
@@ -50,7 +50,7 @@ def _rows(seen: Observation) -> list[Observation]:
 
 
 def _drawn(seen: Observation, path: Path, algorithm: Algorithm | None = Algorithm.PROFILE) -> str:
-    draw_advice(POLICY, _rows(seen), decide(POLICY, seen, algorithm), algorithm, str(path))
+    draw_advice(POLICY, _rows(seen), decisions(POLICY, seen, algorithm), algorithm, str(path))
     return path.read_text()
 
 
@@ -105,7 +105,7 @@ def test_a_picture_says_what_it_shows(tmp_path: Path) -> None:
 
 def test_of_many_days_only_mondays_have_a_name(tmp_path: Path) -> None:
     """Five weeks of names would lie upon each other."""
-    series = Series("usage.csv", _waves(1)[0], STEP, 1_773_000_000.0, "web")
+    series = WorkloadSeries("usage.csv", _waves(1)[0], STEP, 1_773_000_000.0, "web")
     path = tmp_path / "weeks.svg"
     draw_forecast(series, forecast_document(series, 28 * 86400.0, Algorithm.PROFILE), str(path))
     names = re.findall(r"<!-- (\w{3}) \d+ \w{3} -->", path.read_text())
@@ -133,7 +133,7 @@ def test_what_can_not_be_drawn_is_refused(tmp_path: Path) -> None:
         with pytest.raises(BadInput, match=f"--plot: expected 1 to 4 workloads, got {count}"):
             _drawn(_seen(_waves(5)[:count]), tmp_path / "many.svg")
     (tmp_path / "folder.svg").mkdir()
-    series = Series("test", _waves(1)[0], STEP, 1_773_000_000.0)
+    series = WorkloadSeries("test", _waves(1)[0], STEP, 1_773_000_000.0)
     with pytest.raises(WorldFailed, match=r"folder.svg: Is a directory"):
         draw_forecast(series, backtested(series, 86400, Algorithm.PROFILE), str(tmp_path / "folder.svg"))
     done = equipoise("recommendation", "plan", *USUAL, "--type", AdviceType.RESOURCE.value, "--plot", "x.svg")
@@ -174,7 +174,7 @@ def test_without_matplotlib_the_extra_is_named(tmp_path: Path) -> None:
 def test_todays_hpa_is_drawn_beside_the_advice(tmp_path: Path) -> None:
     """Where the cluster has one; several nobody can tell apart, and one without a CPU target says nothing."""
     seen = _seen(_waves(1))
-    (decision,) = decide(POLICY, seen, None)
+    (decision,) = decisions(POLICY, seen, None)
     hpa = {"name": "web", "minReplicas": 3, "maxReplicas": 9, "targetUtilization": 60}
     for hpas, words in (
         ([hpa], "today: 3 to 9 at 60 %"),

@@ -14,10 +14,10 @@ import yaml
 
 from equipoise.cli.recommendation_replay import Hpa, replayed
 from equipoise.core.decision import Decision
-from equipoise.recommendation.decide import decide
 from equipoise.recommendation.observe import Observation
 from equipoise.recommendation.policy import read_policy
 from tests.support.cli.running import equipoise
+from tests.support.recommendation.worlds import decisions
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "03-recommendation-usage.csv")
 USUAL = ("--from", EXAMPLE, "--request", "1000m", "--replicas", "12")
@@ -173,7 +173,7 @@ def _fleet(count: int) -> tuple[Observation, list[Decision]]:
         interval_seconds=60.0,
         at=2880 * 60.0,
     )
-    return seen, decide(read_policy({}, "test"), seen, None)
+    return seen, decisions(read_policy({}, "test"), seen, None)
 
 
 def test_a_workload_alone_and_in_a_fleet_has_the_same_week() -> None:

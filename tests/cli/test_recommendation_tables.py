@@ -15,9 +15,10 @@ from equipoise.cli.recommendation import _surprises
 from equipoise.cli.recommendation_live import print_adopted
 from equipoise.cli.recommendation_output import print_advice
 from equipoise.cli.shapes_recommendation import KNOWN
-from equipoise.core.decision import Outcome
+from equipoise.core.decision import Decision, Outcome
 from equipoise.core.reason import Code, Reason
 from equipoise.recommendation.adopt import Adopted, proposed
+from equipoise.recommendation.explain import AdviceDetails
 from equipoise.runtime.output import Format
 from tests.support.cli.decisions import NUMBERS, decision
 
@@ -101,8 +102,13 @@ def test_requests_have_a_row_for_each_container(
     assert (rows[0]["memory"], rows[0]["currentMemory"]) == ("1610612736", "1Gi")
 
 
+def _proposed(subject: str) -> Decision:
+    made = decision(subject)
+    return proposed(made, AdviceDetails.of(made))
+
+
 def _done(result: str, code: Code = Code.RECOMMEND, subject: str = "shop/web") -> Adopted:
-    wanted = proposed(decision(subject))
+    wanted = _proposed(subject)
     outcome = Outcome(wanted.actions[0], result, "it is so")
     if code is not Code.RECOMMEND:
         wanted = wanted.hold(Reason(code, f"{code.value}: it is so."))
@@ -117,7 +123,7 @@ def test_what_was_applied_is_one_line_for_each_workload(
         _done("Created"),
         _done("NotOurs", Code.NOT_OURS, LONG),
         _done("Forbidden", Code.NOT_APPLIED, "shop/api"),
-        Adopted(proposed(decision("shop/paused")).hold(Reason(Code.HELD_BY_PAUSE, "Stop was said."))),
+        Adopted(_proposed("shop/paused").hold(Reason(Code.HELD_BY_PAUSE, "Stop was said."))),
         Adopted(decision("shop/idle", Code.LOW_USAGE)),
     ]
     for width in (80, 120):

@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from equipoise.core.decision import ApplyHpa, Decision, Outcome
+from equipoise.core.decision import ApplyHpa, Decided, Decision, Outcome
 from equipoise.core.errors import WorldFailed
 from equipoise.core.reason import Code, Reason
 from equipoise.ports import ApplyAnswer, ApplyResult
-from equipoise.recommendation.adopt import Adopted, Adopting, by_subject, proposed
+from equipoise.recommendation.adopt import Adopted, HpaAdopter, by_subject, proposed
+from equipoise.recommendation.explain import AdviceDetails, HpaAdvice
 from equipoise.sim import World
 from equipoise.sim.faults import FaultKind
 from equipoise.sim.load import Constant
@@ -22,17 +23,11 @@ CPU = {
 HELMS = "HorizontalPodAutoscaler shop/web belongs to Helm"
 
 
-def advice(subject: str = "shop/web", replicas_max: int = 6, **more: Any) -> Decision:
+def advice(subject: str = "shop/web", replicas_max: int = 6) -> Decided[AdviceDetails]:
     """Give a recommendation."""
-    recommended = {
-        "minReplicas": 2,
-        "maxReplicas": replicas_max,
-        "targetUtilization": 60,
-        "metrics": [CPU],
-        "behavior": None,
-    }
+    details = AdviceDetails("Deployment", hpa=HpaAdvice(2, replicas_max, 60, [CPU], None))
     reason = Reason(Code.RECOMMEND, f"2 to {replicas_max} replicas.", {"replicas": 3})
-    return Decision(subject, reason, extra={"kind": "Deployment", "recommended": recommended} | more)
+    return Decided(Decision(subject, reason, extra=details.document), details)
 
 
 @pytest.fixture
@@ -45,18 +40,20 @@ def world() -> World:
     return made
 
 
-def adopting(world: World, **options: Any) -> Adopting:
-    return Adopting(world.applier, world.pauses, by_subject(world.cluster.workloads()), **options)
+def adopting(world: World, **options: Any) -> HpaAdopter:
+    return HpaAdopter(world.applier, world.pauses, by_subject(world.cluster.workloads()), **options)
 
 
 def test_an_adopted_hpa_scales_the_workload_from_then_on(world: World) -> None:
     """It is told once; the same advice again changes nothing, another one does."""
     told: list[tuple[str, str]] = []
-    hands = adopting(world, tell=lambda workload, _, outcome: told.append((workload.uid, outcome.result)))
+    adopter = adopting(
+        world, on_applied=lambda workload, _, outcome: told.append((workload.uid, outcome.result))
+    )
     (web,) = world.state.workloads.values()
     results = []
     for replicas_max in (6, 6, 5):
-        done = hands.adopt(advice(replicas_max=replicas_max))
+        done = adopter.adopt(*advice(replicas_max=replicas_max))
         assert done.outcome is not None
         assert done.decision.actions == (done.outcome.action,)
         results.append(done.outcome.result)
@@ -68,7 +65,7 @@ def test_an_adopted_hpa_scales_the_workload_from_then_on(world: World) -> None:
 
 def test_a_dry_run_asks_the_same_and_changes_nothing(world: World) -> None:
     """Nobody is told of what did not happen."""
-    done = adopting(world, is_dry_run=True, tell=lambda *_: pytest.fail("it told")).adopt(advice())
+    done = adopting(world, is_dry_run=True, on_applied=lambda *_: pytest.fail("it told")).adopt(*advice())
     assert done.outcome is not None
     assert done.outcome.result == "Created"
     assert world.cluster.hpas() == []
@@ -77,14 +74,14 @@ def test_a_dry_run_asks_the_same_and_changes_nothing(world: World) -> None:
 def test_a_refusal_has_no_action(world: World) -> None:
     """There is nothing to adopt, and nobody is asked about pauses."""
     world.faults.add(FaultKind.API_UNAVAILABLE, seconds=60, starts_at=world.now)
-    refused = Decision("shop/web", Reason(Code.LOW_USAGE, "Too little."), extra={"recommended": None})
-    hands = Adopting(world.applier, world.pauses, {})
-    assert hands.adopt(refused) == Adopted(refused)
+    refused = Decision("shop/web", Reason(Code.LOW_USAGE, "Too little."))
+    adopter = HpaAdopter(world.applier, world.pauses, {})
+    assert adopter.adopt(refused, AdviceDetails("Deployment")) == Adopted(refused)
 
 
 def test_an_action_has_the_whole_hpa() -> None:
     """So that a record of it can be read, and applied, without anything else."""
-    (action,) = proposed(advice()).actions
+    (action,) = proposed(*advice()).actions
     assert isinstance(action, ApplyHpa)
     assert (action.namespace, action.workload) == ("shop", "web")
     assert action.manifest["spec"] == {
@@ -93,8 +90,9 @@ def test_an_action_has_the_whole_hpa() -> None:
         "maxReplicas": 6,
         "metrics": [CPU],
     }
-    only_requests = advice(recommended={"containers": []})
-    assert proposed(only_requests) == only_requests, "requests are no HPA"
+    requests = AdviceDetails("Deployment", containers=[])
+    decision = advice().decision
+    assert proposed(decision, requests) == decision, "requests are no HPA"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +108,7 @@ def test_an_action_has_the_whole_hpa() -> None:
 def test_a_workload_can_opt_out(world: World, annotations: tuple[tuple[str, str], ...], words: str) -> None:
     """By its own annotation, or by the one that asks to be left alone; what is about evictions is not."""
     world.add_workload("shop", "api", replicas=1, annotations=annotations)
-    done = adopting(world).adopt(advice("shop/api")).decision
+    done = adopting(world).adopt(*advice("shop/api")).decision
     if words:
         assert done.reason.code is Code.OPTED_OUT
         assert words in done.reason.sentence
@@ -121,24 +119,24 @@ def test_a_workload_can_opt_out(world: World, annotations: tuple[tuple[str, str]
 
 def test_a_pause_holds_and_so_does_not_knowing(world: World) -> None:
     """Stop means stop; the pause is asked about right before each workload."""
-    hands = adopting(world)
+    adopter = adopting(world)
     world.pauses.pause("shop", "a freeze")
-    held = hands.adopt(advice())
+    held = adopter.adopt(*advice())
     assert (held.decision.reason.code, held.outcome) == (Code.HELD_BY_PAUSE, None)
     assert "a freeze" in held.decision.reason.sentence
     world.pauses.resume("shop")
-    assert hands.adopt(advice()).decision.reason.code is Code.RECOMMEND
+    assert adopter.adopt(*advice()).decision.reason.code is Code.RECOMMEND
     world.faults.add(FaultKind.API_UNAVAILABLE, seconds=60, starts_at=world.now)
-    unknown = hands.adopt(advice()).decision
+    unknown = adopter.adopt(*advice()).decision
     assert unknown.reason.code is Code.HELD_BY_PAUSE
     assert "unknown" in unknown.reason.sentence
 
 
 def test_a_protected_namespace_and_a_workload_that_is_gone_are_held(world: World) -> None:
     """Nobody means coredns by -A."""
-    protected = adopting(world, namespaces_protected=("shop",)).adopt(advice()).decision
+    protected = adopting(world, namespaces_protected=("shop",)).adopt(*advice()).decision
     assert protected.reason.sentence == "Namespace shop is left alone unless -n names it."
-    gone = adopting(world).adopt(advice("shop/gone")).decision
+    gone = adopting(world).adopt(*advice("shop/gone")).decision
     assert (gone.reason.code, gone.actions) == (Code.OPTED_OUT, ())
     assert world.cluster.hpas() == []
 
@@ -199,8 +197,8 @@ def test_what_did_not_go_is_held_with_what_was_in_the_way(
     world: World, answer: Any, code: Code, result: str, sentence: str
 ) -> None:
     """The actions of what was done are those that were carried out."""
-    hands = Adopting(Answering(answer), world.pauses, by_subject(world.cluster.workloads()))
-    done = hands.adopt(advice())
+    adopter = HpaAdopter(Answering(answer), world.pauses, by_subject(world.cluster.workloads()))
+    done = adopter.adopt(*advice())
     assert (done.decision.reason.code, done.decision.reason.sentence) == (code, sentence)
     assert (done.decision.actions, [held.reason for held in done.decision.held]) == ((), [code])
     assert isinstance(done.outcome, Outcome)
@@ -229,8 +227,10 @@ class Slow(Answering):
 def test_after_a_long_look_it_is_tried_once_more(world: World, times: int, code: Code, tries: int) -> None:
     """Before each try it is asked whether anything may be done at all."""
     slow, asked = Slow(times), list[int]()
-    hands = Adopting(slow, world.pauses, by_subject(world.cluster.workloads()), go_on=lambda: asked.append(1))
-    done = hands.adopt(advice())
+    adopter = HpaAdopter(
+        slow, world.pauses, by_subject(world.cluster.workloads()), check_leadership=lambda: asked.append(1)
+    )
+    done = adopter.adopt(*advice())
     assert (done.decision.reason.code, slow.tries, len(asked)) == (code, tries, tries)
     if code is Code.NOT_APPLIED:
         assert done.decision.reason.sentence == "The HPA was not applied (Late): nothing was sent."
@@ -239,25 +239,25 @@ def test_after_a_long_look_it_is_tried_once_more(world: World, times: int, code:
 def test_whoever_says_stop_during_a_long_look_is_heard(world: World) -> None:
     """The second try asks for pauses anew."""
     slow = Slow(1)
-    hands = Adopting(slow, world.pauses, by_subject(world.cluster.workloads()))
-    hands.go_on = lambda: world.pauses.pause("shop", "a person")
-    assert hands.adopt(advice()).decision.reason.code is Code.HELD_BY_PAUSE
+    adopter = HpaAdopter(slow, world.pauses, by_subject(world.cluster.workloads()))
+    adopter.check_leadership = lambda: world.pauses.pause("shop", "a person")
+    assert adopter.adopt(*advice()).decision.reason.code is Code.HELD_BY_PAUSE
     assert slow.tries == 1
 
 
 def test_a_silent_server_is_not_asked_for_ever(world: World) -> None:
     """After three times without an answer the rest is not tried, and says so; an answer ends the count."""
-    hands = Adopting(
+    adopter = HpaAdopter(
         Answering(WorldFailed("nobody there")), world.pauses, by_subject(world.cluster.workloads())
     )
-    tried = [hands.adopt(advice()) for _ in range(5)]
+    tried = [adopter.adopt(*advice()) for _ in range(5)]
     assert [done.outcome is None for done in tried] == [False, False, False, True, True]
     assert all(done.has_failed for done in tried)
     assert "not tried: the API server gave no answer 3 times" in tried[-1].decision.reason.sentence
-    hands.silences = 2
-    hands.applier = world.applier
-    assert hands.adopt(advice()).decision.reason.code is Code.RECOMMEND
-    assert hands.silences == 0
+    adopter.unanswered = 2
+    adopter.applier = world.applier
+    assert adopter.adopt(*advice()).decision.reason.code is Code.RECOMMEND
+    assert adopter.unanswered == 0
     world.faults.add(FaultKind.API_UNAVAILABLE, seconds=60, starts_at=world.now)
-    codes = [hands.adopt(advice()).decision.reason.code for _ in range(4)]
+    codes = [adopter.adopt(*advice()).decision.reason.code for _ in range(4)]
     assert codes == [Code.HELD_BY_PAUSE] * 3 + [Code.NOT_APPLIED]

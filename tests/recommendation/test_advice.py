@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from equipoise.core.reason import Code
-from equipoise.recommendation.decide import decide, decide_from, rounded_up
+from equipoise.recommendation.decide import decide_from, rounded_up
 from equipoise.recommendation.observe import Containers, Inherited, Observation
 from equipoise.recommendation.policy import AdviceType
-from tests.support.recommendation.worlds import NAN, advised, observation, policy, statistics
+from tests.support.recommendation.worlds import NAN, advised, decisions, observation, policy, statistics
 
 OPEN = {"min_cpu_usage_threshold": "0", "fluctuation_threshold": "0"}
 
@@ -245,7 +245,7 @@ def test_resource_advice_is_by_container() -> None:
         **{name: getattr(whole, name) for name in Observation.__slots__}
         | {"history": history[None], "interval_seconds": 60}
     )
-    (decision,) = decide(policy(**OPEN), whole, None, AdviceType.RESOURCE)
+    (decision,) = decisions(policy(**OPEN), whole, None, AdviceType.RESOURCE)
     assert decision.reason.code is Code.RECOMMEND
     assert decision.extra["recommended"] == {
         "containers": [
@@ -259,6 +259,6 @@ def test_resource_advice_is_by_container() -> None:
 def test_resource_advice_is_refused_for_the_same_reasons() -> None:
     """All but the missing request, which is what it gives."""
     low = decide_from(policy(), observation(), statistics(peak=1.0), AdviceType.RESOURCE, [[]])
-    assert low[0].reason.code is Code.LOW_USAGE
+    assert low[0].decision.reason.code is Code.LOW_USAGE
     none = decide_from(policy(), observation(request=NAN), statistics(), AdviceType.RESOURCE, [[]])
-    assert none[0].reason.code is Code.RECOMMEND
+    assert none[0].decision.reason.code is Code.RECOMMEND

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from equipoise.recommendation.ownership import Belonging
+from equipoise.recommendation.ownership import PodOwnership
 from tests.support.recommendation.clusters import pod, ref, workload
 
 LONG = "a-service-with-a-name-that-is-longer-than-generated-names-may-be"
@@ -16,8 +16,8 @@ WEB, API, DB, ALONE, LENGTHY = (
 )
 
 
-def _belonging() -> Belonging:
-    return Belonging(
+def _belonging() -> PodOwnership:
+    return PodOwnership(
         [WEB, API, DB, ALONE, LENGTHY],
         [
             pod(WEB, "web-7c9f8b6d5-bcdfg"),
@@ -61,17 +61,17 @@ def test_a_pod_belongs_by_its_owner_and_when_gone_by_its_name(name: str, owner: 
 def test_a_replica_set_that_was_adopted_belongs_by_its_labels() -> None:
     """Its name tells nothing; where two Deployments select its pods, nobody knows."""
     adopted = pod(WEB, "old-name-bcdfg")
-    belonging = Belonging([WEB, API], [adopted])
+    belonging = PodOwnership([WEB, API], [adopted])
     assert belonging.of("shop", "old-name-bcdfg") == ref("web")
     assert belonging.of("shop", "old-name-zzzzz") == ref("web")
     assert belonging.pods == {ref("web"): [adopted]}
     with_own_connections = msgspec.structs.replace(API, selector=WEB.selector)
-    assert Belonging([WEB, with_own_connections], [adopted]).of("shop", "old-name-bcdfg") is None
+    assert PodOwnership([WEB, with_own_connections], [adopted]).of("shop", "old-name-bcdfg") is None
 
 
 def test_where_two_may_be_meant_it_is_nobodys() -> None:
     """A ReplicaSet of one's own may be called like a Deployment's."""
-    both = Belonging([WEB, workload("web-bcd", "ReplicaSet")], [])
+    both = PodOwnership([WEB, workload("web-bcd", "ReplicaSet")], [])
     assert both.of("shop", "web-bcd-zzzzz") is None
     assert both.of("shop", "web-bcf-zzzzz") == ref("web")
 

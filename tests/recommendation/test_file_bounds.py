@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from equipoise.adapters import sample_files
 from equipoise.adapters.sample_files import read_samples
 from equipoise.core.errors import BadInput
+from tests.support.recommendation.worlds import decisions
 
 HEADER = "timestamp,namespace,workload,pod,value\n"
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz0123456789-.", min_size=1, max_size=253)
@@ -74,13 +75,14 @@ def test_a_long_table_is_printed_without_being_laid_out(
     from rich.table import Table
 
     from equipoise.cli.recommendation_output import print_tables
-    from equipoise.recommendation.decide import decide
-    from equipoise.recommendation.files import Said, observe_many
+    from equipoise.recommendation.files import FileDefaults, observe_many
     from equipoise.recommendation.policy import RecommendationPolicy
 
     rows: list[tuple[object, ...]] = [(60 * (n % 7), "shop", f"w{n}", f"w{n}-a", 0.5) for n in range(8_000)]
-    (seen,) = observe_many(read_samples(write(tmp_path / "file.csv", rows)), Said("f", request_cores=1), [])
-    decisions = decide(RecommendationPolicy(), seen)
+    (seen,) = observe_many(
+        read_samples(write(tmp_path / "file.csv", rows)), FileDefaults("f", request_cores=1), []
+    )
+    decided = decisions(RecommendationPolicy(), seen)
     laid_out: list[object] = []
     render = Console.render
 
@@ -89,12 +91,12 @@ def test_a_long_table_is_printed_without_being_laid_out(
         return render(console, renderable, options)
 
     monkeypatch.setattr(Console, "render", counted)
-    print_tables(decisions[:1_000])
+    print_tables(decided[:1_000])
     first = [line.split() for line in capsys.readouterr().out.splitlines() if "LowUsage" in line]
     assert len(first) == 1_000
     assert any(isinstance(each, Table) for each in laid_out)
     laid_out.clear()
-    print_tables(decisions)
+    print_tables(decided)
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if "LowUsage" in line]
     assert lines[:1_000] == first
     assert len(lines) == 8_000
@@ -103,7 +105,7 @@ def test_a_long_table_is_printed_without_being_laid_out(
 
 def test_many_steps_in_one_file_are_sorted_out_once(tmp_path: Path) -> None:
     """A file in which every workload keeps a step of its own is not read once for each of them."""
-    from equipoise.recommendation.files import Said, observe_many
+    from equipoise.recommendation.files import FileDefaults, observe_many
 
     def seconds(count: int) -> float:
         rows: list[tuple[object, ...]] = [
@@ -116,7 +118,7 @@ def test_many_steps_in_one_file_are_sorted_out_once(tmp_path: Path) -> None:
         ]
         samples = read_samples(write(tmp_path / f"{count}.csv", rows))
         began = time.process_time()
-        found = observe_many(samples, Said("file"), [])
+        found = observe_many(samples, FileDefaults("file"), [])
         assert sum(len(seen.subjects) for seen in found) == count + 1
         return time.process_time() - began
 

@@ -5,14 +5,13 @@ import pytest
 
 from equipoise.core.errors import BadInput
 from equipoise.core.reason import Code
-from equipoise.recommendation.decide import decide
-from equipoise.recommendation.files import Said, observe, of_workloads
+from equipoise.recommendation.files import FileDefaults, observe, of_workloads
 from equipoise.recommendation.observe import Observation, offsets, summarise
 from equipoise.stats.predict import Algorithm, predict
 from equipoise.stats.ranks import percentiles
 from equipoise.stats.samples import Samples
 from tests.support.recommendation.history_files import OPEN, START, many
-from tests.support.recommendation.worlds import policy
+from tests.support.recommendation.worlds import decisions, policy
 from tests.support.stats.usage_profiles import MINUTES, daily
 
 
@@ -24,14 +23,14 @@ def one(values: np.ndarray, step: float = 60.0) -> Samples:
 
 def seen(values: np.ndarray, **said: float) -> Observation:
     """Observe one workload of 10 replicas."""
-    return observe(one(values), Said("file", replicas=10, request_cores=1.0, **said), "web")  # type: ignore[arg-type]
+    return observe(one(values), FileDefaults("file", replicas=10, request_cores=1.0, **said), "web")  # type: ignore[arg-type]
 
 
 def test_the_numbers_are_those_of_the_seed_for_a_week_of_minutes() -> None:
     """Checked by a plain sort and a plain median, hour by hour."""
     random = np.random.default_rng(2)
     values = random.gamma(3, 4, 7 * MINUTES) * np.repeat(np.tile(np.linspace(1, 3, 24), 7), 60)
-    (decision,) = decide(OPEN, seen(values), None)
+    (decision,) = decisions(OPEN, seen(values), None)
     ordered = np.sort(values)
     hourly = [np.median(values.reshape(7, 24, 60)[:, hour]) for hour in range(24)]
     numbers = dict(decision.reason.numbers)
@@ -59,7 +58,7 @@ def test_the_numbers_are_those_of_the_seed_for_a_week_of_minutes() -> None:
 def test_only_the_past_seven_days_count() -> None:
     """A longer file helps the forecast, and changes nothing else."""
     values = np.concatenate([np.full(3 * MINUTES, 1000.0), daily(7)])
-    (decision,) = decide(OPEN, seen(values), None)
+    (decision,) = decisions(OPEN, seen(values), None)
     assert decision.reason.numbers["peak_cores"] < 10
     assert decision.reason.numbers["samples"] == 10080
 
@@ -68,8 +67,8 @@ def test_the_forecast_joins_the_p95_without_its_margin() -> None:
     """Past and future weeks are one pool; only where the future is predictable."""
     values = daily(7)
     values[-MINUTES:] *= 1.25
-    (with_future,) = decide(OPEN, seen(values))
-    (without,) = decide(OPEN, seen(values), None)
+    (with_future,) = decisions(OPEN, seen(values))
+    (without,) = decisions(OPEN, seen(values), None)
     assert with_future.extra["prediction"]["predictable"]
     future = predict(values[None], 60.0, 7 * 86400.0)
     pool = np.concatenate([values.astype(float), (future.values[0] / future.margin[0]).astype(float)])
@@ -83,7 +82,7 @@ def test_the_forecast_joins_the_p95_without_its_margin() -> None:
 def test_what_is_not_predictable_is_advised_from_the_past(algorithm: Algorithm) -> None:
     """Noise has no future."""
     values = np.random.default_rng(8).gamma(2, 5, 7 * MINUTES)
-    (decision,) = decide(OPEN, seen(values), algorithm)
+    (decision,) = decisions(OPEN, seen(values), algorithm)
     assert decision.extra["prediction"]["predictable"] is False
     assert decision.extra["prediction"]["period_seconds"] is None
     assert decision.reason.numbers["p95_cores"] == decision.reason.numbers["p95_past_cores"]
@@ -93,7 +92,7 @@ def test_bad_samples_are_dropped_and_lower_the_coverage() -> None:
     """NaN, infinite, negative."""
     values = np.asarray(daily(7), np.float64)
     values[:100], values[100:200], values[200:300] = np.nan, np.inf, -5
-    (decision,) = decide(OPEN, seen(values), None)
+    (decision,) = decisions(OPEN, seen(values), None)
     assert decision.reason.numbers["samples"] == 10080 - 300
     assert decision.reason.numbers["coverage"] == pytest.approx(1 - 300 / 10080)
     assert decision.reason.numbers["peak_cores"] < 10
@@ -113,8 +112,8 @@ def test_samples_more_than_a_day_apart_are_gaps(
     count: int, hours: float, share: float, confidence: str
 ) -> None:
     """Two samples are no week that is known, however far they are apart."""
-    told = Said("file", replicas=10, request_cores=1.0)
-    (decision,) = decide(OPEN, observe(one(np.full(count, 9.0), hours * 3600), told, "web"), None)
+    told = FileDefaults("file", replicas=10, request_cores=1.0)
+    (decision,) = decisions(OPEN, observe(one(np.full(count, 9.0), hours * 3600), told, "web"), None)
     assert decision.reason.numbers["coverage"] == pytest.approx(share)
     assert decision.reason.numbers["confidence"] == confidence
 
@@ -122,7 +121,7 @@ def test_samples_more_than_a_day_apart_are_gaps(
 @pytest.mark.parametrize("values", [np.zeros(0), np.full(50, np.nan)])
 def test_no_sample_is_a_refusal(values: np.ndarray) -> None:
     """Missing is never zero."""
-    (decision,) = decide(OPEN, seen(values))
+    (decision,) = decisions(OPEN, seen(values))
     assert decision.reason.code is Code.NO_SAMPLES
     assert decision.reason.numbers["peak_cores"] is None
 
@@ -130,7 +129,7 @@ def test_no_sample_is_a_refusal(values: np.ndarray) -> None:
 @pytest.mark.parametrize("nothing", [0.0, -0.0])
 def test_zero_usage_is_not_missing_usage(nothing: float) -> None:
     """An idle workload gets the lowest target and the fewest replicas."""
-    (decision,) = decide(OPEN, seen(np.full(7 * MINUTES, nothing)))
+    (decision,) = decisions(OPEN, seen(np.full(7 * MINUTES, nothing)))
     assert "a pod uses 0 cores at P99, the workload 0 in its idlest" in decision.reason.sentence
     recommended = decision.extra["recommended"]
     assert (recommended["targetUtilization"], recommended["minReplicas"], recommended["maxReplicas"]) == (
@@ -148,7 +147,7 @@ def test_single_pods_have_their_own_p99() -> None:
         {"pod": np.repeat([0, 1], 100)},
         {"pod": ["a", "b"]},
     )
-    observed = observe(one(daily(7)), Said("file"), "web", pods)
+    observed = observe(one(daily(7)), FileDefaults("file"), "web", pods)
     assert observed.pod_p99_cores is not None
     assert observed.pod_p99_cores[0] == 0.97  # the 198th of 200
     assert observed.replicas[0] == 2
@@ -156,7 +155,7 @@ def test_single_pods_have_their_own_p99() -> None:
 
 def test_single_pods_are_those_of_one_workload() -> None:
     """Those of others would raise its P99."""
-    total, said = one(np.full(60, 8.0)), Said("file", pods_source="pods.csv")
+    total, said = one(np.full(60, 8.0)), FileDefaults("file", pods_source="pods.csv")
     own = many([(0.0, "shop", "web", "a", 3.0), (0.0, "shop", "web", "b", 5.0)])
     assert observe(total, said, "web", own).pod_p99_cores == np.array([5.0])
     for other in (("shop", "api"), ("park", "web")):
@@ -169,7 +168,7 @@ def test_a_file_of_many_has_a_row_per_workload() -> None:
     """Pods are added up, moment by moment; replicas are the pods that were seen."""
     rows = [(60.0 * t, "b", "api", f"api-{p}", 1.0 + p) for t in range(10) for p in range(2)]
     rows += [(60.0 * t, "a", "web", "web-0", 5.0) for t in range(10)]
-    observed = observe(many(rows), Said("file", request_cores=2.0), "")
+    observed = observe(many(rows), FileDefaults("file", request_cores=2.0), "")
     assert observed.subjects == ["a/web", "b/api"]
     assert observed.replicas.tolist() == [1, 2]
     assert observed.history[:, -1].tolist() == [5.0, 3.0]
@@ -182,7 +181,7 @@ def test_a_total_is_unknown_while_a_pod_that_lives_has_no_sample() -> None:
     """Missing is never zero; a pod that has come or gone is no hole."""
     rows = [(60.0 * t, "a", "web", "web-0", 1.0) for t in range(6)]
     rows += [(60.0 * t, "a", "web", "web-1", 2.0 if t != 3 else np.nan) for t in range(2, 5)]
-    observed = observe(many(rows), Said("file"), "")
+    observed = observe(many(rows), FileDefaults("file"), "")
     np.testing.assert_array_equal(observed.history[0], [1.0, 1.0, 3.0, np.nan, 3.0, 1.0])
 
 
@@ -194,7 +193,7 @@ def test_jitter_does_not_matter() -> None:
         for t in range(50)
         for p in range(3)
     ]
-    observed = observe(many(rows), Said("file"), "")
+    observed = observe(many(rows), FileDefaults("file"), "")
     assert observed.interval_seconds == 60
     assert set(observed.history[0, 1:].tolist()) == {3.0}
 
@@ -208,7 +207,7 @@ def test_pods_that_are_asked_one_after_the_other_are_added_up(late: float) -> No
         for t in range(200)
         for p in range(3)
     ]
-    observed = observe(many(rows), Said("file"), "")
+    observed = observe(many(rows), FileDefaults("file"), "")
     assert set(observed.history[0, 1:-1].tolist()) == {3.0}
 
 
@@ -220,13 +219,13 @@ def test_a_time_that_comes_twice_counts_once() -> None:
     parts = (first, once, bad)
     times, values = (np.concatenate([getattr(part, name) for part in parts]) for name in ("times", "values"))
     alone, doubled = (
-        decide(OPEN, observe(samples, Said("file", request_cores=1.0), "web"), None)[0]
+        decisions(OPEN, observe(samples, FileDefaults("file", request_cores=1.0), "web"), None)[0]
         for samples in (once, Samples(times, values, {}, {}))
     )
     assert doubled.reason.numbers["coverage"] == pytest.approx(2 / 7)
     assert doubled == alone
     pods = Samples(np.full(3, START), np.array([1.0, 5.0, 2.0]), {"pod": np.zeros(3, np.intp)}, {"pod": "a"})
-    assert observe(once, Said("file"), "web", pods).pod_p99_cores == [2.0]
+    assert observe(once, FileDefaults("file"), "web", pods).pod_p99_cores == [2.0]
 
 
 def test_some_workloads_can_be_picked() -> None:
@@ -235,8 +234,11 @@ def test_some_workloads_can_be_picked() -> None:
         (0.0, "a", "api", "api-0", 1.0)
     ]
     samples = many(rows)
-    assert observe(of_workloads(samples, ["web"], "f"), Said("f"), "").subjects == ["a/web", "b/web"]
-    assert observe(of_workloads(samples, ["b/web", "api"], "f"), Said("f"), "").subjects == ["a/api", "b/web"]
+    assert observe(of_workloads(samples, ["web"], "f"), FileDefaults("f"), "").subjects == ["a/web", "b/web"]
+    assert observe(of_workloads(samples, ["b/web", "api"], "f"), FileDefaults("f"), "").subjects == [
+        "a/api",
+        "b/web",
+    ]
     with pytest.raises(BadInput, match="f: expected the workload b/api"):
         of_workloads(samples, ["b/api"], "f")
 
@@ -270,7 +272,7 @@ def test_a_batch_gives_what_each_workload_gets_alone() -> None:
         interval_seconds=60.0,
         at=START,
     )
-    together = decide(OPEN, batch)
+    together = decisions(OPEN, batch)
     for row in (0, 255, 256, 299):
-        (alone,) = decide(OPEN, batch.rows(slice(row, row + 1)))
+        (alone,) = decisions(OPEN, batch.rows(slice(row, row + 1)))
         assert alone == together[row]

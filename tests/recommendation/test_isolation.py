@@ -15,9 +15,7 @@ from equipoise.engine.isolation import BatchLost
 from equipoise.engine.status import condition_of
 from equipoise.ports import CycleReport, PolicyObject
 from equipoise.ports.cluster import UsageHistory
-from equipoise.recommendation import advisor
-from equipoise.recommendation import loop as analysing
-from equipoise.recommendation import publish as giving
+from equipoise.recommendation import advisor, loop, publish
 from equipoise.recommendation.record import examine_all
 from tests.support.guard.faults import ERRORS, Around, Unforeseen, failing, in_module, in_port
 from tests.support.recommendation.analytics_cluster import ALL, SPEC, TEMPLATE, Desk
@@ -130,8 +128,8 @@ def _bad_past(offices: Offices, error: Exception, patch: pytest.MonkeyPatch) -> 
         if ODD in (more["namespaces"] or ()):
             raise error
 
-    world = offices.loop.world
-    offices.loop.world = lambda: replace(world(), history=Around(inner, read=read))
+    world = offices.loop.sources
+    offices.loop.sources = lambda: replace(world(), history=Around(inner, read=read))
 
 
 def _is_odd_row(self: Any, question: Any, workloads: Any, *_: Any) -> bool:
@@ -141,11 +139,11 @@ def _is_odd_row(self: Any, question: Any, workloads: Any, *_: Any) -> bool:
 
 def _bad_batch(offices: Offices, error: Exception, patch: pytest.MonkeyPatch) -> None:
     del patch
-    world = offices.loop.world
+    world = offices.loop.sources
     decide = failing(
         examine_all, lambda batch: any(ODD in name for _, seen, _ in batch for name in seen.subjects), error
     )
-    offices.loop.world = lambda: replace(world(), decide=decide)
+    offices.loop.sources = lambda: replace(world(), decide=decide)
 
 
 def _lost_batch(offices: Offices, error: Exception, patch: pytest.MonkeyPatch) -> None:
@@ -163,11 +161,11 @@ FAULTS: dict[str, Callable[..., None]] = {
     "its status as others wrote it": _odd_status,
     "its selector": _bad_selector,
     "its past": _bad_past,
-    "whether it is due": in_module(analysing, "is_due", lambda found, *_: found.about.ref.namespace == ODD),
-    "its observation": in_module(advisor._Looking, "_observation", _is_odd_row),
+    "whether it is due": in_module(loop, "is_due", lambda found, *_: found.analytics.ref.namespace == ODD),
+    "its observation": in_module(advisor._AdviceRun, "_observation", _is_odd_row),
     "its batch": _bad_batch,
     "the worker of its batch": _lost_batch,
-    "its text": in_module(giving, "advice_text", lambda decision, _: decision.subject.startswith(f"{ODD}/")),
+    "its text": in_module(publish, "advice_text", lambda subject, *_: subject.startswith(f"{ODD}/")),
     "its Recommendation": in_port("objects", "create", lambda made: made["metadata"]["namespace"] == ODD),
     "the write of its status": in_port("objects", "write_status", _is_of_odd),
     "its annotation": in_port("applier", "annotate", _is_of_odd, is_done=True),
@@ -176,7 +174,7 @@ FAULTS: dict[str, Callable[..., None]] = {
     ),
     "its event": in_port("actuator", "record_event", _is_of_odd),
     "its record": in_module(
-        giving, "record", lambda _, facts, *__, **___: facts.subject.startswith(f"{ODD}/")
+        publish, "record", lambda _, facts, *__, **___: facts.subject.startswith(f"{ODD}/")
     ),
     "the journal": in_port("journal", "append", lambda one, **_: one.decision.subject.startswith(ODD)),
 }
@@ -205,9 +203,9 @@ def test_one_workload_of_an_analytics_costs_the_others_of_it_nothing(monkeypatch
     decide = failing(
         examine_all, lambda batch: any("odd/web" in seen.subjects for _, seen, _ in batch), KeyError("x")
     )
-    world = offices.loop.world
+    world = offices.loop.sources
     with monkeypatch.context() as patch:
-        patch.setattr(offices.loop, "world", lambda: replace(world(), decide=decide))
+        patch.setattr(offices.loop, "sources", lambda: replace(world(), decide=decide))
         report = offices.cycle()
     told = {one.subject: one.reason.code.value for one in report.decisions}
     assert (told["odd/api for all"], told["odd/web for all"]) == ("Recommend", "InternalError")

@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 from equipoise.ports.cluster import UsageHistory
 from equipoise.recommendation.advisor import AdviceScope, DataSources, plan
-from equipoise.recommendation.decide import decide
-from equipoise.recommendation.files import Said, observe
-from equipoise.recommendation.ownership import Belonging
-from equipoise.recommendation.usage import AWAY_SECONDS_MIN, LotReader, by_ordinal, scaled_away
+from equipoise.recommendation.files import FileDefaults, observe
+from equipoise.recommendation.ownership import PodOwnership
+from equipoise.recommendation.usage import AWAY_SECONDS_MIN, HistoryReader, by_ordinal, scaled_away
 from equipoise.stats.samples import Samples
 from tests.support.recommendation.clusters import AT, END, TIMES, WEEK, Clustered, Histories, pod, workload
-from tests.support.recommendation.worlds import policy
+from tests.support.recommendation.worlds import decisions, policy
 
 DB = workload("db", "StatefulSet")
 LEAST = 1 + int(AWAY_SECONDS_MIN / 60)
@@ -37,7 +36,7 @@ def _filed(usage: dict[str, Any], interval: float = 60.0, **said: Any) -> Any:
         },
         {"workload": ["db"], "pod": list(usage)},
     )
-    return observe(samples, Said("file", **said), "")
+    return observe(samples, FileDefaults("file", **said), "")
 
 
 def _lived(usage: dict[str, Any], *running: Any, kind: str = "StatefulSet", interval: float = 60.0) -> Any:
@@ -48,7 +47,7 @@ def _lived(usage: dict[str, Any], *running: Any, kind: str = "StatefulSet", inte
     times = np.asarray(END + interval * np.arange(columns), np.float64)
     nobody = [""] * len(usage)
     lot = UsageHistory("cpu", None, ["shop"] * len(usage), list(usage), nobody, times, values, 150.0, "")
-    reader = LotReader(lot, Belonging([owner], running), [owner.ref])
+    reader = HistoryReader(lot, PodOwnership([owner], running), [owner.ref])
     return reader.usage([owner.ref]).cores[0]
 
 
@@ -62,7 +61,7 @@ def test_a_stateful_set_that_is_smaller_by_night_has_a_whole_week(is_live: bool)
         world = DataSources(cluster, Histories(series), cluster)
         (decision,) = plan(AdviceScope(policy=OPEN, algorithm=None), world, AT)
     else:
-        (decision,) = decide(OPEN, _filed(both, request_cores=2.0, kind="StatefulSet"), None)
+        (decision,) = decisions(OPEN, _filed(both, request_cores=2.0, kind="StatefulSet"), None)
     numbers = decision.reason.numbers
     assert (decision.reason.code.value, numbers["fluctuation"], numbers["coverage"]) == (
         "Recommend",
@@ -133,7 +132,7 @@ def test_a_row_without_a_number_says_that_the_pod_was_there() -> None:
     values[150:210] = np.nan
     labels = {"workload": np.zeros(240, np.intp), "pod": np.repeat([0, 1], 120)}
     samples = Samples(times, values, labels, {"workload": ["db"], "pod": ["db-0", "db-1"]})
-    assert np.isnan(observe(samples, Said("file"), "").history[0, HOUR]).all()
+    assert np.isnan(observe(samples, FileDefaults("file"), "").history[0, HOUR]).all()
 
 
 def test_a_container_that_is_missing_alone_is_a_hole() -> None:

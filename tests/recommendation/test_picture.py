@@ -6,7 +6,7 @@ import pytest
 
 from equipoise.cli.replay import compare
 from equipoise.core.decision import Record
-from equipoise.recommendation.observe import HOURS_AHEAD, HOURS_PAST, Observation, sketch
+from equipoise.recommendation.observe import HOURS_AHEAD, HOURS_PAST, Observation, hourly_usages
 from equipoise.recommendation.policy import RecommendationPolicy
 from equipoise.recommendation.record import AdviceRequest, examine, record
 from equipoise.stats.predict import Algorithm, predict
@@ -36,7 +36,7 @@ def _seen(count: int = 1) -> Observation:
 
 def _made(seen: Observation) -> Record:
     question = AdviceRequest(RecommendationPolicy())
-    ((decision, facts), *_) = examine(question, seen, [0] * len(seen.subjects))
+    ((decision, _, facts), *_) = examine(question, seen, [0] * len(seen.subjects))
     assert decision.reason.code == "Recommend", decision.reason.sentence
     return record(question, facts, decision, AT, "id")
 
@@ -73,7 +73,8 @@ def test_a_picture_is_small_and_only_where_there_is_advice() -> None:
     assert len(msgspec.json.encode(made.observation["picture"])) < BYTES_MAX
     seen = _seen()
     idle = [
-        facts.picture for _, facts in examine(AdviceRequest(RecommendationPolicy()), _scaled(seen, 1e-6), [0])
+        facts.hourly_usage
+        for *_, facts in examine(AdviceRequest(RecommendationPolicy()), _scaled(seen, 1e-6), [0])
     ]
     assert idle == [None]
 
@@ -91,7 +92,7 @@ def test_any_step_and_any_length_can_be_drawn(interval: float, samples: int) -> 
     """A step is an hour where samples are closer, else a sample; holes stay holes."""
     history = np.full((2, samples), 2.5)
     history[1] = np.nan
-    made = sketch(history, interval, AT, None)
+    made = hourly_usages(history, interval, AT, None)
     known, unknown = made.of(0), made.of(1)
     step = max(1, round(3600 / interval)) * interval
     assert known.step_seconds == step

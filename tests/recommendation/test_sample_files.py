@@ -10,7 +10,7 @@ import pytest
 from equipoise.adapters.sample_files import read_samples
 from equipoise.adapters.sample_files.csv import read_csv
 from equipoise.core.errors import BadInput
-from equipoise.recommendation.files import Said, observe
+from equipoise.recommendation.files import FileDefaults, observe
 from equipoise.stats.samples import Samples
 
 CSV = {
@@ -43,9 +43,9 @@ def test_a_request_may_be_in_the_file_of_one_workload_too(tmp_path: Path) -> Non
     """It wins over what the command line says, and the latest over the others."""
     path = tmp_path / "usage.csv"
     path.write_text("timestamp,value,request\n1700006400,1.5,250m\n1700006460,2,500m\n1700006520,2,\n")
-    assert observe(read_samples(str(path)), Said("f", request_cores=4.0), "web").request_cores.tolist() == [
-        0.5
-    ]
+    assert observe(
+        read_samples(str(path)), FileDefaults("f", request_cores=4.0), "web"
+    ).request_cores.tolist() == [0.5]
 
 
 def test_odd_numbers_are_read_as_what_they_are(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_names_are_kept_apart_over_blocks(tmp_path: Path, monkeypatch: pytest.Mo
     words = [samples.names["pod"][code] for code in samples.labels["pod"]]
     assert words == [f"web-{p}" for _ in range(20) for p in range(5)]
     assert samples.values.tolist() == [p + 0.25 for _ in range(20) for p in range(5)]
-    observed = observe(samples, Said("f"), "")
+    observed = observe(samples, FileDefaults("f"), "")
     assert observed.subjects == ["ns-0/web", "ns-1/web"]
     assert observed.request_cores.tolist() == [0.5, 0.4]
 
@@ -197,7 +197,7 @@ def test_a_bad_file_is_named_with_its_line(text: str | None, message: str, tmp_p
     if text is not None:
         path.write_text(text, "latin-1")
     with pytest.raises(BadInput, match=re.escape(message)) as caught:
-        observe(read_samples(str(path)), Said(str(path)), "")
+        observe(read_samples(str(path)), FileDefaults(str(path)), "")
     assert str(caught.value).startswith(str(path))
 
 

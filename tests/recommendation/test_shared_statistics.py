@@ -102,7 +102,7 @@ def test_live_questions_about_the_same_workloads_share(summaries: list[int]) -> 
         AdviceBatch(HPA, [web, db]),
         AdviceBatch(RESOURCE, [web, db]),
     ]
-    together = [one[1:] for one in sorted(advise_all(jobs, cluster.listed, world, AT), key=lambda a: a.job)]
+    together = [one[1:] for one in sorted(advise_all(jobs, cluster.listed, world, AT), key=lambda a: a.batch)]
     assert summaries == [3, 2]
     alone = [one[1:] for job in jobs for one in advise_all([job], cluster.listed, world, AT)]
     assert together == alone

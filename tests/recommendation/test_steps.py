@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from equipoise.core.decision import Decision
 from equipoise.core.errors import BadInput
-from equipoise.recommendation.decide import decide
-from equipoise.recommendation.files import Said, observe_many, steps_of
+from equipoise.recommendation.files import FileDefaults, observe_many, steps_of
 from equipoise.stats.predict import Algorithm
 from equipoise.stats.samples import Samples
 from tests.support.recommendation.history_files import OPEN, many
+from tests.support.recommendation.worlds import decisions
 
 DAY = 86400
-SAID = Said("file", request_cores=1.0)
+SAID = FileDefaults("file", request_cores=1.0)
 
 
 def rows(
@@ -29,7 +29,7 @@ def decided(samples: Samples, *names: str, algorithm: Algorithm | None = None) -
     return {
         decision.subject: decision
         for seen in observe_many(samples, SAID, names)
-        for decision in decide(OPEN, seen, algorithm)
+        for decision in decisions(OPEN, seen, algorithm)
     }
 
 

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from equipoise.core.decision import Decision
-from equipoise.recommendation.decide import decide
 from equipoise.recommendation.observe import Observation
 from equipoise.stats.predict import Algorithm
 from equipoise.stats.ranks import Floats, cleaned
-from tests.support.recommendation.worlds import policy
+from tests.support.recommendation.worlds import decisions, policy
 
 MIDNIGHT = 20_000 * 86_400.0
 MINUTES = 7 * 1440
@@ -37,7 +36,7 @@ def _decided(
         interval_seconds=60.0,
         at=TIMES[-1],
     )
-    (decision,) = decide(policy(**settings or {}), seen, algorithm)
+    (decision,) = decisions(policy(**settings or {}), seen, algorithm)
     return decision
 
 

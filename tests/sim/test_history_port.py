@@ -6,8 +6,8 @@ import pytest
 from equipoise.core.cluster import Container
 from equipoise.core.errors import WorldFailed
 from equipoise.ports.cluster import CPU, MEMORY
-from equipoise.recommendation.ownership import Belonging
-from equipoise.recommendation.usage import LotReader
+from equipoise.recommendation.ownership import PodOwnership
+from equipoise.recommendation.usage import HistoryReader
 from equipoise.sim import Delay, FaultKind, Template, World
 from equipoise.sim.autoscaling import SimAutoscalers
 from equipoise.sim.hpa_behavior import Behavior
@@ -42,8 +42,8 @@ def test_the_past_and_what_was_scraped_since_are_one_history_of_the_workload() -
     assert len(set(lot.pods)) == 6
     assert lot.timestamps[-1] == end
     ref = next(one.ref for one in world.cluster.workloads("shop"))
-    belonging = Belonging(world.cluster.workloads(), world.cluster.pods())
-    cores = LotReader(lot, belonging, [ref]).usage([ref]).cores[0]
+    belonging = PodOwnership(world.cluster.workloads(), world.cluster.pods())
+    cores = HistoryReader(lot, belonging, [ref]).usage([ref]).cores[0]
     assert cores[-50:] == pytest.approx(np.full(50, 4.0))
     known = cores[:-70]
     assert not np.isnan(known).any()

@@ -10,7 +10,7 @@ from equipoise.cli.plots import Plot, check_plot
 from equipoise.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from equipoise.recommendation.forecast import Series
+    from equipoise.recommendation.forecast import WorkloadSeries
 
 HORIZON_DAYS_MAX = 28
 
@@ -69,7 +69,7 @@ def _span(option: str, text: str) -> float:
     return seconds
 
 
-def _series(file: str, workload: str) -> "Series":
+def _series(file: str, workload: str) -> "WorkloadSeries":
     from equipoise.adapters.sample_files import read_samples
     from equipoise.recommendation.forecast import series_of
     from equipoise.recommendation.selection import without_kind

@@ -44,7 +44,7 @@ def read_settings(texts: Sequence[str]) -> "RecommendationPolicy":
 def read_usage(request: FileRequest) -> "list[Observation]":
     """Read the usage of one workload or of many; those that were measured at the same step together."""
     from equipoise.adapters.sample_files import read_samples
-    from equipoise.recommendation.files import Said, is_of_week, named_subject, observe, observe_many
+    from equipoise.recommendation.files import FileDefaults, is_of_week, named_subject, observe, observe_many
     from equipoise.recommendation.selection import without_kind
 
     file, workload = request.path, request.workload
@@ -54,7 +54,7 @@ def read_usage(request: FileRequest) -> "list[Observation]":
     if available is not None and replicas is not None and available > replicas:
         raise BadInput(f"--available: expected at most --replicas ({replicas}), got {available}")
     cores = _cores(workload.request)
-    told = Said(file, request.kind, cores, replicas, available, workload.pod_usage or "")
+    told = FileDefaults(file, request.kind, cores, replicas, available, workload.pod_usage or "")
     with reading(file, bytes_min=LARGE_BYTES) as on_bytes:
         samples = read_samples(file, on_bytes)
     namespaces = samples.names.get("namespace", ())
@@ -116,9 +116,9 @@ def decided(question: "AdviceRequest", seen: "Observation") -> "list[Decision]":
     parts = summarised(question.policy, seen, question.algorithm, question.about)
     lots = -(-len(seen.subjects) // BATCH)
     return [
-        decision
+        each.decision
         for part, numbers, containers in (counting(parts, "deciding", lots) if lots > 1 else parts)
-        for decision in decide_from(question.policy, part, numbers, question.about, containers)
+        for each in decide_from(question.policy, part, numbers, question.about, containers)
     ]
 
 

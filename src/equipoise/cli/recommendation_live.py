@@ -19,11 +19,11 @@ from equipoise.core.decision import Decision, Outcome, outcome_document, plan_do
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.engine.isolation import failed_record
 from equipoise.ports import Actuator
-from equipoise.recommendation.adopt import DONE, Adopted, Adopting, by_subject, with_current
+from equipoise.recommendation.adopt import DONE, Adopted, HpaAdopter, by_subject, with_current
 from equipoise.recommendation.advisor import AdviceScope, Advised, DataSources, advised
 from equipoise.recommendation.observe import Observation
 from equipoise.recommendation.policy import AdviceType
-from equipoise.recommendation.record import BALANCER, AdviceRequest, Batch, Decided, examine_all, record
+from equipoise.recommendation.record import BALANCER, AdviceRequest, Batch, Examined, examine_all, record
 from equipoise.recommendation.selection import check_names, choose
 from equipoise.runtime.output import Format, counting, print_document, reading, warn
 from equipoise.runtime.session import prometheus_metrics
@@ -67,7 +67,7 @@ class KeptHistories:
 
     rows: dict[tuple[str, str], Observation] = field(default_factory=dict)
 
-    def decide(self, batch: Batch) -> list[list[Decided]]:
+    def decide(self, batch: Batch) -> list[list[Examined]]:
         """Decide, and keep what was seen of each workload."""
         for _, seen, _ in batch:
             for row in range(len(seen.subjects)):
@@ -96,8 +96,8 @@ def plan_recommendation(
             raise BadInput(
                 f"--plot: expected 1 to {workloads_max} workloads, got {count}; name those to draw"
             )
-    decisions = [one.decision for one in _advised(request, world, where, at)]
-    return with_current(decisions, world.cluster.workloads(where), _todays(request, world, where))
+    decided = [(one.decision, one.ref) for one in _advised(request, world, where, at)]
+    return with_current(decided, world.cluster.workloads(where), _todays(request, world, where))
 
 
 def _todays(request: RecommendationRequest, world: DataSources, where: str | None) -> Sequence[HpaSpec]:
@@ -123,19 +123,19 @@ def apply_recommendation(
     where = request.cluster.scope(client)
     found = _advised(request, _world(request, client), where, at)
     session = Session(request.cluster, client, is_acting=True)
-    adopting = Adopting(
+    adopting = HpaAdopter(
         applier=KubernetesApplier(client),
         pauses=session.pauses,
         workloads=by_subject(session.cluster.workloads(where) if found else ()),
         namespaces_protected=session.namespaces_protected if request.cluster.is_everywhere else (),
         is_dry_run=is_dry_run,
-        tell=_event_writer(session.actuator),
+        on_applied=_event_writer(session.actuator),
     )
     asked = request.asked
     question = AdviceRequest(asked.policy, asked.about, asked.algorithm)
     done = []
     for one in counting(found, "applying", len(found)):
-        each = adopting.adopt(one.decision)
+        each = adopting.adopt(one.decision, one.details)
         done.append(each)
         now = time.time()
         outcomes = () if each.outcome is None else (each.outcome,)

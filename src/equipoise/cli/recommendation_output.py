@@ -16,7 +16,7 @@ from equipoise.core.documents import dump
 from equipoise.core.errors import BadInput
 from equipoise.core.quantity import parse_bytes
 from equipoise.recommendation.adopt import UNSCALED, ehpa_manifest, hpa_manifest
-from equipoise.recommendation.explain import percent_known
+from equipoise.recommendation.explain import AdviceDetails, percent_known
 from equipoise.runtime.output import Format, is_any_letter_printed, plain, print_document, warn
 
 if TYPE_CHECKING:
@@ -250,10 +250,15 @@ def print_advice(
         case AdviceFormat.JSON | AdviceFormat.YAML:
             print_document(plan_document("recommendation", list(decisions)), Format(form))
         case AdviceFormat.HPA:
-            _print_manifests(decisions, [hpa_manifest(decision) for decision in decisions], form)
+            _print_manifests(
+                decisions, [hpa_manifest(one.subject, AdviceDetails.of(one)) for one in decisions], form
+            )
         case AdviceFormat.EHPA:
-            pairs = zip(decisions, intervals_seconds, strict=True)
-            _print_manifests(decisions, [ehpa_manifest(*pair) for pair in pairs], form)
+            manifests = [
+                ehpa_manifest(one.subject, AdviceDetails.of(one), interval)
+                for one, interval in zip(decisions, intervals_seconds, strict=True)
+            ]
+            _print_manifests(decisions, manifests, form)
         case AdviceFormat.CSV:
             _print_rows(decisions, is_resource=is_resource)
         case AdviceFormat.TABLE:

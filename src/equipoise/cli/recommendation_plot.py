@@ -9,7 +9,7 @@ from equipoise.cli.plots import BAND, BLUE, FAINT, GREY, INK, RED, RULE, dates, 
 from equipoise.cli.recommendation_replay import Hpa, advised, course_of, week_by_minute
 from equipoise.core.decision import Decision
 from equipoise.core.errors import BadInput
-from equipoise.recommendation.forecast import Series
+from equipoise.recommendation.forecast import WorkloadSeries
 from equipoise.recommendation.observe import WEEK_SECONDS, Observation
 from equipoise.recommendation.policy import RecommendationPolicy
 from equipoise.sim.hpa_fleet import MINUTE_SECONDS, Course, by_minute, fixed, is_above
@@ -58,7 +58,7 @@ def draw_advice(
     save(lambda: _figure(policy.time_zone, rows, decisions, ahead), path)
 
 
-def draw_forecast(series: Series, document: dict[str, Any], path: str) -> None:
+def draw_forecast(series: WorkloadSeries, document: dict[str, Any], path: str) -> None:
     """Draw the past week and a forecast; where the end was held out, what came of it too."""
     ahead = Ahead(
         np.array(document["timestamps"], np.float64),

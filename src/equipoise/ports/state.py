@@ -146,7 +146,7 @@ class CycleReport:
 class Analyses(Protocol):
     """The custom resources in which advice is asked for and given, whoever defined them."""
 
-    def standing(self) -> tuple[Standing, str]:
+    def definition_owner(self) -> tuple[Standing, str]:
         """Return whose the definitions are, and how we know where that is not plain."""
         ...
 

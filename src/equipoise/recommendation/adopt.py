@@ -1,11 +1,8 @@
 """Advice becomes an HPA: guards hold it back, then it is applied, one workload at a time.
 
 Whatever is in the way is the answer: an HPA of somebody else, a ScaledObject, a missing right. Nothing is
-taken over, and nothing is tried again by itself.
-
-Advice as manifests: a native HPA, and the EffectiveHorizontalPodAutoscaler of the seed.
-
-What runs today, beside what is advised: replicas, HPAs and requests.
+taken over, and nothing is tried again by itself. The manifests are a native HPA, and the seed's
+EffectiveHorizontalPodAutoscaler.
 """
 
 from collections import defaultdict
@@ -23,6 +20,7 @@ from equipoise.core.reason import Code, Reason
 from equipoise.engine.disruption import adoption_opted_out_by
 from equipoise.engine.guards import held_by_pause
 from equipoise.ports import Applier, ApplyResult, Pauses
+from equipoise.recommendation.explain import AdviceDetails, HpaAdvice
 
 PREDICTION_WINDOW_SECONDS = 3600
 HISTORY_LENGTH = "7d"
@@ -30,22 +28,20 @@ UNSCALED = frozenset({"DaemonSet", "Job", "CronJob", "Pod"})
 """Kinds of Kubernetes' own that have pods, and that no HPA can scale."""
 
 
-def hpa_manifest(decision: Decision) -> dict[str, Any] | None:
-    """Return an `autoscaling/v2` HPA; None where nothing is recommended."""
-    recommended = decision.extra.get("recommended")
-    if not recommended or "maxReplicas" not in recommended:
+def hpa_manifest(subject: str, details: AdviceDetails) -> dict[str, Any] | None:
+    """Return an `autoscaling/v2` HPA; None where none is recommended."""
+    if details.hpa is None:
         return None
-    spec = _spec(decision, recommended)
-    return _object("autoscaling/v2", "HorizontalPodAutoscaler", decision.subject, spec)
+    spec = _spec(subject, details.kind, details.hpa)
+    return _object("autoscaling/v2", "HorizontalPodAutoscaler", subject, spec)
 
 
-def ehpa_manifest(decision: Decision, interval_seconds: float) -> dict[str, Any] | None:
+def ehpa_manifest(subject: str, details: AdviceDetails, interval_seconds: float) -> dict[str, Any] | None:
     """Return an EHPA in Preview, with a prediction where the workload is predictable."""
-    recommended = decision.extra.get("recommended")
-    if not recommended or "maxReplicas" not in recommended:
+    if details.hpa is None:
         return None
-    spec = {**_spec(decision, recommended), "scaleStrategy": "Preview"}
-    if decision.extra["prediction"]["predictable"]:
+    spec = {**_spec(subject, details.kind, details.hpa), "scaleStrategy": "Preview"}
+    if details.prediction is not None and details.prediction.is_predictable:
         # Crane knows no other algorithm; its block stands here whichever of ours decided.
         spec["prediction"] = {
             "predictionWindowSeconds": PREDICTION_WINDOW_SECONDS,
@@ -55,22 +51,21 @@ def ehpa_manifest(decision: Decision, interval_seconds: float) -> dict[str, Any]
             },
         }
     api_version = "autoscaling.crane.io/v1alpha1"
-    return _object(api_version, "EffectiveHorizontalPodAutoscaler", decision.subject, spec)
+    return _object(api_version, "EffectiveHorizontalPodAutoscaler", subject, spec)
 
 
-def _spec(decision: Decision, recommended: dict[str, Any]) -> dict[str, Any]:
-    kind = decision.extra["kind"]
-    target = {"kind": kind, "name": decision.subject.rpartition("/")[2]}
+def _spec(subject: str, kind: str, hpa: HpaAdvice) -> dict[str, Any]:
+    target = {"kind": kind, "name": subject.rpartition("/")[2]}
     if kind in API_VERSIONS:
         target = {"apiVersion": API_VERSIONS[kind], **target}
     spec = {
         "scaleTargetRef": target,
-        "minReplicas": recommended["minReplicas"],
-        "maxReplicas": recommended["maxReplicas"],
-        "metrics": recommended["metrics"],
+        "minReplicas": hpa.replicas_min,
+        "maxReplicas": hpa.replicas_max,
+        "metrics": hpa.metrics,
     }
-    if recommended["behavior"] is not None:
-        spec["behavior"] = recommended["behavior"]
+    if hpa.behavior is not None:
+        spec["behavior"] = hpa.behavior
     return spec
 
 
@@ -82,9 +77,13 @@ def _object(api_version: str, kind: str, subject: str, spec: dict[str, Any]) -> 
 
 UNKNOWN = "Unknown"
 """It was sent, and no answer came."""
-SILENCES_MAX = 3
+UNANSWERED_MAX = 3
 DONE = frozenset({ApplyResult.CREATED, ApplyResult.CHANGED, ApplyResult.UNCHANGED})
 Refs = Mapping[tuple[str, str], Workload]
+
+
+def _ignore(*_: object) -> None:
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +104,9 @@ class Adopted:
         return self.decision.reason.code is Code.NOT_OURS
 
 
-def proposed(decision: Decision) -> Decision:
-    """Return a recommendation the action that adopts it; any other decision stays as it is."""
-    manifest = hpa_manifest(decision)
+def proposed(decision: Decision, details: AdviceDetails) -> Decision:
+    """Return the decision with the action that adopts its HPA; without an HPA as it is."""
+    manifest = hpa_manifest(decision.subject, details)
     if manifest is None:
         return decision
     namespace, _, name = decision.subject.rpartition("/")
@@ -115,81 +114,83 @@ def proposed(decision: Decision) -> Decision:
 
 
 def by_subject(workloads: Iterable[Workload]) -> Refs:
-    """Find workloads as decisions name them."""
+    """Return workloads by the subject of decisions, and by kind."""
     return {(workload.ref.subject, workload.ref.kind): workload for workload in workloads}
 
 
 @dataclass(slots=True)
-class Adopting:
-    """Applies advice to the workloads of a cluster, as they were seen right before."""
+class HpaAdopter:
+    """Applies advice to the workloads of a cluster, as they were listed right before."""
 
     applier: Applier
     pauses: Pauses
     workloads: Refs
     namespaces_protected: Collection[str] = ()
     is_dry_run: bool = False
-    tell: Callable[[Workload, Decision, Outcome], object] | None = None
-    """Told of every HPA that was made or changed."""
-    go_on: Callable[[], object] = lambda: None
+    on_applied: Callable[[Workload, Decision, Outcome], object] = _ignore
+    """Called for every HPA that was made or changed."""
+    check_leadership: Callable[[], object] = _ignore
     """Called right before every try; raises where this process is to do nothing more."""
-    silences: int = 0
+    unanswered: int = 0
     """How often in a row the API server gave no answer."""
 
-    def adopt(self, decision: Decision, *, is_again: bool = False) -> Adopted:
-        """Propose, guard, apply; once the API server is silent, the rest is not tried.
+    def adopt(self, decision: Decision, details: AdviceDetails, *, is_retry: bool = False) -> Adopted:
+        """Propose, guard, apply; once the API server stops answering, the rest is not tried.
 
-        Where it took long to look at what is there, the guards are asked again, once.
+        Where reading what is there took long, the guards are asked again, once.
         """
-        wanted = proposed(decision)
-        if self.silences >= SILENCES_MAX:
-            sentence = f"It was not tried: the API server gave no answer {self.silences} times in a row."
-            return Adopted(wanted.hold(Reason(Code.NOT_APPLIED, sentence)))
-        wanted = self.guarded(wanted)
-        for action in wanted.actions:
-            assert isinstance(action, ApplyHpa)
-            outcome = self._applied(wanted, action)
-            if outcome.result == ApplyResult.LATE and not is_again:
-                return self.adopt(decision, is_again=True)
-            return Adopted(_explained(wanted, outcome), outcome)
-        return Adopted(wanted)
+        planned = proposed(decision, details)
+        if self.unanswered >= UNANSWERED_MAX:
+            sentence = f"It was not tried: the API server gave no answer {self.unanswered} times in a row."
+            return Adopted(planned.hold(Reason(Code.NOT_APPLIED, sentence)))
+        workload = self.workloads.get((decision.subject, details.kind))
+        planned = self._guarded(planned, workload)
+        if not planned.actions:
+            return Adopted(planned)
+        (action,) = planned.actions
+        assert isinstance(action, ApplyHpa), "advice is adopted by one HPA"
+        assert workload is not None, "only what is there is applied to"
+        outcome = self._applied(planned, workload, action)
+        if outcome.result == ApplyResult.LATE and not is_retry:
+            return self.adopt(decision, details, is_retry=True)
+        return Adopted(_explained(planned, outcome), outcome)
 
-    def guarded(self, decision: Decision) -> Decision:
+    def _guarded(self, decision: Decision, workload: Workload | None) -> Decision:
         """Hold what must not be done now, for the first reason there is."""
         if not decision.actions:
             return decision
         namespace = decision.subject.rpartition("/")[0]
-        workload = self.workloads.get((decision.subject, decision.extra["kind"]))
         reason = _left_alone(workload, namespace, self.namespaces_protected)
-        # Asked again before every action: somebody may say stop while the others are applied.
+        # Asked again before every action: a pause may begin while the others are applied.
         reason = reason or held_by_pause(self, namespace)
         return decision if reason is None else decision.hold(reason)
 
     def pause_of(self, namespace: str) -> str | None:
-        """Return who paused a namespace, and count when nobody can say."""
+        """Return who paused a namespace; count when there is no answer."""
         try:
             who = self.pauses.pause_of(namespace)
         except WorldFailed:
-            self.silences += 1
+            self.unanswered += 1
             raise
         return who
 
-    def _applied(self, decision: Decision, action: ApplyHpa) -> Outcome:
-        self.go_on()
+    def _applied(self, decision: Decision, workload: Workload, action: ApplyHpa) -> Outcome:
+        self.check_leadership()
         try:
             answer = self.applier.apply_hpa(action.manifest, is_dry_run=self.is_dry_run)
         except WorldFailed as error:
-            self.silences += 1
+            self.unanswered += 1
             return Outcome(action, UNKNOWN, str(error))
-        self.silences = 0
+        self.unanswered = 0
         outcome = Outcome(action, answer.result.value, answer.detail)
         is_new = not self.is_dry_run and answer.result in {ApplyResult.CREATED, ApplyResult.CHANGED}
-        if is_new and self.tell is not None:
-            self.tell(self.workloads[decision.subject, decision.extra["kind"]], decision, outcome)
+        if is_new:
+            self.on_applied(workload, decision, outcome)
         return outcome
 
 
 def _explained(decision: Decision, outcome: Outcome) -> Decision:
-    """Hold what did not go: the actions of what was done are those that were carried out."""
+    """Hold what was not applied: the actions of a decision are those that were carried out."""
     if outcome.result in DONE:
         return decision
     if outcome.result == ApplyResult.NOT_OURS:
@@ -227,20 +228,21 @@ NANO = 10**9
 
 
 def with_current(
-    decisions: Sequence[Decision], workloads: Iterable[Workload], specs: Iterable[HpaSpec]
+    decided: Iterable[tuple[Decision, WorkloadRef]],
+    workloads: Iterable[Workload],
+    specs: Iterable[HpaSpec],
 ) -> list[Decision]:
-    """Add to each decision what its workload has today."""
+    """Return each decision with what its workload has today: replicas, HPAs and requests."""
     hpas: dict[WorkloadRef, list[HpaSpec]] = defaultdict(list)
     for spec in specs:
         hpas[spec.target].append(spec)
-    known = {(workload.ref.subject, workload.ref.kind): workload for workload in workloads}
+    by_ref = {workload.ref: workload for workload in workloads}
     found = []
-    for decision in decisions:
-        workload = known.get((decision.subject, decision.extra["kind"]))
-        if workload is not None:
-            current = _current(workload, hpas[workload.ref])
-            decision = structs.replace(decision, extra={**decision.extra, "current": current})  # noqa: PLW2901
-        found.append(decision)
+    for decision, ref in decided:
+        extra = decision.extra
+        if (workload := by_ref.get(ref)) is not None:
+            extra = {**extra, "current": _current(workload, hpas[ref])}
+        found.append(structs.replace(decision, extra=extra))
     return found
 
 

@@ -10,7 +10,7 @@ from equipoise.recommendation.advisor import DataSources
 from equipoise.recommendation.analytics import ANALYTICS, RECOMMENDATION
 from equipoise.recommendation.decide import decide
 from equipoise.recommendation.loop import RecommendationLoop
-from equipoise.recommendation.record import FOR, Batch, Decided, examine_all, redecide
+from equipoise.recommendation.record import FOR, Batch, Examined, examine_all, redecide
 
 HEAVY_WORKLOADS = 16
 """From here on deciding takes long enough to be in the way of the Lease and of `/healthz`."""
@@ -37,7 +37,7 @@ def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
     if settings.compat.crane == "off":
         return IdleLoop(interval_seconds)
 
-    def decide_batch(batch: Batch) -> list[list[Decided]]:
+    def decide_batch(batch: Batch) -> list[list[Examined]]:
         wiring.heartbeat()
         is_heavy = sum(len(seen.subjects) for _, seen, _ in batch) >= HEAVY_WORKLOADS
         # What ended a worker would end us: from then on nothing is decided here, however small.
@@ -59,7 +59,7 @@ def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
     return RecommendationLoop(
         objects=wiring.analyses(),
         cluster=wiring.cluster,
-        world=sources,
+        sources=sources,
         applier=wiring.applier(),
         actuator=wiring.actuator,
         pauses=wiring.pauses,
@@ -69,7 +69,7 @@ def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
         interval_seconds=interval_seconds,
         mode=settings.compat.mode,
         takes_over=settings.compat.crane == "on",
-        beat=wiring.heartbeat,
+        heartbeat=wiring.heartbeat,
     )
 
 

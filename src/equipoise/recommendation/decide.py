@@ -14,9 +14,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from equipoise.core.decision import Decision
+from equipoise.core.decision import Decided, Decision
 from equipoise.core.reason import Code, Reason
-from equipoise.recommendation.explain import Row, sentence
+from equipoise.recommendation.explain import (
+    AdviceDetails,
+    AdviceNumbers,
+    ContainerAdvice,
+    HpaAdvice,
+    WorkloadFigures,
+    sentence,
+)
 from equipoise.recommendation.observe import Inherited, Observation, Shared, Statistics, share_key, summarise
 from equipoise.recommendation.policy import AdviceType, RecommendationPolicy
 from equipoise.stats.predict import Algorithm
@@ -32,7 +39,7 @@ NEXT_TO_NOTHING = 1e-290
 """What is less is this: it has no six digits."""
 
 
-class Advice(NamedTuple):
+class AdviceArrays(NamedTuple):
     """One entry per workload; replicas and targets mean something where the code is Recommend."""
 
     codes: list[Code]
@@ -44,7 +51,7 @@ class Advice(NamedTuple):
 
 def advise(
     policy: RecommendationPolicy, seen: Observation, numbers: Statistics, about: AdviceType = AdviceType.HPA
-) -> Advice:
+) -> AdviceArrays:
     """Inspect and advise a batch."""
     fluctuation = fluctuations(numbers)
     refusals = inspections(policy, seen, numbers, fluctuation)
@@ -54,17 +61,22 @@ def advise(
     first = np.where(order.any(axis=0), order.argmax(axis=0), len(codes))
     codes.append(Code.RECOMMEND)
     request = np.where(seen.request_cores > 0, seen.request_cores, np.nan)
-    wanted = rounded_up(numbers.pod_p99_cores / request * 100)
-    target = np.clip(wanted, policy.target_percent_min, policy.target_percent_max)
+    target = rounded_up(numbers.pod_p99_cores / request * 100)
+    target = np.clip(target, policy.target_percent_min, policy.target_percent_max)
     least = rounded_up(numbers.lowest_median_cores / (request * policy.target_percent_max / 100))
     least = np.maximum(least, max(policy.replicas_min_default, 1))
     most = rounded_up(numbers.p95_cores / (request * target / 100) * policy.replicas_max_factor)
-    return Advice(
+    replicas_min, replicas_max = _whole(least), _whole(np.maximum(most, least))
+    assert (np.isnan(most) | (replicas_min <= replicas_max)).all(), "the bounds of advice are in order"
+    assert first.shape == replicas_max.shape == (len(seen.subjects),), (
+        "every workload has a reason and bounds"
+    )
+    return AdviceArrays(
         codes=[codes[place] for place in first.tolist()],
         fluctuation=fluctuation,
         target_percent=_whole(target),
-        replicas_min=_whole(least),
-        replicas_max=_whole(np.maximum(most, least)),
+        replicas_min=replicas_min,
+        replicas_max=replicas_max,
     )
 
 
@@ -77,13 +89,13 @@ def inspections(
         return {
             Code.TOO_FEW_REPLICAS: seen.replicas < needed,
             Code.NO_PODS: seen.pods == 0,
-            Code.TOO_FEW_AVAILABLE_PODS: _is_below(
+            Code.TOO_FEW_AVAILABLE_PODS: _below(
                 seen.available / np.maximum(seen.pods, 1), policy.pod_available_share_min
             ),
             Code.METRICS_INCOMPLETE: _is_incomplete(seen, numbers),
             Code.NO_SAMPLES: (numbers.known_samples == 0) | np.isnan(numbers.pod_p99_cores),
-            Code.LOW_USAGE: _is_below(numbers.peak_cores, policy.peak_cores_min),
-            Code.LOW_FLUCTUATION: _is_below(fluctuation, policy.fluctuation_min),
+            Code.LOW_USAGE: _below(numbers.peak_cores, policy.peak_cores_min),
+            Code.LOW_FLUCTUATION: _below(fluctuation, policy.fluctuation_min),
             Code.NO_REQUEST: ~(seen.request_cores > 0),
         }
 
@@ -115,7 +127,7 @@ def rounded_up(values: Floats) -> Floats:
     return np.asarray(np.ceil(np.rint(values * up / down) / up * down))
 
 
-def _is_below(values: Floats, limit: float) -> Claims:
+def _below(values: Floats, limit: float) -> Claims:
     return np.asarray(values < limit - SLACK * max(limit, CORES_SLACK))
 
 
@@ -125,12 +137,11 @@ def _whole(values: Floats) -> Whole:
 
 BATCH = 256
 """So many forecasts of a week of minutes are held at once: 10 MiB."""
-CONFIDENT_COVERAGE_MIN = 0.5
 RESOURCE_MARGIN = 1.15
 MILLI = 1000
 
-Requests = Sequence[Sequence[Mapping[str, Any]]]
-"""Of each workload its containers, with what they should ask for."""
+Requests = Sequence[Sequence[ContainerAdvice]]
+"""Of each workload its containers, with what they should request."""
 
 
 def decide(
@@ -138,12 +149,12 @@ def decide(
     seen: Observation,
     algorithm: Algorithm | None = Algorithm.PROFILE,
     about: AdviceType = AdviceType.HPA,
-) -> list[Decision]:
+) -> list[Decided[AdviceDetails]]:
     """Decide for every workload of an observation; without an algorithm from the past only."""
     return [
-        decision
+        decided
         for part, numbers, containers in summarised(policy, seen, algorithm, about)
-        for decision in decide_from(policy, part, numbers, about, containers)
+        for decided in decide_from(policy, part, numbers, about, containers)
     ]
 
 
@@ -154,7 +165,7 @@ def summarised(
     about: AdviceType,
     shared: Shared | None = None,
     *,
-    is_drawn: bool = False,
+    has_hours: bool = False,
 ) -> Iterator[tuple[Observation, Statistics, Requests | None]]:
     """Take the statistics of an observation, a part of it at a time, so that memory holds one forecast.
 
@@ -166,7 +177,7 @@ def summarised(
         part = seen.rows(slice(start, start + BATCH))
         containers = None if requests is None else requests[start : start + BATCH]
         if (start, *key) not in taken:
-            taken[start, *key] = summarise(policy, part, algorithm, is_drawn=is_drawn)
+            taken[start, *key] = summarise(policy, part, algorithm, has_hours=has_hours)
         yield part, taken[start, *key], containers
 
 
@@ -176,30 +187,28 @@ def decide_from(
     numbers: Statistics,
     about: AdviceType = AdviceType.HPA,
     containers: Requests | None = None,
-) -> list[Decision]:
+    pods_unknown: Sequence[int] | None = None,
+) -> list[Decided[AdviceDetails]]:
     """Decide from the statistics alone: the histories are not needed any more."""
     advice = advise(policy, seen, numbers, about)
     inherited = list(seen.inherited) or [None] * len(seen.subjects)
-    decisions = []
+    unknown: Sequence[int | None] = pods_unknown or [None] * len(seen.subjects)
+    found = []
     for place, row in enumerate(_rows(seen, numbers, advice)):
-        recommended: dict[str, Any] | None = None
+        hpa, requests = None, None
         if row.code is Code.RECOMMEND and containers is not None:
-            recommended = {"containers": list(containers[place])}
+            requests = list(containers[place])
         elif row.code is Code.RECOMMEND:
-            recommended = _hpa(row, inherited[place] if policy.inherits_hpa else None)
-        reason = Reason(row.code, sentence(policy, row, recommended), _numbers(row))
-        extra = {
-            "kind": row.kind,
-            "recommended": recommended,
-            "prediction": dict(row.prediction),
-            "confidence": _confidence(row),
-        }
-        decisions.append(Decision(row.subject, reason, extra=extra))
-    return decisions
+            hpa = _hpa(policy, row, inherited[place] if policy.inherits_hpa else None)
+        details = AdviceDetails(row.kind, hpa, requests, row.prediction, row.confidence, row.coverage)
+        numbers_ = AdviceNumbers.of(row, unknown[place])
+        reason = Reason.of(row.code, sentence(policy, row, requests), numbers_)
+        found.append(Decided(Decision(row.subject, reason, extra=details.document), details))
+    return found
 
 
-def _rows(seen: Observation, numbers: Statistics, advice: Advice) -> list[Row]:
-    """Turn the columns into one plain row per workload."""
+def _rows(seen: Observation, numbers: Statistics, advice: AdviceArrays) -> list[WorkloadFigures]:
+    """Return the columns as one plain row per workload."""
     columns = (
         seen.subjects,
         seen.kinds,
@@ -226,32 +235,22 @@ def _rows(seen: Observation, numbers: Statistics, advice: Advice) -> list[Row]:
         _column(seen.unmeasured, seen),
         list(seen.partial) or [""] * len(seen.subjects),
     )
-    return [Row(*row) for row in zip(*columns, strict=True)]
+    return [WorkloadFigures(*row) for row in zip(*columns, strict=True)]
 
 
 def _column(values: Whole | None, seen: Observation) -> list[int]:
     return [0] * len(seen.subjects) if values is None else values.tolist()
 
 
-def _confidence(row: Row) -> str:
-    is_low = row.coverage < CONFIDENT_COVERAGE_MIN or row.code is Code.METRICS_INCOMPLETE
-    return "low" if is_low else "high"
-
-
-def _hpa(row: Row, inherited: Inherited | None) -> dict[str, Any]:
+def _hpa(policy: RecommendationPolicy, row: WorkloadFigures, inherited: Inherited | None) -> HpaAdvice:
+    assert policy.target_percent_min <= row.target_percent <= policy.target_percent_max, "targets are bounded"
     target = {"type": "Utilization", "averageUtilization": row.target_percent}
     metrics: list[Any] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
     behavior = None
     if inherited is not None:
         metrics += [dict(metric) for metric in inherited.metrics if not _is_cpu(metric)]
         behavior = None if inherited.behavior is None else dict(inherited.behavior)
-    return {
-        "minReplicas": row.replicas_min,
-        "maxReplicas": row.replicas_max,
-        "targetUtilization": row.target_percent,
-        "metrics": metrics,
-        "behavior": behavior,
-    }
+    return HpaAdvice(row.replicas_min, row.replicas_max, row.target_percent, metrics, behavior)
 
 
 def _is_cpu(metric: Mapping[str, Any]) -> bool:
@@ -261,35 +260,9 @@ def _is_cpu(metric: Mapping[str, Any]) -> bool:
     return metric.get("type") == "Resource" and resource.get("name") == "cpu" and is_utilisation
 
 
-def _numbers(row: Row) -> dict[str, Any]:
-    incomplete = {"pods_measurable": row.measurable, "pods_unmeasured": row.unmeasured}
-    return {
-        "pod_p99_cores": shown(row.pod_p99_cores),
-        "lowest_median_cores": shown(row.lowest_median_cores),
-        "highest_median_cores": shown(row.highest_median_cores),
-        "p95_cores": shown(row.p95_cores),
-        "p95_past_cores": shown(row.p95_past_cores),
-        "peak_cores": shown(row.peak_cores),
-        "fluctuation": shown(row.fluctuation),
-        "coverage": row.coverage,
-        "confidence": _confidence(row),
-        "replicas": row.replicas,
-        "pods": row.pods,
-        "pods_available": row.available,
-        "request_cores": shown(row.request_cores),
-        "samples": row.known_samples,
-        **(incomplete if row.code is Code.METRICS_INCOMPLETE else {}),
-    }
-
-
-def shown(value: float) -> float | None:
-    """Return what JSON can hold: nothing for what is unknown or infinite, and no noise of the last digits."""
-    return float(f"{value:.12g}") if np.isfinite(value) else None
-
-
-def container_requests(seen: Observation) -> list[list[dict[str, Any]]]:
-    """Return each workload's containers with what they should ask for."""
-    found: list[list[dict[str, Any]]] = [[] for _ in seen.subjects]
+def container_requests(seen: Observation) -> list[list[ContainerAdvice]]:
+    """Return each workload's containers with what they should request."""
+    found: list[list[ContainerAdvice]] = [[] for _ in seen.subjects]
     containers = seen.containers
     if containers is None:
         return found
@@ -303,7 +276,7 @@ def container_requests(seen: Observation) -> list[list[dict[str, Any]]]:
             requests["cpu"] = _cpu_text(int(milli))
         if np.isfinite(size):
             requests["memory"] = str(int(size))
-        found[owner].append({"name": name, "requests": requests})
+        found[owner].append(ContainerAdvice(name, requests))
     return found
 
 

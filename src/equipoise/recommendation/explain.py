@@ -1,14 +1,22 @@
-"""The sentence of each decision; a refusal has both numbers, what was seen and what was asked for."""
+"""What advice says of one workload: its details, the numbers that are derived from them, and one sentence.
+
+The sentence of a refusal has both numbers, what was observed and what was asked for.
+"""
 
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import msgspec
+
+from equipoise.core.decision import Decision
 from equipoise.core.reason import Code
+from equipoise.recommendation.observe import Prediction
 from equipoise.recommendation.policy import PREFIX, RecommendationPolicy
 
+CONFIDENT_COVERAGE_MIN = 0.5
 
-class Row(NamedTuple):
+
+class WorkloadFigures(NamedTuple):
     """Everything about one workload, in plain numbers; NaN where something is unknown."""
 
     subject: str
@@ -31,19 +39,138 @@ class Row(NamedTuple):
     target_percent: int
     replicas_min: int
     replicas_max: int
-    prediction: Mapping[str, Any]
+    prediction: Prediction
     measurable: int
     unmeasured: int
     partial: str
 
+    @property
+    def confidence(self) -> str:
+        """Low where less than half of the week is known, else high."""
+        is_low = self.coverage < CONFIDENT_COVERAGE_MIN or self.code is Code.METRICS_INCOMPLETE
+        return "low" if is_low else "high"
 
-def sentence(policy: RecommendationPolicy, row: Row, recommended: Mapping[str, Any] | None) -> str:
-    """Say it in one sentence."""
+
+class HpaAdvice(msgspec.Struct, frozen=True):
+    """What an HPA should have."""
+
+    replicas_min: int = msgspec.field(name="minReplicas")
+    replicas_max: int = msgspec.field(name="maxReplicas")
+    target_percent: int = msgspec.field(name="targetUtilization")
+    metrics: list[dict[str, Any]]
+    behavior: dict[str, Any] | None
+
+
+class ContainerAdvice(msgspec.Struct, frozen=True):
+    """What one container should request."""
+
+    name: str
+    requests: dict[str, str]
+
+
+class AdviceDetails(msgspec.Struct, frozen=True):
+    """What was decided for one workload; without advice, neither an HPA nor containers."""
+
+    kind: str
+    hpa: HpaAdvice | None = None
+    containers: list[ContainerAdvice] | None = None
+    prediction: Prediction | None = None
+    """None where an error ended the advice before there was any."""
+    confidence: str = "low"
+    coverage: float = 0.0
+
+    @property
+    def is_advice(self) -> bool:
+        """Whether there is something to adopt."""
+        return self.hpa is not None or self.containers is not None
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The fields that the decision's document has beside those of every decision."""
+        recommended: dict[str, Any] | None = None
+        if self.containers is not None:
+            recommended = {"containers": msgspec.to_builtins(self.containers)}
+        elif self.hpa is not None:
+            recommended = msgspec.to_builtins(self.hpa)
+        return {
+            "kind": self.kind,
+            "recommended": recommended,
+            "prediction": {} if self.prediction is None else msgspec.to_builtins(self.prediction),
+            "confidence": self.confidence,
+        }
+
+    @classmethod
+    def of(cls, decision: Decision) -> "AdviceDetails":
+        """Return what a manifest needs of a document, for those who print one."""
+        recommended = decision.extra["recommended"] or {}
+        has_hpa = "maxReplicas" in recommended
+        return cls(
+            kind=decision.extra["kind"],
+            hpa=msgspec.convert(recommended, HpaAdvice) if has_hpa else None,
+            prediction=msgspec.convert(decision.extra["prediction"], Prediction),
+        )
+
+
+class AdviceNumbers(msgspec.Struct, frozen=True):
+    """The numbers of a decision; None where something is unknown or infinite."""
+
+    pod_p99_cores: float | None
+    lowest_median_cores: float | None
+    highest_median_cores: float | None
+    p95_cores: float | None
+    p95_past_cores: float | None
+    peak_cores: float | None
+    fluctuation: float | None
+    coverage: float
+    confidence: str
+    replicas: int
+    pods: int
+    pods_available: int
+    request_cores: float | None
+    samples: int
+    pods_measurable: int | msgspec.UnsetType = msgspec.UNSET
+    pods_unmeasured: int | msgspec.UnsetType = msgspec.UNSET
+    pods_unknown: int | msgspec.UnsetType = msgspec.UNSET
+
+    @classmethod
+    def of(cls, row: WorkloadFigures, pods_unknown: int | None) -> "AdviceNumbers":
+        """Return the numbers of one workload; which pods are unmeasured only where that is the reason."""
+        is_incomplete = row.code is Code.METRICS_INCOMPLETE
+        return cls(
+            pod_p99_cores=shown(row.pod_p99_cores),
+            lowest_median_cores=shown(row.lowest_median_cores),
+            highest_median_cores=shown(row.highest_median_cores),
+            p95_cores=shown(row.p95_cores),
+            p95_past_cores=shown(row.p95_past_cores),
+            peak_cores=shown(row.peak_cores),
+            fluctuation=shown(row.fluctuation),
+            coverage=row.coverage,
+            confidence=row.confidence,
+            replicas=row.replicas,
+            pods=row.pods,
+            pods_available=row.available,
+            request_cores=shown(row.request_cores),
+            samples=row.known_samples,
+            pods_measurable=row.measurable if is_incomplete else msgspec.UNSET,
+            pods_unmeasured=row.unmeasured if is_incomplete else msgspec.UNSET,
+            pods_unknown=msgspec.UNSET if pods_unknown is None else pods_unknown,
+        )
+
+
+def shown(value: float) -> float | None:
+    """Return what JSON can hold: nothing for what is unknown or infinite, and no noise of the last digits."""
+    return float(f"{value:.12g}") if math.isfinite(value) else None
+
+
+def sentence(
+    policy: RecommendationPolicy, row: WorkloadFigures, containers: list[ContainerAdvice] | None
+) -> str:
+    """Return the sentence of a decision; with containers, that of advice of the type Resource."""
     match row.code:
         case Code.TOO_FEW_REPLICAS:
             needed, key = policy.replicas_needed(row.kind)
-            said = f"{_count(row.replicas, 'replica')}, and {PREFIX}{key} asks for at least {needed}."
-            return f"The {row.kind} has {said}"
+            has = _count(row.replicas, "replica")
+            return f"The {row.kind} has {has}, and {PREFIX}{key} asks for at least {needed}."
         case Code.NO_PODS:
             return "The workload has 0 pods, and advice needs at least 1."
         case Code.TOO_FEW_AVAILABLE_PODS:
@@ -74,10 +201,10 @@ def sentence(policy: RecommendationPolicy, row: Row, recommended: Mapping[str, A
                 f"The pods request {request:g} cores of CPU, and a target in percent of the request needs "
                 "more than 0."
             )
-    return _advice(row, recommended or {})
+    return _advice(row, containers)
 
 
-def _unknown(row: Row) -> str:
+def _unknown(row: WorkloadFigures) -> str:
     """Return which samples are missing, as a sentence."""
     if row.code is Code.NO_SAMPLES:
         if row.known_samples:
@@ -95,17 +222,17 @@ def _unknown(row: Row) -> str:
     )
 
 
-def _advice(row: Row, recommended: Mapping[str, Any]) -> str:
+def _advice(row: WorkloadFigures, containers: list[ContainerAdvice] | None) -> str:
     note = ""
     if row.coverage < 1:
         note = f" {percent_known(row.coverage)} of the past seven days is known."
-    if "containers" in recommended:
+    if containers is not None:
         parts = [
-            " ".join([container["name"], *(f"{what} {size}" for what, size in container["requests"].items())])
-            for container in recommended["containers"]
+            " ".join([each.name, *(f"{what} {size}" for what, size in each.requests.items())])
+            for each in containers
         ]
         return f"Requests by container: {'; '.join(parts) or 'none'}.{note}"
-    future = ", the forecast of the next seven days included" if row.prediction["predictable"] else ""
+    future = ", the forecast of the next seven days included" if row.prediction.is_predictable else ""
     return (
         f"{row.replicas_min} to {row.replicas_max} replicas at {row.target_percent} % of the CPU request: "
         f"a pod uses {row.pod_p99_cores:.3g} cores at P99, the workload {row.lowest_median_cores:.3g} "
@@ -119,7 +246,7 @@ def percent_known(coverage: float) -> str:
 
 
 def known_percent(coverage: float) -> float:
-    """Give a coverage to a tenth of a percent; never 100 while some is missing, nor 0 while some is known."""
+    """Return a coverage to a tenth of a percent; never 100 while some is missing, nor 0 while some is not."""
     nearest = round(coverage * 100, 1)
     if coverage < 1:
         nearest = min(nearest, 99.9)

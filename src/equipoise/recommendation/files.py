@@ -15,7 +15,7 @@ import numpy as np
 
 from equipoise.core.errors import BadInput
 from equipoise.recommendation.observe import WEEK_SECONDS, Containers, Observation
-from equipoise.recommendation.usage import by_ordinal, lives, totals
+from equipoise.recommendation.usage import alive_mask, by_ordinal, sum_groups
 from equipoise.stats.forecast import DAYS_USED_MAX
 from equipoise.stats.grid import distinct, on_grid, phases, slots, usual_interval
 from equipoise.stats.predict import CORES_MAX
@@ -38,8 +38,8 @@ CONTAINER = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What the file does not tell, and the command line does."""
+class FileDefaults:
+    """What the file does not have, and the command line does."""
 
     source: str
     kind: str = "Deployment"
@@ -55,25 +55,29 @@ class Said:
     """The step of a file of many; None: the samples tell."""
 
 
-def observe(samples: Samples, said: Said, subject: str, pods: Samples | None = None) -> Observation:
-    """Turn a file's samples into an observation of one workload, or of many."""
-    check(samples, said.source)
+def observe(
+    samples: Samples, defaults: FileDefaults, subject: str, pods: Samples | None = None
+) -> Observation:
+    """Return a file's samples as an observation of one workload, or of many."""
+    check(samples, defaults.source)
     if pods is not None:
-        check(pods, said.pods_source)
+        check(pods, defaults.pods_source)
         owners = max(len(pods.names.get(label, ())) for label in ("namespace", "workload"))
         if owners > 1:
-            raise BadInput(f"{said.pods_source}: expected the pods of one workload, got those of {owners}")
+            raise BadInput(
+                f"{defaults.pods_source}: expected the pods of one workload, got those of {owners}"
+            )
     if samples.is_of_many:
         if pods is not None:
             raise BadInput(
                 "--pod-usage: expected a file of one workload beside it; this one has pods of its own"
             )
-        return _many(samples, said)
+        return _many(samples, defaults)
     for label in samples.labels:
         # Rows of several pods would pass for one total, of which the last counts.
-        hint = ", or the file as --pod-usage" if label == "pod" and said.takes_pods else ""
-        raise BadInput(f"{said.source}: line 1: expected a column workload beside {label}{hint}")
-    return _one(samples, said, subject, pods)
+        hint = ", or the file as --pod-usage" if label == "pod" and defaults.takes_pods else ""
+        raise BadInput(f"{defaults.source}: line 1: expected a column workload beside {label}{hint}")
+    return _one(samples, defaults, subject, pods)
 
 
 def check(samples: Samples, source: str) -> None:
@@ -94,7 +98,7 @@ def check(samples: Samples, source: str) -> None:
 
 
 def named_subject(workloads: Sequence[str], file: str) -> str:
-    """Give the name of a file's only workload: what the user says, else the file's as Kubernetes takes it."""
+    """Return the name of a file's only workload: the user's, else the file's as Kubernetes takes it."""
     if workloads:
         return workloads[0]
     words = re.findall(r"[a-z0-9]+", PurePath(file).stem.lower())
@@ -102,7 +106,7 @@ def named_subject(workloads: Sequence[str], file: str) -> str:
 
 
 def of_workloads(samples: Samples, workloads: Sequence[str], source: str) -> Samples:
-    """Keep the workloads that were asked for, by NAMESPACE/NAME or NAME; all when none was."""
+    """Return the workloads that were asked for, by NAMESPACE/NAME or NAME; all when none was."""
     return samples.only(chosen(samples, workloads, source)) if workloads else samples
 
 
@@ -124,25 +128,26 @@ def chosen(samples: Samples, workloads: Sequence[str], source: str) -> Claims:
     return is_kept
 
 
-def _one(samples: Samples, said: Said, subject: str, pods: Samples | None) -> Observation:
+def _one(samples: Samples, defaults: FileDefaults, subject: str, pods: Samples | None) -> Observation:
     at = float(samples.times.max()) if len(samples.times) else 0.0
     nobody = np.zeros(len(samples.times), np.intp)
     interval = usual_interval(samples.times, nobody) or INTERVAL_SECONDS_DEFAULT
-    columns = _columns(said.source, samples.times, at, interval, 1)
+    columns = _columns(defaults.source, samples.times, at, interval, 1)
     times, values, nobody = _known(samples, nobody)
     history = on_grid(values, nobody, slots(times, at, interval, columns), (1, columns))
     is_counted = times > at - WEEK_SECONDS + min(interval, WEEK_SECONDS) / 1000
-    seen = None if pods is None else _pods_seen(pods)
-    replicas = said.replicas if said.replicas is not None else seen or 1
+    replicas = defaults.replicas
+    if replicas is None:
+        replicas = 1 if pods is None else len(pods.names.get("pod", ())) or 1
     week = values[is_counted][None]
     p99 = percentiles(week, (P99,))[:, 0] / max(replicas, 1) if pods is None else _pods_p99(pods, at)
     return Observation(
         subjects=[subject],
-        kinds=[said.kind],
+        kinds=[defaults.kind],
         replicas=np.array([replicas]),
         pods=np.array([replicas]),
-        available=np.array([replicas if said.available is None else said.available]),
-        request_cores=_requests(samples, np.zeros(len(samples.times), np.intp), 1, said),
+        available=np.array([replicas if defaults.available is None else defaults.available]),
+        request_cores=_requests(samples, np.zeros(len(samples.times), np.intp), 1, defaults),
         history=history,
         interval_seconds=interval,
         at=at,
@@ -160,10 +165,6 @@ def _known(samples: Samples, rows: Whole) -> tuple[Floats, Floats, Whole]:
     times, values, rows = samples.times[is_known], values[is_known], rows[is_known]
     places = distinct(times, rows)
     return times[places], values[places], rows[places]
-
-
-def _pods_seen(pods: Samples) -> int:
-    return len(pods.names.get("pod", ()))
 
 
 def _pods_p99(pods: Samples, at: float) -> Floats:
@@ -195,39 +196,39 @@ def _columns(source: str, times: Floats, at: float, interval: float, rows: int) 
     return columns
 
 
-def _many(samples: Samples, said: Said) -> Observation:
+def _many(samples: Samples, defaults: FileDefaults) -> Observation:
     if "pod" not in samples.labels:
-        raise BadInput(f"{said.source}: line 1: expected a column pod beside workload")
+        raise BadInput(f"{defaults.source}: line 1: expected a column pod beside workload")
     subjects, pod_owner, pod, pod_names = _owners(samples)
     if len(set(subjects)) < len(subjects):  # a/b of web, and a of b/web
         twice = next(one for one, other in pairwise(sorted(subjects)) if one == other)
         wanted = "expected workloads that can be told apart"
-        raise BadInput(f"{said.source}: {wanted}, got {twice!r} twice, from names with a / in them")
-    at = said.at
+        raise BadInput(f"{defaults.source}: {wanted}, got {twice!r} twice, from names with a / in them")
+    at = defaults.at
     if at is None:
         at = float(samples.times.max()) if len(samples.times) else 0.0
-    interval = said.interval_seconds or usual_interval(samples.times, pod) or INTERVAL_SECONDS_DEFAULT
-    columns = _columns(said.source, samples.times, at, interval, max(1, len(pod_owner)))
+    interval = defaults.interval_seconds or usual_interval(samples.times, pod) or INTERVAL_SECONDS_DEFAULT
+    columns = _columns(defaults.source, samples.times, at, interval, max(1, len(pod_owner)))
     phase = phases(samples.times, pod, len(pod_owner), at, interval)
     column = np.minimum(slots(samples.times - phase[pod], at, interval, columns), columns - 1)
     table = on_grid(cleaned(samples.values), pod, column, (len(pod_owner), columns))
     counts = np.bincount(pod_owner, minlength=len(subjects))
-    is_alive = _lives(pod, column, table.shape, _sets(pod_names, counts), interval)
-    history = totals(table, is_alive, counts)
+    is_alive = _alive_mask(pod, column, table.shape, _sets(pod_names, counts), interval)
+    history = sum_groups(table, is_alive, counts)
     week = round(WEEK_SECONDS / interval)
     is_recent = is_alive[:, -week:].any(axis=1)
     replicas = np.bincount(pod_owner[is_recent], minlength=len(subjects))
-    if said.replicas is not None:
-        replicas = np.full(len(subjects), said.replicas)
-    available = replicas if said.available is None else np.minimum(replicas, said.available)
+    if defaults.replicas is not None:
+        replicas = np.full(len(subjects), defaults.replicas)
+    available = replicas if defaults.available is None else np.minimum(replicas, defaults.available)
     p99 = pooled_percentiles(table[:, -week:], counts, P99)
     return Observation(
         subjects=subjects,
-        kinds=[said.kind] * len(subjects),
+        kinds=[defaults.kind] * len(subjects),
         replicas=replicas,
         pods=replicas,
         available=available,
-        request_cores=_requests(samples, pod_owner[pod] if len(pod) else pod, len(subjects), said),
+        request_cores=_requests(samples, pod_owner[pod] if len(pod) else pod, len(subjects), defaults),
         history=history,
         interval_seconds=interval,
         at=at,
@@ -270,7 +271,7 @@ def _sets(pods: Sequence[str], counts: Whole) -> Iterator[list[Whole]]:
             yield [np.array([start + place], np.intp) for place in order]
 
 
-def _lives(
+def _alive_mask(
     pod: Whole, column: Whole, shape: tuple[int, ...], sets: Iterator[list[Whole]], interval_seconds: float
 ) -> Claims:
     """Return when each pod was there, by its rows in the file; one without a number says that it was, too."""
@@ -279,17 +280,17 @@ def _lives(
     np.maximum.at(last, pod, column)
     is_seen = np.zeros(shape, np.bool_)
     is_seen[pod[column >= 0], column[column >= 0]] = True
-    return lives(first, last, is_seen, sets, interval_seconds)
+    return alive_mask(first, last, is_seen, sets, interval_seconds)
 
 
-def _requests(samples: Samples, owner: Whole, count: int, said: Said) -> Floats:
+def _requests(samples: Samples, owner: Whole, count: int, defaults: FileDefaults) -> Floats:
     """Return each workload's request: the latest in the file, else what the command line says."""
-    found = np.full(count, np.nan if said.request_cores is None else said.request_cores)
+    found = np.full(count, np.nan if defaults.request_cores is None else defaults.request_cores)
     if samples.requests is not None:
         largest = np.fmax.reduce(samples.requests, initial=0.0)
         if largest > REQUEST_CORES_MAX:
             wanted = f"expected at most {REQUEST_CORES_MAX:,} cores for a pod"
-            raise BadInput(f"{said.source}: request: {wanted}, got {largest:g}")
+            raise BadInput(f"{defaults.source}: request: {wanted}, got {largest:g}")
         order = np.argsort(samples.times, kind="stable")
         order = order[samples.requests[order] > 0]
         found[owner[order]] = samples.requests[order]
@@ -304,16 +305,16 @@ KEPT_MIN, KEPT_WITHIN = 0.8, 0.1
 """How many of them must be about as long as the usual one."""
 
 
-def observe_many(samples: Samples, said: Said, workloads: Sequence[str]) -> list[Observation]:
+def observe_many(samples: Samples, defaults: FileDefaults, workloads: Sequence[str]) -> list[Observation]:
     """Observe the workloads that were asked for, or all; those of one step together.
 
     Who is asked for changes nothing of what is seen of each: step and end are of the whole file.
     """
-    check(samples, said.source)
-    is_kept = chosen(samples, workloads, said.source)
+    check(samples, defaults.source)
+    is_kept = chosen(samples, workloads, defaults.source)
     own, owner = steps_of(samples)
     if not len(owner):
-        return [observe(samples, replace(said, at=None, interval_seconds=None), "")]
+        return [observe(samples, replace(defaults, at=None, interval_seconds=None), "")]
     end = float(samples.times.max())
     found = []
     for step, rows in _by_step(own, owner):
@@ -324,7 +325,7 @@ def observe_many(samples: Samples, said: Said, workloads: Sequence[str]) -> list
         last = float(samples.times[rows].max())
         # The end is the file's, unless those of this step were not due again before it.
         at = last if end - last < step else end
-        found.append(observe(some, replace(said, at=at, interval_seconds=step or None), ""))
+        found.append(observe(some, replace(defaults, at=at, interval_seconds=step or None), ""))
     return found
 
 
@@ -339,7 +340,7 @@ def _by_step(own: Floats, owner: Whole) -> Iterator[tuple[float, Whole]]:
 
 
 def steps_of(samples: Samples) -> tuple[Floats, Whole]:
-    """Give each workload's step, its own where it keeps another than the file's; and each row's workload."""
+    """Return each workload's step, its own where it keeps another than the file's; and that of each row."""
     pods, owner = _numbers(samples)
     usual = usual_interval(samples.times, pods)
     own = np.full(int(owner.max(initial=-1)) + 1, usual)
@@ -378,13 +379,13 @@ def _suspects(samples: Samples, pods: Whole, owner: Whole, usual: float) -> Iter
     np.maximum.at(last, pods, samples.times)
     apart = (last - first) / np.maximum(counts - 1, 1)
     is_odd = (counts > STEPS_MIN) & ((apart >= usual * OTHER) | (apart <= usual / OTHER))
-    looked_at = np.unique(owner[is_odd[pods]])
-    is_looked_at = np.zeros(int(owner.max()) + 1, np.bool_)
-    is_looked_at[looked_at] = True
-    rows = np.flatnonzero(is_looked_at[owner])
+    suspects = np.unique(owner[is_odd[pods]])
+    is_suspect = np.zeros(int(owner.max()) + 1, np.bool_)
+    is_suspect[suspects] = True
+    rows = np.flatnonzero(is_suspect[owner])
     rows = rows[np.argsort(owner[rows], kind="stable")]
-    ends = np.searchsorted(owner[rows], looked_at, side="right").tolist()
-    for number, start, end in zip(looked_at.tolist(), [0, *ends], ends, strict=False):
+    ends = np.searchsorted(owner[rows], suspects, side="right").tolist()
+    for number, start, end in zip(suspects.tolist(), [0, *ends], ends, strict=False):
         yield number, rows[start:end]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from equipoise.core.errors import BadInput
-from equipoise.recommendation.files import Said, named_subject, observe, of_workloads
+from equipoise.recommendation.files import FileDefaults, named_subject, observe, of_workloads
 from equipoise.stats.forecast import WEEKDAYS_MIN, Forecast, Model
 from equipoise.stats.predict import Algorithm, predict
 from equipoise.stats.profile import DAY_SECONDS, WEEK, error, flat_lines
@@ -24,7 +24,7 @@ VALUES_MAX = 2_500_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Series:
+class WorkloadSeries:
     """One history on its grid, which ends with the last known sample."""
 
     source: str
@@ -33,36 +33,39 @@ class Series:
     at: float
     subject: str = ""
 
-    def before(self, seconds: float) -> "Series":
+    def before(self, seconds: float) -> "WorkloadSeries":
         """Leave the end out."""
         left_out = round(seconds / self.interval_seconds)
         values = self.values[: max(0, len(self.values) - left_out)]
         at = self.at - left_out * self.interval_seconds
-        return Series(self.source, values, self.interval_seconds, at, self.subject)
+        return WorkloadSeries(self.source, values, self.interval_seconds, at, self.subject)
 
 
-def series_of(samples: Samples, workload: str, source: str) -> Series:
-    """Find the one workload that is meant, and put its usage on a grid."""
+def series_of(samples: Samples, workload: str, source: str) -> WorkloadSeries:
+    """Return the usage of the one workload that is meant, on a grid."""
     wanted = [workload] if workload else []
-    seen = observe(
+    observation = observe(
         of_workloads(samples, wanted, source) if samples.is_of_many else samples,
-        Said(source, takes_pods=False),
+        FileDefaults(source, takes_pods=False),
         named_subject(wanted, source),
     )
-    if len(seen.subjects) > 1:
+    subjects = observation.subjects
+    if len(subjects) > 1:
         raise BadInput(
-            f"{source}: expected one workload, got {len(seen.subjects)}; name one, such as {seen.subjects[0]}"
+            f"{source}: expected one workload, got {len(subjects)}; name one, such as {subjects[0]}"
         )
-    values = seen.history[0] if len(seen.subjects) else np.zeros(0)
+    values = observation.history[0] if len(subjects) else np.zeros(0)
     known = np.flatnonzero(~np.isnan(values))
     if not len(known):
         raise BadInput(f"{source}: expected at least one sample that is a number of cores, got none")
     after = len(values) - 1 - int(known[-1])
-    end = seen.at - after * seen.interval_seconds
-    return Series(source, values[: known[-1] + 1], seen.interval_seconds, end, seen.subjects[0])
+    end = observation.at - after * observation.interval_seconds
+    return WorkloadSeries(
+        source, values[: known[-1] + 1], observation.interval_seconds, end, observation.subjects[0]
+    )
 
 
-def forecast_document(series: Series, horizon_seconds: float, algorithm: Algorithm) -> dict[str, Any]:
+def forecast_document(series: WorkloadSeries, horizon_seconds: float, algorithm: Algorithm) -> dict[str, Any]:
     """Return the coming values, one per interval, starting one interval after the last sample."""
     count = round(horizon_seconds / series.interval_seconds)
     if count > VALUES_MAX:
@@ -93,7 +96,7 @@ def forecast_document(series: Series, horizon_seconds: float, algorithm: Algorit
     }
 
 
-def _notes(series: Series, model: Model) -> list[str]:
+def _notes(series: WorkloadSeries, model: Model) -> list[str]:
     """Return what a reader of the curve would wonder about."""
     known_from = np.argmax(~np.isnan(series.values))
     days = math.ceil((len(series.values) - known_from) * series.interval_seconds / DAY_SECONDS - 0.5)
@@ -103,8 +106,8 @@ def _notes(series: Series, model: Model) -> list[str]:
     return [f"{known}: quieter days, such as a weekend, may be forecast as high as the others."]
 
 
-def _steps(series: Series, made: Forecast) -> list[str]:
-    """Say that the last day is far from what is forecast: one day is not yet a new habit."""
+def _steps(series: WorkloadSeries, made: Forecast) -> list[str]:
+    """Return a note if the last day is far from what is forecast: one day is not yet a new habit."""
     day = max(1, round(DAY_SECONDS / series.interval_seconds))
     ahead = made.values[0, :day] / made.margin[0]
     last = series.values[-day:][: len(ahead)]  # the same hours, where less than a day is forecast
@@ -118,28 +121,28 @@ def _steps(series: Series, made: Forecast) -> list[str]:
     return [f"{both}: if that day was the first of many, the forecast will follow within days."]
 
 
-def backtested(series: Series, held_out_seconds: float, algorithm: Algorithm) -> dict[str, Any]:
+def backtested(series: WorkloadSeries, held_out_seconds: float, algorithm: Algorithm) -> dict[str, Any]:
     """Hold the end out, forecast it from the rest, and compare; beside a flat line and repeats."""
     if round(held_out_seconds / series.interval_seconds) < 1:
         step = f"at least one interval, which is {series.interval_seconds:g} seconds"
         raise BadInput(f"{series.source}: --backtest: expected {step}, got {held_out_seconds:g}")
-    seen = series.before(held_out_seconds)
-    if np.isnan(seen.values).all():
+    past = series.before(held_out_seconds)
+    if np.isnan(past.values).all():
         raise BadInput(
             f"{series.source}: --backtest: expected samples before the held-out {held_out_seconds:g} seconds"
         )
-    document = forecast_document(seen, held_out_seconds, algorithm)
-    actual = series.values[len(seen.values) :]
+    document = forecast_document(past, held_out_seconds, algorithm)
+    actual = series.values[len(past.values) :]
     count = min(len(actual), len(document["values"]))
     actual = actual[:count]
     values, upper = np.array(document["values"][:count]), np.array(document["upper"][:count])
     is_known = ~np.isnan(actual)
-    week = seen.values[max(0, len(seen.values) - round(WEEK_SECONDS / seen.interval_seconds)) :]
+    week = past.values[max(0, len(past.values) - round(WEEK_SECONDS / past.interval_seconds)) :]
     rivals = {
         "error": values,
         "baseline_error": np.full(count, flat_lines(week[None])[0]),
-        "repeat_day_error": _again(seen, DAY_SECONDS, count),
-        "repeat_week_error": _again(seen, WEEK_SECONDS, count),
+        "repeat_day_error": _again(past, DAY_SECONDS, count),
+        "repeat_week_error": _again(past, WEEK_SECONDS, count),
     }
     errors = {name: _error(actual, rival) for name, rival in rivals.items()}
     inside = actual[is_known] <= upper[is_known]
@@ -151,11 +154,11 @@ def backtested(series: Series, held_out_seconds: float, algorithm: Algorithm) ->
     }
 
 
-def _again(seen: Series, lag_seconds: float, count: int) -> Floats | None:
-    lag = round(lag_seconds / seen.interval_seconds)
-    if lag < 1 or len(seen.values) < lag:
+def _again(past: WorkloadSeries, lag_seconds: float, count: int) -> Floats | None:
+    lag = round(lag_seconds / past.interval_seconds)
+    if lag < 1 or len(past.values) < lag:
         return None
-    return np.resize(seen.values[-lag:], count)
+    return np.resize(past.values[-lag:], count)
 
 
 def _error(actual: Floats, forecast: Floats | None) -> float | None:

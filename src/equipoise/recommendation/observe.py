@@ -7,7 +7,7 @@ purpose, at most 168 + 2 x 24 numbers of three digits.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -26,7 +26,7 @@ DIGITS = 3
 
 
 class HourlyUsage(msgspec.Struct, frozen=True):
-    """One workload's; null where nothing is known."""
+    """One workload's usage and forecast; null where nothing is known."""
 
     until: float
     """When the past ends and the forecast begins: seconds since 1970."""
@@ -49,14 +49,16 @@ class HourlyUsages(NamedTuple):
     upper: Floats
 
     def of(self, row: int) -> HourlyUsage:
-        """Return one workload's picture."""
+        """Return one workload's."""
         parts = [self.used[row], self.ahead[row], self.upper[row]]
         peak = max((float(part[np.isfinite(part)].max(initial=0.0)) for part in parts), default=0.0)
         decimals = DIGITS - 1 - int(np.floor(np.log10(peak))) if peak > 0 else 0
         return HourlyUsage(self.until, self.step_seconds, *(_short(part, decimals) for part in parts))
 
 
-def sketch(history: Floats, interval_seconds: float, until: float, future: Forecast | None) -> HourlyUsages:
+def hourly_usages(
+    history: Floats, interval_seconds: float, until: float, future: Forecast | None
+) -> HourlyUsages:
     """Take the means of the past week's hours and of the coming day's."""
     count = max(1, round(HOUR_SECONDS / interval_seconds))
     nothing: Floats = np.zeros((len(history), 0))
@@ -69,7 +71,7 @@ def sketch(history: Floats, interval_seconds: float, until: float, future: Forec
 
 
 def _means(values: Floats, count: int) -> Floats:
-    """Give the mean of what is known in each step; a step that is not whole at the beginning is left out."""
+    """Return the mean of what is known in each step; an incomplete first step is left out."""
     steps = values.shape[1] // count
     table = values[:, values.shape[1] - steps * count :].reshape(len(values), steps, count)
     is_known = ~np.isnan(table)
@@ -84,7 +86,7 @@ def _short(values: Floats, decimals: int) -> list[float | None]:
 
 
 WEEK_SECONDS = 7 * 86400
-INTERVAL_SECONDS_BELIEVED_MAX = 86400.0
+INTERVAL_SECONDS_MAX = 86400.0
 """Samples further apart are gaps, not a way to measure: two of them must not look like a whole week."""
 
 
@@ -154,7 +156,7 @@ class Observation:
     @property
     def expected_samples(self) -> int:
         """How many samples seven days should have, for whoever judges how much is known."""
-        return max(self.week_samples, round(WEEK_SECONDS / INTERVAL_SECONDS_BELIEVED_MAX))
+        return max(self.week_samples, round(WEEK_SECONDS / INTERVAL_SECONDS_MAX))
 
     def rows(self, part: slice) -> "Observation":
         """Return some of the workloads. Containers belong to the whole batch, and stay behind."""
@@ -186,6 +188,16 @@ class Observation:
         return values, self.at - ages
 
 
+class Prediction(msgspec.Struct, frozen=True):
+    """Whether the coming week can be forecast, and how right that would have been."""
+
+    is_predictable: bool = msgspec.field(name="predictable", default=False)
+    period_seconds: int | None = None
+    model: str = "none"
+    error: float | None = None
+    baseline_error: float | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Statistics:
     """All that the advice is made from, by workload: enough to decide again without the history."""
@@ -199,8 +211,8 @@ class Statistics:
     peak_cores: Floats
     known_samples: Whole
     expected_samples: int
-    predictions: Sequence[Mapping[str, Any]] = field(default_factory=list)
-    sketch: HourlyUsages | None = None
+    predictions: Sequence[Prediction]
+    hourly_usage: HourlyUsages | None = None
     """Usage and forecast for people's eyes, where somebody asked for it."""
 
     @property
@@ -212,13 +224,6 @@ class Statistics:
 Shared = dict[tuple[object, ...], Statistics]
 """Statistics by all that they depend on; it holds for as long as their arrays are held."""
 P95, P99, PEAK = 0.95, 0.99, 1.0
-NO_PREDICTION: Mapping[str, Any] = {
-    "predictable": False,
-    "period_seconds": None,
-    "model": "none",
-    "error": None,
-    "baseline_error": None,
-}
 
 
 def summarise(
@@ -226,11 +231,11 @@ def summarise(
     seen: Observation,
     algorithm: Algorithm | None,
     *,
-    is_drawn: bool = False,
+    has_hours: bool = False,
 ) -> Statistics:
     """Take the statistics of a batch; without an algorithm there is no look into the future.
 
-    Only what `is_drawn` has a sketch, whose band costs as much as a part of the forecast.
+    Usage by the hour only where asked for: its band costs as much as a part of the forecast.
     """
     week, times = seen.week()
     tops = percentiles(week, (P95, P99, PEAK)).astype(np.float64) + 0.0  # there is no usage of -0
@@ -239,14 +244,15 @@ def summarise(
     pod_p99 = seen.pod_p99_cores
     if pod_p99 is None:
         pod_p99 = tops[:, 1] / np.maximum(seen.replicas, 1)
-    p95, predictions = tops[:, 0], [NO_PREDICTION] * len(week)
+    p95, predictions = tops[:, 0], [Prediction()] * len(week)
     future: Forecast | None = None
     if algorithm is not None:
         future = predict(
-            seen.history, seen.interval_seconds, WEEK_SECONDS, algorithm=algorithm, has_band=is_drawn
+            seen.history, seen.interval_seconds, WEEK_SECONDS, algorithm=algorithm, has_band=has_hours
         )
         p95 = np.where(future.is_predictable, _with_future(week, future), p95)
         predictions = _predictions(future)
+    hours = hourly_usages(seen.history, seen.interval_seconds, seen.at, future) if has_hours else None
     return Statistics(
         pod_p99_cores=pod_p99.astype(np.float64) + 0.0,
         lowest_median_cores=lowest,
@@ -257,14 +263,14 @@ def summarise(
         known_samples=np.count_nonzero(~np.isnan(week), axis=1),
         expected_samples=seen.expected_samples,
         predictions=predictions,
-        sketch=sketch(seen.history, seen.interval_seconds, seen.at, future) if is_drawn else None,
+        hourly_usage=hours,
     )
 
 
 def share_key(
     policy: RecommendationPolicy, seen: Observation, algorithm: Algorithm | None
 ) -> tuple[object, ...]:
-    """Name all that the statistics depend on; arrays are the same only where they are one object."""
+    """Return all that the statistics depend on; arrays are the same only where they are one object."""
     arrays = (seen.history, seen.pod_p99_cores, seen.samples, seen.sample_times)
     replicas = seen.replicas if seen.pod_p99_cores is None else None
     same = (id(array) for array in (*arrays, replicas))
@@ -304,7 +310,7 @@ def _with_future(week: Floats, future: Forecast) -> Floats:
     return found
 
 
-def _predictions(future: Forecast) -> list[Mapping[str, Any]]:
+def _predictions(future: Forecast) -> list[Prediction]:
     rows = zip(
         future.is_predictable.tolist(),
         future.period_days.tolist(),
@@ -314,17 +320,17 @@ def _predictions(future: Forecast) -> list[Mapping[str, Any]]:
         strict=True,
     )
     return [
-        {
-            "predictable": is_predictable,
-            "period_seconds": days * DAY_SECONDS if is_predictable else None,
-            "model": Model(model).text,
-            "error": _known(error),
-            "baseline_error": _known(baseline),
-        }
+        Prediction(
+            is_predictable,
+            days * DAY_SECONDS if is_predictable else None,
+            Model(model).text,
+            _rounded(error),
+            _rounded(baseline),
+        )
         for is_predictable, days, model, error, baseline in rows
     ]
 
 
-def _known(value: float) -> float | None:
+def _rounded(value: float) -> float | None:
     """Return what JSON can hold, without the digits that single precision made up."""
     return float(f"{value:.6g}") if np.isfinite(value) else None

@@ -28,7 +28,7 @@ OF_STATEFUL_SET = re.compile(r"(?P<name>.+)-(0|[1-9][0-9]*)")
 PATTERNS = {"Deployment": OF_DEPLOYMENT, "ReplicaSet": OF_REPLICA_SET, "StatefulSet": OF_STATEFUL_SET}
 
 
-class Belonging:
+class PodOwnership:
     """The pods of a cluster, those of its past included, by workload."""
 
     def __init__(

@@ -4,23 +4,24 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from equipoise.core.decision import Decision, Outcome, Record
-from equipoise.core.reason import Code
 from equipoise.engine import recording
 from equipoise.engine.recording import as_json, replay_holds
 from equipoise.recommendation.adopt import proposed
 from equipoise.recommendation.decide import container_requests, decide_from, summarised
+from equipoise.recommendation.explain import AdviceDetails
 from equipoise.recommendation.observe import (
     WEEK_SECONDS,
     Containers,
     HourlyUsage,
     Inherited,
     Observation,
+    Prediction,
     Shared,
     Statistics,
 )
@@ -58,11 +59,11 @@ class Facts(msgspec.Struct, frozen=True):
     peak_cores: float | None
     known_samples: int
     expected_samples: int
-    prediction: dict[str, Any]
+    prediction: Prediction
     metrics: list[dict[str, Any]] = []
     behavior: dict[str, Any] | None = None
     containers: list[ContainerFacts] = []
-    picture: HourlyUsage | None = None
+    hourly_usage: HourlyUsage | None = msgspec.field(name="picture", default=None)
     """For people's eyes, where there is advice: nothing is decided from it."""
     measurable: int = 0
     """Pods that must have samples."""
@@ -74,50 +75,53 @@ class Facts(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class AdviceRequest:
-    """How somebody wants to be advised."""
+    """How advice is asked for: settings, type, and what forecasts."""
 
     policy: RecommendationPolicy
     about: AdviceType = AdviceType.HPA
     algorithm: Algorithm | None = Algorithm.PROFILE
 
 
-Decided = tuple[Decision, Facts]
+class Examined(NamedTuple):
+    """What was decided for one workload, and what decided."""
+
+    decision: Decision
+    details: AdviceDetails
+    facts: Facts
+
+
 Batch = Sequence[tuple[AdviceRequest, Observation, Sequence[int]]]
-"""Questions about many workloads at once, and how many pods of each are unknown."""
+"""Requests about many workloads at once, and how many pods of each are unknown."""
 
 
-def examine_all(batch: Batch) -> list[list[Decided]]:
+def examine_all(batch: Batch) -> list[list[Examined]]:
     """Decide, and keep what decided. Pure, and light on the way back: it may be done in another process.
 
-    Questions about the same histories share their statistics.
+    Requests about the same histories share their statistics.
     """
     shared: Shared = {}
-    return [examine(question, seen, unknown, shared) for question, seen, unknown in batch]
+    return [examine(request, seen, unknown, shared) for request, seen, unknown in batch]
 
 
 def examine(
-    question: AdviceRequest, seen: Observation, unknown: Sequence[int], shared: Shared | None = None
-) -> list[Decided]:
-    """Decide for every workload of an observation, and give the facts beside each decision."""
-    found: list[Decided] = []
+    request: AdviceRequest, seen: Observation, unknown: Sequence[int], shared: Shared | None = None
+) -> list[Examined]:
+    """Decide for every workload of an observation, and return the facts beside each decision."""
+    assert len(unknown) == len(seen.subjects), "of every workload, how many pods are unknown"
+    found: list[Examined] = []
     containers = _containers(seen)
-    policy, about = question.policy, question.about
-    parts = summarised(policy, seen, question.algorithm, about, shared, is_drawn=True)
+    policy, about = request.policy, request.about
+    parts = summarised(policy, seen, request.algorithm, about, shared, has_hours=True)
     for part, numbers, requests in parts:
-        decisions = decide_from(policy, part, numbers, about, requests)
-        for row, decision in enumerate(decisions):
-            place = len(found)
-            facts = _facts(part, numbers, row, unknown[place], containers[place])
-            if decision.reason.code is Code.RECOMMEND and numbers.sketch is not None:
-                facts = msgspec.structs.replace(facts, picture=numbers.sketch.of(row))
-            found.append((_counted(decision, facts), facts))
+        begin = len(found)
+        part_unknown = unknown[begin : begin + len(part.subjects)]
+        decided = decide_from(policy, part, numbers, about, requests, part_unknown)
+        for row, (decision, details) in enumerate(decided):
+            facts = _facts(part, numbers, row, part_unknown[row], containers[begin + row])
+            if details.is_advice and numbers.hourly_usage is not None:
+                facts = msgspec.structs.replace(facts, hourly_usage=numbers.hourly_usage.of(row))
+            found.append(Examined(decision, details, facts))
     return found
-
-
-def _counted(decision: Decision, facts: Facts) -> Decision:
-    """Say also how many pods are unknown."""
-    numbers = {**decision.reason.numbers, "pods_unknown": facts.pods_unknown}
-    return msgspec.structs.replace(decision, reason=msgspec.structs.replace(decision.reason, numbers=numbers))
 
 
 def _facts(
@@ -131,16 +135,16 @@ def _facts(
         pods=int(seen.pods[row]),
         available=int(seen.available[row]),
         pods_unknown=unknown,
-        request_cores=_known(seen.request_cores[row]),
-        pod_p99_cores=_known(numbers.pod_p99_cores[row]),
-        lowest_median_cores=_known(numbers.lowest_median_cores[row]),
-        highest_median_cores=_known(numbers.highest_median_cores[row]),
-        p95_cores=_known(numbers.p95_cores[row]),
-        p95_past_cores=_known(numbers.p95_past_cores[row]),
-        peak_cores=_known(numbers.peak_cores[row]),
+        request_cores=_finite(seen.request_cores[row]),
+        pod_p99_cores=_finite(numbers.pod_p99_cores[row]),
+        lowest_median_cores=_finite(numbers.lowest_median_cores[row]),
+        highest_median_cores=_finite(numbers.highest_median_cores[row]),
+        p95_cores=_finite(numbers.p95_cores[row]),
+        p95_past_cores=_finite(numbers.p95_past_cores[row]),
+        peak_cores=_finite(numbers.peak_cores[row]),
         known_samples=int(numbers.known_samples[row]),
         expected_samples=numbers.expected_samples,
-        prediction=dict(numbers.predictions[row]),
+        prediction=numbers.predictions[row],
         metrics=[dict(metric) for metric in inherited.metrics],
         behavior=None if inherited.behavior is None else dict(inherited.behavior),
         containers=containers,
@@ -156,11 +160,11 @@ def _containers(seen: Observation) -> list[list[ContainerFacts]]:
         columns = (seen.containers.owner, seen.containers.cpu_p99_cores, seen.containers.memory_peak_bytes)
         rows = zip(seen.containers.names, *(column.tolist() for column in columns), strict=True)
         for name, owner, cores, bytes_ in rows:
-            found[owner].append(ContainerFacts(name, _known(cores), _known(bytes_)))
+            found[owner].append(ContainerFacts(name, _finite(cores), _finite(bytes_)))
     return found
 
 
-def _known(value: float) -> float | None:
+def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
@@ -168,13 +172,13 @@ def _number(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def told_for(decision: Decision, asker: str) -> Decision:
-    """Name who asked: several may want different things of one workload, and each has a course of its own."""
+def named_for(decision: Decision, asker: str) -> Decision:
+    """Return the decision with the Analytics in its subject: several may ask about one workload."""
     return msgspec.structs.replace(decision, subject=f"{decision.subject}{FOR}{asker}") if asker else decision
 
 
 def record(
-    question: AdviceRequest,
+    request: AdviceRequest,
     facts: Facts,
     decision: Decision,
     at: float,
@@ -183,9 +187,9 @@ def record(
     asker: str = "",
     outcomes: tuple[Outcome, ...] = (),
 ) -> Record:
-    """Write down what decided, and what came of it; the decision is told for the asker already."""
+    """Return what decided, and what came of it; the decision's subject names the asker already."""
     is_applied = bool(decision.actions or decision.held)
-    asked = _asked(question.policy, question.about, asker, is_applied=is_applied)
+    asked = _asked(request.policy, request.about, asker, is_applied=is_applied)
     return recording.record(BALANCER, asked, facts, {}, decision, at, record_id, outcomes)
 
 
@@ -204,11 +208,10 @@ def redecide(recorded: Record) -> Decision:
     facts = msgspec.convert(recorded.observation, Facts)
     seen, numbers = _seen(facts), _statistics(facts)
     requests = container_requests(seen) if about is AdviceType.RESOURCE else None
-    (decided,) = decide_from(policy, seen, numbers, about, requests)
-    decision = _counted(decided, facts)
-    if recorded.policy.get("isApplied"):
-        decision = proposed(decision)
-    return told_for(replay_holds(recorded, decision), recorded.policy.get("for", ""))
+    (decided,) = decide_from(policy, seen, numbers, about, requests, [facts.pods_unknown])
+    is_applied = recorded.policy.get("isApplied")
+    decision = proposed(*decided) if is_applied else decided.decision
+    return named_for(replay_holds(recorded, decision), recorded.policy.get("for", ""))
 
 
 def _seen(facts: Facts) -> Observation:

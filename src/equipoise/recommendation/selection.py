@@ -32,7 +32,7 @@ SETTLING_STEP_SECONDS = 10.0
 """it is looked at again so often."""
 
 
-class Verdict(NamedTuple):
+class ConditionValue(NamedTuple):
     """What a condition says."""
 
     is_true: bool
@@ -43,26 +43,26 @@ class Verdict(NamedTuple):
 class Selected(NamedTuple):
     """An Analytics that can be followed, and its workloads."""
 
-    about: PolicyObject
+    analytics: PolicyObject
     spec: AnalyticsSpec
     workloads: Sequence[Workload]
 
 
-def select(about: PolicyObject, in_namespace: Sequence[Workload]) -> Selected | Verdict:
+def select(analytics: PolicyObject, in_namespace: Sequence[Workload]) -> Selected | ConditionValue:
     """Find the workloads of an Analytics, or say by path why there are none; then nothing is changed."""
-    spec = parse_policy(about, AnalyticsSpec.model_validate)
+    spec = parse_policy(analytics, AnalyticsSpec.model_validate)
     if isinstance(spec, RejectedPolicy):
-        return Verdict(False, spec.code, spec.sentence)
+        return ConditionValue(False, spec.code, spec.sentence)
     chosen: dict[object, Workload] = {}
     for number, selector in enumerate(spec.resource_selectors):
         found = [workload for workload in in_namespace if _is_meant(selector, workload)]
         if not found:
             where = f"spec.resourceSelectors[{number}]"
-            return Verdict(
+            return ConditionValue(
                 False, "FailedSelectResource", f"{where}: expected {_wanted(selector)}, found none"
             )
         chosen |= {workload.ref: workload for workload in found}
-    return Selected(about, spec, sorted(chosen.values(), key=lambda one: (one.ref.name, one.ref.kind)))
+    return Selected(analytics, spec, sorted(chosen.values(), key=lambda one: (one.ref.name, one.ref.kind)))
 
 
 def _is_meant(selector: ResourceSelector, workload: Workload) -> bool:
@@ -92,15 +92,15 @@ def is_due(
     `is_retried` tells of a Recommendation and the reason for which its advice was not adopted whether that
     has passed.
     """
-    status = selected.about.status
-    if status.get("observedGeneration") != selected.about.generation:
+    status = selected.analytics.status
+    if status.get("observedGeneration") != selected.analytics.generation:
         return True
     if condition_of(status, READY).get("status") != "True":
         return True
     last, period = _moment(status.get("lastUpdateTime")), selected.spec.completion_strategy.seconds
     if last is None or (period is not None and at - last >= period - min(slack_seconds, period / 2)):
         return True
-    is_settling = at - selected.about.created_at < SETTLING_SECONDS and at - last >= SETTLING_STEP_SECONDS
+    is_settling = at - selected.analytics.created_at < SETTLING_SECONDS and at - last >= SETTLING_STEP_SECONDS
     reasons = [condition_of(one.status, READY).get("reason") for one in given]
     if any(
         reason in {INCOMPLETE, Code.INTERNAL_ERROR.value} or (is_settling and reason in PASSING)
@@ -193,8 +193,8 @@ OLDER = "OlderAnalytics"
 class AnalyticsSelection(NamedTuple):
     """An Analytics, what it selects or why nothing, and the Recommendations that it has."""
 
-    about: PolicyObject
-    found: Selected | Verdict
+    analytics: PolicyObject
+    found: Selected | ConditionValue
     given: Sequence[PolicyObject]
 
 
@@ -226,13 +226,13 @@ def precedence(asking: Iterable[AnalyticsSelection], isolation: Isolation | None
     isolation = isolation or Isolation()
     annotating: dict[tuple[WorkloadRef, str], PolicyObject] = {}
     applying: dict[WorkloadRef, PolicyObject] = {}
-    for one in sorted(asking, key=lambda each: (each.about.created_at, each.about.ref.name)):
-        wanted = isolation.attempt(str(one.about.ref), partial(_all_asked, one))
+    for one in sorted(asking, key=lambda each: (each.analytics.created_at, each.analytics.ref.name)):
+        wanted = isolation.attempt(str(one.analytics.ref), partial(_all_asked, one))
         for ref, type_, adoption in () if isinstance(wanted, FailedTurn) else wanted:
             if adoption is not AdoptionType.STATUS:
-                annotating.setdefault((ref, type_), one.about)
+                annotating.setdefault((ref, type_), one.analytics)
             if adoption is AdoptionType.AUTO and type_ == AdviceType.HPA.value:
-                applying.setdefault(ref, one.about)
+                applying.setdefault(ref, one.analytics)
     return Precedence(annotating, applying)
 
 
@@ -243,7 +243,7 @@ def _all_asked(asking: AnalyticsSelection) -> list[tuple[WorkloadRef, str, Adopt
 def _asked_of(asking: AnalyticsSelection) -> Iterator[tuple[WorkloadRef, str, AdoptionType]]:
     """Give what is to become of its advice; while a selector fails, of the advice that it has."""
     given = {target_of(one): one for one in asking.given}
-    if isinstance(asking.found, Verdict):
+    if isinstance(asking.found, ConditionValue):
         for ref, one in given.items():
             yield ref, str(one.spec.get("type")), adoption_of(one)
         return
@@ -254,7 +254,7 @@ def _asked_of(asking: AnalyticsSelection) -> Iterator[tuple[WorkloadRef, str, Ad
         yield workload.ref, AdviceType(spec.type).value, spec.adoption or adoption
 
 
-def asker_of(recommendation: PolicyObject) -> str:
+def analytics_uid(recommendation: PolicyObject) -> str:
     """Return the UID of the Analytics that a Recommendation was made for."""
     return recommendation.labels.get(f"{LABELS}uid", "")
 
@@ -276,4 +276,4 @@ def adoption_of(recommendation: PolicyObject) -> AdoptionType:
 
 
 def _other(first: PolicyObject | None, recommendation: PolicyObject) -> PolicyObject | None:
-    return None if first is None or first.ref.uid == asker_of(recommendation) else first
+    return None if first is None or first.ref.uid == analytics_uid(recommendation) else first

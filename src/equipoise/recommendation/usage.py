@@ -22,16 +22,16 @@ import numpy as np
 
 from equipoise.core.cluster import Pod, WorkloadRef
 from equipoise.ports.cluster import UsageHistory
-from equipoise.recommendation.ownership import OF_STATEFUL_SET, Belonging
+from equipoise.recommendation.ownership import OF_STATEFUL_SET, PodOwnership
 from equipoise.recommendation.policy import CORES_MAX
 from equipoise.stats.ranks import Claims, Floats, Whole, pooled_percentiles
 
 
-def totals(table: Floats, is_alive: Claims, counts: Whole) -> Floats:
+def sum_groups(table: Floats, is_alive: Claims, counts: Whole) -> Floats:
     """Add the rows of each group up; unknown where one that was there has no sample. No group is empty."""
     shape = (len(counts), table.shape[1])
     added, has_any, has_hole = np.zeros(shape), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
-    for groups, rows in _turns(counts):
+    for groups, rows in _group_rows(counts):
         values = table[rows]
         is_unknown = np.isnan(values)
         values[is_unknown] = 0
@@ -46,25 +46,25 @@ def totals(table: Floats, is_alive: Claims, counts: Whole) -> Floats:
 def any_alive(is_alive: Claims, counts: Whole) -> Claims:
     """Return when any row of each group was there."""
     found = np.zeros((len(counts), is_alive.shape[1]), np.bool_)
-    for groups, rows in _turns(counts):
+    for groups, rows in _group_rows(counts):
         found[groups] |= is_alive[rows]
     return found
 
 
-def _turns(counts: Whole) -> Iterator[tuple[Whole | slice, Whole]]:
+def _group_rows(counts: Whole) -> Iterator[tuple[Whole | slice, Whole]]:
     """Yield the groups that have one more row, and that row; a group has so many of the rows, in order."""
     first = np.cumsum(counts) - counts
-    for turn in range(int(counts.max(initial=0))):
-        groups = np.flatnonzero(counts > turn)
+    for place in range(int(counts.max(initial=0))):
+        groups = np.flatnonzero(counts > place)
         # All of them need no picking, which costs twice what the adding does.
-        yield slice(None) if len(groups) == len(counts) else groups, first[groups] + turn
+        yield slice(None) if len(groups) == len(counts) else groups, first[groups] + place
 
 
 AWAY_SECONDS_MIN = 900.0
 """From the first missing sample to the last: an update of one pod takes less."""
 
 
-def lives(
+def alive_mask(
     first: Whole, last: Whole, is_seen: Claims, sets: Iterable[Sequence[Whole]], interval_seconds: float
 ) -> Claims:
     """Return when each row was there, from its first to its last column; not while it was scaled away.
@@ -94,7 +94,7 @@ def by_ordinal(pods: Sequence[str]) -> list[int]:
 
 
 def scaled_away(are_seen: Claims, least: int) -> Claims:
-    """Tell when pods, by ordinal, were missing with all above for so many columns, and one below was seen."""
+    """Return when pods, by ordinal, were missing with all above for so long, and one below was seen."""
     is_missing = np.empty_like(are_seen)
     is_upward_seen = np.zeros(are_seen.shape[1], np.bool_)
     for pod in reversed(range(len(are_seen))):
@@ -128,7 +128,7 @@ From 4 MiB on, memory comes fresh on large pages, and is cold.
 """
 
 
-class _Part(NamedTuple):
+class ContainerRow(NamedTuple):
     """A container, and its row in the history; -1 where it has none."""
 
     workload: int
@@ -176,7 +176,7 @@ READY_SECONDS_MIN = 600.0
 
 
 def _was_ready(pod: Pod, at: float) -> bool:
-    """Whether a pod has been ready since then; where nobody says since when, since it was made."""
+    """Return whether a pod was ready then; without a time of readiness, its creation counts."""
     since = pod.created_at if pod.ready_since is None else pod.ready_since
     return pod.is_ready and since <= at
 
@@ -186,23 +186,23 @@ def is_running(pod: Pod) -> bool:
     return pod.phase == "Running" and pod.deletion_at is None
 
 
-class LotReader:
-    """One lot, whose rows are sorted by workload once."""
+class HistoryReader:
+    """One part of the history, whose rows are sorted by workload once."""
 
     def __init__(
         self,
-        lot: UsageHistory,
-        belonging: Belonging,
+        history: UsageHistory,
+        ownership: PodOwnership,
         chosen: Sequence[WorkloadRef],
         at: float = -math.inf,
     ) -> None:
         """Read at a time; without one, no pod is expected to have samples."""
-        self._lot, self._belonging, self._at = lot, belonging, at
+        self._history, self._ownership, self._at = history, ownership, at
         self._rows: dict[WorkloadRef, list[int]] = {ref: [] for ref in chosen}
         owners: dict[tuple[str, str], WorkloadRef | None] = {}
-        for row, key in enumerate(zip(lot.namespaces, lot.pods, strict=True)):
+        for row, key in enumerate(zip(history.namespaces, history.pods, strict=True)):
             if key not in owners:
-                owners[key] = belonging.of(*key)
+                owners[key] = ownership.of(*key)
             ref = owners[key]
             if ref in self._rows:
                 self._rows[ref].append(row)
@@ -222,28 +222,28 @@ class LotReader:
 
     def usage(self, batch: Sequence[WorkloadRef], *, by_container: bool = False) -> Usage:
         """Reduce the rows of a batch; the containers' own percentiles only where somebody asks."""
-        columns = len(self._lot.timestamps)
+        columns = len(self._history.timestamps)
         cores, p99 = np.full((len(batch), columns), np.nan), np.full(len(batch), np.nan)
         running = [
-            {pod.name: pod for pod in self._belonging.pods.get(ref, ()) if is_running(pod)} for ref in batch
+            {pod.name: pod for pod in self._ownership.pods.get(ref, ()) if is_running(pod)} for ref in batch
         ]
         there = [self._there(place, ref) for place, ref in enumerate(batch)]
         missing = [list(_missing(place, there[place], running[place])) for place in range(len(batch))]
         lacking = [{part.pod for part in parts} for parts in missing]
-        ready_at = self._at - max(READY_SECONDS_MIN, 2 * self._lot.window_seconds)
+        ready_at = self._at - max(READY_SECONDS_MIN, 2 * self._history.window_seconds)
         ready = [{name for name, pod in pods.items() if _was_ready(pod, ready_at)} for pods in running]
         seen = [place for place in range(len(batch)) if there[place]]
         parts = sorted(part for place in seen for part in (*there[place], *missing[place]))
         containers: Mapping[tuple[int, str], float] = {}
         if parts:
             table = self._table(parts)
-            is_alive = self._lives(table, parts, running, batch)
+            is_alive = self._alive_mask(table, parts, running, batch)
             sizes = _sizes([part[:2] for part in parts])
             pods, are_alive = table, is_alive
             if len(sizes) < len(parts):  # else every pod has one container
-                pods, are_alive = totals(table, is_alive, sizes), any_alive(is_alive, sizes)
+                pods, are_alive = sum_groups(table, is_alive, sizes), any_alive(is_alive, sizes)
             counts = _sizes([place for (place, _), _ in groupby(part[:2] for part in parts)])
-            cores[seen] = totals(pods, are_alive, counts)
+            cores[seen] = sum_groups(pods, are_alive, counts)
             p99[seen] = pooled_percentiles(pods, counts, P99)
             if by_container and len({part.container for part in parts}) == 1:
                 # Each workload's pods have but this one: it uses what they use.
@@ -259,21 +259,23 @@ class LotReader:
             unmeasured=np.array([len(a & b) for a, b in zip(ready, lacking, strict=True)], np.intp),
         )
 
-    def _there(self, place: int, ref: WorkloadRef) -> list[_Part]:
-        lot = self._lot
-        return [_Part(place, lot.pods[row], lot.containers[row], row) for row in self._rows[ref]]
+    def _there(self, place: int, ref: WorkloadRef) -> list[ContainerRow]:
+        history = self._history
+        return [
+            ContainerRow(place, history.pods[row], history.containers[row], row) for row in self._rows[ref]
+        ]
 
-    def _table(self, parts: Sequence[_Part]) -> Floats:
+    def _table(self, parts: Sequence[ContainerRow]) -> Floats:
         rows = np.array([part.row for part in parts])
-        table: Floats = self._lot.values[rows]
+        table: Floats = self._history.values[rows]
         table[rows < 0] = np.nan
         table[table > CORES_MAX] = np.nan  # no cluster has so many: a counter went mad
         return table
 
-    def _lives(
+    def _alive_mask(
         self,
         table: Floats,
-        parts: Sequence[_Part],
+        parts: Sequence[ContainerRow],
         running: Sequence[Mapping[str, Pod]],
         batch: Sequence[WorkloadRef],
     ) -> Claims:
@@ -288,27 +290,29 @@ class LotReader:
                 first[number] = min(first[number], expected)
                 last[number] = end - 1
                 is_seen[number, expected:] = True  # by the API server: since then it was never away
-        return lives(first, last, is_seen, _sets(parts, batch), self._interval_seconds())
+        return alive_mask(first, last, is_seen, _sets(parts, batch), self._interval_seconds())
 
     def _interval_seconds(self) -> float:
-        times = self._lot.timestamps
-        return float(times[1] - times[0]) if len(times) > 1 else self._lot.window_seconds
+        times = self._history.timestamps
+        return float(times[1] - times[0]) if len(times) > 1 else self._history.window_seconds
 
     def _expected(self, pod: Pod) -> int:
         """Return the first column that must have a rate, which takes two samples."""
-        return int(np.searchsorted(self._lot.timestamps, pod.created_at + 2 * self._lot.window_seconds))
+        return int(
+            np.searchsorted(self._history.timestamps, pod.created_at + 2 * self._history.window_seconds)
+        )
 
 
-def _missing(place: int, there: Sequence[_Part], running: Mapping[str, Pod]) -> Iterator[_Part]:
+def _missing(place: int, there: Sequence[ContainerRow], running: Mapping[str, Pod]) -> Iterator[ContainerRow]:
     """Yield the containers of pods that run, and have no row."""
     known = {(part.pod, part.container) for part in there}
     for pod in running.values():
         for container in pod.containers:
             if (pod.name, container.name) not in known:
-                yield _Part(place, pod.name, container.name, -1)
+                yield ContainerRow(place, pod.name, container.name, -1)
 
 
-def _sets(parts: Sequence[_Part], batch: Sequence[WorkloadRef]) -> Iterator[list[Whole]]:
+def _sets(parts: Sequence[ContainerRow], batch: Sequence[WorkloadRef]) -> Iterator[list[Whole]]:
     """Yield the StatefulSets of a batch: of each of their pods, by ordinal, the rows."""
     rows_of: dict[int, dict[str, list[int]]] = {}
     for number, part in enumerate(parts):
@@ -325,7 +329,7 @@ def _sizes(keys: Sequence[object]) -> Whole:
     return np.array([sum(1 for _ in run) for _, run in groupby(keys)], np.intp)
 
 
-def _by_container(table: Floats, parts: Sequence[_Part]) -> Mapping[tuple[int, str], float]:
+def _by_container(table: Floats, parts: Sequence[ContainerRow]) -> Mapping[tuple[int, str], float]:
     keys = [(part.workload, part.container) for part in parts]
     order = sorted(range(len(keys)), key=keys.__getitem__)
     ordered = [keys[number] for number in order]

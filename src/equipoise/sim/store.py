@@ -201,7 +201,7 @@ class SimAnalyses:
             if policy.ref.uid not in {uid, one.labels.get("analysis.crane.io/analytics-uid")}
         }
 
-    def standing(self) -> tuple[Standing, str]:
+    def definition_owner(self) -> tuple[Standing, str]:
         """Return whose the definitions are."""
         self._check_available()
         return self.whose, ""

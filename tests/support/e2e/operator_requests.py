@@ -193,7 +193,7 @@ def advise(release: Release) -> None:
     make_analytics(release.plane, name)
     reflectors: list[Reflector[Any]] = []
     objects = KubernetesAnalyses(release.client, reflectors.append)
-    assert objects.standing() == (Standing.OURS, "")
+    assert objects.definition_owner() == (Standing.OURS, "")
     for reflector in reflectors:
         reflector.start()
     try:

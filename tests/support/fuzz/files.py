@@ -37,7 +37,7 @@ from equipoise.proportional.parse import read_policy_file
 from equipoise.proportional.replay import read_observations
 from equipoise.qos.decide import decide as decide_qos
 from equipoise.qos.plan_file import read_plan_file as read_node_file
-from equipoise.recommendation.files import Said, observe, observe_many
+from equipoise.recommendation.files import FileDefaults, observe, observe_many
 from equipoise.rotation.decide import decide as decide_rotation
 from equipoise.rotation.plan_file import read_plan_file, rotation_settings
 from equipoise.rotation.policy import ENVIRONMENT
@@ -134,9 +134,9 @@ def _samples(suffix: str) -> Callable[[Input], None]:
         path = str(file_of(given, f"samples{suffix}"))
         samples = read_samples(path)
         if samples.is_of_many:
-            observe_many(samples, Said(path), [])
+            observe_many(samples, FileDefaults(path), [])
         else:
-            observe(samples, Said(path), "web")
+            observe(samples, FileDefaults(path), "web")
 
     return read_it
 

@@ -20,7 +20,7 @@ from equipoise.ports import PolicyObject
 from equipoise.proportional.applied import PolicyMemory, PolicyState
 from equipoise.proportional.observe import PolicyCache
 from equipoise.proportional.smoothing import ProportionalMemory
-from equipoise.recommendation.selection import Selected, Verdict, _moment, is_due, select
+from equipoise.recommendation.selection import ConditionValue, Selected, _moment, is_due, select
 from equipoise.rotation.assignment import assign
 from equipoise.rotation.progress import RotationMemory, load_memory
 from equipoise.rotation.status import next_status
@@ -132,7 +132,7 @@ def _judged(name: str, policies: list[PolicyObject], isolation: Isolation) -> li
                 _moment(about.status.get("lastUpdateTime"))
                 if isinstance(selected, Selected):
                     is_due(selected, [], AT, 1.0, lambda *_: False)
-            said = [(about, one) for about, one in chosen if isinstance(one, Verdict)]
+            said = [(about, one) for about, one in chosen if isinstance(one, ConditionValue)]
             return [f"{about.ref.name}: {one}" for about, one in said if "FailedSelect" not in str(one)]
     actions = list_kind(
         Answering(always(page(SOUND["AvoidanceAction"]))), _policy_kind("AvoidanceAction")

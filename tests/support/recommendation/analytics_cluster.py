@@ -90,7 +90,7 @@ class Desk:
         self.loop = RecommendationLoop(
             objects=self.objects,
             cluster=self.sim.cluster,
-            world=lambda: DataSources(self.sim.cluster, self.past, self),
+            sources=lambda: DataSources(self.sim.cluster, self.past, self),
             applier=self.sim.applier,
             actuator=self.sim.actuator,
             pauses=self.sim.pauses,

@@ -9,8 +9,8 @@ from equipoise.ports import PolicyObject, StoreConflict
 from equipoise.ports.state import Analyses
 from equipoise.recommendation.analytics import AdoptionType
 from equipoise.recommendation.policy import AdviceType
-from equipoise.recommendation.selection import asker_of
-from equipoise.recommendation.status import ANALYTICS_READY, answered, new_recommendation
+from equipoise.recommendation.selection import analytics_uid
+from equipoise.recommendation.status import ANALYTICS_READY, answered_status, new_recommendation
 from tests.support.recommendation.analytics_cluster import WEB
 
 Wait = Callable[[Callable[[], Any], str], Any]
@@ -23,7 +23,7 @@ def check(objects: Analyses, about: PolicyObject, wait: Wait) -> None:
     made = objects.create(manifest)
     assert made.ref.name.startswith(f"{about.ref.name}-hpa-")
     assert (made.spec["adoptionType"], made.status) == ("Status", {})
-    assert asker_of(made) == about.ref.uid
+    assert analytics_uid(made) == about.ref.uid
 
     def listed() -> PolicyObject | None:
         found = (one for one in objects.recommendations() if one.ref.uid == made.ref.uid)
@@ -50,7 +50,7 @@ def check(objects: Analyses, about: PolicyObject, wait: Wait) -> None:
     with pytest.raises(StoreConflict):
         objects.write_status(asked, {})
     wait(lambda: listed() is None, "the Recommendation forgotten")
-    objects.write_status(about, answered(about, [], 1_789_603_200.0))
+    objects.write_status(about, answered_status(about, [], 1_789_603_200.0))
     done = wait(
         lambda: next((one for one in objects.analytics() if one.ref == about.ref and one.status), None),
         "answer",

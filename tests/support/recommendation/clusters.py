@@ -74,7 +74,7 @@ def pod(of: Workload, name: str, **fields: Any) -> Pod:
     return Pod(**(usual | fields))
 
 
-Series = Mapping[tuple[str, str, str], Any]
+WorkloadSeries = Mapping[tuple[str, str, str], Any]
 """Values by namespace, pod and container."""
 
 
@@ -82,8 +82,8 @@ Series = Mapping[tuple[str, str, str], Any]
 class Histories:
     """Gives what it was told in lots of namespaces, and remembers what it was asked."""
 
-    cpu: Series
-    memory: Series = field(default_factory=dict)
+    cpu: WorkloadSeries
+    memory: WorkloadSeries = field(default_factory=dict)
     lots: Sequence[tuple[str, ...] | None] = (None,)
     warnings: tuple[str, ...] = ()
     partial: Mapping[str, str] = field(default_factory=dict)

@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 
 from equipoise.core.decision import Decision
-from equipoise.recommendation.decide import decide_from
-from equipoise.recommendation.observe import NO_PREDICTION, Inherited, Observation, Statistics
-from equipoise.recommendation.policy import RecommendationPolicy, read_policy
+from equipoise.recommendation.decide import decide, decide_from
+from equipoise.recommendation.observe import Inherited, Observation, Prediction, Statistics
+from equipoise.recommendation.policy import AdviceType, RecommendationPolicy, read_policy
+from equipoise.stats.predict import Algorithm
 
 NAN = float("nan")
 
@@ -63,7 +64,7 @@ def statistics(
         peak_cores=np.array([peak]),
         known_samples=np.array([samples]),
         expected_samples=10080,
-        predictions=[{**NO_PREDICTION, "predictable": is_predictable}],
+        predictions=[Prediction(is_predictable=is_predictable)],
     )
 
 
@@ -71,5 +72,15 @@ def advised(
     settings: RecommendationPolicy | None = None, seen: Observation | None = None, **numbers: Any
 ) -> Decision:
     """Decide for one workload."""
-    (decision,) = decide_from(settings or policy(), seen or observation(), statistics(**numbers))
+    ((decision, _),) = decide_from(settings or policy(), seen or observation(), statistics(**numbers))
     return decision
+
+
+def decisions(
+    settings: RecommendationPolicy,
+    seen: Observation,
+    algorithm: Algorithm | None = Algorithm.PROFILE,
+    about: AdviceType = AdviceType.HPA,
+) -> list[Decision]:
+    """Return what is decided, without the details."""
+    return [decision for decision, _ in decide(settings, seen, algorithm, about)]

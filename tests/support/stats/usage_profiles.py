@@ -5,10 +5,10 @@ import numpy.typing as npt
 
 MINUTES = 1440
 
-Series = npt.NDArray[np.float32]
+WorkloadSeries = npt.NDArray[np.float32]
 
 
-def daily(days: int, samples: int = MINUTES, seed: int = 1) -> Series:
+def daily(days: int, samples: int = MINUTES, seed: int = 1) -> WorkloadSeries:
     """Give a day that repeats, with some noise."""
     random = np.random.default_rng(seed)
     angle = np.arange(days * samples) / samples * 2 * np.pi

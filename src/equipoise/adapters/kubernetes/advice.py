@@ -66,11 +66,11 @@ class KubernetesAnalyses:
         self._definitions: dict[str, Definition] = {}
         self._looked_at = float("-inf")
         try:
-            self.standing()
+            self.definition_owner()
         except WorldFailed:
             self._looked_at = float("-inf")  # it is asked again when somebody wants to know
 
-    def standing(self) -> tuple[Standing, str]:
+    def definition_owner(self) -> tuple[Standing, str]:
         """Return whose the definitions are; where the two differ, the one that forbids more counts."""
         now = self._client.world.monotonic()
         if now - self._looked_at >= FRESH_SECONDS:

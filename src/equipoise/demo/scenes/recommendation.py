@@ -15,8 +15,8 @@ from equipoise.demo.pictures import labelled, line
 from equipoise.ports.cluster import CPU
 from equipoise.recommendation.advisor import DataSources as Sources
 from equipoise.recommendation.loop import RecommendationLoop
-from equipoise.recommendation.ownership import Belonging
-from equipoise.recommendation.usage import LotReader
+from equipoise.recommendation.ownership import PodOwnership
+from equipoise.recommendation.usage import HistoryReader
 from equipoise.sim.autoscaling import SimAutoscalers
 from equipoise.sim.load import Diurnal
 from equipoise.sim.metrics import SimHistory
@@ -61,7 +61,7 @@ class RecommendationScene:
         self._loop = RecommendationLoop(
             objects=self._analyses,
             cluster=world.cluster,
-            world=lambda: Sources(world.cluster, self._history, SimAutoscalers(world.state)),
+            sources=lambda: Sources(world.cluster, self._history, SimAutoscalers(world.state)),
             applier=world.applier,
             actuator=world.actuator,
             pauses=world.pauses,
@@ -135,8 +135,8 @@ class RecommendationScene:
         """Read what the workload used in the past week, as the loop reads it."""
         end, ref = self._world.now // 60 * 60, self._search.ref
         (lot,) = self._history.read((CPU,), end - WEEK + 60, end, 60.0, namespaces=[ref.namespace])
-        belonging = Belonging(self._world.cluster.workloads(), self._world.cluster.pods())
-        week: Floats = LotReader(lot, belonging, [ref]).usage([ref]).cores[0]
+        belonging = PodOwnership(self._world.cluster.workloads(), self._world.cluster.pods())
+        week: Floats = HistoryReader(lot, belonging, [ref]).usage([ref]).cores[0]
         return week
 
     def pictures(self, width: int) -> Sequence[RenderableType]:
