@@ -26,7 +26,7 @@ def rounds(pods: int, *, is_busy: bool) -> Figures:
     from equipoise.adapters.cgroups import connect_host
     from equipoise.ports.node import ContainerTold, NodePod
     from equipoise.qos.loop import QosLoop
-    from equipoise.runtime.agent.state_file import StateFile
+    from equipoise.runtime.agent.state import StateFile
     from tests.support.agent.machines import Around, policies
     from tests.support.agent.trees import tree
     from tests.support.qos.worlds import policy, rule

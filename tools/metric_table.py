@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
-from equipoise.runtime.agent.metrics import AgentMetrics
+from equipoise.runtime.agent.reporting import AgentMetrics
 from equipoise.runtime.allocator.api import Api
 from equipoise.runtime.metrics import READ_GAUGES, OperatorMetrics, ReflectorMetrics
 

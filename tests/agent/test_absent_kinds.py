@@ -3,7 +3,7 @@
 import pytest
 
 from equipoise.adapters.kubernetes import KubernetesActuator, Unreachable
-from equipoise.runtime.agent.cluster import WatchedNode
+from equipoise.runtime.agent.node_api import WatchedNode
 from tests.support.kubernetes.server import Asked, Stage, Time, playing, session
 from tests.support.qos.worlds import API, EVICT, Document, pod_qos, policy, rule
 

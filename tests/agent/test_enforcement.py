@@ -8,10 +8,10 @@ import pytest
 from equipoise.adapters.kubernetes.reflector import AGE_MAX_SECONDS
 from equipoise.core.errors import WorldFailed
 from equipoise.qos.state import AgentState, ThrottledContainer
-from equipoise.runtime.agent import cluster as surroundings
-from equipoise.runtime.agent.enforcement import FOREIGN, LOOK_SECONDS, RETRY_SECONDS, EnforcementGate
+from equipoise.runtime.agent import node_api as surroundings
+from equipoise.runtime.agent.enforcement import CHECK_SECONDS, FOREIGN, RETRY_SECONDS, EnforcementGate
 from equipoise.runtime.agent.run import Agent
-from equipoise.runtime.agent.state_file import StateFile
+from equipoise.runtime.agent.state import StateFile
 from tests.support.agent.api import ID, PODS, UID, Api, agent_of, machine, running_pod
 from tests.support.kubernetes.server import Time, playing, session
 from tests.support.qos.worlds import EVICT, policy, rule
@@ -35,10 +35,10 @@ def test_whose_the_kinds_are_is_looked_at_again_after_a_while() -> None:
         assert [gate.denial("", lambda: True) for _ in range(3)] == [""] * 3
         assert api.looks == 1
         api.owner = None
-        time.sleep(LOOK_SECONDS)
+        time.sleep(CHECK_SECONDS)
         assert (gate.denial("", lambda: True), api.looks) == ("", 2)
         api.owner = "crane"
-        time.sleep(LOOK_SECONDS - 1)
+        time.sleep(CHECK_SECONDS - 1)
         assert (gate.denial("", lambda: True), api.looks) == ("", 2)
         time.sleep(1)
         assert (gate.denial("", lambda: True), gate.is_unknown) == (FOREIGN, False)
@@ -95,7 +95,7 @@ def test_an_agent_gives_back_when_the_kinds_are_somebody_elses(tmp_path: Path) -
         agent.runner.run_once()
         assert quota.read_text() == "5000 100000"
         api.owner = "crane"
-        agent.gate._look_at = 0.0
+        agent.gate._check_at = 0.0
         agent.runner.run_once()
         assert quota.read_text() == "max 100000"
         assert json.loads((tmp_path / "state.json").read_text()).get("throttled", {}) == {}

@@ -12,7 +12,7 @@ from equipoise.core.cluster import Owner, WorkloadRef
 from equipoise.core.decision import EvictPod
 from equipoise.core.ledger import Entry, Ledger
 from equipoise.ports.node import NodePod
-from equipoise.runtime.agent.enforcement import Owners, ledgered
+from equipoise.runtime.agent.node_api import OwnerLookup, ledger_evictor
 from tests.support.agent.machines import Scene, policies, told
 from tests.support.contracts.servers import small_api
 from tests.support.contracts.small_api import SmallApi
@@ -63,7 +63,7 @@ def test_whose_a_pod_is(owner: tuple[str, str, str] | None, whose: tuple[str, st
     """As the operator names it: a Deployment, not its ReplicaSet; kinds that we do not read are whole."""
     pod = NodePod("shop", "p", "u", controller=None if owner is None else Owner(*owner, "x"))
     with _shop() as (_, client):
-        found = Owners(client).whose(pod)
+        found = OwnerLookup(client).owner_of(pod)
     if whose is None:
         assert found is None
     else:
@@ -74,7 +74,7 @@ def test_whose_a_pod_is(owner: tuple[str, str, str] | None, whose: tuple[str, st
 def test_an_eviction_is_in_the_ledger_which_goes_with_its_workload() -> None:
     """Done is Done; another agent that comes at once is told for whom it waits."""
     with _shop() as (api, client):
-        one, other = (ledgered(client, KubernetesActuator(client)) for _ in range(2))
+        one, other = (ledger_evictor(client, KubernetesActuator(client)) for _ in range(2))
         assert one.evict(ACTION, OF_SET, NOW).result == "Accepted"
         (entry,) = _ledger(client).entries
         assert (entry.balancer, entry.pod, entry.uid, entry.epoch, entry.state) == (
@@ -96,7 +96,7 @@ def test_an_eviction_is_in_the_ledger_which_goes_with_its_workload() -> None:
 def test_nothing_is_sent_while_a_balancer_is_at_the_workload_or_it_is_not_whole() -> None:
     """Two minutes after a rotation; and for an hour as long as pods are missing."""
     with _shop(ready=2) as (api, client):
-        agent = ledgered(client, KubernetesActuator(client))
+        agent = ledger_evictor(client, KubernetesActuator(client))
         entry = Entry("r", "r", "rotation", "EvictPod", "web-2", "u2", NOW, 9)
         LedgerStore(client).write(WEB, Ledger().with_intent(entry).to_data(), "")
         for later in (1, 119, 121, 3599):
@@ -111,7 +111,7 @@ def test_a_ledger_that_cannot_be_read_keeps_the_pod() -> None:
     with _shop() as (api, client):
         path = f"/apis/equipoise.dev/v1alpha1/namespaces/shop/ledgers/{entry_name(WEB)}"
         api.put(path, {"metadata": {"name": entry_name(WEB)}, "data": {"entries": [{"at": "soon"}]}})
-        agent = ledgered(client, KubernetesActuator(client))
+        agent = ledger_evictor(client, KubernetesActuator(client))
         came = agent.evict(ACTION, OF_SET, NOW)
         assert came.result == "Fenced"
         assert came.detail.startswith("what was done to its workload before is unknown: a ledger that cannot")
@@ -129,7 +129,7 @@ def test_a_round_goes_on_with_another_pod_when_one_has_to_wait() -> None:
         held = Owner("apps/v1", "ReplicaSet", "web-abc", "r1")
         scene.add(told("a", namespace="shop", controller=held), 4)
         scene.add(told("b", namespace="shop"), 4)
-        scene.loop.evictor = ledgered(client, scene.around)  # type: ignore[arg-type]  # it evicts, too
+        scene.loop.evictor = ledger_evictor(client, scene.around)  # type: ignore[arg-type]  # it evicts, too
         rounds = scene.rounds(2)
     assert [name for name, _ in scene.around.evictions] == ["b"]
     results = {one.action.pod: one.result for one in rounds[1].outcomes}

@@ -13,8 +13,8 @@ from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.ports.node import ContainerRef
 from equipoise.qos.loop import FAILURES_MAX
 from equipoise.qos.state import AgentState, ThrottledContainer
-from equipoise.runtime.agent.cluster import AGAIN_SECONDS, EventReporter
-from equipoise.runtime.agent.state_file import StateFile
+from equipoise.runtime.agent.reporting import AGAIN_SECONDS, EventReporter
+from equipoise.runtime.agent.state import StateFile
 from tests.support.agent.api import ID, PODS, UID, Api, agent_of, machine, running_pod
 from tests.support.agent.machines import Machine, Scene, policies, told
 from tests.support.cli.running import equipoise

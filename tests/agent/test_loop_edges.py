@@ -13,9 +13,9 @@ from equipoise.core.errors import WorldFailed
 from equipoise.ports import EvictionResult, PolicyObject
 from equipoise.ports.node import ContainerRef, ContainerTold, Counters, NodeCounters
 from equipoise.qos.state import AgentState
-from equipoise.runtime.agent.cluster import read_objects
+from equipoise.runtime.agent.node_api import read_objects
 from equipoise.runtime.agent.run import AgentJournal
-from equipoise.runtime.agent.state_file import StateFile
+from equipoise.runtime.agent.state import StateFile
 from tests.support.agent.machines import Machine, Scene, policies, told
 from tests.support.qos.worlds import EVICT as EVICTION
 from tests.support.qos.worlds import action, pod_qos, policy, rule

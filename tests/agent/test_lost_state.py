@@ -14,7 +14,7 @@ from equipoise.core.errors import WorldFailed
 from equipoise.ports.node import NodePod
 from equipoise.qos.state import AgentState, ThrottledContainer
 from equipoise.runtime.agent.run import Agent
-from equipoise.runtime.agent.state_file import SIZE_MAX, StateFile
+from equipoise.runtime.agent.state import SIZE_MAX, StateFile
 from tests.support.agent.api import ID, PODS, UID, Api, agent_of, running_pod
 from tests.support.agent.damaging import Node, journal, keep_in_each, quick_folder, rounds, start_with_each
 from tests.support.agent.real import wait_until

@@ -4,7 +4,7 @@ import pytest
 
 from equipoise.adapters.kubernetes import ApiError, KubernetesActuator
 from equipoise.adapters.kubernetes.node import TAINT
-from equipoise.runtime.agent.cluster import WatchedNode
+from equipoise.runtime.agent.node_api import WatchedNode
 from tests.support.kubernetes.server import Asked, Stage, Time, playing, session
 
 NODE = {"metadata": {"name": "n1", "resourceVersion": "1"}, "spec": {}, "status": {}}

@@ -9,7 +9,7 @@ import pytest
 from equipoise.core.errors import WorldFailed
 from equipoise.qos.loop import NodeCycleReport
 from equipoise.qos.state import AgentState
-from equipoise.runtime.agent.state_file import StateFile
+from equipoise.runtime.agent.state import StateFile
 from tests.support.agent.real import (
     BASE,
     FREE,

@@ -10,7 +10,7 @@ from equipoise.ports import EvictionResult
 from equipoise.qos.execute import came_otherwise
 from equipoise.qos.loop import REFUSALS_MAX
 from equipoise.qos.state import WAIT_SECONDS_MAX, Refusal, refused_again, still_known
-from equipoise.runtime.agent.cluster import EventReporter
+from equipoise.runtime.agent.reporting import EventReporter
 from tests.support.agent.api import Api, agent_of
 from tests.support.agent.machines import Scene, policies, told
 from tests.support.qos.worlds import policy, rule

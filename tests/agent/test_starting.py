@@ -10,7 +10,7 @@ import pytest
 import urllib3
 
 from equipoise.core.errors import WorldFailed
-from equipoise.runtime.agent import cluster as surroundings
+from equipoise.runtime.agent import node_api as surroundings
 from equipoise.runtime.agent.run import Agent
 from equipoise.runtime.http import HttpServer, make_app
 from tests.support.agent.api import Api, agent_of

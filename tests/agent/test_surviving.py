@@ -13,9 +13,9 @@ from prometheus_client import generate_latest
 from equipoise.core.errors import WorldFailed
 from equipoise.ports.node import ContainerRef
 from equipoise.qos.state import AgentState, ThrottledContainer
-from equipoise.runtime.agent.cluster import AGAIN_SECONDS, EventReporter
+from equipoise.runtime.agent.reporting import AGAIN_SECONDS, EventReporter
 from equipoise.runtime.agent.run import FAILURES_MAX, Agent
-from equipoise.runtime.agent.state_file import StateFile
+from equipoise.runtime.agent.state import StateFile
 from equipoise.runtime.logs import make_log
 from equipoise.runtime.settings import Logs
 from tests.support.agent.api import ID, PODS, UID, Api, agent_of, running_pod

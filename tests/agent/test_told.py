@@ -8,7 +8,7 @@ from equipoise.adapters.kubernetes.node import NODE, PODS_OF_NODE
 from equipoise.core.cluster import ObjectRef
 from equipoise.ports import PolicyObject
 from equipoise.ports.node import ContainerTold, NodePod
-from equipoise.runtime.agent.cluster import read_objects
+from equipoise.runtime.agent.node_api import read_objects
 from tests.support.qos.worlds import EVICT, THROTTLE, Document, pod_qos, policy, rule
 
 RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}

@@ -13,7 +13,7 @@ from equipoise.adapters.kubernetes import KubernetesActuator, connect
 from equipoise.core.decision import Record
 from equipoise.core.errors import WorldFailed
 from equipoise.qos.loop import QosLoop
-from equipoise.runtime.agent.cluster import WatchedNode
+from equipoise.runtime.agent.node_api import WatchedNode
 from tests.support.agent.machines import Disk, Machine
 from tests.support.cli.running import equipoise_anew as equipoise
 from tests.support.e2e.damaged import (

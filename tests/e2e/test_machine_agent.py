@@ -62,7 +62,7 @@ def until(holds, seconds=300):
 %s
 
 from equipoise.adapters.cgroups import connect_host
-from equipoise.runtime.agent.state_file import StateFile
+from equipoise.runtime.agent.state import StateFile
 from equipoise.core.errors import WorldFailed
 from equipoise.ports import EvictionAnswer
 from equipoise.qos.state import AgentState, judged

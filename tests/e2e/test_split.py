@@ -16,7 +16,7 @@ from equipoise.core.decision import EvictPod, Outcome
 from equipoise.core.ledger import Entry, EntryState, Ledger
 from equipoise.engine.guards import OTHERS_SECONDS
 from equipoise.ports.node import NodePod
-from equipoise.runtime.agent.enforcement import ledgered
+from equipoise.runtime.agent.node_api import ledger_evictor
 from tests.support.cli.running import equipoise_anew as equipoise
 from tests.support.e2e.replicas import Operator
 from tests.support.e2e.rotation_workload import AFTER_CORES, HPA_PERCENT, Scene, wait_for_loads
@@ -69,7 +69,7 @@ class Agent:
 
     def __init__(self, plane: ControlPlane) -> None:
         self.client = connect(str(plane.kubeconfig))
-        self._evictor = ledgered(self.client, KubernetesActuator(self.client))
+        self._evictor = ledger_evictor(self.client, KubernetesActuator(self.client))
         self.outcomes: dict[str, list[Outcome]] = {ALONE: [], RACED: [], TAKEN: []}
 
     def evict(self, scene: Scene) -> Outcome:

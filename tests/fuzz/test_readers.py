@@ -25,7 +25,7 @@ READERS = all_readers()
 OWN = {
     "adapters/kubernetes/actions.py:bounded": "our own sentence",
     "adapters/prometheus/metrics.py:_covered": "takes apart what is decoded already",
-    "runtime/agent/recovery.py:is_over": "loads what StateFile.load reads",
+    "runtime/agent/state.py:is_over": "loads what StateFile.load reads",
     "runtime/agent/run.py:clean_up": "loads what StateFile.load reads",
     "runtime/agent/run.py:run": "loads what StateFile.load reads",
     "cli/journal.py:list_records": "our own record, as it is printed",

@@ -164,18 +164,18 @@ def test_callers_hear_a_plain_no(evicting: str, person: Any) -> None:
     with service(evicting, monotonic=later()) as (caller, readiness):
         before = dump(person)
         with pytest.raises(SetUpWrong):
-            readiness.look()
+            readiness.check()
         answer = caller.ask("allocate", call="c1")
         assert (answer.status, answer.document["outcome"]) == (503, "no")
         assert FOUND in answer.document["sentence"]
         assert FOUND in caller.raw("GET", "/readyz")[1].decode()
         assert dump(person) == before
         person.config_set("maxmemory-policy", "noeviction")
-        readiness.look()
+        readiness.check()
         assert caller.raw("GET", "/readyz")[0] == 200
         person.config_set("maxmemory-policy", "volatile-ttl")
         for _ in range(int(EVICTION_SECONDS)):
-            readiness.look()  # it does not end a service that has begun
+            readiness.check()  # it does not end a service that has begun
         assert "volatile-ttl" in caller.raw("GET", "/readyz")[1].decode()
 
 

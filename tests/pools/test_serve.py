@@ -16,9 +16,8 @@ from prometheus_client import CollectorRegistry
 from equipoise.cli.cluster import json_schema
 from equipoise.core.errors import BadInput
 from equipoise.runtime.allocator import api as serving
-from equipoise.runtime.allocator.api import BODY_BYTES_MAX, Api
+from equipoise.runtime.allocator.api import BODY_BYTES_MAX, Api, Readiness
 from equipoise.runtime.allocator.operations import openapi
-from equipoise.runtime.allocator.run import Readiness
 from equipoise.runtime.http import HttpServer
 from equipoise.runtime.redis import RemotePools
 from equipoise.runtime.tokens import LOOK_SECONDS, Tokens
@@ -151,19 +150,19 @@ def test_without_its_server_it_says_no_and_it_resumes_by_itself(tmp_path: Path) 
     door.start()
     caller = Caller(door.port)
     try:
-        readiness.look()
+        readiness.check()
         away = caller.ask("allocate", call="c1")
         assert (away.status, away.document["outcome"]) == (503, "no")
         assert "directory. Nothing was changed" in away.document["sentence"]
         assert caller.raw("GET", "/readyz")[0] == 503
         with server() as url:
             where[0] = url
-            readiness.look()
+            readiness.check()
             assert "voice:tier:config: missing" in caller.raw("GET", "/readyz")[1].decode()
             assert caller.ask("allocate", call="c1").status == 503
             remote.ask(lambda pools: pools.set_config('{"gold": 1}', ""))
             remote.ask(lambda pools: pools.register("a-0", "u", None))
-            readiness.look()
+            readiness.check()
             assert caller.raw("GET", "/readyz")[:2] == (200, b"ok\n")
             assert caller.ask("allocate", call="c1").status == 200
     finally:
@@ -241,7 +240,7 @@ def test_wrong_arguments_are_refused(
 def test_a_stop_answers_what_was_asked(url: str, client: Any) -> None:
     """SIGTERM amid a request: it is answered, nobody else is let in, and the exit status is 0."""
     write(client, TIERS)
-    patience = "from equipoise.runtime.allocator import run; run.REDIS_SECONDS = run.DRAIN_SECONDS = 60"
+    patience = "from equipoise.runtime.allocator import api; api.REDIS_SECONDS = api.DRAIN_SECONDS = 60"
     program = f"{patience}; from equipoise.cli.main import main; main()"
     words = ["pools", "serve", "--redis", url, "--address", "127.0.0.1:0", "--log-format", "json"]
     run = [sys.executable, "-c", program, *words]

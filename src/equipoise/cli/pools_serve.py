@@ -56,8 +56,8 @@ def serve(
     """Answer allocate, release, heartbeat, drain, undrain and status over HTTP, until SIGTERM."""
     from equipoise.adapters.redis.connect import expect_prefix
     from equipoise.core.documents import validated
-    from equipoise.runtime.allocator.run import Service
-    from equipoise.runtime.allocator.run import serve as stand
+    from equipoise.runtime.allocator.api import AllocatorSettings
+    from equipoise.runtime.allocator.api import serve as stand
     from equipoise.runtime.runner import end_on_signals
     from equipoise.runtime.settings import Http, Logs
     from equipoise.runtime.tokens import expect_safe
@@ -70,7 +70,7 @@ def serve(
     expect_prefix(prefix)
     end_on_signals()
     with _source(redis, redis_url_file) as url:
-        stand(Service(url, prefix, where, token_file, *spans, logs, accept_eviction))
+        stand(AllocatorSettings(url, prefix, where, token_file, *spans, logs, accept_eviction))
 
 
 @contextmanager

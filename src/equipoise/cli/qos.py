@@ -69,7 +69,7 @@ def _plan_node(client: "Client", name: str, at: float, excess_percent: int) -> "
     from equipoise.qos.decide import decide
     from equipoise.qos.observe import PendingEffects, see
     from equipoise.qos.waterlines import memory_at_thresholds
-    from equipoise.runtime.agent.cluster import read_objects
+    from equipoise.runtime.agent.node_api import read_objects
 
     nodes = list_kind(client, NODE, params={"fieldSelector": f"metadata.name={name}"}).records
     if not nodes:

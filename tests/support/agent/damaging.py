@@ -13,10 +13,9 @@ from equipoise.adapters.cgroups import connect_host
 from equipoise.core.decision import Outcome
 from equipoise.qos.loop import NodeCycleReport, QosLoop
 from equipoise.qos.state import AgentState, Refusal, ThrottledContainer
-from equipoise.runtime.agent.metrics import AgentMetrics
-from equipoise.runtime.agent.recovery import Recovery
+from equipoise.runtime.agent.reporting import AgentMetrics
 from equipoise.runtime.agent.run import AgentJournal
-from equipoise.runtime.agent.state_file import StateFile
+from equipoise.runtime.agent.state import Recovery, StateFile
 from tests.support.agent.machines import START, Around, Scene, policies, told
 from tests.support.agent.trees import write
 from tests.support.qos.worlds import action, policy, rule

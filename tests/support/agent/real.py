@@ -15,7 +15,7 @@ from equipoise.ports.node import ContainerRef, ContainerTold, NodePod
 from equipoise.qos.loop import NodeCycleReport, QosLoop
 from equipoise.qos.policy import QosPolicy
 from equipoise.qos.state import AgentState
-from equipoise.runtime.agent.state_file import StateFile
+from equipoise.runtime.agent.state import StateFile
 from tests.support.agent.machines import Around, policies
 from tests.support.agent.trees import V1, Tree
 from tests.support.qos.worlds import action, policy, rule

@@ -41,7 +41,7 @@ from equipoise.recommendation.files import FileDefaults, observe, observe_many
 from equipoise.rotation.decide import decide as decide_rotation
 from equipoise.rotation.plan_file import read_plan_file, rotation_settings
 from equipoise.rotation.policy import ENVIRONMENT
-from equipoise.runtime.agent.state_file import StateFile
+from equipoise.runtime.agent.state import StateFile
 from equipoise.runtime.layers import effective, variables
 from equipoise.runtime.output import read_text, read_yaml
 from equipoise.runtime.redis import read_url

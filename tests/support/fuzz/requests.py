@@ -24,7 +24,7 @@ from equipoise.recommendation.selection import ConditionValue, Selected, _moment
 from equipoise.rotation.assignment import assign
 from equipoise.rotation.progress import RotationMemory, load_memory
 from equipoise.rotation.status import next_status
-from equipoise.runtime.agent.cluster import read_objects
+from equipoise.runtime.agent.node_api import read_objects
 from equipoise.runtime.allocator.operations import OPERATIONS, read_question
 from tests.support.fuzz.answers import Answering, always, beside, page
 from tests.support.fuzz.kubernetes import _policy_kind

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import jsonschema
 from prometheus_client import CollectorRegistry
 
-from equipoise.runtime.allocator.api import Api
+from equipoise.runtime.allocator.api import Api, Readiness
 from equipoise.runtime.allocator.operations import openapi
-from equipoise.runtime.allocator.run import Readiness
 from equipoise.runtime.http import HttpServer
 from equipoise.runtime.redis import RemotePools
 from equipoise.runtime.tokens import Tokens

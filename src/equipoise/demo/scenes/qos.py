@@ -18,7 +18,7 @@ from equipoise.ports import PolicyObject
 from equipoise.qos.execute import BALANCER, LedgerEvictor
 from equipoise.qos.loop import QosLoop
 from equipoise.qos.record import policy_json
-from equipoise.runtime.agent.cluster import read_objects
+from equipoise.runtime.agent.node_api import read_objects
 from equipoise.sim.load import Constant
 from equipoise.sim.machine import SimDisk, SimMachine, SimSurroundings, is_free
 from equipoise.sim.state import WorkloadState

@@ -26,11 +26,10 @@ from equipoise.qos.execute import BALANCER
 from equipoise.qos.loop import NodeCycleReport, QosLoop
 from equipoise.qos.policy import QosPolicy
 from equipoise.qos.record import policy_json
-from equipoise.runtime.agent.cluster import EventReporter, WatchedNode
-from equipoise.runtime.agent.enforcement import PREVIEW, EnforcementGate, ledgered
-from equipoise.runtime.agent.metrics import AgentMetrics
-from equipoise.runtime.agent.recovery import Recovery
-from equipoise.runtime.agent.state_file import StateFile
+from equipoise.runtime.agent.enforcement import PREVIEW, EnforcementGate
+from equipoise.runtime.agent.node_api import WatchedNode, ledger_evictor
+from equipoise.runtime.agent.reporting import AgentMetrics, EventReporter
+from equipoise.runtime.agent.state import Recovery, StateFile
 from equipoise.runtime.http import HttpServer, make_app
 from equipoise.runtime.logs import Log, log_failure, make_log
 from equipoise.runtime.runner import HeartbeatRegistry, LoopRunner, SystemClock, on_signals
@@ -145,7 +144,7 @@ class Agent:
             home=settings.home,
             interval_seconds=settings.interval_seconds,
             on_progress=self._heartbeat,
-            evictor=ledgered(client, self.actuator),
+            evictor=ledger_evictor(client, self.actuator),
         )
         self.gate = EnforcementGate(client, is_enforced=settings.is_enforced, takes_over=settings.takes_over)
         self.reporter = EventReporter(log, self.actuator, self.node_api)

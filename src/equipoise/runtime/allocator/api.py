@@ -1,6 +1,4 @@
-"""The HTTP interface: who may ask, what was asked, and one of three answers: yes, no, nobody knows.
-
-Keeps web pages out where no token does: a browser on this machine would carry their requests here.
+"""The service of `equipoise pools serve`: who may ask, what, and the answer: yes, no, or nobody knows.
 
 A page of another site can post to a loopback address, and under a name that it makes point here (DNS
 rebinding) it could read the answer too. So without tokens a request must name this machine as its host, must
@@ -9,13 +7,15 @@ not come from a page of another origin, and must send what no plain form can: JS
 
 import asyncio
 import re
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -33,7 +33,7 @@ from starlette.status import (
 )
 
 from equipoise import __version__
-from equipoise.core.errors import DECODE_ERRORS, BadInput, EquipoiseError
+from equipoise.core.errors import DECODE_ERRORS, BadInput, EquipoiseError, SetUpWrong
 from equipoise.pools.documents import sentence_of, status_document
 from equipoise.pools.policy import read_policy
 from equipoise.ports import Unanswered
@@ -47,8 +47,11 @@ from equipoise.runtime.allocator.operations import (
     status_of,
 )
 from equipoise.runtime.connections import requests_max
-from equipoise.runtime.http import Problems, make_app
+from equipoise.runtime.http import HttpServer, Problems, make_app
+from equipoise.runtime.logs import ErrorReporter, make_log
 from equipoise.runtime.redis import RemotePools
+from equipoise.runtime.runner import on_signals
+from equipoise.runtime.settings import Logs
 from equipoise.runtime.tokens import Tokens, is_loopback
 
 JSON = "application/json"
@@ -130,7 +133,9 @@ class Api:
             registry=registry,
         )
 
-    def app(self, liveness_errors: Problems, unready: Problems, registry: CollectorRegistry) -> Starlette:
+    def app(
+        self, liveness_errors: Problems, readiness_errors: Problems, registry: CollectorRegistry
+    ) -> Starlette:
         """Return the pages, with health, readiness and metrics beside them."""
         routes = [
             Route(f"/v1/{operation.name}", self._answering(operation), methods=["POST"])
@@ -138,7 +143,7 @@ class Api:
         ]
         routes.append(Route("/v1/status", self._counted("status", self._status), methods=["GET"]))
         routes.append(Route("/openapi.json", _openapi))
-        app = make_app(liveness_errors, unready, registry, index_page=_INDEX, more=routes)
+        app = make_app(liveness_errors, readiness_errors, registry, index_page=_INDEX, more=routes)
         app.add_exception_handler(HTTPException, _refused)
         return app
 
@@ -166,11 +171,11 @@ class Api:
 
     async def _status(self, request: Request) -> Response:
         del request
-        return await self._asked(self._see)
+        return await self._asked(self._read_status)
 
-    def _see(self) -> Response:
-        seen = self._remote.ask(lambda pools: pools.snapshot())
-        return _json(status_document(read_policy(seen.config, self._key), seen), HTTP_200_OK)
+    def _read_status(self) -> Response:
+        snapshot = self._remote.ask(lambda pools: pools.snapshot())
+        return _json(status_document(read_policy(snapshot.config, self._key), snapshot), HTTP_200_OK)
 
     async def _asked(self, question: Callable[[], Response]) -> Response:
         """Ask on a thread, in time; say whether something may have happened when there is no answer."""
@@ -272,3 +277,102 @@ async def _refused(request: Request, error: Exception) -> Response:
     response = _no(status, RESULTS.get(status, "Refused"), error.detail)
     response.headers.update(error.headers or {})
     return response
+
+
+CHECK_SECONDS = 2.0
+REDIS_SECONDS = 2.0
+"""How long one answer of the server may take: callers wait for it."""
+DRAIN_SECONDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatorSettings:
+    """What `equipoise pools serve` was started with."""
+
+    url: Callable[[], str]
+    prefix: str
+    address: str
+    token_file: str | None
+    lease_seconds: float
+    record_seconds: float
+    linger_seconds: float
+    logs: Logs
+    accepts_eviction: bool = False
+
+
+class Readiness:
+    """Whether the tiers can be reached: asked now and then, so that a probe never waits for it."""
+
+    def __init__(self, remote: RemotePools, tokens: Tokens | None) -> None:
+        self._remote = remote
+        self._tokens = tokens
+        self._problem = "the tiers have not been read yet"
+        self._is_stopping = False
+        self._has_begun = False
+
+    def check(self) -> None:
+        """Ask once; only a server that is set up to do harm raises, and only before anything was served."""
+        try:
+            self._remote.ask(lambda pools: pools.check_config())
+            self._problem = ""
+        except EquipoiseError as error:
+            self._problem = str(error)
+            if isinstance(error, SetUpWrong) and not self._has_begun:
+                raise
+        self._has_begun = True
+
+    def stop(self) -> None:
+        self._is_stopping = True
+
+    def readiness_errors(self) -> list[str]:
+        stopping = ["it is stopping"] if self._is_stopping else []
+        return stopping + ([self._problem] if self._problem else [])
+
+    def errors(self) -> dict[str, str]:
+        found = {"redis": self._problem} if self._problem else {}
+        if self._tokens is not None and self._tokens.trouble:
+            found["tokens"] = self._tokens.trouble
+        return found
+
+
+def serve(settings: AllocatorSettings) -> None:
+    """Answer until SIGTERM or SIGINT; then finish what is under way."""
+    tokens = None if settings.token_file is None else Tokens(settings.token_file)
+    log = make_log(settings.logs)
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    Info("equipoise_build", "The version that runs.", registry=registry).info({"version": __version__})
+    remote = RemotePools(
+        settings.url,
+        settings.prefix,
+        lease_seconds=settings.lease_seconds,
+        record_seconds=settings.record_seconds,
+        timeout_seconds=REDIS_SECONDS,
+        accepts_eviction=settings.accepts_eviction,
+    )
+    api = Api(remote, settings.prefix, tokens, registry)
+    readiness = Readiness(remote, tokens)
+    app = api.app(list, readiness.readiness_errors, registry)
+    server = HttpServer(settings.address, app, name="--address", drain_seconds=DRAIN_SECONDS)
+    errors = ErrorReporter(log, readiness.errors)
+    stopping = threading.Event()
+    on_signals(stopping)
+    try:
+        readiness.check()
+    except SetUpWrong:
+        api.close()
+        remote.close()
+        raise
+    server.start()
+    log.info("serving", port=server.port, prefix=settings.prefix, is_guarded=tokens is not None)
+    while True:
+        errors.report()
+        if stopping.wait(CHECK_SECONDS):
+            break
+        readiness.check()
+    readiness.stop()
+    time.sleep(settings.linger_seconds)  # a second signal ends it
+    is_clean = server.stop(DRAIN_SECONDS + 2.0)
+    api.close()
+    remote.close()
+    log.info("stopped" if is_clean else "stopped, but not everything was answered in time")

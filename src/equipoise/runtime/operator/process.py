@@ -1,12 +1,21 @@
-"""Starts the operator's parts in order, watches over them, and stops them in an order that loses nothing."""
+"""The operator's parts: starts them in order, reports their errors, and stops them so that nothing is lost.
+
+The loops end first, so that the Lease is given up when no action of ours is under way; the journal is closed
+when nobody writes to it any more.
+"""
 
 import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
+from equipoise.adapters.journal import SqliteJournal
+from equipoise.adapters.kubernetes import CachedCluster, Reflector
+from equipoise.adapters.kubernetes.lease import LeaseElection
+from equipoise.adapters.kubernetes.pauses import NamespacePauses
 from equipoise.core.errors import EquipoiseError
 from equipoise.engine.balancer import BALANCERS, balancer
 from equipoise.ports import Clock, CycleReport
@@ -17,7 +26,11 @@ from equipoise.runtime.metrics import OperatorMetrics
 from equipoise.runtime.operator.worker import Batches
 from equipoise.runtime.runner import JITTER_MAX_SECONDS, HeartbeatRegistry, LoopRunner
 
-LOOK_SECONDS = 5.0
+CHECK_SECONDS = 5.0
+QUIET_SECONDS = 30.0
+"""A reflector that heard from the server so recently has only stumbled."""
+UNREADABLE_MAX = 20
+"""Of so many objects of a kind that cannot be read it is logged which they are."""
 RESERVE_SECONDS = 3.0
 """What the loops leave of the stop's time to the lease, the caches, the journal and the server."""
 
@@ -62,27 +75,166 @@ class OperatorObserver:
 
 
 class Part(Protocol):
-    """Something that runs beside the loops."""
+    """What runs beside the loops: what it does not say otherwise is well and ready."""
 
     def start(self) -> None:
-        """Begin."""
-        ...
+        """Begin; by default there is nothing to begin."""
+        return
 
     def stop(self, timeout_seconds: float) -> bool:
-        """End; tell whether it did in time."""
+        """End, and return whether it did in time."""
         ...
 
     def liveness_errors(self) -> list[str]:
         """Return what only a restart can mend."""
-        ...
+        return []
 
     def readiness_errors(self) -> list[str]:
         """Return what it still waits for."""
-        ...
+        return []
 
     def errors(self) -> Mapping[str, str]:
-        """Return what goes wrong now, by who complains."""
-        ...
+        """Return what goes wrong now, by the name of the part."""
+        return {}
+
+
+class LeasePart(Part):
+    """The election on its thread."""
+
+    def __init__(self, election: LeaseElection) -> None:
+        self._election = election
+        self._is_started = False
+
+    def start(self) -> None:
+        self._election.start()
+        self._is_started = True
+
+    def stop(self, timeout_seconds: float) -> bool:
+        """Give up the lease, so that a successor need not wait."""
+        self._is_started = False
+        return self._election.stop(timeout_seconds)
+
+    def liveness_errors(self) -> list[str]:
+        """Return that the thread has died, without which this process can never lead again."""
+        is_there = any(thread.name == "lease" for thread in threading.enumerate())
+        return ["the lease thread has died"] if self._is_started and not is_there else []
+
+    def errors(self) -> Mapping[str, str]:
+        """Return why the last turn of the election failed."""
+        error = self._election.last_error
+        return {} if error is None else {"lease": str(error)}
+
+
+class Caches(Part):
+    """Everything that lists and watches: the cluster, the pauses, and what the loops bring."""
+
+    def __init__(
+        self,
+        clusters: Sequence[CachedCluster],
+        pauses: NamespacePauses,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._reflectors: list[Reflector[Any]] = [r for cluster in clusters for r in cluster.reflectors]
+        self._reflectors.append(pauses.reflector)
+        self._loops: dict[int, str] = {}
+        """For whom a reflector was made, by its position."""
+        self._monotonic = monotonic
+        self._is_started = False
+
+    @property
+    def reflectors(self) -> Sequence[Reflector[Any]]:
+        return tuple(self._reflectors)
+
+    def watch(self, loop: str, reflector: Reflector[Any]) -> None:
+        """Add a reflector that only this loop asks, and start it when the others run."""
+        self._loops[len(self._reflectors)] = loop
+        self._reflectors.append(reflector)
+        if self._is_started:
+            reflector.start()
+
+    def start(self) -> None:
+        self._is_started = True
+        for reflector in self.reflectors:
+            reflector.start()
+
+    def stop(self, timeout_seconds: float) -> bool:
+        """End all at once, then wait for each."""
+        until = self._monotonic() + timeout_seconds
+        for reflector in self.reflectors:
+            reflector.stop(0.0)
+        ended = [reflector.stop(max(0.0, until - self._monotonic())) for reflector in self.reflectors]
+        return all(ended)
+
+    def readiness_errors(self) -> list[str]:
+        """Return what has not been listed yet, and why."""
+        return [_unlisted(each) for each in self.reflectors if not each.synced.is_set()]
+
+    def awaited_by(self, loop: str) -> list[str]:
+        """Return what of that this loop needs: a kind that is not installed stops only who works with it."""
+        return [
+            _unlisted(each)
+            for position, each in enumerate(self.reflectors)
+            if self._loops.get(position, loop) == loop and not each.synced.is_set()
+        ]
+
+    def errors(self) -> Mapping[str, str]:
+        """Return which reflectors have failed for a while, and which objects they can't read."""
+        now = self._monotonic()
+        failing = {
+            f"watch of {reflector.kind.plural}": str(reflector.last_error)
+            for reflector in self.reflectors
+            if reflector.last_error is not None and reflector.last_contact_age_seconds(now) > QUIET_SECONDS
+        }
+        unreadable = {
+            f"{reflector.kind.name} {outline.place}": f"the object cannot be read: {outline.why}"
+            for reflector in self.reflectors
+            for outline in list(reflector.unreadable.values())[:UNREADABLE_MAX]
+        }
+        return failing | unreadable
+
+
+class JournalPart(Part):
+    """The journal, closed at the end so that nothing is lost; losing it changes no decision."""
+
+    def __init__(self, journal: SqliteJournal) -> None:
+        self._journal = journal
+
+    def stop(self, timeout_seconds: float) -> bool:
+        """Write down what is left; on a disk that hangs, give up in time."""
+        closing = threading.Thread(target=self._journal.close, name="journal-close", daemon=True)
+        closing.start()
+        closing.join(timeout_seconds)
+        return not closing.is_alive()
+
+    def errors(self) -> Mapping[str, str]:
+        found = {"journal": self._journal.unwell, "journal's file": self._journal.damage}
+        return {who: what for who, what in found.items() if what}
+
+    def size_bytes(self) -> float:
+        """Measure the file, its log and the log's index together."""
+        path = self._journal.path
+        return float(sum(_size(path.with_name(path.name + suffix)) for suffix in ("", "-wal", "-shm")))
+
+    def lost(self) -> float:
+        return float(self._journal.lost)
+
+
+class NoJournal:
+    """What loops write to when no journal is kept."""
+
+    def append(self, *records: object, is_whole: bool = False) -> None: ...
+
+
+def _unlisted(reflector: Reflector[Any]) -> str:
+    error = reflector.last_error
+    return f"the {reflector.kind.plural} have not been listed yet" + (f": {error}" if error else "")
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 class OperatorProcess:
@@ -110,6 +262,8 @@ class OperatorProcess:
 
         `awaited_by` says what the first cycle of a loop has to wait for: by default, for every part.
         """
+        names = [loop.name for loop in loops]
+        assert len(names) == len(set(names)), f"two loops of one name: {names}"
         self.stopping = stopping
         self._runners = [
             LoopRunner(
@@ -148,7 +302,7 @@ class OperatorProcess:
 
     def watch(self) -> None:
         """Look after the parts until someone asks to stop."""
-        while not self.stopping.wait(LOOK_SECONDS):
+        while not self.stopping.wait(CHECK_SECONDS):
             self._errors.report()
 
     def stop(self) -> bool:
@@ -175,22 +329,14 @@ class OperatorProcess:
 
     def liveness_errors(self) -> list[str]:
         """Return what only a restart can mend."""
-        loops = [
-            liveness_error
-            for runner in self._runners
-            if (liveness_error := runner.liveness_error()) is not None
-        ]
-        return loops + [
-            liveness_error
-            for part in (self._lease, *self._parts)
-            for liveness_error in part.liveness_errors()
-        ]
+        loops = [error for runner in self._runners if (error := runner.liveness_error()) is not None]
+        parts = (self._lease, *self._parts)
+        return loops + [error for part in parts for error in part.liveness_errors()]
 
     def readiness_errors(self) -> list[str]:
         """Return what is still waited for; who does not lead is ready too."""
-        return self._missing_parts() + [
-            line for runner in self._runners for line in runner.readiness_errors()
-        ]
+        loops = [error for runner in self._runners for error in runner.readiness_errors()]
+        return self._missing_parts() + loops
 
     def _missing_parts(self) -> list[str]:
         return [line for part in self._parts for line in part.readiness_errors()]

@@ -49,9 +49,15 @@ from equipoise.ports.wiring import Loop, LoopSettings, Wiring
 from equipoise.runtime.layers import Effective
 from equipoise.runtime.logs import Log, make_log
 from equipoise.runtime.metrics import OperatorMetrics, ReflectorMetrics
-from equipoise.runtime.operator.components import Caches, JournalPart, LeasePart, NoJournal
 from equipoise.runtime.operator.metrics_source import ChosenPrometheus, DiscoveredMetrics, cached_clusters
-from equipoise.runtime.operator.process import OperatorProcess, Part
+from equipoise.runtime.operator.process import (
+    Caches,
+    JournalPart,
+    LeasePart,
+    NoJournal,
+    OperatorProcess,
+    Part,
+)
 from equipoise.runtime.operator.worker import Batches
 from equipoise.runtime.runner import HeartbeatRegistry, SystemClock, end_on_signals, on_signals
 from equipoise.runtime.session import PrometheusOptions

@@ -1,0 +1,252 @@
+"""What the agent reports of its cycles: series without names of pods, its log, and events on node and pods.
+
+It is quiet where there is no news: an event is written when the reason changes, when something was done, and
+when something fails that did not before.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from equipoise.adapters.kubernetes import KubernetesActuator
+from equipoise.core.cluster import ObjectRef
+from equipoise.core.decision import DisableScheduling, EnableScheduling, Outcome
+from equipoise.core.errors import EquipoiseError
+from equipoise.qos.execute import WELL, came_otherwise
+from equipoise.qos.loop import NodeCycleReport
+from equipoise.qos.state import Judged
+from equipoise.runtime.agent.node_api import WatchedNode
+from equipoise.runtime.logs import FailedTurnLines, Log, log_failure
+
+PROBLEM_EVENTS_MAX = 5
+FOUND_EVENTS_MAX = 20
+"""So many quotas that one search found have an event; the log has all."""
+AGAIN_SECONDS = 600.0
+"""How long the same failure of the same action is not reported again, nor the traceback of a bug."""
+
+
+class EventReporter:
+    """Reports cycles in the log, and as events on the node and its pods."""
+
+    def __init__(
+        self,
+        log: Log,
+        actuator: KubernetesActuator,
+        node_api: WatchedNode,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = log
+        self._failed_turns = FailedTurnLines(log, monotonic)
+        self._actuator = actuator
+        self._node_api = node_api
+        self._monotonic = monotonic
+        self._code = ""
+        self._problems: tuple[str, ...] = ()
+        self._failures: dict[tuple[object, ...], float] = {}
+        self._bugs: dict[tuple[str, ...], float] = {}
+        self._found: dict[str, str] = {}
+
+    def report(self, done: NodeCycleReport) -> None:
+        """Report what is news in one cycle."""
+        self._report_problems()
+        decision = done.decision
+        code = decision.reason.code.value
+        sentence = decision.reason.sentence + came_otherwise(decision, done.outcomes)
+        news = self._news(done.outcomes)
+        is_news = code != self._code or bool(news)
+        self._code = code
+        (self._log.info if is_news else self._log.debug)(sentence, reason=code, node=decision.subject)
+        for warning in done.warnings:
+            self._log.warning(warning)
+        self._failed_turns.tell(done.failed_turns)
+        if is_news:
+            self._actuator.record_event(self._node(), code, sentence)
+        for outcome in news:
+            self._report_pod(outcome, code, sentence)
+
+    def warn(self, reason: str, sentence: str) -> None:
+        """Log a warning, and record it as an event on the node."""
+        self._log.warning(sentence)
+        self._actuator.record_event(self._node(), reason, sentence, is_warning=True)
+
+    def report_failure(self, error: Exception) -> None:
+        """Log that a round failed; the traceback of a bug once in ten minutes."""
+        if isinstance(error, EquipoiseError):
+            self._log.warning("a round failed", error=str(error))
+            return
+        now, key = self._monotonic(), (type(error).__name__, str(error))
+        self._bugs = {one: at for one, at in self._bugs.items() if now - at < AGAIN_SECONDS}
+        if key in self._bugs:
+            self._log.error("a round failed", error=f"unexpected {key[0]}: {key[1]}")
+            return
+        self._bugs[key] = now
+        log_failure(self._log, "a round failed", error)
+
+    def report_state(self, lost: str, unlocked: str, *, is_damaged: bool) -> None:
+        """Log what is wrong with the state file."""
+        if unlocked:
+            self._log.warning("the state file is not locked", error=unlocked)
+        if lost:
+            say = self._log.warning if is_damaged else self._log.info
+            say("what is throttled is looked for in the cgroups", reason=lost)
+
+    def report_damage(self, sentence: str) -> None:
+        """Record an event on the node that the state file was damaged; the log has it already."""
+        said = f"{sentence}. What is throttled is looked for in the cgroups."
+        self._actuator.record_event(self._node(), "StateFileDamaged", said, is_warning=True)
+
+    def report_found(self, found: Judged) -> None:
+        """Log each quota that is lower than its container asks for, and record an event, once."""
+        all_ = [("ThrottleFound", one) for one in found.ours] + [
+            ("QuotaUnclear", one) for one in found.unclear
+        ]
+        news = [(reason, one) for reason, one in all_ if self._found.get(one.part.id) != one.sentence]
+        for place, (reason, one) in enumerate(news):
+            self._found[one.part.id] = one.sentence
+            self._log.warning(one.sentence, pod=one.pod.key, reason=reason)
+            if place < FOUND_EVENTS_MAX:
+                pod = ObjectRef("v1", "Pod", one.pod.namespace, one.pod.name, one.pod.uid)
+                self._actuator.record_event(pod, reason, one.sentence, is_warning=bool(one.why_left))
+
+    def _report_problems(self) -> None:
+        """Report which policies are left out, when that has changed; on the node: no status is written."""
+        problems = self._node_api.problems
+        if problems == self._problems:
+            return
+        self._problems = problems
+        for place, problem in enumerate(problems):
+            sentence = f"left out: {problem}"
+            if place < PROBLEM_EVENTS_MAX:
+                self.warn("PolicyLeftOut", sentence)
+            else:
+                self._log.warning(sentence)
+
+    def _news(self, outcomes: Iterable[Outcome]) -> list[Outcome]:
+        """Return the outcomes without failures that were reported lately: ten minutes are between two."""
+        now = self._monotonic()
+        self._failures = {key: at for key, at in self._failures.items() if now - at < AGAIN_SECONDS}
+        found = []
+        for outcome in outcomes:
+            key = (type(outcome.action), outcome.action.pod, outcome.action.uid, outcome.result)
+            if outcome.result in WELL or key not in self._failures:
+                found.append(outcome)
+                if outcome.result not in WELL:
+                    self._failures[key] = now
+        return found
+
+    def _report_pod(self, outcome: Outcome, code: str, sentence: str) -> None:
+        action = outcome.action
+        if isinstance(action, DisableScheduling | EnableScheduling):
+            if outcome.result not in WELL:
+                self.warn("NotScheduled", f"{type(action).__name__}: {outcome.result} ({outcome.detail})")
+            return
+        namespace, _, name = action.pod.partition("/")
+        detail = f" ({outcome.detail})" if outcome.detail else ""
+        pod = ObjectRef("v1", "Pod", namespace, name, action.uid)
+        said = f"{type(action).__name__}: {outcome.result}{detail}. {sentence}"
+        self._actuator.record_event(pod, code, said, is_warning=outcome.result not in WELL)
+
+    def _node(self) -> ObjectRef:
+        return ObjectRef("v1", "Node", "", self._node_api.node, self._node_api.uid())
+
+
+class AgentMetrics:
+    """The agent's series."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.rounds = Counter(
+            "equipoise_agent_rounds", "Rounds by what was decided.", ["reason"], registry=registry
+        )
+        self.failures = Counter(
+            "equipoise_agent_round_failures", "Rounds that could not be decided.", registry=registry
+        )
+        self.bugs = Counter(
+            "equipoise_agent_round_bugs",
+            "Bugs of Equipoise met in rounds; a round that one ends is a failure too.",
+            registry=registry,
+        )
+        self.state_damaged = Gauge(
+            "equipoise_agent_state_file_damaged",
+            "Whether the state file could not be read when the agent began.",
+            registry=registry,
+        )
+        self.unclear = Gauge(
+            "equipoise_agent_unclear_quotas",
+            "Containers with a lower quota than they ask for, left as they are after the state was lost.",
+            registry=registry,
+        )
+        self.actions = Counter(
+            "equipoise_agent_actions", "Actions by what came of them.", ["kind", "result"], registry=registry
+        )
+        self.failed_turns = Counter(
+            "equipoise_agent_failed_turns",
+            "Pods that an error left out of a round, and actions that it ended.",
+            registry=registry,
+        )
+        self.held = Counter(
+            "equipoise_agent_held",
+            "Actions that were held, by the guard.",
+            ["kind", "reason"],
+            registry=registry,
+        )
+        self.seconds = Gauge(
+            "equipoise_agent_round_cpu_seconds", "CPU time of the last round.", registry=registry
+        )
+        self._add_rules(registry)
+        self.throttled = Gauge(
+            "equipoise_agent_throttled_containers", "Containers whose quota is ours.", registry=registry
+        )
+        self.pods = Gauge("equipoise_agent_pods", "Running pods of the node.", registry=registry)
+        self.refused = Gauge(
+            "equipoise_agent_refused_pods",
+            "Pods whose eviction was refused, and is not asked for again yet.",
+            registry=registry,
+        )
+        self.left_out = Gauge(
+            "equipoise_agent_policies_left_out", "Policies that do not fit.", registry=registry
+        )
+        self.enforcing = Gauge(
+            "equipoise_agent_enforcing", "Whether anything may be changed now.", registry=registry
+        )
+
+    def _add_rules(self, registry: CollectorRegistry) -> None:
+        self.usage = Gauge(
+            "equipoise_agent_usage", "What the rules compared.", ["rule", "metric"], registry=registry
+        )
+        self.waterline = Gauge(
+            "equipoise_agent_waterline", "What they compared it with.", ["rule", "metric"], registry=registry
+        )
+        self.gap = Gauge(
+            "equipoise_agent_gap", "Gaps in millicores or bytes.", ["side", "metric"], registry=registry
+        )
+
+    def observe_cycle(self, done: NodeCycleReport, throttled: int, cpu_seconds: float) -> None:
+        """Show one cycle; series of rules that are gone are removed."""
+        decision, details = done.decision, done.details
+        self.rounds.labels(decision.reason.code.value).inc()
+        for outcome in done.outcomes:
+            self.actions.labels(type(outcome.action).__name__, outcome.result).inc()
+        self.failed_turns.inc(len(done.failed_turns))
+        for held in decision.held:
+            self.held.labels(type(held.action).__name__, held.reason.value).inc()
+        self.seconds.set(cpu_seconds)
+        self.throttled.set(throttled)
+        self.pods.set(details.pods)
+        self.refused.set(details.refused)
+        for gauge in (self.usage, self.waterline, self.gap):
+            gauge.clear()
+        for key, rule in details.rules.items():
+            self.waterline.labels(key, rule.metric).set(rule.waterline)
+            if rule.usage is not None:
+                self.usage.labels(key, rule.metric).set(rule.usage)
+        gaps_of = details.gaps
+        sides = {
+            "evict": gaps_of.evict,
+            "throttleDown": gaps_of.throttle_down,
+            "throttleUp": gaps_of.throttle_up,
+        }
+        for side, gaps in sides.items():
+            for metric, gap in gaps.items():
+                if gap is not None:
+                    self.gap.labels(side, metric).set(gap)
