@@ -12,8 +12,8 @@ import jsonschema
 import pytest
 from redis import Redis
 
-from equipoise.cli.cluster import json_schema
 from equipoise.cli.main import main
+from equipoise.cli.schemas import json_schema
 from equipoise.runtime.output import print_sentences
 from tests.support.cli.running import equipoise
 from tests.support.pools.servers import server

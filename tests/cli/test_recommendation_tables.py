@@ -9,12 +9,12 @@ import jsonschema
 import pytest
 from msgspec import structs
 
-from equipoise.cli.cluster import json_schema
+from equipoise.cli.documents import AdviceNumbers
 from equipoise.cli.options import AdviceFormat
 from equipoise.cli.recommendation import _surprises
 from equipoise.cli.recommendation_live import print_adopted
 from equipoise.cli.recommendation_output import print_advice
-from equipoise.cli.shapes_recommendation import KNOWN
+from equipoise.cli.schemas import json_schema
 from equipoise.core.decision import Decision, Outcome
 from equipoise.core.reason import Code, Reason
 from equipoise.recommendation.adopt import Adopted, proposed
@@ -151,7 +151,7 @@ def test_what_was_applied_is_a_plan_for_scripts(capsys: pytest.CaptureFixture[st
     schema = json_schema("recommendation-apply")
     jsonschema.Draft202012Validator.check_schema(schema)
     for part in document["decisions"]:
-        part["numbers"] |= dict.fromkeys(KNOWN, 1.0)
+        part["numbers"] |= dict.fromkeys(AdviceNumbers.__struct_fields__[:6], 1.0)
         part["prediction"] |= {"period_seconds": None, "model": "flat", "error": 1, "baseline_error": 1}
     jsonschema.validate(document, schema)
     changed, foreign = document["decisions"]

@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 import yaml
 
-from equipoise.cli.cluster import json_schema
 from equipoise.cli.manifests import KINDS
+from equipoise.cli.schemas import json_schema
 from tests.support.cli.running import equipoise
 from tests.support.crd.manifests import TARGET, policy
 

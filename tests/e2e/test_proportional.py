@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from equipoise.cli.shapes_proportional import plan
+from equipoise.cli.schemas import json_schema
 from tests.e2e.conftest import new_namespace
 from tests.support.cli.running import equipoise_anew as equipoise
 from tests.support.e2e.replicas import Operator
@@ -115,7 +115,7 @@ def test_all_kinds_of_targets_follow_the_nodes_without_a_restart(scaled: Scaled,
         *("--kubeconfig", str(scaled.plane.kubeconfig)),
     )
     assert planned.returncode == 0, planned.stderr
-    jsonschema.validate(json.loads(planned.stdout), plan())
+    jsonschema.validate(json.loads(planned.stdout), json_schema("proportional-plan"))
     (decision,) = json.loads(planned.stdout)["decisions"]
     assert (decision["reason"], decision["numbers"]["inputs"]) == ("Unchanged", {"cores": "20"})
 
@@ -220,7 +220,7 @@ def test_a_rollout_says_so_before_and_apply_does_it_once(
     assert scaled.template("deployments", "rolled") == "100m"
     done = equipoise("proportional", "apply", "--policy", str(policy), *where)
     assert done.returncode == 0, done.stderr
-    jsonschema.validate(json.loads(done.stdout), plan())
+    jsonschema.validate(json.loads(done.stdout), json_schema("proportional-plan"))
     before, _, after = done.stderr.partition("\n")
     assert "every pod is replaced" in before
     assert "Accepted" not in before

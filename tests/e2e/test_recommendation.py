@@ -20,9 +20,9 @@ from equipoise.adapters.prometheus.history import PrometheusHistory, Source
 from equipoise.adapters.prometheus.settings import Settings
 from equipoise.adapters.prometheus.strategies import CPU
 from equipoise.adapters.prometheus.transport import Direct
-from equipoise.cli.cluster import json_schema
 from equipoise.cli.journal import CommandJournal
 from equipoise.cli.recommendation_live import RecommendationRequest, apply_recommendation, plan_recommendation
+from equipoise.cli.schemas import json_schema
 from equipoise.cli.session import ClusterRequest
 from equipoise.core.cluster import WorkloadRef
 from equipoise.core.decision import plan_document

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from equipoise.cli.cluster import json_schema
+from equipoise.cli.schemas import json_schema
 from equipoise.core.errors import BadInput
 from equipoise.runtime.allocator import api as serving
 from equipoise.runtime.allocator.api import BODY_BYTES_MAX, Api, Readiness

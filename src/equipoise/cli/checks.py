@@ -2,8 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Literal
 
 import msgspec
 
@@ -78,18 +77,22 @@ class _Served(msgspec.Struct):
     resources: list[_Named] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One line: ok, warn or fail; what was seen; what to do about it."""
+Status = Literal["ok", "warn", "fail"]
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One line: what was found, and what to do about it."""
 
     name: str
-    status: str
+    status: Status
     sentence: str
     remedy: str = ""
 
-    def document(self) -> dict[str, Any]:
-        """Return the line for scripts."""
-        return asdict(self)
+
+class CheckReport(msgspec.Struct, frozen=True):
+    """What the doctor prints."""
+
+    checks: list[Check]
 
 
 def examine(request: ClusterRequest, redis: str | None = None) -> list[Check]:
@@ -135,7 +138,7 @@ def _with_source(checks: list[Check]) -> list[Check]:
 
 def _forgiven(check: Check) -> Check:
     """Make a word of a failure: one source that works is enough."""
-    return replace(check, status="warn") if check.status == "fail" else check
+    return msgspec.structs.replace(check, status="warn") if check.status == "fail" else check
 
 
 def _clock(name: str, ahead_seconds: float | None, whose: str) -> Check:
@@ -146,7 +149,7 @@ def _clock(name: str, ahead_seconds: float | None, whose: str) -> Check:
     )
     if abs(ahead_seconds) <= SKEW_OK_SECONDS:
         return Check(name, "ok", f"The clock of {whose} agrees with ours to {SKEW_OK_SECONDS:.0f} s.")
-    status = "warn" if abs(ahead_seconds) <= SKEW_MAX_SECONDS else "fail"
+    status: Status = "warn" if abs(ahead_seconds) <= SKEW_MAX_SECONDS else "fail"
     return Check(name, status, sentence, "Run NTP on both; ages and freshness are judged by our clock.")
 
 
@@ -259,11 +262,11 @@ def _prometheus(options: PrometheusOptions, client: Client, namespace: str | Non
     try:
         found = find_prometheus(client, options) if options.url is None else None
     except (NotFound, Ambiguous, Undecided) as error:
-        status, remedy = "fail", REMEDIES["prometheus"]
-        if isinstance(error, NotFound):
-            status, remedy = "warn", "Name its namespace or its address, unless metrics-server is enough."
-        said = str(error)
-        yield Check("prometheus", status, f"{said[:1].upper()}{said[1:]}.", remedy)
+        is_none = isinstance(error, NotFound)
+        words = "Name its namespace or its address, unless metrics-server is enough."
+        remedy = words if is_none else REMEDIES["prometheus"]
+        sentence = f"{str(error)[:1].upper()}{str(error)[1:]}."
+        yield Check("prometheus", "warn" if is_none else "fail", sentence, remedy)
         return
     if found is not None:
         elsewhere = look_elsewhere(client, options.namespaces or NAMESPACES)

@@ -22,7 +22,7 @@ from equipoise.runtime.output import Format, plain, print_document, tell
 if TYPE_CHECKING:
     from equipoise.adapters.kubernetes import Client
     from equipoise.cli.checks import Check
-    from equipoise.cli.manifests import Installed, Verdict
+    from equipoise.cli.manifests import Installed, ValidationReport
 
 
 app = typer.Typer(help="The definitions of our custom resources.", no_args_is_help=True)
@@ -75,13 +75,13 @@ def apply(
     kubernetes: options.KubernetesOptions,
 ) -> None:
     """Install or update the definitions and wait until they are served; others' are left alone."""
-    from equipoise.cli.manifests import chosen_kinds, install
+    from equipoise.cli.manifests import InstallReport, chosen_kinds, install
 
     done = list(install(kubernetes.connect(), chosen_kinds(names or ()), is_dry_run=dry_run))
     if output is Format.TABLE:
         _print_installed(done)
     else:
-        print_document({"dryRun": dry_run, "definitions": [one.record() for one in done]}, output)
+        print_document(InstallReport(dry_run, done), output)
     failed = [one for one in done if not one.is_fine]
     if failed:
         tell(f"error: customresourcedefinition {failed[0].name}: {failed[0].sentence}")
@@ -134,7 +134,7 @@ def doctor(
 
     One line for each thing that the balancers need, with the remedy where something is missing.
     """
-    from equipoise.cli.checks import examine
+    from equipoise.cli.checks import CheckReport, examine
 
     scope = options.ScopeOptions(namespace=namespace)
     request = options.cluster_request(kubernetes, scope, prometheus)
@@ -142,7 +142,7 @@ def doctor(
     if output is Format.TABLE:
         _print_checks(checks)
     else:
-        print_document({"checks": [check.document() for check in checks]}, output)
+        print_document(CheckReport(checks), output)
     failed = [check.name for check in checks if check.status == "fail"]
     if failed:
         names = ", ".join(dict.fromkeys(failed))
@@ -238,64 +238,20 @@ def _user() -> str:
         return "somebody"
 
 
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
-
-
 def schema(
     name: Annotated[str, typer.Argument(metavar="[NAME]", help="Such as plan or rotationpolicy.")] = "",
     is_list: Annotated[bool, typer.Option("--list", help="Name the schemas there are.")] = False,
 ) -> None:
     """Print the JSON Schema of a document that we read or write."""
+    from equipoise.cli.schemas import SCHEMAS, json_schema
     from equipoise.core.errors import BadInput
 
     if is_list or not name:
-        print("\n".join(sorted(TITLES)))
+        print("\n".join(sorted(SCHEMAS)))
         return
-    if name.lower() not in TITLES:
-        raise BadInput(f"schema {name!r}: expected one of {', '.join(sorted(TITLES))}")
+    if name.lower() not in SCHEMAS:
+        raise BadInput(f"schema {name!r}: expected one of {', '.join(sorted(SCHEMAS))}")
     print_document(json_schema(name.lower()), Format.JSON)
-
-
-def json_schema(name: str) -> dict[str, Any]:
-    """Return one schema by its name."""
-    from equipoise.cli.shapes import SHAPES
-
-    shape = SHAPES[name]()
-    return shape if "openapi" in shape else {"$schema": DIALECT, "title": TITLES[name], **shape}
-
-
-TITLES = {
-    "analytics": "An Analytics manifest",
-    "avoidanceaction": "An AvoidanceAction manifest",
-    "crds-apply": "What `equipoise crds apply -o json` prints",
-    "decision": "One decision of a plan",
-    "doctor": "What `equipoise doctor -o json` prints",
-    "forecast": "What `equipoise forecast -o json` prints",
-    "forecast-backtest": "What `equipoise forecast --backtest SPAN -o json` prints",
-    "ledger": "A Ledger manifest",
-    "nodeqos": "A NodeQOS manifest",
-    "nodeqosensurancepolicy": "A NodeQOSEnsurancePolicy manifest",
-    "plan": "What `equipoise BALANCER plan -o json` prints",
-    "podqos": "A PodQOS manifest",
-    "pools-answer": "What `equipoise pools allocate|release|drain|register|... -o json` prints",
-    "pools-openapi": "The OpenAPI document of `equipoise pools serve`",
-    "pools-config": "What `equipoise pools config get|set -o json` prints, and `set --from` reads",
-    "pools-fsck": "What `equipoise pools fsck -o json` prints",
-    "pools-status": "What `equipoise pools status -o json` prints",
-    "proportional-plan": "What `equipoise proportional plan -o json` prints",
-    "proportional-simulation": "What `equipoise proportional simulate -o json` prints",
-    "qos-plan": "What `equipoise qos plan -o json` prints",
-    "qos-plan-file": "What `equipoise qos plan --from FILE` reads",
-    "recommendation": "A Recommendation manifest",
-    "recommendation-apply": "What `equipoise recommendation apply -o json` prints",
-    "recommendation-plan": "What `equipoise recommendation plan -o json` prints",
-    "recommendation-simulation": "What `equipoise recommendation simulate -o json` prints",
-    "rotation-plan-file": "What `equipoise rotation plan --from FILE` reads",
-    "rotationpolicy": "A RotationPolicy manifest",
-    "scalingpolicy": "A ScalingPolicy manifest",
-    "validate": "What `equipoise validate -o json` prints",
-}
-"""Every schema there is. The shapes are loaded when one is asked for."""
 
 
 def validate(
@@ -307,28 +263,20 @@ def validate(
     """Check manifests of our kinds: every field, unknown keys, schedules, zones. Needs no cluster."""
     from equipoise.cli.manifests import judge
 
-    verdict = judge(files)
+    report = judge(files)
     if output is Format.TABLE:
-        _print_verdict(verdict)
+        _print_report(report)
     else:
-        print_document(_document(verdict), output)
-    if verdict.findings:
-        more = len(verdict.findings) - 1
+        print_document(report, output)
+    if report.findings:
+        more = len(report.findings) - 1
         also = f" (and {more} more)" if more else ""
-        tell(f"error: {verdict.findings[0]}{also}")
+        tell(f"error: {report.findings[0]}{also}")
         raise typer.Exit(2)
 
 
-def _document(verdict: "Verdict") -> dict[str, Any]:
-    return {
-        "valid": not verdict.findings,
-        "findings": [finding.record() for finding in verdict.findings],
-        "checked": verdict.ours,
-        "notOurs": list(verdict.others),
-    }
-
-
-def _print_verdict(verdict: "Verdict") -> None:
+def _print_report(report: "ValidationReport") -> None:
+    import msgspec
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -336,18 +284,18 @@ def _print_verdict(verdict: "Verdict") -> None:
     from equipoise.runtime.console import Console
 
     console = Console()
-    if verdict.findings:
+    if report.findings:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for heading in ("FILE", "DOCUMENT", "KIND", "NAME", "PATH", "PROBLEM"):
             table.add_column(heading, overflow="fold")
-        for finding in verdict.findings:
-            table.add_row(*(Text(str(value)) for value in finding.record().values()))
+        for finding in report.findings:
+            table.add_row(*(Text(str(value)) for value in msgspec.structs.astuple(finding)))
         console.print(table)
-    for other in verdict.others:
+    for other in report.not_ours:
         console.print(Text(f"{other}: not ours, not checked", style="dim"))
-    wrong = len({(finding.file, finding.document) for finding in verdict.findings})
+    wrong = len({(finding.file, finding.document) for finding in report.findings})
     documents = "document" if wrong == 1 else "documents"
     console.print(
-        f"{verdict.ours} of our manifests checked, {wrong} {documents} with problems, "
-        f"{len(verdict.others)} not ours."
+        f"{report.checked} of our manifests checked, {wrong} {documents} with problems, "
+        f"{len(report.not_ours)} not ours."
     )

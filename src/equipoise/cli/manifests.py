@@ -7,8 +7,7 @@ The custom resource kinds that Equipoise brings: one line for each.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import yaml
@@ -30,12 +29,14 @@ APPLY = "application/apply-patch+yaml"
 OUR_GROUP = "equipoise.dev"
 
 
-@dataclass(frozen=True, slots=True)
-class Installed:
-    """What became of one definition: Created, Updated, Unchanged, Foreign or Failed."""
+Changed = Literal["Created", "Updated", "Unchanged"]
+
+
+class Installed(msgspec.Struct, frozen=True):
+    """What became of one definition."""
 
     name: str
-    result: str
+    result: Changed | Literal["Foreign", "Failed"]
     sentence: str
 
     @property
@@ -44,9 +45,12 @@ class Installed:
         is_theirs = self.result == "Foreign" and not self.name.endswith(f".{OUR_GROUP}")
         return is_theirs or self.result in {"Created", "Updated", "Unchanged"}
 
-    def record(self) -> dict[str, Any]:
-        """Return it for scripts."""
-        return asdict(self)
+
+class InstallReport(msgspec.Struct, frozen=True, rename="camel"):
+    """What `crds apply` prints."""
+
+    dry_run: bool
+    definitions: list[Installed]
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -114,7 +118,9 @@ def _apply(client: Client, kind: Kind, before: _Definition | None, *, is_dry_run
     path = f"{PATH}/{kind.definition_name}"
     body = client.request("PATCH", path, params, body=wanted, content_type=APPLY, is_idempotent=True)
     after = client.decode(_Definition, body, f"PATCH {path}")
-    result = "Created" if before is None else "Updated" if _has_changed(before, after) else "Unchanged"
+    result: Changed = (
+        "Created" if before is None else "Updated" if _has_changed(before, after) else "Unchanged"
+    )
     if is_dry_run:
         return Installed(
             kind.definition_name, result, f"The server would accept it ({result.lower()}); dry run."
@@ -127,7 +133,7 @@ def _has_changed(before: _Definition, after: _Definition) -> bool:
     return (before.spec, was.labels, was.annotations) != (after.spec, now.labels, now.annotations)
 
 
-def _established(client: Client, kind: Kind, result: str) -> Installed:
+def _established(client: Client, kind: Kind, result: Changed) -> Installed:
     """Wait until the server serves the kind, or says why it does not."""
     name = kind.definition_name
     deadline = client.world.monotonic() + ESTABLISHED_SECONDS_MAX
@@ -176,20 +182,15 @@ def chosen_kinds(names: Sequence[str]) -> list[Kind]:
 NOTHING = f"expected a manifest of one of {', '.join(kind.name for kind in KINDS)}, got none"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """One problem of one manifest."""
 
     file: str
-    document: int
+    document: Annotated[int, msgspec.Meta(ge=1)]
     kind: str
     name: str
     path: str
     message: str
-
-    def record(self) -> dict[str, Any]:
-        """Return it for scripts."""
-        return asdict(self)
 
     def __str__(self) -> str:
         what = " ".join(word for word in (self.kind, self.name) if word)
@@ -197,13 +198,13 @@ class Finding:
         return f"{where}: {self.path}: {self.message}" if self.path else f"{where}: {self.message}"
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class ValidationReport(msgspec.Struct, frozen=True, rename="camel"):
     """What was found in all files."""
 
-    findings: tuple[Finding, ...]
-    ours: int
-    others: tuple[str, ...]
+    valid: bool
+    findings: list[Finding]
+    checked: Annotated[int, msgspec.Meta(ge=0)]
+    not_ours: list[str]
     """Documents of kinds that are not ours, which nobody judged."""
 
 
@@ -211,7 +212,7 @@ class Unreadable(ValueError):  # noqa: N818 - reads as a fact
     """A document that is no manifest."""
 
 
-def judge(paths: Sequence[str]) -> Verdict:
+def judge(paths: Sequence[str]) -> ValidationReport:
     """Judge every document of every file."""
     findings: list[Finding] = []
     others: list[str] = []
@@ -236,7 +237,7 @@ def judge(paths: Sequence[str]) -> Verdict:
                 ]
         if len(findings) + ours == before:
             findings.append(Finding(path, 1, "", "", "", NOTHING))
-    return Verdict(tuple(findings), ours, tuple(others))
+    return ValidationReport(not findings, findings, ours, others)
 
 
 def _documents(path: str) -> Iterator[tuple[int, Any]]:

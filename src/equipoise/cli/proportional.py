@@ -294,7 +294,7 @@ def simulate(
     output: options.Output = Format.TABLE,
 ) -> None:
     """Compare every way against flapping on one policy: changes, too much, too little. Needs no cluster."""
-    from equipoise.cli.proportional_study import document, print_tables
+    from equipoise.cli.proportional_study import print_tables, report
 
     check_plot(plot)
     file = _policy(policy)
@@ -317,7 +317,7 @@ def simulate(
     if output is Format.TABLE:
         print_tables(file.subject, studied)
     else:
-        print_document(document(file.subject, studied), output)
+        print_document(report(file.subject, studied), output)
 
 
 def _policy(path: str | None) -> "PolicyFile":

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec import Struct
+
+from equipoise.cli.documents import Amount, Count, Share
 from equipoise.cli.plots import BLUE, INK, RED, save
 from equipoise.core.quantity import NANO
 from equipoise.proportional.functions import Slot, slots
@@ -26,21 +29,47 @@ class Studied(NamedTuple):
     """The size that default settings are made from."""
 
 
-def document(subject: str, studied: Sequence[Studied]) -> dict[str, Any]:
+class StrategyReport(Struct):
+    """What one strategy made of all histories of one kind, on average."""
+
+    name: str
+    settings: str
+    changes: Amount
+    changes_per_hour: Amount
+    over_provision_mean: Amount
+    below_model_share: Share
+    below_model_worst: Share
+
+
+class HistoryReport(Struct):
+    """All strategies on the histories of one kind."""
+
+    name: str
+    seeds: Count
+    hours: float
+    strategies: list[StrategyReport]
+
+
+class StudyReport(Struct):
+    """What the simulation prints."""
+
+    policy: str
+    interval_seconds: float
+    histories: list[HistoryReport]
+
+
+def report(subject: str, studied: Sequence[Studied]) -> StudyReport:
     """Return it in the shape that scripts rely on."""
-    return {
-        "policy": subject,
-        "interval_seconds": _interval(studied[0].first),
-        "histories": [
-            {
-                "name": each.name,
-                "seeds": each.seeds,
-                "hours": round(each.hours, 6),
-                "strategies": [asdict(summary) for summary in each.summaries],
-            }
-            for each in studied
-        ],
-    }
+    histories = [
+        HistoryReport(
+            each.name,
+            each.seeds,
+            round(each.hours, 6),
+            [StrategyReport(**asdict(summary)) for summary in each.summaries],
+        )
+        for each in studied
+    ]
+    return StudyReport(subject, _interval(studied[0].first), histories)
 
 
 def _interval(history: History) -> float:

@@ -149,7 +149,7 @@ def simulate(
 ) -> None:
     """Replay the week by Kubernetes' HPA algorithm, as it is set today and as advised. Changes nothing."""
     today = _today(current_min, current_max, current_target)
-    from equipoise.cli.recommendation_replay import document, print_table, replayed
+    from equipoise.cli.recommendation_replay import print_table, replayed, report
     from equipoise.recommendation.record import AdviceRequest
 
     policy = read_settings(settings.setting or ())
@@ -167,7 +167,7 @@ def simulate(
     if output is Format.TABLE:
         print_table(found)
     else:
-        print_document(document(found, min(seen.interval_seconds for seen in usage)), output)
+        print_document(report(found, min(seen.interval_seconds for seen in usage)), output)
 
 
 def _today(low: int | None, high: int | None, target: int | None) -> "Hpa | None":

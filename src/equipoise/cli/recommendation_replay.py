@@ -1,13 +1,12 @@
-"""The past week again: under today's settings, and under those that are advised.
+"""The past week again, under today's settings and under those that are advised."""
 
-The replayed week as a table for people and as one document for scripts.
-"""
-
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
+from msgspec import Meta, Struct, structs
 
+from equipoise.cli.documents import ADVICE, Amount, AtLeastOne, Count, codes, either
 from equipoise.core.decision import Decision
 from equipoise.recommendation.observe import Observation
 from equipoise.sim.hpa import milli
@@ -34,15 +33,62 @@ class Hpa(NamedTuple):
         return dict(zip(names, self, strict=True))
 
 
-class Run(NamedTuple):
+class _FixedReplicas(Struct):
+    replicas: Count
+
+
+class _HpaSettings(Struct, rename="camel"):
+    min_replicas: AtLeastOne
+    max_replicas: AtLeastOne
+    target_utilization: AtLeastOne
+
+
+class ReplayCosts(Struct):
+    """What a week took of all workloads that have advice."""
+
+    replica_hours: Amount
+    minutes_above_request: Count
+    scalings: Count
+
+
+class ReplayedRun(Struct):
     """One workload's week under one setting."""
 
-    settings: dict[str, int]
-    replica_hours: float
-    minutes_above_request: int | None
+    settings: Annotated[dict[str, int], either(_FixedReplicas, _HpaSettings)]
+    replica_hours: Amount
+    minutes_above_request: Count | None
     """None: there is no request."""
-    scalings: int
-    replicas_highest: int
+    scalings: Count
+    replicas_highest: Count
+
+
+class ReplayedWorkload(Struct):
+    """One workload under both settings; without advice, only under today's."""
+
+    subject: str
+    reason: Annotated[str, codes(*ADVICE)]
+    sentence: str
+    minutes_known: Count
+    current: ReplayedRun
+    recommended: ReplayedRun | None
+
+
+class ReplayTotal(Struct):
+    """The workloads that have advice added up; the others would be in one sum only."""
+
+    workloads: Count
+    advised: Count
+    current: ReplayCosts
+    recommended: ReplayCosts
+
+
+class ReplayReport(Struct):
+    """What the simulation prints."""
+
+    interval_seconds: Annotated[float, Meta(gt=0)]
+    minutes: Count
+    workloads: list[ReplayedWorkload]
+    total: ReplayTotal
 
 
 class Replayed(NamedTuple):
@@ -51,8 +97,8 @@ class Replayed(NamedTuple):
     decision: Decision
     minutes: int
     minutes_known: int
-    current: Run
-    recommended: Run | None
+    current: ReplayedRun
+    recommended: ReplayedRun | None
 
 
 def advised(decision: Decision) -> Hpa | None:
@@ -87,7 +133,7 @@ def _batch(seen: Observation, decisions: Sequence[Decision], today: Hpa | None) 
     cores = week_by_minute(seen)
     everyone = np.arange(len(decisions))
     has_request = seen.request_cores > 0
-    now: dict[int, Run] = {}
+    now: dict[int, ReplayedRun] = {}
     scaled = everyone[has_request if today is not None else everyone < 0]
     if today is not None and len(scaled):
         settings = [today] * len(scaled)
@@ -97,7 +143,7 @@ def _batch(seen: Observation, decisions: Sequence[Decision], today: Hpa | None) 
     as_found = [{"replicas": count} for count in seen.replicas[still].tolist()]
     now |= _runs(seen, cores, still, fixed(seen.replicas[still], cores.shape[1]), as_found)
     wanted = {row: hpa for row, each in enumerate(decisions) if (hpa := advised(each)) is not None}
-    then: dict[int, Run] = {}
+    then: dict[int, ReplayedRun] = {}
     if wanted:
         rows = np.array(list(wanted), np.intp)
         course = course_of(seen, cores, rows, list(wanted.values()))
@@ -109,7 +155,7 @@ def _batch(seen: Observation, decisions: Sequence[Decision], today: Hpa | None) 
 
 def _runs(
     seen: Observation, cores: Floats, rows: Whole, course: Course, settings: Sequence[dict[str, int]]
-) -> dict[int, Run]:
+) -> dict[int, ReplayedRun]:
     requests = seen.request_cores[rows]
     above = np.count_nonzero(is_above(course, cores[rows], requests), axis=1)
     columns = zip(
@@ -123,7 +169,7 @@ def _runs(
         strict=True,
     )
     return {
-        row: Run(setting, hours, minutes if has_request else None, scalings, highest)
+        row: ReplayedRun(setting, hours, minutes if has_request else None, scalings, highest)
         for row, setting, hours, minutes, has_request, scalings, highest in columns
     }
 
@@ -135,47 +181,40 @@ SHORT = ("HOURS", "ABOVE", "SCALINGS", "MOST")
 LONG = ("REPLICA-HOURS", "MINUTES ABOVE REQUEST", "SCALINGS", "HIGHEST")
 
 
-def document(found: Sequence[Replayed], interval_seconds: float) -> dict[str, Any]:
+def report(found: Sequence[Replayed], interval_seconds: float) -> ReplayReport:
     """Return it in the shape that scripts rely on."""
-    return {
-        "interval_seconds": int(interval_seconds) if interval_seconds.is_integer() else interval_seconds,
-        "minutes": max((each.minutes for each in found), default=0),
-        "workloads": [
-            {
-                "subject": each.decision.subject,
-                "reason": each.decision.reason.code.value,
-                "sentence": each.decision.reason.sentence,
-                "minutes_known": each.minutes_known,
-                "current": _run(each.current),
-                "recommended": None if each.recommended is None else _run(each.recommended),
-            }
-            for each in found
-        ],
-        "total": _total(found),
-    }
+    workloads = [
+        ReplayedWorkload(
+            each.decision.subject,
+            each.decision.reason.code.value,
+            each.decision.reason.sentence,
+            each.minutes_known,
+            _rounded(each.current),
+            None if each.recommended is None else _rounded(each.recommended),
+        )
+        for each in found
+    ]
+    interval = int(interval_seconds) if interval_seconds.is_integer() else interval_seconds
+    return ReplayReport(interval, max((each.minutes for each in found), default=0), workloads, _total(found))
 
 
-def _run(run: Run) -> dict[str, Any]:
-    return {**run._asdict(), "replica_hours": round(run.replica_hours, 4)}
+def _rounded(run: ReplayedRun) -> ReplayedRun:
+    return structs.replace(run, replica_hours=round(run.replica_hours, 4))
 
 
-def _total(found: Sequence[Replayed]) -> dict[str, Any]:
-    """Add up the workloads that have advice; the others would be in one sum only."""
+def _total(found: Sequence[Replayed]) -> ReplayTotal:
     pairs = [(each.current, each.recommended) for each in found if each.recommended is not None]
-    return {
-        "workloads": len(found),
-        "advised": len(pairs),
-        "current": _sum([current for current, _ in pairs]),
-        "recommended": _sum([recommended for _, recommended in pairs]),
-    }
+    current, recommended = _sum(one for one, _ in pairs), _sum(other for _, other in pairs)
+    return ReplayTotal(len(found), len(pairs), current, recommended)
 
 
-def _sum(runs: Sequence[Run]) -> dict[str, Any]:
-    return {
-        "replica_hours": round(sum(run.replica_hours for run in runs), 4),
-        "minutes_above_request": sum(run.minutes_above_request or 0 for run in runs),
-        "scalings": sum(run.scalings for run in runs),
-    }
+def _sum(runs: Iterable[ReplayedRun]) -> ReplayCosts:
+    known = list(runs)
+    return ReplayCosts(
+        round(sum(run.replica_hours for run in known), 4),
+        sum(run.minutes_above_request or 0 for run in known),
+        sum(run.scalings for run in known),
+    )
 
 
 def print_table(found: Sequence[Replayed]) -> None:
@@ -199,22 +238,21 @@ def print_table(found: Sequence[Replayed]) -> None:
         console.print(f"{decision.subject}: {decision.reason.sentence}")
     if len(refused) > SENTENCES_MAX:
         console.print(f"(and {len(refused) - SENTENCES_MAX} more sentences; -o json has all)")
-    console.print(_said(found))
+    console.print(_summary(found))
 
 
-def _said(found: Sequence[Replayed]) -> str:
+def _summary(found: Sequence[Replayed]) -> str:
     total = _total(found)
-    before, after = total["current"], total["recommended"]
-    above = f"{before['minutes_above_request']:,} → {after['minutes_above_request']:,}"
+    before, after = total.current, total.recommended
     hours = max(each.minutes for each in found) / 60
-    looked = f"{len(found)} replayed over {hours:.4g} hours, advice for {total['advised']}"
-    if not total["advised"]:
+    looked = f"{len(found)} replayed over {hours:.4g} hours, advice for {total.advised}"
+    if not total.advised:
         return f"{looked}. Nothing was changed."
     return (
-        f"{looked}: {before['replica_hours']:,.0f} → {after['replica_hours']:,.0f} replica-hours "
-        f"({_change(before['replica_hours'], after['replica_hours'])}), "
-        f"{above} minutes above the request, {before['scalings']:,} → {after['scalings']:,} scalings. "
-        "Nothing was changed."
+        f"{looked}: {before.replica_hours:,.0f} → {after.replica_hours:,.0f} replica-hours "
+        f"({_change(before.replica_hours, after.replica_hours)}), "
+        f"{before.minutes_above_request:,} → {after.minutes_above_request:,} minutes above the request, "
+        f"{before.scalings:,} → {after.scalings:,} scalings. Nothing was changed."
     )
 
 
@@ -247,10 +285,10 @@ def _table(found: Sequence[Replayed], *, is_wide: bool) -> "Table":
     return table
 
 
-def _cells(whose: str, run: Run, change: list[str]) -> list[str]:
+def _cells(name: str, run: ReplayedRun, change: list[str]) -> list[str]:
     above = run.minutes_above_request
     return [
-        f"{whose:<6} {_settings(run.settings)}",
+        f"{name:<6} {_settings(run.settings)}",
         f"{run.replica_hours:,.0f}",
         *change,
         "-" if above is None else f"{above:,}",

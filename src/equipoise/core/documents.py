@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+import msgspec
 import yaml
 from pydantic import BaseModel, ValidationError
 
@@ -369,3 +370,30 @@ def _shown(value: object) -> str:
         return "a mapping" if isinstance(value, Mapping) else "a list"
     text = repr(value)
     return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 1] + "…"
+
+
+def json_schema(kind: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a struct as it is written: a field is required unless it may be `UNSET`."""
+    (root,), parts = msgspec.json.schema_components((kind,), ref_template="{name}")
+    schema: dict[str, Any] = _written_out(root, parts)
+    return schema
+
+
+def _written_out(node: Any, parts: Mapping[str, Any]) -> Any:
+    """Put each part where it is referred to; none of our documents holds itself."""
+    if isinstance(node, list):
+        return [_written_out(part, parts) for part in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        return _written_out(parts[node["$ref"]], parts)
+    made = {
+        key: _written_out(part, parts) for key, part in node.items() if key not in {"title", "properties"}
+    }
+    if "properties" in node:
+        made["properties"] = {name: _written_out(part, parts) for name, part in node["properties"].items()}
+        always = {name for name, part in made["properties"].items() if part.pop("default", None) is not None}
+        made["required"] = [name for name in made["properties"] if name in {*node["required"], *always}]
+        if not made["required"]:
+            del made["required"]
+    return made

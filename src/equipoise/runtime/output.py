@@ -75,7 +75,11 @@ def escaped(text: str) -> str:
 
 
 def print_document(document: Any, form: Format) -> None:
-    """Print exactly one document."""
+    """Print exactly one document, which may be a struct."""
+    import msgspec
+
+    if isinstance(document, msgspec.Struct):
+        document = msgspec.to_builtins(document)
     if form is Format.YAML:
         from equipoise.core.documents import dump
 
