@@ -24,7 +24,7 @@ def rounds(pods: int, *, is_busy: bool) -> Figures:
     """Do rounds over real cgroups without processes; above its waterline, all pods are sorted and tried."""
     import equipoise.runtime.agent.run
     from equipoise.adapters.cgroups import connect_host
-    from equipoise.ports.node import ContainerTold, NodePod
+    from equipoise.ports.node import NodeContainer, NodePod
     from equipoise.qos.loop import QosLoop
     from equipoise.runtime.agent.state import StateFile
     from tests.support.agent.machines import Around, policies
@@ -41,7 +41,7 @@ def rounds(pods: int, *, is_busy: bool) -> Figures:
             ids = [f"{number:08x}{part:024x}" for part in range(CONTAINERS_EACH)]
             for id_ in ids:
                 made.add(uid, id_)
-            told = tuple(ContainerTold(f"c{place}", id_) for place, id_ in enumerate(ids))
+            told = tuple(NodeContainer(f"c{place}", id_) for place, id_ in enumerate(ids))
             around.all_pods.append(NodePod("d", uid, uid, containers=told))
         host = connect_host(parent=made.parent)
         keep = StateFile(Path(folder) / "state.json", host.boot_id())

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from equipoise.qos import observe as apart
-from equipoise.qos import observe as seeing
+from equipoise.qos import loop as node_loop
+from equipoise.qos import observe
 from equipoise.qos.decide import decide
 from equipoise.qos.loop import NodeCycleReport
 from tests.support.agent.machines import Scene, policies, told
@@ -39,8 +39,8 @@ def _is_odd(pod: Any, *_: Any) -> bool:
 
 
 FAULTS: dict[str, tuple[Any, str, Callable[..., bool]]] = {
-    "its observation": (seeing, "_pod", _is_odd),
-    "its protection": (seeing, "protection_of", lambda _, priority, *__, **___: priority == 2_000_000_000),
+    "its observation": (observe, "_pod", _is_odd),
+    "its protection": (observe, "protection_of", lambda _, priority, *__, **___: priority == 2_000_000_000),
 }
 
 
@@ -66,7 +66,7 @@ def test_an_error_that_is_about_no_pod_fails_the_round(monkeypatch: pytest.Monke
     """It is not taken for all pods' own."""
     scene = _scene(THROTTLE)
     scene.rounds(1)
-    monkeypatch.setattr(apart, "decide", failing(decide, lambda *_: True, ZeroDivisionError()))
+    monkeypatch.setattr(node_loop, "decide", failing(decide, lambda *_: True, ZeroDivisionError()))
     with pytest.raises(ZeroDivisionError):
         scene.loop.cycle(scene.around.now())
 

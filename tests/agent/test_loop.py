@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from equipoise.ports import EvictionResult
-from equipoise.ports.node import ContainerTold, NodePod
+from equipoise.ports.node import NodeContainer, NodePod
 from tests.support.agent.machines import Scene, policies, told
 from tests.support.qos.worlds import action, policy, rule
 
@@ -88,7 +88,7 @@ def test_the_way_out_gives_everything_back_at_once() -> None:
 def _resized(pod: NodePod, limit: int) -> NodePod:
     (part,) = pod.containers
     return msgspec.structs.replace(
-        pod, containers=(ContainerTold(part.name, part.id, part.cpu_request_nanos, limit * 10**9),)
+        pod, containers=(NodeContainer(part.name, part.id, part.cpu_request_nanos, limit * 10**9),)
     )
 
 
@@ -131,7 +131,7 @@ def test_a_container_that_restarts_while_throttled_begins_free() -> None:
     scene.rounds(3)
     scene.machine.end("b00000000")
     scene.around.all_pods[1] = msgspec.structs.replace(
-        scene.around.all_pods[1], containers=(ContainerTold("c", "b11111111"),)
+        scene.around.all_pods[1], containers=(NodeContainer("c", "b11111111"),)
     )
     scene.machine.start(scene.around.all_pods[1], 0.1)
     scene.machine.wanted = dict.fromkeys(scene.machine.wanted, 0.1)

@@ -11,7 +11,7 @@ from equipoise.cli.replay import replay
 from equipoise.core.cluster import ObjectRef
 from equipoise.core.errors import WorldFailed
 from equipoise.ports import EvictionResult, PolicyObject
-from equipoise.ports.node import ContainerRef, ContainerTold, Counters, NodeCounters
+from equipoise.ports.node import ContainerRef, Counters, NodeContainer, NodeCounters
 from equipoise.qos.state import AgentState
 from equipoise.runtime.agent.node_api import read_objects
 from equipoise.runtime.agent.run import AgentJournal
@@ -54,7 +54,7 @@ def test_the_container_that_is_left_of_a_terminating_pod_counts_as_released() ->
     """Its neighbour has ended, and nobody has told yet: the pod as a whole is unknown, its rest is not."""
     scene = Scene()
     scene.around.asked = EVICT
-    pair = (ContainerTold("c", "x00000000"), ContainerTold("d", "y00000000"))
+    pair = (NodeContainer("c", "x00000000"), NodeContainer("d", "y00000000"))
     pod = scene.add(told("a", containers=pair), 2)
     scene.add(told("b"), 3)
     scene.rounds(2)
@@ -105,20 +105,20 @@ def test_what_was_meant_twice_and_never_written_stays_ours() -> None:
     """An agent that dies twice between the disk and the cgroup: the quota that is there is still its own."""
     pod, ids = told("a"), {"c": "a00000000"}
     there = {"a00000000": Counters(0, 0.0, quota_us=100_000)}
-    state = AgentState().intending(pod, ids, {"c": 100_000})
+    state = AgentState().with_intended(pod, ids, {"c": 100_000})
     for never_written in (80_000, 80_000, 60_000):
-        state = state.settled(there).intending(pod, ids, {"c": never_written})
-        assert state.over(there, {}) == set()
-    assert state.over({"a00000000": Counters(0, 0.0, quota_us=90_000)}, {}) == {"a00000000"}
+        state = state.with_settled(there).with_intended(pod, ids, {"c": never_written})
+        assert state.not_throttled(there, {}) == set()
+    assert state.not_throttled({"a00000000": Counters(0, 0.0, quota_us=90_000)}, {}) == {"a00000000"}
 
 
 def test_what_has_all_again_is_not_ours_any_more_by_its_own_period() -> None:
     """A limit of two cores is 20000 in a period of 10 ms; a lesser quota is still a throttle."""
     pod, ids = told("a"), {"c": "a00000000"}
     for quota, is_over in ((20_000, True), (19_999, False), (-1, True)):
-        state = AgentState().intending(pod, ids, {"c": quota})
+        state = AgentState().with_intended(pod, ids, {"c": quota})
         counters = {"a00000000": Counters(0, 0.0, quota_us=quota, period_us=10_000)}
-        assert bool(state.over(counters, {"a00000000": 2 * 10**9})) is is_over
+        assert bool(state.not_throttled(counters, {"a00000000": 2 * 10**9})) is is_over
 
 
 def test_a_container_that_nobody_tells_of_for_a_while_stays_ours() -> None:

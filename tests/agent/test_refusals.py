@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from equipoise.ports import EvictionResult
-from equipoise.qos.execute import came_otherwise
+from equipoise.qos.execute import deviation
 from equipoise.qos.loop import REFUSALS_MAX
-from equipoise.qos.state import WAIT_SECONDS_MAX, Refusal, refused_again, still_known
+from equipoise.qos.state import WAIT_SECONDS_MAX, AgentState, EvictionRefusal
 from equipoise.runtime.agent.reporting import EventReporter
 from tests.support.agent.api import Api, agent_of
 from tests.support.agent.machines import Scene, policies, told
@@ -76,17 +76,17 @@ def test_what_came_of_a_plan_that_was_refused_is_told(tmp_path: Path) -> None:
     for event in api.events:
         assert event["message"].endswith(" What came of it: d/00 Blocked, d/01 Accepted.")
     smooth = _scene(5, 4).rounds(2)[-1]
-    assert came_otherwise(smooth.decision, smooth.outcomes) == ""
+    assert deviation(smooth.decision, smooth.outcomes) == ""
 
 
 def test_refusals_are_forgotten_with_their_pod_and_after_a_while() -> None:
     """And where the clock was set back: no wait is longer than the longest."""
-    known = {"u": refused_again(Refusal(9, 0.0, ""), 1000.0, "no")}
-    assert known["u"].until == 1000 + WAIT_SECONDS_MAX
-    assert still_known(known, {"u"}, 1000.0) == known
-    assert still_known(known, {"u"}, 1000 + 2 * WAIT_SECONDS_MAX - 1) == known
+    state = AgentState(refused={"u": EvictionRefusal(9, 0.0, "")}).with_refusal("u", 1000.0, "no")
+    assert state.refused["u"].until == 1000 + WAIT_SECONDS_MAX
+    assert state.with_recent_refusals({"u"}, 1000.0) == state
+    assert state.with_recent_refusals({"u"}, 1000 + 2 * WAIT_SECONDS_MAX - 1) == state
     for pods, at in (({"u"}, 1000 + 2 * WAIT_SECONDS_MAX), (set[str](), 1000.0), ({"u"}, 999.0)):
-        assert still_known(known, pods, at) == {}
+        assert state.with_recent_refusals(pods, at).refused == {}
 
 
 def test_a_round_gives_up_after_many_refusals_and_the_next_goes_on() -> None:

@@ -7,7 +7,7 @@ from equipoise.adapters.kubernetes.decode import Decoder
 from equipoise.adapters.kubernetes.node import NODE, PODS_OF_NODE
 from equipoise.core.cluster import ObjectRef
 from equipoise.ports import PolicyObject
-from equipoise.ports.node import ContainerTold, NodePod
+from equipoise.ports.node import NodeContainer, NodePod
 from equipoise.runtime.agent.node_api import read_objects
 from tests.support.qos.worlds import EVICT, THROTTLE, Document, pod_qos, policy, rule
 
@@ -48,9 +48,9 @@ def test_what_is_in_force_is_told_by_the_status_of_running_containers() -> None:
     }
     pod = _pod(spec=spec, status=status)
     assert pod.containers == (
-        ContainerTold("x", "aaaaaaaa", 200 * 10**6, 1500 * 10**6),
-        ContainerTold("y", "bbbbbbbb", 100 * 10**6, 10**9),
-        ContainerTold("side", "cccccccc"),
+        NodeContainer("x", "aaaaaaaa", 200 * 10**6, 1500 * 10**6),
+        NodeContainer("y", "bbbbbbbb", 100 * 10**6, 10**9),
+        NodeContainer("side", "cccccccc"),
     )
     assert (pod.priority, pod.qos_class, pod.started_at, pod.ext_cpu_limit_nanos) == (
         5,
@@ -71,8 +71,8 @@ def test_what_only_the_pod_as_a_whole_has_holds_for_its_containers() -> None:
     ]
     pod = _pod(spec=spec, status={"phase": "Running", "containerStatuses": statuses})
     assert pod.containers == (
-        ContainerTold("x", "aaaaaaaa", 100 * 10**6, 500 * 10**6),
-        ContainerTold("y", "bbbbbbbb", 10**9, 2 * 10**9),
+        NodeContainer("x", "aaaaaaaa", 100 * 10**6, 500 * 10**6),
+        NodeContainer("y", "bbbbbbbb", 10**9, 2 * 10**9),
     )
 
 

@@ -67,7 +67,7 @@ from equipoise.core.errors import WorldFailed
 from equipoise.ports import EvictionAnswer
 from equipoise.qos.state import AgentState, judged
 from equipoise.qos.loop import QosLoop
-from equipoise.ports.node import ContainerTold, NodePod as PodTold
+from equipoise.ports.node import NodeContainer, NodePod as PodTold
 from equipoise.qos.policy import AvoidanceActionSpec, NodePolicy, ObjectiveEnsurance, QosPolicy
 from equipoise.qos.observe import refs_of
 
@@ -84,7 +84,7 @@ class Around:
     def __init__(self, cooldown):
         self.asked = asked(cooldown)
     def pods(self):
-        return [PodTold("d", "a", UID, containers=(ContainerTold("c", ID),), started_at=1.0)]
+        return [PodTold("d", "a", UID, containers=(NodeContainer("c", ID),), started_at=1.0)]
     def policy(self):
         return self.asked
     def labels(self):
@@ -162,9 +162,9 @@ try:
 except WorldFailed as error:
     found["said"] = str(error)
 host, pods = mine.node, mine.node_api.pods()
-lowered = judged(pods, host.read(refs_of(pods), is_deep=True), ()).ours
+lowered = find_throttled(pods, host.read(refs_of(pods), is_deep=True), ()).ours
 found["lowered"] = [one.quota_us for one in lowered]
-mine.adopt(AgentState(host.boot_id(), {one.part.id: one.throttled for one in lowered}))
+mine.adopt(AgentState(host.boot_id(), {one.container.id: one.throttled for one in lowered}))
 count = 0
 while quota() != "max" and count < 40:
     mine.cycle(time.time())

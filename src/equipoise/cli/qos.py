@@ -67,7 +67,7 @@ def _plan_node(client: "Client", name: str, at: float, excess_percent: int) -> "
     from equipoise.adapters.kubernetes import list_kind
     from equipoise.adapters.kubernetes.node import NODE, PODS_OF_NODE, look_from_outside
     from equipoise.qos.decide import decide
-    from equipoise.qos.observe import PendingEffects, see
+    from equipoise.qos.observe import PendingEffects, observe
     from equipoise.qos.waterlines import memory_at_thresholds
     from equipoise.runtime.agent.node_api import read_objects
 
@@ -78,7 +78,7 @@ def _plan_node(client: "Client", name: str, at: float, excess_percent: int) -> "
     for problem in problems:
         warn(f"left out: {problem}")
     pods = list_kind(client, PODS_OF_NODE, params={"fieldSelector": f"spec.nodeName={name}"}).records
-    seen = see(
+    seen = observe(
         name,
         at,
         look_from_outside(client, name, pods),

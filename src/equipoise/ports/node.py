@@ -72,7 +72,7 @@ class Node(Protocol):
         ...
 
 
-class Reading(NamedTuple):
+class NodeReading(NamedTuple):
     """One look: the machine's counters and those of its containers, by id."""
 
     node: NodeCounters
@@ -83,7 +83,7 @@ TOO_LATE_SECONDS = 30.0
 """How long after its grace period a terminating pod still counts as released."""
 
 
-class ContainerTold(msgspec.Struct, frozen=True, gc=False):
+class NodeContainer(msgspec.Struct, frozen=True, gc=False):
     """One running container; requests and limits are those in force now."""
 
     name: str
@@ -111,7 +111,7 @@ class NodePod(msgspec.Struct, frozen=True, gc=False):
     owner: str = ""
     is_mirror: bool = False
     labels: tuple[tuple[str, str], ...] = ()
-    containers: tuple[ContainerTold, ...] = ()
+    containers: tuple[NodeContainer, ...] = ()
     ext_cpu_limit_nanos: int = 0
     controller: Owner | None = None
     """Who made it, and makes another when it goes."""

@@ -40,9 +40,8 @@ from equipoise.qos.selection import (
     reduced,
     usage_before_acting,
 )
-from equipoise.qos.waterlines import QosMemory, Waterline, judge_rules, next_memory
+from equipoise.qos.waterlines import NO_MEMORY, QosMemory, Waterline, judge_rules, next_memory
 
-NO_MEMORY = QosMemory()
 BUDGET_SHARE = 10
 """One pod in so many may be evicted in a round, at least one."""
 

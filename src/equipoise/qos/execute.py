@@ -1,12 +1,9 @@
-"""An agent's evictions through the ledger of the pod's workload.
+"""How the actions of a decision are held, sent and counted.
 
-An agent has no Lease and sees one node. The workload's ledger keeps it, other agents and the balancers from
-taking pods of one workload at the same time: the intent is written by compare-and-swap before the eviction
-is sent, and nothing is sent while somebody else's deed is under way.
-
-What keeps a decision from being carried out: a pause of a namespace, and a preview. Pure.
-
-What came of a round's actions: what is counted, felt, or has to be decided anew. Pure.
+An agent has no Lease and sees one node. So it evicts through the ledger of the pod's workload, which keeps
+it, other agents and the balancers from taking pods of one workload at the same time: the intent is written by
+compare-and-swap before the eviction is sent, and nothing is sent while an action of another is under way.
+Quotas and memory are the node's own, and need no ledger.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,9 +33,10 @@ from equipoise.engine.executor import ActionResult, FencedExecutor, Intent, evic
 from equipoise.engine.guards import MENDING_SECONDS, held_by_anyone
 from equipoise.engine.leadership import LeaselessLeadership
 from equipoise.ports import Actuator, EvictionResult, Store
-from equipoise.ports.node import ContainerRef, Node, NodePod
-from equipoise.qos.observation import NANOS_PER_MILLI
+from equipoise.ports.node import ContainerRef, Counters, Node, NodeContainer, NodePod
+from equipoise.qos.observation import NANOS_PER_MILLI, PERIOD_US, quota_of
 from equipoise.qos.observe import NodeContext
+from equipoise.qos.state import ThrottledContainer
 
 BALANCER = "qos"
 
@@ -52,16 +50,16 @@ class PodOwner(NamedTuple):
 
 
 class Evictor(Protocol):
-    """Sends a pod away, or says why not."""
+    """Evicts a pod, or returns why not."""
 
     def evict(self, action: EvictPod, pod: NodePod, at: float) -> Outcome:
-        """Evict one pod; WorldFailed where nobody knows whether it goes."""
+        """Evict one pod; WorldFailed where it is unknown whether it goes."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class DirectEvictor:
-    """Asks the API server and nobody else."""
+    """Evicts without a ledger."""
 
     actuator: Actuator
 
@@ -122,8 +120,8 @@ def _as_it_is(action: Action) -> str | None:
 PREVIEW = "Preview: "
 
 
-def guarded(decision: Decision, pause_of: Callable[[str], Reason | None]) -> Decision:
-    """Hold what somebody has paused, giving back included; what is done to the node has no namespace."""
+def hold_paused(decision: Decision, pause_of: Callable[[str], Reason | None]) -> Decision:
+    """Hold actions in paused namespaces, restoring included; `pause_of` gets "" for those on the node."""
     kept: list[Action] = []
     held: list[Held] = []
     reasons: dict[str, Reason | None] = {}
@@ -150,14 +148,13 @@ def namespace_of(action: Action) -> str:
 
 
 def previewed(decision: Decision) -> Decision:
-    """Return what would be done, and do nothing."""
     reason = decision.reason
     reason = msgspec.structs.replace(reason, sentence=f"{PREVIEW}{reason.sentence}")
     return msgspec.structs.replace(decision, reason=reason)
 
 
-WELL = frozenset({"Done", "Accepted"})
-SAID_MAX = 4
+SUCCEEDED = frozenset({"Done", "Accepted"})
+OUTCOMES_SHOWN_MAX = 4
 
 
 def is_unforeseen(outcome: Outcome) -> bool:
@@ -188,7 +185,7 @@ def throttled_nanos(outcomes: Sequence[Outcome]) -> int:
     )
 
 
-def accepted(outcomes: Sequence[Outcome]) -> int:
+def count_accepted(outcomes: Sequence[Outcome]) -> int:
     """Count the evictions that were accepted, or may have been."""
     return sum(
         isinstance(one.action, EvictPod) and one.result in {EvictionResult.ACCEPTED.value, "Unknown"}
@@ -196,33 +193,34 @@ def accepted(outcomes: Sequence[Outcome]) -> int:
     )
 
 
-def failed(outcomes: Sequence[Outcome]) -> int:
+def count_failed(outcomes: Sequence[Outcome]) -> int:
     """Count the throttles that could not be written."""
     return sum(isinstance(one.action, ThrottlePod) and one.result == "Failed" for one in outcomes)
 
 
-def refused(outcomes: Sequence[Outcome]) -> int:
-    """Count the evictions that somebody said no to: the server, or another balancer's deed."""
+def count_refused(outcomes: Sequence[Outcome]) -> int:
+    """Count the evictions that were refused: by the server, or for an action of another balancer."""
     going = {EvictionResult.ACCEPTED.value, EvictionResult.GONE.value, "Unknown"}
     return sum(isinstance(one.action, EvictPod) and one.result not in going for one in outcomes)
 
 
-def came_otherwise(decision: Decision, outcomes: Sequence[Outcome]) -> str:
-    """Say what came of a plan that was not carried out as it was made; nothing where it was, or none of it.
+def deviation(decision: Decision, outcomes: Sequence[Outcome]) -> str:
+    """Return what came of a plan that was not executed as made; empty where it was, or nothing was done.
 
-    The rest of a round is decided anew where an action was refused: then other pods go than the plan names.
+    The rest of a cycle is decided anew where an action was refused: then other pods go than the plan names.
     """
     planned = [(type(action), action.pod) for action in decision.actions]
     came = [(type(one.action), one.action.pod) for one in outcomes]
-    if not came or (came == planned and all(one.result in WELL for one in outcomes)):
+    if not came or (came == planned and all(one.result in SUCCEEDED for one in outcomes)):
         return ""
     said = [f"{one.action.pod or type(one.action).__name__} {one.result}" for one in outcomes]
-    more = f" and {len(said) - SAID_MAX} more" if len(said) > SAID_MAX else ""
-    return f" What came of it: {', '.join(said[:SAID_MAX])}{more}."
+    more = f" and {len(said) - OUTCOMES_SHOWN_MAX} more" if len(said) > OUTCOMES_SHOWN_MAX else ""
+    return f" What came of it: {', '.join(said[:OUTCOMES_SHOWN_MAX])}{more}."
 
 
 def set_quotas(node: Node, action: ThrottlePod | RestorePod, pod: NodePod, ids: Mapping[str, str]) -> Outcome:
     """Write the quotas of a pod's containers."""
+    assert action.pod == pod.key, "quotas are written to the pod that they were decided for"
     gone = []
     try:
         for name, quota in (action.quota or {}).items():
@@ -231,6 +229,26 @@ def set_quotas(node: Node, action: ThrottlePod | RestorePod, pod: NodePod, ids: 
     except WorldFailed as error:
         return Outcome(action, "Failed", str(error))
     return Outcome(action, "Gone", f"{', '.join(gone)} has vanished") if gone else Outcome(action, "Done")
+
+
+def restore_container(
+    node: Node,
+    part: ThrottledContainer,
+    running: tuple[NodePod, NodeContainer] | None,
+    counters: Counters | None,
+) -> Outcome:
+    """Write the quota that a container's limit means; a bug about one must not keep the others throttled."""
+    action = RestorePod(f"{part.namespace}/{part.pod}", uid=part.pod_uid)
+    if running is None:
+        return Outcome(action, "Unknown", f"nobody tells what {part.container} may use now")
+    pod, container = running
+    try:
+        period_us = counters.period_us if counters is not None else PERIOD_US
+        quota = quota_of(container.cpu_limit_nanos, period_us)
+        action = RestorePod(pod.key, uid=pod.uid, quota={part.container: quota})
+        return set_quotas(node, action, pod, {part.container: container.id})
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is about this container
+        return Outcome(action, "Failed", f"unexpected {type(error).__name__}: {error}")
 
 
 def reclaim_memory(node: Node, action: ThrottlePod, pod: NodePod, ids: Mapping[str, str]) -> Outcome:
@@ -246,11 +264,11 @@ def reclaim_memory(node: Node, action: ThrottlePod, pod: NodePod, ids: Mapping[s
 
 
 def set_scheduling(
-    around: NodeContext, action: DisableScheduling | EnableScheduling, sentence: str
+    node_api: NodeContext, action: DisableScheduling | EnableScheduling, sentence: str
 ) -> Outcome:
-    """Close the node to new pods, or open it again."""
+    """Put our taint on the node, or take it off."""
     try:
-        around.set_scheduling(is_disabled=isinstance(action, DisableScheduling), sentence=sentence)
+        node_api.set_scheduling(is_disabled=isinstance(action, DisableScheduling), sentence=sentence)
     except WorldFailed as error:
         return Outcome(action, "Failed", str(error))
     return Outcome(action, "Done")

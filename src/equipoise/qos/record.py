@@ -8,7 +8,7 @@ from equipoise.core.decision import Decision, Record
 from equipoise.core.reason import Code, Reason
 from equipoise.engine.recording import as_json
 from equipoise.qos.decide import decide
-from equipoise.qos.execute import PREVIEW, guarded, namespace_of, previewed
+from equipoise.qos.execute import PREVIEW, hold_paused, namespace_of, previewed
 from equipoise.qos.observation import Observation
 from equipoise.qos.policy import QosPolicy
 from equipoise.qos.waterlines import QosMemory
@@ -22,13 +22,12 @@ def policy_json(policy: QosPolicy) -> dict[str, Any]:
 def redecide(recorded: Record) -> Decision:
     """Decide again from what is recorded; who had paused what is taken from the record."""
     policy = QosPolicy.model_validate(recorded.policy)
-    seen = msgspec.convert(recorded.observation, Observation)
-    decision = decide(policy, seen, QosMemory.from_data(recorded.memory)).decision
-    said = recorded.decision
+    observation = msgspec.convert(recorded.observation, Observation)
+    decision = decide(policy, observation, QosMemory.from_data(recorded.memory)).decision
     pauses = {
         namespace_of(one.action): Reason(one.reason, one.sentence)
-        for one in said.held
+        for one in recorded.decision.held
         if one.reason is Code.HELD_BY_PAUSE
     }
-    decision = guarded(decision, pauses.get)
-    return previewed(decision) if said.reason.sentence.startswith(PREVIEW) else decision
+    decision = hold_paused(decision, pauses.get)
+    return previewed(decision) if recorded.decision.reason.sentence.startswith(PREVIEW) else decision

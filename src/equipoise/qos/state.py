@@ -1,10 +1,10 @@
-"""What the agent has throttled, as it is kept: which containers, and what was written last.
+"""What an agent keeps on the host's disk: the containers that it throttled, and the evictions refused. Pure.
 
-A quota that is neither what we wrote nor what we were about to write is somebody else's, and becomes the new
-base: the container is ours no more. Where the state is lost, `judged` finds what is throttled from the
-cgroups themselves (docs/decisions/0010).
+A quota outlives the agent that wrote it. So each is kept before it is written, with the one before: after a
+crash, a quota that is neither of the two is somebody else's, and the container is ours no more. Where the
+file is lost, `find_throttled` finds what is throttled from the cgroups themselves (docs/decisions/0010).
 
-Evictions that were refused: asked for again after ever longer waits; others go meanwhile. Pure.
+A pod whose eviction was refused is asked for again after ever longer waits; others go meanwhile.
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from equipoise.core.backoff import delay_seconds
-from equipoise.ports.node import ContainerTold, Counters, NodePod
+from equipoise.ports.node import Counters, NodeContainer, NodePod
 from equipoise.qos.observation import PERCENT, UNLIMITED, protection_of, quota_of
 from equipoise.qos.throttle import QUOTA_MIN_US
 
@@ -25,12 +25,12 @@ WAIT_SECONDS_MAX = 600.0
 WHY_LENGTH_MAX = 300
 
 
-class Refusal(msgspec.Struct, frozen=True, rename="camel"):
-    """What is known of a pod whose eviction was refused."""
+class EvictionRefusal(msgspec.Struct, frozen=True, rename="camel"):
+    """A pod whose eviction was refused: how often in a row, why, and until when it is not tried again."""
 
     count: int
     until: float
-    """When it may be asked for again: Unix seconds."""
+    """Unix seconds."""
     why: str
 
     @property
@@ -39,34 +39,6 @@ class Refusal(msgspec.Struct, frozen=True, rename="camel"):
         often = "once" if self.count == 1 else f"{self.count} times in a row"
         again = datetime.fromtimestamp(self.until, UTC).strftime("%H:%M:%SZ")
         return f"its eviction was refused {often} and is asked for again at {again}: {self.why}"
-
-
-Refusals = Mapping[str, Refusal]
-"""By the UID of the pod."""
-
-
-def refused_again(known: Refusal | None, at: float, why: str) -> Refusal:
-    """Wait twice as long as the last time, within bounds."""
-    count = known.count + 1 if known is not None else 1
-    wait = delay_seconds(max(count, 1), FIRST_SECONDS, WAIT_SECONDS_MAX)
-    return Refusal(count, at + wait, why[:WHY_LENGTH_MAX])
-
-
-def still_known(refusals: Refusals, pods: Collection[str], at: float) -> dict[str, Refusal]:
-    """Forget pods that are gone, and refusals so old that the next one is a first one.
-
-    A wait that is longer than any can be comes from a clock that was set back: it is over.
-    """
-    return {
-        uid: one
-        for uid, one in refusals.items()
-        if uid in pods and -WAIT_SECONDS_MAX < one.until - at <= WAIT_SECONDS_MAX
-    }
-
-
-def in_force(refusals: Refusals, at: float) -> dict[str, str]:
-    """Say of each pod that must not be asked for now why."""
-    return {uid: one.sentence for uid, one in refusals.items() if at < one.until}
 
 
 TOLERANCE_PERCENT = 1
@@ -96,7 +68,7 @@ class ThrottledContainer(msgspec.Struct, frozen=True, omit_defaults=True, rename
 
 
 class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """All that outlives the agent; of another boot it is worth nothing, since cgroups do not outlive it."""
+    """All that outlives the agent; that of another boot means nothing, since cgroups do not outlive it."""
 
     boot_id: str = ""
     throttled: dict[str, ThrottledContainer] = {}
@@ -105,12 +77,12 @@ class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     """When actions were last wanted, and the counts of rounds."""
     changed_at: float | None = None
     """When something was last done to a pod: seconds since the boot."""
-    refused: dict[str, Refusal] = {}
+    refused: dict[str, EvictionRefusal] = {}
     """Evictions that were refused, by the UID of the pod."""
     lost: str = ""
     """Why what was throttled before is not known, until it has been found from the cgroups."""
 
-    def absurdity(self, now: float) -> str:
+    def implausibility(self, now: float) -> str:
         """Return what no agent of this boot can have written until now (monotonic seconds), or nothing."""
         for id_, part in self.throttled.items():
             names = (id_, part.pod_uid, part.namespace, part.pod, part.container)
@@ -124,8 +96,39 @@ class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
             return "a refusal is out of its range"
         return ""
 
-    def intending(self, pod: NodePod, ids: dict[str, str], quotas: dict[str, int]) -> "AgentState":
-        """Add what is about to be written; `ids` gives the id of each container by its name."""
+    def with_refusal(self, uid: str, at: float, why: str) -> "AgentState":
+        """Return the state with one more refusal of a pod, which waits twice as long as the last one."""
+        last = self.refused.get(uid)
+        count = last.count + 1 if last is not None else 1
+        wait = delay_seconds(max(count, 1), FIRST_SECONDS, WAIT_SECONDS_MAX)
+        assert FIRST_SECONDS <= wait <= WAIT_SECONDS_MAX, "a refusal is asked about again in time"
+        refusal = EvictionRefusal(count, at + wait, why[:WHY_LENGTH_MAX])
+        refused = self.without_refusal(uid).refused | {uid: refusal}
+        return msgspec.structs.replace(self, refused=refused)
+
+    def without_refusal(self, uid: str) -> "AgentState":
+        refused = {each: one for each, one in self.refused.items() if each != uid}
+        return msgspec.structs.replace(self, refused=refused)
+
+    def with_recent_refusals(self, uids: Collection[str], at: float) -> "AgentState":
+        """Return the state with the refusals of these pods that are not so old that the next is a first one.
+
+        A wait that is longer than any can be comes from a clock that was set back: it is over.
+        """
+        refused = {
+            uid: one
+            for uid, one in self.refused.items()
+            if uid in uids and -WAIT_SECONDS_MAX < one.until - at <= WAIT_SECONDS_MAX
+        }
+        return msgspec.structs.replace(self, refused=refused)
+
+    def refusals_in_force(self, at: float) -> dict[str, str]:
+        """Return why each pod must not be evicted now, by UID."""
+        return {uid: one.sentence for uid, one in self.refused.items() if at < one.until}
+
+    def with_intended(self, pod: NodePod, ids: dict[str, str], quotas: dict[str, int]) -> "AgentState":
+        """Return the state with quotas about to be written; `ids` has each container's id by its name."""
+        assert quotas.keys() <= ids.keys(), "quotas are written to containers of the pod"
         found = dict(self.throttled)
         for name, quota in quotas.items():
             known = found.get(ids[name])
@@ -135,12 +138,11 @@ class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
         return msgspec.structs.replace(self, throttled=found)
 
     def without(self, ids: set[str]) -> "AgentState":
-        """Forget containers."""
         kept = {id_: part for id_, part in self.throttled.items() if id_ not in ids}
         return msgspec.structs.replace(self, throttled=kept)
 
-    def settled(self, counters: Mapping[str, Counters]) -> "AgentState":
-        """Take a quota of ours that was never written for never meant: the one that is there is the last."""
+    def with_settled(self, counters: Mapping[str, Counters]) -> "AgentState":
+        """Drop the intention of a quota that was never written: the one before is still there."""
         found = {
             id_: msgspec.structs.replace(part, intended_us=part.written_us)
             for id_, part in self.throttled.items()
@@ -148,23 +150,23 @@ class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
         }
         return msgspec.structs.replace(self, throttled=self.throttled | found) if found else self
 
-    def over(self, counters: Mapping[str, Counters], limits: Mapping[str, int]) -> set[str]:
-        """Return the containers that have vanished, whose quota is not ours, or which have all again."""
+    def not_throttled(self, counters: Mapping[str, Counters], limits: Mapping[str, int]) -> set[str]:
+        """Return the containers that have vanished, whose quota is not ours, or that are restored."""
         return {
             id_
             for id_, part in self.throttled.items()
             if id_ not in counters
             or not _is_ours(part, counters[id_].quota_us)
-            or _is_whole(counters[id_], limits.get(id_, 0))
+            or _is_restored(counters[id_], limits.get(id_, 0))
         }
 
 
 def _is_ours(part: ThrottledContainer, quota_us: int | None) -> bool:
-    """Take a quota that can't be read for ours: nobody is known to have changed it."""
+    """Return whether a quota is ours; one that can't be read is: nobody is known to have changed it."""
     return quota_us is None or part.is_ours(quota_us)
 
 
-def _is_whole(now: Counters, limit_nanos: int) -> bool:
+def _is_restored(now: Counters, limit_nanos: int) -> bool:
     if now.quota_us is None or limit_nanos <= 0:
         return now.quota_us == UNLIMITED
     return now.quota_us < 0 or now.quota_us >= quota_of(limit_nanos, now.period_us)
@@ -174,52 +176,52 @@ def _is_quota(quota_us: int) -> bool:
     return quota_us == UNLIMITED or 0 < quota_us <= QUOTA_MAX_US
 
 
-class Lowered(NamedTuple):
-    """A container that has a lower CPU quota than it asks for."""
+class LoweredQuota(NamedTuple):
+    """A container that has a lower CPU quota than its limit means."""
 
     pod: NodePod
-    part: ContainerTold
+    container: NodeContainer
     quota_us: int
-    asked_us: int
+    limit_us: int
     why_left: str = ""
     """Why it is left as it is; where it is empty, the quota counts as ours."""
 
     @property
     def sentence(self) -> str:
-        """What was found, and what follows."""
-        asked = "no limit" if self.asked_us == UNLIMITED else f"{self.asked_us} us"
-        found = f"container {self.part.name} has a CPU quota of {self.quota_us} us and asks for {asked}"
+        """What was found, and what follows from it."""
+        asked = "no limit" if self.limit_us == UNLIMITED else f"{self.limit_us} us"
+        found = f"container {self.container.name} has a CPU quota of {self.quota_us} us and asks for {asked}"
         if self.why_left:
             return f"{found}; it is left as it is, since {self.why_left}"
         return f"{found}; the quota counts as written by this agent, and is given back"
 
     @property
     def throttled(self) -> ThrottledContainer:
-        """Return it as a container that we throttled."""
+        """The container as one that we throttled."""
         return ThrottledContainer(
-            self.pod.uid, self.pod.namespace, self.pod.name, self.part.name, self.quota_us
+            self.pod.uid, self.pod.namespace, self.pod.name, self.container.name, self.quota_us
         )
 
 
-class Judged(NamedTuple):
-    """What the cgroups tell of some pods."""
+class QuotaSearch(NamedTuple):
+    """What was found in the cgroups of some pods."""
 
-    ours: tuple[Lowered, ...]
-    unclear: tuple[Lowered, ...]
+    ours: tuple[LoweredQuota, ...]
+    unclear: tuple[LoweredQuota, ...]
     left: frozenset[str]
-    """UIDs of the pods to look at again: they have unclear containers, or none that is told to run."""
+    """UIDs of the pods to read again: they have unclear containers, or none that is known to run."""
 
 
-def judged(
+def find_throttled(
     pods: Sequence[NodePod], counters: Mapping[str, Counters], known: Collection[str], why_none: str = ""
-) -> Judged:
-    """Find the containers with a lower quota than they ask for; `known` are those of the state, by id.
+) -> QuotaSearch:
+    """Return the containers with a lower quota than their limit means; `known` are those of the state, by id.
 
     Such a quota counts as ours where nothing else explains it: no resize in progress, no resources of the
     pod as a whole, and no other agent (`why_none` then says why none is ours).
     """
-    ours: list[Lowered] = []
-    unclear: list[Lowered] = []
+    ours: list[LoweredQuota] = []
+    unclear: list[LoweredQuota] = []
     left: set[str] = set()
     for pod in pods:
         if protection_of(pod.owner, pod.priority, pod.priority_class, is_mirror=pod.is_mirror):
@@ -230,16 +232,16 @@ def judged(
                 continue
             now = counters[part.id]
             is_over = is_over and now.quota_us is not None
-            found = _lowered(pod, part, now, why_none)
+            found = _lowered_quota(pod, part, now, why_none)
             if found is not None:
                 (unclear if found.why_left else ours).append(found)
                 is_over = is_over and not found.why_left
         if not is_over:
             left.add(pod.uid)
-    return Judged(tuple(ours), tuple(unclear), frozenset(left))
+    return QuotaSearch(tuple(ours), tuple(unclear), frozenset(left))
 
 
-def _lowered(pod: NodePod, part: ContainerTold, now: Counters, why_none: str) -> Lowered | None:
+def _lowered_quota(pod: NodePod, part: NodeContainer, now: Counters, why_none: str) -> LoweredQuota | None:
     if now.quota_us is None or now.quota_us <= 0:
         return None
     asked = quota_of(part.cpu_limit_nanos, now.period_us)
@@ -247,16 +249,14 @@ def _lowered(pod: NodePod, part: ContainerTold, now: Counters, why_none: str) ->
         asked = max(asked, QUOTA_MIN_US)  # the kubelet writes no less
         if now.quota_us * PERCENT >= asked * (PERCENT - TOLERANCE_PERCENT):
             return None
-    return Lowered(pod, part, now.quota_us, asked, why_none or dict(pod.unclear).get(part.id, ""))
+    return LoweredQuota(pod, part, now.quota_us, asked, why_none or dict(pod.unclear).get(part.id, ""))
 
 
 class StateStore(Protocol):
-    """Where the state is kept: on the host's disk, whole or not at all."""
+    """Keeps the state on the host's disk, whole or not at all."""
 
-    def load(self) -> AgentState:
-        """Read what was left."""
-        ...
+    def load(self) -> AgentState: ...
 
     def save(self, state: AgentState) -> None:
-        """Replace it; when this returns, it is lasting."""
+        """Replace the state; when this returns, it is lasting."""
         ...

@@ -44,6 +44,7 @@ class QosMemory(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel")
         return data
 
 
+NO_MEMORY = QosMemory()
 COUNT_MAX = 10**6
 """Nobody waits for more rounds; the counts of a day would only grow."""
 
@@ -127,7 +128,9 @@ def pending_release(metric: Metric, observation: Observation) -> Fraction:
     return sum((amount for amount in amounts if amount is not None), ended)
 
 
-def judge_rules(policy: QosPolicy, observation: Observation, memory: QosMemory) -> list[Waterline]:
+def judge_rules(
+    policy: QosPolicy, observation: Observation, memory: QosMemory = NO_MEMORY
+) -> list[Waterline]:
     """Judge every rule that is for this node, in the order of acting."""
     usage = usage_of(observation.usage, observation)
     released: dict[str, Fraction] = {}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from equipoise.core.errors import WorldFailed
-from equipoise.ports.node import ContainerRef, ContainerTold, Counters, NodeCounters, NodePod
+from equipoise.ports.node import ContainerRef, Counters, NodeContainer, NodeCounters, NodePod
 from equipoise.qos.execute import PodOwner
 from equipoise.qos.observation import UNLIMITED, quota_of
 from equipoise.qos.policy import QosPolicy
@@ -181,7 +181,7 @@ def _told(pod: PodState) -> NodePod:
         labels=view.labels,
         controller=view.owner,
         containers=tuple(
-            ContainerTold(
+            NodeContainer(
                 each.name,
                 container_id(pod.uid, each.name, pod.restarts),
                 round((each.cpu_request_cores or 0.0) * NANO),

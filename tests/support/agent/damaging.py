@@ -12,7 +12,7 @@ from typing import Any
 from equipoise.adapters.cgroups import connect_host
 from equipoise.core.decision import Outcome
 from equipoise.qos.loop import NodeCycleReport, QosLoop
-from equipoise.qos.state import AgentState, Refusal, ThrottledContainer
+from equipoise.qos.state import AgentState, EvictionRefusal, ThrottledContainer
 from equipoise.runtime.agent.reporting import AgentMetrics
 from equipoise.runtime.agent.run import AgentJournal
 from equipoise.runtime.agent.state import Recovery, StateFile
@@ -100,7 +100,7 @@ class Node:
             parts,
             {"lastTrigger": {"step": START - 100}},
             changed_at=1.0,
-            refused={"uid-whole": Refusal(2, START + 50, "blocked by a PodDisruptionBudget")},
+            refused={"uid-whole": EvictionRefusal(2, START + 50, "blocked by a PodDisruptionBudget")},
         )
         self._keep().save(state)
         return self.file.read_bytes()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from equipoise.core.cluster import ObjectRef, PodRef
 from equipoise.core.errors import WorldFailed
 from equipoise.ports import EvictionAnswer, EvictionResult
-from equipoise.ports.node import ContainerRef, ContainerTold, Counters, NodeCounters, NodePod
+from equipoise.ports.node import ContainerRef, Counters, NodeContainer, NodeCounters, NodePod
 from equipoise.qos.loop import NodeCycleReport, QosLoop
 from equipoise.qos.objects import assemble
 from equipoise.qos.plan_file import _object
@@ -22,7 +22,7 @@ def told(name: str, **fields: object) -> NodePod:
     limit, request = fields.pop("limit", 0), fields.pop("request", 0)
     assert isinstance(limit, int | float)
     assert isinstance(request, int | float)
-    container = ContainerTold("c", f"{name}00000000", round(request * 10**9), round(limit * 10**9))
+    container = NodeContainer("c", f"{name}00000000", round(request * 10**9), round(limit * 10**9))
     given: dict[str, object] = {
         "namespace": "d",
         "name": name,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from equipoise.adapters.cgroups import HostNode, connect_host, find_layout
 from equipoise.core.decision import RestorePod, ThrottlePod
-from equipoise.ports.node import ContainerRef, ContainerTold, NodePod
+from equipoise.ports.node import ContainerRef, NodeContainer, NodePod
 from equipoise.qos.loop import NodeCycleReport, QosLoop
 from equipoise.qos.policy import QosPolicy
 from equipoise.qos.state import AgentState
@@ -37,7 +37,7 @@ ROUNDS_TO_BREACH = 40
 
 
 def pod(name: str, container: str, limit_milli: int = 0, **fields: object) -> NodePod:
-    parts = (ContainerTold("c", container, 0, limit_milli * 10**6),)
+    parts = (NodeContainer("c", container, 0, limit_milli * 10**6),)
     return NodePod("d", name, name, containers=parts, started_at=1.0, **fields)  # type: ignore[arg-type]
 
 

@@ -233,7 +233,7 @@ def _state(given: Input) -> None:
     folder.mkdir(exist_ok=True)
     file = StateFile(folder / "state.json", "boot-1")
     file.path.write_bytes(given.data)
-    file.load().absurdity(1e9)
+    file.load().implausibility(1e9)
 
 
 CGROUP_FILES = {

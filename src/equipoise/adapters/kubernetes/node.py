@@ -27,7 +27,7 @@ from equipoise.adapters.kubernetes.structs import (
 from equipoise.core.cluster import Owner
 from equipoise.core.errors import DECODE_ERRORS
 from equipoise.core.quantity import NANO, Quantity
-from equipoise.ports.node import ContainerTold, Counters, NodeCounters, NodePod, Reading
+from equipoise.ports.node import Counters, NodeContainer, NodeCounters, NodePod, NodeReading
 
 EXTENDED_CPU = "gocrane.io/cpu"
 MIRROR = "kubernetes.io/config.mirror"
@@ -184,7 +184,7 @@ def _running(status: PodStatusOnNode) -> Iterator[tuple[RunningContainer, str]]:
 
 def _containers(
     status: PodStatusOnNode, specs: dict[str, RawContainer], whole: Resources
-) -> Iterator[ContainerTold]:
+) -> Iterator[NodeContainer]:
     """Yield the containers that run now; what they have is told by their status, else by their spec.
 
     What only the pod as a whole has holds for each container: the kubelet writes its limit as their quota,
@@ -195,7 +195,7 @@ def _containers(
         has = part.resources or (spec.resources if spec is not None else None) or Resources()
         request = nanos_of(has.requests, "cpu") or nanos_of(whole.requests, "cpu")
         limit = nanos_of(has.limits, "cpu") or nanos_of(whole.limits, "cpu")
-        yield ContainerTold(part.name, id_, request, limit)
+        yield NodeContainer(part.name, id_, request, limit)
 
 
 def nanos_of(amounts: Quantities | None, name: str) -> int:
@@ -282,7 +282,7 @@ class SizedNode(msgspec.Struct):
     status: NodeSizes = msgspec.field(default_factory=NodeSizes)
 
 
-def look_from_outside(client: Client, node: str, pods: list[NodePod]) -> tuple[Reading, Reading]:
+def look_from_outside(client: Client, node: str, pods: list[NodePod]) -> tuple[NodeReading, NodeReading]:
     """Return two looks, one second apart, between which everything used what the kubelet says it uses now."""
     path = path_of("", "v1", "nodes", None, node)
     sizes = client.get_as(SizedNode, path).status.capacity
@@ -304,14 +304,14 @@ def look_from_outside(client: Client, node: str, pods: list[NodePod]) -> tuple[R
     total = nanos_of(sizes, "memory") // NANO
     used = summary.node
     return (
-        Reading(NodeCounters(0, 0.0, cpus, total, None, {}), before),
-        Reading(
+        NodeReading(NodeCounters(0, 0.0, cpus, total, None, {}), before),
+        NodeReading(
             NodeCounters(used.cpu.usageNanoCores, 1.0, cpus, total, used.memory.workingSetBytes, {}), after
         ),
     )
 
 
-def _counters(stats: ContainerStats, part: ContainerTold) -> Counters:
+def _counters(stats: ContainerStats, part: NodeContainer) -> Counters:
     """Take the quota for what the limit means: what an agent has throttled is not told from outside."""
     quota = part.cpu_limit_nanos * PERIOD_US // NANO if part.cpu_limit_nanos else -1
     return Counters(stats.cpu.usageNanoCores, 1.0, stats.memory.workingSetBytes, 0, quota, PERIOD_US)

@@ -13,9 +13,9 @@ from equipoise.adapters.kubernetes import KubernetesActuator
 from equipoise.core.cluster import ObjectRef
 from equipoise.core.decision import DisableScheduling, EnableScheduling, Outcome
 from equipoise.core.errors import EquipoiseError
-from equipoise.qos.execute import WELL, came_otherwise
+from equipoise.qos.execute import SUCCEEDED, deviation
 from equipoise.qos.loop import NodeCycleReport
-from equipoise.qos.state import Judged
+from equipoise.qos.state import QuotaSearch
 from equipoise.runtime.agent.node_api import WatchedNode
 from equipoise.runtime.logs import FailedTurnLines, Log, log_failure
 
@@ -52,7 +52,7 @@ class EventReporter:
         self._report_problems()
         decision = done.decision
         code = decision.reason.code.value
-        sentence = decision.reason.sentence + came_otherwise(decision, done.outcomes)
+        sentence = decision.reason.sentence + deviation(decision, done.outcomes)
         news = self._news(done.outcomes)
         is_news = code != self._code or bool(news)
         self._code = code
@@ -96,14 +96,14 @@ class EventReporter:
         said = f"{sentence}. What is throttled is looked for in the cgroups."
         self._actuator.record_event(self._node(), "StateFileDamaged", said, is_warning=True)
 
-    def report_found(self, found: Judged) -> None:
+    def report_found(self, found: QuotaSearch) -> None:
         """Log each quota that is lower than its container asks for, and record an event, once."""
         all_ = [("ThrottleFound", one) for one in found.ours] + [
             ("QuotaUnclear", one) for one in found.unclear
         ]
-        news = [(reason, one) for reason, one in all_ if self._found.get(one.part.id) != one.sentence]
+        news = [(reason, one) for reason, one in all_ if self._found.get(one.container.id) != one.sentence]
         for place, (reason, one) in enumerate(news):
-            self._found[one.part.id] = one.sentence
+            self._found[one.container.id] = one.sentence
             self._log.warning(one.sentence, pod=one.pod.key, reason=reason)
             if place < FOUND_EVENTS_MAX:
                 pod = ObjectRef("v1", "Pod", one.pod.namespace, one.pod.name, one.pod.uid)
@@ -129,23 +129,23 @@ class EventReporter:
         found = []
         for outcome in outcomes:
             key = (type(outcome.action), outcome.action.pod, outcome.action.uid, outcome.result)
-            if outcome.result in WELL or key not in self._failures:
+            if outcome.result in SUCCEEDED or key not in self._failures:
                 found.append(outcome)
-                if outcome.result not in WELL:
+                if outcome.result not in SUCCEEDED:
                     self._failures[key] = now
         return found
 
     def _report_pod(self, outcome: Outcome, code: str, sentence: str) -> None:
         action = outcome.action
         if isinstance(action, DisableScheduling | EnableScheduling):
-            if outcome.result not in WELL:
+            if outcome.result not in SUCCEEDED:
                 self.warn("NotScheduled", f"{type(action).__name__}: {outcome.result} ({outcome.detail})")
             return
         namespace, _, name = action.pod.partition("/")
         detail = f" ({outcome.detail})" if outcome.detail else ""
         pod = ObjectRef("v1", "Pod", namespace, name, action.uid)
         said = f"{type(action).__name__}: {outcome.result}{detail}. {sentence}"
-        self._actuator.record_event(pod, code, said, is_warning=outcome.result not in WELL)
+        self._actuator.record_event(pod, code, said, is_warning=outcome.result not in SUCCEEDED)
 
     def _node(self) -> ObjectRef:
         return ObjectRef("v1", "Node", "", self._node_api.node, self._node_api.uid())

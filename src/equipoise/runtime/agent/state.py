@@ -25,7 +25,7 @@ from equipoise.core.errors import DECODE_ERRORS, WorldFailed
 from equipoise.ports.node import NodePod
 from equipoise.qos.loop import QosLoop
 from equipoise.qos.observe import refs_of
-from equipoise.qos.state import NEVER_KEPT, AgentState, Lowered, judged
+from equipoise.qos.state import NEVER_KEPT, AgentState, LoweredQuota, find_throttled
 from equipoise.qos.waterlines import QosMemory
 from equipoise.runtime.agent.reporting import AgentMetrics, EventReporter
 
@@ -71,7 +71,7 @@ class StateFile:
         try:
             state = _decoded(_content(self.path))
             is_of_this_boot = state.boot_id == self.boot_id
-            absurdity = state.absurdity(self._monotonic()) if is_of_this_boot else ""
+            implausibility = state.implausibility(self._monotonic()) if is_of_this_boot else ""
         except FileNotFoundError:
             self.lost = NEVER_KEPT
             return AgentState(self.boot_id)
@@ -79,8 +79,8 @@ class StateFile:
             raise self._set_aside(error.strerror or str(error)) from error
         except DECODE_ERRORS as error:
             raise self._set_aside(str(error)) from error
-        if absurdity:
-            raise self._set_aside(absurdity)
+        if implausibility:
+            raise self._set_aside(implausibility)
         if not is_of_this_boot:
             self.lost = f"{self.path} is of another boot"
             return AgentState(self.boot_id)
@@ -193,7 +193,7 @@ class Recovery:
         metrics: AgentMetrics,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.unclear: tuple[Lowered, ...] = ()
+        self.unclear: tuple[LoweredQuota, ...] = ()
         """What the last search left as it is."""
         self._file = file
         self._loop = loop
@@ -243,9 +243,9 @@ class Recovery:
             return
         asked = [pod for pod in pods if self._left is None or pod.uid in self._left]
         refs = [ref for ref in refs_of(asked) if ref.id not in state.throttled]
-        found = judged(asked, self._loop.node.read(refs, is_deep=True), state.throttled, why_none)
+        found = find_throttled(asked, self._loop.node.read(refs, is_deep=True), state.throttled, why_none)
         self._left, self._searched, self.unclear = found.left, (why_none, now), found.unclear
-        ours = {one.part.id: one.throttled for one in found.ours}
+        ours = {one.container.id: one.throttled for one in found.ours}
         if ours or not found.left:
             lost = state.lost if found.left else ""
             self._loop.adopt(msgspec.structs.replace(state, throttled=state.throttled | ours, lost=lost))
