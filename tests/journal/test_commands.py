@@ -15,7 +15,7 @@ from equipoise.core.decision import Outcome, Record
 from equipoise.core.errors import WorldFailed
 from equipoise.engine.balancer import BALANCERS
 from equipoise.engine.guards import held_by_lag
-from equipoise.pools import record as pools_record
+from equipoise.pools import policy as pools_policy
 from equipoise.proportional import policy as proportional_policy
 from equipoise.qos import execute as qos_execute
 from equipoise.recommendation import record as recommendation_record
@@ -183,7 +183,7 @@ def test_a_balancer_that_there_is_not_is_bad_input(run: Terminal, path: Path) ->
     assert err == (
         "error: --balancer rotaton: expected one of rotation, recommendation, proportional, qos, pools\n"
     )
-    rooms = (rotation_progress, recommendation_record, proportional_policy, qos_execute, pools_record)
+    rooms = (rotation_progress, recommendation_record, proportional_policy, qos_execute, pools_policy)
     assert tuple(room.BALANCER for room in rooms) == tuple(BALANCERS)
 
 
@@ -215,7 +215,7 @@ def test_replay_shows_both_and_fails_when_they_differ(
         return decide(changed, seen, memory)  # type: ignore[arg-type]
 
     assert run("journal", "replay", "--all", "--file", str(path)) == (0, "4 replayed, 4 the same.\n", "")
-    monkeypatch.setattr("equipoise.rotation.record.decide", differently)
+    monkeypatch.setattr("equipoise.rotation.balancer.decide", differently)
     name = _acted(10, NOON + 200).id
     status, out, err = run("journal", "replay", name, "--file", str(path))
     assert status == 1

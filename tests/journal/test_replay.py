@@ -14,9 +14,9 @@ from equipoise.core.decision import Decided, Decision, Record
 from equipoise.core.reason import Code, Reason
 from equipoise.engine.guards import held_by_lag
 from equipoise.engine.recording import record
-from equipoise.rotation import record as rotation
+from equipoise.rotation import balancer as rotation
 from equipoise.rotation.decide import decide
-from equipoise.rotation.policy import KafkaLag, RotationPolicy
+from equipoise.rotation.policy import KafkaLag, RotationPolicy, policy_json
 from equipoise.rotation.preconditions import Observation
 from equipoise.rotation.progress import BALANCER, RotationDetails
 from tests.support.journal.worlds import NOON, calm, decided, hot
@@ -37,7 +37,7 @@ def _bits(decision: Decision) -> bytes:
 def test_every_world_decides_again_to_the_same_bit(policy: RotationPolicy, seen: Observation) -> None:
     """Through JSON and back."""
     decision = decision_of(policy, seen)
-    made = record(BALANCER, rotation.policy_json(policy), seen, {"cycle": 3}, decision, NOON, "1")
+    made = record(BALANCER, policy_json(policy), seen, {"cycle": 3}, decision, NOON, "1")
     assert _bits(rotation.redecide(_again(made))) == _bits(decision)
     assert rotation.inputs(_again(made))[0] == policy
     assert compare(_again(made)) is None
@@ -55,7 +55,7 @@ def test_a_hold_for_lag_is_asked_again(
     reason = held_by_lag(lag, threshold)
     plain = decision_of(gated, seen)
     decision = plain if reason is None else plain.hold(reason)
-    made = record(BALANCER, rotation.policy_json(gated), seen, {}, decision, NOON, "1")
+    made = record(BALANCER, policy_json(gated), seen, {}, decision, NOON, "1")
     assert _bits(rotation.redecide(_again(made))) == _bits(decision)
 
 
@@ -195,7 +195,7 @@ def test_records_without_inputs_are_counted_as_such() -> None:
 @given(POLICIES, WORLDS)
 def test_what_is_said_to_change_a_decision_changes_it(policy: RotationPolicy, seen: Observation) -> None:
     """Each setting that an explanation names, at the value that it names."""
-    made = record(BALANCER, rotation.policy_json(policy), seen, {}, decision_of(policy, seen), NOON, "1")
+    made = record(BALANCER, policy_json(policy), seen, {}, decision_of(policy, seen), NOON, "1")
     code = made.decision.reason.code
     for line in otherwise(made):
         for key in ("minimumImprovementPercent", "toleranceMultiplier", "minReplicas"):

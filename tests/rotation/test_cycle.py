@@ -10,9 +10,9 @@ from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import EntryState, Ledger
 from equipoise.core.reason import Code
 from equipoise.ports import CpuUsage
+from equipoise.rotation.balancer import redecide
 from equipoise.rotation.loop import RotationLoop
 from equipoise.rotation.policy import RotationPolicyStatus
-from equipoise.rotation.record import redecide
 from equipoise.sim.scenes import SixPods, six_pods
 from tests.support.rotation.tenants import ENFORCE, Diary, Lease, Pauses, Policies, loop_in
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from equipoise.core.reason import Code
 from equipoise.engine.disruption import held_by_kind
 from equipoise.engine.recording import record
-from equipoise.rotation.policy import RotationPolicy
+from equipoise.rotation.balancer import redecide
+from equipoise.rotation.policy import RotationPolicy, policy_json
 from equipoise.rotation.preconditions import (
     Observation,
     ObservedHpa,
@@ -20,7 +21,6 @@ from equipoise.rotation.preconditions import (
     held_by_rollout,
 )
 from equipoise.rotation.progress import BALANCER, Ending, RotationMemory, RotationResult, RotationRun
-from equipoise.rotation.record import policy_json, redecide
 from tests.support.rotation.worlds import NOW, UTILIZATION_70, decision_of
 
 _SECONDS = st.sampled_from([0.0, 10.0, 299.0, 300.0, 301.0, 900.0, 1900.0, 3700.0])

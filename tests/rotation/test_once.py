@@ -12,9 +12,9 @@ from equipoise.core.ledger import GUEST_EPOCH
 from equipoise.core.reason import Code
 from equipoise.engine.leadership import LeaselessLeadership
 from equipoise.ports import EvictionResult, Stored
+from equipoise.rotation.balancer import redecide
 from equipoise.rotation.command import Ports, RotateCommand, loop_by_hand, plan
 from equipoise.rotation.policy import RotationPolicy
-from equipoise.rotation.record import redecide
 from equipoise.sim.faults import FaultKind
 from equipoise.sim.scenes import SixPods, six_pods, unbalanced
 from equipoise.sim.world import World

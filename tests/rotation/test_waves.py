@@ -8,8 +8,8 @@ import pytest
 
 from equipoise.core.decision import Record
 from equipoise.core.reason import Code
+from equipoise.rotation.balancer import redecide
 from equipoise.rotation.policy import RotationPolicyStatus
-from equipoise.rotation.record import redecide
 from equipoise.sim.faults import FaultKind
 from equipoise.sim.load import Constant
 from equipoise.sim.scenes import IMBALANCES, SIX_LOADS, six_pods, unbalanced

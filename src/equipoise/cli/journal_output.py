@@ -106,8 +106,8 @@ def _later(record: Record) -> str:
 
 
 def _seen(record: Record, width: int) -> RenderableType | None:
+    from equipoise.rotation.balancer import inputs
     from equipoise.rotation.progress import BALANCER
-    from equipoise.rotation.record import inputs
     from equipoise.runtime.console import usage_bars
 
     if record.balancer != BALANCER or not record.has_inputs:

@@ -119,8 +119,8 @@ Say = Callable[[RotationPolicy, Observation, Mapping[str, Any]], list[str]]
 
 def otherwise(record: Record) -> list[str]:
     """Return what would have led to another decision; nothing when the record cannot tell."""
+    from equipoise.rotation.balancer import inputs
     from equipoise.rotation.progress import BALANCER
-    from equipoise.rotation.record import inputs
 
     if record.balancer != BALANCER or not record.has_inputs:
         return []

@@ -245,8 +245,8 @@ def _plan_file(file: str, below: dict[str, Any], above: dict[str, Any], live: Li
 
         from equipoise.cli.journal import new_ids, write_records
         from equipoise.engine.recording import record
+        from equipoise.rotation.policy import policy_json
         from equipoise.rotation.progress import BALANCER
-        from equipoise.rotation.record import policy_json
 
         at = time.time()
         write_records(

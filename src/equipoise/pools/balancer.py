@@ -3,20 +3,35 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from equipoise.core.decision import Decision, MovePod, RecoverPod
+import msgspec
+
+from equipoise.core.decision import Decision, MovePod, Record, RecoverPod
 from equipoise.core.errors import BadInput
 from equipoise.core.pools import PoolCode
 from equipoise.core.reason import Code
 from equipoise.crd.targets import Mode
 from equipoise.engine.balancer import Balancer, CounterSpec, GaugeSpec, Labels, LogLine
+from equipoise.engine.recording import replay_holds
 from equipoise.pools.decide import decide
 from equipoise.pools.loop import PoolsLoop
-from equipoise.pools.observe import STATES, TierUnreadable
+from equipoise.pools.observe import STATES, Observation, TierUnreadable
+from equipoise.pools.policy import TierPolicy
 from equipoise.pools.rebalance import LOST
-from equipoise.pools.record import redecide
-from equipoise.pools.registration import RegistrationRule
+from equipoise.pools.registration import PodLists, RegistrationRule, reconcile
 from equipoise.ports import CycleReport
 from equipoise.ports.wiring import Loop, LoopSettings, Wiring
+
+
+def redecide(recorded: Record) -> Decision:
+    """Decide again from what is recorded; what the guards held is taken from the record."""
+    if "tiers" in recorded.policy:
+        policy = TierPolicy.model_validate(recorded.policy)
+        decision, _ = decide(policy, msgspec.convert(recorded.observation, Observation))
+    else:
+        rule = msgspec.convert(recorded.policy, RegistrationRule)
+        lists = msgspec.convert(recorded.observation, PodLists)
+        decision, _ = reconcile(rule, lists, recorded.memory, recorded.at)
+    return replay_holds(recorded, decision)
 
 
 def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:

@@ -20,11 +20,11 @@ from equipoise.core.pools import PoolAnswer, PoolCode, PoolsSnapshot
 from equipoise.core.reason import Reason
 from equipoise.engine.guards import held_by_leader, held_by_pause
 from equipoise.engine.isolation import Isolation, failed_decision, failed_record
-from equipoise.engine.recording import record
+from equipoise.engine.recording import as_json, record
 from equipoise.pools.decide import TierBalance, decide, moves_of
 from equipoise.pools.invariants import violations
 from equipoise.pools.observe import Observation, count_tiers, observe
-from equipoise.pools.policy import TierPolicy
+from equipoise.pools.policy import BALANCER, TierPolicy
 from equipoise.pools.rebalance import (
     DONE,
     LOST,
@@ -37,7 +37,6 @@ from equipoise.pools.rebalance import (
     refusing_pods,
     with_busy,
 )
-from equipoise.pools.record import BALANCER, policy_json
 from equipoise.pools.registration import (
     NAMED_MAX,
     ListedPod,
@@ -376,3 +375,8 @@ def _warnings(snapshot: PoolsSnapshot, epoch: int | None) -> list[str]:
             "another leader writes to these keys, or a foreign hand wrote it, and then it has to be deleted"
         )
     return warnings
+
+
+def policy_json(policy: TierPolicy | RegistrationRule) -> dict[str, Any]:
+    """Return a policy, or the rule for which pods a tier has, as its records have it."""
+    return as_json(policy.model_dump(by_alias=True) if isinstance(policy, TierPolicy) else policy)

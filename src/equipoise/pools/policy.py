@@ -16,6 +16,8 @@ from equipoise.core.errors import DECODE_ERRORS, BadInput
 from equipoise.core.pools import expect_name
 from equipoise.crd.fields import INTEGER_MAX, Part
 
+BALANCER = "pools"
+
 CONCURRENT_MAX = 5
 """How many calls a pod of a shared tier takes, when its tier does not say."""
 

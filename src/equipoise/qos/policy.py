@@ -2,12 +2,13 @@
 
 import re
 from enum import StrEnum
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
 from equipoise.crd.fields import AmountAboveZero, Name, Part, UniqueBy, rule, rules
 from equipoise.crd.targets import LabelKey, LabelSelector, LabelValue
+from equipoise.engine.recording import as_json
 from equipoise.qos.observation import COMPARATORS, METRICS
 
 RULES_MAX = 64
@@ -330,3 +331,8 @@ class QosPolicy(Part):
     """By default a tenth of the node's pods, at least one."""
     excess_percent: Annotated[int, Field(ge=0)] = 0
     """By how much a gap is widened."""
+
+
+def policy_json(policy: QosPolicy) -> dict[str, Any]:
+    """Return a policy as its records have it."""
+    return as_json(policy.model_dump(mode="json", by_alias=True))

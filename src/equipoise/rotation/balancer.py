@@ -2,16 +2,21 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from equipoise.core.decision import Decided, Decision
+import msgspec
+
+from equipoise.core.decision import Decided, Decision, Record
+from equipoise.core.reason import Code
 from equipoise.engine.balancer import Balancer, CounterSpec, GaugeSpec, Labels
 from equipoise.engine.disruption import SYSTEM_NAMESPACES
+from equipoise.engine.guards import held_by_lag
+from equipoise.engine.recording import replay_holds
 from equipoise.ports import CycleReport
 from equipoise.ports.wiring import DEADLINE_SECONDS, Loop, LoopSettings, Wiring
 from equipoise.rotation.decide import decide, decide_all
 from equipoise.rotation.loop import Batch, Decide, RotationLoop
-from equipoise.rotation.policy import ROTATION_POLICY
+from equipoise.rotation.policy import ROTATION_POLICY, RotationPolicy
+from equipoise.rotation.preconditions import Observation
 from equipoise.rotation.progress import RotationDetails
-from equipoise.rotation.record import redecide
 
 HEAVY_PODS = 10_000
 """From here on deciding takes long enough to be in the way of the Lease and of `/healthz`."""
@@ -19,6 +24,22 @@ PART_PODS = 5_000
 """So many go to the worker at once: to pack them holds up everything else for hundredths of a second."""
 DEADLINE_LEAST_SECONDS = 60.0
 LABELS = ("namespace", "workload")
+
+
+def inputs(recorded: Record) -> tuple[RotationPolicy, Observation]:
+    """Read back what was asked and what was seen; a ValueError says what does not fit."""
+    policy = RotationPolicy.model_validate(recorded.policy)
+    return policy, msgspec.convert(recorded.observation, Observation)
+
+
+def redecide(recorded: Record) -> Decision:
+    """Decide again from what is recorded; the guard that asked about the lag is asked again too."""
+    policy, seen = inputs(recorded)
+    lag = policy.kafka_lag
+    guards = {
+        Code.HELD_BY_LAG: lambda numbers: held_by_lag(numbers.get("kafka_lag"), lag.threshold, lag.query)
+    }
+    return replay_holds(recorded, decide(policy, seen, recorded.memory).decision, guards)
 
 
 def _parts(batch: Batch) -> Iterator[Batch]:

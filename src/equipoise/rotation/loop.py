@@ -49,10 +49,9 @@ from equipoise.rotation.observe import (
     observe,
     read_ledgers,
 )
-from equipoise.rotation.policy import RotationPolicy
+from equipoise.rotation.policy import RotationPolicy, policy_json
 from equipoise.rotation.preconditions import Observation
 from equipoise.rotation.progress import BALANCER, RotationDetails, describe
-from equipoise.rotation.record import policy_json
 from equipoise.rotation.status import CycleItem, next_status, tell_changes
 
 Batch = Sequence[tuple[RotationPolicy, Observation, Mapping[str, Any]]]

@@ -5,7 +5,8 @@ command line, in the cluster. `RotationPolicySpec` is the `spec` of the custom r
 and which workloads they are for.
 """
 
-from typing import Annotated, Self
+from functools import lru_cache
+from typing import Annotated, Any, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
@@ -14,6 +15,7 @@ from equipoise.crd.fields import Count, Memory, Moment, Number, Part, Span, Whol
 from equipoise.crd.status import ENTRIES_MAX, Conditions, LastDecision, WorkloadDecision
 from equipoise.crd.targets import LabelSelector, Mode, WorkloadTarget
 from equipoise.crd.windows import Window
+from equipoise.engine.recording import as_json
 
 WARM_UP_SECONDS = 300.0
 """How long a new pod gets, after its first full metrics window, before it may be judged."""
@@ -225,3 +227,10 @@ ENVIRONMENT = {
     "KAFKA_LAG_QUERY": ("kafkaLag", "query"),
 }
 """The variables of the earlier rebalancer, and the setting that each one gives."""
+
+
+@lru_cache(maxsize=256)
+def policy_json(policy: RotationPolicy) -> dict[str, Any]:
+    """Return a policy as its records have it; one policy decides for many workloads, again and again."""
+    # Not pydantic's own JSON: it would print spans of time as text, to the millisecond.
+    return as_json(policy.model_dump(by_alias=True))

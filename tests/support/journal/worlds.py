@@ -10,10 +10,9 @@ from equipoise.adapters.journal import Query, SqliteJournal, open_reader, record
 from equipoise.core.decision import Decision, EvictPod, Record
 from equipoise.core.reason import Code, Reason
 from equipoise.engine.recording import record
-from equipoise.rotation.policy import RotationPolicy
+from equipoise.rotation.policy import RotationPolicy, policy_json
 from equipoise.rotation.preconditions import Observation
 from equipoise.rotation.progress import BALANCER
-from equipoise.rotation.record import policy_json
 from tests.support.rotation.worlds import decision_of, pod, seed_pods, world
 
 NOON = 1_767_268_800.0

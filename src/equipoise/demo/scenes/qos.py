@@ -17,7 +17,7 @@ from equipoise.engine.recording import record
 from equipoise.ports import PolicyObject
 from equipoise.qos.execute import BALANCER, LedgerEvictor
 from equipoise.qos.loop import QosLoop
-from equipoise.qos.record import policy_json
+from equipoise.qos.policy import policy_json
 from equipoise.runtime.agent.node_api import read_objects
 from equipoise.sim.load import Constant
 from equipoise.sim.machine import SimDisk, SimMachine, SimSurroundings, is_free

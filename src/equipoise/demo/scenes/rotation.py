@@ -10,10 +10,10 @@ from equipoise.core.cluster import Container
 from equipoise.core.decision import Record
 from equipoise.demo.context import LABEL, MINUTE, DemoContext
 from equipoise.demo.pictures import Bar, bars
+from equipoise.rotation.balancer import inputs
 from equipoise.rotation.loop import RotationLoop
 from equipoise.rotation.policy import ROTATION_POLICY
 from equipoise.rotation.progress import MEASURED_ENDINGS, RotationMemory, RotationResult
-from equipoise.rotation.record import inputs
 from equipoise.sim.load import Constant
 from equipoise.sim.sharing import Leases
 from equipoise.sim.study import OnlyLeader

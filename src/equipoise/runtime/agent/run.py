@@ -24,8 +24,7 @@ from equipoise.engine.recording import record
 from equipoise.ports import CycleReport
 from equipoise.qos.execute import BALANCER
 from equipoise.qos.loop import NodeCycleReport, QosLoop
-from equipoise.qos.policy import QosPolicy
-from equipoise.qos.record import policy_json
+from equipoise.qos.policy import QosPolicy, policy_json
 from equipoise.runtime.agent.enforcement import PREVIEW, EnforcementGate
 from equipoise.runtime.agent.node_api import WatchedNode, ledger_evictor
 from equipoise.runtime.agent.reporting import AgentMetrics, EventReporter
