@@ -10,7 +10,7 @@ from benchmarks.measuring import Figures, in_own_process
 from benchmarks.tables import Section, Table
 from equipoise.sim.futility import futility
 from equipoise.sim.scenes import IMBALANCES
-from equipoise.sim.study import CLOSED_LOOP, HOT_ONLY, HOTTEST, LEFT_ALONE, SEED, Question, study
+from equipoise.sim.study import CLOSED_LOOP, HOT_ONLY, HOTTEST, LEFT_ALONE, SEED, Experiment, study
 
 WORLDS = 200
 SIZES = (6, 30)
@@ -55,7 +55,7 @@ FUTILITY = ("worlds", "balanced", "futile", "rotations_failed_max")
 
 def studied(cause: str, worlds: int, pods: int) -> Figures:
     began = time.process_time()
-    question = Question(pods)
+    question = Experiment(pods)
     found = study(cause, worlds, question)
     figures: Figures = {}
     for summary in found.summaries:

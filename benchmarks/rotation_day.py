@@ -15,7 +15,7 @@ from benchmarks.tables import Section, Table
 from equipoise.core.cluster import WorkloadRef
 from equipoise.core.reason import Code
 from equipoise.rotation.progress import Ending, RotationResult
-from equipoise.sim.invariants import Broken
+from equipoise.sim.invariants import InvariantBroken
 from equipoise.sim.scenes import many_workloads
 from equipoise.sim.study import CYCLE_SECONDS, enforce, remembered, rotation_loop
 from equipoise.sim.world import World
@@ -82,7 +82,7 @@ def day(workloads: int, hours: float, seed: int) -> Figures:
     violated = 0
     try:
         lived.world.advance(hours * 3600)
-    except Broken as broken:
+    except InvariantBroken as broken:
         print(broken, file=sys.stderr)
         violated = 1
     return {

@@ -11,8 +11,7 @@ from equipoise.core.cluster import ObjectRef, Pod, PodRef, WorkloadRef
 from equipoise.core.ledger import BYTES_MAX
 from equipoise.ports import Actuator, EvictionAnswer, EvictionResult, PolicyObject, Store, Stored
 from equipoise.sim import World
-from equipoise.sim.election import SimCandidate
-from equipoise.sim.state import Settings
+from equipoise.sim.state import SimSettings
 from equipoise.sim.store import SimPauses, SimPolicies, SimStore
 from tests.support.contracts import (
     actuator_facts,
@@ -23,6 +22,7 @@ from tests.support.contracts import (
 )
 from tests.support.contracts.servers import elections
 from tests.support.contracts.simulated import SimulatedElections, SimulatedOperator, SimulatedWorld
+from tests.support.sim.election import SimCandidate
 
 
 class Wrong:
@@ -244,7 +244,7 @@ def test_a_wrong_store_is_found_out(
 def test_a_bound_that_is_another_is_found_out() -> None:
     """What fits in the simulator must fit in a cluster."""
     world = SimulatedWorld()
-    world.store = SimStore(World(7, settings=Settings(store_bytes_max=BYTES_MAX + 1)).state)
+    world.store = SimStore(World(7, settings=SimSettings(store_bytes_max=BYTES_MAX + 1)).state)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         store_facts.an_entry_holds_what_it_may_and_not_a_byte_more(world)
 

@@ -25,8 +25,8 @@ from typing import Any
 import pytest
 
 from equipoise.core.cluster import Container
-from equipoise.sim import Delay, Settings, Template, World
-from equipoise.sim.hpa_behavior import DOWN_BY_DEFAULT, Behavior, ScalingRules
+from equipoise.sim import RandomDelay, SimSettings, Template, World
+from equipoise.sim.hpa_behavior import DOWN_BY_DEFAULT, Behavior, HpaScalingRules
 from equipoise.sim.load import Trace
 from equipoise.sim.world import UTILIZATION_70
 from tests.e2e.conftest import new_namespace
@@ -170,7 +170,7 @@ def _real(drive: Drive) -> dict[str, Series]:
 
 def _simulated(started_at: float) -> dict[str, Series]:
     """Run the levels through the simulator, from a minute before with two pods at the first level."""
-    settings = Settings(
+    settings = SimSettings(
         load_step_seconds=LOOK_SECONDS,
         resource_interval_seconds=SCRAPE_SECONDS,
         resource_phase_seconds=0.0,
@@ -181,14 +181,16 @@ def _simulated(started_at: float) -> dict[str, Series]:
     world = World(1, started_at=started_at - WARM_SECONDS, settings=settings)
     world.add_node("node", cpu_cores=64)
     times = tuple(started_at + second for second in LEVELS)
-    template = Template(containers=(Container("app", 1.0),), start_up=Delay(1.5), stop=Delay(1.0))
+    template = Template(containers=(Container("app", 1.0),), start_up=RandomDelay(1.5), stop=RandomDelay(1.0))
     shape = Trace(times, tuple(LEVELS.values()))
     workloads = {
         name: world.add_workload("default", name, replicas=REPLICAS[0], template=template, shape=shape)
         for name in NAMES
     }
     world.run_until(started_at)
-    quick = Behavior(down=ScalingRules(DOWN_BY_DEFAULT.policies, stabilization_seconds=STABILIZATION_SECONDS))
+    quick = Behavior(
+        down=HpaScalingRules(DOWN_BY_DEFAULT.policies, stabilization_seconds=STABILIZATION_SECONDS)
+    )
     metric = type(UTILIZATION_70)("Resource", "cpu", "Utilization", TARGET_PERCENT)
     found: dict[str, Series] = {}
     for name, workload in workloads.items():

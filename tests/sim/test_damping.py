@@ -11,10 +11,10 @@ from equipoise.proportional.functions import CompiledPolicy
 from equipoise.proportional.parse import read_spec
 from equipoise.sim.smoothing_study import (
     WALKS,
-    Cluster,
-    Course,
-    History,
-    Strategy,
+    ClusterShape,
+    SizeHistory,
+    SmoothingStrategy,
+    StrategyRun,
     generate,
     judge,
     modelled,
@@ -23,7 +23,7 @@ from equipoise.sim.smoothing_study import (
     study,
 )
 
-CLUSTER = Cluster(nodes=30, hours=1)
+CLUSTER = ClusterShape(nodes=30, hours=1)
 POLICY = read_spec(DEFAULT_POLICY, "default")
 START = CLUSTER.sized(CLUSTER.nodes)
 WAYS = {way.name: way for way in strategies(POLICY, START)}
@@ -70,7 +70,7 @@ def test_the_page_shows_every_strategy_over_a_hundred_seeds() -> None:
 
 def test_over_provision_and_time_below_are_what_they_say() -> None:
     """Two looks: a fifth too much, and a tenth too little."""
-    course = Course([{"a": 120}, {"a": 90}], [1])
+    course = StrategyRun([{"a": 120}, {"a": 90}], [1])
     outcome = judge(course, [{"a": 100}, {"a": 100}])
     assert (outcome.changes, outcome.below_model_share) == (1, 0.5)
     assert (outcome.over_provision_mean, outcome.below_model_worst) == pytest.approx((0.1, 0.1))
@@ -88,7 +88,7 @@ def test_a_policys_own_settings_are_used() -> None:
     assert (ways["segments"].settings, ways["quantization"].settings) == ("the policy's", "the policy's")
     assert "as written" in ways
     assert "as written" not in WAYS
-    history = History([0, 10_000], [CLUSTER.sized(30), CLUSTER.sized(31)])
+    history = SizeHistory([0, 10_000], [CLUSTER.sized(30), CLUSTER.sized(31)])
     assert [list(row.values()) for row in run(ways["segments"], history).applied] == [[1300], [1360]]
     assert [list(row.values()) for row in run(ways["quantization"], history).applied] == [[1500], [1500]]
     assert [list(row.values()) for row in modelled(POLICY, history)] == [[1300], [1340]]
@@ -126,12 +126,12 @@ def test_the_figures_of_an_independent_run_are_met(
 ) -> None:
     """The simulation of old: 100 nodes, a step each second, a look each ten, one hour; 300 seeds there."""
     policy = read_spec(DEMO | {"smoothing": smoothing}, "demo")
-    way = Strategy("demo", "", CompiledPolicy.of(policy))
-    cluster = Cluster(nodes=100, interval_seconds=1, hours=1)
+    way = SmoothingStrategy("demo", "", CompiledPolicy.of(policy))
+    cluster = ClusterShape(nodes=100, interval_seconds=1, hours=1)
     outcomes = []
     for seed in range(12):
         history = generate("random-walk", cluster, seed)
-        seen = History(history.times[::10], history.inputs[::10])
+        seen = SizeHistory(history.times[::10], history.inputs[::10])
         outcomes.append(judge(run(way, seen), modelled(policy, seen)))
     assert mean(outcome.changes for outcome in outcomes) == pytest.approx(changes, rel=0.12)
     below = mean(outcome.below_model_share for outcome in outcomes)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from equipoise.core.cluster import HpaMetric
-from equipoise.sim.hpa import HpaController, NoProposal, PodSeen, SimulatedHpaSpec, milli, propose, recommend
-from equipoise.sim.hpa_behavior import Behavior, HpaMemory, ScalingRules
+from equipoise.sim.hpa import HpaController, HpaPod, NoProposal, SimulatedHpaSpec, milli, propose, recommend
+from equipoise.sim.hpa_behavior import Behavior, HpaMemory, HpaScalingRules
 
 CPU_50 = HpaMetric("Resource", "cpu", "Utilization", 50)
 CPU_100M = HpaMetric("Resource", "cpu", "AverageValue", 0.1)
@@ -16,7 +16,7 @@ CONTROLLER = HpaController()
 NOW = 10_000.0
 
 
-def pod(usage_milli: int | None, request_milli: int | None = 1000, **changes: object) -> PodSeen:
+def pod(usage_milli: int | None, request_milli: int | None = 1000, **changes: object) -> HpaPod:
     """Give a pod that is an hour old, ready and just measured."""
     fields: dict[str, object] = {
         "usage_milli": usage_milli,
@@ -26,19 +26,19 @@ def pod(usage_milli: int | None, request_milli: int | None = 1000, **changes: ob
         "started_at": NOW - 3600,
         "ready_changed_at": NOW - 3590,
     }
-    return PodSeen(**(fields | changes))  # type: ignore[arg-type]
+    return HpaPod(**(fields | changes))  # type: ignore[arg-type]
 
 
-def pending() -> PodSeen:
+def pending() -> HpaPod:
     return pod(None, phase="Pending", is_ready=False, started_at=None)
 
 
-def young(usage_milli: int) -> PodSeen:
+def young(usage_milli: int) -> HpaPod:
     """Give a pod that is ready, but not yet for one window."""
     return pod(usage_milli, started_at=NOW - 30, ready_changed_at=NOW - 15)
 
 
-TOLERANCE: list[tuple[str, list[PodSeen], int]] = [
+TOLERANCE: list[tuple[str, list[HpaPod], int]] = [
     ("exactly at the target", [pod(500)] * 4, 4),
     ("1.1 is within", [pod(550)] * 4, 4),
     ("1.12 is not: ceil(1.12 x 4)", [pod(560)] * 4, 5),
@@ -53,13 +53,13 @@ TOLERANCE: list[tuple[str, list[PodSeen], int]] = [
 
 
 @pytest.mark.parametrize(("name", "pods", "expected"), TOLERANCE, ids=[row[0] for row in TOLERANCE])
-def test_the_ratio_decides_outside_the_tolerance(name: str, pods: list[PodSeen], expected: int) -> None:
+def test_the_ratio_decides_outside_the_tolerance(name: str, pods: list[HpaPod], expected: int) -> None:
     """The desired count is ceil(ratio x pods), with the ratio from whole percents."""
     del name
     assert propose(CPU_50, pods, len(pods), NOW, CONTROLLER) == expected
 
 
-INCOMPLETE: list[tuple[str, list[PodSeen], int]] = [
+INCOMPLETE: list[tuple[str, list[HpaPod], int]] = [
     ("missing, up: it counts as idle; 200 % x 3 of 4 is 75 % of the pods", [pod(1000)] * 3 + [pod(None)], 6),
     ("missing, up: the correction lands in the tolerance", [pod(600)] * 3 + [pod(None)], 4),
     ("missing, up: the correction turns around, so nothing", [pod(560)] * 2 + [pod(None)] * 2, 4),
@@ -77,7 +77,7 @@ INCOMPLETE: list[tuple[str, list[PodSeen], int]] = [
 
 
 @pytest.mark.parametrize(("name", "pods", "expected"), INCOMPLETE, ids=[row[0] for row in INCOMPLETE])
-def test_pods_without_a_good_sample_dampen(name: str, pods: list[PodSeen], expected: int) -> None:
+def test_pods_without_a_good_sample_dampen(name: str, pods: list[HpaPod], expected: int) -> None:
     """Idle when the rest asks for more, fully busy when it asks for less; never past the turning point."""
     del name
     current = sum(not each.is_terminating and each.phase != "Failed" for each in pods)
@@ -90,7 +90,7 @@ def test_missing_pods_count_as_the_target_when_that_is_above_the_request() -> No
     assert propose(metric, [pod(300)] * 4 + [pod(None)] * 4, 8, NOW, CONTROLLER) == 5
 
 
-READINESS: list[tuple[str, PodSeen, bool]] = [
+READINESS: list[tuple[str, HpaPod, bool]] = [
     ("ready for one window inside the first five minutes", young(0), False),
     (
         "sampled a full window after it became ready",
@@ -112,7 +112,7 @@ READINESS: list[tuple[str, PodSeen, bool]] = [
 
 
 @pytest.mark.parametrize(("name", "last", "is_counted"), READINESS, ids=[row[0] for row in READINESS])
-def test_a_starting_pods_cpu_is_set_aside(name: str, last: PodSeen, is_counted: bool) -> None:
+def test_a_starting_pods_cpu_is_set_aside(name: str, last: HpaPod, is_counted: bool) -> None:
     """Three pods at 50 % and an idle fourth: 37 % when it counts, which asks for 3; else nothing to do."""
     del name
     assert propose(CPU_50, [pod(500)] * 3 + [last], 4, NOW, CONTROLLER) == (3 if is_counted else 4)
@@ -124,7 +124,7 @@ def test_memory_has_no_warm_up() -> None:
     assert propose(memory, [pod(500)] * 3 + [young(0)], 4, NOW, CONTROLLER) == 3
 
 
-AVERAGE: list[tuple[str, list[PodSeen], int]] = [
+AVERAGE: list[tuple[str, list[HpaPod], int]] = [
     ("the mean of all pods", [pod(50), pod(250)], 3),
     ("within the tolerance", [pod(110)] * 3, 3),
     ("missing, down: it counts as the target; (3 x 10 + 100) / 4 is 32", [pod(10)] * 3 + [pod(None)], 2),
@@ -134,7 +134,7 @@ AVERAGE: list[tuple[str, list[PodSeen], int]] = [
 
 
 @pytest.mark.parametrize(("name", "pods", "expected"), AVERAGE, ids=[row[0] for row in AVERAGE])
-def test_an_average_value_is_compared_as_it_is(name: str, pods: list[PodSeen], expected: int) -> None:
+def test_an_average_value_is_compared_as_it_is(name: str, pods: list[HpaPod], expected: int) -> None:
     """The target is 100m."""
     del name
     assert propose(CPU_100M, pods, len(pods), NOW, CONTROLLER) == expected
@@ -145,14 +145,14 @@ def test_an_average_value_is_compared_as_it_is(name: str, pods: list[PodSeen], e
     [[], [pod(None)], [pending()], [young(100)], [pod(500), pod(500, None)], [pod(500, 0)]],
     ids=["no pods", "no samples", "only pending", "only young", "a pod without request", "requests of zero"],
 )
-def test_some_pods_say_nothing(pods: list[PodSeen]) -> None:
+def test_some_pods_say_nothing(pods: list[HpaPod]) -> None:
     """Then the metric proposes nothing."""
     with pytest.raises(NoProposal):
         propose(CPU_50, pods, 3, NOW, CONTROLLER)
 
 
 def advise(
-    spec: SimulatedHpaSpec, pods: Sequence[Sequence[PodSeen]], current: int, memory: HpaMemory | None = None
+    spec: SimulatedHpaSpec, pods: Sequence[Sequence[HpaPod]], current: int, memory: HpaMemory | None = None
 ) -> int:
     return recommend(
         spec, pods, current=current, memory=memory or HpaMemory(), at=NOW, controller=CONTROLLER
@@ -200,8 +200,8 @@ def test_a_tolerance_of_ones_own() -> None:
     """Up by 5 %, down by 30 %."""
     rules = Behavior()
     behavior = Behavior(
-        ScalingRules(rules.up.policies, tolerance=0.05),
-        ScalingRules(rules.down.policies, stabilization_seconds=0, tolerance=0.3),
+        HpaScalingRules(rules.up.policies, tolerance=0.05),
+        HpaScalingRules(rules.down.policies, stabilization_seconds=0, tolerance=0.3),
     )
     spec = SimulatedHpaSpec((CPU_50,), 1, 100, behavior)
     assert advise(spec, [[pod(540)] * 10], 10) == 11

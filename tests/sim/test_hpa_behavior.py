@@ -10,8 +10,8 @@ from equipoise.sim.hpa_behavior import (
     UP_BY_DEFAULT,
     Behavior,
     HpaMemory,
+    HpaScalingRules,
     ScalingPolicy,
-    ScalingRules,
     limited,
 )
 
@@ -50,11 +50,11 @@ def follow(
 
 
 def down(*policies: ScalingPolicy, **options: Any) -> Behavior:
-    return Behavior(UP_BY_DEFAULT, ScalingRules(policies, **({"stabilization_seconds": 0.0} | options)))
+    return Behavior(UP_BY_DEFAULT, HpaScalingRules(policies, **({"stabilization_seconds": 0.0} | options)))
 
 
 def up(*policies: ScalingPolicy, **options: Any) -> Behavior:
-    return Behavior(ScalingRules(policies, **options), DOWN_BY_DEFAULT)
+    return Behavior(HpaScalingRules(policies, **options), DOWN_BY_DEFAULT)
 
 
 def test_the_documentations_example_scales_down_by_percent_then_by_pods() -> None:
@@ -101,7 +101,7 @@ def test_growth_is_limited_per_period(
 def test_a_recent_scale_down_gives_its_pods_back_at_once() -> None:
     """The period began with 10 pods: 4 more than that are allowed, whatever went in between."""
     behavior = Behavior(
-        ScalingRules((PODS_4,)), ScalingRules(DOWN_BY_DEFAULT.policies, stabilization_seconds=0.0)
+        HpaScalingRules((PODS_4,)), HpaScalingRules(DOWN_BY_DEFAULT.policies, stabilization_seconds=0.0)
     )
     assert follow(behavior, [2, 50], start=10) == [2, 14]
 

@@ -7,7 +7,7 @@ import pytest
 
 from equipoise.core.cluster import HpaMetric
 from equipoise.sim import hpa_fleet
-from equipoise.sim.hpa import HpaController, PodSeen, SimulatedHpaSpec, milli, recommend
+from equipoise.sim.hpa import HpaController, HpaPod, SimulatedHpaSpec, milli, recommend
 from equipoise.sim.hpa_behavior import HpaMemory
 from equipoise.sim.hpa_fleet import Fleet, by_minute, fixed, is_above, replay
 from equipoise.stats.ranks import Floats
@@ -32,7 +32,7 @@ def _slowly(fleet: Fleet, row: int, cores: Floats) -> tuple[list[int], float, in
         for turn in range(4):
             at = minute * 60 + turn * 15
             usage = None if math.isnan(seen) or not current else milli(seen / current)
-            pods = [PodSeen(usage, request, started_at=-1e6, ready_changed_at=-1e6)] * current
+            pods = [HpaPod(usage, request, started_at=-1e6, ready_changed_at=-1e6)] * current
             advice = recommend(
                 spec, [pods], current=current, memory=memory, at=at, controller=HpaController()
             )

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from equipoise.sim import World
-from equipoise.sim.eviction import Disruption
-from equipoise.sim.invariants import Broken
+from equipoise.sim.eviction import EvictionApi
+from equipoise.sim.invariants import InvariantBroken
 from equipoise.sim.load import Constant
 from equipoise.sim.scenes import many_workloads
 from equipoise.sim.sharing import Even
@@ -78,20 +78,20 @@ def test_a_new_workload_changes_nothing_for_the_others() -> None:
 
 def test_an_api_that_ignores_budgets_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutation: every eviction passes. The message has the seed."""
-    monkeypatch.setattr(Disruption, "allows", lambda *_args, **_options: True)
-    with pytest.raises(Broken, match=r"seed \d+, at .*left \d+ healthy pods"):
+    monkeypatch.setattr(EvictionApi, "allows", lambda *_args, **_options: True)
+    with pytest.raises(InvariantBroken, match=r"seed \d+, at .*left \d+ healthy pods"):
         [storm(seed) for seed in range(5)]
 
 
 def test_an_api_that_counts_down_only_with_the_controller_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutation: two evictions in one moment both pass."""
-    honest = Disruption.allows
+    honest = EvictionApi.allows
 
-    def forgetful(self: Disruption, pdb: Any, pod: Any, *, is_dry_run: bool) -> bool:
+    def forgetful(self: EvictionApi, pdb: Any, pod: Any, *, is_dry_run: bool) -> bool:
         del is_dry_run
         return honest(self, pdb, pod, is_dry_run=True)
 
-    monkeypatch.setattr(Disruption, "allows", forgetful)
+    monkeypatch.setattr(EvictionApi, "allows", forgetful)
     world = World(11)
     world.add_node("node")
     workload = world.add_workload("shop", "web", replicas=4)
@@ -100,7 +100,7 @@ def test_an_api_that_counts_down_only_with_the_controller_is_caught(monkeypatch:
     first, second, *_ = workload.pods.values()
     world.actuator.evict(first.ref)
     world.actuator.evict(second.ref)
-    with pytest.raises(Broken, match="seed 11"):
+    with pytest.raises(InvariantBroken, match="seed 11"):
         world.advance(1)
 
 
@@ -112,7 +112,7 @@ def test_a_store_that_loses_a_compare_and_swap_is_caught(monkeypatch: pytest.Mon
     key = workload.ref
     world.store.write(key, {"n": 1}, "")
     world.store.write(key, {"n": 2}, "")
-    with pytest.raises(Broken, match=r"seed 12.*replaced"):
+    with pytest.raises(InvariantBroken, match=r"seed 12.*replaced"):
         world.invariants.check()
 
 
@@ -122,7 +122,7 @@ def test_lost_work_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(14)
     world.add_node("node")
     world.add_workload("shop", "web", replicas=2, shape=Constant(1.0))
-    with pytest.raises(Broken, match=r"seed 14.*unserved of a demand"):
+    with pytest.raises(InvariantBroken, match=r"seed 14.*unserved of a demand"):
         world.advance(60)
 
 
@@ -133,5 +133,5 @@ def test_an_overfull_node_is_caught() -> None:
     world.add_workload("shop", "web", replicas=6)
     world.advance(60)
     node.cpu_cores = 4
-    with pytest.raises(Broken, match=r"6 pods with 6.0 cores on node"):
+    with pytest.raises(InvariantBroken, match=r"6 pods with 6.0 cores on node"):
         world.advance(1)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from equipoise.sim.load import Constant, Diurnal, Ramp, Spike, Sum, Trace
 from equipoise.sim.scenes import CAUSES
-from equipoise.sim.sharing import Connections, Partitions, Sharing
+from equipoise.sim.sharing import Partitions, Sharing, StickyConnections
 
 
 def test_shapes_are_what_they_say() -> None:
@@ -116,7 +116,7 @@ def test_partitions_move_as_little_as_they_can() -> None:
 
 def test_new_pods_get_few_long_lived_connections_until_others_are_renewed() -> None:
     """None at all at first; their part comes with time."""
-    sharing = settled(lambda: Connections(600, renewed_per_second=1.0), SIX[:2])
+    sharing = settled(lambda: StickyConnections(600, renewed_per_second=1.0), SIX[:2])
     sharing.settle(SIX[:3], 3)
     assert sharing.shares()["c"] == 0
     for _ in range(200):
@@ -126,7 +126,7 @@ def test_new_pods_get_few_long_lived_connections_until_others_are_renewed() -> N
 
 def test_the_connections_of_a_dead_pod_go_to_the_others() -> None:
     """At once, and none is lost."""
-    sharing = settled(lambda: Connections(600), SIX[:1])
+    sharing = settled(lambda: StickyConnections(600), SIX[:1])
     sharing.settle(("b", "c"), 2)
     shares = sharing.shares()
     assert sum(shares.values()) == 1

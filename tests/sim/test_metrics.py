@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from equipoise.core.cluster import Container
 from equipoise.core.errors import WorldFailed
-from equipoise.sim import Delay, FaultKind, Settings, Template, World
+from equipoise.sim import FaultKind, RandomDelay, SimSettings, Template, World
 from equipoise.sim.autoscaling import sample
 from equipoise.sim.load import Constant, CpuCounter, Ramp
 from equipoise.sim.state import PodState, WorkloadState
@@ -16,8 +16,8 @@ from equipoise.sim.state import PodState, WorkloadState
 TWO = Template(
     containers=(Container("app", 1.0), Container("side", 0.1)),
     split=(0.75, 0.25),
-    start_up=Delay(5),
-    stop=Delay(1),
+    start_up=RandomDelay(5),
+    stop=RandomDelay(1),
 )
 
 
@@ -53,7 +53,7 @@ def test_a_steady_load_is_measured_exactly_and_split_by_container() -> None:
 
 def test_a_sample_is_seen_only_after_the_scrape_delay() -> None:
     """Twelve seconds here: nothing younger is in any answer."""
-    world = World(2, settings=Settings(scrape_delay_seconds=12))
+    world = World(2, settings=SimSettings(scrape_delay_seconds=12))
     world.add_node("node")
     workload = world.add_workload("shop", "web", replicas=8, template=TWO)
     world.advance(600)

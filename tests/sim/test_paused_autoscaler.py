@@ -2,7 +2,7 @@
 
 from equipoise.core.cluster import HpaMetric
 from equipoise.sim import FaultKind, World
-from equipoise.sim.hpa_behavior import Behavior, ScalingPolicy, ScalingRules
+from equipoise.sim.hpa_behavior import Behavior, HpaScalingRules, ScalingPolicy
 from equipoise.sim.load import Constant
 
 RULES = (ScalingPolicy("Pods", 4, 15),)
@@ -40,7 +40,7 @@ def test_an_hpa_shows_the_tolerances_that_it_has() -> None:
     world = World(7)
     workload = world.add_workload("shop", "web", replicas=1)
     metric = HpaMetric("Resource", "cpu", "Utilization", 70)
-    behavior = Behavior(up=ScalingRules(RULES, tolerance=0.02))
+    behavior = Behavior(up=HpaScalingRules(RULES, tolerance=0.02))
     world.add_hpa(workload, replicas_min=1, replicas_max=2, metrics=(metric,), behavior=behavior)
     world.add_hpa(workload, replicas_min=1, replicas_max=2, name="plain")
     found = {hpa.name: (hpa.tolerance_up, hpa.tolerance_down) for hpa in world.cluster.hpas()}

@@ -13,7 +13,7 @@ from equipoise.sim.study import (
     LEFT_ALONE,
     SEED,
     STRATEGIES,
-    Question,
+    Experiment,
     Trial,
     hottest_cores,
     study,
@@ -49,15 +49,15 @@ def test_a_noisy_node_makes_its_own_pods_hot() -> None:
 
 def test_every_strategy_starts_from_the_same_world() -> None:
     """The same hottest pod, the same promise; and the same seed gives the same again."""
-    found = trials("stale counts", 0, Question())
+    found = trials("stale counts", 0, Experiment())
     assert [trial.strategy for trial in found] == [*STRATEGIES, LEFT_ALONE]
     assert len({(trial.before_cores, trial.predicted_percent) for trial in found}) == 1
-    assert found == trials("stale counts", 0, Question())
+    assert found == trials("stale counts", 0, Experiment())
 
 
 def test_a_world_without_a_hot_pod_gives_no_trial() -> None:
     """Another is drawn; when none is ever hot, that is said and not searched for ever."""
-    question = Question(settings={"toleranceMultiplier": 9})
+    question = Experiment(settings={"toleranceMultiplier": 9})
     assert trials("key skew", 0, question) == []
     found = study("stale counts", 1, question)
     assert (found.worlds, found.drawn, found.of(SEED).fired) == (0, 30, 0)
@@ -65,7 +65,7 @@ def test_a_world_without_a_hot_pod_gives_no_trial() -> None:
 
 def test_one_pod_heals_stale_counts_as_well_as_all_of_the_plan() -> None:
     """Whoever leaves, the group counts anew: three times the evictions bring nothing more."""
-    found = study("stale counts", WORLDS, Question())
+    found = study("stale counts", WORLDS, Experiment())
     one, everybody = found.of(HOTTEST), found.of(SEED)
     assert one.realised_percent_median == pytest.approx(everybody.realised_percent_median)
     assert one.realised_percent_median is not None
@@ -78,7 +78,7 @@ def test_one_pod_heals_stale_counts_as_well_as_all_of_the_plan() -> None:
 
 def test_key_skew_brings_far_less_than_was_promised() -> None:
     """What is hot stays hot wherever it goes."""
-    found = study("key skew", WORLDS, Question())
+    found = study("key skew", WORLDS, Experiment())
     at_once = found.of(SEED)
     assert at_once.predicted_percent_median is not None
     assert at_once.realised_percent_median is not None
@@ -88,7 +88,7 @@ def test_key_skew_brings_far_less_than_was_promised() -> None:
 @pytest.mark.parametrize("cause", IMBALANCES)
 def test_the_closed_loop_never_has_two_pods_away(cause: str) -> None:
     """Where the rule at once leaves half of them, and loads the rest with all the work."""
-    found = study(cause, 4, Question())
+    found = study(cause, 4, Experiment())
     ours, at_once = found.of(CLOSED_LOOP), found.of(SEED)
     assert ours.fired == 4
     assert ours.ready_min == 5
@@ -100,7 +100,7 @@ def test_the_closed_loop_never_has_two_pods_away(cause: str) -> None:
 
 def test_settings_of_the_policy_reach_the_loop_and_the_rule() -> None:
     """With topK=1 the plan is one hot pod and one cold one."""
-    found = trials("stale counts", 0, Question(settings={"topK": "1"}))
+    found = trials("stale counts", 0, Experiment(settings={"topK": "1"}))
     by_name = {trial.strategy: trial for trial in found}
     assert (by_name[SEED].evicted, by_name[HOT_ONLY].evicted, by_name[LEFT_ALONE].evicted) == (2, 1, 0)
     assert 1 <= by_name[CLOSED_LOOP].evicted <= 2
@@ -125,7 +125,7 @@ def test_where_each_pod_takes_over_its_predecessors_load_three_rotations_are_the
     """The third that does not help is followed by `Futile`, after at most four pods each."""
     six = six_pods(1)
     before = hottest_cores(six.world, six.workload, 300)
-    run = run_until_futile(Unbalanced(six.world, six.workload), Question())
+    run = run_until_futile(Unbalanced(six.world, six.workload), Experiment())
     assert (run.rotations, run.rotations_failed, run.has_hot_pods) == (3, 3, True)
     assert run.evicted <= 12
     assert hottest_cores(six.world, six.workload, 300) == pytest.approx(before)
@@ -133,7 +133,7 @@ def test_where_each_pod_takes_over_its_predecessors_load_three_rotations_are_the
 
 def test_under_key_skew_the_loop_ends_balanced_or_futile() -> None:
     """With many pods a hot key stays hot: it gives up after three failures in a row, not more."""
-    found = futility("key skew", 4, Question(pods=12), hours_max=8)
+    found = futility("key skew", 4, Experiment(pods=12), hours_max=8)
     assert found.worlds == 4
     assert found.futile > 0
     assert found.rotations_failed_max == 3

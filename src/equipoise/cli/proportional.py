@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from equipoise.core.decision import Decision
     from equipoise.proportional.functions import CompiledPolicy
     from equipoise.proportional.parse import PolicyFile
-    from equipoise.sim.smoothing_study import Cluster
+    from equipoise.sim.smoothing_study import ClusterShape
 
 app = typer.Typer(
     help="Requests and limits that follow the size of the cluster, without flapping.",
@@ -330,9 +330,9 @@ def _policy(path: str | None) -> "PolicyFile":
     return file
 
 
-def _cluster(nodes: int, node_cores: int, node_memory: str, hours: float, interval: str) -> "Cluster":
+def _cluster(nodes: int, node_cores: int, node_memory: str, hours: float, interval: str) -> "ClusterShape":
     from equipoise.core.quantity import parse_bytes
-    from equipoise.sim.smoothing_study import Cluster
+    from equipoise.sim.smoothing_study import ClusterShape
 
     try:
         memory = round(parse_bytes(node_memory))
@@ -341,7 +341,7 @@ def _cluster(nodes: int, node_cores: int, node_memory: str, hours: float, interv
     seconds = options.parse_span("--interval", interval)
     if not 1 <= seconds <= 3600:  # noqa: PLR2004 - a second to an hour
         raise BadInput(f"--interval: expected a span between 1s and 1h, got {interval!r}")
-    cluster = Cluster(nodes, node_cores, memory, interval_seconds=seconds, hours=hours)
+    cluster = ClusterShape(nodes, node_cores, memory, interval_seconds=seconds, hours=hours)
     if cluster.looks > LOOKS_MAX:
         raise BadInput(f"--hours: expected at most {LOOKS_MAX} looks of --interval, got {cluster.looks}")
     return cluster
@@ -351,15 +351,15 @@ def _recorded(file: "PolicyFile", path: str) -> "Studied":
     from equipoise.cli.proportional_study import Studied
     from equipoise.proportional.replay import read_observations
     from equipoise.runtime.output import read_text
-    from equipoise.sim.smoothing_study import History, study
+    from equipoise.sim.smoothing_study import SizeHistory, study
 
     rows = read_observations(read_text(path), path, file.spec.inputs)
-    history = History([row.at for row in rows], [row.inputs for row in rows])
+    history = SizeHistory([row.at for row in rows], [row.inputs for row in rows])
     start = history.inputs[0]
     return Studied(path, 1, history.hours, study(file.spec, start, [history]), history, start)
 
 
-def _generated(file: "PolicyFile", cluster: "Cluster", scene: HistoryKind, seeds: int) -> "Studied":
+def _generated(file: "PolicyFile", cluster: "ClusterShape", scene: HistoryKind, seeds: int) -> "Studied":
     from equipoise.cli.proportional_study import Studied
     from equipoise.sim.smoothing_study import generate, study
 

@@ -11,7 +11,15 @@ from equipoise.cli.plots import BLUE, INK, RED, save
 from equipoise.core.quantity import NANO
 from equipoise.proportional.functions import Slot, slots
 from equipoise.proportional.policy import ScalingPolicySpec
-from equipoise.sim.smoothing_study import NONE, ClusterInputs, History, Summary, modelled, run, strategies
+from equipoise.sim.smoothing_study import (
+    NONE,
+    ClusterInputs,
+    SizeHistory,
+    StrategySummary,
+    modelled,
+    run,
+    strategies,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,8 +31,8 @@ class Studied(NamedTuple):
     name: str
     seeds: int
     hours: float
-    summaries: list[Summary]
-    first: History
+    summaries: list[StrategySummary]
+    first: SizeHistory
     start: ClusterInputs
     """The size that default settings are made from."""
 
@@ -72,7 +80,7 @@ def report(subject: str, studied: Sequence[Studied]) -> StudyReport:
     return StudyReport(subject, _interval(studied[0].first), histories)
 
 
-def _interval(history: History) -> float:
+def _interval(history: SizeHistory) -> float:
     times = history.times
     return (times[-1] - times[0]) / 1000 / (len(times) - 1) if len(times) > 1 else 0.0
 
@@ -116,7 +124,7 @@ def _table(studied: Studied) -> Any:
     return table
 
 
-def cells(summary: Summary) -> list[str]:
+def cells(summary: StrategySummary) -> list[str]:
     """Return a row of the table as text."""
     return [
         summary.name,

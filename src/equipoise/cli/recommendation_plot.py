@@ -12,7 +12,7 @@ from equipoise.core.errors import BadInput
 from equipoise.recommendation.forecast import WorkloadSeries
 from equipoise.recommendation.observe import WEEK_SECONDS, Observation
 from equipoise.recommendation.policy import RecommendationPolicy
-from equipoise.sim.hpa_fleet import MINUTE_SECONDS, Course, by_minute, fixed, is_above
+from equipoise.sim.hpa_fleet import MINUTE_SECONDS, FleetRun, by_minute, fixed, is_above
 from equipoise.stats.predict import Algorithm, predict
 from equipoise.stats.ranks import Floats
 
@@ -169,7 +169,9 @@ def _draw_replicas(axis: "Axes", seen: Observation, decision: Decision, ahead: A
     axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
 
 
-def _draw_today(axis: "Axes", seen: Observation, decision: Decision, cores: Floats, times: Floats) -> Course:
+def _draw_today(
+    axis: "Axes", seen: Observation, decision: Decision, cores: Floats, times: Floats
+) -> FleetRun:
     """Draw what runs today: by the only HPA that there is, else as many replicas as now."""
     hpas = decision.extra.get("current", {}).get("hpas", [])
     is_scaled = len(hpas) == 1 and hpas[0]["targetUtilization"] and seen.request_cores[0] > 0
@@ -184,14 +186,14 @@ def _draw_today(axis: "Axes", seen: Observation, decision: Decision, cores: Floa
     return course
 
 
-def _since_known(course: Course, cores: Floats) -> Floats:
+def _since_known(course: FleetRun, cores: Floats) -> Floats:
     """Return replicas from the first known usage on; before that, an HPA has nothing to go by."""
     is_known = ~np.isnan(cores[0])
     is_shown = np.maximum.accumulate(is_known)
     return np.where(is_shown, course.replicas[0], np.nan)
 
 
-def _draw_above(axis: "Axes", seen: Observation, today: Course, times: Floats) -> None:
+def _draw_above(axis: "Axes", seen: Observation, today: FleetRun, times: Floats) -> None:
     """Mark below when today's replicas used more than they request."""
     cores = week_by_minute(seen)
     known = cores.shape[1]

@@ -10,7 +10,7 @@ from equipoise.cli.documents import ADVICE, Amount, AtLeastOne, Count, codes, ei
 from equipoise.core.decision import Decision
 from equipoise.recommendation.observe import Observation
 from equipoise.sim.hpa import milli
-from equipoise.sim.hpa_fleet import Course, Fleet, by_minute, fixed, is_above, replay
+from equipoise.sim.hpa_fleet import Fleet, FleetRun, by_minute, fixed, is_above, replay
 from equipoise.stats.ranks import Floats, Whole
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def week_by_minute(seen: Observation) -> Floats:
     return by_minute(past, seen.interval_seconds)
 
 
-def course_of(seen: Observation, cores: Floats, rows: Whole, settings: Sequence[Hpa]) -> Course:
+def course_of(seen: Observation, cores: Floats, rows: Whole, settings: Sequence[Hpa]) -> FleetRun:
     """Run an HPA for each of these rows, whose pods must have a request."""
     low, high, target = np.array(settings, np.intp).reshape(-1, 3).T
     requests = [milli(request) for request in seen.request_cores[rows].tolist()]
@@ -154,7 +154,7 @@ def _batch(seen: Observation, decisions: Sequence[Decision], today: Hpa | None) 
 
 
 def _runs(
-    seen: Observation, cores: Floats, rows: Whole, course: Course, settings: Sequence[dict[str, int]]
+    seen: Observation, cores: Floats, rows: Whole, course: FleetRun, settings: Sequence[dict[str, int]]
 ) -> dict[int, ReplayedRun]:
     requests = seen.request_cores[rows]
     above = np.count_nonzero(is_above(course, cores[rows], requests), axis=1)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from equipoise.cli.rotation_live import RotationRequest
     from equipoise.cli.session import ClusterRequest
     from equipoise.sim.futility import Futility
-    from equipoise.sim.study import CauseStudied, Question
+    from equipoise.sim.study import CauseStudied, Experiment
 
 
 class Cause(StrEnum):
@@ -56,11 +56,11 @@ def simulate(
     from equipoise.core.documents import validated
     from equipoise.rotation.plan_file import set_options
     from equipoise.rotation.policy import RotationPolicy
-    from equipoise.sim.study import Question
+    from equipoise.sim.study import Experiment
 
     settings = set_options(setting or ())
     validated(RotationPolicy, settings, "--set")
-    question = Question(pods, settings)
+    question = Experiment(pods, settings)
     causes = [each for each in Cause if each is not Cause.ALL] if cause is Cause.ALL else [cause]
     found = [_studied(each, seeds, question) for each in causes]
     for studied, _ in found:
@@ -72,7 +72,7 @@ def simulate(
         print_document(document(question, found), output)
 
 
-def _studied(cause: Cause, seeds: int, question: "Question") -> "tuple[CauseStudied, Futility | None]":
+def _studied(cause: Cause, seeds: int, question: "Experiment") -> "tuple[CauseStudied, Futility | None]":
     """Study one cause; where the load itself is unequal, also whether the loop ever gives up."""
     from equipoise.sim.futility import futility
     from equipoise.sim.study import study

@@ -12,8 +12,8 @@ from equipoise.sim.study import (
     LEFT_ALONE,
     SEED,
     CauseStudied,
-    Question,
-    Summary,
+    Experiment,
+    StrategyMeasured,
 )
 
 Found = Sequence[tuple[CauseStudied, Futility | None]]
@@ -27,7 +27,7 @@ LEGEND = {
 }
 
 
-def document(question: Question, found: Found) -> dict[str, Any]:
+def document(question: Experiment, found: Found) -> dict[str, Any]:
     """Return the study in the shape that scripts rely on."""
     return {
         "pods": question.pods,
@@ -83,7 +83,7 @@ def futility_sentence(futility: Futility) -> str:
     return f"{balanced}, {futility.futile} futile after at most {most} failures in a row."
 
 
-def print_tables(question: Question, found: Found) -> None:
+def print_tables(question: Experiment, found: Found) -> None:
     """Print one table for each cause, one line of what it says, and what the words mean."""
     from equipoise.runtime.console import Console
 
@@ -126,7 +126,7 @@ def _table(studied: CauseStudied) -> Any:
     return table
 
 
-def _cells(summary: Summary) -> list[str]:
+def _cells(summary: StrategyMeasured) -> list[str]:
     is_rotated = bool(summary.evicted)
     return [
         summary.strategy,

@@ -22,7 +22,7 @@ from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.demo.context import DAY_SECONDS, LABEL, DemoContext, Notes, Scene
 from equipoise.engine.balancer import BALANCERS
 from equipoise.runtime.console import Console
-from equipoise.sim.invariants import Broken
+from equipoise.sim.invariants import InvariantBroken
 from equipoise.sim.world import World
 
 SCENES = "equipoise.demo.scenes"
@@ -63,7 +63,7 @@ class Demo:
         self.ticks += 1
         try:
             world.advance(TICK_SECONDS)
-        except Broken as error:
+        except InvariantBroken as error:
             raise WorldFailed(f"the simulated cluster broke: {error}") from error
         for scene in self.scenes:
             problem = scene.watch()

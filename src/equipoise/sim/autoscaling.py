@@ -1,8 +1,7 @@
-"""The HPA controller and the metrics-server that it reads.
+"""HorizontalPodAutoscalers in the simulated cluster: the controller, its metrics-server, server-side apply.
 
-The simulated API server's applies: HPAs that are ours, and annotations of workloads.
-
-HPAs word for word, as the simulated API server has them: the port `Autoscalers`.
+The controller runs the algorithm of `hpa` on what its metrics-server saw, which is older than the truth. The
+applier owns the HPAs that it made and the annotations that it set, as server-side apply does.
 """
 
 import math
@@ -15,10 +14,16 @@ from equipoise.core.quantity import parse_cores
 from equipoise.ports import ApplyAnswer, ApplyResult
 from equipoise.sim import template as names
 from equipoise.sim.faults import FaultKind
-from equipoise.sim.hpa import PodSeen, SimulatedHpaSpec, advise, highest, milli
-from equipoise.sim.hpa_behavior import DOWN_BY_DEFAULT, UP_BY_DEFAULT, Behavior, ScalingPolicy, ScalingRules
+from equipoise.sim.hpa import HpaPod, SimulatedHpaSpec, advise, highest, milli
+from equipoise.sim.hpa_behavior import (
+    DOWN_BY_DEFAULT,
+    UP_BY_DEFAULT,
+    Behavior,
+    HpaScalingRules,
+    ScalingPolicy,
+)
 from equipoise.sim.load import CpuCounter
-from equipoise.sim.state import HpaState, State, WorkloadState
+from equipoise.sim.state import HpaState, SimState, WorkloadState
 from equipoise.sim.template import Template
 
 _FRESH_SECONDS_MIN = 10.0
@@ -28,18 +33,18 @@ _FRESH_SECONDS_MIN = 10.0
 class Autoscaling:
     """Syncs every HPA at its own beat."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: SimState) -> None:
         self._state = state
         phase = state.settings.resource_phase_seconds
         interval = state.settings.resource_interval_seconds
-        self._scrapes_from = state.now + (state.chance.random() * interval if phase is None else phase)
+        self._scrapes_from = state.now + (state.rng.random() * interval if phase is None else phase)
 
     def begin(self, hpa: HpaState) -> None:
         """Sync an HPA from now on."""
         settings = self._state.settings
         phase = settings.hpa_phase_seconds
         if phase is None:
-            phase = self._state.chance.random() * settings.hpa_sync_seconds
+            phase = self._state.rng.random() * settings.hpa_sync_seconds
         self._state.timeline.every(
             settings.hpa_sync_seconds, lambda: self._sync(hpa), first_at=self._state.now + phase
         )
@@ -79,7 +84,7 @@ class Autoscaling:
             hpa.quiet_proposal = (current, proposed)
         return proposed
 
-    def _all_seen(self, hpa: HpaState) -> list[list[PodSeen]]:
+    def _all_seen(self, hpa: HpaState) -> list[list[HpaPod]]:
         """Return the pods as each metric shows them; this is most of a simulation's work, so it is spared."""
         is_silent = self._state.faults.now(FaultKind.RESOURCE_METRICS_OUTAGE) is not None
         workload = hpa.workload
@@ -97,14 +102,14 @@ class Autoscaling:
         return seen
 
 
-def _has_new_pods(seen: list[list[PodSeen]], since: float) -> bool:
-    """Whether time alone may change what a pod's sample counts for."""
+def _has_new_pods(seen: list[list[HpaPod]], since: float) -> bool:
+    """Return whether time alone may change what a pod's sample counts for."""
     return any(pod.started_at is not None and pod.started_at > since for group in seen for pod in group)
 
 
 def _seen(
     workload: WorkloadState, metric: HpaMetric, last: float, interval: float, *, is_silent: bool
-) -> list[PodSeen]:
+) -> list[HpaPod]:
     """Return the pods as one metric shows them after metrics-server's scrape at `last`."""
     template, request_milli, part = None, None, 1.0
     seen = []
@@ -114,7 +119,7 @@ def _seen(
             request_milli, part = _request_milli(template, metric), _part(template, metric)
         cores, window_seconds = (None, 0.0) if is_silent else sample(pod.counter, last, interval)
         seen.append(
-            PodSeen(
+            HpaPod(
                 None if cores is None else milli(cores * part),
                 request_milli,
                 last,
@@ -165,7 +170,7 @@ METRIC_FIELDS = {"Resource": "resource", "ContainerResource": "containerResource
 class SimApplier:
     """Makes HPAs that the simulated controller obeys from then on."""
 
-    def __init__(self, state: State, autoscaling: Autoscaling) -> None:
+    def __init__(self, state: SimState, autoscaling: Autoscaling) -> None:
         self._state = state
         self._autoscaling = autoscaling
 
@@ -242,7 +247,7 @@ class SimApplier:
 
     def _create(self, name: str, target: WorkloadRef, spec: SimulatedHpaSpec) -> None:
         workload = self._state.workloads[target]
-        hpa = HpaState(name, names.uid(self._state.chance), workload, spec, manager=MANAGER)
+        hpa = HpaState(name, names.uid(self._state.rng), workload, spec, manager=MANAGER)
         hpa.desired, hpa.version = workload.replicas, self._state.next_version()
         self._state.hpas.append(hpa)
         self._autoscaling.begin(hpa)
@@ -283,14 +288,14 @@ def _metric(metric: Mapping[str, Any]) -> HpaMetric:
     return HpaMetric(kind, name, target["type"], float(value), source.get("container", ""))
 
 
-def _rules(said: Mapping[str, Any] | None, default: ScalingRules) -> ScalingRules:
+def _rules(said: Mapping[str, Any] | None, default: HpaScalingRules) -> HpaScalingRules:
     if said is None:
         return default
     policies = tuple(
         ScalingPolicy(one["type"], one["value"], one["periodSeconds"]) for one in said.get("policies", ())
     )
     tolerance = said.get("tolerance")
-    return ScalingRules(
+    return HpaScalingRules(
         policies or default.policies,
         said.get("selectPolicy", default.select),
         said.get("stabilizationWindowSeconds", default.stabilization_seconds),
@@ -301,7 +306,7 @@ def _rules(said: Mapping[str, Any] | None, default: ScalingRules) -> ScalingRule
 class SimAutoscalers:
     """What HPAs ask for."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: SimState) -> None:
         self._state = state
 
     def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]:
@@ -339,7 +344,7 @@ def _behavior(behavior: Behavior) -> Mapping[str, Any]:
     return {"scaleUp": _rules_document(behavior.up), "scaleDown": _rules_document(behavior.down)}
 
 
-def _rules_document(rules: ScalingRules) -> Mapping[str, Any]:
+def _rules_document(rules: HpaScalingRules) -> Mapping[str, Any]:
     policies = [
         {"type": one.type, "value": one.value, "periodSeconds": one.period_seconds} for one in rules.policies
     ]

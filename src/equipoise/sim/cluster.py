@@ -1,6 +1,7 @@
-"""The simulated API server's reads.
+"""Reads of the simulated cluster through the port `Cluster`.
 
-The state as the ports show it: the model's own frozen types, made anew only when something changed.
+The loops list pods many times between two changes, so the records that the port returns are made anew only
+when an object has changed, and faults decide how old the view is that a caller gets.
 """
 
 from collections import deque
@@ -11,8 +12,8 @@ from typing import Protocol, TypeVar
 from equipoise.core.cluster import TOLERANCE, Hpa, Node, Owner, Pdb, Pod, Workload, WorkloadRef
 from equipoise.core.errors import WorldFailed
 from equipoise.sim.faults import FaultKind
-from equipoise.sim.hpa_behavior import ScalingRules
-from equipoise.sim.state import STATEFUL_SET, HpaState, NodeState, PdbState, PodState, State, WorkloadState
+from equipoise.sim.hpa_behavior import HpaScalingRules
+from equipoise.sim.state import STATEFUL_SET, HpaState, NodeState, PdbState, PodState, SimState, WorkloadState
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class ClusterView:
 class LiveView:
     """All lists as they are whenever they are asked for; each is made only then."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: SimState) -> None:
         self._state = state
 
     @property
@@ -65,7 +66,7 @@ class LiveView:
         return dict(self._state.autoscaler_pauses)
 
 
-def cluster_view(state: State) -> ClusterView:
+def cluster_view(state: SimState) -> ClusterView:
     """Show everything as it is now."""
     live = LiveView(state)
     return ClusterView(state.now, live.pods, live.nodes, live.workloads, live.hpas, live.pdbs, live.pauses)
@@ -180,7 +181,7 @@ def hpa_view(hpa: HpaState) -> Hpa:
     return hpa.view
 
 
-def _tolerance(rules: ScalingRules | None) -> float:
+def _tolerance(rules: HpaScalingRules | None) -> float:
     """Return what the HPA itself says; the controller's own tolerance is in no API."""
     return TOLERANCE if rules is None or rules.tolerance is None else rules.tolerance
 
@@ -203,18 +204,20 @@ def pdb_view(pdb: PdbState) -> Pdb:
     return pdb.view
 
 
-class _Named(Protocol):
+class Namespaced(Protocol):
+    """Any record of an object with a namespace."""
+
     @property
     def namespace(self) -> str: ...
 
 
-_Object = TypeVar("_Object", bound=_Named)
+_Object = TypeVar("_Object", bound=Namespaced)
 
 
 class SimCluster:
     """Reads, which a slow watch makes old."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: SimState) -> None:
         self._state = state
         self._live = LiveView(state)
         self._past: deque[ClusterView] = deque()

@@ -1,8 +1,8 @@
-"""Keeps as many pods as a workload wants, and brings new revisions in steps.
+"""The controllers that move pods: replication, scheduler, kubelet.
 
-Lives of pods on nodes: start, readiness, crashes, the end, and nodes that die.
-
-Finds a node for each pod: one where it fits, spread by workload, then the emptiest.
+Replication keeps as many pods as a workload wants, and rolls out revisions within surge and unavailability.
+The scheduler finds the node where a pod fits, spread by workload, then the emptiest. The kubelet starts,
+readies, crashes and ends pods, and stops with its node.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from equipoise.sim import template
 from equipoise.sim.faults import FaultKind
 from equipoise.sim.load import CpuCounter
-from equipoise.sim.state import STATEFUL_SET, NodeState, PodState, State, WorkloadState
+from equipoise.sim.state import STATEFUL_SET, NodeState, PodState, SimState, WorkloadState
 
 
 def _nothing() -> None:
@@ -21,7 +21,7 @@ def _nothing() -> None:
 class Kubelet:
     """Runs the pods of all nodes."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: SimState) -> None:
         self._state = state
         self.freed: Callable[[], object] = _nothing
         """Told when room came free."""
@@ -37,7 +37,7 @@ class Kubelet:
         pod.counter = CpuCounter(now)
         self._state.log("Started", pod.ref, f"{pod.uid} {node.name}")
         self._state.pod_changed(pod)
-        self._later(pod, pod.template.start_up.draw(pod.workload.chance), self._become_ready)
+        self._later(pod, pod.template.start_up.draw(pod.workload.rng), self._become_ready)
 
     def _later(self, pod: PodState, seconds: float, turn: Callable[[PodState], None]) -> None:
         """Plan a turn of a pod's life, unless its life takes another turn before."""
@@ -61,7 +61,7 @@ class Kubelet:
         self._state.log("Ready", pod.ref)
         self._set_ready(pod, is_ready=True)
         if pod.template.crash_after is not None:
-            self._later(pod, pod.template.crash_after.draw(pod.workload.chance), self.crash)
+            self._later(pod, pod.template.crash_after.draw(pod.workload.rng), self.crash)
 
     def crash(self, pod: PodState) -> None:
         """End a pod's containers and start them again, later each time."""
@@ -82,7 +82,7 @@ class Kubelet:
         pod.quotas.clear()  # new containers, new cgroups
         pod.counter.reset(self._state.now)
         self._state.pod_changed(pod)
-        self._later(pod, pod.template.start_up.draw(pod.workload.chance), self._become_ready)
+        self._later(pod, pod.template.start_up.draw(pod.workload.rng), self._become_ready)
 
     def end(self, pod: PodState, *, grace_seconds: int | None = None, why: str = "Deleted") -> None:
         """Ask a pod to end: it is unready at once, and gone when it has stopped or the grace is over."""
@@ -95,7 +95,7 @@ class Kubelet:
         if pod.node is None:
             self._vanish(pod)
         else:
-            stop_seconds = min(pod.template.stop.draw(pod.workload.chance), grace)
+            stop_seconds = min(pod.template.stop.draw(pod.workload.rng), grace)
             self._later(pod, stop_seconds, self._stop)
 
     def _stop(self, pod: PodState) -> None:
@@ -172,7 +172,7 @@ class Kubelet:
                     target=str(pod.ref),
                 )
             if pod.deletion_at is not None:
-                self._later(pod, pod.template.stop.draw(pod.workload.chance), self._stop)
+                self._later(pod, pod.template.stop.draw(pod.workload.rng), self._stop)
             elif pod.is_ready:
                 self._state.pod_changed(pod)
             else:
@@ -196,7 +196,7 @@ _SLACK = 1e-9
 class Scheduler:
     """Places pods; those that fit nowhere wait until something frees room."""
 
-    def __init__(self, state: State, kubelet: Kubelet) -> None:
+    def __init__(self, state: SimState, kubelet: Kubelet) -> None:
         self._state = state
         self._kubelet = kubelet
         self._waiting: dict[str, PodState] = {}
@@ -256,14 +256,14 @@ def _fits(node: NodeState, cpu_cores: float, memory_bytes: float) -> bool:
 class Replication:
     """The Deployment and ReplicaSet controllers in one."""
 
-    def __init__(self, state: State, kubelet: Kubelet, scheduler: Scheduler) -> None:
+    def __init__(self, state: SimState, kubelet: Kubelet, scheduler: Scheduler) -> None:
         self._state = state
         self._kubelet = kubelet
         self._scheduler = scheduler
         state.listeners.append(self.notice)
 
     def notice(self, workload: WorkloadState) -> None:
-        """Look at a workload soon."""
+        """Reconcile a workload soon."""
         if not workload.is_reconcile_due:
             workload.is_reconcile_due = True
             delay = self._state.settings.controller_delay_seconds
@@ -291,14 +291,14 @@ class Replication:
             return
         pod = PodState(
             name=name,
-            uid=template.uid(workload.chance),
+            uid=template.uid(workload.rng),
             workload=workload,
             template=workload.template,
             revision=workload.revision,
             created_at=self._state.now,
             ready_changed_at=self._state.now,
             limit_cores=workload.template.cpu_limit_cores,
-            scrape_phase=workload.chance.random(),
+            scrape_phase=workload.rng.random(),
         )
         workload.pods[pod.uid] = pod
         self._state.pods[workload.ref.namespace, name] = pod
@@ -313,7 +313,7 @@ class Replication:
             counted = (f"{workload.ref.name}-{ordinal}" for ordinal in range(workload.replicas))
             return next((name for name in counted if (namespace, name) not in taken), None)
         while True:
-            name = f"{workload.ref.name}-{workload.revision}-{template.suffix(workload.chance)}"
+            name = f"{workload.ref.name}-{workload.revision}-{template.suffix(workload.rng)}"
             if (namespace, name) not in taken:
                 return name
 

@@ -1,6 +1,7 @@
-"""PodDisruptionBudgets: the controller that fills their status, and the API that evicts by it.
+"""Writes to the simulated API server: the Eviction API with PodDisruptionBudgets, events, and the clock.
 
-The simulated API server's writes, and the clock.
+An eviction is refused as the real API refuses it: by the budget's status, which the disruption controller
+fills in a little later than the truth.
 """
 
 from dataclasses import dataclass
@@ -11,13 +12,13 @@ from equipoise.ports import EvictionAnswer, EvictionResult
 from equipoise.sim import template
 from equipoise.sim.controllers import Kubelet
 from equipoise.sim.faults import FaultKind
-from equipoise.sim.state import Eviction, PdbState, PodState, State, WorkloadState
+from equipoise.sim.state import EvictionRequest, PdbState, PodState, SimState, WorkloadState
 
 
-class Disruption:
+class EvictionApi:
     """Both halves of the disruption budget, which meet in its status."""
 
-    def __init__(self, state: State, kubelet: Kubelet) -> None:
+    def __init__(self, state: SimState, kubelet: Kubelet) -> None:
         self._state = state
         self._kubelet = kubelet
         state.listeners.append(self._notice)
@@ -27,7 +28,7 @@ class Disruption:
             self.sync_soon(pdb)
 
     def sync_soon(self, pdb: PdbState) -> None:
-        """Let the controller look at a budget after its delay."""
+        """Reconcile a budget after the controller's delay."""
         if not pdb.is_sync_due:
             pdb.is_sync_due = True
             self._state.timeline.after(self._state.settings.budget_delay_seconds, lambda: self._sync(pdb))
@@ -98,7 +99,7 @@ class Disruption:
             return EvictionAnswer(EvictionResult.GONE, f"pod {ref} is not there: the name is another's")
         if not is_dry_run:
             if pdb is None:
-                self._state.evictions.append(Eviction(self._state.now, pod.ref))
+                self._state.evictions.append(EvictionRequest(self._state.now, pod.ref))
             else:
                 self._state.evictions.append(_audited(self._state, pdb, pod))
                 pdb.evicted_since.add(pod.uid)
@@ -107,11 +108,11 @@ class Disruption:
         return EvictionAnswer(EvictionResult.ACCEPTED)
 
 
-def _audited(state: State, pdb: PdbState, pod: PodState) -> Eviction:
+def _audited(state: SimState, pdb: PdbState, pod: PodState) -> EvictionRequest:
     """Count by hand what an eviction leaves; the budget's own numbers play no part but the one it wants."""
     healthy = {other.uid for other in pdb.pods() if other.is_ready and other.deletion_at is None}
     unseen = pdb.healthy_seen - healthy - pdb.evicted_since
-    return Eviction(
+    return EvictionRequest(
         at=state.now,
         pod=pod.ref,
         budget=pdb.name,
@@ -125,7 +126,7 @@ def _audited(state: State, pdb: PdbState, pod: PodState) -> Eviction:
 class SimClock:
     """Simulated time."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: SimState) -> None:
         self._state = state
 
     def now(self) -> float:
@@ -134,7 +135,7 @@ class SimClock:
 
 
 @dataclass(frozen=True, slots=True)
-class EventSeen:
+class RecordedEvent:
     """An event as `kubectl describe` would show it."""
 
     at: float
@@ -147,10 +148,10 @@ class EventSeen:
 class SimActuator:
     """Evictions and events."""
 
-    def __init__(self, state: State, disruption: Disruption) -> None:
+    def __init__(self, state: SimState, disruption: EvictionApi) -> None:
         self._state = state
         self._disruption = disruption
-        self.events: list[EventSeen] = []
+        self.events: list[RecordedEvent] = []
 
     def evict(
         self, pod: PodRef, *, grace_seconds: int | None = None, is_dry_run: bool = False
@@ -166,7 +167,7 @@ class SimActuator:
     def record_event(self, about: ObjectRef, reason: str, sentence: str, *, is_warning: bool = False) -> None:
         """Keep one sentence about an object."""
         self._check_available()
-        self.events.append(EventSeen(self._state.now, about, reason, sentence, is_warning))
+        self.events.append(RecordedEvent(self._state.now, about, reason, sentence, is_warning))
 
     def _check_available(self) -> None:
         if self._state.faults.now(FaultKind.API_UNAVAILABLE):

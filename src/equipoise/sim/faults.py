@@ -1,6 +1,7 @@
-"""What goes wrong, when, and for whom.
+"""Simulated time, and the faults that are injected into it.
 
-Simulated time: what is to happen, in order, and nothing between.
+Nothing happens between two entries of the timeline, so hours pass in milliseconds and a seed gives the same
+order again.
 """
 
 import heapq
@@ -21,16 +22,16 @@ class Timeline:
         self._asked = 0
 
     def at(self, when: float, happening: Happening) -> None:
-        """Let something happen at a time; a past one means now."""
+        """Schedule something at a time; a past one means now."""
         self._asked += 1
         heapq.heappush(self._queue, (max(when, self.now), self._asked, happening))
 
     def after(self, seconds: float, happening: Happening) -> None:
-        """Let something happen after so many seconds."""
+        """Schedule something after so many seconds."""
         self.at(self.now + seconds, happening)
 
     def every(self, seconds: float, happening: Happening, *, first_at: float) -> None:
-        """Let something happen again and again, without drift."""
+        """Schedule something at a fixed interval, without drift."""
         if seconds <= 0:
             raise ValueError(f"a period of {seconds} s never ends")
 
@@ -41,7 +42,7 @@ class Timeline:
         self.at(first_at, lambda: again(0))
 
     def run_until(self, when: float, settled: Happening) -> None:
-        """Let everything up to a time happen; `settled` is told after each instant.
+        """Run everything up to a time; `settled` is called after each instant.
 
         A happening may itself run the timeline further (a late answer does): then this one only catches up.
         """
@@ -112,7 +113,7 @@ class Faults:
         value: float = 0.0,
         target: str = "",
     ) -> Fault:
-        """Let a fault last so many seconds, from now or from a time on."""
+        """Inject a fault for so many seconds, from now or from a time on."""
         start = self._timeline.now if starts_at is None else starts_at
         fault = Fault(kind, start, start + seconds, value, target)
         self._by_kind.setdefault(kind, []).append(fault)

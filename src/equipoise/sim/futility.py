@@ -1,4 +1,4 @@
-"""How long the closed loop goes on where rotating does not help: hours of it in one world."""
+"""How long the closed loop goes on where rotating does not help: hours of it in one simulated world."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from equipoise.sim.scenes import Unbalanced
 from equipoise.sim.study import (
     CYCLE_SECONDS,
     DRAWS_PER_WORLD_MAX,
-    Question,
+    Experiment,
     enforce,
     plan_now,
     remembered,
@@ -22,7 +22,7 @@ QUIET_SECONDS = 2 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class FutilityRun:
     """The production loop in one world, until it gave up or its time was over."""
 
     rotations: int
@@ -35,7 +35,7 @@ class Run:
     """Whether the algorithm would rotate still, if nothing held it."""
 
 
-def run_until_futile(scene: Unbalanced, question: Question, *, hours_max: float = HOURS_MAX) -> Run:
+def run_until_futile(scene: Unbalanced, question: Experiment, *, hours_max: float = HOURS_MAX) -> FutilityRun:
     """Run the production loop on and on; the first `Futile` ends it."""
     world, ref = scene.world, scene.workload.ref
     enforce(world, question.settings)
@@ -54,7 +54,7 @@ def run_until_futile(scene: Unbalanced, question: Question, *, hours_max: float 
             failed = int(decision.reason.numbers["rotations_failed"])
     is_hot = plan_now(scene, question.settings) is not None
     hours = (world.now - began_at) / 3600
-    return Run(rotations, failed, len(world.state.evictions), hours, is_hot)
+    return FutilityRun(rotations, failed, len(world.state.evictions), hours, is_hot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +78,13 @@ class Futility:
 def futility(
     cause: str,
     worlds: int,
-    question: Question,
+    question: Experiment,
     *,
     hours_max: float = HOURS_MAX,
     told: Callable[[int], object] = int,
 ) -> Futility:
     """Run the loop on in so many worlds in which something is hot at first."""
-    runs: list[Run] = []
+    runs: list[FutilityRun] = []
     for seed in range(worlds * DRAWS_PER_WORLD_MAX):
         if plan_now(question.world(cause, seed), question.settings) is None:
             continue
@@ -95,7 +95,7 @@ def futility(
     return _summed(cause, runs, hours_max)
 
 
-def _summed(cause: str, runs: Sequence[Run], hours_max: float) -> Futility:
+def _summed(cause: str, runs: Sequence[FutilityRun], hours_max: float) -> Futility:
     failed = [run.rotations_failed for run in runs if run.rotations_failed is not None]
     return Futility(
         cause=cause,

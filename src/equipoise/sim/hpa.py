@@ -23,7 +23,7 @@ from equipoise.core.cluster import HpaMetric
 from equipoise.sim.hpa_behavior import Behavior, HpaMemory, limited
 
 
-class PodSeen(msgspec.Struct, frozen=True, gc=False):
+class HpaPod(msgspec.Struct, frozen=True, gc=False):
     """One pod as the controller sees it, for one metric."""
 
     usage_milli: int | None
@@ -61,7 +61,7 @@ class SimulatedHpaSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class HpaProposal:
     """How many replicas to set, and what to remember. As many as now means: leave it."""
 
     replicas: int
@@ -80,13 +80,13 @@ class NoProposal(Exception):  # noqa: N818 - reads as a fact
 
 def recommend(
     spec: SimulatedHpaSpec,
-    seen: Sequence[Sequence[PodSeen]],
+    seen: Sequence[Sequence[HpaPod]],
     *,
     current: int,
     memory: HpaMemory,
     at: float,
     controller: HpaController,
-) -> Advice:
+) -> HpaProposal:
     """Return how many replicas one sync of the controller sets; `seen` has the pods once for each metric."""
     proposed = partial(highest, spec, seen, current, at, controller)
     return advise(spec, proposed, current=current, memory=memory, at=at, controller=controller)
@@ -100,17 +100,17 @@ def advise(
     memory: HpaMemory,
     at: float,
     controller: HpaController,
-) -> Advice:
+) -> HpaProposal:
     """Return the same, given what the metrics propose; they are asked only where it matters."""
     memory = memory.begun(at, current)
     if current == 0 and spec.replicas_min != 0:
-        return Advice(0, memory)
+        return HpaProposal(0, memory)
     if not spec.replicas_min <= current <= spec.replicas_max:
         wanted = min(max(current, spec.replicas_min), spec.replicas_max)
-        return Advice(wanted, _scaled(memory, spec, at, current, wanted))
+        return HpaProposal(wanted, _scaled(memory, spec, at, current, wanted))
     proposed = proposed_by_metrics()
     if proposed is None:
-        return Advice(current, memory, is_known=False)
+        return HpaProposal(current, memory, is_known=False)
     wanted, memory = limited(
         memory,
         spec.behavior,
@@ -120,7 +120,7 @@ def advise(
         bounds=(spec.replicas_min, spec.replicas_max),
         down_window_seconds=controller.down_window_seconds,
     )
-    return Advice(wanted, _scaled(memory, spec, at, current, wanted))
+    return HpaProposal(wanted, _scaled(memory, spec, at, current, wanted))
 
 
 def _scaled(memory: HpaMemory, spec: SimulatedHpaSpec, at: float, before: int, after: int) -> HpaMemory:
@@ -131,7 +131,7 @@ def _scaled(memory: HpaMemory, spec: SimulatedHpaSpec, at: float, before: int, a
 
 def highest(
     spec: SimulatedHpaSpec,
-    seen: Sequence[Sequence[PodSeen]],
+    seen: Sequence[Sequence[HpaPod]],
     current: int,
     at: float,
     controller: HpaController,
@@ -151,7 +151,7 @@ def highest(
 
 def propose(
     metric: HpaMetric,
-    pods: Sequence[PodSeen],
+    pods: Sequence[HpaPod],
     current: int,
     at: float,
     controller: HpaController,
@@ -188,11 +188,11 @@ def propose(
 
 
 def _grouped(
-    pods: Sequence[PodSeen], resource: str, at: float, controller: HpaController
-) -> tuple[list[PodSeen], list[PodSeen], list[PodSeen]]:
-    counted: list[PodSeen] = []
-    unready: list[PodSeen] = []
-    missing: list[PodSeen] = []
+    pods: Sequence[HpaPod], resource: str, at: float, controller: HpaController
+) -> tuple[list[HpaPod], list[HpaPod], list[HpaPod]]:
+    counted: list[HpaPod] = []
+    unready: list[HpaPod] = []
+    missing: list[HpaPod] = []
     for pod in pods:
         if pod.is_terminating or pod.phase == "Failed":
             continue
@@ -207,8 +207,8 @@ def _grouped(
     return counted, unready, missing
 
 
-def _is_set_aside(pod: PodSeen, at: float, controller: HpaController) -> bool:
-    """Whether a CPU sample still shows how the pod started, not how it works."""
+def _is_set_aside(pod: HpaPod, at: float, controller: HpaController) -> bool:
+    """Return whether a CPU sample still shows how the pod started, not how it works."""
     if pod.started_at is None:
         return True
     if pod.started_at + controller.cpu_initialization_seconds > at:
@@ -237,7 +237,7 @@ def _average(metric: HpaMetric) -> Callable[[Usages], float]:
     return lambda usages: (sum(usage for usage, _ in usages) // len(usages)) / target_milli
 
 
-def _fallback(metric: HpaMetric, pod: PodSeen) -> int:
+def _fallback(metric: HpaMetric, pod: HpaPod) -> int:
     """How busy a pod without a sample counts when the others would scale down."""
     if metric.target_type == "Utilization":
         return (pod.request_milli or 0) * max(100, int(metric.target_value)) // 100

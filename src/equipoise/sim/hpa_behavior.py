@@ -24,7 +24,7 @@ class ScalingPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class ScalingRules:
+class HpaScalingRules:
     """One direction of a behavior."""
 
     policies: tuple[ScalingPolicy, ...]
@@ -34,16 +34,16 @@ class ScalingRules:
     tolerance: float | None = None
 
 
-UP_BY_DEFAULT = ScalingRules((ScalingPolicy("Pods", 4, 15), ScalingPolicy("Percent", 100, 15)))
-DOWN_BY_DEFAULT = ScalingRules((ScalingPolicy("Percent", 100, 15),))
+UP_BY_DEFAULT = HpaScalingRules((ScalingPolicy("Pods", 4, 15), ScalingPolicy("Percent", 100, 15)))
+DOWN_BY_DEFAULT = HpaScalingRules((ScalingPolicy("Percent", 100, 15),))
 
 
 @dataclass(frozen=True, slots=True)
 class Behavior:
     """`spec.behavior`, with the API server's defaults for what is left out."""
 
-    up: ScalingRules = UP_BY_DEFAULT
-    down: ScalingRules = DOWN_BY_DEFAULT
+    up: HpaScalingRules = UP_BY_DEFAULT
+    down: HpaScalingRules = DOWN_BY_DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class HpaMemory:
         return HpaMemory(self.recommendations, self.ups, downs)
 
 
-def _recent(moments: tuple[Moment, ...], at: float, rules: ScalingRules) -> tuple[Moment, ...]:
+def _recent(moments: tuple[Moment, ...], at: float, rules: HpaScalingRules) -> tuple[Moment, ...]:
     longest_seconds = max((policy.period_seconds for policy in rules.policies), default=0)
     return tuple(moment for moment in moments if moment[0] >= at - longest_seconds)
 
@@ -129,7 +129,7 @@ def _at_period_start(memory: HpaMemory, policy: ScalingPolicy, at: float, curren
     return current - added + sum(_within(memory.downs, at, policy.period_seconds))
 
 
-def _up_limit(memory: HpaMemory, rules: ScalingRules, at: float, current: int) -> int:
+def _up_limit(memory: HpaMemory, rules: HpaScalingRules, at: float, current: int) -> int:
     if rules.select == "Disabled":
         return current
     limits = []
@@ -141,7 +141,7 @@ def _up_limit(memory: HpaMemory, rules: ScalingRules, at: float, current: int) -
     return max(limits) if rules.select == "Max" else min(limits)
 
 
-def _down_limit(memory: HpaMemory, rules: ScalingRules, at: float, current: int) -> int:
+def _down_limit(memory: HpaMemory, rules: HpaScalingRules, at: float, current: int) -> int:
     if rules.select == "Disabled":
         return current
     limits = []

@@ -4,10 +4,9 @@ Usage is spread evenly over the pods. The controller syncs four times a minute a
 the replicas with which a minute begins serve it; so a rise is answered two minutes later. A pod is paid from
 the sync that made it. Nothing changes while usage is unknown.
 
-One HPA, minute by minute, as quickly as it goes; `hpa_fleet` says what is simulated.
-
-A sync that changes nothing is not computed: while usage and replicas stay, so does the proposal, and the
-highest recommendation of the window stays until the newest one of that height is too old.
+All HPAs go through one minute at once, on arrays. A single one is computed alone, and a sync that changes
+nothing is skipped: while usage and replicas stay, so does the proposal, and the highest recommendation of the
+window stays until the newest one of that height is too old.
 """
 
 import math
@@ -27,7 +26,7 @@ SYNC_SECONDS = 15.0
 NOISE_MILLI = 1e-6
 
 
-class Setting(NamedTuple):
+class FleetSettings(NamedTuple):
     """How an HPA is set, and how many replicas it begins with."""
 
     request_milli: int
@@ -37,7 +36,7 @@ class Setting(NamedTuple):
     replicas: int
 
 
-class Alone(NamedTuple):
+class SingleHpa(NamedTuple):
     """What came of it."""
 
     replicas: list[int]
@@ -52,7 +51,7 @@ def window_syncs(controller: HpaController) -> int:
     return int(controller.down_window_seconds / SYNC_SECONDS) + 1
 
 
-def run_alone(setting: Setting, cores: Sequence[float], controller: HpaController) -> Alone:
+def run_alone(setting: FleetSettings, cores: Sequence[float], controller: HpaController) -> SingleHpa:
     """Run one HPA over minutes of usage, NaN where it is unknown."""
     low, high = setting.replicas_min, setting.replicas_max
     window = window_syncs(controller)
@@ -86,10 +85,10 @@ def run_alone(setting: Setting, cores: Sequence[float], controller: HpaControlle
             paid += now * passed
             sync += passed
             left -= passed
-    return Alone(served, paid, scalings, most)
+    return SingleHpa(served, paid, scalings, most)
 
 
-def _proposed_alone(setting: Setting, usage_milli: float, now: int, tolerance: float) -> int:
+def _proposed_alone(setting: FleetSettings, usage_milli: float, now: int, tolerance: float) -> int:
     percent = math.ceil(usage_milli / now - NOISE_MILLI) * 100 // setting.request_milli
     ratio = percent / setting.target_percent
     return now if 1 - tolerance <= ratio <= 1 + tolerance else math.ceil(ratio * now)
@@ -125,7 +124,7 @@ class Fleet:
         return Fleet(*(column[part] for column in self.columns))
 
 
-class Course(NamedTuple):
+class FleetRun(NamedTuple):
     """What came of it, by workload."""
 
     replicas: Whole
@@ -135,9 +134,9 @@ class Course(NamedTuple):
     replicas_highest: Whole
 
 
-def fixed(replicas: Whole, minutes: int) -> Course:
+def fixed(replicas: Whole, minutes: int) -> FleetRun:
     """Return the course of workloads that nothing scales."""
-    return Course(
+    return FleetRun(
         np.repeat(replicas[:, None], minutes, axis=1),
         replicas * (minutes / MINUTES_PER_HOUR),
         np.zeros(len(replicas), np.intp),
@@ -145,18 +144,18 @@ def fixed(replicas: Whole, minutes: int) -> Course:
     )
 
 
-def replay(fleet: Fleet, cores: Floats, controller: HpaController | None = None) -> Course:
+def replay(fleet: Fleet, cores: Floats, controller: HpaController | None = None) -> FleetRun:
     """Run the HPAs over (workload, minute), NaN where usage is unknown."""
     controller = controller or HpaController()
     if len(cores) <= FEW:
         return _one_by_one(fleet, cores, controller)
     parts = [slice(start, start + SIDE_BY_SIDE) for start in range(0, len(cores), SIDE_BY_SIDE)]
     courses = [_side_by_side(fleet.rows(part), cores[part], controller) for part in parts]
-    return Course._make(np.concatenate(columns) for columns in zip(*courses, strict=True))
+    return FleetRun._make(np.concatenate(columns) for columns in zip(*courses, strict=True))
 
 
-def is_above(course: Course, cores: Floats, request_cores: Floats) -> Claims:
-    """Tell in which minutes the pods of a workload used more than they request."""
+def is_above(course: FleetRun, cores: Floats, request_cores: Floats) -> Claims:
+    """Return in which minutes the pods of a workload used more than they request."""
     with np.errstate(invalid="ignore"):
         return np.asarray(cores > course.replicas * request_cores[:, None] * ABOVE)
 
@@ -178,11 +177,13 @@ def by_minute(values: Floats, interval_seconds: float) -> Floats:
     return np.where(known > 0, sums / np.maximum(known, 1), np.nan)
 
 
-def _one_by_one(fleet: Fleet, cores: Floats, controller: HpaController) -> Course:
-    settings = [Setting(*row) for row in zip(*(column.tolist() for column in fleet.columns), strict=True)]
+def _one_by_one(fleet: Fleet, cores: Floats, controller: HpaController) -> FleetRun:
+    settings = [
+        FleetSettings(*row) for row in zip(*(column.tolist() for column in fleet.columns), strict=True)
+    ]
     rows = zip(settings, cores.astype(np.float64), strict=True)
     found = [run_alone(setting, row.tolist(), controller) for setting, row in rows]
-    return Course(
+    return FleetRun(
         np.array([one.replicas for one in found], np.intp).reshape(cores.shape),
         np.array([one.replica_syncs for one in found], np.float64) / (SYNCS * MINUTES_PER_HOUR),
         np.array([one.scalings for one in found], np.intp),
@@ -190,7 +191,7 @@ def _one_by_one(fleet: Fleet, cores: Floats, controller: HpaController) -> Cours
     )
 
 
-def _side_by_side(fleet: Fleet, cores: Floats, controller: HpaController) -> Course:
+def _side_by_side(fleet: Fleet, cores: Floats, controller: HpaController) -> FleetRun:
     """Run a sync of all at a time. Whole numbers are kept as floats, which saves turning them into such."""
     seen = np.ascontiguousarray(np.roll(cores, 1, axis=1).T, np.float64) * 1000
     seen[:1] = np.nan
@@ -217,7 +218,7 @@ def _side_by_side(fleet: Fleet, cores: Floats, controller: HpaController) -> Cou
         highest = np.maximum(highest, wanted)
         now = wanted
     hours = replica_syncs / (SYNCS * MINUTES_PER_HOUR)
-    return Course(served.T, hours, scalings.astype(np.intp), highest.astype(np.intp))
+    return FleetRun(served.T, hours, scalings.astype(np.intp), highest.astype(np.intp))
 
 
 def _proposed(

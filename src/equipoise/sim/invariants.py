@@ -1,17 +1,17 @@
-"""What must hold after every instant, whatever happened: asked of the state itself, not of the controllers.
+"""What must hold after every instant of simulated time, checked on the state itself.
 
-Each says what is wrong, or nothing. A failure names the seed, which brings it back.
+Each check says what is wrong, or nothing. A failure names the seed, which reproduces it.
 """
 
 import math
 from collections.abc import Callable, Iterator
 
 from equipoise.sim.controllers import room_for
-from equipoise.sim.state import NodeState, State, WorkloadState
+from equipoise.sim.state import NodeState, SimState, WorkloadState
 from equipoise.sim.store import SimStore
 
 
-class Broken(AssertionError):  # noqa: N818 - reads as a fact
+class InvariantBroken(AssertionError):  # noqa: N818 - reads as a fact
     """An invariant does not hold."""
 
 
@@ -42,7 +42,7 @@ def usage_is_within_limits(workload: WorkloadState) -> str | None:
     return None
 
 
-def pods_are_indexed(workload: WorkloadState, state: State) -> str | None:
+def pods_are_indexed(workload: WorkloadState, state: SimState) -> str | None:
     """Each name belongs to one incarnation, and a ready pod is placed and running."""
     for pod in workload.pods.values():
         if state.pods.get((workload.ref.namespace, pod.name)) is not pod:
@@ -91,7 +91,7 @@ def _problems_of(
 class Invariants:
     """Asks about what changed since the last time."""
 
-    def __init__(self, state: State, store: SimStore) -> None:
+    def __init__(self, state: SimState, store: SimStore) -> None:
         self._state = state
         self._store = store
         self._evictions = 0
@@ -101,7 +101,7 @@ class Invariants:
     def check(self) -> None:
         """Raise when anything does not hold."""
         for problem in self._problems():
-            raise Broken(f"seed {self._state.seed}, at {self._state.now!r}: {problem}")
+            raise InvariantBroken(f"seed {self._state.seed}, at {self._state.now!r}: {problem}")
 
     def _problems(self) -> Iterator[str]:
         touched, self._state.touched = self._state.touched, set()
@@ -121,11 +121,11 @@ class Invariants:
         """Raise when a node holds more than fits; asked less often, for it looks at every pod."""
         uids = [pod.uid for pod in self._state.pods.values()]
         if len(set(uids)) < len(uids):
-            raise Broken(f"seed {self._state.seed}: an identity was used twice")
+            raise InvariantBroken(f"seed {self._state.seed}: an identity was used twice")
         for node in self._state.nodes.values():
             problem = node_is_not_overfull(node)
             if problem:
-                raise Broken(f"seed {self._state.seed}, at {self._state.now!r}: {problem}")
+                raise InvariantBroken(f"seed {self._state.seed}, at {self._state.now!r}: {problem}")
 
     def _evictions_kept_budgets(self) -> Iterator[str]:
         """No eviction took a healthy pod that its budget needed, as far as the API could know."""

@@ -1,6 +1,6 @@
-"""How much work there is for a workload over time, in cores.
+"""How much work a workload gets over time, in cores, and the CPU counter that a pod makes of its share.
 
-The CPU counter of a pod: core-seconds as a function of time, kept as straight pieces.
+A counter is kept as straight pieces, so that it can be read at any time without stepping through it.
 """
 
 import csv

@@ -1,4 +1,4 @@
-"""A simulated node as its own agent sees it: counters, cgroups, and what the API server tells of it."""
+"""A simulated node as its own agent reads it: counters, cgroups, and what the API server says of it."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from equipoise.qos.state import AgentState
 from equipoise.sim.cluster import pod_view, workload_view
 from equipoise.sim.controllers import Kubelet
 from equipoise.sim.serving import PERIOD_US, usage_cores
-from equipoise.sim.state import NodeState, PodState, State
+from equipoise.sim.state import NodeState, PodState, SimState
 
 NANO = 10**9
 
@@ -31,7 +31,7 @@ class SimMachine:
     A pod uses the memory that it requests; nothing of it can be reclaimed.
     """
 
-    def __init__(self, state: State, node: NodeState) -> None:
+    def __init__(self, state: SimState, node: NodeState) -> None:
         self._state = state
         self._node = node
         self._known: dict[str, PodState] = {}
@@ -39,7 +39,7 @@ class SimMachine:
         """What pods used that have gone: the machine's own counter keeps it."""
 
     def boot_id(self) -> str:
-        """Tell this boot from the one before."""
+        """Return an id that differs from boot to boot."""
         return f"boot-{self._node.uid}"
 
     def read_node(self) -> NodeCounters:
@@ -81,7 +81,7 @@ class SimMachine:
         return True
 
     def reclaim(self, container: ContainerRef, amount_bytes: int) -> int | None:
-        """Give back nothing: the simulation has no memory to reclaim."""
+        """Reclaim nothing: the simulation has no memory to reclaim."""
         del amount_bytes
         self._check_alive()
         return 0 if container.id in self._containers() else None
@@ -126,7 +126,7 @@ class SimSurroundings:
     """What the API server tells of one node, and what people ask of it."""
 
     def __init__(
-        self, state: State, node: NodeState, kubelet: Kubelet, policy: Callable[[], QosPolicy]
+        self, state: SimState, node: NodeState, kubelet: Kubelet, policy: Callable[[], QosPolicy]
     ) -> None:
         self._state = state
         self._node = node
@@ -208,7 +208,7 @@ class SimDisk:
 
 
 def is_free(machine: SimMachine, pod: PodState) -> bool:
-    """Whether every container of a pod may use what its limit says."""
+    """Return whether every container of a pod may use what its limit says."""
     for each in pod.template.containers:
         limit_us = quota_of(round((each.cpu_limit_cores or 0.0) * NANO), PERIOD_US)
         if machine.quota_of(pod, each.name) not in {limit_us, UNLIMITED}:

@@ -1,9 +1,8 @@
-"""What the simulated Prometheus knows: counters, read at each pod's own scrape times.
+"""What the simulated Prometheus knows: counters, read at each pod's own scrape times, and weeks of history.
 
 A rate needs two samples inside the window. It is the growth between the first and the last one divided by the
-time between them: PromQL's `rate` with its extrapolation reaching both ends of the window.
-
-Weeks of usage behind the port `History`: what pods used minute by minute, and a past before the start.
+time between them: PromQL's `rate` with its extrapolation reaching both ends of the window. The history is
+usage minute by minute behind the port `History`, with a past before the start.
 """
 
 import math
@@ -21,7 +20,7 @@ from equipoise.ports.cluster import Grouping, Measure, Reduction, UsageHistory
 from equipoise.sim import template
 from equipoise.sim.faults import Fault, FaultKind
 from equipoise.sim.load import CpuCounter, Shape
-from equipoise.sim.state import PodState, State, WorkloadState
+from equipoise.sim.state import PodState, SimState, WorkloadState
 from equipoise.stats.coverage import is_covered
 from equipoise.stats.ranks import Whole
 
@@ -38,7 +37,7 @@ class _Rate(NamedTuple):
 class SimMetrics:
     """Usage by container, from samples."""
 
-    def __init__(self, state: State, advance: Callable[[float], object]) -> None:
+    def __init__(self, state: SimState, advance: Callable[[float], object]) -> None:
         self._state = state
         self._advance = advance
         self.scalars: dict[str, Callable[[float], float | None]] = {}
@@ -87,7 +86,7 @@ class SimMetrics:
         return None if answer is None else answer(at)
 
     def _asked(self, at: float) -> float:
-        """Let the faults of the moment do their part; give the time that the answer is of."""
+        """Apply the faults of this moment; return the time that the answer is of."""
         if self._state.faults.now(FaultKind.METRICS_OUTAGE):
             raise WorldFailed("the metrics do not answer (simulated)")
         late = self._state.faults.now(FaultKind.METRICS_LATE)
@@ -116,7 +115,7 @@ class SimMetrics:
 
     @property
     def _has_spoilt(self) -> bool:
-        """Whether any sample was ever lost or wrong."""
+        """Return whether any sample was ever lost or wrong."""
         faults = self._state.faults
         return bool(faults.of(FaultKind.METRICS_GAP) or faults.of(FaultKind.METRICS_NAN))
 
@@ -160,7 +159,7 @@ Key = tuple[str, str, str]
 
 
 @dataclass(slots=True)
-class _Series:
+class CounterSamples:
     """One container: the place of its first sample on the grid, and its samples without a hole."""
 
     first: int
@@ -170,9 +169,9 @@ class _Series:
 class SimHistory:
     """Scrapes every pod at whole minutes; a pod's memory is what it requests."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: SimState) -> None:
         self._state = state
-        self._series: dict[Key, _Series] = {}
+        self._series: dict[Key, CounterSamples] = {}
         self._memory: dict[Key, float] = {}
         begin = state.now // STEP_SECONDS * STEP_SECONDS
         state.timeline.every(STEP_SECONDS, self._scrape, first_at=begin + STEP_SECONDS)
@@ -188,15 +187,15 @@ class SimHistory:
         count = round(seconds / STEP_SECONDS)
         times = (np.arange(end - count + 1, end + 1)) * STEP_SECONDS
         demand = np.array([shape.cores(float(at)) for at in times]) / replicas
-        chance = template.seeded(self._state.seed, f"{workload.ref.subject} past")
-        spread = np.random.default_rng(chance.getrandbits(64))
+        rng = template.seeded(self._state.seed, f"{workload.ref.subject} past")
+        spread = np.random.default_rng(rng.getrandbits(64))
         revision = template.template_hash(workload.template, 0)
         for _ in range(replicas):
-            name = f"{workload.ref.name}-{revision}-{template.suffix(chance)}"
+            name = f"{workload.ref.name}-{revision}-{template.suffix(rng)}"
             for container, part in workload.template.parts:
                 varied = np.maximum(0.0, 1.0 + noise * spread.standard_normal(count))
                 key = (workload.ref.namespace, name, container)
-                self._series[key] = _Series(end - count + 1, (demand * part * varied).tolist())
+                self._series[key] = CounterSamples(end - count + 1, (demand * part * varied).tolist())
                 self._memory[key] = _memory(workload.template.containers, container)
 
     def read(
@@ -261,7 +260,7 @@ class SimHistory:
             key = (pod.workload.ref.namespace, pod.name, container)
             series = self._series.get(key)
             if series is None:
-                series = self._series[key] = _Series(place, [])
+                series = self._series[key] = CounterSamples(place, [])
             series.cores += [float("nan")] * (place - series.first - len(series.cores))
             series.cores.append(cores * part)
             self._memory[key] = _memory(pod.template.containers, container)
@@ -283,7 +282,7 @@ def _memory(containers: Sequence[Container], name: str) -> float:
     return next(each.memory_request_bytes or 0.0 for each in containers if each.name == name)
 
 
-def _on(series: _Series, places: Whole) -> NDArray[np.float64]:
+def _on(series: CounterSamples, places: Whole) -> NDArray[np.float64]:
     """Lay a series on a part of the grid; NaN where it has nothing."""
     laid = np.full(len(places), np.nan)
     first = int(places[0])

@@ -1,4 +1,4 @@
-"""Worlds that are ready to be looked at."""
+"""Worlds that are ready to run: six pods with two hot ones, unbalanced workloads, many workloads."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from random import Random
 from equipoise.core.cluster import Container
 from equipoise.sim import template as names
 from equipoise.sim.load import Constant, Diurnal, Shape, Spike
-from equipoise.sim.sharing import Connections, Even, Partitions, Sharing
-from equipoise.sim.state import Settings, WorkloadState
-from equipoise.sim.template import Budget, Delay, Template
+from equipoise.sim.sharing import Even, Partitions, Sharing, StickyConnections
+from equipoise.sim.state import SimSettings, WorkloadState
+from equipoise.sim.template import Budget, RandomDelay, Template
 from equipoise.sim.world import World
 
 SIX_LOADS = (1.2, 1.1, 0.8, 0.6, 0.4, 0.3)
@@ -51,7 +51,7 @@ CAUSES: dict[str, Callable[[int], Sharing]] = {
     "even": lambda seed: Even(),  # noqa: ARG005 - one form for all
     "key skew": lambda seed: Partitions.skewed(seed, 64),
     "stale counts": lambda seed: Partitions.stale(24),  # noqa: ARG005
-    "connections": lambda seed: Connections(600, renewed_per_second=0.05),  # noqa: ARG005
+    "connections": lambda seed: StickyConnections(600, renewed_per_second=0.05),  # noqa: ARG005
 }
 """What can make the pods of a workload unequal; a noisy node is a matter of the node."""
 
@@ -75,19 +75,19 @@ def unbalanced(seed: int, cause: str, *, pods: int = 6, age_seconds: float = 900
     Its pods have been under this load for `age_seconds`. Whether one of them is hot is up to the seed.
     """
     world = World(seed)
-    chance = names.seeded(seed, "scene")
-    _add_unequal_nodes(world, chance, pods, noise=chance.uniform(1.8, 3.0) if cause == NOISY_NODE else 1.0)
+    rng = names.seeded(seed, "scene")
+    _add_unequal_nodes(world, rng, pods, noise=rng.uniform(1.8, 3.0) if cause == NOISY_NODE else 1.0)
     # Little work at first: the autoscaler shall not have its say before everybody is there.
     workload = world.add_workload(
         "shop",
         "web",
         replicas=pods,
         shape=Constant(_AT_TARGET_CORES * pods / 10),
-        sharing=CAUSES.get(cause, CAUSES["even"])(chance.randrange(2**32)),
+        sharing=CAUSES.get(cause, CAUSES["even"])(rng.randrange(2**32)),
     )
     world.add_pdb("shop", "web", Budget(max_unavailable=1))
     if cause == "connections":
-        _grow_up(world, workload, chance.randint(max(pods // 3, 1), max(pods // 2, 1)))
+        _grow_up(world, workload, rng.randint(max(pods // 3, 1), max(pods // 2, 1)))
     _run_until_whole(world, workload)
     world.add_hpa(workload, replicas_min=pods, replicas_max=2 * pods)
     workload.shape = Constant(workload.demand_cores * _AT_TARGET_CORES * pods / _used_cores(workload))
@@ -99,20 +99,20 @@ _AT_TARGET_CORES = 0.7
 """What a pod of the default template uses when it is as busy as its HPA wants it."""
 
 
-def _add_unequal_nodes(world: World, chance: Random, pods: int, noise: float) -> None:
+def _add_unequal_nodes(world: World, rng: Random, pods: int, noise: float) -> None:
     """Add nodes of several sizes, so that a scheduler has a preference; it knows nothing of noise."""
     count = max(3, 2 * pods // 3)
-    noisy = chance.randrange(count)
+    noisy = rng.randrange(count)
     for number in range(count):
         world.add_node(
             f"node-{number:04}",
-            cpu_cores=chance.choice((32, 48, 64)),
+            cpu_cores=rng.choice((32, 48, 64)),
             cpu_factor=noise if number == noisy else 1.0,
         )
 
 
 def _grow_up(world: World, workload: WorkloadState, first: int) -> None:
-    """Let connections be even among the first few pods; those that come with the scale-up find none left."""
+    """Scale up after a rollout of fewer pods: these get all connections."""
     wanted = workload.replicas
     world.scale(workload, first)
     _run_until_whole(world, workload)
@@ -128,7 +128,7 @@ def _run_until_whole(world: World, workload: WorkloadState) -> None:
 
 
 def is_whole(workload: WorkloadState) -> bool:
-    """Whether all pods that are wanted serve, in the newest revision, and no other is there."""
+    """Return whether all pods that are wanted serve, in the newest revision, and no other is there."""
     serving = [pod for pod in workload.pods.values() if pod.is_serving and pod.revision == workload.revision]
     return len(serving) == len(workload.pods) == workload.replicas
 
@@ -142,12 +142,12 @@ def many_workloads(
     count: int,
     *,
     replicas: int = 6,
-    settings: Settings | None = None,
+    settings: SimSettings | None = None,
     is_checked: bool = True,
 ) -> World:
     """Make so many workloads with HPAs and budgets, of all causes and shapes, on enough nodes."""
     world = World(seed, settings=settings, is_checked=is_checked)
-    chance = names.seeded(seed, "scene")
+    rng = names.seeded(seed, "scene")
     node_count = max(3, count * replicas * 2 // 160)
     for number in range(node_count):
         factor = 1.5 if number % 10 == 0 else 1.0
@@ -155,37 +155,37 @@ def many_workloads(
             f"node-{number:04}", cpu_cores=192, memory_bytes=768 * _GIB, pods_max=250, cpu_factor=factor
         )
     for number in range(count):
-        _add_one(world, chance, f"team-{number % 10}", f"app-{number:04}", replicas)
+        _add_one(world, rng, f"team-{number % 10}", f"app-{number:04}", replicas)
     return world
 
 
-def _add_one(world: World, chance: Random, namespace: str, name: str, replicas: int) -> None:
-    cause = chance.choice(list(CAUSES))
-    request_cores = chance.choice((0.25, 0.5, 1.0))
+def _add_one(world: World, rng: Random, namespace: str, name: str, replicas: int) -> None:
+    cause = rng.choice(list(CAUSES))
+    request_cores = rng.choice((0.25, 0.5, 1.0))
     template = Template(
         containers=(Container("app", request_cores, 0.5 * _GIB), Container("side", 0.05, 0.1 * _GIB)),
         split=(0.95, 0.05),
-        start_up=Delay(chance.uniform(3, 20), 0.4),
-        crash_after=Delay(86400, 1.0) if chance.random() < 0.1 else None,  # noqa: PLR2004 - a tenth crashes
+        start_up=RandomDelay(rng.uniform(3, 20), 0.4),
+        crash_after=RandomDelay(86400, 1.0) if rng.random() < 0.1 else None,  # noqa: PLR2004 - a tenth crashes
     )
     workload = world.add_workload(
         namespace,
         name,
         replicas=replicas,
         template=template,
-        shape=_shape(chance, 0.7 * request_cores * replicas, world.now),
-        sharing=CAUSES[cause](chance.randrange(2**32)),
+        shape=_shape(rng, 0.7 * request_cores * replicas, world.now),
+        sharing=CAUSES[cause](rng.randrange(2**32)),
     )
     world.add_hpa(workload, replicas_min=max(2, replicas // 2), replicas_max=2 * replicas)
-    world.add_pdb(namespace, name, Budget(max_unavailable=chance.choice((1, "25%", "34%"))))
+    world.add_pdb(namespace, name, Budget(max_unavailable=rng.choice((1, "25%", "34%"))))
 
 
-def _shape(chance: Random, cores: float, started_at: float) -> Shape:
-    match chance.randrange(3):
+def _shape(rng: Random, cores: float, started_at: float) -> Shape:
+    match rng.randrange(3):
         case 0:
             return Constant(cores)
         case 1:
-            return Diurnal(cores, cores * chance.uniform(0.1, 0.6), chance.uniform(0, 86400))
+            return Diurnal(cores, cores * rng.uniform(0.1, 0.6), rng.uniform(0, 86400))
         case _:
-            start = started_at + chance.uniform(600, 7200)
-            return Spike(cores * 0.8, cores * 1.6, start, chance.uniform(300, 3600))
+            start = started_at + rng.uniform(600, 7200)
+            return Spike(cores * 0.8, cores * 1.6, start, rng.uniform(300, 3600))

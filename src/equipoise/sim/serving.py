@@ -1,6 +1,9 @@
-"""Brings the demand to the pods that serve."""
+"""Gives each serving pod its part of the workload's demand.
 
-from equipoise.sim.state import PodState, State, WorkloadState
+The demand is split anew whenever a pod begins or stops to serve, and in steps of time.
+"""
+
+from equipoise.sim.state import PodState, SimState, WorkloadState
 
 PERIOD_US = 100_000
 
@@ -8,7 +11,7 @@ PERIOD_US = 100_000
 class Serving:
     """Splits each workload's demand as its sharing says, whenever somebody comes or goes, and in steps."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: SimState) -> None:
         self._state = state
         state.listeners.append(self.notice)
 
@@ -41,7 +44,7 @@ class Serving:
 
 
 def usage_cores(pod: PodState) -> float:
-    """Give what a pod uses: its work at its node's price, within its limit and the quotas of its cgroups."""
+    """Return what a pod uses: work times its node's factor, within limit and cgroup quotas."""
     if pod.node is None or not pod.node.is_alive:
         return 0.0
     template = pod.template

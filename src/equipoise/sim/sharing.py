@@ -1,6 +1,6 @@
-"""Who serves how much of the demand: the causes of imbalance.
+"""How the demand on a workload is split between its pods: the causes of imbalance.
 
-A sharing is told who serves (`settle`) and gives each its share; the shares of the servers add up to 1.
+A sharing is given the pods that serve (`settle`), and returns each one's share; the shares add up to 1.
 """
 
 import math
@@ -13,16 +13,16 @@ from typing import Protocol
 class Sharing(Protocol):
     """Splits the demand among the pods that serve, known by their UIDs."""
 
-    def begin(self, chance: Random) -> None:
-        """Take the chance to draw from; called once, before anything else."""
+    def begin(self, rng: Random) -> None:
+        """Take the random generator; called once, before anything else."""
         ...
 
     def settle(self, members: Sequence[str], wanted: int) -> None:
-        """Hear who serves now, in the order in which they came, and how many are wanted."""
+        """Set the serving pods, in the order of their creation, and how many are wanted."""
         ...
 
     def drift(self, seconds: float) -> bool:
-        """Let time pass; say whether the shares changed."""
+        """Advance to a time; return whether the shares changed."""
         ...
 
     def shares(self) -> Mapping[str, float]:
@@ -36,11 +36,11 @@ class Even:
     def __init__(self) -> None:
         self._shares: dict[str, float] = {}
 
-    def begin(self, chance: Random) -> None:
-        """Need no chance."""
+    def begin(self, rng: Random) -> None:
+        """Take the random generator, which is not needed."""
 
     def settle(self, members: Sequence[str], wanted: int) -> None:
-        """Hear who serves now."""
+        """Set the serving pods."""
         del wanted
         self._shares = {member: 1 / len(members) for member in members}
 
@@ -68,31 +68,31 @@ class Partitions:
         self._is_stale = is_stale
         self._owners: list[str] = [""] * len(weights)
         self._members: Sequence[str] = ()
-        self._chance = Random(0)  # noqa: S311 - replaced by `begin`
+        self._rng = Random(0)  # noqa: S311 - replaced by `begin`
 
     @classmethod
     def skewed(cls, seed: int, count: int = 64, sigma: float = 1.0) -> "Partitions":
         """Draw log-normal weights: a few keys are hot."""
-        chance = Random(seed)  # noqa: S311 - repeatable
-        return cls([chance.lognormvariate(0.0, sigma) for _ in range(count)])
+        rng = Random(seed)  # noqa: S311 - repeatable
+        return cls([rng.lognormvariate(0.0, sigma) for _ in range(count)])
 
     @classmethod
     def stale(cls, count: int = 24) -> "Partitions":
         """Equal weights, unequal counts until somebody is replaced."""
         return cls([1.0] * count, is_stale=True)
 
-    def begin(self, chance: Random) -> None:
-        """Take the chance to draw from."""
-        self._chance = chance
+    def begin(self, rng: Random) -> None:
+        """Take the random generator."""
+        self._rng = rng
 
     def settle(self, members: Sequence[str], wanted: int) -> None:
-        """Hear who serves now; reassign."""
+        """Set the serving pods and reassign the partitions."""
         self._members = members
         if not members:
             self._owners = [""] * len(self._owners)
         elif self._is_stale and len(members) >= wanted:
             self._is_stale = False
-            self._owners = [self._chance.choice(members) for _ in self._owners]
+            self._owners = [self._rng.choice(members) for _ in self._owners]
         else:
             self._reassign(members)
 
@@ -103,7 +103,7 @@ class Partitions:
         ranked = sorted(members, key=lambda member: -counts[member])
         rooms = {member: floor + (rank < extra) for rank, member in enumerate(ranked)}
         homeless = []
-        for partition in self._chance.sample(range(len(self._owners)), len(self._owners)):
+        for partition in self._rng.sample(range(len(self._owners)), len(self._owners)):
             owner = self._owners[partition]
             if rooms.get(owner, 0) > 0:
                 rooms[owner] -= 1
@@ -145,16 +145,16 @@ class Leases:
         self._taken_max = taken_max
         self._taken_every_seconds = taken_every_seconds
         self._due = 0.0
-        self._chance = Random(0)  # noqa: S311 - replaced by `begin`
+        self._rng = Random(0)  # noqa: S311 - replaced by `begin`
 
-    def begin(self, chance: Random) -> None:
-        """Take the chance to draw from."""
-        self._chance = chance
+    def begin(self, rng: Random) -> None:
+        """Take the random generator."""
+        self._rng = rng
 
     def upset(self) -> None:
         """Deal the partitions out unevenly among those who serve now."""
         self._is_even = False
-        members = self._chance.sample(list(self._held), len(self._held))
+        members = self._rng.sample(list(self._held), len(self._held))
         if not members:
             return
         total = sum(self.UNEVEN)
@@ -164,7 +164,7 @@ class Leases:
         self._held, self._takes = dict(zip(members, counts, strict=True)), {}
 
     def settle(self, members: Sequence[str], wanted: int) -> None:
-        """Hear who serves now; leases of those who left go to who holds fewest."""
+        """Set the serving pods; leases of those that left go to the one that holds fewest."""
         del wanted
         known = {} if self._is_even else self._held
         if known:
@@ -175,7 +175,7 @@ class Leases:
             self._held[min(self._held, key=lambda member: self._held[member])] += 1
 
     def drift(self, seconds: float) -> bool:
-        """Let newcomers take from who holds most."""
+        """Move leases from the pod that holds most to new ones."""
         takers = [member for member, left in self._takes.items() if left]
         self._due = self._due + seconds / self._taken_every_seconds if takers else 0.0
         count, self._due = int(self._due), self._due % 1.0
@@ -192,7 +192,7 @@ class Leases:
         return {member: held / sum(self.UNEVEN) for member, held in self._held.items()}
 
 
-class Connections:
+class StickyConnections:
     """Long-lived connections: they stay where they are until their pod ends or they are renewed."""
 
     def __init__(self, count: int = 600, *, renewed_per_second: float = 0.0) -> None:
@@ -200,14 +200,14 @@ class Connections:
         self._renewed_per_second = renewed_per_second
         self._due = 0.0
         self._held: dict[str, int] = {}
-        self._chance = Random(0)  # noqa: S311 - replaced by `begin`
+        self._rng = Random(0)  # noqa: S311 - replaced by `begin`
 
-    def begin(self, chance: Random) -> None:
-        """Take the chance to draw from."""
-        self._chance = chance
+    def begin(self, rng: Random) -> None:
+        """Take the random generator."""
+        self._rng = rng
 
     def settle(self, members: Sequence[str], wanted: int) -> None:
-        """Hear who serves now; connections of those who left go to those who are here."""
+        """Set the serving pods; connections of those that left go to the others."""
         del wanted
         kept = {member: self._held.get(member, 0) for member in members}
         self._held = kept
@@ -216,7 +216,7 @@ class Connections:
 
     def _connect(self, count: int) -> None:
         members = list(self._held)
-        for member in self._chance.choices(members, k=count):
+        for member in self._rng.choices(members, k=count):
             self._held[member] += 1
 
     def drift(self, seconds: float) -> bool:
@@ -226,7 +226,7 @@ class Connections:
         if count < 1 or not self._held:
             return False
         self._due -= count
-        for member in self._chance.choices(list(self._held), weights=list(self._held.values()), k=count):
+        for member in self._rng.choices(list(self._held), weights=list(self._held.values()), k=count):
             if self._held[member]:
                 self._held[member] -= 1
         self._connect(self._count - sum(self._held.values()))

@@ -1,4 +1,4 @@
-"""The simulated server's way with requests and limits: pods in place, templates, and who else sets them."""
+"""Requests and limits in the simulated cluster: resized in place, set in templates, changed by others."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -12,7 +12,7 @@ from equipoise.ports.actions import ResizeAnswer, ResizeResult, Values
 from equipoise.proportional.functions import FIELDS, above_limit
 from equipoise.sim.cluster import workload_view
 from equipoise.sim.faults import FaultKind
-from equipoise.sim.state import PodState, State, WorkloadState
+from equipoise.sim.state import PodState, SimState, WorkloadState
 from equipoise.sim.template import Template
 
 OURS = "equipoise"
@@ -25,7 +25,7 @@ class SimSizes:
 
     def __init__(
         self,
-        state: State,
+        state: SimState,
         roll_out: Callable[[WorkloadState, Template], None],
         crash: Callable[[PodState], None],
     ) -> None:
@@ -130,7 +130,7 @@ class SimSizes:
             self._setters[kind, name] = manager
 
     def _ask_node(self, pod: PodState, wanted: tuple[Container, ...]) -> None:
-        """Let the node give it, or say why not: never (Infeasible), or not now (Deferred)."""
+        """Resize on the node, or report why not: never (Infeasible), or not now (Deferred)."""
         node, template = pod.node, replace(pod.template, containers=wanted)
         pod.desired, pod.resize = wanted, None
         more = (

@@ -1,9 +1,8 @@
-"""Ways to keep a value from flapping, side by side on the same policy and the same histories.
+"""Ways to keep a value from flapping, compared on the same policy and the same histories of a cluster's size.
 
-Each strategy stands alone on the policy's bare function, with the policy's own settings where it has any, and
-else with settings made from the cluster's size. The last one is the policy as it was written.
-
-Histories of a cluster's size: what updates, flapping nodes and autoscalers make of it. Seeded.
+Each strategy is applied alone to the policy's bare function, with the policy's own settings where it has any,
+and else with settings made from the cluster's size. The last one is the policy as it was written. Histories
+are recorded, or generated from a seed: updates, flapping nodes, autoscalers.
 """
 
 import math
@@ -25,7 +24,7 @@ ClusterInputs = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterShape:
     """What the history begins with, and how it is looked at."""
 
     nodes: int = 50
@@ -51,7 +50,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class SizeHistory:
     """A cluster's sizes, look by look."""
 
     times: list[int]
@@ -67,51 +66,51 @@ class History:
         return span / 3_600_000 * len(self.times) / (len(self.times) - 1)
 
 
-Walk = Callable[[Cluster, random.Random], Iterator[int]]
+Walk = Callable[[ClusterShape, random.Random], Iterator[int]]
 """Gives how many nodes are ready at each look, for ever."""
 
 
-def random_walk(cluster: Cluster, chance: random.Random) -> Iterator[int]:
+def random_walk(cluster: ClusterShape, rng: random.Random) -> Iterator[int]:
     """Add or remove nodes at every look, as nobody's cluster does: the hardest case."""
     nodes = cluster.nodes
     while True:
         yield nodes
-        nodes = max(1, nodes + int(chance.gauss(0, 1)))
+        nodes = max(1, nodes + int(rng.gauss(0, 1)))
 
 
-def rolling_update(cluster: Cluster, chance: random.Random) -> Iterator[int]:
+def rolling_update(cluster: ClusterShape, rng: random.Random) -> Iterator[int]:
     """Take one node after the other away for a minute or two, until all have been replaced."""
     yield from _steady(cluster.nodes, 300, cluster)
     for _ in range(cluster.nodes):
-        yield from _steady(cluster.nodes - 1, chance.uniform(30, 110), cluster)
-        yield from _steady(cluster.nodes, chance.uniform(5, 40), cluster)
+        yield from _steady(cluster.nodes - 1, rng.uniform(30, 110), cluster)
+        yield from _steady(cluster.nodes, rng.uniform(5, 40), cluster)
     while True:
         yield cluster.nodes
 
 
-def node_flap(cluster: Cluster, chance: random.Random) -> Iterator[int]:
-    """Let one node lose and find its way again and again."""
+def node_flap(cluster: ClusterShape, rng: random.Random) -> Iterator[int]:
+    """Return a history in which one node flaps between Ready and NotReady."""
     while True:
-        yield from _steady(cluster.nodes, chance.uniform(20, 240), cluster)
-        yield from _steady(cluster.nodes - 1, chance.uniform(20, 120), cluster)
+        yield from _steady(cluster.nodes, rng.uniform(20, 240), cluster)
+        yield from _steady(cluster.nodes - 1, rng.uniform(20, 120), cluster)
 
 
-def autoscaler_burst(cluster: Cluster, chance: random.Random) -> Iterator[int]:
+def autoscaler_burst(cluster: ClusterShape, rng: random.Random) -> Iterator[int]:
     """Add a batch of nodes within minutes, keep it for a while, and give it back node by node."""
     while True:
-        yield from _steady(cluster.nodes, chance.uniform(300, 1200), cluster)
-        extra = max(1, round(cluster.nodes * chance.uniform(0.2, 0.6)))
+        yield from _steady(cluster.nodes, rng.uniform(300, 1200), cluster)
+        extra = max(1, round(cluster.nodes * rng.uniform(0.2, 0.6)))
         added = 0
         while added < extra:
-            added = min(extra, added + chance.randint(1, max(1, cluster.nodes // 8)))
-            yield from _steady(cluster.nodes + added, chance.uniform(10, 40), cluster)
-        yield from _steady(cluster.nodes + extra, chance.uniform(600, 1800), cluster)
+            added = min(extra, added + rng.randint(1, max(1, cluster.nodes // 8)))
+            yield from _steady(cluster.nodes + added, rng.uniform(10, 40), cluster)
+        yield from _steady(cluster.nodes + extra, rng.uniform(600, 1800), cluster)
         while added > 0:
-            added = max(0, added - chance.randint(1, 3))
-            yield from _steady(cluster.nodes + added, chance.uniform(10, 60), cluster)
+            added = max(0, added - rng.randint(1, 3))
+            yield from _steady(cluster.nodes + added, rng.uniform(10, 60), cluster)
 
 
-def _steady(nodes: int, seconds: float, cluster: Cluster) -> Iterator[int]:
+def _steady(nodes: int, seconds: float, cluster: ClusterShape) -> Iterator[int]:
     for _ in range(max(1, round(seconds / cluster.interval_seconds))):
         yield max(1, nodes)
 
@@ -125,18 +124,18 @@ WALKS: Mapping[str, Walk] = {
 """Every generated history, by its name."""
 
 
-def generate(name: str, cluster: Cluster, seed: int) -> History:
+def generate(name: str, cluster: ClusterShape, seed: int) -> SizeHistory:
     """Return one history; the same seed gives the same one.
 
     It begins up to a tenth above or below the cluster's size: what is round in one is not in the next.
     """
-    chance = random.Random(f"{name}/{seed}")  # noqa: S311 - a simulation
+    rng = random.Random(f"{name}/{seed}")  # noqa: S311 - a simulation
     spread = cluster.nodes // 10
-    begun = replace(cluster, nodes=cluster.nodes + chance.randint(-spread, spread))
-    walk = WALKS[name](begun, chance)
+    begun = replace(cluster, nodes=cluster.nodes + rng.randint(-spread, spread))
+    walk = WALKS[name](begun, rng)
     step = round(cluster.interval_seconds * 1000)
     sizes = [cluster.sized(nodes) for nodes in islice(walk, cluster.looks)]
-    return History([number * step for number in range(cluster.looks)], list(sizes))
+    return SizeHistory([number * step for number in range(cluster.looks)], list(sizes))
 
 
 NONE, AS_WRITTEN = "none", "as written"
@@ -147,7 +146,7 @@ PARTS = 20
 Document = dict[str, Any]
 
 
-class Strategy(NamedTuple):
+class SmoothingStrategy(NamedTuple):
     """One way, and with which settings."""
 
     name: str
@@ -156,7 +155,7 @@ class Strategy(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class StrategyRun:
     """What was in force, look by look, and when it was changed."""
 
     applied: list[dict[str, int]]
@@ -165,7 +164,7 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class StrategyOutcome:
     """What one strategy made of one history."""
 
     changes: int
@@ -175,7 +174,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class StrategySummary:
     """What one strategy made of all histories of one kind, on average."""
 
     name: str
@@ -187,8 +186,8 @@ class Summary:
     below_model_worst: float
 
 
-def strategies(policy: ScalingPolicySpec, start: Inputs) -> list[Strategy]:
-    """Give every way to follow this policy's function in a cluster that begins with this size."""
+def strategies(policy: ScalingPolicySpec, start: Inputs) -> list[SmoothingStrategy]:
+    """Return every strategy for this policy's function in a cluster that begins with this size."""
     bare = _bare(policy)
     own = _document(policy).get("smoothing", {})
     down = own.get("delayScaleDown", {})
@@ -208,19 +207,21 @@ def strategies(policy: ScalingPolicySpec, start: Inputs) -> list[Strategy]:
         ),
         "percentile": ({"percentile": share}, f"{shares} of {print_seconds(share['windowSeconds'])}"),
     }
-    found = [Strategy(NONE, "every target at once", _asked(bare))]
+    found = [SmoothingStrategy(NONE, "every target at once", _asked(bare))]
     found.append(_segmented(policy, bare, start))
     found.append(_quantized(policy, bare, start))
     found += [
-        Strategy(name, settings, _asked(bare | {"smoothing": smoothing}))
+        SmoothingStrategy(name, settings, _asked(bare | {"smoothing": smoothing}))
         for name, (smoothing, settings) in smoothings.items()
     ]
     if read_spec(bare, "strategy") != policy:
-        found.append(Strategy(AS_WRITTEN, "the policy itself", _remembering(CompiledPolicy.of(policy))))
+        found.append(
+            SmoothingStrategy(AS_WRITTEN, "the policy itself", _remembering(CompiledPolicy.of(policy)))
+        )
     return found
 
 
-def run(strategy: Strategy, history: History) -> Course:
+def run(strategy: SmoothingStrategy, history: SizeHistory) -> StrategyRun:
     """Follow a history; what the policy asks for at its beginning is in force then."""
     asked = strategy.asked
     in_force = {slot.key: asked.target(slot, history.inputs[0]) for slot in asked.slots}
@@ -231,16 +232,16 @@ def run(strategy: Strategy, history: History) -> Course:
             changed.append(number)
         in_force, memory = taken.applied, taken.memory
         applied.append(in_force)
-    return Course(applied, changed)
+    return StrategyRun(applied, changed)
 
 
-def modelled(policy: ScalingPolicySpec, history: History) -> list[dict[str, int]]:
+def modelled(policy: ScalingPolicySpec, history: SizeHistory) -> list[dict[str, int]]:
     """Return what the bare function says, look by look: no rounding, no levels, no smoothing."""
     asked = _asked(_bare(policy))
     return [{slot.key: asked.target(slot, inputs) for slot in asked.slots} for inputs in history.inputs]
 
 
-def judge(course: Course, model: list[dict[str, int]]) -> Outcome:
+def judge(course: StrategyRun, model: list[dict[str, int]]) -> StrategyOutcome:
     """Compare what was in force with the model: too much, and too little."""
     over, below, worst, pairs = 0.0, 0, 0.0, 0
     for applied, wanted in zip(course.applied, model, strict=True):
@@ -250,18 +251,18 @@ def judge(course: Course, model: list[dict[str, int]]) -> Outcome:
             over, pairs = over + max(share, 0.0), pairs + 1
             is_below, worst = is_below or share < 0, max(worst, -share)
         below += is_below
-    return Outcome(len(course.changed), over / max(pairs, 1), below / max(len(model), 1), worst)
+    return StrategyOutcome(len(course.changed), over / max(pairs, 1), below / max(len(model), 1), worst)
 
 
 def study(
     policy: ScalingPolicySpec,
     start: Inputs,
-    histories: Iterable[History],
+    histories: Iterable[SizeHistory],
     told: Callable[[int], object] | None = None,
-) -> list[Summary]:
+) -> list[StrategySummary]:
     """Run every strategy through every history, and give the means."""
     ways = strategies(policy, start)
-    outcomes: dict[str, list[Outcome]] = {}
+    outcomes: dict[str, list[StrategyOutcome]] = {}
     hours = 0.0
     for done, history in enumerate(histories, 1):
         model = modelled(policy, history)
@@ -273,10 +274,10 @@ def study(
     return [_summary(way, outcomes[way.name], hours) for way in ways]
 
 
-def _summary(way: Strategy, outcomes: list[Outcome], hours: float) -> Summary:
+def _summary(way: SmoothingStrategy, outcomes: list[StrategyOutcome], hours: float) -> StrategySummary:
     count = len(outcomes)
     changes = sum(outcome.changes for outcome in outcomes)
-    return Summary(
+    return StrategySummary(
         name=way.name,
         settings=way.settings,
         changes=changes / count,
@@ -325,7 +326,7 @@ def _tenth(nanos: int) -> str:
     return str(Quantity(max(1, round(nanos / NANO / PARTS * 2)) * NANO))
 
 
-def _segmented(policy: ScalingPolicySpec, bare: Document, start: Inputs) -> Strategy:
+def _segmented(policy: ScalingPolicySpec, bare: Document, start: Inputs) -> SmoothingStrategy:
     own = _document(policy)
     document = _bare(policy)
     has_own = any(part.function.segments for part in _rules(policy))
@@ -338,16 +339,18 @@ def _segmented(policy: ScalingPolicySpec, bare: Document, start: Inputs) -> Stra
                 default = [{"at": 0, "every": every}] if every else []
                 rule["function"]["segments"] = given["function"]["segments"] if has_own else default
     inputs = ", ".join(f"{_twentieth(start[name])} {name}" for name in sorted(policy.inputs))
-    return Strategy("segments", "the policy's" if has_own else f"every {inputs}", _asked(bare | document))
+    return SmoothingStrategy(
+        "segments", "the policy's" if has_own else f"every {inputs}", _asked(bare | document)
+    )
 
 
-def _quantized(policy: ScalingPolicySpec, bare: Document, start: Inputs) -> Strategy:
+def _quantized(policy: ScalingPolicySpec, bare: Document, start: Inputs) -> SmoothingStrategy:
     own = _document(policy)["containers"]
     document, settings = _bare(policy), []
     if any(container["quantization"] for container in own):
         for written, container in zip(own, document["containers"], strict=True):
             container["quantization"] = written["quantization"]
-        return Strategy("quantization", "the policy's", _asked(bare | document))
+        return SmoothingStrategy("quantization", "the policy's", _asked(bare | document))
     asked = CompiledPolicy.of(read_spec(bare, "strategy"))
     for container in document["containers"]:
         levels: Mapping[str, str] = {
@@ -357,7 +360,9 @@ def _quantized(policy: ScalingPolicySpec, bare: Document, start: Inputs) -> Stra
         }
         container["quantization"] = [{"resource": name, "base": base} for name, base in levels.items()]
         settings += [f"{base} of {name}" for name, base in levels.items()]
-    return Strategy("quantization", f"every {', '.join(dict.fromkeys(settings))}", _asked(bare | document))
+    return SmoothingStrategy(
+        "quantization", f"every {', '.join(dict.fromkeys(settings))}", _asked(bare | document)
+    )
 
 
 def _rules(policy: ScalingPolicySpec) -> list[Any]:

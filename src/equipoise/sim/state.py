@@ -1,7 +1,4 @@
-"""The state of a simulated cluster. Only the controllers of this folder change it.
-
-The pace of the simulated cluster.
-"""
+"""The state of a simulated cluster and its settings. Only the controllers of this package change it."""
 
 import hashlib
 import math
@@ -25,7 +22,7 @@ from equipoise.core.cluster import (
 from equipoise.core.ledger import BYTES_MAX
 from equipoise.sim import template as names
 from equipoise.sim.faults import Faults, Timeline
-from equipoise.sim.hpa import HpaController, PodSeen, SimulatedHpaSpec
+from equipoise.sim.hpa import HpaController, HpaPod, SimulatedHpaSpec
 from equipoise.sim.hpa_behavior import HpaMemory
 from equipoise.sim.load import CpuCounter, Shape
 from equipoise.sim.sharing import Sharing
@@ -33,7 +30,7 @@ from equipoise.sim.template import Budget, BudgetStatus, Portion, Template
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SimSettings:
     """How long the parts of the cluster take; the defaults are Kubernetes' own where it has some."""
 
     controller_delay_seconds: float = 0.1
@@ -142,12 +139,12 @@ class PodState:
 
     @property
     def is_serving(self) -> bool:
-        """Whether work reaches it."""
+        """Return whether work reaches it."""
         return self.is_ready and self.deletion_at is None and self.node is not None and self.node.is_alive
 
     @property
     def is_active(self) -> bool:
-        """Whether its controller counts it."""
+        """Return whether its controller counts it."""
         return self.deletion_at is None
 
     @property
@@ -172,7 +169,7 @@ class WorkloadState:
     max_surge: Portion
     max_unavailable: Portion
     annotations: tuple[tuple[str, str], ...]
-    chance: Random
+    rng: Random
     revisions: int = 1
     owner_uids: dict[str, str] = field(default_factory=dict)
     pods: dict[str, PodState] = field(default_factory=dict)
@@ -205,7 +202,7 @@ class HpaState:
     memory: HpaMemory = field(default_factory=HpaMemory)
     desired: int = 0
     scaled_at: float | None = None
-    quiet_seen: list[list[PodSeen]] = field(default_factory=list)
+    quiet_seen: list[list[HpaPod]] = field(default_factory=list)
     """What the metrics showed of pods that had not changed for two scrapes,"""
     quiet_since: float = -1.0
     """since then: while that holds, they show the same,"""
@@ -245,7 +242,7 @@ class PdbState:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class HistoryEntry:
     """One line of the history."""
 
     at: float
@@ -255,7 +252,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Eviction:
+class EvictionRequest:
     """An eviction that was let through, and what a budget had left then; audited apart from the budget."""
 
     at: float
@@ -268,15 +265,15 @@ class Eviction:
     was_healthy: bool = False
 
 
-class State:
+class SimState:
     """Everything there is, and the one way to say that it changed."""
 
-    def __init__(self, seed: int, timeline: Timeline, settings: Settings) -> None:
+    def __init__(self, seed: int, timeline: Timeline, settings: SimSettings) -> None:
         self.seed = seed
         self.timeline = timeline
         self.settings = settings
         self.faults = Faults(timeline)
-        self.chance = names.seeded(seed, "cluster")
+        self.rng = names.seeded(seed, "cluster")
         self.nodes: dict[str, NodeState] = {}
         self.workloads: dict[WorkloadRef, WorkloadState] = {}
         self.namespaces: dict[str, list[WorkloadState]] = {}
@@ -286,8 +283,8 @@ class State:
         self.hpas: list[HpaState] = []
         self.pdbs: list[PdbState] = []
         self.autoscaler_pauses: dict[WorkloadRef, str] = {}
-        self.history: list[Entry] = []
-        self.evictions: list[Eviction] = []
+        self.history: list[HistoryEntry] = []
+        self.evictions: list[EvictionRequest] = []
         self.touched: set[WorkloadRef] = set()
         """Workloads that the invariants have not been asked about since they changed,"""
         self.reloaded: set[WorkloadRef] = set()
@@ -303,7 +300,7 @@ class State:
 
     def log(self, kind: str, subject: object, detail: object = "") -> None:
         """Write one line of history."""
-        entry = Entry(self.now, kind, str(subject), str(detail))
+        entry = HistoryEntry(self.now, kind, str(subject), str(detail))
         self.history.append(entry)
         self._hash.update(f"{entry.at!r} {entry.kind} {entry.subject} {entry.detail}\n".encode())
 
@@ -321,13 +318,13 @@ class State:
         return self.version
 
     def pod_changed(self, pod: PodState) -> None:
-        """Say that a pod changed, came or went."""
+        """Record that a pod was added, changed or removed."""
         pod.version = self.next_version()
         pod.view = None
         self.workload_changed(pod.workload)
 
     def workload_changed(self, workload: WorkloadState) -> None:
-        """Say that a workload, or one of its pods, changed."""
+        """Record that a workload, or one of its pods, changed."""
         workload.version = self.next_version()
         workload.view = None
         self.touched.add(workload.ref)

@@ -1,10 +1,7 @@
-"""Memory that outlives a leader, by compare-and-swap.
+"""What the simulated API server stores for us: ledgers, policies, pauses, Analytics and Recommendations.
 
-Custom resources of one kind of policy, with generations and versions as the API server counts them.
-
-Stop and go, as people say it by annotation.
-
-Analytics and Recommendations, with generations and versions as the API server counts them.
+Ledgers are written by compare-and-swap; custom resources have generations and resource versions as the API
+server counts them.
 """
 
 import copy
@@ -20,7 +17,7 @@ from equipoise.crd.definition import Standing
 from equipoise.ports import PolicyObject, StoreConflict, Stored
 from equipoise.sim import template
 from equipoise.sim.faults import FaultKind
-from equipoise.sim.state import State
+from equipoise.sim.state import SimState
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +32,7 @@ class Commit:
 class SimStore:
     """Small documents, kept as the bytes that were written."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: SimState) -> None:
         self._state = state
         self._entries: dict[WorkloadRef, tuple[bytes, str]] = {}
         self.commits: list[Commit] = []
@@ -74,7 +71,7 @@ class SimStore:
         return Stored(msgspec.json.decode(encoded), written)
 
     def is_newest(self, workload: WorkloadRef, version: str) -> bool:
-        """Whether an entry still has this version."""
+        """Return whether an entry still has this version."""
         return self._entries.get(workload, (b"", ""))[1] == version
 
     def _check_available(self) -> None:
@@ -89,7 +86,9 @@ POLICY_API_VERSION, POLICY_KIND = "equipoise.dev/v1alpha1", "RotationPolicy"
 class SimPolicies:
     """What people asked for, and what was answered."""
 
-    def __init__(self, state: State, api_version: str = POLICY_API_VERSION, kind: str = POLICY_KIND) -> None:
+    def __init__(
+        self, state: SimState, api_version: str = POLICY_API_VERSION, kind: str = POLICY_KIND
+    ) -> None:
         self._state = state
         self._kind = (api_version, kind)
         self._objects: dict[tuple[str, str], PolicyObject] = {}
@@ -141,7 +140,7 @@ class SimPolicies:
 class SimPauses:
     """Who paused what. A namespace is known once something is in it."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: SimState) -> None:
         self._state = state
         self._paused: dict[str | None, str] = {}
 
@@ -150,7 +149,7 @@ class SimPauses:
         self._paused[namespace] = who
 
     def resume(self, namespace: str | None) -> None:
-        """Let go again."""
+        """Remove the pause."""
         self._paused.pop(namespace, None)
 
     def pause_of(self, namespace: str) -> str | None:
@@ -171,7 +170,7 @@ ANALYSIS_API_VERSION = "analysis.crane.io/v1alpha1"
 class SimAnalyses:
     """What people asked for, and the advice that they got."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: SimState) -> None:
         self._state = state
         self._objects: dict[str, PolicyObject] = {}
         """By UID."""
@@ -218,7 +217,7 @@ class SimAnalyses:
         """Make a Recommendation, and name it."""
         self._check_available()
         meta = manifest["metadata"]
-        name = meta["generateName"] + template.suffix(self._state.chance)
+        name = meta["generateName"] + template.suffix(self._state.rng)
         self.writes += 1
         return self._add("Recommendation", meta["namespace"], name, manifest["spec"], meta["labels"])
 
@@ -256,7 +255,7 @@ class SimAnalyses:
     def _add(
         self, kind: str, namespace: str, name: str, spec: Mapping[str, Any], labels: Mapping[str, str]
     ) -> PolicyObject:
-        ref = ObjectRef(ANALYSIS_API_VERSION, kind, namespace, name, template.uid(self._state.chance))
+        ref = ObjectRef(ANALYSIS_API_VERSION, kind, namespace, name, template.uid(self._state.rng))
         made = PolicyObject(ref, 1, "", copy.deepcopy(spec), {}, dict(labels), self._state.now)
         return self._put(made)
 

@@ -1,13 +1,9 @@
-"""What a rotation brings, by the cause of the imbalance and by the way of rotating: seeded experiments.
+"""What a rotation brings, by the cause of the imbalance and by the strategy: seeded experiments.
 
-For each seed the same world is made once for every strategy, so that all start from the same pods and loads.
-The hottest pod is measured over one metrics window before, and over one after all pods are ready again.
-
-What a workload really went through, read from the simulator itself and not from any metric.
-
-The production rotation loop on a simulated cluster, unmodified: alone in its lease, without a diary.
-
-Ways to rotate the pods of one workload: the closed loop, the rule that it came from, and simpler ones.
+For each seed the same world is made once for every strategy, so that all start from the same pods and
+loads: the production loop, the rule that it came from, and simpler ones. The hottest pod is measured over one
+metrics window before, and over one after all pods are ready again; what a workload went through is read from
+the simulator itself and not from any metric.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +26,7 @@ _STEP_SECONDS = 5.0
 _WHOLE_MAX_SECONDS = 3600.0
 
 
-class Watch:
+class WorkloadWatch:
     """Sees every change of one workload's pods."""
 
     def __init__(self, world: World, workload: WorkloadState) -> None:
@@ -64,7 +60,7 @@ def hottest_cores(world: World, workload: WorkloadState, window_seconds: float) 
 
 
 def run_until_measured(world: World, workload: WorkloadState, window_seconds: float) -> bool:
-    """Let time pass until all pods have served for one whole window; say whether that came about."""
+    """Advance until all pods have served for one whole window; return whether they did in time."""
     ends_at = world.now + _WHOLE_MAX_SECONDS
     while world.now < ends_at:
         if is_whole(workload):
@@ -88,7 +84,7 @@ class OnlyLeader:
 
 
 @dataclass(frozen=True, slots=True)
-class NoDiary:
+class NoJournal:
     """Keeps nothing: a study looks at the world, not at the records."""
 
     def append(self, *records: Record, is_whole: bool = False) -> None:
@@ -112,7 +108,7 @@ def rotation_loop(world: World, *, is_acting: bool = True) -> RotationLoop:
         leadership=OnlyLeader(),
         store=world.store,
         actuator=world.actuator,
-        journal=NoDiary(),
+        journal=NoJournal(),
         new_id=lambda _: f"id-{next(numbers)}",
         now=world.clock.now,
         interval_seconds=CYCLE_SECONDS,
@@ -132,7 +128,7 @@ CLOSED_LOOP_MAX_SECONDS = 4 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlanStrategy:
     """What the algorithm wants at one moment, whatever may hold it: the hottest first, then the coldest."""
 
     pods: Sequence[str]
@@ -140,7 +136,7 @@ class Plan:
     predicted_percent: float
 
 
-def plan_now(scene: Unbalanced, settings: Mapping[str, Any]) -> Plan | None:
+def plan_now(scene: Unbalanced, settings: Mapping[str, Any]) -> PlanStrategy | None:
     """Ask the production loop what it would do, without doing it; None when nothing is hot."""
     enforce(scene.world, settings)
     (decision,) = rotation_loop(scene.world, is_acting=False).cycle(scene.world.now).decisions
@@ -148,7 +144,7 @@ def plan_now(scene: Unbalanced, settings: Mapping[str, Any]) -> Plan | None:
     if not pods:
         return None
     numbers = decision.reason.numbers
-    return Plan(pods, numbers["hot"], numbers["improvement_percent"])
+    return PlanStrategy(pods, numbers["hot"], numbers["improvement_percent"])
 
 
 def _wanted(decision: Decision) -> list[str]:
@@ -156,7 +152,7 @@ def _wanted(decision: Decision) -> list[str]:
     return [action.pod for action in decision.actions] + [held.action.pod for held in decision.held]
 
 
-Strategy = Callable[[Unbalanced, Plan, Mapping[str, Any]], int]
+Strategy = Callable[[Unbalanced, PlanStrategy, Mapping[str, Any]], int]
 """Rotates, and says how many pods went."""
 
 
@@ -168,7 +164,7 @@ def _delete(scene: Unbalanced, names: Sequence[str]) -> int:
     return len(pods)
 
 
-def close_the_loop(scene: Unbalanced, plan: Plan, settings: Mapping[str, Any]) -> int:
+def close_the_loop(scene: Unbalanced, plan: PlanStrategy, settings: Mapping[str, Any]) -> int:
     """Run the production loop until its first rotation has ended and was verified."""
     del plan
     world, ref = scene.world, scene.workload.ref
@@ -198,7 +194,7 @@ _NOISE = 1.001
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Experiment:
     """How large the workload is, and how its policy is set."""
 
     pods: int = 6
@@ -240,7 +236,7 @@ class Trial:
 
     @property
     def is_worse(self) -> bool:
-        """Whether the hottest pod is hotter than before."""
+        """Return whether the hottest pod is hotter than before."""
         return self.after_cores > self.before_cores * _NOISE
 
     @property
@@ -249,7 +245,7 @@ class Trial:
         return self.peak_cores / self.before_cores
 
 
-def trials(cause: str, seed: int, question: Question) -> list[Trial]:
+def trials(cause: str, seed: int, question: Experiment) -> list[Trial]:
     """Rotate in every way in the world of one seed; nothing when no pod is hot there.
 
     The last one is left alone for as long as the closed loop took: what falls there fell by itself.
@@ -263,13 +259,13 @@ def trials(cause: str, seed: int, question: Question) -> list[Trial]:
 
 
 def _trial(
-    cause: str, seed: int, question: Question, name: str, plan: Plan, waits_seconds: float = 0.0
+    cause: str, seed: int, question: Experiment, name: str, plan: PlanStrategy, waits_seconds: float = 0.0
 ) -> Trial:
     scene, window_seconds = question.world(cause, seed), question.policy.metrics_window_seconds
     world, workload = scene.world, scene.workload
     began_at, replicas = world.now, workload.replicas
     before = hottest_cores(world, workload, window_seconds)
-    watch = Watch(world, workload)
+    watch = WorkloadWatch(world, workload)
     evicted = STRATEGIES[name](scene, plan, question.settings) if name in STRATEGIES else 0
     world.advance(waits_seconds)
     run_until_measured(world, workload, window_seconds)
@@ -289,7 +285,7 @@ def _trial(
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class StrategyMeasured:
     """All rotations of one cause by one strategy."""
 
     strategy: str
@@ -308,13 +304,13 @@ class Summary:
     """In how many the autoscaler changed the number of pods meanwhile."""
 
 
-def summary(strategy: str, all_trials: Sequence[Trial]) -> Summary:
+def summary(strategy: str, all_trials: Sequence[Trial]) -> StrategyMeasured:
     """Sum up the trials of one strategy in which it did something."""
     own = [trial for trial in all_trials if trial.strategy == strategy]
     fired = own if strategy == LEFT_ALONE else [trial for trial in own if trial.evicted]
     evicted = sum(trial.evicted for trial in fired)
     realised = sum(trial.realised_percent for trial in fired)
-    return Summary(
+    return StrategyMeasured(
         strategy=strategy,
         fired=len(fired),
         predicted_percent_median=_median([trial.predicted_percent for trial in fired]),
@@ -342,15 +338,15 @@ class CauseStudied:
     """In so many worlds a pod was hot,"""
     drawn: int
     """of so many that were drawn."""
-    summaries: Sequence[Summary]
+    summaries: Sequence[StrategyMeasured]
 
-    def of(self, strategy: str) -> Summary:
+    def of(self, strategy: str) -> StrategyMeasured:
         """Return the summary of one strategy."""
         return next(each for each in self.summaries if each.strategy == strategy)
 
 
 def study(
-    cause: str, worlds: int, question: Question, *, told: Callable[[int], object] = int
+    cause: str, worlds: int, question: Experiment, *, told: Callable[[int], object] = int
 ) -> CauseStudied:
     """Draw worlds until something was hot in so many of them, and rotate in each; `told` hears how many."""
     fired: list[list[Trial]] = []

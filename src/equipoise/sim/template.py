@@ -1,10 +1,7 @@
-"""What a workload's pods are made from.
+"""What pods are made from: templates with their start-up times, names and UIDs, budgets.
 
-Names and identities as Kubernetes makes them, from a seeded chance.
-
-Counts that may be written as a percentage, rounded as Kubernetes rounds each of them.
-
-What a PodDisruptionBudget allows: the arithmetic of the disruption controller.
+Names and UIDs come from the seeded generator. Counts that may be percentages are rounded as Kubernetes rounds
+each of them.
 """
 
 import hashlib
@@ -18,17 +15,17 @@ from equipoise.core.cluster import Container
 
 
 @dataclass(frozen=True, slots=True)
-class Delay:
+class RandomDelay:
     """How long something takes: a median, and how much the logarithm varies around it."""
 
     median_seconds: float
     sigma: float = 0.0
 
-    def draw(self, chance: Random) -> float:
+    def draw(self, rng: Random) -> float:
         """Draw one duration."""
         if not self.sigma:
             return self.median_seconds
-        return self.median_seconds * math.exp(chance.gauss(0.0, self.sigma))
+        return self.median_seconds * math.exp(rng.gauss(0.0, self.sigma))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +35,16 @@ class Template:
     containers: tuple[Container, ...] = (Container("app", 1.0, 256 * 2**20),)
     split: tuple[float, ...] = (1.0,)
     """Which part of the pod's usage each container has; the rest of a short list is 0."""
-    start_up: Delay = Delay(8.0, 0.3)
+    start_up: RandomDelay = RandomDelay(8.0, 0.3)
     """From being placed on a node to being ready."""
     start_cores: float = 0.0
     """What a pod uses until it is ready."""
     idle_cores: float = 0.0
     """What a pod uses besides its work."""
-    stop: Delay = Delay(2.0, 0.3)
+    stop: RandomDelay = RandomDelay(2.0, 0.3)
     """From being asked to end to having ended, if the grace period allows."""
     grace_seconds: int = 30
-    crash_after: Delay | None = None
+    crash_after: RandomDelay | None = None
     """How long a pod is ready before it crashes; None: it does not."""
     annotations: tuple[tuple[str, str], ...] = ()
     priority: int = 0
@@ -106,14 +103,14 @@ _HASH_LENGTH = 10
 _SUFFIX_LENGTH = 5
 
 
-def suffix(chance: Random) -> str:
+def suffix(rng: Random) -> str:
     """Draw the last part of a pod's name."""
-    return "".join(chance.choices(ALPHABET, k=_SUFFIX_LENGTH))
+    return "".join(rng.choices(ALPHABET, k=_SUFFIX_LENGTH))
 
 
-def uid(chance: Random) -> str:
+def uid(rng: Random) -> str:
     """Draw an identity that is never used again."""
-    return str(uuid.UUID(int=chance.getrandbits(128), version=4))
+    return str(uuid.UUID(int=rng.getrandbits(128), version=4))
 
 
 def template_hash(template: object, revision: int) -> str:

@@ -8,7 +8,7 @@ from equipoise.sim import template as names
 from equipoise.sim.autoscaling import Autoscaling, SimApplier
 from equipoise.sim.cluster import SimCluster
 from equipoise.sim.controllers import Kubelet, Replication, Scheduler
-from equipoise.sim.eviction import Disruption, SimActuator, SimClock
+from equipoise.sim.eviction import EvictionApi, SimActuator, SimClock
 from equipoise.sim.faults import Happening, Timeline
 from equipoise.sim.hpa import SimulatedHpaSpec
 from equipoise.sim.hpa_behavior import Behavior
@@ -18,7 +18,16 @@ from equipoise.sim.metrics import SimMetrics
 from equipoise.sim.serving import Serving
 from equipoise.sim.sharing import Even, Sharing
 from equipoise.sim.sizes import SimSizes
-from equipoise.sim.state import Entry, HpaState, NodeState, PdbState, PodState, Settings, State, WorkloadState
+from equipoise.sim.state import (
+    HistoryEntry,
+    HpaState,
+    NodeState,
+    PdbState,
+    PodState,
+    SimSettings,
+    SimState,
+    WorkloadState,
+)
 from equipoise.sim.store import SimPauses, SimPolicies, SimStore
 from equipoise.sim.template import Budget, Portion, Template
 
@@ -36,15 +45,15 @@ class World:
         seed: int,
         *,
         started_at: float = STARTED_AT,
-        settings: Settings | None = None,
+        settings: SimSettings | None = None,
         is_checked: bool = True,
     ) -> None:
-        self.settings = settings or Settings()
+        self.settings = settings or SimSettings()
         self._timeline = Timeline(started_at)
-        self.state = State(seed, self._timeline, self.settings)
+        self.state = SimState(seed, self._timeline, self.settings)
         self.kubelet = Kubelet(self.state)
         scheduler = Scheduler(self.state, self.kubelet)
-        self.disruption = Disruption(self.state, self.kubelet)
+        self.disruption = EvictionApi(self.state, self.kubelet)
         self._serving = Serving(self.state)
         self._replication = Replication(self.state, self.kubelet, scheduler)
         self._autoscaling = Autoscaling(self.state)
@@ -69,7 +78,7 @@ class World:
         return self._timeline.now
 
     @property
-    def history(self) -> Sequence[Entry]:
+    def history(self) -> Sequence[HistoryEntry]:
         """All that happened, in order."""
         return self.state.history
 
@@ -78,11 +87,11 @@ class World:
         return self.state.history_hash()
 
     def advance(self, seconds: float) -> None:
-        """Let so many seconds pass."""
+        """Advance simulated time by so many seconds."""
         self.run_until(self.now + seconds)
 
     def run_until(self, when: float) -> None:
-        """Let time pass up to a moment."""
+        """Advance simulated time to a moment."""
         self._timeline.run_until(when, self._settled)
         if self._is_checked:
             self.invariants.check_nodes()
@@ -115,7 +124,7 @@ class World:
     ) -> NodeState:
         """Add a node; a `cpu_factor` above 1 makes it noisy: work costs more CPU there."""
         labels = tuple(sorted({"kubernetes.io/hostname": name, **dict(labels)}.items()))
-        uid = names.uid(self.state.chance)
+        uid = names.uid(self.state.rng)
         node = NodeState(name, uid, cpu_cores, memory_bytes, pods_max, cpu_factor, labels)
         node.version = self.state.next_version()
         self.state.nodes[name] = node
@@ -142,7 +151,7 @@ class World:
         labels = labels or (("app", name),)
         workload = WorkloadState(
             ref=WorkloadRef("apps/v1", kind, namespace, name),
-            uid=names.uid(self.state.chance),
+            uid=names.uid(self.state.rng),
             template=template,
             revision=names.template_hash(template, 1),
             replicas=replicas,
@@ -153,7 +162,7 @@ class World:
             max_surge=max_surge,
             max_unavailable=max_unavailable,
             annotations=annotations,
-            chance=names.seeded(self.state.seed, f"{namespace}/{name}"),
+            rng=names.seeded(self.state.seed, f"{namespace}/{name}"),
         )
         workload.sharing.begin(names.seeded(self.state.seed, f"{namespace}/{name} sharing"))
         self._begin_revision(workload)
@@ -174,16 +183,16 @@ class World:
         behavior: Behavior | None = None,
         name: str = "",
     ) -> HpaState:
-        """Let an HPA scale a workload."""
+        """Add an HPA that scales a workload."""
         spec = SimulatedHpaSpec(metrics, replicas_min, replicas_max, behavior)
-        hpa = HpaState(name or workload.ref.name, names.uid(self.state.chance), workload, spec)
+        hpa = HpaState(name or workload.ref.name, names.uid(self.state.rng), workload, spec)
         hpa.desired, hpa.version = workload.replicas, self.state.next_version()
         self.state.hpas.append(hpa)
         self._autoscaling.begin(hpa)
         return hpa
 
     def edit_hpa(self, hpa: HpaState, who: str, *, replicas_max: int) -> None:
-        """Let somebody change an HPA by hand; the field is theirs from then on."""
+        """Change an HPA as another field manager, who owns the field from then on."""
         hpa.spec, hpa.view = replace(hpa.spec, replicas_max=replicas_max), None
         hpa.edited_by, hpa.version = who, self.state.next_version()
 
@@ -191,7 +200,7 @@ class World:
         self, namespace: str, name: str, budget: Budget, *, labels: tuple[tuple[str, str], ...] | None = None
     ) -> PdbState:
         """Guard the workloads that carry these labels (by default `app: NAME`)."""
-        uid = names.uid(self.state.chance)
+        uid = names.uid(self.state.rng)
         pdb = PdbState(namespace, name, uid, _selector(labels or (("app", name),)), budget)
         pdb.version = self.state.next_version()
         self.state.pdbs.append(pdb)
@@ -207,7 +216,7 @@ class World:
         self.state.next_version()
 
     def resume_autoscaler(self, workload: WorkloadState) -> None:
-        """Let it be scaled again."""
+        """Remove the pause."""
         self.state.log("AutoscalerResumed", workload.ref)
         self.state.autoscaler_pauses.pop(workload.ref, None)
         self.state.next_version()
@@ -230,7 +239,7 @@ class World:
         self.state.workload_changed(workload)
 
     def _begin_revision(self, workload: WorkloadState) -> None:
-        workload.owner_uids.setdefault(workload.revision, names.uid(workload.chance))
+        workload.owner_uids.setdefault(workload.revision, names.uid(workload.rng))
 
     def remove_node(self, node: NodeState) -> None:
         """Take an empty node out of the cluster, as an autoscaler does after it has drained it."""

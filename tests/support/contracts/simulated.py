@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 from equipoise.core.cluster import Container, HpaMetric, Pod, WorkloadRef
 from equipoise.ports import Actuator, Applier, Cluster, Leadership, Metrics, Pauses, Policies, Store, Stored
 from equipoise.sim import Template, World
-from equipoise.sim.election import SimCandidate, SimLease
 from equipoise.sim.load import Constant
 from equipoise.sim.sharing import Partitions
 from equipoise.sim.template import Budget
+from tests.support.sim.election import SimCandidate, SimLease
 
 T = TypeVar("T")
 
