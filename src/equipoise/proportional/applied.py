@@ -203,6 +203,7 @@ def detect_reverts(
         lost = frozenset(pod.uid for pod in outdated if pod.uid in accepted or pod.created_at * 1000 < since)
         has_all = bool(pods) and not any(differs(pod.containers, slots, applied.values) for pod in pods)
         has_it = has_all or (applied.is_confirmed and not lost)
+    assert not (has_it and lost), "what all pods have, none has lost"
     applied = msgspec.structs.replace(applied, is_confirmed=has_it)
     if not lost:
         return applied, lost
@@ -230,6 +231,11 @@ class PlannedChange:
     """Containers that a change in place restarts."""
     is_new: bool
     """Whether the values are new, and not only brought to pods that lack them."""
+
+    def __post_init__(self) -> None:
+        assert self.values, "a change sets something"
+        is_in_place = self.strategy.mode is UpdateMode.IN_PLACE
+        assert is_in_place or not self.outdated, "a rollout resizes no pod in place"
 
     @property
     def pods_left(self) -> int:

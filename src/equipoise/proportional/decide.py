@@ -24,6 +24,7 @@ from equipoise.proportional.functions import CompiledPolicy, Inputs, Slot
 from equipoise.proportional.policy import ScalingPolicySpec
 from equipoise.proportional.smoothing import (
     INPUTS,
+    SAMPLES_MAX,
     SAMPLES_MIN,
     Delay,
     ProportionalMemory,
@@ -217,6 +218,7 @@ def assess(
         elif key in memory.changes:
             changes[key] = memory.changes[key]
     after = ProportionalMemory(compiled.fingerprint, since if is_windowed else None, windows, changes)
+    assert all(len(window) <= SAMPLES_MAX for window in windows.values()), "the status stays small"
     return Assessment(targets, current, smoothed, after)
 
 

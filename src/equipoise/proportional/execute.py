@@ -204,6 +204,7 @@ class ResizeExecutor:
 
     def execute(self, item: Assignment, decision: Decision, change: PlannedChange, at: float) -> ResizeReport:
         """Set the values, and give what came of it."""
+        assert len(decision.actions) == 1, "scaling has one action for a workload"
         (action,) = decision.actions
         assert isinstance(action, SetResources), "scaling only sets resources"
         if change.strategy.mode is UpdateMode.ROLLOUT:

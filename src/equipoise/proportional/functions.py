@@ -28,6 +28,7 @@ from equipoise.proportional.policy import (
     cut_of,
     rounded_up,
 )
+from equipoise.proportional.smoothing import INPUTS
 
 
 class Levels(NamedTuple):
@@ -41,7 +42,7 @@ class Levels(NamedTuple):
 
 
 def levels_of(written: Quantization) -> Levels:
-    """Take a quantization apart; a base alone means levels 0, base, 2 base, …"""
+    """Return where the levels of a quantization are; a base alone means levels 0, base, 2 base, …"""
     base = Fraction(written.base.nanos if written.base is not None else 0)
     if written.segments:
         return Levels(base, Fraction(0), cuts=written.cuts)
@@ -58,19 +59,18 @@ def levels_of(written: Quantization) -> Levels:
 def quantized(levels: Levels, value: Fraction) -> Fraction:
     """Return the first level at or above a value, both in billionths."""
     if levels.cuts:
-        return max(levels.base, _by_segment(levels.cuts, value))
+        cut = cut_of(levels.cuts, math.floor(value))
+        if cut is not None:
+            value = Fraction(rounded_up(math.ceil(value), cut.every, slack=False))
+        return max(levels.base, value)
     level, step = levels.base, levels.step
+    assert step > 0, "levels without segments have a step"
     while level < value:
         if levels.ratio == 1 or step == levels.step_max:  # from here on all steps are alike
             return level + math.ceil((value - level) / step) * step
         level += step
         step = step * levels.ratio if levels.step_max is None else min(step * levels.ratio, levels.step_max)
     return level
-
-
-def _by_segment(cuts: tuple[Cut, ...], value: Fraction) -> Fraction:
-    cut = cut_of(cuts, math.floor(value))
-    return value if cut is None else Fraction(rounded_up(math.ceil(value), cut.every, slack=False))
 
 
 Inputs = Mapping[str, int]
@@ -106,26 +106,36 @@ class Slot(NamedTuple):
     levels: Levels | None
 
     def text(self, units: int) -> str:
-        """Write a value as a manifest has it."""
+        """Return a value as a manifest has it."""
         return str(Quantity(units * self.unit_nanos, self.format))
 
 
 def slots(policy: ScalingPolicySpec) -> tuple[Slot, ...]:
     """Return everything that the policy sets, in the order in which it was written."""
-    return tuple(_slots(policy))
+    found = []
+    for container in policy.containers:
+        for section in SECTIONS:
+            rules: tuple[Rule, ...] = getattr(container.resources, section)
+            for resource in dict.fromkeys(rule.resource for rule in rules):
+                own = [rule for rule in rules if rule.resource is resource]
+                found.append(_slot(container, section, resource, own))
+    assert len({slot.key for slot in found}) == len(found), "each value has one slot"
+    return tuple(found)
 
 
 def target(slot: Slot, inputs: Inputs) -> int:
     """Return the value that this cluster asks for, in whole units."""
-    value = max(
-        sum((linear_value(function, inputs) for function in slot.functions), Fraction(0)), Fraction(slot.low)
-    )
+    total = sum((linear_value(function, inputs) for function in slot.functions), Fraction(0))
+    value = max(total, Fraction(slot.low))
     if slot.high is not None:
         value = min(value, Fraction(slot.high))
     if slot.levels is not None:
         value = quantized(slot.levels, value)
     units = math.ceil(value / slot.unit_nanos)
-    return units if slot.high is None else min(units, slot.high // slot.unit_nanos)
+    if slot.high is not None:
+        units = min(units, slot.high // slot.unit_nanos)
+    assert units * slot.unit_nanos >= slot.low, f"{slot.key} of {units} is below its min"
+    return units
 
 
 def linear_value(function: LinearFunction, inputs: Inputs) -> Fraction:
@@ -144,7 +154,6 @@ def rounded_input(cuts: tuple[Cut, ...], size: int) -> int:
 
 
 def linear_function(function: Function) -> LinearFunction:
-    """Take a function apart."""
     return LinearFunction(
         input=function.input,
         base=function.base.nanos if function.base is not None else 0,
@@ -152,15 +161,6 @@ def linear_function(function: Function) -> LinearFunction:
         per=function.per.nanos if function.per is not None else NANO,
         cuts=function.cuts,
     )
-
-
-def _slots(policy: ScalingPolicySpec) -> Iterator[Slot]:
-    for container in policy.containers:
-        for section in SECTIONS:
-            rules: tuple[Rule, ...] = getattr(container.resources, section)
-            for resource in dict.fromkeys(rule.resource for rule in rules):
-                own = [rule for rule in rules if rule.resource is resource]
-                yield _slot(container, section, resource, own)
 
 
 def _slot(container: ContainerPolicy, section: str, resource: ResourceName, rules: list[Rule]) -> Slot:
@@ -219,15 +219,10 @@ def value_of(containers: Iterable[Container], slot: Slot) -> int | None:
     for container in containers:
         if container.name == slot.container:
             amount: float | None = getattr(container, FIELDS[slot.section, slot.resource.value])
-            return None if amount is None else units_of(amount, slot.unit_nanos)
+            if amount is None or slot.unit_nanos == NANO:  # a float of bytes is whole
+                return None if amount is None else math.ceil(amount)
+            return -(-round(amount * NANO) // slot.unit_nanos)  # one of cores is to a billionth
     return None
-
-
-def units_of(amount: float, unit_nanos: int) -> int:
-    """Return cores or bytes in whole units; a float of bytes is whole, one of cores is to a billionth."""
-    if unit_nanos == NANO:
-        return math.ceil(amount)
-    return -(-round(amount * NANO) // unit_nanos)
 
 
 def with_values(
@@ -248,36 +243,33 @@ def with_values(
 
 def qos_class(containers: Sequence[Container]) -> str:
     """Return the class that Kubernetes gives these containers."""
-    pairs = [
-        (asked, limit)
-        for container in containers
-        for asked, limit in (
-            (container.cpu_request_cores, container.cpu_limit_cores),
-            (container.memory_request_bytes, container.memory_limit_bytes),
-        )
-    ]
-    if not any(asked or limit for asked, limit in pairs):
+    pairs = [(request, limit) for _, _, request, limit in _pairs(containers)]
+    if not any(request or limit for request, limit in pairs):
         return "BestEffort"
-    return "Guaranteed" if all(limit and asked in {None, limit} for asked, limit in pairs) else "Burstable"
+    is_guaranteed = all(limit and request in {None, limit} for request, limit in pairs)
+    return "Guaranteed" if is_guaranteed else "Burstable"
 
 
 def above_limit(containers: Iterable[Container]) -> str:
     """Return which request is above its limit, which no server takes; or nothing."""
-    for container in containers:
-        for resource, asked, limit in (
-            ("cpu", container.cpu_request_cores, container.cpu_limit_cores),
-            ("memory", container.memory_request_bytes, container.memory_limit_bytes),
-        ):
-            if asked is not None and limit is not None and asked > limit:
-                unit = "cores" if resource == "cpu" else "bytes"
-                return f"{container.name}: {resource} of {asked:g} {unit} is above the limit of {limit:g}"
+    for name, resource, request, limit in _pairs(containers):
+        if request is not None and limit is not None and request > limit:
+            unit = "cores" if resource == "cpu" else "bytes"
+            return f"{name}: {resource} of {request:g} {unit} is above the limit of {limit:g}"
     return ""
+
+
+def _pairs(containers: Iterable[Container]) -> Iterator[tuple[str, str, float | None, float | None]]:
+    """Yield each container's name, resource, request and limit."""
+    for each in containers:
+        yield each.name, "cpu", each.cpu_request_cores, each.cpu_limit_cores
+        yield each.name, "memory", each.memory_request_bytes, each.memory_limit_bytes
 
 
 def restarted(
     containers: Iterable[Container], slots: Iterable[Slot], values: Mapping[str, int]
 ) -> tuple[str, ...]:
-    """Name the containers that a change in place restarts, since their `resizePolicy` says so."""
+    """Return the containers that a change in place restarts, since their `resizePolicy` says so."""
     by_name = {container.name: container for container in containers}
     found = dict.fromkeys(
         slot.container
@@ -291,12 +283,12 @@ def restarted(
 
 
 def sidecars_of(containers: Iterable[Container], names: Collection[str]) -> tuple[str, ...]:
-    """Name those of these containers that are among the init containers."""
+    """Return which of these containers are among the init containers."""
     return tuple(each.name for each in containers if each.is_sidecar and each.name in names)
 
 
 def differs(containers: Sequence[Container], slots: Iterable[Slot], values: Mapping[str, int]) -> bool:
-    """Whether any of these values is another one in the containers."""
+    """Return whether any of these values is another one in the containers."""
     return any(value_of(containers, slot) != values[slot.key] for slot in slots if slot.key in values)
 
 
@@ -304,19 +296,17 @@ FINISHED = frozenset({"Succeeded", "Failed"})
 """Phases of pods that have ended for good."""
 
 
-class Size(NamedTuple):
-    """What was counted, as quantities; what is unknown is absent, and why it is."""
+class ClusterSize(NamedTuple):
+    """What was counted, as quantities; what is unknown is absent."""
 
     inputs: Mapping[str, str]
     nodes_ready: int
-    nodes_unknown: int = 0
-    """Ready nodes that do not say how large they are."""
     unknown: Mapping[str, str] = {}
     """Why an input is unknown, by its name."""
 
 
-def count(nodes: Sequence[Node], pods_on: Mapping[str, int] | None, selector: Selector) -> Size:
-    """Count the Ready nodes that are selected; without `pods_on` the pods are unknown."""
+def cluster_size(nodes: Sequence[Node], pods_on: Mapping[str, int] | None, selector: Selector) -> ClusterSize:
+    """Return the size of the Ready nodes that are selected; without `pods_on` the pods are unknown."""
     labelled = [node for node in nodes if selector.matches(dict(node.labels))]
     ready = [node for node in labelled if node.is_ready]
     silent = [node for node in ready if node.cpu_cores <= 0 or node.memory_bytes <= 0]
@@ -334,11 +324,12 @@ def count(nodes: Sequence[Node], pods_on: Mapping[str, int] | None, selector: Se
         unknown["pods"] = "only the pods of some namespaces are seen"
     else:
         inputs["pods"] = str(sum(pods_on.get(node.name, 0) for node in ready))
-    return Size(inputs, len(ready), len(silent), unknown)
+    assert set(inputs) | set(unknown) == set(INPUTS), "each input is counted or unknown"
+    return ClusterSize(inputs, len(ready), unknown)
 
 
 def pods_by_node(pods: Iterable[Pod]) -> dict[str, int]:
-    """Count the pods on each node that have not ended."""
+    """Return how many pods that have not ended each node has."""
     found: dict[str, int] = {}
     for pod in pods:
         if pod.node and pod.phase not in FINISHED:

@@ -255,6 +255,7 @@ class ProportionalLoop:
             outcomes += self._execute(item, decision, change, state, at, is_persisted=progress.is_persisted)
             if outcomes and all(outcome.result in UNDONE for outcome in outcomes):
                 state.memory = unchanged
+        assert is_executed or not outcomes, "a plan or a preview changes nothing"
         self._report(item, news, outcomes)
         remembered, record_id = before.smoothing.to_data(), self.new_id(at)
         document = item.compiled.document

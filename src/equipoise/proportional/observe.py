@@ -28,7 +28,7 @@ from equipoise.proportional.applied import (
     values_in_force,
 )
 from equipoise.proportional.decide import STUCK, Observation, moment_of
-from equipoise.proportional.functions import CompiledPolicy, Size, Slot, count, pods_by_node
+from equipoise.proportional.functions import ClusterSize, CompiledPolicy, Slot, cluster_size, pods_by_node
 from equipoise.proportional.parse import WrittenScalingPolicySpec
 from equipoise.proportional.policy import ScalingPolicySpec, UpdateMode
 
@@ -185,13 +185,13 @@ class ClusterSnapshot:
     hpas: Mapping[WorkloadRef, Sequence[Hpa]]
     pods_on: Mapping[str, int] | None
     """How many pods each node has; None where only some namespaces are watched."""
-    _sizes: dict[Selector, Size] = field(default_factory=dict)
+    _sizes: dict[Selector, ClusterSize] = field(default_factory=dict)
 
-    def size(self, selector: Selector) -> Size:
+    def size(self, selector: Selector) -> ClusterSize:
         """Count the nodes that are selected."""
         found = self._sizes.get(selector)
         if found is None:
-            found = self._sizes[selector] = count(self.nodes, self.pods_on, selector)
+            found = self._sizes[selector] = cluster_size(self.nodes, self.pods_on, selector)
         return found
 
 
@@ -314,6 +314,7 @@ def observe(item: Assignment, snapshot: ClusterSnapshot, applied: AppliedState) 
     current = values_in_force(spec.update_mode, asked.slots, item.workload, pods, applied)
     is_template = spec.update_mode is UpdateMode.ROLLOUT or applied.is_rollout
     size = snapshot.size(item.compiled.selector)
+    assert spec.inputs <= set(size.inputs), "a policy with an unknown input is rejected before"
     return Observation(
         subject=item.ref.subject,
         at=snapshot.at,

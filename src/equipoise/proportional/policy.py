@@ -63,7 +63,8 @@ def cut_of(cuts: Sequence[Cut], size: int) -> Cut | None:
 
 
 def rounded_up(size: int, every: int, *, slack: bool) -> int:
-    """Round up to the next multiple, counted from 0."""
+    """Round up to the next multiple, counted from 0; with slack, a little above a multiple counts as it."""
+    assert every > 0, "segments have a distance"
     if slack:  # ceil(size / every - 1 / SLACK_PARTS), in whole numbers
         return -((every - SLACK_PARTS * size) // (SLACK_PARTS * every)) * every
     return -(-size // every) * every
@@ -141,10 +142,19 @@ def _cuts(segments: tuple[Segment, ...]) -> tuple[Cut, ...]:
     return tuple(sorted(Cut(segment.at.nanos, segment.every.nanos) for segment in segments))
 
 
-def _refuse_twice(segments: tuple[Segment, ...]) -> None:
-    for low, high in pairwise(_cuts(segments)):
+def _rising(segments: tuple[Segment, ...], what: str, *, slack: bool) -> tuple[Segment, ...]:
+    """Refuse segments by which a larger size would get less."""
+    cuts = _cuts(segments)
+    for low, high in pairwise(cuts):
         if low.at == high.at:
             raise ValueError(f"expected a different at in each segment, got {Quantity(low.at)} twice")
+    if (found := fall(cuts, slack=slack)) is not None:
+        raise ValueError(
+            f"expected segments that never make the result fall while the {what} grows, got "
+            f"{Quantity(found.low)} rounded to {Quantity(found.low_result)}, but "
+            f"{Quantity(found.high)} to {Quantity(found.high_result)}"
+        )
+    return segments
 
 
 class Function(Part):
@@ -170,14 +180,7 @@ class Function(Part):
     @field_validator("segments")
     @classmethod
     def _never_falls(cls, segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
-        _refuse_twice(segments)
-        if (found := fall(_cuts(segments), slack=True)) is not None:
-            raise ValueError(
-                "expected segments that never make the result fall while the input grows, got "
-                f"{Quantity(found.low)} rounded to {Quantity(found.low_result)}, but "
-                f"{Quantity(found.high)} to {Quantity(found.high_result)}"
-            )
-        return segments
+        return _rising(segments, "input", slack=True)
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -273,14 +276,7 @@ class Quantization(Part):
     @field_validator("segments")
     @classmethod
     def _never_falls(cls, segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
-        _refuse_twice(segments)
-        if (found := fall(_cuts(segments), slack=False)) is not None:
-            raise ValueError(
-                "expected segments that never make the result fall while the value grows, got "
-                f"{Quantity(found.low)} rounded to {Quantity(found.low_result)}, but "
-                f"{Quantity(found.high)} to {Quantity(found.high_result)}"
-            )
-        return segments
+        return _rising(segments, "value", slack=False)
 
     @model_validator(mode="after")
     def _has_levels(self) -> Self:

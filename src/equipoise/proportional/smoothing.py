@@ -262,6 +262,7 @@ def by_percentile(rule: Percentile, given: SmoothingInput) -> SmoothedValue:
     if len(values) < SAMPLES_MIN:
         return SmoothedValue(Code.WARMING_UP, given.current)
     low, high = value_at(values, rule.share_low), value_at(values, rule.share_high)
+    assert low <= high, "thresholds are in order, since their shares are"
     if given.current is None or not low <= given.current <= high:
         return SmoothedValue(Code.SET, value_at(values, rule.target), low, high)
     code = Code.UNCHANGED if given.current == given.target else Code.HELD_BY_PERCENTILE
@@ -271,6 +272,7 @@ def by_percentile(rule: Percentile, given: SmoothingInput) -> SmoothedValue:
 def value_at(ascending: Sequence[int], share: float) -> int:
     """Return the value at a share of the window: index trunc(n x share), at most the last."""
     count = len(ascending)
+    assert count, "an empty window has no value"
     return ascending[min(int(Fraction(repr(share)) * count), count - 1)]
 
 
@@ -288,6 +290,7 @@ def by_delay(down: Delay | None, up: Delay | None, given: SmoothingInput) -> Smo
         value = given.target if up is None else _delayed_up(up, given)
     if value is None:
         return SmoothedValue(Code.HELD_BY_HYSTERESIS, given.current, low, high)
+    assert (value < given.current) == (given.target < given.current), "a value follows its target's direction"
     return SmoothedValue(Code.SET, value, low, high)
 
 

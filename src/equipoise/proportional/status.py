@@ -95,6 +95,7 @@ def next_status(
     policy: PolicyObject, compiled: CompiledPolicy, news: StatusInput, at: float, written_at: float | None
 ) -> dict[str, Any] | None:
     """Return the new status, or None when it can wait; `written_at` is when the last one was written."""
+    assert 0 <= news.pods_at_target <= news.pods, f"{news.pods_at_target} of {news.pods} pods"
     old, now, decision = policy.status, timestamp(at), news.decision
     conditions = _conditions(policy, news)
     status = status_of(compiled.slots, news.assessment, news.memory.smoothing) | {
