@@ -42,7 +42,7 @@ def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
         change_seconds=settings.proportional.change_seconds,
         rollout_seconds=settings.proportional.rollout_seconds,
         sees_all_pods=not settings.namespaces,
-        beat=wiring.heartbeat,
+        heartbeat=wiring.heartbeat,
         now=wiring.clock.now,
     )
 

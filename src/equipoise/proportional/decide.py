@@ -39,7 +39,7 @@ from equipoise.proportional.smoothing import (
 )
 
 STUCK = (Code.INFEASIBLE.value, Code.DEFERRED.value)
-"""What a node says to a change that it can't carry out; the first is the worse."""
+"""States of a resize that its node can't carry out; the first is the worse."""
 PRECEDENCE = (Code.SET, Code.HELD_BY_PERCENTILE, Code.HELD_BY_HYSTERESIS, Code.WARMING_UP, Code.UNCHANGED)
 """Where the reasons of values differ, the decision's is the first of these."""
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -154,7 +154,7 @@ class AssessmentNumbers(msgspec.Struct, frozen=True):
     def of(
         cls, compiled: CompiledPolicy, observation: Observation, assessment: Assessment
     ) -> "AssessmentNumbers":
-        """Return the numbers; without a window or a look at the pods theirs are absent."""
+        """Return the numbers; without a window or a list of pods theirs are absent."""
         smoothed, windows = assessment.smoothed, assessment.memory.windows
         low = {key: each.low for key, each in smoothed.items() if each.low is not None}
         high = {key: each.high for key, each in smoothed.items() if each.high is not None}

@@ -34,9 +34,9 @@ from equipoise.proportional.policy import BALANCER, UpdateMode
 SCALE = "equipoise.dev/scale"
 """`false` on a workload leaves its resources alone."""
 UNDER_WAY = frozenset({"InProgress", "Deferred"})
-"""A pod whose node says so may restart at any moment."""
+"""States of a resize in which a pod may restart at any moment."""
 FOR_ALL_PODS = frozenset({ResizeResult.FORBIDDEN, ResizeResult.UNSUPPORTED})
-"""Answers that hold for all pods."""
+"""Answers that are the same for every pod."""
 REFUSALS_MAX = 3
 """After so many and no success it is the change that is refused, and not a pod."""
 NAMED_MAX = 5
@@ -94,11 +94,11 @@ class Guards:
     ) -> Reason | None:
         is_rollout = change.strategy.mode is UpdateMode.ROLLOUT
         next_ = change.pods if is_rollout and workload.replaces_pods else change.outdated[:1]
-        said = opted_out_by(workload.annotations) or next(
+        opt_out = opted_out_by(workload.annotations) or next(
             (found for pod in next_ if (found := opted_out_by(pod.annotations))), ""
         )
-        if said:
-            return Reason(Code.OPTED_OUT, f"It would restart, and {said} asks to leave it alone.")
+        if opt_out:
+            return Reason(Code.OPTED_OUT, f"It would restart, and {opt_out} asks to leave it alone.")
         if is_rolling(workload):
             return Reason(
                 Code.HELD_BY_ROLLOUT,
@@ -116,9 +116,9 @@ class Guards:
             return Reason(Code.HELD_BY_HEALTH, sentence)
         pause = self.rollout_seconds if is_rollout else 0.0
         try:
-            known = ledger()
-            others = held_by_others(known, BALANCER, self.taken_at)
-            return others or held_by_cooldown(known, BALANCER, pause, self.taken_at)
+            recent = ledger()
+            others = held_by_others(recent, BALANCER, self.taken_at)
+            return others or held_by_cooldown(recent, BALANCER, pause, self.taken_at)
         except WorldFailed as error:
             sentence = f"What was done to this workload before is unknown: {error}."
             return Reason(Code.HELD_BY_BUDGET, sentence)
@@ -179,17 +179,17 @@ class CycleProgress:
 
 
 class ResizeReport(NamedTuple):
-    """What came of a change, and the UIDs that the server took it for or refused it for."""
+    """The outcomes of a change, and the UIDs that the API server accepted or refused it for."""
 
     outcomes: list[Outcome]
     accepted: AbstractSet[str] = frozenset()
     refused: AbstractSet[str] = frozenset()
-    """Empty where nothing says that it would be another answer for another pod."""
+    """Empty where the refusal is not known to be about single pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResizeExecutor:
-    """What a change needs of the world."""
+    """Sends a change to the API server: to the pods, or to the template."""
 
     sizes: Sizes
     pauses: Pauses
@@ -197,13 +197,13 @@ class ResizeExecutor:
     store: Store
     new_id: Callable[[float], str]
     epoch: int | None
-    """In which we led when we looked: what was decided then is done in no other."""
-    beat: Callable[[], object]
+    """The epoch of the snapshot; a decision is executed in no other."""
+    heartbeat: Callable[[], object]
     on_step: Callable[[str], object]
     isolation: Isolation
 
     def execute(self, item: Assignment, decision: Decision, change: PlannedChange, at: float) -> ResizeReport:
-        """Set the values, and give what came of it."""
+        """Set the values, and return the outcomes."""
         assert len(decision.actions) == 1, "scaling has one action for a workload"
         (action,) = decision.actions
         assert isinstance(action, SetResources), "scaling only sets resources"
@@ -222,7 +222,7 @@ class ResizeExecutor:
         accepted: set[str] = set()
         refused: set[str] = set()
         for pod in change.outdated[:PODS_PER_CYCLE_MAX]:
-            self.beat()
+            self.heartbeat()
             if self._is_over(item):
                 break
             try:
@@ -315,7 +315,7 @@ class ResizeExecutor:
         )
 
     def _recheck(self, item: Assignment) -> str | None:
-        """Ask once more whether somebody said stop, and whether the workload is still the one."""
+        """Return why the change is not to be sent: a pause, another workload, or its opt-out."""
         stop = held_by_pause(self.pauses, item.ref.namespace)
         if stop is not None:
             return stop.sentence
@@ -330,7 +330,7 @@ class ResizeExecutor:
 
 
 def values_by_container(slots: Iterable[Slot], values: Mapping[str, int]) -> Values:
-    """Say values as a manifest does."""
+    """Return values by container, section and resource, as a manifest has them."""
     found: dict[str, dict[str, dict[str, str]]] = {}
     for slot in slots:
         if slot.key in values:
@@ -350,5 +350,5 @@ def summed_up(action: Action, answers: Sequence[tuple[str, ResizeAnswer | WorldF
     for result, pods in by_result.items():
         names = ", ".join(pod for pod, _ in pods[:NAMED_MAX])
         more = f" and {len(pods) - NAMED_MAX} more" if len(pods) > NAMED_MAX else ""
-        said = next((detail for _, detail in pods if detail), "")
-        yield Outcome(action, result, f"{names}{more}{f': {said}' if said else ''}")
+        detail = next((detail for _, detail in pods if detail), "")
+        yield Outcome(action, result, f"{names}{more}{f': {detail}' if detail else ''}")

@@ -82,7 +82,7 @@ class PolicyResult:
 
 @dataclass(frozen=True, slots=True)
 class PolicyPlan:
-    """What one policy asks for in a cycle, guards included."""
+    """The decision about one policy in a cycle, guards included."""
 
     pods: Sequence[Pod]
     applied: AppliedState
@@ -123,7 +123,7 @@ class ProportionalLoop:
     """Whether the cluster's snapshot has the pods of all namespaces."""
     is_acting: bool = True
     """Whether anything is written. A plan neither changes pods nor writes statuses and events."""
-    beat: Callable[[], object] = ignore
+    heartbeat: Callable[[], object] = ignore
     """Heartbeat; called before each policy and each pod."""
     on_step: Callable[[str], object] = ignore
     announce: Callable[[str], object] = ignore
@@ -197,7 +197,7 @@ class ProportionalLoop:
     def _reconcile_isolated(
         self, item: Assignment, snapshot: ClusterSnapshot, guards: Guards
     ) -> PolicyResult:
-        self.beat()
+        self.heartbeat()
         progress, subject, uid = CycleProgress(), item.ref.subject, item.policy.ref.uid
         memory = self._states[uid].memory if uid in self._states else None
         result: PolicyResult | FailedTurn | None = next(
@@ -339,7 +339,7 @@ class ProportionalLoop:
             store=self.store,
             new_id=self.new_id,
             epoch=self._epoch,
-            beat=self.beat,
+            heartbeat=self.heartbeat,
             on_step=self.on_step,
             isolation=self._isolation,
         )

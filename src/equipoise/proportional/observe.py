@@ -86,9 +86,9 @@ def _compile(spec: Mapping[str, Any]) -> CompiledPolicy:
     try:
         return CompiledPolicy.of(WrittenScalingPolicySpec.model_validate(dict(spec)))
     except DECODE_ERRORS as error:
-        said = explain(error)
-        where = "spec: " if said.startswith("document: ") else "spec."
-        raise BadInput(f"{where}{said.removeprefix('document: ')}") from error
+        problem = explain(error)
+        where = "spec: " if problem.startswith("document: ") else "spec."
+        raise BadInput(f"{where}{problem.removeprefix('document: ')}") from error
 
 
 def target_of(policy: PolicyObject, spec: ScalingPolicySpec) -> WorkloadRef:
@@ -166,10 +166,10 @@ def _rejection(
         maker = f"{workload.owner.kind} {workload.owner.name}"
         sentence = f"expected a workload of its own, but {maker} made {ref}: name {maker} instead"
         return RejectedPolicy("NoWorkload", f"spec.scaleTargetRef: {sentence}")
-    known = [container.name for container in workload.containers]
+    existing = [container.name for container in workload.containers]
     for number, container in enumerate(spec.containers):
-        if container.name not in known:
-            has = ", ".join(known) or "none"
+        if container.name not in existing:
+            has = ", ".join(existing) or "none"
             sentence = f"expected a container of {ref} ({has}), got {container.name}"
             return RejectedPolicy("NoContainer", f"spec.containers[{number}].name: {sentence}")
     return None
@@ -230,8 +230,8 @@ def pods_by_workload(
     selector fails is left out: what its pods are is unknown.
     """
     isolation = isolation or Isolation()
-    wanted = list(workloads)
-    keys = {(each.ref.namespace, pair) for each in wanted if (pair := _exact(each.selector)) is not None}
+    listed = list(workloads)
+    keys = {(each.ref.namespace, pair) for each in listed if (pair := _exact(each.selector)) is not None}
     by_label: dict[tuple[str, tuple[str, str]], list[Pod]] = defaultdict(list)
     by_namespace: dict[str, list[Pod]] = defaultdict(list)
     for pod in pods:
@@ -248,7 +248,7 @@ def pods_by_workload(
         return [pod for pod in matching if _is_kin(pod, workload)]
 
     found: dict[WorkloadRef, Sequence[Pod]] = {}
-    for workload in wanted:
+    for workload in listed:
         own = isolation.attempt(workload.ref.subject, partial(picked, workload))
         if not isinstance(own, FailedTurn):
             found[workload.ref] = own
@@ -276,7 +276,7 @@ def _is_kin(pod: Pod, workload: Workload) -> bool:
 
 
 def stuck(pods: Iterable[Pod]) -> dict[str, str]:
-    """Name the first pod whose node can't give what it asks for, by what the node says."""
+    """Return the first pod whose node can't give what it requests, by the state of its resize."""
     found: dict[str, str] = {}
     for pod in sorted(pods, key=lambda pod: pod.name):
         state = pod.resize.state if pod.resize is not None else ""
@@ -287,7 +287,7 @@ def stuck(pods: Iterable[Pod]) -> dict[str, str]:
 
 
 def utilization_warning(hpas: Iterable[Hpa], slots: Iterable[Slot]) -> str:
-    """Warn where a change of requests changes what an HPA's percentage means; or say nothing."""
+    """Return a warning where a change of requests changes what an HPA's percentage means."""
     requested = {slot.resource.value for slot in slots if slot.section == "requests"}
     for hpa in hpas:
         for metric in hpa.metrics:
@@ -309,9 +309,9 @@ def unknown_size(item: Assignment, snapshot: ClusterSnapshot) -> RejectedPolicy 
 
 def observe(item: Assignment, snapshot: ClusterSnapshot, applied: AppliedState) -> Observation:
     """Join the cluster's size with what the workload has."""
-    asked, spec = item.compiled, item.compiled.spec
+    slots, spec = item.compiled.slots, item.compiled.spec
     pods = active_pods(snapshot.pods[item.ref])
-    current = values_in_force(spec.update_mode, asked.slots, item.workload, pods, applied)
+    current = values_in_force(spec.update_mode, slots, item.workload, pods, applied)
     is_template = spec.update_mode is UpdateMode.ROLLOUT or applied.is_rollout
     size = snapshot.size(item.compiled.selector)
     assert spec.inputs <= set(size.inputs), "a policy with an unknown input is rejected before"
@@ -319,9 +319,9 @@ def observe(item: Assignment, snapshot: ClusterSnapshot, applied: AppliedState) 
         subject=item.ref.subject,
         at=snapshot.at,
         inputs={name: size.inputs[name] for name in sorted(spec.inputs)},
-        current={slot.key: slot.text(current[slot.key]) for slot in asked.slots if slot.key in current},
+        current={slot.key: slot.text(current[slot.key]) for slot in slots if slot.key in current},
         pods=len(pods),
-        pods_behind=0 if is_template else len(pods_outdated(pods, asked.slots, current)),
+        pods_behind=0 if is_template else len(pods_outdated(pods, slots, current)),
         stuck=stuck(pods),
     )
 

@@ -153,7 +153,7 @@ class WrittenScalingPolicySpec(ScalingPolicySpec):
     @model_validator(mode="wrap")
     @classmethod
     def _read(cls, document: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Any:
-        """Judge the canonical form, and speak of what was written."""
+        """Validate the canonical form; errors name the fields that the user wrote."""
         del handler  # it would judge the shorthand
         try:
             plain, origins = normalised(_without_nulls(document))
@@ -170,7 +170,7 @@ class WrittenScalingPolicySpec(ScalingPolicySpec):
 
 
 class PolicyFile(NamedTuple):
-    """A policy in a file, with the namespace that it says it lives in."""
+    """A policy in a file, with its namespace and name where it has them."""
 
     spec: ScalingPolicySpec
     namespace: str = ""
@@ -188,9 +188,9 @@ def read_spec(document: Any, source: str, at: str = "") -> ScalingPolicySpec:
     try:
         found: ScalingPolicySpec = WrittenScalingPolicySpec.model_validate(document)
     except DECODE_ERRORS as error:
-        said = explain(error)
-        where = f"{at.removesuffix('.')}: " if said.startswith("document: ") and at else at
-        raise BadInput(f"{source}: {where}{said.removeprefix('document: ') if at else said}") from error
+        problem = explain(error)
+        where = f"{at.removesuffix('.')}: " if problem.startswith("document: ") and at else at
+        raise BadInput(f"{source}: {where}{problem.removeprefix('document: ') if at else problem}") from error
     return found
 
 
@@ -228,7 +228,7 @@ def _refusal(document: Any, wrong: Misplaced) -> ValidationError:
 
 
 def _in_written_words(error: ValidationError, origins: Origins) -> ValidationError:
-    """Name each bad field by where it was written."""
+    """Return the error with each bad field named by where it was written."""
     details = []
     for detail in error.errors(include_url=False):
         place = detail["loc"][:-1] if detail["loc"][-1:] == ("[key]",) else detail["loc"]

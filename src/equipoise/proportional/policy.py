@@ -73,7 +73,7 @@ def rounded_up(size: int, every: int, *, slack: bool) -> int:
 def fall(cuts: Sequence[Cut], *, slack: bool) -> Fall | None:
     """Find where a larger size would be rounded to less; the cuts are in order.
 
-    Within a cut nothing falls, so only the beginnings are looked at: what comes right before each.
+    Within a cut nothing falls, so only their beginnings are compared with what comes right before.
     """
     for before, cut in pairwise((None, *cuts)):
         assert cut is not None
@@ -309,7 +309,7 @@ class ContainerPolicy(Part):
 
 
 def _at_least_one(containers: tuple[ContainerPolicy, ...]) -> tuple[ContainerPolicy, ...]:
-    """Say it after the items, whose own mistakes would read as none being there."""
+    """Refuse an empty list after its items, whose own mistakes would read as none being there."""
     if not containers:
         raise ValueError("expected at least one container, got none")
     return containers
