@@ -10,8 +10,9 @@ from equipoise.core.cluster import Pod, Workload, WorkloadRef
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import EntryState, Ledger
 from equipoise.core.reason import Code
+from equipoise.engine.disruption import DisruptionBudget
 from equipoise.ports import CycleReport, PolicyObject, Stored
-from equipoise.rotation.observe import ClusterSnapshot, away_now, is_away
+from equipoise.rotation.observe import away_now, is_away
 from equipoise.sim.load import Constant
 from equipoise.sim.scenes import SIX_LOADS, six_pods
 from equipoise.sim.sharing import Partitions
@@ -141,8 +142,8 @@ def test_a_pod_that_is_missing_is_disturbed() -> None:
     assert decision.reason.code is Code.HELD_BY_HEALTH
     assert decision.reason.numbers["pods_ready"] == 5
     (workload,) = world.cluster.workloads("shop")
-    looked = ClusterSnapshot(world.now, {workload.ref: seen.pods()}, {}, (), {}, {}, (), (), set())
-    assert looked.disturbed(workload, Ledger()) == 1
+    budget = DisruptionBudget(set(), 10, ())
+    assert budget.disturbed(seen.pods(), workload.replicas_wanted, Ledger()) == 1
 
 
 def test_a_pod_in_the_ledger_is_disturbed_however_well_it_looks() -> None:
@@ -150,11 +151,11 @@ def test_a_pod_in_the_ledger_is_disturbed_however_well_it_looks() -> None:
     world = _workloads("web")
     (workload,) = world.cluster.workloads("shop")
     pods = world.cluster.pods("shop")
-    looked = ClusterSnapshot(world.now, {workload.ref: pods}, {}, (), {}, {}, (), (), set())
+    budget, wanted = DisruptionBudget(set(), 10, ()), workload.replicas_wanted
     counts = []
     for state in EntryState:
         entry = ledger_entry(0, world.now, uid=pods[0].uid, state=state)
-        counts.append((state, looked.disturbed(workload, Ledger(1, (entry,)))))
+        counts.append((state, budget.disturbed(pods, wanted, Ledger(1, (entry,)))))
     assert counts == [(EntryState.INTENT, 1), (EntryState.DONE, 1), (EntryState.FAILED, 0)]
 
 

@@ -1,17 +1,15 @@
-"""Is this workload, or this pod, one that is left alone unless somebody asked?
+"""Which pods may be disturbed at all, and how many at once.
 
-Which of these pods may be evicted now: PodDisruptionBudgets, counted down.
-
-The server's dry run does not count down, so it is true for the first pod only. This is the arithmetic for all
-of them, in order: every eviction takes one from `disruptionsAllowed` of the budget that selects the pod. It
-is never more generous than the server: where that lets a pod go for free (one that is not ready, say), one is
-counted all the same.
-
-How many more pods may be disturbed now?
+A pod may be protected by what it is or by an annotation. Of the others, only so many may be away at the same
+time: of one workload, of the whole cluster, and as each PodDisruptionBudget allows. The server's dry run of
+an eviction does not count down, so it is true for the first pod only. `DisruptionBudget` counts down for a
+whole cycle. It is never more generous than the server: where that lets a pod go for free (one that is not
+ready, say), one is counted all the same.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -216,4 +214,38 @@ def room_for_disruption(
         sentence = (
             f"No more than {most} of {whose}'s pods may be away at once; the rest wait for the next wave."
         )
+    assert here >= 0, "room is never negative"
     return min(here, everywhere), Reason(Code.HELD_BY_BUDGET, sentence, numbers)
+
+
+@dataclass(slots=True)
+class DisruptionBudget:
+    """What one cycle may still disturb; it is spent as the cycle goes on.
+
+    So two workloads of one cycle do not both get what is left for one of them.
+    """
+
+    away: set[str]
+    """UIDs of all pods of the cluster that are away, whoever caused it; what the cycle evicts is added."""
+    away_max: int
+    pdbs: Sequence[Pdb]
+    _allowed: dict[tuple[str, str], int] = field(default_factory=dict)
+    """What each PodDisruptionBudget still allows, once it has been asked."""
+
+    def disturbed(self, pods: Iterable[Pod], replicas_wanted: int, ledger: Ledger) -> int:
+        """Return how many pods of a workload are away, were or may have been sent away, or are missing."""
+        sent, unfinished = ledger.sent(), list(pods)
+        disturbed = sum(pod.uid in self.away or pod.uid in sent for pod in unfinished)
+        return disturbed + max(0, replicas_wanted - len(unfinished))
+
+    def room(self, disturbed: int, disturbed_max: int) -> tuple[int, Reason]:
+        """Return how many more pods of a workload may go at once, and the reason for the rest."""
+        return room_for_disruption(disturbed, disturbed_max, len(self.away), self.away_max)
+
+    def clear(self, wanted: Sequence[Pod]) -> Cleared:
+        """Return which of these pods the PodDisruptionBudgets let go, without spending anything."""
+        return clear(wanted, self.pdbs, dict(self._allowed))
+
+    def spend(self, going: Sequence[Pod]) -> None:
+        """Count these pods under their PodDisruptionBudgets."""
+        clear(going, self.pdbs, self._allowed)

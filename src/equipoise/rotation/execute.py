@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from equipoise.core.backoff import KeyedBackoff
-from equipoise.core.cluster import ObjectRef, Pdb, Pod, PodRef, Workload, WorkloadRef
+from equipoise.core.cluster import ObjectRef, Pod, PodRef, Workload, WorkloadRef
 from equipoise.core.decision import Action, Decision, EvictPod, Outcome
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import Ledger
 from equipoise.core.reason import Code, Reason
 from equipoise.crd.windows import held_by_window
-from equipoise.engine.disruption import clear, held_by_hourly_budget, protection_of, room_for_disruption
+from equipoise.engine.disruption import DisruptionBudget, held_by_hourly_budget, protection_of
 from equipoise.engine.executor import Executed, FencedExecutor, Intent, evict, execute_isolated
 from equipoise.engine.guards import (
     held_by_age,
@@ -60,7 +60,8 @@ class EvictionExecutor:
         decision: Decision,
         details: RotationDetails,
         stored: Stored,
-        seen: ClusterSnapshot,
+        budget: DisruptionBudget,
+        at: float,
         outcomes: list[Outcome],
     ) -> None:
         """Evict what the guards left of a decision; `outcomes` gets what came of each, as it comes.
@@ -69,17 +70,17 @@ class EvictionExecutor:
         """
         if self.epoch is None or self.leadership.epoch() != self.epoch:
             return
-        memory = begin_wave(decision, details, observation, self.new_id(seen.at))
+        memory = begin_wave(decision, details, observation, self.new_id(at))
         assert memory.run is not None, "a wave belongs to a rotation"
         basis: Stored | None = stored
-        moment = round(max(self.now(), seen.at), 3)  # one for all of a wave, which is told by it
+        moment = round(max(self.now(), at), 3)  # one for all of a wave, which is told by it
         for action in decision.actions:
             if basis is None or (
                 outcomes and held_by_pause(self.pauses, item.workload.ref.namespace) is not None
             ):
                 break
             intent = Intent(
-                id=self.new_id(seen.at),
+                id=self.new_id(at),
                 workload=item.workload.ref,
                 pod=action.pod,
                 uid=action.uid,
@@ -90,7 +91,7 @@ class EvictionExecutor:
             outcome, basis = self._evict(item, action, intent, basis, memory.to_data())
             outcomes.append(outcome)
             if outcome.result in MAYBE_GONE:
-                seen.away.add(action.uid)
+                budget.away.add(action.uid)
             self._tell(item.workload, outcome, decision)
             if outcome.result != "Accepted":
                 break
@@ -182,7 +183,7 @@ class Guards:
     pauses: Pauses
     leadership: Leadership
     metrics: Metrics
-    disturbed_in_cluster_max: int
+    budget: DisruptionBudget
     seen: ClusterSnapshot
     epoch: int | None
     """In which we led when we looked."""
@@ -190,8 +191,6 @@ class Guards:
     is_planning: bool = False
     """Whether what would go counts as gone, since nothing goes."""
     _lags: dict[str, float | None] = field(default_factory=dict)
-    _left: dict[tuple[str, str], int] = field(default_factory=dict)
-    """What the budgets still allow, after what this cycle sends away."""
 
     def ask(
         self,
@@ -220,22 +219,19 @@ class Guards:
         if streaks is not None and not is_under_way:
             decision = hold_spikes(decision, streaks, policy.debounce_cycles)
         pods = self.seen.pods[item.workload.ref]
-        decision = held_by_pdbs(decision, pods, self.seen.pdbs, dict(self._left))
-        room, reason = room_for_disruption(
-            self.seen.disturbed(item.workload, ledger),
-            policy.unavailable_pods_max,
-            len(self.seen.away),
-            self.disturbed_in_cluster_max,
-        )
+        decision = held_by_pdbs(decision, pods, self.budget)
+        unfinished = [pod for pod in pods if pod.phase not in FINISHED]
+        disturbed = self.budget.disturbed(unfinished, item.workload.replicas_wanted, ledger)
+        room, reason = self.budget.room(disturbed, policy.unavailable_pods_max)
         return decision.hold(reason, room)
 
     def spend(self, item: Assigned, decision: Decision) -> None:
         """Count what goes now, so that two workloads under one budget do not both have it."""
         by_uid = {pod.uid: pod for pod in self.seen.pods[item.workload.ref]}
         going = [by_uid[action.uid] for action in decision.actions if action.uid in by_uid]
-        clear(going, self.seen.pdbs, self._left)
+        self.budget.spend(going)
         if self.is_planning:
-            self.seen.away.update(pod.uid for pod in going)
+            self.budget.away.update(pod.uid for pod in going)
 
     def _held_by_lag(self, lag: KafkaLag) -> Reason | None:
         """Ask each query once a cycle, and only when something would be done."""
@@ -249,13 +245,10 @@ class Guards:
         return held_by_lag(self._lags[lag.query], lag.threshold, lag.query)
 
 
-def held_by_pdbs(
-    decision: Decision, pods: Sequence[Pod], pdbs: Sequence[Pdb], left: dict[tuple[str, str], int]
-) -> Decision:
+def held_by_pdbs(decision: Decision, pods: Sequence[Pod], budget: DisruptionBudget) -> Decision:
     """Hold what no PodDisruptionBudget lets go; the order is kept, so what follows a held one waits too."""
     by_uid = {pod.uid: pod for pod in pods}
-    wanted = [by_uid[action.uid] for action in decision.actions if action.uid in by_uid]
-    cleared = clear(wanted, pdbs, left)
+    cleared = budget.clear([by_uid[action.uid] for action in decision.actions if action.uid in by_uid])
     if not cleared.waiting:
         return decision
     first = cleared.waiting[0]

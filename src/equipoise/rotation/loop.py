@@ -17,7 +17,7 @@ from equipoise.core.reason import Code, Reason
 from equipoise.crd.targets import Mode
 from equipoise.engine.assignment import RejectedPolicy
 from equipoise.engine.cycle import ignore
-from equipoise.engine.disruption import SYSTEM_NAMESPACES
+from equipoise.engine.disruption import SYSTEM_NAMESPACES, DisruptionBudget
 from equipoise.engine.guards import count_streaks
 from equipoise.engine.isolation import Isolation, failed_decision, failed_record
 from equipoise.engine.recording import record
@@ -189,7 +189,11 @@ class RotationLoop:
         observed = {item.workload.ref: self._observed(item, seen, ledgers) for item in assigned}
         decided = self._decided(assigned, observed)
         guards = Guards(
-            *(self.pauses, self.leadership, self.metrics, self.disturbed_in_cluster_max, seen),
+            self.pauses,
+            self.leadership,
+            self.metrics,
+            DisruptionBudget(set(seen.away), self.disturbed_in_cluster_max, seen.pdbs),
+            seen,
             epoch=epoch,
             now=self.now or (lambda: at),
             is_planning=not self.is_acting,
@@ -292,7 +296,7 @@ class RotationLoop:
                 *(self.cluster, self.pauses, self.leadership, self.store, self.actuator),
                 *(self.new_id, guards.now, guards.epoch, self.on_step, self._isolation),
             )
-            deeds.act(item, observation, guarded, details, stored, seen, outcomes)
+            deeds.act(item, observation, guarded, details, stored, guards.budget, seen.at, outcomes)
             self._refusals.take(item.workload.ref, outcomes, seen.at)
         kept = tuple(outcomes)
         name = self.new_id(seen.at)

@@ -54,20 +54,13 @@ class ClusterSnapshot:
     warnings: Sequence[str]
     failures: Sequence[str]
     """What could not be seen at all."""
-    away: set[str]
-    """The UIDs of all pods that are away now, whoever caused it; what this cycle sends away comes on top."""
+    away: Collection[str]
+    """The UIDs of all pods that are away, whoever caused it."""
     namespaces_protected: Collection[str] = SYSTEM_NAMESPACES
     partial: Mapping[float, str] = field(default_factory=dict)
     """By metrics window, why the usage is not whole or not there: nothing is decided from a part."""
     notes: set[str] = field(default_factory=set)
     """What came up on the way and should be said once, however many workloads it is about."""
-
-    def disturbed(self, workload: Workload, ledger: Ledger) -> int:
-        """Count pods that are away now, that we sent or mean to send away, and that are missing."""
-        pods = [pod for pod in self.pods.get(workload.ref, ()) if pod.phase not in FINISHED]
-        sent = ledger.sent()
-        disturbed = sum(pod.uid in self.away or pod.uid in sent for pod in pods)
-        return disturbed + max(0, workload.replicas_wanted - len(pods))
 
 
 @dataclass(frozen=True, slots=True)

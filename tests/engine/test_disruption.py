@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from equipoise.core.cluster import Pdb, Pod, Requirement, Selector
-from equipoise.engine.disruption import clear
+from equipoise.core.ledger import Entry, Ledger
+from equipoise.engine.disruption import DisruptionBudget, clear
 from tests.support.kubernetes.samples import pod as raw_pod
 
 _APPS = ("web", "api", "job")
@@ -151,3 +152,24 @@ def test_a_prefix_of_the_wish_is_a_prefix_of_the_answer(wanted: list[Pod], budge
     for end in range(len(wanted)):
         part = _names(clear(wanted[:end], budgets).may_go)
         assert whole[: len(part)] == part
+
+
+def test_two_workloads_of_one_cycle_share_what_is_left() -> None:
+    """What one takes is gone for the other, and asking takes nothing."""
+    budget = DisruptionBudget(set(), 10, [_pdb("all", None, allowed=2)])
+    wanted = [_pod("a"), _pod("b"), _pod("c")]
+    assert _names(budget.clear(wanted).may_go) == _names(budget.clear(wanted).may_go) == ["a", "b"]
+    budget.spend([_pod("a")])
+    assert _names(budget.clear([_pod("x", "api"), _pod("y", "api")]).may_go) == ["x"]
+
+
+def test_who_is_away_was_sent_away_or_is_missing_counts_as_disturbed() -> None:
+    """Each pod once, whoever caused it."""
+    pods = [msgspec.structs.replace(_pod(name), uid=name) for name in "abc"]
+    sent = Entry("1", "1", "qos", "EvictPod", "b", "b", 60.0, 0)
+    budget = DisruptionBudget({"a", "b", "elsewhere"}, 4, [])
+    assert budget.disturbed(pods, 3, Ledger()) == 2
+    assert budget.disturbed(pods, 5, Ledger(0, (sent,))) == 4
+    assert budget.room(0, 5)[0] == 1  # three of the cluster's four are away
+    budget.away.add("c")
+    assert budget.room(0, 5)[0] == 0
