@@ -65,9 +65,9 @@ from equipoise.adapters.cgroups import connect_host
 from equipoise.runtime.agent.state import StateFile
 from equipoise.core.errors import WorldFailed
 from equipoise.ports import EvictionAnswer
-from equipoise.qos.state import AgentState, judged
+from equipoise.qos.state import AgentState, find_throttled
 from equipoise.qos.loop import QosLoop
-from equipoise.ports.node import NodeContainer, NodePod as PodTold
+from equipoise.ports.node import NodeContainer, NodePod
 from equipoise.qos.policy import AvoidanceActionSpec, NodePolicy, ObjectiveEnsurance, QosPolicy
 from equipoise.qos.observe import refs_of
 
@@ -84,7 +84,7 @@ class Around:
     def __init__(self, cooldown):
         self.asked = asked(cooldown)
     def pods(self):
-        return [PodTold("d", "a", UID, containers=(NodeContainer("c", ID),), started_at=1.0)]
+        return [NodePod("d", "a", UID, containers=(NodeContainer("c", ID),), started_at=1.0)]
     def policy(self):
         return self.asked
     def labels(self):

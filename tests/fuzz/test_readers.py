@@ -36,10 +36,7 @@ OWN = {
     "dashboard/auth.py:_refusal": "Latin 1 takes every byte",
     "dashboard/auth.py:_unknown": "Latin 1 takes every byte",
     "engine/isolation.py:_plain": "our own text",
-    "pools/record.py:_as_json": "our own observation",
     "qos/loop.py:state": "loads what StateFile.load reads",
-    "qos/record.py:_as_json": "our own observation",
-    "recommendation/record.py:_as_json": "our own observation",
 }
 """What decodes nothing foreign, or by what is listed itself, and why."""
 

@@ -14,7 +14,7 @@ from equipoise.qos.waterlines import QosMemory
 
 
 def redecide(recorded: Record) -> Decision:
-    """Decide again from what is recorded; who had paused what is taken from the record."""
+    """Return the decision from what is recorded; which namespaces were paused is taken from the record."""
     policy = QosPolicy.model_validate(recorded.policy)
     observation = msgspec.convert(recorded.observation, Observation)
     decision = decide(policy, observation, QosMemory.from_data(recorded.memory)).decision

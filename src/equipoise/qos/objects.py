@@ -1,6 +1,7 @@
-"""Objects of the four kinds put together: what they ask for as one, and what is wrong between them.
+"""The four custom resources, and how their objects become one policy.
 
-The custom resources: waterlines in two spellings, what to do at them, and to which pods.
+Waterlines, in two spellings, name the actions to take, and so do selections of pods. An object alone can be
+valid and still name an action that does not exist, or that does nothing for its metric: this is checked here.
 """
 
 from collections.abc import Collection, Iterable
@@ -25,7 +26,7 @@ from equipoise.qos.policy import (
 
 
 class QosObject(NamedTuple):
-    """One object, and where it was found."""
+    """One object, and where it was found, for messages."""
 
     kind: str
     name: str
@@ -34,9 +35,9 @@ class QosObject(NamedTuple):
 
 
 def assemble(objects: Iterable[QosObject]) -> QosPolicy:
-    """Put objects together, or refuse the first that does not fit, by its path."""
+    """Return the objects as one policy; BadInput names the first that does not fit, by its path."""
     all_ = list(objects)
-    _refuse_twice(all_)
+    _refuse_duplicates(all_)
     actions = _actions(all_)
     for one in all_:
         if (found := invalid_reference(one, actions)) is not None:
@@ -45,14 +46,17 @@ def assemble(objects: Iterable[QosObject]) -> QosPolicy:
 
 
 def assemble_valid(objects: Iterable[QosObject]) -> tuple[QosPolicy, tuple[str, ...]]:
-    """Put together what fits, and say what is wrong with the objects, or the parts, that were left out."""
+    """Return the valid objects as one policy, and what is wrong with the objects or parts left out."""
     all_ = list(objects)
     actions = _actions(all_)
-    wrong = {id(one): found for one in all_ if (found := invalid_reference(one, actions)) is not None}
-    doubtful = {id(one): found for one in all_ if (found := unknown_action(one, actions)) is not None}
-    said = wrong | doubtful
-    texts = tuple(f"{one.where}: spec.{said[id(one)]}" for one in all_ if id(one) in said)
-    return _combine([one for one in all_ if id(one) not in wrong]), texts
+    valid, problems = [], []
+    for one in all_:
+        invalid = invalid_reference(one, actions)
+        if invalid is None:
+            valid.append(one)
+        if (problem := invalid or unknown_action(one, actions)) is not None:
+            problems.append(f"{one.where}: spec.{problem}")
+    return _combine(valid), tuple(problems)
 
 
 def _actions(objects: Iterable[QosObject]) -> dict[str, AvoidanceActionSpec]:
@@ -62,22 +66,25 @@ def _actions(objects: Iterable[QosObject]) -> dict[str, AvoidanceActionSpec]:
 def _combine(all_: list[QosObject]) -> QosPolicy:
     actions = _actions(all_)
     pods = tuple(one.spec for one in all_ if isinstance(one.spec, PodQOSSpec))
-    policies = tuple(_policy(one) for one in all_ if _rules(one.spec))
+    policies = tuple(
+        NodePolicy(name=one.name, selector=one.spec.selector, rules=one.spec.rules)
+        for one in all_
+        if isinstance(one.spec, NodeQOSEnsurancePolicySpec | NodeQOSSpec)
+    )
     return QosPolicy(policies=policies, actions=actions, pods=pods or None)
 
 
 def invalid_reference(one: QosObject, actions: dict[str, AvoidanceActionSpec]) -> str | None:
-    """Return what is wrong with an object beside these actions: the path below its spec, and why."""
+    """Return which action an object names that does not exist or fit: the path below its spec, and why."""
     field = "objectiveEnsurances" if isinstance(one.spec, NodeQOSEnsurancePolicySpec) else "rules"
     for place, rule in enumerate(_rules(one.spec)):
-        wrong = _wrong(rule, actions)
-        if wrong:
-            return f"{field}[{place}].actionName: {wrong}"
+        if invalid := _invalid_action(rule, actions):
+            return f"{field}[{place}].actionName: {invalid}"
     return None
 
 
 def unknown_action(one: QosObject, actions: Collection[str]) -> str | None:
-    """Return which action a PodQOS allows that there is not, maybe not yet; its other actions hold."""
+    """Return which action a PodQOS allows that does not exist (yet); its other actions hold."""
     names = one.spec.actions if isinstance(one.spec, PodQOSSpec) else ()
     for place, name in enumerate(names):
         if name not in actions:
@@ -88,7 +95,7 @@ def unknown_action(one: QosObject, actions: Collection[str]) -> str | None:
     return None
 
 
-def _wrong(rule: ObjectiveEnsurance, actions: dict[str, AvoidanceActionSpec]) -> str:
+def _invalid_action(rule: ObjectiveEnsurance, actions: dict[str, AvoidanceActionSpec]) -> str:
     action = actions.get(rule.action_name)
     if action is None:
         return f"expected the name of an AvoidanceAction, got {rule.action_name!r}"
@@ -109,12 +116,7 @@ def _rules(spec: BaseModel) -> tuple[ObjectiveEnsurance, ...]:
     return spec.rules if isinstance(spec, NodeQOSEnsurancePolicySpec | NodeQOSSpec) else ()
 
 
-def _policy(one: QosObject) -> NodePolicy:
-    assert isinstance(one.spec, NodeQOSEnsurancePolicySpec | NodeQOSSpec), "only these have rules"
-    return NodePolicy(name=one.name, selector=one.spec.selector, rules=one.spec.rules)
-
-
-def _refuse_twice(objects: list[QosObject]) -> None:
+def _refuse_duplicates(objects: list[QosObject]) -> None:
     seen: set[tuple[str, str]] = set()
     for one in objects:
         if (one.kind, one.name) in seen:
@@ -125,10 +127,9 @@ def _refuse_twice(objects: list[QosObject]) -> None:
 
 GROUP = "ensurance.crane.io"
 VERSION = "v1alpha1"
-AGE = Column("Age", ".metadata.creationTimestamp", "date")
 
 
-class Status(Part):
+class QosStatus(Part):
     """What came of it; what was done is told by the node and its pods."""
 
     observed_generation: Count | None = Field(
@@ -137,52 +138,44 @@ class Status(Part):
     conditions: Conditions = Field((), description="Ready, and why not.")
 
 
-NODE_QOS_ENSURANCE_POLICY = Kind(
-    group=GROUP,
-    version=VERSION,
-    name="NodeQOSEnsurancePolicy",
-    plural="nodeqosensurancepolicies",
-    description="Waterlines of nodes, and what is done when they are crossed.",
-    body={"spec": NodeQOSEnsurancePolicySpec, "status": Status},
-    required=("spec",),
-    short_names=("nep",),
-    is_namespaced=False,
-    columns=(AGE,),
+def _kind(
+    name: str, plural: str, short_name: str, spec: type[Part], description: str, *columns: Column
+) -> Kind:
+    return Kind(
+        group=GROUP,
+        version=VERSION,
+        name=name,
+        plural=plural,
+        description=description,
+        body={"spec": spec, "status": QosStatus},
+        required=("spec",),
+        short_names=(short_name,),
+        is_namespaced=False,
+        columns=(*columns, Column("Age", ".metadata.creationTimestamp", "date")),
+    )
+
+
+NODE_QOS_ENSURANCE_POLICY = _kind(
+    "NodeQOSEnsurancePolicy",
+    "nodeqosensurancepolicies",
+    "nep",
+    NodeQOSEnsurancePolicySpec,
+    "Waterlines of nodes, and what is done when they are crossed.",
 )
-NODE_QOS = Kind(
-    group=GROUP,
-    version=VERSION,
-    name="NodeQOS",
-    plural="nodeqoss",
-    description="Waterlines of nodes, and what is done when they are crossed; the later spelling.",
-    body={"spec": NodeQOSSpec, "status": Status},
-    required=("spec",),
-    short_names=("nq",),
-    is_namespaced=False,
-    columns=(AGE,),
+NODE_QOS = _kind(
+    "NodeQOS",
+    "nodeqoss",
+    "nq",
+    NodeQOSSpec,
+    "Waterlines of nodes, and what is done when they are crossed; the later spelling.",
 )
-AVOIDANCE_ACTION = Kind(
-    group=GROUP,
-    version=VERSION,
-    name="AvoidanceAction",
-    plural="avoidanceactions",
-    description="What is done when a waterline is crossed: throttle, evict, or let no new pod come.",
-    body={"spec": AvoidanceActionSpec, "status": Status},
-    required=("spec",),
-    short_names=("avoid",),
-    is_namespaced=False,
-    columns=(Column("Cooldown", ".spec.coolDownSeconds", "integer", "In seconds."), AGE),
+AVOIDANCE_ACTION = _kind(
+    "AvoidanceAction",
+    "avoidanceactions",
+    "avoid",
+    AvoidanceActionSpec,
+    "What is done when a waterline is crossed: throttle, evict, or let no new pod come.",
+    Column("Cooldown", ".spec.coolDownSeconds", "integer", "In seconds."),
 )
-POD_QOS = Kind(
-    group=GROUP,
-    version=VERSION,
-    name="PodQOS",
-    plural="podqoss",
-    description="Which pods may be acted on, and how.",
-    body={"spec": PodQOSSpec, "status": Status},
-    required=("spec",),
-    short_names=("pq",),
-    is_namespaced=False,
-    columns=(AGE,),
-)
+POD_QOS = _kind("PodQOS", "podqoss", "pq", PodQOSSpec, "Which pods may be acted on, and how.")
 QOS_KINDS = (NODE_QOS_ENSURANCE_POLICY, NODE_QOS, AVOIDANCE_ACTION, POD_QOS)

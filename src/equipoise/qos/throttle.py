@@ -52,7 +52,7 @@ def _lower(container: ObservedContainer, step: int, ratio_min: int) -> tuple[int
 
 
 def throttled_up(pod: ObservedPod, step_percent: int) -> QuotaChange:
-    """PlannedRestore the quotas that we lowered, one step towards what the pod may use now."""
+    """Raise the quotas that we lowered, one step towards what the pod may use now."""
     quota: dict[str, int] = {}
     growth = Fraction(0)
     for container in pod.containers:

@@ -289,7 +289,7 @@ def _journal(start: Callable[[Path, bytes], None], name: str) -> Callable[[Input
 def _journal_read(given: Input) -> None:
     """A journal that another machine wrote: read, decided again and shown as a page."""
     from equipoise.cli.replay import replay
-    from equipoise.dashboard.pages.qos_pods import _sorted
+    from equipoise.dashboard.pages.qos import _sorted_pods
     from equipoise.dashboard.render import whole
 
     path = FOLDER / "read.jsonl"
@@ -298,7 +298,7 @@ def _journal_read(given: Input) -> None:
     replay(found)
     for record in found:
         assert str(whole(record)), "it has a page"
-        _sorted(record)
+        _sorted_pods(record)
         assert Record.from_json(record.to_json()).id == record.id
     if said:
         raise EquipoiseError(said[0][:300].replace("\n", " "))

@@ -1,10 +1,13 @@
 """Quality of service: a node's usage against its waterlines, and its pods in the order of acting."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from equipoise.core.decision import Action, EvictPod, Record, RestorePod, ThrottlePod
-from equipoise.dashboard.charts import Bar, Level, Line, bars, by_name, over_time
+from equipoise.core.errors import DECODE_ERRORS
+from equipoise.dashboard.charts import Bar, Level, Line, Options, bars, by_name, over_time
 from equipoise.dashboard.page import (
     Chart,
     Fact,
@@ -14,15 +17,26 @@ from equipoise.dashboard.page import (
     count,
     counted,
     figure,
+    items,
     mapping,
     mebibytes,
     moment,
     number,
     text,
 )
-from equipoise.dashboard.pages.qos_pods import DONE, in_order, pods_table
 from equipoise.dashboard.summary import Figures, numbers_of, page_of
-from equipoise.qos.observation import METRICS, NodeResource
+from equipoise.qos.observation import (
+    COMPARATORS,
+    METRICS,
+    ORDER,
+    Metric,
+    NodeResource,
+    Observation,
+    ObservedPod,
+    sorted_by,
+)
+from equipoise.qos.policy import QosPolicy
+from equipoise.qos.selection import allowed_actions
 
 BALANCER = "qos"
 RULES_MAX = 12
@@ -31,7 +45,12 @@ LOOKS_MAX = 400
 STEPS_MAX = 40
 NANOS = 1e9
 MILLI = 1000.0
-DEEDS: dict[type, str] = {EvictPod: "evict", ThrottlePod: "throttle", RestorePod: "restore"}
+PODS_MAX = 60
+PAST: dict[type, str] = {EvictPod: "evicted", ThrottlePod: "throttled", RestorePod: "restored"}
+DONE = frozenset({"Accepted", "Done"})
+COLOURS = {"evicted": "bad", "throttled": "hot", "restored": "good"}
+"""Of pods that something was done to; those that something was wanted of are `held`."""
+VERBS: dict[type, str] = {EvictPod: "evict", ThrottlePod: "throttle", RestorePod: "restore"}
 
 
 def page(records: Sequence[Record]) -> Page:
@@ -45,8 +64,8 @@ def _figures(records: Sequence[Record]) -> Figures:
     acted = next((record for record in seen if record.decision.actions or record.decision.held), seen[0])
     return Figures(
         facts=tuple(_facts(records[0], seen[0])),
-        charts=(_waterlines(records[0]), _over_time(records), in_order(acted), *_gaps(records)),
-        tables=(_rules(records[0]), pods_table(acted), _steps(records)),
+        charts=(_waterlines(records[0]), _over_time(records), _in_order(acted), *_gaps(records)),
+        tables=(_rules(records[0]), _pods_table(acted), _steps(records)),
     )
 
 
@@ -68,8 +87,8 @@ def released(metric: str, value: float | None) -> tuple[float | None, str]:
     return (None if value is None else value / MILLI), "cores"
 
 
-def _facts(newest: Record, seen: Record) -> Iterator[Fact]:
-    numbers, node = numbers_of(newest), seen.observation
+def _facts(newest: Record, observed: Record) -> Iterator[Fact]:
+    numbers, node = numbers_of(newest), observed.observation
     size = number(node.get("cpu_nanos"))
     if size is not None:
         yield Fact("CPU", amount(size / NANOS, "cores"), "of the node")
@@ -170,7 +189,7 @@ def _closing(metric: str, begin: float, steps: Sequence[Action]) -> Chart:
     gaps: list[tuple[str, float | None]] = [("before", begin)]
     for turn, action in enumerate(steps, 1):
         gap = number(_after(action).get(metric))
-        gaps.append((f"{turn}. {DEEDS[type(action)]} {text(action.pod)}", gap))
+        gaps.append((f"{turn}. {VERBS[type(action)]} {text(action.pod)}", gap))
     unit = released(metric, None)[1]
     values = [Bar(name, released(metric, gap)[0], _closed(gap)) for name, gap in gaps]
     series = [bars("gap", "muted", values, levels=[Level("closed", 0.0, "target")])]
@@ -204,7 +223,7 @@ def _rules(newest: Record) -> Table | None:
                 text(rule.get("action")),
             )
         )
-    columns = ("Rule", "Metric", "Unit", "Usage", "Waterline", "WaterlineState", "Action")
+    columns = ("Rule", "Metric", "Unit", "Usage", "Waterline", "State", "Action")
     return Table("Waterlines", columns, tuple(rows), ("Usage", "Waterline")) if rows else None
 
 
@@ -235,3 +254,136 @@ def _steps(records: Sequence[Record]) -> Table | None:
     columns = ("When", "Step", "Action", "Pod", "Metric", "Unit", "Releases", "Gap after", "Came of it")
     figures = ("Step", "Releases", "Gap after")
     return Table("What was done", columns, tuple(rows[:STEPS_MAX]), figures) if rows else None
+
+
+class SortedPods(NamedTuple):
+    """The pods for one metric, the one to act on first at the front; those that must stay are last."""
+
+    metric: Metric
+    pods: Sequence[ObservedPod]
+    outcomes: Mapping[str, str]
+    """What became of it, by pod: `evicted`, `held`, `planned`, or what the server said."""
+
+
+def _in_order(record: Record) -> Chart | None:
+    """Draw what each pod uses, in the order of acting."""
+    found = _sorted_pods(record)
+    if found is None or not found.pods:
+        return None
+    shown = found.pods[:PODS_MAX]
+    unit = "MiB" if found.metric.resource is NodeResource.MEMORY else "cores"
+    names = [f"{turn}." for turn in range(1, len(shown) + 1)]
+    done = sum(_outcome_of(pod, found) in COLOURS for pod in found.pods)
+    more = f" The first {PODS_MAX} are drawn." if len(found.pods) > PODS_MAX else ""
+    first = shown[0]
+    words = (
+        f"{counted(len(found.pods), 'pod')} in the order of acting for {found.metric.name} at "
+        f"{moment(record.at)}; the first, {text(first.key)}, uses "
+        f"{amount(_used(first, found.metric), unit)}; {done} acted on.{more}"
+    )
+    return Chart("Pods in the order of acting", by_name(unit, names, list(_rows(found, shown))), words)
+
+
+def _rows(found: SortedPods, pods: Sequence[ObservedPod]) -> Iterator[Options]:
+    """Yield the bars by what became of their pods, one row over the other at the same places."""
+    became = [_outcome_of(pod, found) for pod in pods]
+    kinds = [what if what in COLOURS else "waits" if what else "" for what in became]
+    rows = {"": ("left alone", "muted"), "waits": ("held, planned or refused", "held")}
+    rows |= {name: (name, colour) for name, colour in COLOURS.items()}
+    for kind, (name, colour) in rows.items():
+        if kind in kinds:
+            values = [
+                Bar(text(pod.key), _used(pod, found.metric) if own == kind else None)
+                for pod, own in zip(pods, kinds, strict=True)
+            ]
+            yield bars(name, colour, values, stack="pods")
+
+
+def _pods_table(record: Record) -> Table | None:
+    """Return the same as rows."""
+    found = _sorted_pods(record)
+    if found is None or not found.pods:
+        return None
+    rows = tuple(
+        (
+            str(turn),
+            text(pod.key),
+            text(pod.qos_class),
+            figure(number(pod.priority)),
+            figure(_cores(pod), "cores"),
+            figure(mebibytes(number(pod.memory_bytes)), "MiB"),
+            _outcome_of(pod, found) or text(pod.protection, 200) or "-",
+        )
+        for turn, pod in enumerate(found.pods[:PODS_MAX], 1)
+    )
+    figures = ("Turn", "Priority", "CPU, cores", "Memory, MiB")
+    columns = ("Turn", "Pod", "Class", "Priority", "CPU, cores", "Memory, MiB", "What")
+    return Table("Pods in the order of acting", columns, rows, figures)
+
+
+def _sorted_pods(record: Record) -> SortedPods | None:
+    """Sort the pods as the decision did; None where what was observation can't be read."""
+    try:
+        observation = msgspec.convert(record.observation, Observation)
+    except DECODE_ERRORS:
+        return None
+    metric, action = _metric(record)
+    spec = mapping(mapping(record.policy.get("actions")).get(action))
+    own = [name for name in items(spec.get("sortBy")) if isinstance(name, str) and name in COMPARATORS]
+    order = sorted_by(own or metric.chain, observation.pods)
+    may = _eligible(record, observation)
+    return SortedPods(metric, sorted(order, key=lambda pod: not may[pod.key]), _outcomes_by_pod(record))
+
+
+def _eligible(record: Record, observation: Observation) -> dict[str, bool]:
+    """Return who may be acted on at all; of a policy that can't be read only protection is known."""
+    try:
+        policy = QosPolicy.model_validate(record.policy)
+    except DECODE_ERRORS:
+        return {pod.key: not pod.protection for pod in observation.pods}
+    found = {}
+    for pod in observation.pods:
+        allowed = allowed_actions(policy, pod)
+        found[pod.key] = allowed is None or bool(allowed)
+    return found
+
+
+def _metric(record: Record) -> tuple[Metric, str]:
+    """Return the metric that pods are sorted for, and its action: the one acted on, else the nearest."""
+    rules = [mapping(rule) for rule in mapping(record.decision.reason.numbers.get("rules")).values()]
+    known = [rule for rule in rules if text(rule.get("metric")) in METRICS]
+    acted = [getattr(action, "metric", "") for action in record.decision.actions]
+    asked = [text(rule.get("metric")) for rule in sorted(known, key=_urgency)]
+    name = next((one for one in (*acted, *asked) if one in METRICS), "cpu_total_usage")
+    action = next((text(rule.get("action")) for rule in known if rule.get("metric") == name), "")
+    return METRICS[name], action
+
+
+def _urgency(rule: Mapping[str, object]) -> tuple[bool, bool, int]:
+    is_triggered, is_crossed = rule.get("triggered") is True, rule.get("state") == "Crossed"
+    return not is_triggered, not is_crossed, ORDER[str(rule.get("metric"))]
+
+
+def _outcomes_by_pod(record: Record) -> dict[str, str]:
+    """Return what became of each pod: what was done may differ from the plan, where a pod could not go."""
+    found = {text(held.action.pod): "held" for held in record.decision.held}
+    found |= {text(action.pod): "planned" for action in record.decision.actions if type(action) in PAST}
+    for one in record.outcomes:
+        if type(one.action) in PAST:
+            is_done = one.result in DONE
+            found[text(one.action.pod)] = PAST[type(one.action)] if is_done else text(one.result)
+    return found
+
+
+def _outcome_of(pod: ObservedPod, found: SortedPods) -> str:
+    return found.outcomes.get(text(pod.key), "")
+
+
+def _cores(pod: ObservedPod) -> float | None:
+    nanos = number(pod.cpu_nanos)
+    return None if nanos is None else nanos / NANOS
+
+
+def _used(pod: ObservedPod, metric: Metric) -> float | None:
+    is_memory = metric.resource is NodeResource.MEMORY
+    return mebibytes(number(pod.memory_bytes)) if is_memory else _cores(pod)
