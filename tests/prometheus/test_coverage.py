@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from equipoise.adapters.prometheus.promql import STEPS_PER_WINDOW, Extent
 from equipoise.adapters.prometheus.transport import Direct
-from equipoise.stats.coverage import LATE, LEFT_OUT_MAX, early_seconds, is_covered
+from equipoise.stats.grid import LATE, LEFT_OUT_MAX, early_seconds, is_covered
 from tests.support.prometheus.server import Model, serving
 from tests.support.prometheus.usage import container, metrics
 

@@ -66,8 +66,8 @@ def _expected(value: str | None, name: str, what: str) -> str:
     return value
 
 
-Row = dict[str, Any]
-Read = Callable[[Row], Iterable[tuple[Labels, float]]]
+TierCounts = dict[str, Any]
+Read = Callable[[TierCounts], Iterable[tuple[Labels, float]]]
 
 
 def _prefix(decision: Decision) -> str:
@@ -78,7 +78,7 @@ def _of_tiers(name: str, what: str, read: Read, *labels: str) -> GaugeSpec:
     """Return a gauge with series for each tier; a decision about anything else leaves them as they are."""
 
     def series(decision: Decision) -> Iterable[tuple[Labels, float]] | None:
-        tiers: dict[str, Row] | None = decision.extra.get("tiers")
+        tiers: dict[str, TierCounts] | None = decision.extra.get("tiers")
         if tiers is None:
             return None
         prefix = _prefix(decision)

@@ -60,6 +60,7 @@ def apply_changes(text: str | None, changes: Sequence[TierChange]) -> dict[str, 
             tiers[change.tier] = change.target
         else:
             tiers[change.tier] = _tier(tiers, change)
+    assert all(change.tier in tiers for change in changes), "every change is in the config"
     chain = document.get("default_chain") if tiers is not document else None
     if chain:
         chain += [change.tier for change in changes if change.tier not in chain]

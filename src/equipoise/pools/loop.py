@@ -184,10 +184,7 @@ class PoolsLoop:
             outcomes = self._in_chunks(actions, lambda part: self.pools.reconcile(part, self._epoch))
         cycle.outcomes += outcomes
         cycle.decisions.append(decision)
-        name = self.new_id(cycle.at)
-        self.journal.append(
-            record(BALANCER, policy_json(self.rule), lists, before, decision, cycle.at, name, outcomes)
-        )
+        self._record(self.rule, lists, before, decision, cycle.at, outcomes)
 
     def _record(
         self,
@@ -198,7 +195,8 @@ class PoolsLoop:
         at: float,
         outcomes: Sequence[Outcome],
     ) -> None:
-        name, asked = self.new_id(at), policy_json(policy)
+        asked = as_json(policy.model_dump(by_alias=True) if isinstance(policy, TierPolicy) else policy)
+        name = self.new_id(at)
         self.journal.append(record(BALANCER, asked, observation, memory, decision, at, name, outcomes))
 
     def _confirmed(self, lists: PodLists, decision: Decision) -> PodLists:
@@ -257,10 +255,7 @@ class PoolsLoop:
             outcomes = self._move(moves_of(decision), snapshot) if self.is_acting else []
             moved += outcomes
             cycle.outcomes += outcomes
-            name = self.new_id(cycle.at)
-            self.journal.append(
-                record(BALANCER, policy_json(policy), observation, {}, decision, cycle.at, name, outcomes)
-            )
+            self._record(policy, observation, {}, decision, cycle.at, outcomes)
             extra = {
                 "tiers": count_tiers(policy, snapshot),
                 "pending": len(snapshot.pending),
@@ -375,8 +370,3 @@ def _warnings(snapshot: PoolsSnapshot, epoch: int | None) -> list[str]:
             "another leader writes to these keys, or a foreign hand wrote it, and then it has to be deleted"
         )
     return warnings
-
-
-def policy_json(policy: TierPolicy | RegistrationRule) -> dict[str, Any]:
-    """Return a policy, or the rule for which pods a tier has, as its records have it."""
-    return as_json(policy.model_dump(by_alias=True) if isinstance(policy, TierPolicy) else policy)

@@ -71,6 +71,7 @@ def observe(policy: TierPolicy, snapshot: PoolsSnapshot, failing: Collection[str
             for pod in sorted(pool.assigned, key=by_ordinal)
         )
         tiers.append(TierPods(name, tuple(pods)))
+    assert [tier.name for tier in tiers] == list(policy.chain), "the tiers of the chain, in its order"
     return Observation(snapshot.prefix, tuple(tiers))
 
 

@@ -116,6 +116,7 @@ def _plan(pools: PoolsUpkeep, refusing: Collection[str]) -> tuple[Decided[TierBa
 
 def _summary(decision: Decision, before: Reason, done: Sequence[Action], left: Sequence[Outcome]) -> Decision:
     """Return the decision with the moves that happened, and those that did not as held."""
+    assert not any(outcome.result in DONE for outcome in left), "what was moved is not held"
     held = tuple(
         Held(
             outcome.action,

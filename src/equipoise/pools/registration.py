@@ -176,6 +176,7 @@ def reconcile(
         unready=len(unready),
         lost_max=lost_max,
     )
+    assert not (held and is_plausible and is_mostly_ready), "nothing is held without a reason"
     forgotten = sum(isinstance(action, UnregisterPod) for action in actions)
     assert forgotten <= len(proven) + lost_max, "without proof no more pods are forgotten than may be lost"
     kept = msgspec.to_builtins(RegistrationMemory(missing, leaving))

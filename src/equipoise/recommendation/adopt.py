@@ -95,12 +95,12 @@ class Adopted:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the world refused what should have been done."""
+        """Whether the API server refused the HPA, or gave no answer."""
         return self.decision.reason.code is Code.NOT_APPLIED
 
     @property
     def is_not_ours(self) -> bool:
-        """Whether somebody else has it: no failure, unless it is what was asked for."""
+        """Whether another field manager has it: no failure, unless it is what was asked for."""
         return self.decision.reason.code is Code.NOT_OURS
 
 
@@ -109,6 +109,7 @@ def proposed(decision: Decision, details: AdviceDetails) -> Decision:
     manifest = hpa_manifest(decision.subject, details)
     if manifest is None:
         return decision
+    assert not decision.actions, "advice is proposed once"
     namespace, _, name = decision.subject.rpartition("/")
     return structs.replace(decision, actions=(ApplyHpa(name, manifest, namespace),))
 

@@ -50,25 +50,28 @@ class AdviceArrays(NamedTuple):
 
 
 def advise(
-    policy: RecommendationPolicy, seen: Observation, numbers: Statistics, about: AdviceType = AdviceType.HPA
+    policy: RecommendationPolicy,
+    observation: Observation,
+    statistics: Statistics,
+    about: AdviceType = AdviceType.HPA,
 ) -> AdviceArrays:
-    """Inspect and advise a batch."""
-    fluctuation = fluctuations(numbers)
-    refusals = inspections(policy, seen, numbers, fluctuation)
+    """Return what is advised for a batch, and for each workload the first check that fails."""
+    fluctuation = fluctuations(statistics)
+    refusals = inspections(policy, observation, statistics, fluctuation)
     if about is AdviceType.RESOURCE:
         del refusals[Code.NO_REQUEST]  # a request is what the advice is about
     codes, order = list(refusals), np.array(list(refusals.values()))
     first = np.where(order.any(axis=0), order.argmax(axis=0), len(codes))
     codes.append(Code.RECOMMEND)
-    request = np.where(seen.request_cores > 0, seen.request_cores, np.nan)
-    target = rounded_up(numbers.pod_p99_cores / request * 100)
+    request = np.where(observation.request_cores > 0, observation.request_cores, np.nan)
+    target = rounded_up(statistics.pod_p99_cores / request * 100)
     target = np.clip(target, policy.target_percent_min, policy.target_percent_max)
-    least = rounded_up(numbers.lowest_median_cores / (request * policy.target_percent_max / 100))
+    least = rounded_up(statistics.lowest_median_cores / (request * policy.target_percent_max / 100))
     least = np.maximum(least, max(policy.replicas_min_default, 1))
-    most = rounded_up(numbers.p95_cores / (request * target / 100) * policy.replicas_max_factor)
+    most = rounded_up(statistics.p95_cores / (request * target / 100) * policy.replicas_max_factor)
     replicas_min, replicas_max = _whole(least), _whole(np.maximum(most, least))
     assert (np.isnan(most) | (replicas_min <= replicas_max)).all(), "the bounds of advice are in order"
-    assert first.shape == replicas_max.shape == (len(seen.subjects),), (
+    assert first.shape == replicas_max.shape == (len(observation.subjects),), (
         "every workload has a reason and bounds"
     )
     return AdviceArrays(
@@ -81,40 +84,40 @@ def advise(
 
 
 def inspections(
-    policy: RecommendationPolicy, seen: Observation, numbers: Statistics, fluctuation: Floats
+    policy: RecommendationPolicy, observation: Observation, statistics: Statistics, fluctuation: Floats
 ) -> dict[Code, Claims]:
     """Return which checks each workload fails, in the order in which they refuse."""
-    needed = np.array([policy.replicas_needed(kind)[0] for kind in seen.kinds], np.intp)
+    needed = np.array([policy.replicas_needed(kind)[0] for kind in observation.kinds], np.intp)
     with np.errstate(invalid="ignore"):
         return {
-            Code.TOO_FEW_REPLICAS: seen.replicas < needed,
-            Code.NO_PODS: seen.pods == 0,
+            Code.TOO_FEW_REPLICAS: observation.replicas < needed,
+            Code.NO_PODS: observation.pods == 0,
             Code.TOO_FEW_AVAILABLE_PODS: _below(
-                seen.available / np.maximum(seen.pods, 1), policy.pod_available_share_min
+                observation.available / np.maximum(observation.pods, 1), policy.pod_available_share_min
             ),
-            Code.METRICS_INCOMPLETE: _is_incomplete(seen, numbers),
-            Code.NO_SAMPLES: (numbers.known_samples == 0) | np.isnan(numbers.pod_p99_cores),
-            Code.LOW_USAGE: _below(numbers.peak_cores, policy.peak_cores_min),
+            Code.METRICS_INCOMPLETE: _is_incomplete(observation, statistics),
+            Code.NO_SAMPLES: (statistics.known_samples == 0) | np.isnan(statistics.pod_p99_cores),
+            Code.LOW_USAGE: _below(statistics.peak_cores, policy.peak_cores_min),
             Code.LOW_FLUCTUATION: _below(fluctuation, policy.fluctuation_min),
-            Code.NO_REQUEST: ~(seen.request_cores > 0),
+            Code.NO_REQUEST: ~(observation.request_cores > 0),
         }
 
 
-def _is_incomplete(seen: Observation, numbers: Statistics) -> Claims:
+def _is_incomplete(observation: Observation, statistics: Statistics) -> Claims:
     """Return whose samples are a part of what should be there; who has none at all is `NoSamples`."""
-    is_partial = np.array([bool(why) for why in seen.partial] or [False] * len(seen.subjects))
-    if seen.measurable is None or seen.unmeasured is None:
+    is_partial = np.array([bool(why) for why in observation.partial] or [False] * len(observation.subjects))
+    if observation.measurable is None or observation.unmeasured is None:
         return is_partial
-    has_some = (numbers.known_samples > 0) | (seen.unmeasured < seen.measurable)
-    is_lacking = seen.unmeasured * 100 > round(UNMEASURED_SHARE_MAX * 100) * seen.measurable
+    has_some = (statistics.known_samples > 0) | (observation.unmeasured < observation.measurable)
+    is_lacking = observation.unmeasured * 100 > round(UNMEASURED_SHARE_MAX * 100) * observation.measurable
     return np.asarray(is_partial | (has_some & is_lacking))
 
 
-def fluctuations(numbers: Statistics) -> Floats:
+def fluctuations(statistics: Statistics) -> Floats:
     """Return highest / lowest hourly median; infinite where the lowest is 0."""
-    lowest = np.where(numbers.lowest_median_cores > CORES_SLACK, numbers.lowest_median_cores, np.nan)
-    is_still = numbers.lowest_median_cores <= CORES_SLACK
-    return np.where(is_still, np.inf, numbers.highest_median_cores / lowest)
+    lowest = np.where(statistics.lowest_median_cores > CORES_SLACK, statistics.lowest_median_cores, np.nan)
+    is_still = statistics.lowest_median_cores <= CORES_SLACK
+    return np.where(is_still, np.inf, statistics.highest_median_cores / lowest)
 
 
 def rounded_up(values: Floats) -> Floats:
@@ -146,35 +149,35 @@ Requests = Sequence[Sequence[ContainerAdvice]]
 
 def decide(
     policy: RecommendationPolicy,
-    seen: Observation,
+    observation: Observation,
     algorithm: Algorithm | None = Algorithm.PROFILE,
     about: AdviceType = AdviceType.HPA,
 ) -> list[Decided[AdviceDetails]]:
     """Decide for every workload of an observation; without an algorithm from the past only."""
     return [
         decided
-        for part, numbers, containers in summarised(policy, seen, algorithm, about)
-        for decided in decide_from(policy, part, numbers, about, containers)
+        for part, statistics, containers in summarised(policy, observation, algorithm, about)
+        for decided in decide_from(policy, part, statistics, about, containers)
     ]
 
 
 def summarised(
     policy: RecommendationPolicy,
-    seen: Observation,
+    observation: Observation,
     algorithm: Algorithm | None,
     about: AdviceType,
     shared: Shared | None = None,
     *,
     has_hours: bool = False,
 ) -> Iterator[tuple[Observation, Statistics, Requests | None]]:
-    """Take the statistics of an observation, a part of it at a time, so that memory holds one forecast.
+    """Yield an observation and its statistics, a part of it at a time, so that memory holds one forecast.
 
     Those that are `shared` already are not taken again.
     """
-    requests = container_requests(seen) if about is AdviceType.RESOURCE else None
-    key, taken = share_key(policy, seen, algorithm), {} if shared is None else shared
-    for start in range(0, len(seen.subjects), BATCH):
-        part = seen.rows(slice(start, start + BATCH))
+    requests = container_requests(observation) if about is AdviceType.RESOURCE else None
+    key, taken = share_key(policy, observation, algorithm), {} if shared is None else shared
+    for start in range(0, len(observation.subjects), BATCH):
+        part = observation.rows(slice(start, start + BATCH))
         containers = None if requests is None else requests[start : start + BATCH]
         if (start, *key) not in taken:
             taken[start, *key] = summarise(policy, part, algorithm, has_hours=has_hours)
@@ -183,63 +186,63 @@ def summarised(
 
 def decide_from(
     policy: RecommendationPolicy,
-    seen: Observation,
-    numbers: Statistics,
+    observation: Observation,
+    statistics: Statistics,
     about: AdviceType = AdviceType.HPA,
     containers: Requests | None = None,
     pods_unknown: Sequence[int] | None = None,
 ) -> list[Decided[AdviceDetails]]:
     """Decide from the statistics alone: the histories are not needed any more."""
-    advice = advise(policy, seen, numbers, about)
-    inherited = list(seen.inherited) or [None] * len(seen.subjects)
-    unknown: Sequence[int | None] = pods_unknown or [None] * len(seen.subjects)
+    advice = advise(policy, observation, statistics, about)
+    inherited = list(observation.inherited) or [None] * len(observation.subjects)
+    unknown: Sequence[int | None] = pods_unknown or [None] * len(observation.subjects)
     found = []
-    for place, row in enumerate(_rows(seen, numbers, advice)):
+    for place, row in enumerate(_rows(observation, statistics, advice)):
         hpa, requests = None, None
         if row.code is Code.RECOMMEND and containers is not None:
             requests = list(containers[place])
         elif row.code is Code.RECOMMEND:
             hpa = _hpa(policy, row, inherited[place] if policy.inherits_hpa else None)
         details = AdviceDetails(row.kind, hpa, requests, row.prediction, row.confidence, row.coverage)
-        numbers_ = AdviceNumbers.of(row, unknown[place])
-        reason = Reason.of(row.code, sentence(policy, row, requests), numbers_)
+        numbers = AdviceNumbers.of(row, unknown[place])
+        reason = Reason.of(row.code, sentence(policy, row, requests), numbers)
         found.append(Decided(Decision(row.subject, reason, extra=details.document), details))
     return found
 
 
-def _rows(seen: Observation, numbers: Statistics, advice: AdviceArrays) -> list[WorkloadFigures]:
+def _rows(observation: Observation, statistics: Statistics, advice: AdviceArrays) -> list[WorkloadFigures]:
     """Return the columns as one plain row per workload."""
     columns = (
-        seen.subjects,
-        seen.kinds,
+        observation.subjects,
+        observation.kinds,
         advice.codes,
-        seen.replicas.tolist(),
-        seen.pods.tolist(),
-        seen.available.tolist(),
-        seen.request_cores.tolist(),
-        numbers.pod_p99_cores.tolist(),
-        numbers.lowest_median_cores.tolist(),
-        numbers.highest_median_cores.tolist(),
-        numbers.p95_cores.tolist(),
-        numbers.p95_past_cores.tolist(),
-        numbers.peak_cores.tolist(),
+        observation.replicas.tolist(),
+        observation.pods.tolist(),
+        observation.available.tolist(),
+        observation.request_cores.tolist(),
+        statistics.pod_p99_cores.tolist(),
+        statistics.lowest_median_cores.tolist(),
+        statistics.highest_median_cores.tolist(),
+        statistics.p95_cores.tolist(),
+        statistics.p95_past_cores.tolist(),
+        statistics.peak_cores.tolist(),
         advice.fluctuation.tolist(),
-        (numbers.coverage * seen.measured_share).tolist(),
-        numbers.known_samples.tolist(),
-        [numbers.expected_samples] * len(seen.subjects),
+        (statistics.coverage * observation.measured_share).tolist(),
+        statistics.known_samples.tolist(),
+        [statistics.expected_samples] * len(observation.subjects),
         advice.target_percent.tolist(),
         advice.replicas_min.tolist(),
         advice.replicas_max.tolist(),
-        numbers.predictions,
-        _column(seen.measurable, seen),
-        _column(seen.unmeasured, seen),
-        list(seen.partial) or [""] * len(seen.subjects),
+        statistics.predictions,
+        _column(observation.measurable, observation),
+        _column(observation.unmeasured, observation),
+        list(observation.partial) or [""] * len(observation.subjects),
     )
     return [WorkloadFigures(*row) for row in zip(*columns, strict=True)]
 
 
-def _column(values: Whole | None, seen: Observation) -> list[int]:
-    return [0] * len(seen.subjects) if values is None else values.tolist()
+def _column(values: Whole | None, observation: Observation) -> list[int]:
+    return [0] * len(observation.subjects) if values is None else values.tolist()
 
 
 def _hpa(policy: RecommendationPolicy, row: WorkloadFigures, inherited: Inherited | None) -> HpaAdvice:
@@ -260,10 +263,10 @@ def _is_cpu(metric: Mapping[str, Any]) -> bool:
     return metric.get("type") == "Resource" and resource.get("name") == "cpu" and is_utilisation
 
 
-def container_requests(seen: Observation) -> list[list[ContainerAdvice]]:
+def container_requests(observation: Observation) -> list[list[ContainerAdvice]]:
     """Return each workload's containers with what they should request."""
-    found: list[list[ContainerAdvice]] = [[] for _ in seen.subjects]
-    containers = seen.containers
+    found: list[list[ContainerAdvice]] = [[] for _ in observation.subjects]
+    containers = observation.containers
     if containers is None:
         return found
     millis = rounded_up(containers.cpu_p99_cores * RESOURCE_MARGIN * MILLI)

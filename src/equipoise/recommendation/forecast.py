@@ -34,7 +34,7 @@ class WorkloadSeries:
     subject: str = ""
 
     def before(self, seconds: float) -> "WorkloadSeries":
-        """Leave the end out."""
+        """Return the series without its last seconds."""
         left_out = round(seconds / self.interval_seconds)
         values = self.values[: max(0, len(self.values) - left_out)]
         at = self.at - left_out * self.interval_seconds

@@ -59,7 +59,7 @@ class HourlyUsages(NamedTuple):
 def hourly_usages(
     history: Floats, interval_seconds: float, until: float, future: Forecast | None
 ) -> HourlyUsages:
-    """Take the means of the past week's hours and of the coming day's."""
+    """Return the means of the past week's hours and of the coming day's."""
     count = max(1, round(HOUR_SECONDS / interval_seconds))
     nothing: Floats = np.zeros((len(history), 0))
     used = _means(history[:, max(0, history.shape[1] - HOURS_PAST * count) :], count)
@@ -158,6 +158,23 @@ class Observation:
         """How many samples seven days should have, for whoever judges how much is known."""
         return max(self.week_samples, round(WEEK_SECONDS / INTERVAL_SECONDS_MAX))
 
+    def __post_init__(self) -> None:
+        """Hold that every array has one row per workload."""
+        count = len(self.subjects)
+        for column in (
+            self.kinds,
+            self.replicas,
+            self.pods,
+            self.available,
+            self.request_cores,
+            self.history,
+        ):
+            assert len(column) == count, "every workload has a row in every array"
+        for optional in (self.pod_p99_cores, self.samples, self.measurable, self.unmeasured):
+            assert optional is None or len(optional) == count, "every workload has a row in every array"
+        for texts in (self.inherited, self.partial):
+            assert len(texts) in {0, count}, "of all workloads, or of none"
+
     def rows(self, part: slice) -> "Observation":
         """Return some of the workloads. Containers belong to the whole batch, and stay behind."""
         return Observation(
@@ -228,31 +245,39 @@ P95, P99, PEAK = 0.95, 0.99, 1.0
 
 def summarise(
     policy: RecommendationPolicy,
-    seen: Observation,
+    observation: Observation,
     algorithm: Algorithm | None,
     *,
     has_hours: bool = False,
 ) -> Statistics:
-    """Take the statistics of a batch; without an algorithm there is no look into the future.
+    """Return the statistics of a batch; without an algorithm nothing is forecast.
 
     Usage by the hour only where asked for: its band costs as much as a part of the forecast.
     """
-    week, times = seen.week()
+    week, times = observation.week()
     tops = percentiles(week, (P95, P99, PEAK)).astype(np.float64) + 0.0  # there is no usage of -0
     hourly = hour_medians(week, hours_of_day(times, offsets(times, policy.time_zone)))
     lowest, highest = _bounds(hourly)
-    pod_p99 = seen.pod_p99_cores
+    pod_p99 = observation.pod_p99_cores
     if pod_p99 is None:
-        pod_p99 = tops[:, 1] / np.maximum(seen.replicas, 1)
+        pod_p99 = tops[:, 1] / np.maximum(observation.replicas, 1)
     p95, predictions = tops[:, 0], [Prediction()] * len(week)
     future: Forecast | None = None
     if algorithm is not None:
         future = predict(
-            seen.history, seen.interval_seconds, WEEK_SECONDS, algorithm=algorithm, has_band=has_hours
+            observation.history,
+            observation.interval_seconds,
+            WEEK_SECONDS,
+            algorithm=algorithm,
+            has_band=has_hours,
         )
         p95 = np.where(future.is_predictable, _with_future(week, future), p95)
         predictions = _predictions(future)
-    hours = hourly_usages(seen.history, seen.interval_seconds, seen.at, future) if has_hours else None
+    hours = (
+        hourly_usages(observation.history, observation.interval_seconds, observation.at, future)
+        if has_hours
+        else None
+    )
     return Statistics(
         pod_p99_cores=pod_p99.astype(np.float64) + 0.0,
         lowest_median_cores=lowest,
@@ -261,20 +286,20 @@ def summarise(
         p95_past_cores=tops[:, 0],
         peak_cores=tops[:, 2],
         known_samples=np.count_nonzero(~np.isnan(week), axis=1),
-        expected_samples=seen.expected_samples,
+        expected_samples=observation.expected_samples,
         predictions=predictions,
         hourly_usage=hours,
     )
 
 
 def share_key(
-    policy: RecommendationPolicy, seen: Observation, algorithm: Algorithm | None
+    policy: RecommendationPolicy, observation: Observation, algorithm: Algorithm | None
 ) -> tuple[object, ...]:
     """Return all that the statistics depend on; arrays are the same only where they are one object."""
-    arrays = (seen.history, seen.pod_p99_cores, seen.samples, seen.sample_times)
-    replicas = seen.replicas if seen.pod_p99_cores is None else None
+    arrays = (observation.history, observation.pod_p99_cores, observation.samples, observation.sample_times)
+    replicas = observation.replicas if observation.pod_p99_cores is None else None
     same = (id(array) for array in (*arrays, replicas))
-    return (*same, seen.interval_seconds, seen.at, policy.time_zone, algorithm)
+    return (*same, observation.interval_seconds, observation.at, policy.time_zone, algorithm)
 
 
 def offsets(times: Floats, zone: str) -> Floats:

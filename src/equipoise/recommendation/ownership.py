@@ -36,7 +36,7 @@ class PodOwnership:
     ) -> None:
         self._isolation = isolation or Isolation()
         self.failed: dict[str, FailedTurn] = {}
-        """Namespaces of pods of which an error kept us from knowing whose they are."""
+        """Namespaces of pods whose owner an error hides."""
         self._workloads = {workload.ref: workload for workload in workloads}
         self._by_uid: dict[str, WorkloadRef | None] = {
             workload.uid: workload.ref for workload in self._workloads.values()
@@ -54,7 +54,7 @@ class PodOwnership:
             self._attempt(pod.namespace, partial(self._add, pod))
 
     def _attempt(self, namespace: str, work: Callable[[], T]) -> T | None:
-        """Do it, and remember the namespace where it fails: whose pod it is, nobody there can tell."""
+        """Return the result; where the work fails, no pod of the namespace has a known owner."""
         if namespace in self.failed:
             return None
         found = self._isolation.attempt(f"namespace {namespace}", work)
@@ -101,7 +101,7 @@ class PodOwnership:
         return meant[0] if len(meant) == 1 else None
 
     def guessed(self, namespaces: Sequence[str], pods: Sequence[str]) -> set[str]:
-        """Give the namespaces of pods that are gone with all of their ReplicaSet: only names tell of them."""
+        """Return the namespaces of pods that are gone with their whole ReplicaSet: only names are left."""
         return {
             namespace
             for namespace, pod in zip(namespaces, pods, strict=True)
@@ -111,7 +111,7 @@ class PodOwnership:
         }
 
     def learn(self, owners: Mapping[tuple[str, str], tuple[str, str]]) -> None:
-        """Take in who owns ReplicaSets; one whose owner is not listed is nobody's, whatever its name."""
+        """Record the owners of ReplicaSets; one whose owner is not listed has none, whatever its name."""
         for (namespace, replica_set), (kind, name) in owners.items():
             known = kind == "Deployment" and _ref(kind, namespace, name) in self._workloads
             ref = _ref(kind, namespace, name) if known else None

@@ -103,6 +103,7 @@ class Publisher:
         """Write all advice, then the status of the Analytics; return what went wrong and is tried again."""
         analytics = selected.analytics
         by_target, duplicates = _by_target(existing)
+        assert {one.ref for one in advised} <= {each.ref for each in selected.workloads}, "advice for others"
         workloads = {workload.ref: workload for workload in selected.workloads}
         missions = []
         unanswered = []
@@ -223,6 +224,7 @@ class Publisher:
         if older is not None:
             return _left_to(older, "HPA"), Adopted(one.decision)
         planned = proposed(one.decision, one.details)
+        assert planned.actions, "an HPA is advised"
         if self.mode is not Mode.ENFORCE:
             return PREVIEWED, Adopted(planned)
         adopter = HpaAdopter(

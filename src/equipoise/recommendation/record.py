@@ -100,65 +100,69 @@ def examine_all(batch: Batch) -> list[list[Examined]]:
     Requests about the same histories share their statistics.
     """
     shared: Shared = {}
-    return [examine(request, seen, unknown, shared) for request, seen, unknown in batch]
+    return [examine(request, observation, unknown, shared) for request, observation, unknown in batch]
 
 
 def examine(
-    request: AdviceRequest, seen: Observation, unknown: Sequence[int], shared: Shared | None = None
+    request: AdviceRequest, observation: Observation, unknown: Sequence[int], shared: Shared | None = None
 ) -> list[Examined]:
     """Decide for every workload of an observation, and return the facts beside each decision."""
-    assert len(unknown) == len(seen.subjects), "of every workload, how many pods are unknown"
+    assert len(unknown) == len(observation.subjects), "of every workload, how many pods are unknown"
     found: list[Examined] = []
-    containers = _containers(seen)
+    containers = _containers(observation)
     policy, about = request.policy, request.about
-    parts = summarised(policy, seen, request.algorithm, about, shared, has_hours=True)
-    for part, numbers, requests in parts:
+    parts = summarised(policy, observation, request.algorithm, about, shared, has_hours=True)
+    for part, statistics, requests in parts:
         begin = len(found)
         part_unknown = unknown[begin : begin + len(part.subjects)]
-        decided = decide_from(policy, part, numbers, about, requests, part_unknown)
+        decided = decide_from(policy, part, statistics, about, requests, part_unknown)
         for row, (decision, details) in enumerate(decided):
-            facts = _facts(part, numbers, row, part_unknown[row], containers[begin + row])
-            if details.is_advice and numbers.hourly_usage is not None:
-                facts = msgspec.structs.replace(facts, hourly_usage=numbers.hourly_usage.of(row))
+            facts = _facts(part, statistics, row, part_unknown[row], containers[begin + row])
+            if details.is_advice and statistics.hourly_usage is not None:
+                facts = msgspec.structs.replace(facts, hourly_usage=statistics.hourly_usage.of(row))
             found.append(Examined(decision, details, facts))
     return found
 
 
 def _facts(
-    seen: Observation, numbers: Statistics, row: int, unknown: int, containers: list[ContainerFacts]
+    observation: Observation, statistics: Statistics, row: int, unknown: int, containers: list[ContainerFacts]
 ) -> Facts:
-    inherited = (seen.inherited[row] if seen.inherited else None) or Inherited()
+    inherited = (observation.inherited[row] if observation.inherited else None) or Inherited()
     return Facts(
-        subject=seen.subjects[row],
-        kind=seen.kinds[row],
-        replicas=int(seen.replicas[row]),
-        pods=int(seen.pods[row]),
-        available=int(seen.available[row]),
+        subject=observation.subjects[row],
+        kind=observation.kinds[row],
+        replicas=int(observation.replicas[row]),
+        pods=int(observation.pods[row]),
+        available=int(observation.available[row]),
         pods_unknown=unknown,
-        request_cores=_finite(seen.request_cores[row]),
-        pod_p99_cores=_finite(numbers.pod_p99_cores[row]),
-        lowest_median_cores=_finite(numbers.lowest_median_cores[row]),
-        highest_median_cores=_finite(numbers.highest_median_cores[row]),
-        p95_cores=_finite(numbers.p95_cores[row]),
-        p95_past_cores=_finite(numbers.p95_past_cores[row]),
-        peak_cores=_finite(numbers.peak_cores[row]),
-        known_samples=int(numbers.known_samples[row]),
-        expected_samples=numbers.expected_samples,
-        prediction=numbers.predictions[row],
+        request_cores=_finite(observation.request_cores[row]),
+        pod_p99_cores=_finite(statistics.pod_p99_cores[row]),
+        lowest_median_cores=_finite(statistics.lowest_median_cores[row]),
+        highest_median_cores=_finite(statistics.highest_median_cores[row]),
+        p95_cores=_finite(statistics.p95_cores[row]),
+        p95_past_cores=_finite(statistics.p95_past_cores[row]),
+        peak_cores=_finite(statistics.peak_cores[row]),
+        known_samples=int(statistics.known_samples[row]),
+        expected_samples=statistics.expected_samples,
+        prediction=statistics.predictions[row],
         metrics=[dict(metric) for metric in inherited.metrics],
         behavior=None if inherited.behavior is None else dict(inherited.behavior),
         containers=containers,
-        measurable=0 if seen.measurable is None else int(seen.measurable[row]),
-        unmeasured=0 if seen.unmeasured is None else int(seen.unmeasured[row]),
-        partial=seen.partial[row] if seen.partial else "",
+        measurable=0 if observation.measurable is None else int(observation.measurable[row]),
+        unmeasured=0 if observation.unmeasured is None else int(observation.unmeasured[row]),
+        partial=observation.partial[row] if observation.partial else "",
     )
 
 
-def _containers(seen: Observation) -> list[list[ContainerFacts]]:
-    found: list[list[ContainerFacts]] = [[] for _ in seen.subjects]
-    if seen.containers is not None:
-        columns = (seen.containers.owner, seen.containers.cpu_p99_cores, seen.containers.memory_peak_bytes)
-        rows = zip(seen.containers.names, *(column.tolist() for column in columns), strict=True)
+def _containers(observation: Observation) -> list[list[ContainerFacts]]:
+    found: list[list[ContainerFacts]] = [[] for _ in observation.subjects]
+    if observation.containers is not None:
+        columns = (
+            observation.containers.owner,
+            observation.containers.cpu_p99_cores,
+            observation.containers.memory_peak_bytes,
+        )
+        rows = zip(observation.containers.names, *(column.tolist() for column in columns), strict=True)
         for name, owner, cores, bytes_ in rows:
             found[owner].append(ContainerFacts(name, _finite(cores), _finite(bytes_)))
     return found
@@ -206,9 +210,9 @@ def redecide(recorded: Record) -> Decision:
     policy = RecommendationPolicy.model_validate(recorded.policy.get("settings", {}))
     about = AdviceType(recorded.policy.get("type", ""))
     facts = msgspec.convert(recorded.observation, Facts)
-    seen, numbers = _seen(facts), _statistics(facts)
-    requests = container_requests(seen) if about is AdviceType.RESOURCE else None
-    (decided,) = decide_from(policy, seen, numbers, about, requests, [facts.pods_unknown])
+    observation, statistics = _seen(facts), _statistics(facts)
+    requests = container_requests(observation) if about is AdviceType.RESOURCE else None
+    (decided,) = decide_from(policy, observation, statistics, about, requests, [facts.pods_unknown])
     is_applied = recorded.policy.get("isApplied")
     decision = proposed(*decided) if is_applied else decided.decision
     return named_for(replay_holds(recorded, decision), recorded.policy.get("for", ""))

@@ -6,7 +6,7 @@ each type of advice, and one HPA, and Analytics that differ would change them in
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -27,9 +27,9 @@ INCOMPLETE = "MetricsIncomplete"
 PASSING = frozenset({"NoPods", "TooFewAvailablePods", "NoSamples", INCOMPLETE})
 """What keeps a workload from getting advice while it starts, and passes by itself."""
 SETTLING_SECONDS = 900.0
-"""For so long after an Analytics was made, what passes is waited for, Once or not:"""
+"""For so long after an Analytics was made, what passes by itself is retried, Once or not:"""
 SETTLING_STEP_SECONDS = 10.0
-"""it is looked at again so often."""
+"""every so many seconds."""
 
 
 class ConditionValue(NamedTuple):
@@ -49,7 +49,7 @@ class Selected(NamedTuple):
 
 
 def select(analytics: PolicyObject, in_namespace: Sequence[Workload]) -> Selected | ConditionValue:
-    """Find the workloads of an Analytics, or say by path why there are none; then nothing is changed."""
+    """Return the workloads of an Analytics, or by path why there are none; then nothing is changed."""
     spec = parse_policy(analytics, AnalyticsSpec.model_validate)
     if isinstance(spec, RejectedPolicy):
         return ConditionValue(False, spec.code, spec.sentence)
@@ -59,9 +59,10 @@ def select(analytics: PolicyObject, in_namespace: Sequence[Workload]) -> Selecte
         if not found:
             where = f"spec.resourceSelectors[{number}]"
             return ConditionValue(
-                False, "FailedSelectResource", f"{where}: expected {_wanted(selector)}, found none"
+                False, "FailedSelectResource", f"{where}: expected {_description(selector)}, found none"
             )
         chosen |= {workload.ref: workload for workload in found}
+    assert chosen, "every selector found a workload"
     return Selected(analytics, spec, sorted(chosen.values(), key=lambda one: (one.ref.name, one.ref.kind)))
 
 
@@ -73,7 +74,7 @@ def _is_meant(selector: ResourceSelector, workload: Workload) -> bool:
     return labels is None or labels.selector.matches(dict(workload.labels))
 
 
-def _wanted(selector: ResourceSelector) -> str:
+def _description(selector: ResourceSelector) -> str:
     called = f" {selector.name}" if selector.name else ""
     labels = selector.label_selector
     labelled = " with these labels" if labels is not None and labels.selector.requirements else ""
@@ -82,15 +83,15 @@ def _wanted(selector: ResourceSelector) -> str:
 
 def is_due(
     selected: Selected,
-    given: Sequence[PolicyObject],
+    recommendations: Sequence[PolicyObject],
     at: float,
     slack_seconds: float,
     is_retried: Callable[[PolicyObject, str], bool],
 ) -> bool:
-    """Whether it is time to look: new, changed, not well, period over, settling, or advice to be adopted.
+    """Return whether an Analytics is due: new, changed, failed, period over, settling, or to be adopted.
 
-    `is_retried` tells of a Recommendation and the reason for which its advice was not adopted whether that
-    has passed.
+    `is_retried` returns for a Recommendation, and the reason for which its advice was not adopted, whether
+    that has passed.
     """
     status = selected.analytics.status
     if status.get("observedGeneration") != selected.analytics.generation:
@@ -101,13 +102,13 @@ def is_due(
     if last is None or (period is not None and at - last >= period - min(slack_seconds, period / 2)):
         return True
     is_settling = at - selected.analytics.created_at < SETTLING_SECONDS and at - last >= SETTLING_STEP_SECONDS
-    reasons = [condition_of(one.status, READY).get("reason") for one in given]
+    reasons = [condition_of(one.status, READY).get("reason") for one in recommendations]
     if any(
         reason in {INCOMPLETE, Code.INTERNAL_ERROR.value} or (is_settling and reason in PASSING)
         for reason in reasons
     ):
         return True  # what is missing now may be there later, Once or not
-    return any(_wants_adoption(one, is_retried) for one in given)
+    return any(_wants_adoption(one, is_retried) for one in recommendations)
 
 
 def _wants_adoption(recommendation: PolicyObject, is_retried: Callable[[PolicyObject, str], bool]) -> bool:
@@ -175,7 +176,7 @@ def _elsewhere(namespace: str | None, text: str) -> str:
 
 
 def _is_named(ref: WorkloadRef, text: str) -> bool:
-    """Whether `web`, `deployment/web`, `deploy/web`, `deployments.apps/web` or `shop/web` means this one."""
+    """Return whether `web`, `deployment/web`, `deploy/web`, `deployments.apps/web` or `shop/web` fits."""
     before, _, name = text.rpartition("/")
     if ref.name != name:
         return False
@@ -183,7 +184,7 @@ def _is_named(ref: WorkloadRef, text: str) -> bool:
 
 
 def _is_kind(word: str, kind: str) -> bool:
-    """Whether `deploy`, `Deployment` or `deployments.apps` means this kind."""
+    """Return whether `deploy`, `Deployment` or `deployments.apps` means this kind."""
     return word.partition(".")[0].lower() in {kind.lower(), f"{kind.lower()}s", SHORT_NAMES.get(kind)}
 
 
@@ -195,7 +196,7 @@ class AnalyticsSelection(NamedTuple):
 
     analytics: PolicyObject
     found: Selected | ConditionValue
-    given: Sequence[PolicyObject]
+    recommendations: Sequence[PolicyObject]
 
 
 class Precedence(NamedTuple):
@@ -214,21 +215,21 @@ class Precedence(NamedTuple):
         return _other(self.applying.get(target_of(recommendation)), recommendation)
 
     def is_first(self, recommendation: PolicyObject) -> bool:
-        """Whether nobody older asks for what is to become of this advice."""
+        """Return whether no older Analytics asks for what is to become of this advice."""
         is_hpa = recommendation.spec.get("type") == AdviceType.HPA.value
         if is_hpa and adoption_of(recommendation) is AdoptionType.AUTO:
             return self.applies_before(recommendation) is None
         return self.annotates_before(recommendation) is None
 
 
-def precedence(asking: Iterable[AnalyticsSelection], isolation: Isolation | None = None) -> Precedence:
-    """Find who comes first: by age, then by name."""
+def precedence(selections: Iterable[AnalyticsSelection], isolation: Isolation | None = None) -> Precedence:
+    """Return which Analytics comes first: by age, then by name."""
     isolation = isolation or Isolation()
     annotating: dict[tuple[WorkloadRef, str], PolicyObject] = {}
     applying: dict[WorkloadRef, PolicyObject] = {}
-    for one in sorted(asking, key=lambda each: (each.analytics.created_at, each.analytics.ref.name)):
-        wanted = isolation.attempt(str(one.analytics.ref), partial(_all_asked, one))
-        for ref, type_, adoption in () if isinstance(wanted, FailedTurn) else wanted:
+    for one in sorted(selections, key=lambda each: (each.analytics.created_at, each.analytics.ref.name)):
+        adoptions = isolation.attempt(str(one.analytics.ref), partial(_adoptions, one))
+        for ref, type_, adoption in () if isinstance(adoptions, FailedTurn) else adoptions:
             if adoption is not AdoptionType.STATUS:
                 annotating.setdefault((ref, type_), one.analytics)
             if adoption is AdoptionType.AUTO and type_ == AdviceType.HPA.value:
@@ -236,22 +237,17 @@ def precedence(asking: Iterable[AnalyticsSelection], isolation: Isolation | None
     return Precedence(annotating, applying)
 
 
-def _all_asked(asking: AnalyticsSelection) -> list[tuple[WorkloadRef, str, AdoptionType]]:
-    return list(_asked_of(asking))
-
-
-def _asked_of(asking: AnalyticsSelection) -> Iterator[tuple[WorkloadRef, str, AdoptionType]]:
-    """Give what is to become of its advice; while a selector fails, of the advice that it has."""
-    given = {target_of(one): one for one in asking.given}
-    if isinstance(asking.found, ConditionValue):
-        for ref, one in given.items():
-            yield ref, str(one.spec.get("type")), adoption_of(one)
-        return
-    spec = asking.found.spec
-    for workload in asking.found.workloads:
-        before = given.get(workload.ref)
+def _adoptions(selection: AnalyticsSelection) -> list[tuple[WorkloadRef, str, AdoptionType]]:
+    """Return what is to become of its advice; while a selector fails, of the advice that it has."""
+    existing = {target_of(one): one for one in selection.recommendations}
+    if isinstance(selection.found, ConditionValue):
+        return [(ref, str(one.spec.get("type")), adoption_of(one)) for ref, one in existing.items()]
+    spec, found = selection.found.spec, []
+    for workload in selection.found.workloads:
+        before = existing.get(workload.ref)
         adoption = AdoptionType.STATUS_AND_ANNOTATION if before is None else adoption_of(before)
-        yield workload.ref, AdviceType(spec.type).value, spec.adoption or adoption
+        found.append((workload.ref, AdviceType(spec.type).value, spec.adoption or adoption))
+    return found
 
 
 def analytics_uid(recommendation: PolicyObject) -> str:
@@ -268,7 +264,7 @@ def target_of(recommendation: PolicyObject) -> WorkloadRef:
 
 
 def adoption_of(recommendation: PolicyObject) -> AdoptionType:
-    """Give what is to become of advice, by its own word."""
+    """Return what is to become of advice, by its spec."""
     try:
         return AdoptionType(str(recommendation.spec.get("adoptionType")))
     except ValueError:

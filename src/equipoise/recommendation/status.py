@@ -247,7 +247,6 @@ class AnalyticsBackoff:
         self._backoff.fail(analytics.ref.uid, at, _FailedTry(analytics.generation, warnings, history_error))
 
     def succeed(self, analytics: PolicyObject) -> None:
-        """Forget what failed before."""
         self._backoff.forget(analytics.ref.uid)
 
     def history_read(self) -> None:
@@ -255,7 +254,7 @@ class AnalyticsBackoff:
         self._backoff.keep([uid for uid, failure in self._backoff.items() if not failure.last.history_error])
 
     def keep(self, uids: Collection[str]) -> None:
-        """Forget the Analytics that are gone."""
+        """Drop entries whose Analytics no longer exists."""
         self._backoff.keep(uids)
 
     def _failure(self, analytics: PolicyObject) -> Failure[_FailedTry] | None:

@@ -29,6 +29,7 @@ from equipoise.stats.ranks import Claims, Floats, Whole, pooled_percentiles
 
 def sum_groups(table: Floats, is_alive: Claims, counts: Whole) -> Floats:
     """Add the rows of each group up; unknown where one that was there has no sample. No group is empty."""
+    assert counts.sum() == len(table) == len(is_alive), "every row belongs to a group"
     shape = (len(counts), table.shape[1])
     added, has_any, has_hole = np.zeros(shape), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
     for groups, rows in _group_rows(counts):
@@ -104,7 +105,7 @@ def scaled_away(are_seen: Claims, least: int) -> Claims:
 
 
 def _long_runs(claims: Claims, least: int) -> Claims:
-    """Keep the runs within rows that are long enough."""
+    """Return the runs within rows that are long enough."""
     steps = np.zeros((claims.shape[0], claims.shape[1] + 1), np.int8)
     steps[:, :-1] = claims.view(np.int8)
     steps[:, 1:] -= claims.view(np.int8)
@@ -155,6 +156,7 @@ class Usage:
 
     def rows(self, places: Sequence[int]) -> "Usage":
         """Return some of the workloads, in this order."""
+        assert len(set(places)) == len(places), "no workload is taken twice"
         moved = {old: new for new, old in enumerate(places)}
         containers = {
             (moved[place], name): cores
@@ -182,7 +184,7 @@ def _was_ready(pod: Pod, at: float) -> bool:
 
 
 def is_running(pod: Pod) -> bool:
-    """Whether a pod can be expected to have samples now."""
+    """Return whether a pod can be expected to have samples now."""
     return pod.phase == "Running" and pod.deletion_at is None
 
 

@@ -21,7 +21,7 @@ from equipoise.sim import template
 from equipoise.sim.faults import Fault, FaultKind
 from equipoise.sim.load import CpuCounter, Shape
 from equipoise.sim.state import PodState, SimState, WorkloadState
-from equipoise.stats.coverage import is_covered
+from equipoise.stats.grid import is_covered
 from equipoise.stats.ranks import Whole
 
 

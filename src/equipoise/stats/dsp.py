@@ -1,11 +1,8 @@
 """The seed's digital signal processing: find a daily or weekly period, then repeat a filtered period.
 
 Frequencies are folded at the middle of the spectrum, shuffles are seeded, a constant series has no period,
-and nothing becomes NaN. Estimators compete on the last period; the winner is run again on everything.
-
-Whether a series repeats itself daily or weekly: the spectrum proposes, the autocorrelation decides.
-
-A forecast by the seed's signal processing, in the shape that the profile's has.
+and nothing becomes NaN. Whether a series repeats itself daily or weekly, the spectrum proposes and the
+autocorrelation decides. Estimators compete on the last period; the winner is run again on everything.
 """
 
 from collections.abc import Sequence

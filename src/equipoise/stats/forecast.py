@@ -1,13 +1,9 @@
 """The course of the next days, for batches of series: profile x margin x the level of the last hours.
 
-The profile competes with a flat line, with yesterday and with last week, in a backtest on the series' own
-past; only a different idea that wins clearly replaces it. A series whose forecast is not clearly better than
-the flat line is not predictable, and says so.
-
-The ideas that compete for a series: its profile, a flat line, yesterday again, last week again.
-
-Each is judged on days that it has not seen: the last days of the history, each forecast from the days before
-it only. The margin of an idea is the constant that costs least over actual / forecast in that backtest.
+The profile competes with a flat line, with yesterday and with last week, in a backtest on the last days of
+the history, each forecast from the days before it only. The margin of a model is the constant that costs
+least over actual / forecast in that backtest. Only a model that wins clearly replaces the profile, and a
+series whose forecast is not clearly better than the flat line is not predictable.
 """
 
 from collections.abc import Sequence
@@ -41,7 +37,7 @@ SKETCH_PIECE = 480
 LEVEL_HOURS = 3
 
 
-class Judged(NamedTuple):
+class BacktestScore(NamedTuple):
     """How an idea did in the backtest: arrays by series, and by series and day."""
 
     margin: Floats
@@ -64,7 +60,7 @@ def backtest_days(known_days: int) -> range:
     return range(max(SEEN_DAYS_MIN, known_days - BACKTEST_DAYS_MAX), known_days)
 
 
-def judge_profile(days: Floats, blocks: Blocks) -> Judged:
+def judge_profile(days: Floats, blocks: Blocks) -> BacktestScore:
     """Judge the profile, one day ahead."""
     samples = days.shape[2]
     ratios = [
@@ -80,14 +76,14 @@ def repeat_ratios(days: Floats, lag: int) -> Floats:
     return days[:, first:] / days[:, first - lag : days.shape[1] - lag]
 
 
-def judge_flat(days: Floats) -> Judged:
+def judge_flat(days: Floats) -> BacktestScore:
     """Judge the best constant of the past week. Sketches of the sorted days are all that it needs."""
     sketches = sketch(days)
     hours = _last_hours(days.shape[2])
     tested = backtest_days(days.shape[1])
     lines = np.stack([flat(sketches[:, max(0, day - WEEK) : day]) for day in tested], axis=1)[..., None]
-    judged = judge(sketches[:, tested.start :] / lines, is_sketch=True)
-    return judged._replace(level=_level(days[:, tested.start :, -hours:] / lines), lines=lines)
+    score = judge(sketches[:, tested.start :] / lines, is_sketch=True)
+    return score._replace(level=_level(days[:, tested.start :, -hours:] / lines), lines=lines)
 
 
 def flat(sketches: Floats) -> Floats:
@@ -107,14 +103,14 @@ def sketch(days: Floats) -> Floats:
     return ordered.reshape(series, count, -1)
 
 
-def judge(ratios: Floats, *, is_sketch: bool = False) -> Judged:
+def judge(ratios: Floats, *, is_sketch: bool = False) -> BacktestScore:
     """Find the margin of an idea from its actual / forecast, and judge it with that."""
     points = ratios if is_sketch else sketch(ratios)
     best = best_constant(np.sort(points.reshape(len(points), -1), axis=1))
     margin = np.clip(best, MARGIN_MIN, MARGIN_MAX)
     day_errors = losses(ratios, margin[:, None, None]).mean(axis=2)
     hours = _last_hours(ratios.shape[2])
-    return Judged(margin, day_errors, _level(ratios[..., -hours:]), ratios, np.ones(1, np.float32))
+    return BacktestScore(margin, day_errors, _level(ratios[..., -hours:]), ratios, np.ones(1, np.float32))
 
 
 def _last_hours(day_samples: int) -> int:
@@ -183,8 +179,8 @@ class Chosen(NamedTuple):
     margin: Floats
     level: Floats
     error: Floats
-    flat: Judged
-    profile: Judged
+    flat: BacktestScore
+    profile: BacktestScore
 
 
 def forecast(days: Floats, horizon_days: int, *, has_band: bool = False) -> Forecast:
@@ -198,7 +194,7 @@ def forecast(days: Floats, horizon_days: int, *, has_band: bool = False) -> Fore
 
 
 def joined(parts: Sequence[Forecast]) -> Forecast:
-    """Put the rows of several batches below each other."""
+    """Return the rows of several batches below each other."""
     return Forecast._make(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
 
 
@@ -253,7 +249,7 @@ def above_nothing(days: Floats) -> Floats:
 
 
 def choose(days: Floats, blocks: Blocks) -> Chosen:
-    """Let the ideas compete. Similar ideas would only add luck; different ones must win clearly."""
+    """Return the winner of each series. Similar models would only add luck; others must win clearly."""
     course, level_line = judge_profile(days, blocks), judge_flat(days)
     model = np.full(len(days), Model.PROFILE, np.intp)
     margin, level, error = course.margin.copy(), np.clip(course.level, -LEVEL_MAX, LEVEL_MAX), course.error
@@ -264,12 +260,12 @@ def choose(days: Floats, blocks: Blocks) -> Chosen:
         beaten = course.day_errors[:, -ratios.shape[1] :].mean(axis=1)
         rows = np.flatnonzero(losses(ratios).mean(axis=(1, 2)) < _needed(days.shape[1]) * beaten)
         if len(rows):
-            judged = judge(ratios[rows])
-            is_better = judged.error < error[rows]
+            score = judge(ratios[rows])
+            is_better = score.error < error[rows]
             rows = rows[is_better]
-            model[rows], margin[rows] = repeat, judged.margin[is_better]
-            error[rows] = judged.error[is_better]
-            level[rows] = np.clip(judged.level[is_better], -LEVEL_MAX, LEVEL_MAX)
+            model[rows], margin[rows] = repeat, score.margin[is_better]
+            error[rows] = score.error[is_better]
+            level[rows] = np.clip(score.level[is_better], -LEVEL_MAX, LEVEL_MAX)
     is_flat = level_line.error <= error + NOISE
     model[is_flat] = Model.FLAT
     margin = np.where(is_flat, level_line.margin, margin)

@@ -1,19 +1,22 @@
-"""Samples at the times they were taken, put on an even grid.
+"""Samples at the times they were taken, put on an even grid, and how much of the time they cover.
 
-Holes in a history: how much is known, from which day on, and what stands in for the rest.
+A short hole of a history is bridged by a straight line. A longer one is filled with what the other days have
+at that time of day, which leaves a profile as it is.
 
-A short hole is bridged by a straight line. A longer one is filled with what the other days have at that time
-of day, which leaves a profile as it is.
+A rate covers a window only in part where its counter was not sampled to the edges: `rate` reaches from the
+first and the last sample to the edges as long as that is hardly more than the usual time between two samples,
+and half that time otherwise. The rest of the window counts as no usage at all, so such a rate is too low. A
+hole between two samples takes nothing away.
 """
 
 import numpy as np
 
-from equipoise.stats.ranks import Floats, Whole, row_medians
+from equipoise.stats.ranks import Claims, Floats, Whole, row_medians
 
 NEARLY_WHOLE = 0.02
 SAMPLES_ENOUGH = 500_000
 STEP_SECONDS_MIN = 1.0
-"""Usage is no rate over less: whoever has two samples closer than this was asked by two."""
+"""Usage is no rate over less: two samples closer than this come from two scrapers."""
 PAIRS_MIN = 0.1
 STEADY_MIN = 0.5
 """How much of a row's samples must point to the same moment of the step for that to be its phase."""
@@ -25,8 +28,8 @@ def usual_interval(times: Floats, rows: Whole) -> float:
     """Return the usual time between two samples of one row, in seconds; 0 when no row has two."""
     some = -(-len(times) // SAMPLES_ENOUGH)
     if some > 1:  # every so manyth row tells as much
-        is_looked_at = rows % some == 0
-        times, rows = times[is_looked_at], rows[is_looked_at]
+        is_taken = rows % some == 0
+        times, rows = times[is_taken], rows[is_taken]
     order = np.lexsort((times, rows))
     steps = np.diff(times[order])
     is_within = (np.diff(rows[order]) == 0) & (steps > 0)
@@ -42,7 +45,7 @@ def usual_interval(times: Floats, rows: Whole) -> float:
 def phases(times: Floats, rows: Whole, count: int, at: float, interval_seconds: float) -> Floats:
     """Return by how much the samples of each row come after the moments of a grid that ends at `at`.
 
-    Whoever asks many for their usage asks one after the other. A row that keeps no step has the phase 0.
+    A scraper asks its targets one after the other. A row that keeps no step has the phase 0.
     """
     turns = (times - at) % interval_seconds * (2 * np.pi / interval_seconds)
     east = np.bincount(rows, np.cos(turns), minlength=count)
@@ -66,7 +69,8 @@ def distinct(times: Floats, rows: Whole) -> Whole:
 
 
 def on_grid(values: Floats, rows: Whole, columns: Whole, shape: tuple[int, int]) -> Floats:
-    """Lay what is known out as a table, NaN where there is none; the later row of a file wins a place."""
+    """Return what is known as a table, NaN where there is none; the later row of a file wins a place."""
+    assert len(values) == len(rows) == len(columns), "every sample has a row and a column"
     table = np.full(shape, np.nan)
     is_inside = (columns >= 0) & (columns < shape[1]) & ~np.isnan(values)
     table[rows[is_inside], columns[is_inside]] = values[is_inside]
@@ -92,7 +96,7 @@ def known_days(days: Floats) -> Whole:
 
 
 def filled(days: Floats, step_seconds: float) -> Floats:
-    """Fill the holes of (series, day, sample); the last resort is the series' mean."""
+    """Return (series, day, sample) without holes; the last resort is the series' mean."""
     if not np.isnan(days).any():
         return days
     is_known = ~np.isnan(days)
@@ -102,11 +106,13 @@ def filled(days: Floats, step_seconds: float) -> Floats:
     usual = np.where(slots > 0, known.sum(axis=1, keepdims=True) / np.maximum(slots, 1), means)
     long = np.where(is_known, days, usual.astype(days.dtype)).reshape(len(days), -1)
     short = bridged(days.reshape(len(days), -1), int(BRIDGE_SECONDS_MAX / step_seconds))
-    return np.where(np.isnan(short), long, short).reshape(days.shape)
+    whole = np.where(np.isnan(short), long, short).reshape(days.shape)
+    assert whole.dtype == days.dtype, "filling changes no precision"
+    return whole
 
 
 def bridged(values: Floats, hole_max: int) -> Floats:
-    """Draw a straight line over every hole of at most so many samples."""
+    """Return the rows with a straight line over every hole of at most so many samples."""
     places = np.arange(values.shape[1])
     is_known = ~np.isnan(values)
     before = np.maximum.accumulate(np.where(is_known, places, -1), axis=1)
@@ -118,3 +124,45 @@ def bridged(values: Floats, hole_max: int) -> Floats:
     share = (place - left) / (right - left)
     made[row, place] = values[row, left] * (1 - share) + values[row, right] * share
     return made
+
+
+REACH = 1.1
+"""How many usual times between samples an edge may be away to be reached."""
+LATE = 1.5
+"""How many it may be away while the next sample is merely late: scrapes jitter."""
+LEFT_OUT_MAX = 0.1
+"""The share of the window that a rate may leave out.
+
+A scrape that was missed leaves out less than this where a window holds twenty of them.
+"""
+
+EARLY = 1.1
+"""How many usual times after the window's beginning a sample is looked for: less than what is merely late."""
+EARLY_SHARES = (1 / 12, 1 / 2)
+"""The least and the most of the window that is looked at for it."""
+
+
+def is_covered(window_seconds: float, spans: Floats, counts: Floats, ages: Floats) -> Claims:
+    """Return whether a rate over the window tells about all of it; what is not known is not covered.
+
+    `spans` are the seconds from the first to the last sample, `ages` those from the last one to the window's
+    end.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        usual = spans / (counts - 1)
+        before, after = np.maximum(window_seconds - spans - ages, 0.0), np.maximum(ages, 0.0)
+        is_late_only = np.maximum(before, after) <= LATE * usual
+        left_out = _left_out(before, usual) + _left_out(after, usual)
+        enough: Claims = (counts > 1) & (is_late_only | (left_out <= LEFT_OUT_MAX * window_seconds))
+    return enough
+
+
+def early_seconds(window_seconds: float, counts: Floats) -> float:
+    """Return how far into the window most series have begun, given their samples in it."""
+    least, most = (share * window_seconds for share in EARLY_SHARES)
+    return float(np.clip(EARLY * window_seconds / np.median(counts), least, most))
+
+
+def _left_out(edge: Floats, usual: Floats) -> Floats:
+    """Return how many seconds between a sample and the window's edge a rate does not reach; NaN stays NaN."""
+    return np.where(edge <= REACH * usual, 0.0, edge - usual / 2)

@@ -58,8 +58,10 @@ def predict(
         else:
             lately = history[:, max(0, history.shape[1] - WEEK * day_samples) :]
             part = flat_forecast(_rows(lately, rows), samples, has_band=has_band)
+        assert part.values.shape == (len(rows), samples), "every model forecasts the same samples"
         parts.append((rows, part))
     made = _gathered(parts)
+    assert len(made.values) == len(values), "every series has a forecast"
     for curves in (made.values, made.upper):
         curves[curves <= RAISED_MAX] = 0
     return _at_step(made, step_seconds, model_step, max(1, round(horizon_seconds / step_seconds)))
@@ -105,7 +107,7 @@ def _rows(values: Floats, rows: Whole) -> Floats:
 
 
 def _gathered(parts: Sequence[tuple[Whole, Forecast]]) -> Forecast:
-    """Put the parts back into the order of the series."""
+    """Return the parts in the order of the series."""
     if len(parts) == 1:
         return parts[0][1]
     order = np.argsort(np.concatenate([rows for rows, _ in parts]))

@@ -1,14 +1,10 @@
 """A day's course from the days before it: per block of three minutes, the constant that costs least.
 
-Recent days and the same weekday count more. A weekday is a lag of seven days: no calendar, no time zone.
-All days are sorted once per block; a day that a profile must not see has the weight 0, which changes
-nothing else.
-
-What a wrong forecast costs: too little costs about 4.5 times as much as too much.
-
-The loss depends only on r = forecast / actual: C x (-ln r) below 1, r - 1 above, with C = 1 / ln 1.25.
-
-A bound that 95 of 100 coming samples stay below, from how far past ones rose above their forecast.
+A wrong forecast costs by r = forecast / actual only: C x (-ln r) below 1, r - 1 above, with C = 1 / ln 1.25,
+so too little costs about 4.5 times as much as too much. Recent days and the same weekday count more; a
+weekday is a lag of seven days: no calendar, no time zone. All days are sorted once per block; a day that a
+profile must not use has the weight 0, which changes nothing else. The band, which 95 of 100 coming samples
+stay below, comes from how far past samples rose above their forecast.
 """
 
 import math
@@ -89,7 +85,7 @@ def block_samples(day_samples: int) -> int:
 
 
 def in_blocks(days: Floats) -> Blocks:
-    """Sort the block means of (series, day, sample) over the days."""
+    """Return the block means of (series, day, sample), sorted over the days."""
     size = block_samples(days.shape[2])
     means = days[:, :, ::size].copy()
     for offset in range(1, size):
@@ -102,7 +98,7 @@ def in_blocks(days: Floats) -> Blocks:
 
 
 def day_weights(known_days: int, seen_days: int, ahead: int) -> Floats:
-    """Give each day's weight when the first `seen_days` are known and the profile is for `ahead` days on."""
+    """Return each day's weight when the first `seen_days` are known, for a profile `ahead` days on."""
     ages = seen_days - np.arange(known_days)
     same = WEEK * -(-ahead // WEEK)
     weights = RECENCY ** (ages - 1.0)
@@ -114,6 +110,7 @@ def day_weights(known_days: int, seen_days: int, ahead: int) -> Floats:
 def profile(blocks: Blocks, weights: Floats) -> Floats:
     """Return the weighted constant that costs least, per series and block."""
     shape = blocks.values.shape[1:]
+    assert len(weights) == len(blocks.day), "every day has a weight"
     above = np.full(shape, weights.sum() * C, np.float32)
     below = np.full(shape, np.finfo(np.float32).tiny, np.float32)
     best = np.full(shape, np.inf, np.float32)
@@ -131,7 +128,7 @@ def profile(blocks: Blocks, weights: Floats) -> Floats:
 
 
 def spread(blocks: Floats, day_samples: int) -> Floats:
-    """Draw straight lines between the blocks' centres: (series, blocks) of whole days to samples."""
+    """Return straight lines between the blocks' centres: (series, blocks) of whole days to samples."""
     size = block_samples(day_samples)
     before = np.concatenate([blocks[:, :1], blocks[:, :-1]], axis=1)
     after = np.concatenate([blocks[:, 1:], blocks[:, -1:]], axis=1)
@@ -152,7 +149,7 @@ HOURS_BESIDE = 2
 
 
 def rise(ratios: Floats) -> Floats:
-    """Give, by series and sample of the day, what to multiply a forecast with: at least 1.
+    """Return by series and sample of the day what to multiply a forecast with: at least 1.
 
     The ratios are actual / forecast, margin included: (series, day, sample of the day).
     """
@@ -169,4 +166,6 @@ def rise(ratios: Floats) -> Floats:
     around = [np.roll(top, shift, axis=1) for shift in range(-beside, beside + 1)]
     ordered = np.sort(np.concatenate(around, axis=2), axis=2)
     quantile = ordered[..., -1 - below_top]
-    return np.repeat(np.maximum(quantile, ratios.dtype.type(1)), samples // buckets, axis=1)
+    found = np.repeat(np.maximum(quantile, ratios.dtype.type(1)), samples // buckets, axis=1)
+    assert found.shape == (series, samples), "every sample of the day has its factor"
+    return found

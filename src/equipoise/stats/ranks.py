@@ -1,11 +1,9 @@
 """Percentiles by nearest rank: exact, picked and never interpolated; unknown samples do not count.
 
-The few samples at the top of a row are all that a high percentile needs: a bound from some of its samples
-leaves the others out, and only the rest is sorted.
-
-The arrays of this room: a row per series, a column per sample, NaN where nothing is known.
-
-Percentiles over the samples of several rows together, such as all pods of a workload.
+Arrays have a row per series, a column per sample, and NaN where nothing is known; a percentile may also be
+over the samples of several rows together, such as all pods of a workload. The few samples at the top of a
+row are all that a high percentile needs: a bound from some of its samples leaves the others out, and only the
+rest is sorted.
 """
 
 import math
@@ -24,21 +22,21 @@ CHUNK_SAMPLES = 160_000
 
 
 def chunks(values: Floats, samples: int = CHUNK_SAMPLES) -> Iterator[slice]:
-    """Cut a batch into parts that the cache holds."""
+    """Yield parts of a batch that the cache holds."""
     count, length = values.shape[:2]
     size = max(1, samples // max(1, length))
     return (slice(start, min(start + size, count)) for start in range(0, count, size))
 
 
 def cleaned(values: Floats) -> Floats:
-    """Drop what is no usage: NaN, infinite and negative samples become unknown."""
+    """Return usage only: NaN, infinite and negative samples become unknown."""
     with np.errstate(invalid="ignore"):
         is_usage = (values >= 0) & (values < np.inf)
     return np.where(is_usage, values, values.dtype.type(np.nan))
 
 
 def zero_or_more(values: Floats, unknown: float) -> Floats:
-    """Put a number that no usage has in place of what is unknown, so that rows can be sorted."""
+    """Return the values with a number that no usage has for what is unknown, so that rows can be sorted."""
     return np.fmax(values, values.dtype.type(unknown))
 
 
@@ -51,6 +49,7 @@ _UNKNOWN = -1.0
 
 def percentiles(values: Floats, fractions: Sequence[float]) -> Floats:
     """Return the smallest sample with at least that share of samples at or below it; NaN without samples."""
+    assert all(0 < fraction <= 1 for fraction in fractions), "percentiles are shares above 0"
     found = np.full((len(values), len(fractions)), np.nan, values.dtype)
     if values.shape[1] == 0:
         return found
@@ -66,7 +65,7 @@ def percentiles(values: Floats, fractions: Sequence[float]) -> Floats:
 
 
 def rank(fraction: float, counts: Whole) -> Whole:
-    """Give the rank, from 1, of a percentile among so many samples; 0.07 of 100 is 7, whatever floats say."""
+    """Return the rank, from 1, of a percentile among so many samples; 0.07 of 100 is 7 despite floats."""
     ranks = np.ceil(np.round(fraction * counts, 9)).astype(np.intp)
     return np.minimum(np.maximum(ranks, 1), np.maximum(counts, 1))
 
@@ -108,6 +107,7 @@ def hours_of_day(times: Floats, offset_seconds: Floats | float = 0.0) -> Whole:
 
 def hour_medians(values: Floats, hours: Whole) -> Floats:
     """Return the median of each hour of the day over all days, NaN where an hour has no sample."""
+    assert len(hours) == values.shape[1], "every column has an hour"
     order = np.argsort(hours, kind="stable")
     counts = np.bincount(hours, minlength=HOURS)
     longest = max(int(counts.max(initial=0)), 1)
@@ -145,6 +145,7 @@ def row_medians(values: Floats) -> Floats:
 
 def pooled_percentiles(rows: Floats, counts: Whole, fraction: float) -> Floats:
     """Return one percentile per group; a group has so many of the rows, in order. NaN without samples."""
+    assert counts.sum() == len(rows), "every row belongs to a group"
     found = np.full(len(counts), np.nan, rows.dtype)
     first = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.intp)
     for count in sorted(set(counts[counts > 0].tolist())):  # groups of one size are one table

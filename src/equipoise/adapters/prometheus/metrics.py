@@ -23,7 +23,7 @@ from equipoise.adapters.prometheus.settings import CADVISOR, Limits, Names, Sett
 from equipoise.adapters.prometheus.shards import EXACT_NAMES_MAX, Shard, named, plan
 from equipoise.adapters.prometheus.transport import Direct, Transport
 from equipoise.ports import CpuUsage
-from equipoise.stats.coverage import early_seconds, is_covered
+from equipoise.stats.grid import early_seconds, is_covered
 
 T = TypeVar("T")
 _Write = Callable[[Sequence[Matcher]], str]
