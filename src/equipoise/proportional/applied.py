@@ -248,7 +248,6 @@ class PlannedChange:
 
     @property
     def is_disruptive(self) -> bool:
-        """Whether anything restarts."""
         return self.strategy.mode is UpdateMode.ROLLOUT or bool(self.restarts)
 
     def cost(self, workload: Workload) -> str:

@@ -10,7 +10,6 @@ A decision has one sentence about all values, and the numbers that it can be che
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,7 +19,7 @@ from equipoise.core.quantity import NANO, Quantity, print_seconds
 from equipoise.core.quantity import Format as Notation
 from equipoise.core.reason import Code, Reason
 from equipoise.crd.fields import read_amount
-from equipoise.proportional.functions import CompiledPolicy, Inputs, Slot
+from equipoise.proportional.functions import CompiledPolicy, Inputs, Slot, values_by_container
 from equipoise.proportional.policy import ScalingPolicySpec
 from equipoise.proportional.smoothing import (
     INPUTS,
@@ -42,7 +41,6 @@ STUCK = (Code.INFEASIBLE.value, Code.DEFERRED.value)
 """States of a resize that its node can't carry out; the first is the worse."""
 PRECEDENCE = (Code.SET, Code.HELD_BY_PERCENTILE, Code.HELD_BY_HYSTERESIS, Code.WARMING_UP, Code.UNCHANGED)
 """Where the reasons of values differ, the decision's is the first of these."""
-NOTHING: Mapping[str, Any] = MappingProxyType({})
 SLOTS_NAMED_MAX = 6
 """Longer sentences are not read."""
 _KIBIBYTE = NANO * 1024
@@ -173,10 +171,10 @@ class AssessmentNumbers(msgspec.Struct, frozen=True):
 
 
 def decide(
-    policy: ScalingPolicySpec, observation: Observation, memory: Mapping[str, Any] = NOTHING
+    policy: ScalingPolicySpec, observation: Observation, memory: Mapping[str, Any] | None = None
 ) -> Decided[Assessment]:
     """Decide for one workload; a ValueError names an input or a value in force that can't be read."""
-    return decide_compiled(CompiledPolicy.of(policy), observation, ProportionalMemory.from_data(memory))
+    return decide_compiled(CompiledPolicy.of(policy), observation, ProportionalMemory.from_data(memory or {}))
 
 
 def decide_compiled(
@@ -283,17 +281,10 @@ def containers_of(
     compiled: CompiledPolicy, values: Mapping[str, int], *, is_whole: bool = True
 ) -> list[dict[str, Any]]:
     """Return values as containers have them; unless whole, only the containers and sections with any."""
-    found: list[dict[str, Any]] = []
-    for container in compiled.spec.containers:
-        own: dict[str, Any] = {"requests": {}, "limits": {}}
-        for slot in compiled.slots:
-            if slot.container == container.name and slot.key in values:
-                own[slot.section][slot.resource.value] = slot.text(values[slot.key])
-        if is_whole or own["requests"] or own["limits"]:
-            found.append(
-                {"name": container.name} | {key: part for key, part in own.items() if is_whole or part}
-            )
-    return found
+    found = values_by_container(compiled.slots, values)
+    empty: dict[str, Any] = {"requests": {}, "limits": {}} if is_whole else {}
+    names = [container.name for container in compiled.spec.containers]
+    return [{"name": name} | empty | found.get(name, {}) for name in names if is_whole or name in found]
 
 
 def texts(compiled: CompiledPolicy, values: Mapping[str, int]) -> dict[str, str | None]:

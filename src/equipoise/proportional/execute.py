@@ -4,7 +4,7 @@ Every guard is asked in order, and guards only reduce. A change that restarts no
 pod; one that restarts a container, or rolls out a new template, goes through the workload's ledger.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -25,9 +25,9 @@ from equipoise.engine.guards import (
 )
 from equipoise.engine.isolation import Isolation
 from equipoise.ports import Leadership, Pauses, Store
-from equipoise.ports.actions import ResizeAnswer, ResizeResult, Sizes, Values
+from equipoise.ports.actions import ResizeAnswer, ResizeResult, Sizes
 from equipoise.proportional.applied import PODS_PER_CYCLE_MAX, AppliedState, PlannedChange, PolicyState
-from equipoise.proportional.functions import Slot, above_limit, sidecars_of, with_values
+from equipoise.proportional.functions import above_limit, sidecars_of, values_by_container, with_values
 from equipoise.proportional.observe import Assignment
 from equipoise.proportional.policy import BALANCER, UpdateMode
 
@@ -327,16 +327,6 @@ class ResizeExecutor:
             return "the workload has gone or was made anew since it was looked at"
         left = held_by_annotation(now)
         return None if left is None else left.sentence
-
-
-def values_by_container(slots: Iterable[Slot], values: Mapping[str, int]) -> Values:
-    """Return values by container, section and resource, as a manifest has them."""
-    found: dict[str, dict[str, dict[str, str]]] = {}
-    for slot in slots:
-        if slot.key in values:
-            section = found.setdefault(slot.container, {}).setdefault(slot.section, {})
-            section[slot.resource.value] = slot.text(values[slot.key])
-    return found
 
 
 def summed_up(action: Action, answers: Sequence[tuple[str, ResizeAnswer | WorldFailed]]) -> Iterable[Outcome]:

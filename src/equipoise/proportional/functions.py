@@ -106,7 +106,6 @@ class Slot(NamedTuple):
     levels: Levels | None
 
     def text(self, units: int) -> str:
-        """Return a value as a manifest has it."""
         return str(Quantity(units * self.unit_nanos, self.format))
 
 
@@ -242,7 +241,6 @@ def with_values(
 
 
 def qos_class(containers: Sequence[Container]) -> str:
-    """Return the class that Kubernetes gives these containers."""
     pairs = [(request, limit) for _, _, request, limit in _pairs(containers)]
     if not any(request or limit for request, limit in pairs):
         return "BestEffort"
@@ -290,6 +288,18 @@ def sidecars_of(containers: Iterable[Container], names: Collection[str]) -> tupl
 def differs(containers: Sequence[Container], slots: Iterable[Slot], values: Mapping[str, int]) -> bool:
     """Return whether any of these values is another one in the containers."""
     return any(value_of(containers, slot) != values[slot.key] for slot in slots if slot.key in values)
+
+
+def values_by_container(
+    slots: Iterable[Slot], values: Mapping[str, int]
+) -> dict[str, dict[str, dict[str, str]]]:
+    """Return values by container, section and resource, as a manifest has them."""
+    found: dict[str, dict[str, dict[str, str]]] = {}
+    for slot in slots:
+        if slot.key in values:
+            section = found.setdefault(slot.container, {}).setdefault(slot.section, {})
+            section[slot.resource.value] = slot.text(values[slot.key])
+    return found
 
 
 FINISHED = frozenset({"Succeeded", "Failed"})

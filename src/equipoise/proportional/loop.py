@@ -76,8 +76,6 @@ class PolicyResult:
     """Why its status could not be written."""
     pods_left: int = 0
     """Pods that wait for the next cycle: those beyond one cycle's share."""
-    failed: FailedTurn | None = None
-    """The error that ended it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +140,9 @@ class ProportionalLoop:
         epoch = self.leadership.epoch()
         if epoch != self._epoch:
             self._states.clear()  # another replica may have led meanwhile: the status has what it did
-            self._epoch = epoch
+        self._begin(at, epoch)
         if epoch is None:
             return CycleReport((), ())
-        self._begin(at)
         policies = self.policies.policies()
         uids = {policy.ref.uid for policy in policies}
         self._states = {uid: state for uid, state in self._states.items() if uid in uids}
@@ -167,14 +164,13 @@ class ProportionalLoop:
         self, assigned: Sequence[Assignment], at: float, namespace: str | None = None
     ) -> list[PolicyResult]:
         """Run one cycle for a command, over policies that it assigned itself."""
-        self._epoch = self.leadership.epoch()
         self._states.clear()
-        self._begin(at)
+        self._begin(at, self.leadership.epoch())
         return self._reconcile_all(assigned, at, namespace)
 
-    def _begin(self, at: float) -> None:
-        """Begin a cycle: as long as we lead, an error is that of one policy."""
-        epoch = self.leadership.epoch()
+    def _begin(self, at: float, epoch: int | None) -> None:
+        """Begin a cycle: as long as we lead in this epoch, an error is that of one policy."""
+        self._epoch = epoch
         self._isolation.begin(at, lambda: self.leadership.epoch() == epoch)
 
     def _reconcile_all(
@@ -217,7 +213,7 @@ class ProportionalLoop:
         failure = failed_record(BALANCER, decision, snapshot.at, self.new_id(snapshot.at), outcomes)
         self._isolation.attempt(subject, lambda: self.journal.append(failure))
         status_error = self._reject(item.policy, RejectedPolicy.of_failure(result), snapshot.at)
-        return PolicyResult(item, decision, outcomes, status_error=status_error, failed=result)
+        return PolicyResult(item, decision, outcomes, status_error=status_error)
 
     def _reconcile(
         self, item: Assignment, snapshot: ClusterSnapshot, guards: Guards, progress: CycleProgress

@@ -188,11 +188,9 @@ class ClusterSnapshot:
     _sizes: dict[Selector, ClusterSize] = field(default_factory=dict)
 
     def size(self, selector: Selector) -> ClusterSize:
-        """Count the nodes that are selected."""
-        found = self._sizes.get(selector)
-        if found is None:
-            found = self._sizes[selector] = cluster_size(self.nodes, self.pods_on, selector)
-        return found
+        if selector not in self._sizes:
+            self._sizes[selector] = cluster_size(self.nodes, self.pods_on, selector)
+        return self._sizes[selector]
 
 
 def take_snapshot(
@@ -200,7 +198,7 @@ def take_snapshot(
     assigned: Sequence[Assignment],
     at: float,
     namespace: str | None,
-    isolation: Isolation | None = None,
+    isolation: Isolation,
     *,
     sees_all_pods: bool,
 ) -> ClusterSnapshot:
@@ -302,9 +300,10 @@ def unknown_size(item: Assignment, snapshot: ClusterSnapshot) -> RejectedPolicy 
     size = snapshot.size(item.compiled.selector)
     if not size.nodes_ready:
         return RejectedPolicy("NoNodes", "spec.nodeSelector: expected at least one Ready node, found none")
-    for name in sorted(item.compiled.spec.inputs & set(size.unknown)):
-        return RejectedPolicy("InputUnknown", f"{name}: {size.unknown[name]}, so nothing is changed")
-    return None
+    unknown = sorted(item.compiled.spec.inputs & set(size.unknown))
+    if not unknown:
+        return None
+    return RejectedPolicy("InputUnknown", f"{unknown[0]}: {size.unknown[unknown[0]]}, so nothing is changed")
 
 
 def observe(item: Assignment, snapshot: ClusterSnapshot, applied: AppliedState) -> Observation:

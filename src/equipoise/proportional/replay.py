@@ -117,7 +117,6 @@ def _moment(text: str) -> int:
 
 
 def _number(text: str) -> int | float | str:
-    """Give a time back as it was written."""
     if not SECONDS.fullmatch(text):
         return text
     return int(text) if "." not in text else float(text)

@@ -107,9 +107,8 @@ def next_status(
         status["message"] = news.cost or old["message"]
     reason = {"reason": decision.reason.code.value, "sentence": decision.reason.sentence}
     is_news = news.is_executed or _is_news(old, policy.generation, conditions, decision, status)
-    if not is_news and (
-        _is_same(old, status) or not _is_due(news.memory.smoothing, compiled, at, written_at)
-    ):
+    is_same = all(old.get(name) == part for name, part in status.items())
+    if not is_news and (is_same or not _is_due(news.memory.smoothing, compiled, at, written_at)):
         return None
     before = old.get("lastDecision", {})
     is_kept = not is_news and before.get("reason") == reason["reason"]
@@ -140,10 +139,6 @@ def _contention(status: Mapping[str, Any]) -> tuple[Any, Any]:
     """Return what a new leader must not miss: who put other values back, and when."""
     applied = status.get("memory", {}).get(KEY, {})
     return applied.get("foughtBy"), applied.get("reverts")
-
-
-def _is_same(old: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
-    return all(old.get(name) == part for name, part in status.items())
 
 
 def _is_due(
