@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from equipoise.cli.recommendation_replay import Hpa, replayed
+from equipoise.cli.recommendation_replay import HpaBounds, replayed
 from equipoise.core.decision import Decision
 from equipoise.recommendation.observe import Observation
 from equipoise.recommendation.policy import read_policy
@@ -179,7 +179,7 @@ def _fleet(count: int) -> tuple[Observation, list[Decision]]:
 def test_a_workload_alone_and_in_a_fleet_has_the_same_week() -> None:
     """Side by side or one by one: the same numbers."""
     seen, decisions = _fleet(100)
-    today = Hpa(2, 50, 60)
+    today = HpaBounds(2, 50, 60)
     together = list(replayed(seen, decisions, today))
     for row in (0, 57, 99):
         (alone,) = replayed(seen.rows(slice(row, row + 1)), decisions[row : row + 1], today)

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 from msgspec import structs
 
-from equipoise.cli.documents import AdviceNumbers
+from equipoise.cli.documents import AdviceNumbersDocument
 from equipoise.cli.options import AdviceFormat
 from equipoise.cli.recommendation import _surprises
 from equipoise.cli.recommendation_live import print_adopted
@@ -151,7 +151,7 @@ def test_what_was_applied_is_a_plan_for_scripts(capsys: pytest.CaptureFixture[st
     schema = json_schema("recommendation-apply")
     jsonschema.Draft202012Validator.check_schema(schema)
     for part in document["decisions"]:
-        part["numbers"] |= dict.fromkeys(AdviceNumbers.__struct_fields__[:6], 1.0)
+        part["numbers"] |= dict.fromkeys(AdviceNumbersDocument.__struct_fields__[:6], 1.0)
         part["prediction"] |= {"period_seconds": None, "model": "flat", "error": 1, "baseline_error": 1}
     jsonschema.validate(document, schema)
     changed, foreign = document["decisions"]

@@ -68,13 +68,13 @@ OTHER_DEPLOYMENTS = (
 )
 
 
-class _Named(msgspec.Struct):
+class _NamedEntry(msgspec.Struct):
     name: str
 
 
 class _Served(msgspec.Struct):
-    groups: list[_Named] | None = None
-    resources: list[_Named] | None = None
+    groups: list[_NamedEntry] | None = None
+    resources: list[_NamedEntry] | None = None
 
 
 Status = Literal["ok", "warn", "fail"]

@@ -277,20 +277,17 @@ def validate(
 
 def _print_report(report: "ValidationReport") -> None:
     import msgspec
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    from equipoise.runtime.console import Console
+    from equipoise.runtime.console import Console, table
 
     console = Console()
     if report.findings:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for heading in ("FILE", "DOCUMENT", "KIND", "NAME", "PATH", "PROBLEM"):
-            table.add_column(heading, overflow="fold")
+        headings = ("FILE", "DOCUMENT", "KIND", "NAME", "PATH", "PROBLEM")
+        laid_out = table(*headings, padding=(0, 1), has_edge=True)
         for finding in report.findings:
-            table.add_row(*(Text(str(value)) for value in msgspec.structs.astuple(finding)))
-        console.print(table)
+            laid_out.add_row(*(Text(str(value)) for value in msgspec.structs.astuple(finding)))
+        console.print(laid_out)
     for other in report.not_ours:
         console.print(Text(f"{other}: not ours, not checked", style="dim"))
     wrong = len({(finding.file, finding.document) for finding in report.findings})

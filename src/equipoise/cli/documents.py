@@ -36,14 +36,14 @@ def either(*kinds: type[Struct], is_null: bool = False) -> Meta:
     return Meta(extra_json_schema={"anyOf": [*(json_schema(kind) for kind in kinds), *null]})
 
 
-class PlannedAction(Struct):
+class ActionDocument(Struct):
     kind: str
     pod: str | UnsetType = UNSET
     namespace: str | UnsetType = UNSET
     uid: str | UnsetType = UNSET
 
 
-class HeldAction(Struct):
+class HeldDocument(Struct):
     """One change that a guard held."""
 
     kind: str
@@ -51,21 +51,21 @@ class HeldAction(Struct):
     pod: str | UnsetType = UNSET
 
 
-class PlannedDecision(Struct):
+class DecisionDocument(Struct):
     subject: str
     reason: Code
     sentence: str
-    actions: list[PlannedAction]
-    held: list[HeldAction]
+    actions: list[ActionDocument]
+    held: list[HeldDocument]
     numbers: dict[str, Any]
 
 
-class Plan(Struct):
+class PlanDocument(Struct):
     balancer: str
-    decisions: list[PlannedDecision]
+    decisions: list[DecisionDocument]
 
 
-class ContainerResources(Struct):
+class ContainerDocument(Struct):
     name: str
     requests: Text
     limits: Text
@@ -96,7 +96,7 @@ class ProportionalNumbers(Struct):
     target: TextOrNull
 
 
-class SetResources(Struct):
+class SetResourcesDocument(Struct):
     """The only change of proportional scaling."""
 
     kind: Literal["SetResources"]
@@ -114,10 +114,10 @@ class ProportionalDecision(Struct):
     subject: str
     reason: Annotated[str, codes(*_SMOOTHED, *_OF_CLUSTER)]
     sentence: str
-    actions: list[SetResources]
+    actions: list[SetResourcesDocument]
     held: list[Any]
     numbers: ProportionalNumbers
-    containers: list[ContainerResources]
+    containers: list[ContainerDocument]
     steps: list[ReplayedStep] | UnsetType = UNSET
     message: str | UnsetType = UNSET
     outcomes: list[ActionOutcome] | UnsetType = UNSET
@@ -288,7 +288,7 @@ ADVICE = (
 _GUARDS = (Code.HELD_BY_PAUSE, Code.OPTED_OUT, Code.NOT_OURS, Code.NOT_APPLIED)
 
 
-class HpaAdvice(Struct, rename="camel"):
+class HpaDocument(Struct, rename="camel"):
     min_replicas: AtLeastOne
     max_replicas: AtLeastOne
     target_utilization: AtLeastOne
@@ -305,7 +305,7 @@ class ResourceAdvice(Struct):
     containers: list[ContainerRequests]
 
 
-class Prediction(Struct):
+class PredictionDocument(Struct):
     """Whether the coming days can be told from the past."""
 
     predictable: bool
@@ -315,7 +315,7 @@ class Prediction(Struct):
     baseline_error: float | None
 
 
-class AdviceNumbers(Struct):
+class AdviceNumbersDocument(Struct):
     """What advice was made from."""
 
     pod_p99_cores: float | None
@@ -334,9 +334,9 @@ class AdviceDecision(Struct):
     sentence: str
     actions: list[Any]
     held: list[Any]
-    numbers: AdviceNumbers
-    recommended: Annotated[Any, either(HpaAdvice, ResourceAdvice, is_null=True)]
-    prediction: Prediction
+    numbers: AdviceNumbersDocument
+    recommended: Annotated[Any, either(HpaDocument, ResourceAdvice, is_null=True)]
+    prediction: PredictionDocument
 
 
 class RecommendationPlan(Struct):
@@ -376,7 +376,7 @@ class AppliedPlan(Struct):
     decisions: list[AppliedDecision]
 
 
-class Forecast(Struct):
+class ForecastDocument(Struct):
     """The coming days of one workload; `upper` is the end of a 95 % band."""
 
     predictable: bool
@@ -390,7 +390,7 @@ class Forecast(Struct):
     upper: list[float]
 
 
-class Backtest(Forecast):
+class Backtest(ForecastDocument):
     """A forecast of what was held out, and how right it was."""
 
     error: float | None

@@ -53,7 +53,7 @@ class InstallReport(msgspec.Struct, frozen=True, rename="camel"):
     definitions: list[Installed]
 
 
-class _Meta(msgspec.Struct, rename="camel"):
+class _DefinitionMeta(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
@@ -65,14 +65,14 @@ class _Condition(msgspec.Struct):
     message: str = ""
 
 
-class _Status(msgspec.Struct):
+class _DefinitionStatus(msgspec.Struct):
     conditions: list[_Condition] | None = None
 
 
 class _Definition(msgspec.Struct):
-    metadata: _Meta
+    metadata: _DefinitionMeta
     spec: dict[str, Any]
-    status: _Status | None = None
+    status: _DefinitionStatus | None = None
 
 
 def install(client: Client, kinds: Sequence[Kind], *, is_dry_run: bool) -> Iterator[Installed]:
@@ -208,7 +208,7 @@ class ValidationReport(msgspec.Struct, frozen=True, rename="camel"):
     """Documents of kinds that are not ours, which nobody judged."""
 
 
-class Unreadable(ValueError):  # noqa: N818 - reads as a fact
+class UnreadableManifest(ValueError):  # noqa: N818 - reads as a fact
     """A document that is no manifest."""
 
 
@@ -220,7 +220,7 @@ def judge(paths: Sequence[str]) -> ValidationReport:
     for path in paths:
         before = len(findings) + ours
         for number, document in _documents(path):
-            if isinstance(document, Unreadable):
+            if isinstance(document, UnreadableManifest):
                 findings.append(Finding(path, number, "", "", "", str(document)))
                 continue
             for at, item in _items(document):
@@ -255,16 +255,19 @@ def _documents(path: str) -> Iterator[tuple[int, Any]]:
                 return
             document = loader.get_data()
             if document is not None:
-                yield number, document if isinstance(document, dict) else Unreadable("expected a mapping")
+                yield (
+                    number,
+                    document if isinstance(document, dict) else UnreadableManifest("expected a mapping"),
+                )
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "not YAML"
-        yield number, Unreadable(f"expected YAML, but{where}: {problem}")
-    except Unreadable as error:
+        yield number, UnreadableManifest(f"expected YAML, but{where}: {problem}")
+    except UnreadableManifest as error:
         yield number, error
     except DECODE_ERRORS as error:
-        yield max(number, 1), Unreadable(f"expected plain YAML: {error}")
+        yield max(number, 1), UnreadableManifest(f"expected plain YAML: {error}")
     finally:
         loader.dispose()
 

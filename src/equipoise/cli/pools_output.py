@@ -14,7 +14,7 @@ from equipoise.core.pools import PoolAnswer, PoolCode
 from equipoise.pools.documents import sentence_of, status_document
 from equipoise.pools.invariants import Violation
 from equipoise.pools.policy import read_policy
-from equipoise.runtime.console import Console
+from equipoise.runtime.console import Console, table
 from equipoise.runtime.output import Format, plain, print_document, warn
 
 if TYPE_CHECKING:
@@ -69,29 +69,23 @@ def print_status(document: Mapping[str, Any], form: Format) -> None:
     if form is not Format.TABLE:
         print_document(document, form)
         return
-    from equipoise.runtime.console import Console
-
     Console().print(status_table(document["tiers"]))
 
 
 def status_table(tiers: Sequence[Mapping[str, Any]]) -> Any:
     """Lay the tiers out."""
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("TIER", overflow="fold")
-    table.add_column("TYPE", no_wrap=True)
-    for head in ("TARGET", "ASSIGNED", "FREE", "BUSY", "DRAINING", "CALLS"):
-        table.add_column(head, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
+    counts = ("TARGET", "ASSIGNED", "FREE", "BUSY", "DRAINING", "CALLS")
+    laid_out = table(
+        "TIER", "TYPE", *counts, "", right=counts, folded=("TIER",), padding=(0, 1, 0, 0), has_edge=True
+    )
     for tier in tiers:
         diff = tier["diff"]
         said = f"over by {diff}" if diff > 0 else f"under by {-diff}" if diff < 0 else ""
         numbers = (tier[name] for name in ("target", "assigned", "available", "busy", "draining", "calls"))
-        table.add_row(tier["tier"], tier["type"], *map(str, numbers), Text(said, style="bold yellow"))
-    return table
+        laid_out.add_row(tier["tier"], tier["type"], *map(str, numbers), Text(said, style="bold yellow"))
+    return laid_out
 
 
 def print_fsck(

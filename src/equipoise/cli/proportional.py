@@ -59,7 +59,7 @@ Observations = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveOptions:
+class ProportionalOptions:
     """What plan and apply share."""
 
     scope: options.ScopeOptions
@@ -91,7 +91,7 @@ def plan(
     size: Sizes = None,
     current: Current = None,
     observations: Observations = None,
-    live: LiveOptions,
+    live: ProportionalOptions,
 ) -> None:
     """Say what containers would ask for, in a cluster or at a given size, and why. Changes nothing."""
     if policy is not None and (size or current or observations):
@@ -125,7 +125,7 @@ def apply(
         str, typer.Option(metavar="SPAN", help="How long to wait between two turns where one is not enough.")
     ] = "10s",
     timeout: Annotated[str, typer.Option(metavar="SPAN", help="How long all turns may take.")] = "10m",
-    live: LiveOptions,
+    live: ProportionalOptions,
 ) -> None:
     """Set what the policies ask for now, with the operator's guards, and say what it restarts before."""
     request = live.request(policies, policy, takes_sizes=False)
@@ -166,7 +166,7 @@ def _plan_offline(
     print_proportional(asked, decision, output)
 
 
-def _plan_live(request: "ProportionalRequest", live: LiveOptions) -> None:
+def _plan_live(request: "ProportionalRequest", live: ProportionalOptions) -> None:
     from equipoise.cli.journal import write_records
     from equipoise.cli.proportional_live import plan_proportional
     from equipoise.cli.proportional_output import print_live

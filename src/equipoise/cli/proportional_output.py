@@ -61,22 +61,14 @@ def print_live(turns: "Sequence[PolicyResult]", form: Format, *, is_done: bool) 
     console.print(f"{len(decided)} decided, {changed} changed." if is_done else "Nothing was changed.")
 
 
-def _table(*columns: str) -> Any:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
-    for column in columns:
-        table.add_column(column, justify="right" if column in RIGHT else "left", overflow="fold")
-    return table
-
-
 RIGHT = {"NOW", "TARGET", "IN FORCE"}
 
 
 def _values(asked: "CompiledPolicy", decision: "Decision") -> Any:
     """Lay out one row per resource: what it has, what the cluster asks for, what it would have."""
     from rich.text import Text
+
+    from equipoise.runtime.console import table
 
     numbers = decision.reason.numbers
     applied = {
@@ -85,33 +77,35 @@ def _values(asked: "CompiledPolicy", decision: "Decision") -> Any:
         for section in ("requests", "limits")
         for resource, value in container[section].items()
     }
-    table = _table("RESOURCE", "NOW", "TARGET", "IN FORCE", "REASON")
+    laid_out = table("RESOURCE", "NOW", "TARGET", "IN FORCE", "REASON", right=RIGHT)
     for slot in asked.slots:
         code = numbers["reasons"][slot.key]
-        table.add_row(
+        laid_out.add_row(
             slot.key,
             numbers["current"][slot.key] or "-",
             numbers["target"][slot.key],
             Text(applied.get(slot.key, "-"), style=STYLES.get(code, "")),
             Text(code, style=STYLES.get(code, "yellow")),
         )
-    return table
+    return laid_out
 
 
 def _print_steps(console: Any, asked: "CompiledPolicy", steps: list[dict[str, Any]]) -> None:
     """Show where something happened, and how much did not."""
     from rich.text import Text
 
+    from equipoise.runtime.console import table
+
     shown = list(_turns(steps))
-    table = _table("TIME", "REASON", "RESOURCE", "TARGET", "IN FORCE")
+    laid_out = table("TIME", "REASON", "RESOURCE", "TARGET", "IN FORCE", right=RIGHT)
     for step in shown[:STEPS_SHOWN_MAX]:
         style = STYLES.get(step["reason"], "yellow")
-        head = [str(step["timestamp"]), Text(step["reason"], style=style)]
+        head: list[Any] = [str(step["timestamp"]), Text(step["reason"], style=style)]
         for slot in asked.slots:
             applied = step["applied"][slot.key] or "-"
-            table.add_row(*head, slot.key, step["target"][slot.key], Text(applied, style=style))
+            laid_out.add_row(*head, slot.key, step["target"][slot.key], Text(applied, style=style))
             head = ["", ""]
-    console.print(table)
+    console.print(laid_out)
     changes = sum(step["reason"] == "Set" for step in steps)
     rest = len(shown) - STEPS_SHOWN_MAX
     more = f"; {rest} more rows with -o json" if rest > 0 else ""

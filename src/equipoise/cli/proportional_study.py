@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+NUMBERS = ("CHANGES", "PER HOUR", "OVER", "BELOW", "DEEPEST")
+
+
 class Studied(NamedTuple):
     """All strategies on the histories of one kind."""
 
@@ -103,25 +106,14 @@ def print_tables(subject: str, studied: Sequence[Studied]) -> None:
 
 
 def _table(studied: Studied) -> Any:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
+    from equipoise.runtime.console import table
 
     many = f", {studied.seeds} seeds" if studied.seeds > 1 else ""
-    table = Table(
-        title=Text(f"{studied.name}: {studied.hours:.3g} h{many}", style="bold"),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 2, 0, 0),
-        pad_edge=False,
-        show_edge=False,
-    )
-    table.add_column("STRATEGY", no_wrap=True)
-    for column in ("CHANGES", "PER HOUR", "OVER", "BELOW", "DEEPEST"):
-        table.add_column(column, justify="right", no_wrap=True)
+    title = f"{studied.name}: {studied.hours:.3g} h{many}"
+    laid_out = table("STRATEGY", *NUMBERS, right=NUMBERS, folded=(), title=title)
     for summary in studied.summaries:
-        table.add_row(*cells(summary), style="dim" if summary.name == NONE else "")
-    return table
+        laid_out.add_row(*cells(summary), style="dim" if summary.name == NONE else "")
+    return laid_out
 
 
 def cells(summary: StrategySummary) -> list[str]:

@@ -47,24 +47,18 @@ def print_qos(decision: "Decision", form: Format) -> None:
     console.print("Nothing was changed.")
 
 
-def _table(*columns: str) -> Any:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
-    for column in columns:
-        table.add_column(column, justify="right" if column in RIGHT else "left", overflow="fold")
-    return table
-
-
 def _rules(rules: Mapping[str, Mapping[str, Any]]) -> Any:
     from rich.text import Text
 
-    table = _table("RULE", "METRIC", "USAGE", "WATERLINE", "STATE", "ROUNDS", "ACTION")
+    from equipoise.runtime.console import table
+
+    laid_out = table(
+        "RULE", "METRIC", "USAGE", "WATERLINE", "STATE", "ROUNDS", "ACTION", right=RIGHT, padding=(0, 1, 0, 0)
+    )
     for key, rule in rules.items():
         rounds = rule["breaches"] if rule["state"] == "Crossed" else rule["clear"]
         state = "Preview" if rule["preview"] and rule["state"] == "Crossed" else rule["state"]
-        table.add_row(
+        laid_out.add_row(
             Text(key),
             rule["metric"],
             _value(rule["metric"], rule["usage"]),
@@ -73,20 +67,24 @@ def _rules(rules: Mapping[str, Mapping[str, Any]]) -> Any:
             str(rounds),
             Text(rule["action"]),
         )
-    return table
+    return laid_out
 
 
 def _plan(decision: "Decision") -> Any:
     from rich.text import Text
 
-    table = _table("#", "DO", "POD", "FOR", "RELEASES", "GAP AFTER", "QUOTA")
+    from equipoise.runtime.console import table
+
+    laid_out = table(
+        "#", "DO", "POD", "FOR", "RELEASES", "GAP AFTER", "QUOTA", right=RIGHT, padding=(0, 1, 0, 0)
+    )
     for turn, action in enumerate(decision.actions, 1):
         kind = type(action).__name__
-        table.add_row(str(turn), Text(VERBS[kind], style=STYLES.get(kind, "bold")), *_cells(action))
+        laid_out.add_row(str(turn), Text(VERBS[kind], style=STYLES.get(kind, "bold")), *_cells(action))
     for held in decision.held:
         verb = f"{VERBS[type(held.action).__name__]} ({held.reason.value})"
-        table.add_row("-", Text(verb, style="dim"), *_cells(held.action))
-    return table
+        laid_out.add_row("-", Text(verb, style="dim"), *_cells(held.action))
+    return laid_out
 
 
 def _cells(action: "Action") -> list[Any]:

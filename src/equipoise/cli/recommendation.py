@@ -26,7 +26,7 @@ from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.runtime.output import Format, counting, print_document, warn, warn_of_nothing
 
 if TYPE_CHECKING:
-    from equipoise.cli.recommendation_replay import Hpa
+    from equipoise.cli.recommendation_replay import HpaBounds
     from equipoise.cli.session import ClusterRequest
     from equipoise.core.decision import Decision
     from equipoise.recommendation.adopt import Adopted
@@ -170,9 +170,9 @@ def simulate(
         print_document(report(found, min(seen.interval_seconds for seen in usage)), output)
 
 
-def _today(low: int | None, high: int | None, target: int | None) -> "Hpa | None":
+def _today(low: int | None, high: int | None, target: int | None) -> "HpaBounds | None":
     """Return today's HPA; None where there is none."""
-    from equipoise.cli.recommendation_replay import Hpa
+    from equipoise.cli.recommendation_replay import HpaBounds
 
     if low is None and high is None and target is None:
         return None
@@ -181,7 +181,7 @@ def _today(low: int | None, high: int | None, target: int | None) -> "Hpa | None
         raise BadInput(f"{missing}: expected it too, since today's HPA has both a maximum and a target")
     if (low or 1) > high:
         raise BadInput(f"--current-max: expected at least --current-min ({low}), got {high}")
-    return Hpa(low or 1, high, target)
+    return HpaBounds(low or 1, high, target)
 
 
 app = typer.Typer(
@@ -257,7 +257,7 @@ OF_CLUSTER = (
 )
 
 
-class Advice(NamedTuple):
+class DecidedSamples(NamedTuple):
     """What was decided, from samples so far apart."""
 
     decisions: "Sequence[Decision]"
@@ -270,7 +270,7 @@ def _of_cluster(
     source: SourceName,
     names: Sequence[str],
     plot: str | None,
-) -> Advice:
+) -> DecidedSamples:
     """Decide for a live cluster, and draw it where that is asked for."""
     from equipoise.adapters.prometheus.history import Source
     from equipoise.cli.recommendation_live import KeptHistories, RecommendationRequest, plan_recommendation
@@ -282,17 +282,17 @@ def _of_cluster(
     request = RecommendationRequest(cluster, asked, Source(source.value))
     if plot is None:
         planned = plan_recommendation(request)
-        return Advice(planned, [STEP_SECONDS] * len(planned))
+        return DecidedSamples(planned, [STEP_SECONDS] * len(planned))
     from equipoise.cli.recommendation_plot import WORKLOADS_MAX, draw_advice
 
     kept = KeptHistories()
     decisions = plan_recommendation(request, kept=kept, workloads_max=WORKLOADS_MAX)
     rows = [kept.rows[one.subject, one.extra["kind"]] for one in decisions]
     draw_advice(question.policy, rows, decisions, question.algorithm, plot)
-    return Advice(decisions, [STEP_SECONDS] * len(decisions))
+    return DecidedSamples(decisions, [STEP_SECONDS] * len(decisions))
 
 
-def _of_file(question: "AdviceRequest", request: FileRequest, plot: str | None) -> Advice:
+def _of_file(question: "AdviceRequest", request: FileRequest, plot: str | None) -> DecidedSamples:
     """Decide for the workloads of a file, and draw them where that is asked for."""
     found = answered(question, read_usage(request))
     decisions = [each.decision for each in found]
@@ -302,7 +302,7 @@ def _of_file(question: "AdviceRequest", request: FileRequest, plot: str | None) 
 
         rows = [each.seen.rows(slice(each.row, each.row + 1)) for each in found]
         draw_advice(question.policy, rows, decisions, question.algorithm, plot)
-    return Advice(decisions, [each.seen.interval_seconds for each in found])
+    return DecidedSamples(decisions, [each.seen.interval_seconds for each in found])
 
 
 def _refuse_of_the_other(command: typer.Context, source: SourceName, *, is_file: bool) -> None:

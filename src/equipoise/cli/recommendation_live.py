@@ -237,23 +237,21 @@ def _said(done: Sequence[Adopted], *, is_dry_run: bool) -> str:
 
 
 def _table(done: Sequence[Adopted], *, is_dry_run: bool, has_sentences: bool) -> "Table":
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
-    table.add_column("WORKLOAD", overflow="fold")
-    for name in ("NOW", "MIN", "MAX", "TARGET"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("HPA", no_wrap=True)
-    table.add_column("REASON", no_wrap=True)
+    from equipoise.runtime.console import table
+
+    numbers, whole = ("NOW", "MIN", "MAX", "TARGET"), ("HPA", "REASON")
+    laid_out = table(
+        "WORKLOAD", *numbers, *whole, right=numbers, folded=("WORKLOAD",), padding=(0, 1), has_edge=True
+    )
     if has_sentences:
-        table.add_column("WHY", ratio=1, overflow="fold")
+        laid_out.add_column("WHY", ratio=1, overflow="fold")
     for each in done:
         decision = each.decision
         recommended = decision.extra["recommended"] or {}
         target = recommended.get("targetUtilization")
-        table.add_row(
+        laid_out.add_row(
             Text(decision.subject),
             str(decision.reason.numbers["replicas"]),
             *(str(recommended.get(name, "-")) for name in ("minReplicas", "maxReplicas")),
@@ -264,7 +262,7 @@ def _table(done: Sequence[Adopted], *, is_dry_run: bool, has_sentences: bool) ->
             ),
             *([Text(decision.reason.sentence)] if has_sentences else []),
         )
-    return table
+    return laid_out
 
 
 def _style(each: Adopted) -> str:

@@ -32,6 +32,7 @@ WIDTH_FOR_SENTENCES = 160
 SENTENCES_MAX = 20
 ROWS_LAID_OUT_MAX = 1000
 """A longer table is printed one line a row: to lay a row out takes half a millisecond."""
+NAMED = ("WORKLOAD", "CONTAINER")
 WHOLE_POD = "*"
 """What a file calls its containers, since it has none."""
 
@@ -93,16 +94,12 @@ def containers_of(decision: Decision) -> Iterator[tuple[str, Mapping[str, str], 
 
 
 def _table(*names: str, right: Sequence[str] = ()) -> "Table":
-    from rich import box
-    from rich.table import Table
+    from equipoise.runtime.console import table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0))
-    for name in names:
-        if name in {"WORKLOAD", "CONTAINER"}:
-            table.add_column(name, overflow="fold", min_width=len(name))
-        else:
-            table.add_column(name, justify="right" if name in right else "left", no_wrap=True)
-    return table
+    laid_out = table(*names, right=right, folded=NAMED)
+    for column, name in zip(laid_out.columns, names, strict=True):
+        column.min_width = len(name) if name in NAMED else None
+    return laid_out
 
 
 def _replicas(decisions: Sequence[Decision], width: int) -> "Table":

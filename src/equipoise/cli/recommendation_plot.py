@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from equipoise.cli.plots import BAND, BLUE, FAINT, GREY, INK, RED, RULE, dates, mark_days, save
-from equipoise.cli.recommendation_replay import Hpa, advised, course_of, week_by_minute
+from equipoise.cli.recommendation_replay import HpaBounds, advised, course_of, week_by_minute
 from equipoise.core.decision import Decision
 from equipoise.core.errors import BadInput
 from equipoise.recommendation.forecast import WorkloadSeries
@@ -180,7 +180,7 @@ def _draw_today(
         axis.plot(times[[0, -1]], [count, count], color=GREY, linewidth=1.2, label=f"today: {count} fixed")
         return fixed(seen.replicas, cores.shape[1])
     low, high, target = (hpas[0][name] for name in ("minReplicas", "maxReplicas", "targetUtilization"))
-    course = course_of(seen, cores, np.zeros(1, np.intp), [Hpa(low, high, target)])
+    course = course_of(seen, cores, np.zeros(1, np.intp), [HpaBounds(low, high, target)])
     said = f"today: {low} to {high} at {target} %"
     axis.step(times, _since_known(course, cores), where="post", color=GREY, linewidth=1.1, label=said)
     return course

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 BATCH = 512
 
 
-class Hpa(NamedTuple):
+class HpaBounds(NamedTuple):
     """An HPA's settings."""
 
     replicas_min: int
@@ -101,15 +101,15 @@ class Replayed(NamedTuple):
     recommended: ReplayedRun | None
 
 
-def advised(decision: Decision) -> Hpa | None:
+def advised(decision: Decision) -> HpaBounds | None:
     """Return the settings of an advice."""
     found: dict[str, Any] | None = decision.extra["recommended"]
     if found is None:
         return None
-    return Hpa(found["minReplicas"], found["maxReplicas"], found["targetUtilization"])
+    return HpaBounds(found["minReplicas"], found["maxReplicas"], found["targetUtilization"])
 
 
-def replayed(seen: Observation, decisions: Sequence[Decision], today: Hpa | None) -> Iterator[Replayed]:
+def replayed(seen: Observation, decisions: Sequence[Decision], today: HpaBounds | None) -> Iterator[Replayed]:
     """Replay every workload; without settings of today, its replicas stay as they are."""
     for start in range(0, len(decisions), BATCH):
         part = slice(start, start + BATCH)
@@ -122,14 +122,14 @@ def week_by_minute(seen: Observation) -> Floats:
     return by_minute(past, seen.interval_seconds)
 
 
-def course_of(seen: Observation, cores: Floats, rows: Whole, settings: Sequence[Hpa]) -> FleetRun:
+def course_of(seen: Observation, cores: Floats, rows: Whole, settings: Sequence[HpaBounds]) -> FleetRun:
     """Run an HPA for each of these rows, whose pods must have a request."""
     low, high, target = np.array(settings, np.intp).reshape(-1, 3).T
     requests = [milli(request) for request in seen.request_cores[rows].tolist()]
     return replay(Fleet(np.array(requests, np.intp), low, high, target, seen.replicas[rows]), cores[rows])
 
 
-def _batch(seen: Observation, decisions: Sequence[Decision], today: Hpa | None) -> Iterator[Replayed]:
+def _batch(seen: Observation, decisions: Sequence[Decision], today: HpaBounds | None) -> Iterator[Replayed]:
     cores = week_by_minute(seen)
     everyone = np.arange(len(decisions))
     has_request = seen.request_cores > 0
@@ -261,28 +261,23 @@ def _change(before: float, after: float) -> str:
 
 
 def _table(found: Sequence[Replayed], *, is_wide: bool) -> "Table":
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
-    table.add_column("WORKLOAD", overflow="fold", min_width=12)
-    table.add_column("SETTINGS", no_wrap=True)
+    from equipoise.runtime.console import table
+
     hours, *others = LONG if is_wide else SHORT
-    table.add_column(hours, justify="right", no_wrap=True)
-    if is_wide:
-        table.add_column("CHANGE", justify="right", no_wrap=True)
-    for name in others:
-        table.add_column(name, justify="right", no_wrap=True)
+    numbers = (hours, *(["CHANGE"] if is_wide else []), *others)
+    laid_out = table("WORKLOAD", "SETTINGS", *numbers, right=numbers, folded=("WORKLOAD",))
+    laid_out.columns[0].min_width = 12
     for each in found:
         subject = Text(each.decision.subject)
-        table.add_row(subject, *_cells("now", each.current, [""] if is_wide else []), style="dim")
+        laid_out.add_row(subject, *_cells("now", each.current, [""] if is_wide else []), style="dim")
         if each.recommended is None:
-            table.add_row("", Text(each.decision.reason.code.value, style="yellow"))
+            laid_out.add_row("", Text(each.decision.reason.code.value, style="yellow"))
             continue
         change = _change(each.current.replica_hours, each.recommended.replica_hours)
-        table.add_row("", *_cells("advice", each.recommended, [change] if is_wide else []))
-    return table
+        laid_out.add_row("", *_cells("advice", each.recommended, [change] if is_wide else []))
+    return laid_out
 
 
 def _cells(name: str, run: ReplayedRun, change: list[str]) -> list[str]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from equipoise.sim.study import CauseStudied, Experiment
 
 
-class Cause(StrEnum):
+class ImbalanceCause(StrEnum):
     """Why pods of a workload are unequal."""
 
     ALL = "all"
@@ -38,7 +38,7 @@ class Cause(StrEnum):
 
 
 def simulate(
-    cause: Annotated[Cause, typer.Option(help="Why the pods are unequal.")] = Cause.ALL,
+    cause: Annotated[ImbalanceCause, typer.Option(help="Why the pods are unequal.")] = ImbalanceCause.ALL,
     seeds: Annotated[
         int, typer.Option(metavar="N", min=1, max=100_000, help="In how many worlds a pod is hot.")
     ] = 20,
@@ -61,7 +61,11 @@ def simulate(
     settings = set_options(setting or ())
     validated(RotationPolicy, settings, "--set")
     question = Experiment(pods, settings)
-    causes = [each for each in Cause if each is not Cause.ALL] if cause is Cause.ALL else [cause]
+    causes = (
+        [each for each in ImbalanceCause if each is not ImbalanceCause.ALL]
+        if cause is ImbalanceCause.ALL
+        else [cause]
+    )
     found = [_studied(each, seeds, question) for each in causes]
     for studied, _ in found:
         if studied.worlds < seeds:
@@ -72,14 +76,16 @@ def simulate(
         print_document(document(question, found), output)
 
 
-def _studied(cause: Cause, seeds: int, question: "Experiment") -> "tuple[CauseStudied, Futility | None]":
+def _studied(
+    cause: ImbalanceCause, seeds: int, question: "Experiment"
+) -> "tuple[CauseStudied, Futility | None]":
     """Study one cause; where the load itself is unequal, also whether the loop ever gives up."""
     from equipoise.sim.futility import futility
     from equipoise.sim.study import study
 
     with stepping(f"{cause.words}: rotating", seeds) as told:
         studied = study(cause.words, seeds, question, told=told)
-    if cause is not Cause.KEY_SKEW or not studied.worlds:
+    if cause is not ImbalanceCause.KEY_SKEW or not studied.worlds:
         return studied, None
     with stepping(f"{cause.words}: going on", studied.worlds) as told:
         return studied, futility(cause.words, studied.worlds, question, told=told)
@@ -107,7 +113,7 @@ Setting = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveOptions:
+class RotationOptions:
     """What plan and apply share."""
 
     scope: options.ScopeOptions
@@ -135,7 +141,7 @@ def plan(
         ),
     ] = None,
     setting: Setting = None,
-    live: LiveOptions,
+    live: RotationOptions,
 ) -> None:
     """Say which pods would be rotated, in which order, and why. Changes nothing."""
     if file is not None:
@@ -162,7 +168,7 @@ def apply(
     timeout: Annotated[
         str, typer.Option(metavar="SPAN", help="How long all waves and their verification may take.")
     ] = "1h",
-    live: LiveOptions,
+    live: RotationOptions,
 ) -> None:
     """Rotate in waves, verify each, and stop when no pod is hot any more."""
     settings = _settings(setting)
@@ -198,7 +204,9 @@ def _settings(setting: list[str] | None) -> dict[str, Any]:
     return merged(rotation_settings(), set_options(setting or ()))
 
 
-def _request(live: LiveOptions, settings: dict[str, Any], workloads: list[str] | None) -> "RotationRequest":
+def _request(
+    live: RotationOptions, settings: dict[str, Any], workloads: list[str] | None
+) -> "RotationRequest":
     from equipoise.cli.rotation_live import RotationRequest
     from equipoise.core.documents import validated
     from equipoise.rotation.policy import RotationPolicy
@@ -208,7 +216,7 @@ def _request(live: LiveOptions, settings: dict[str, Any], workloads: list[str] |
     return RotationRequest(cluster, validated(RotationPolicy, settings, "policy"), workloads or ())
 
 
-def _plan_live(request: "RotationRequest", live: LiveOptions) -> None:
+def _plan_live(request: "RotationRequest", live: RotationOptions) -> None:
     from equipoise.cli.journal import write_records
     from equipoise.cli.rotation_live import plan_rotation
 
@@ -232,7 +240,7 @@ def _refuse_beside_file(command: typer.Context) -> None:
             raise BadInput(f"--from: expected it alone, without {said}: the file says what to decide for")
 
 
-def _plan_file(file: str, below: dict[str, Any], above: dict[str, Any], live: LiveOptions) -> None:
+def _plan_file(file: str, below: dict[str, Any], above: dict[str, Any], live: RotationOptions) -> None:
     from equipoise.rotation.decide import decide
     from equipoise.rotation.plan_file import read_plan_file
     from equipoise.runtime.output import read_yaml

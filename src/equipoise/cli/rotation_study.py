@@ -18,6 +18,7 @@ from equipoise.sim.study import (
 
 Found = Sequence[tuple[CauseStudied, Futility | None]]
 
+NUMBERS = ("FIRED", "PREDICTED", "REALISED", "WORSE", "PODS", "PODS/10 %", "PEAK", "READY")
 LEGEND = {
     CLOSED_LOOP: "what the operator does: wave by wave, measured after each",
     SEED: "the rule as it was: hot and cold deleted at once, past every budget",
@@ -105,25 +106,14 @@ def print_tables(question: Experiment, found: Found) -> None:
 
 
 def _table(studied: CauseStudied) -> Any:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
+    from equipoise.runtime.console import table
 
     title = f"{studied.cause}: hot in {studied.worlds} of {studied.drawn} worlds"
-    table = Table(
-        title=Text(title, style="bold"),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),  # 80 columns hold it
-        pad_edge=False,
-        show_edge=False,
-    )
-    table.add_column("STRATEGY", no_wrap=True)
-    for column in ("FIRED", "PREDICTED", "REALISED", "WORSE", "PODS", "PODS/10 %", "PEAK", "READY"):
-        table.add_column(column, justify="right", no_wrap=True)
+    padding = (0, 1, 0, 0)  # 80 columns hold it
+    laid_out = table("STRATEGY", *NUMBERS, right=NUMBERS, folded=(), padding=padding, title=title)
     for summary in studied.summaries:
-        table.add_row(*_cells(summary), style="dim" if summary.strategy == LEFT_ALONE else "")
-    return table
+        laid_out.add_row(*_cells(summary), style="dim" if summary.strategy == LEFT_ALONE else "")
+    return laid_out
 
 
 def _cells(summary: StrategyMeasured) -> list[str]:

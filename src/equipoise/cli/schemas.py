@@ -87,14 +87,14 @@ def _of(name: str) -> Shape:
 
 _DOCUMENTS: dict[str, tuple[str, Callable[[], Shape]]] = {
     "crds-apply": ("What `equipoise crds apply -o json` prints", partial(_of, "manifests:InstallReport")),
-    "decision": ("One decision of a plan", partial(_of, "documents:PlannedDecision")),
+    "decision": ("One decision of a plan", partial(_of, "documents:DecisionDocument")),
     "doctor": ("What `equipoise doctor -o json` prints", partial(_of, "checks:CheckReport")),
-    "forecast": ("What `equipoise forecast -o json` prints", partial(_of, "documents:Forecast")),
+    "forecast": ("What `equipoise forecast -o json` prints", partial(_of, "documents:ForecastDocument")),
     "forecast-backtest": (
         "What `equipoise forecast --backtest SPAN -o json` prints",
         partial(_of, "documents:Backtest"),
     ),
-    "plan": ("What `equipoise BALANCER plan -o json` prints", partial(_of, "documents:Plan")),
+    "plan": ("What `equipoise BALANCER plan -o json` prints", partial(_of, "documents:PlanDocument")),
     "pools-answer": (
         "What `equipoise pools allocate|release|drain|register|... -o json` prints",
         operations.answer,

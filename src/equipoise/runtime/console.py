@@ -3,11 +3,14 @@
 Usage per pod as bars on the terminal, with the line that a hot pod is above.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Literal
 
+from rich import box
 from rich import console as rich_console
 from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
 
 from equipoise.core.decision import Decision
 from equipoise.rotation.preconditions import PodLoad
@@ -37,14 +40,37 @@ class Console(rich_console.Console):
                 yield Segment(plain(segment.text), segment.style)
 
 
+def table(
+    *names: str,
+    right: Collection[str] = (),
+    folded: Collection[str] | None = None,
+    padding: tuple[int, int] | tuple[int, int, int, int] = (0, 2, 0, 0),
+    has_edge: bool = False,
+    title: str = "",
+) -> Table:
+    """Return an empty table; columns that are not `folded` keep each cell on one line; by default all are."""
+    made = Table(
+        title=Text(title, style="bold") if title else None,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=padding,
+        pad_edge=False,
+        show_edge=has_edge,
+    )
+    for name in names:
+        justify: Literal["left", "right"] = "right" if name in right else "left"
+        if folded is None or name in folded:
+            made.add_column(name, justify=justify, overflow="fold")
+        else:
+            made.add_column(name, justify=justify, no_wrap=True)
+    return made
+
+
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def usage_bars(pods: Sequence[PodLoad], decision: Decision, width: int) -> Any:
     """Draw one row per pod, the busiest first; the pods of the plan carry their turn."""
-    from rich.table import Table
-    from rich.text import Text
-
     threshold = decision.reason.numbers.get("threshold_cores")
     largest = max([pod.cpu_cores or 0.0 for pod in pods] + [threshold or 0.0]) or 1.0
     turns = {action.pod: turn for turn, action in enumerate(decision.actions, 1)}
@@ -63,8 +89,6 @@ def usage_bars(pods: Sequence[PodLoad], decision: Decision, width: int) -> Any:
 
 def bar(cores: float | None, threshold: float | None, largest: float, width: int, colour: str) -> Any:
     """Draw one bar, with the line of the threshold."""
-    from rich.text import Text
-
     eighths = round((cores or 0.0) / largest * width * 8)
     cells = list(("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).ljust(width)[:width])
     text = Text("".join(cells), style=colour)

@@ -249,18 +249,14 @@ def _flow(value: Any) -> str:
 
 
 def _print_table(found: Effective) -> None:
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    from equipoise.runtime.console import Console
+    from equipoise.runtime.console import Console, table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("SETTING", "VALUE", "FROM"):
-        table.add_column(name, overflow="fold")
+    laid_out = table("SETTING", "VALUE", "FROM", padding=(0, 1), has_edge=True)
     for path in leaf_paths():
         value: Any = found.settings.document()
         for part in path:
             value = value[part]
-        table.add_row(*map(Text, (".".join(path), _flow(value), found.source(path))))
-    Console().print(table)
+        laid_out.add_row(*map(Text, (".".join(path), _flow(value), found.source(path))))
+    Console().print(laid_out)

@@ -153,26 +153,23 @@ def print_done(
 
 def plan_table(decisions: "Sequence[Decision]", doing: str = "EVICT, IN ORDER") -> Any:
     """Lay decisions out: what it is about, why, and what would be done, in order."""
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
-    table.add_column("SUBJECT", overflow="fold")
-    table.add_column("REASON", no_wrap=True)
-    table.add_column(doing, overflow="fold")
-    table.add_column("WHY", ratio=1, overflow="fold")
+    from equipoise.runtime.console import table
+
+    laid_out = table("SUBJECT", "REASON", doing, folded=("SUBJECT", doing), padding=(0, 1), has_edge=True)
+    laid_out.add_column("WHY", ratio=1, overflow="fold")
     for decision in decisions:
         pods = [_named(action) for action in decision.actions]
         held = [f"{_named(part.action)} (held)" for part in decision.held]
         style = "bold yellow" if pods else "dim" if not held else "yellow"
-        table.add_row(
+        laid_out.add_row(
             Text(decision.subject),
             Text(decision.reason.code.value, style=style),
             Text("\n".join(pods + held) or "-"),
             Text(decision.reason.sentence),
         )
-    return table
+    return laid_out
 
 
 def _named(action: "Action") -> str:
