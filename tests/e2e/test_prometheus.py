@@ -12,10 +12,9 @@ from equipoise.adapters.prometheus.client import Client
 from equipoise.adapters.prometheus.errors import BadQuery, Reply, TooHeavy, Unreachable
 from equipoise.adapters.prometheus.matrix import Matrix
 from equipoise.adapters.prometheus.metrics import PrometheusMetrics
-from equipoise.adapters.prometheus.promql import CpuQueries, Matcher
+from equipoise.adapters.prometheus.promql import CpuQueries, Matcher, plan
 from equipoise.adapters.prometheus.range import RangeQuery, query_range
 from equipoise.adapters.prometheus.settings import CADVISOR, Limits, Names, Settings
-from equipoise.adapters.prometheus.shards import plan
 from equipoise.adapters.prometheus.transport import Direct
 from tests.support.cli.running import equipoise_anew as equipoise
 from tests.testbed import ControlPlane, Kwok, Prometheus, StartPrometheus, wait_until

@@ -7,9 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.adapters.prometheus.promql import Matcher
+from equipoise.adapters.prometheus.promql import EXACT_NAMES_MAX, EXACT_NAMES_MAX_BYTES, Matcher
 from equipoise.adapters.prometheus.settings import CADVISOR
-from equipoise.adapters.prometheus.shards import EXACT_NAMES_MAX, EXACT_NAMES_MAX_BYTES
 from equipoise.adapters.prometheus.strategies import Lot, packed, parts
 
 COUNTS = st.dictionaries(st.text("abc-", min_size=1, max_size=6), st.integers(0, 9), max_size=30)

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from equipoise.adapters.prometheus.client import Client
 from equipoise.adapters.prometheus.errors import QueryFailed, Reply, TooHeavy, TooManySeries
 from equipoise.adapters.prometheus.matrix import Matrix
-from equipoise.adapters.prometheus.promql import Matcher, selector
+from equipoise.adapters.prometheus.promql import Matcher, Reach, Shard, cut, selector
 from equipoise.adapters.prometheus.range import RangeQuery, query_range
 from equipoise.adapters.prometheus.settings import Limits
-from equipoise.adapters.prometheus.shards import Reach, Shard, cut
 from tests.support.prometheus.server import Model, Request, Response, failed
 
 LABELS = ("namespace", "pod")

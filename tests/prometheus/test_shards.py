@@ -11,16 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from equipoise.adapters.prometheus.promql import (
+    FILL,
     CpuQueries,
     Matcher,
+    Reach,
+    Shard,
+    cut,
     escape_regex,
     has_quoted_names,
     one_of,
+    plan,
+    prefix_regex,
     quote,
     rounded,
 )
 from equipoise.adapters.prometheus.settings import CADVISOR, Names
-from equipoise.adapters.prometheus.shards import FILL, Reach, Shard, cut, plan, prefix_regex
 from equipoise.core.errors import BadInput
 
 NASTY = st.text(alphabet=st.sampled_from('ab"\\\n\t.+*?()|[]{}^$-,=~ \x00\x7fé'), max_size=12)

@@ -17,10 +17,18 @@ from numpy.typing import NDArray
 from equipoise.adapters.prometheus.client import BuildInfo, Client
 from equipoise.adapters.prometheus.decode import HISTOGRAMS_LEFT_OUT, Vector, decode_number, tidy
 from equipoise.adapters.prometheus.errors import SPLITTABLE, BadQuery, BadUserQuery, Malformed, QueryFailed
-from equipoise.adapters.prometheus.promql import CpuQueries, Extent, Matcher, Tally
+from equipoise.adapters.prometheus.promql import (
+    EXACT_NAMES_MAX,
+    CpuQueries,
+    Extent,
+    Matcher,
+    Shard,
+    Tally,
+    named,
+    plan,
+)
 from equipoise.adapters.prometheus.range import Raw, at_the_end
 from equipoise.adapters.prometheus.settings import CADVISOR, Limits, Names, Settings, no_text
-from equipoise.adapters.prometheus.shards import EXACT_NAMES_MAX, Shard, named, plan
 from equipoise.adapters.prometheus.transport import Direct, Transport
 from equipoise.ports import CpuUsage
 from equipoise.stats.grid import early_seconds, is_covered

@@ -38,11 +38,10 @@ from equipoise.adapters.prometheus.matrix import (
     each_series,
     points,
 )
-from equipoise.adapters.prometheus.promql import Matcher, rounded
+from equipoise.adapters.prometheus.promql import Matcher, Shard, rounded
 from equipoise.adapters.prometheus.remote_read.rates import rates_over
 from equipoise.adapters.prometheus.remote_read.windows import STALE, Samples
 from equipoise.adapters.prometheus.settings import CADVISOR, Names
-from equipoise.adapters.prometheus.shards import Shard
 
 Build = Callable[[Sequence[Matcher]], str]
 

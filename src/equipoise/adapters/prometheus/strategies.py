@@ -18,14 +18,19 @@ from equipoise.adapters.prometheus.client import Client
 from equipoise.adapters.prometheus.decode import HISTOGRAMS_LEFT_OUT, tidy
 from equipoise.adapters.prometheus.errors import TooLarge, TooManySeries
 from equipoise.adapters.prometheus.matrix import POINT_BYTES, Grid, Key
-from equipoise.adapters.prometheus.promql import Matcher, one_of, selector
+from equipoise.adapters.prometheus.promql import (
+    EXACT_NAMES_MAX,
+    EXACT_NAMES_MAX_BYTES,
+    Matcher,
+    one_of,
+    selector,
+)
 from equipoise.adapters.prometheus.range import RangeQuery, Raw, query_range, spans
 from equipoise.adapters.prometheus.remote_read.frames import by_name
 from equipoise.adapters.prometheus.remote_read.rates import highest, last, rates
 from equipoise.adapters.prometheus.remote_read.read import RemoteRead
 from equipoise.adapters.prometheus.remote_read.windows import Floats, Samples, Steps
 from equipoise.adapters.prometheus.settings import Names
-from equipoise.adapters.prometheus.shards import EXACT_NAMES_MAX, EXACT_NAMES_MAX_BYTES
 from equipoise.core.quantity import print_seconds
 from equipoise.ports.cluster import CPU, MEMORY, Measure, Reduction
 
