@@ -16,10 +16,10 @@ from benchmarks import history_world
 from benchmarks.history_world import DAYS, END, REPLICAS, START, WORKLOADS
 from benchmarks.measuring import MEBIBYTE, Figures, in_own_process, interleaved, measure
 from benchmarks.tables import Section, Table, ratio
-from equipoise.adapters.prometheus.client import Client
+from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.errors import Reply
-from equipoise.adapters.prometheus.history import PrometheusHistory, Source
-from equipoise.adapters.prometheus.settings import Settings
+from equipoise.adapters.prometheus.history import HistorySource, PrometheusHistory
+from equipoise.adapters.prometheus.settings import PrometheusSettings
 from equipoise.adapters.prometheus.strategies import CPU, MEMORY
 from equipoise.adapters.prometheus.transport import Direct
 
@@ -29,7 +29,7 @@ WAYS = {"remote read": "remote-read", "PromQL": "promql"}
 class Counted(Direct):
     """A transport that counts requests, and the bytes of their answers."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: PrometheusSettings) -> None:
         super().__init__(settings)
         self.requests = self.received = 0
         self._lock = threading.Lock()
@@ -53,10 +53,10 @@ class Counted(Direct):
 
 def pull(url: str, source: str) -> Figures:
     """Pull CPU and memory, and let go of each lot once it is summed, as advice does."""
-    way = Counted(Settings(url))
-    history = PrometheusHistory(Client(way), source=Source(source))
+    way = Counted(PrometheusSettings(url))
+    history = PrometheusHistory(PrometheusClient(way), source=HistorySource(source))
     # The answers to queries are counted by the transport; those to remote reads as they come.
-    on_bytes = way.add if history.source is Source.REMOTE_READ else None
+    on_bytes = way.add if history.source is HistorySource.REMOTE_READ else None
 
     def read() -> dict[str, float]:
         sums = {"cpu": 0.0, "memory": 0.0, "rows": 0.0}

@@ -61,12 +61,12 @@ def _text(value: float) -> str:
 
 
 def ours(url: str) -> Figures:
-    from equipoise.adapters.prometheus.client import Client
+    from equipoise.adapters.prometheus.client import PrometheusClient
     from equipoise.adapters.prometheus.range import RangeQuery, query_range
-    from equipoise.adapters.prometheus.settings import Settings
+    from equipoise.adapters.prometheus.settings import PrometheusSettings
     from equipoise.adapters.prometheus.transport import Direct
 
-    client = Client(Direct(Settings(url=url)))
+    client = PrometheusClient(Direct(PrometheusSettings(url=url)))
     query = RangeQuery(QUERY, START, START + (POINTS - 1) * STEP_SECONDS, STEP_SECONDS, ("namespace", "pod"))
     matrix, taken = measure(lambda: query_range(client, query))
     return taken.figures(**_checksum(matrix.values))

@@ -65,9 +65,9 @@ def advised(
     url: str, source: str, workloads: int, has_forecast: bool, is_one_namespace: bool = False
 ) -> Figures:
     """Advise on replicas and on requests in one reading, as the operator does."""
-    from equipoise.adapters.prometheus.client import Client
-    from equipoise.adapters.prometheus.history import PrometheusHistory, PrometheusOwners, Source
-    from equipoise.adapters.prometheus.settings import Names, Settings
+    from equipoise.adapters.prometheus.client import PrometheusClient
+    from equipoise.adapters.prometheus.history import HistorySource, PrometheusHistory, PrometheusOwners
+    from equipoise.adapters.prometheus.settings import LabelNames, PrometheusSettings
     from equipoise.core.reason import Code
     from equipoise.recommendation.advisor import AdviceBatch, DataSources, advise_all
     from equipoise.recommendation.policy import AdviceType, read_policy
@@ -75,12 +75,12 @@ def advised(
     from equipoise.stats.predict import Algorithm
 
     cluster = _cluster(workloads, LARGE if is_one_namespace else None)
-    way = Counted(Settings(url))
-    names = Names(namespace="service") if is_one_namespace else Names()
-    history = PrometheusHistory(Client(way), names, source=Source(source))
+    way = Counted(PrometheusSettings(url))
+    names = LabelNames(namespace="service") if is_one_namespace else LabelNames()
+    history = PrometheusHistory(PrometheusClient(way), names, source=HistorySource(source))
     # The answers to queries are counted by the transport; those to remote reads as they come.
-    on_bytes = None if history.source is Source.PROMQL else way.add
-    seen = DataSources(cluster, history, cluster, PrometheusOwners(Client(way)), on_bytes=on_bytes)
+    on_bytes = None if history.source is HistorySource.PROMQL else way.add
+    seen = DataSources(cluster, history, cluster, PrometheusOwners(PrometheusClient(way)), on_bytes=on_bytes)
     policy = read_policy({"ehpa.min-cpu-usage-threshold": "0.1"}, "benchmark")
     algorithm = Algorithm.PROFILE if has_forecast else None
     questions = [AdviceRequest(policy, about, algorithm) for about in (AdviceType.HPA, AdviceType.RESOURCE)]

@@ -14,8 +14,8 @@ from benchmarks.rotation_world import AT, PODS_PER_WORKLOAD, CachedFleet, promet
 from benchmarks.serving import serving
 from benchmarks.tables import Section, Table
 from equipoise.adapters.prometheus import metrics as adapter
-from equipoise.adapters.prometheus.client import Client
-from equipoise.adapters.prometheus.settings import Settings
+from equipoise.adapters.prometheus.client import PrometheusClient
+from equipoise.adapters.prometheus.settings import PrometheusSettings
 from equipoise.adapters.prometheus.transport import Direct
 from equipoise.core.decision import Decision
 from equipoise.ports import CpuUsage, Metrics
@@ -57,7 +57,7 @@ def planned(url: str, workloads: int, cycles: int) -> Figures:
     """Plan several times, as an operator does; the first cycle also makes the server prepare its answers."""
     cluster = CachedFleet(workloads)
     sizes: list[int] = []
-    transport = Direct(Settings(url=url))
+    transport = Direct(PrometheusSettings(url=url))
     send = transport.send
 
     def counted(*arguments: Any) -> Any:
@@ -91,7 +91,7 @@ def planned(url: str, workloads: int, cycles: int) -> Figures:
         patch.object(adapter, "_join", joining.around(adapter._join)),
         patch.object(deciding_module, "decide", deciding.around(decide)),
     ):
-        metrics = _Timed(adapter.PrometheusMetrics(Client(transport)), asking)
+        metrics = _Timed(adapter.PrometheusMetrics(PrometheusClient(transport)), asking)
         runs = [cycle() for _ in range(1 + cycles)]
     return medians(runs[1:]) | {"rss_before_bytes": runs[0]["rss_before_bytes"]}
 

@@ -17,7 +17,7 @@ from benchmarks.manifest import Workload as Controller
 from benchmarks.serving import Answer
 from equipoise.adapters.kubernetes.cache import Cache
 from equipoise.adapters.kubernetes.decode import Decoder
-from equipoise.adapters.kubernetes.kinds import DEPLOYMENTS, HPAS, PODS, STATEFULSETS, Kind
+from equipoise.adapters.kubernetes.kinds import DEPLOYMENTS, HPAS, PODS, STATEFULSETS, ResourceKind
 from equipoise.adapters.prometheus.promql import SAMPLES_PER_SERIES
 from equipoise.core.cluster import Hpa, Node, Pdb, Pod, Workload, WorkloadRef
 
@@ -121,7 +121,7 @@ class CachedFleet:
         return {}
 
 
-def _filled(kind: Kind[Any], objects: Iterable[Mapping[str, Any]]) -> Cache[Any]:
+def _filled(kind: ResourceKind[Any], objects: Iterable[Mapping[str, Any]]) -> Cache[Any]:
     decoder, cache = Decoder(), Cache(kind)
     records: list[Any] = []
     left = iter(objects)

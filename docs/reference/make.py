@@ -14,7 +14,7 @@ import typer
 from equipoise.cli.cluster import as_yaml
 from equipoise.cli.commands import app
 from equipoise.cli.manifests import KINDS
-from equipoise.crd.definition import Kind, definition, schema_of
+from equipoise.crd.definition import DefinedKind, definition, schema_of
 from equipoise.proportional.parse import SCALING_POLICY
 from equipoise.qos.objects import AVOIDANCE_ACTION, NODE_QOS_ENSURANCE_POLICY, POD_QOS
 from equipoise.recommendation.analytics import ANALYTICS, RECOMMENDATION
@@ -104,7 +104,7 @@ def _meaning(one: Any) -> tuple[str, str, str]:
     return value, f"`{default}`" if is_said else "", f"{one.help or ''}{also}"
 
 
-def _tables(kind: Kind) -> str:
+def _tables(kind: DefinedKind) -> str:
     schema = schema_of(kind)
     parts = []
     for part in kind.body:

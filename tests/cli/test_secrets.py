@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from equipoise.adapters.kubernetes.kubeconfig import find_target
-from equipoise.adapters.prometheus.settings import Settings
+from equipoise.adapters.prometheus.settings import PrometheusSettings
 from equipoise.adapters.redis.connect import address_of
 from equipoise.cli.main import main
 from equipoise.core.errors import EquipoiseError, WorldFailed
@@ -133,7 +133,7 @@ ODD = st.text(alphabet="/?#@:[]%2ab1\u2100", max_size=6)
 CONSUMERS: dict[str, Callable[[str], object]] = {
     "redis": lambda rest: address_of(f"redis://{rest}"),
     "unix": lambda rest: address_of(f"unix://{rest}"),
-    "prometheus": lambda rest: Settings(f"http://{rest}").address,
+    "prometheus": lambda rest: PrometheusSettings(f"http://{rest}").address,
     "settings": lambda rest: effective(
         None, {}, {}, [f"prometheus.url=http://{rest}", f"pools.redisUrl=redis://{rest}"]
     ).settings.document(),

@@ -12,17 +12,17 @@ from threading import Thread
 import numpy as np
 import pytest
 
-from equipoise.adapters.prometheus.client import Client
-from equipoise.adapters.prometheus.history import PrometheusHistory, Source
+from equipoise.adapters.prometheus.client import PrometheusClient
+from equipoise.adapters.prometheus.history import HistorySource, PrometheusHistory
 from equipoise.adapters.prometheus.metrics import PrometheusMetrics
-from equipoise.adapters.prometheus.settings import Names, Settings
+from equipoise.adapters.prometheus.settings import LabelNames, PrometheusSettings
 from equipoise.adapters.prometheus.strategies import CPU
 from equipoise.adapters.prometheus.transport import Direct
 from tests.e2e.conftest import Offered
 from tests.support.compat.servers import VictoriaMetrics
 from tests.testbed import Prometheus, wait_until
 
-NAMES = Names(namespace="k8s.namespace.name", pod="k8s.pod.name", container="k8s.container.name")
+NAMES = LabelNames(namespace="k8s.namespace.name", pod="k8s.pod.name", container="k8s.container.name")
 CORES = 0.5
 LABELS = '{"k8s.namespace.name"="shop","k8s.pod.name"="web-1","k8s.container.name"="app"}'
 EXPOSITION = "text/plain; version=1.0.0; escaping=allow-utf-8"
@@ -68,7 +68,7 @@ def test_labels_with_dots_are_read(name: str, offered: Offered, target: str, tmp
             server = VictoriaMetrics(tmp_path, scrape_configs=[_scrape(target)])
         stack.callback(server.stop)
         server.start()
-        client = stack.enter_context(closing(Client(Direct(Settings(server.url)))))
+        client = stack.enter_context(closing(PrometheusClient(Direct(PrometheusSettings(server.url)))))
         metrics = PrometheusMetrics(client, NAMES)
 
         def usage() -> list[float]:
@@ -77,7 +77,7 @@ def test_labels_with_dots_are_read(name: str, offered: Offered, target: str, tmp
 
         (cores,) = wait_until(usage, "the usage of a container", 120)
         assert cores == pytest.approx(CORES, rel=0.2)
-        for source in (Source.AUTO, Source.PROMQL):
+        for source in (HistorySource.AUTO, HistorySource.PROMQL):
             history = PrometheusHistory(client, NAMES, source=source)
             (lot,) = history.read((CPU,), time.time() - 20, time.time(), 5.0)
             assert (lot.namespaces, lot.pods, lot.containers) == (["shop"], ["web-1"], ["app"])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.kubernetes.lease import LeaseElection
-from equipoise.adapters.kubernetes.lease_record import Record
+from equipoise.adapters.kubernetes.lease_record import LeaseRecord
 from equipoise.core.cluster import ObjectRef, Pod, PodRef, WorkloadRef
 from equipoise.core.ledger import BYTES_MAX
 from equipoise.ports import Actuator, EvictionAnswer, EvictionResult, PolicyObject, Store, Stored
@@ -252,8 +252,10 @@ def test_a_bound_that_is_another_is_found_out() -> None:
 class KeepsItsEpoch(LeaseElection):
     """Takes the lease over and leaves the transitions as they were."""
 
-    def _acquire(self, seen: Record) -> None:
-        super()._acquire(Record(seen.holder, max(seen.transitions - 1, 0), 0, seen.version, seen.metadata))
+    def _acquire(self, seen: LeaseRecord) -> None:
+        super()._acquire(
+            LeaseRecord(seen.holder, max(seen.transitions - 1, 0), 0, seen.version, seen.metadata)
+        )
 
 
 class BelievesForEver(LeaseElection):
@@ -267,7 +269,7 @@ class BelievesForEver(LeaseElection):
 class TakesOverAtOnce(LeaseElection):
     """Does not wait until a lease is over."""
 
-    def _is_expired(self, seen: Record) -> bool:
+    def _is_expired(self, seen: LeaseRecord) -> bool:
         del seen
         return True
 

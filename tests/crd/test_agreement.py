@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.crd.definition import Kind, schema_of
+from equipoise.crd.definition import DefinedKind, schema_of
 from equipoise.crd.manifest import problems, refusals, without_nulls
 from equipoise.crd.status import LEDGER
 from equipoise.rotation.policy import ROTATION_POLICY
@@ -67,7 +67,7 @@ LEDGERS = _maybe(epoch=WHOLE, entries=ENTRIES, entriesTotal=WHOLE, memory=st.jus
 )
 
 
-def _assert_agreed(kind: Kind, document: dict[str, Any]) -> bool:
+def _assert_agreed(kind: DefinedKind, document: dict[str, Any]) -> bool:
     """Tell whether it was accepted; and if so, that the schema accepts it too."""
     if problems(kind, document):
         return False

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 import yaml
 
-from equipoise.crd.definition import Kind, definition, schema_of
+from equipoise.crd.definition import DefinedKind, definition, schema_of
 from equipoise.crd.manifest import problems, refusals, without_nulls
 from equipoise.recommendation.analytics import ANALYTICS, RECOMMENDATION, AnalyticsSpec
 from equipoise.recommendation.policy import RecommendationPolicy
@@ -19,7 +19,7 @@ from tests.support.crd.manifests import Bad
 EXAMPLE = Path(__file__).parents[2] / "examples" / "05-analytics.yaml"
 
 
-def _kind(document: dict[str, Any]) -> Kind:
+def _kind(document: dict[str, Any]) -> DefinedKind:
     return ANALYTICS if document["kind"] == ANALYTICS.name else RECOMMENDATION
 
 

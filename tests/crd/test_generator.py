@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from equipoise.cli.manifests import KINDS
-from equipoise.crd.definition import Kind, definition, structural
+from equipoise.crd.definition import DefinedKind, definition, structural
 from equipoise.crd.fields import Span
 from equipoise.rotation.policy import ROTATION_POLICY
 from tests.support.crd.structure import violations
@@ -82,13 +82,13 @@ def test_a_model_without_a_structural_form_is_an_error(model: type[BaseModel]) -
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_our_definitions_are_structural_and_bounded(kind: Kind) -> None:
+def test_our_definitions_are_structural_and_bounded(kind: DefinedKind) -> None:
     """Nothing that the API server would complain about."""
     assert violations(definition(kind)) == []
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_every_field_is_described(kind: Kind) -> None:
+def test_every_field_is_described(kind: DefinedKind) -> None:
     """`kubectl explain` has something to say."""
 
     def silent(node: dict[str, Any], path: str) -> list[str]:

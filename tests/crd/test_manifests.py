@@ -3,12 +3,12 @@
 import pytest
 
 from equipoise.cli.manifests import KINDS
-from equipoise.crd.definition import Kind, schema_of
+from equipoise.crd.definition import DefinedKind, schema_of
 from equipoise.crd.manifest import problems, refusals, without_nulls
 from tests.support.crd.manifests import BAD, GOOD, TARGET, Bad, policy
 
 
-def _kind(document: dict[str, object]) -> Kind:
+def _kind(document: dict[str, object]) -> DefinedKind:
     return next(kind for kind in KINDS if kind.name == document["kind"])
 
 

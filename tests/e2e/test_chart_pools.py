@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from equipoise.adapters.kubernetes import ApiError, connect
-from equipoise.adapters.kubernetes.cluster import SelectedPods
+from equipoise.adapters.kubernetes.cluster import KubernetesSelectedPods
 from equipoise.cli.main import main
 from equipoise.runtime.layers import effective
 from tests.support.e2e.charts import CHART, Helm, Values, rights_given
@@ -116,7 +116,7 @@ def test_pods_are_read_where_the_tiers_are_and_nowhere_else(
         kubeconfig = control_plane.kubeconfig_for(release, {"token": token})
         with closing(connect(str(kubeconfig))) as client:
             wait_until(lambda: client.can_i("get", "", "pods", namespace=namespace), "the roles in force", 60)
-            pods = SelectedPods(client, namespace, "app=voice-agent")
+            pods = KubernetesSelectedPods(client, namespace, "app=voice-agent")
             pods.reflector.start()
             try:
                 wait_until(lambda: pods.reflector.counters.watches, "the pods watched", 60)

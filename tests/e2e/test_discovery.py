@@ -12,11 +12,11 @@ from contextlib import closing
 import pytest
 
 from equipoise.adapters.kubernetes import Client, find_target
-from equipoise.adapters.prometheus.client import Client as PrometheusClient
+from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.discover import find
 from equipoise.adapters.prometheus.errors import NotFound, Unavailable
 from equipoise.adapters.prometheus.metrics import PrometheusMetrics
-from equipoise.adapters.prometheus.settings import Limits
+from equipoise.adapters.prometheus.settings import QueryLimits
 from equipoise.core.errors import WorldFailed
 from equipoise.runtime.logs import make_log
 from equipoise.runtime.operator.metrics_source import GONE_SECONDS, ChosenPrometheus
@@ -90,7 +90,7 @@ def test_a_prometheus_is_found_and_asked_through_the_service_proxy(
         found = find(api, [namespace])
         path = f"/api/v1/namespaces/{namespace}/services/prometheus:web/proxy"
         assert found.transport.address == f"{control_plane.server}{path}"
-        metrics = PrometheusMetrics(PrometheusClient(found.transport, Limits(timeout_seconds=30)))
+        metrics = PrometheusMetrics(PrometheusClient(found.transport, QueryLimits(timeout_seconds=30)))
         loads = dict(zip(six.values(), SIX_LOADS, strict=True))
 
         def are_told() -> bool:

@@ -8,13 +8,13 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from equipoise.adapters.prometheus.client import Client
-from equipoise.adapters.prometheus.errors import BadQuery, Reply, TooHeavy, Unreachable
+from equipoise.adapters.prometheus.client import PrometheusClient
+from equipoise.adapters.prometheus.errors import BadQuery, PrometheusUnreachable, Reply, TooHeavy
 from equipoise.adapters.prometheus.matrix import Matrix
 from equipoise.adapters.prometheus.metrics import PrometheusMetrics
 from equipoise.adapters.prometheus.promql import CpuQueries, Matcher, plan
 from equipoise.adapters.prometheus.range import RangeQuery, query_range
-from equipoise.adapters.prometheus.settings import CADVISOR, Limits, Names, Settings
+from equipoise.adapters.prometheus.settings import CADVISOR, LabelNames, PrometheusSettings, QueryLimits
 from equipoise.adapters.prometheus.transport import Direct
 from tests.support.cli.running import equipoise_anew as equipoise
 from tests.testbed import ControlPlane, Kwok, Prometheus, StartPrometheus, wait_until
@@ -33,7 +33,7 @@ class Counted:
     query_max_bytes = Direct.query_max_bytes
 
     def __init__(self, url: str) -> None:
-        self._way = Direct(Settings(url))
+        self._way = Direct(PrometheusSettings(url))
         self.ranges = 0
 
     @property
@@ -49,8 +49,8 @@ class Counted:
 
 
 def _metrics(url: str, **limits: float) -> PrometheusMetrics:
-    chosen = Limits(**{"timeout_seconds": 20.0, **limits})  # type: ignore[arg-type]
-    return PrometheusMetrics(Client(Direct(Settings(url)), chosen))
+    chosen = QueryLimits(**{"timeout_seconds": 20.0, **limits})  # type: ignore[arg-type]
+    return PrometheusMetrics(PrometheusClient(Direct(PrometheusSettings(url)), chosen))
 
 
 def _cores(
@@ -115,7 +115,7 @@ def until() -> float:
 def _ask(url: str, until: float, **limits: float) -> tuple[Matrix, int]:
     """Ask for all of the past; give it in a fixed order of rows, and the number of range requests."""
     queries = CpuQueries()
-    chosen = Limits(**{"timeout_seconds": 30.0, **limits})  # type: ignore[arg-type]
+    chosen = QueryLimits(**{"timeout_seconds": 30.0, **limits})  # type: ignore[arg-type]
     shards = plan(
         PODS,
         None,
@@ -125,7 +125,7 @@ def _ask(url: str, until: float, **limits: float) -> tuple[Matrix, int]:
     )
     with closing(Counted(url)) as way:
         matrix = query_range(
-            Client(way, chosen),
+            PrometheusClient(way, chosen),
             RangeQuery(
                 lambda matchers: queries.usage(matchers, 300),
                 start=until - HOURS * 3600,
@@ -268,9 +268,9 @@ def test_a_killed_prometheus_is_unknown_until_it_is_back(
         wait_until(lambda: _is_rotated(*command), "a plan to rotate", 60)
 
         measured.kill()
-        with pytest.raises(Unreachable, match=f"cannot reach {measured.url}: connection refused"):
+        with pytest.raises(PrometheusUnreachable, match=f"cannot reach {measured.url}: connection refused"):
             metrics.cpu_usage(asked, time.time(), 300)
-        with pytest.raises(Unreachable):
+        with pytest.raises(PrometheusUnreachable):
             metrics.scalar("vector(1)", time.time())
         done = equipoise(*command)
         assert (done.returncode, done.stdout) == (1, "")
@@ -324,8 +324,8 @@ def test_a_container_scraped_by_two_jobs_counts_once(
 
 def test_a_server_before_version_3_says_which_label_names_it_cannot_read(prometheus: Prometheus) -> None:
     """Names with dots are quoted, which only Prometheus 3 reads; the error says so."""
-    names = Names(pod="k8s.pod.name")
-    metrics = PrometheusMetrics(Client(Direct(Settings(prometheus.url))), names)
+    names = LabelNames(pod="k8s.pod.name")
+    metrics = PrometheusMetrics(PrometheusClient(Direct(PrometheusSettings(prometheus.url))), names)
     if metrics.build_info().version.startswith("2."):
         with pytest.raises(BadQuery, match="a label name in quotes needs Prometheus 3 or newer"):
             metrics.cpu_usage({"shop": ["web-1"]}, time.time(), 300.0)

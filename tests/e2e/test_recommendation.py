@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import yaml
 
-from equipoise.adapters.prometheus.client import Client
-from equipoise.adapters.prometheus.history import PrometheusHistory, Source
-from equipoise.adapters.prometheus.settings import Settings
+from equipoise.adapters.prometheus.client import PrometheusClient
+from equipoise.adapters.prometheus.history import HistorySource, PrometheusHistory
+from equipoise.adapters.prometheus.settings import PrometheusSettings
 from equipoise.adapters.prometheus.strategies import CPU
 from equipoise.adapters.prometheus.transport import Direct
 from equipoise.cli.journal import CommandJournal
@@ -87,7 +87,7 @@ class Scene:
         found = self.control_plane.api.items(f"{AUTOSCALING}/namespaces/{self.namespace}/{HPAS}")
         return {one["metadata"]["name"]: one for one in found}
 
-    def plan(self, source: Source, about: AdviceType = AdviceType.HPA, **keys: str) -> dict[str, Any]:
+    def plan(self, source: HistorySource, about: AdviceType = AdviceType.HPA, **keys: str) -> dict[str, Any]:
         """Decide as the command does, at the moment up to which the server knows."""
         cluster = ClusterRequest(
             str(self.control_plane.kubeconfig),
@@ -191,8 +191,8 @@ def scene(
 
 def test_a_live_cluster_gets_the_advice_of_its_week(scene: Scene, tmp_path: Path) -> None:
     """By remote read and by PromQL the same, and the same as from a file with those numbers."""
-    found = scene.plan(Source.REMOTE_READ)
-    assert found == scene.plan(Source.PROMQL)
+    found = scene.plan(HistorySource.REMOTE_READ)
+    assert found == scene.plan(HistorySource.PROMQL)
     reasons = {name: one["reason"] for name, one in found.items()}
     assert reasons == {
         "web": "Recommend",
@@ -219,9 +219,12 @@ def test_a_live_cluster_gets_the_advice_of_its_week(scene: Scene, tmp_path: Path
 
 
 def _compare_with_file(scene: Scene, file: Path) -> None:
-    alone = scene.plan(Source.AUTO, reference_hpa="false")
+    alone = scene.plan(HistorySource.AUTO, reference_hpa="false")
     requests = {"web": "2", "db": "500m", "bare": "", "small": "2"}
-    with closing(Client(Direct(Settings(scene.server.url)))) as client, file.open("w", newline="") as text:
+    with (
+        closing(PrometheusClient(Direct(PrometheusSettings(scene.server.url)))) as client,
+        file.open("w", newline="") as text,
+    ):
         rows = csv.writer(text)
         rows.writerow(["timestamp", "namespace", "workload", "pod", "value", "request"])
         for lot in PrometheusHistory(client).read((CPU,), scene.until - 7 * 86400 + 60, scene.until, 60):

@@ -13,16 +13,16 @@ import pytest
 import urllib3
 
 from equipoise.adapters.prometheus import strategies as lots
-from equipoise.adapters.prometheus.client import Client
+from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.errors import QueryFailed, TooHeavy
-from equipoise.adapters.prometheus.history import PrometheusHistory, Source
+from equipoise.adapters.prometheus.history import HistorySource, PrometheusHistory
 from equipoise.adapters.prometheus.promql import Matcher
 from equipoise.adapters.prometheus.remote_read.frames import by_name
 from equipoise.adapters.prometheus.remote_read.read import Form, RemoteRead
 from equipoise.adapters.prometheus.remote_read.windows import STALE
-from equipoise.adapters.prometheus.scheduler import Reading
-from equipoise.adapters.prometheus.settings import Settings
-from equipoise.adapters.prometheus.strategies import CPU, MEMORY, Found
+from equipoise.adapters.prometheus.scheduler import HistoryReading
+from equipoise.adapters.prometheus.settings import PrometheusSettings
+from equipoise.adapters.prometheus.strategies import CPU, MEMORY, ReducedUsage
 from equipoise.adapters.prometheus.transport import Direct
 from equipoise.ports.cluster import UsageHistory
 from tests.e2e.conftest import Offered
@@ -124,7 +124,7 @@ def test_hostile_series_are_read_bit_for_bit(hostile: Prometheus) -> None:
     }
     asked = ([by_name("hostile")], 1000 * START, 1000 * END, "name")
     chunks, plain = (
-        RemoteRead(Direct(Settings(hostile.url)), streamed=streamed) for streamed in (True, False)
+        RemoteRead(Direct(PrometheusSettings(hostile.url)), streamed=streamed) for streamed in (True, False)
     )
     assert (chunks.probe(), plain.probe()) == (Form.CHUNKS, Form.SAMPLES)
     found = _read(chunks, *asked)
@@ -141,7 +141,7 @@ def test_hostile_series_are_read_bit_for_bit(hostile: Prometheus) -> None:
 
 def test_a_part_of_the_time_is_cut_exactly(hostile: Prometheus) -> None:
     """Both ends belong to it, wherever they fall within chunks."""
-    reader = RemoteRead(Direct(Settings(hostile.url)))
+    reader = RemoteRead(Direct(PrometheusSettings(hostile.url)))
     for first, last in ((0, 1), (61_000, 7_261_000), (59_999, 60_000), (10_000_000, 90_000_001)):
         start, end = 1000 * START + first, 1000 * START + last
         whole = _read(reader, [by_name("hostile")], 1000 * START, 1000 * END, "name")
@@ -152,7 +152,7 @@ def test_a_part_of_the_time_is_cut_exactly(hostile: Prometheus) -> None:
 
 def test_matchers_pick_the_series_that_promql_picks(hostile: Prometheus) -> None:
     """All four kinds."""
-    reader = RemoteRead(Direct(Settings(hostile.url)))
+    reader = RemoteRead(Direct(PrometheusSettings(hostile.url)))
     for matcher in (
         Matcher("name", "=", "odd"),
         Matcher("name", "!=", "odd"),
@@ -167,7 +167,7 @@ def test_the_sample_limit_of_the_server_is_told(start_prometheus: StartPrometheu
     """It holds for plain samples only; chunks are streamed past it."""
     text = _text({"late": _hostile(np.random.default_rng(7))["late"]})
     server = start_prometheus(backfill=text, extra_args=["--storage.remote.read-sample-limit=100"])
-    way = Direct(Settings(server.url))
+    way = Direct(PrometheusSettings(server.url))
     asked = ([by_name("hostile")], 1000 * START, 1000 * END, "name")
     assert len(_read(RemoteRead(way), *asked)["late"]) == HOURS * 60
     with pytest.raises(TooHeavy, match="sample limit"):
@@ -181,7 +181,7 @@ def test_a_large_series_comes_in_several_frames(start_prometheus: StartPrometheu
         backfill=_text(series), extra_args=["--storage.remote.read-max-bytes-in-frame=2000"]
     )
     asked = ([by_name("hostile")], 1000 * START, 1000 * END, "name")
-    found = _read(RemoteRead(Direct(Settings(server.url))), *asked)
+    found = _read(RemoteRead(Direct(PrometheusSettings(server.url))), *asked)
     assert found == {name: [(at, _bits(v)) for at, v in samples] for name, samples in series.items()}
 
 
@@ -196,7 +196,7 @@ def test_blocks_that_overlap_are_read_in_order(offered: Offered, tmp_path: Path)
         server.start()
     try:
         asked = (1000 * START, 1000 * END, "name")
-        found = _read(RemoteRead(Direct(Settings(server.url))), [by_name("hostile")], *asked)
+        found = _read(RemoteRead(Direct(PrometheusSettings(server.url))), [by_name("hostile")], *asked)
         assert [at for at, _ in found["late"]] == sorted({at for at, _ in (*even, *odd)})
         assert found == _raw(server.url, "hostile", *asked)
     finally:
@@ -211,18 +211,20 @@ def test_every_way_gives_the_same_history(
     monkeypatch.setattr(lots, "SAMPLES_PER_TIME_MAX", samples_per_time_max)
     server = start_prometheus(backfill=containers(END))
     found: dict[tuple[str, str], dict[Any, Any]] = {}
-    with closing(Client(Direct(Settings(server.url)))) as client:
-        for source in (Source.REMOTE_READ, Source.PROMQL):
+    with closing(PrometheusClient(Direct(PrometheusSettings(server.url)))) as client:
+        for source in (HistorySource.REMOTE_READ, HistorySource.PROMQL):
             history = PrometheusHistory(client, source=source)
-            for one in _without_queries(history) if source is Source.REMOTE_READ else _all(history):
+            for one in _without_queries(history) if source is HistorySource.REMOTE_READ else _all(history):
                 keys = zip(one.namespaces, one.pods, one.containers, strict=True)
                 found[one.measure, source] = dict(zip(keys, one.values, strict=True))
                 assert one.warnings == ()
-                assert one.source.startswith("PromQL" if source is Source.PROMQL else "remote read (chunks)")
+                assert one.source.startswith(
+                    "PromQL" if source is HistorySource.PROMQL else "remote read (chunks)"
+                )
                 assert one.window_seconds == (150 if one.measure == "cpu" else 79_920)
-        _compare_in_parts(client, found["cpu", Source.REMOTE_READ])
+        _compare_in_parts(client, found["cpu", HistorySource.REMOTE_READ])
     for measure in ("cpu", "memory"):
-        ours, theirs = found[measure, Source.REMOTE_READ], found[measure, Source.PROMQL]
+        ours, theirs = found[measure, HistorySource.REMOTE_READ], found[measure, HistorySource.PROMQL]
         assert ours.keys() == theirs.keys()
         assert len(ours) == 6
         for key, values in ours.items():
@@ -243,17 +245,17 @@ def _all(history: PrometheusHistory) -> list[UsageHistory]:
 def _without_queries(history: PrometheusHistory) -> list[UsageHistory]:
     """Read memory by remote read too, as where the query for it fails."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Reading, "_by_promql", _refusing)
+        patched.setattr(HistoryReading, "_by_promql", _refusing)
         return _all(history)
 
 
-def _refusing(reading: Reading, job: lots.Job) -> Found:
+def _refusing(reading: HistoryReading, job: lots.Job) -> ReducedUsage:
     raise QueryFailed(f"{reading.client.address}: {job.measure.metric} is not asked for here")
 
 
-def _compare_in_parts(client: Client, whole: dict[Any, Any]) -> None:
+def _compare_in_parts(client: PrometheusClient, whole: dict[Any, Any]) -> None:
     """Read namespaces that are too large for the memory there is, pod by pod."""
-    for source in (Source.REMOTE_READ, Source.PROMQL):
+    for source in (HistorySource.REMOTE_READ, HistorySource.PROMQL):
         history = PrometheusHistory(client, source=source, lots_max_bytes=2 * 1333 * 8)
         parts = list(history.read((CPU,), END - 80_000, END - 60, 60, grouping=lambda _, pods: list(pods)))
         assert [lot.groups for lot in parts] == [frozenset({pod}) for ns in range(3) for pod in _pods(ns)]
@@ -280,7 +282,7 @@ def test_what_is_scraped_and_was_marked_stale_is_read_as_promql_reads_it(
     server.wait_for(f'absent({selector[:-1]},pod="{gone}"}})')
     until = round(time.time() * 1000) - 2000
     matchers = [by_name("container_cpu_usage_seconds_total"), Matcher("namespace", "=", namespace)]
-    reader = RemoteRead(Direct(Settings(server.url)))
+    reader = RemoteRead(Direct(PrometheusSettings(server.url)))
     batches = list(reader.series(matchers, began, until + 2000))
     assert any((batch.values.view(np.int64) == STALE).any() for batch in batches), "a marker was to come"
 
@@ -307,15 +309,15 @@ def test_a_store_of_older_samples_that_is_down_makes_the_past_partial(
     older = start_prometheus(backfill=old)
     server = start_prometheus(backfill=recent, older_from=[older.url])
 
-    def found(source: Source) -> tuple[int, tuple[str, ...], str]:
-        with closing(Client(Direct(Settings(server.url)))) as client:
+    def found(source: HistorySource) -> tuple[int, tuple[str, ...], str]:
+        with closing(PrometheusClient(Direct(PrometheusSettings(server.url)))) as client:
             (lot,) = PrometheusHistory(client, source=source).read((CPU,), START, END - 60, 60.0)
         return int((~np.isnan(lot.values)).sum()), lot.partial, lot.source.partition(" of ")[0]
 
-    whole, why, way = found(Source.AUTO)
+    whole, why, way = found(HistorySource.AUTO)
     assert (whole > 3 * 0.95 * len(times), why, way) == (True, (), "remote read (chunks)")
     older.stop()
-    for source in (Source.AUTO, Source.PROMQL):
+    for source in (HistorySource.AUTO, HistorySource.PROMQL):
         known, why, _ = found(source)
         assert known < whole / 2
         assert len(why) == 1

@@ -8,12 +8,12 @@ import pytest
 
 from equipoise.adapters.kubernetes import Client as Kubernetes
 from equipoise.adapters.kubernetes import find_target
-from equipoise.adapters.prometheus.client import Client
+from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.history import PrometheusHistory, UsageHistory
 from equipoise.adapters.prometheus.remote_read.read import Form
-from equipoise.adapters.prometheus.settings import Settings
+from equipoise.adapters.prometheus.settings import PrometheusSettings
 from equipoise.adapters.prometheus.strategies import CPU, MEMORY
-from equipoise.adapters.prometheus.transport import Direct, ServiceProxy, Transport
+from equipoise.adapters.prometheus.transport import Direct, PrometheusTransport, ServiceProxy
 from tests.support.e2e.accounts import account_with
 from tests.support.e2e.remote_read import END, containers
 from tests.support.e2e.services import Services, address, services
@@ -30,8 +30,8 @@ def inside(start_prometheus: StartPrometheus, address: str, services: Services) 
     return server
 
 
-def _read(transport: Transport) -> tuple[PrometheusHistory, list[UsageHistory]]:
-    history = PrometheusHistory(Client(transport))
+def _read(transport: PrometheusTransport) -> tuple[PrometheusHistory, list[UsageHistory]]:
+    history = PrometheusHistory(PrometheusClient(transport))
     return history, list(history.read((CPU, MEMORY), END - 80_000, END - 60, 60))
 
 
@@ -44,7 +44,7 @@ def test_the_proxy_carries_remote_read_where_posting_is_allowed(
 ) -> None:
     """Without `create` on `services/proxy` the same numbers come by PromQL."""
     with ExitStack() as stack:
-        direct = stack.enter_context(closing(Direct(Settings(inside.url))))
+        direct = stack.enter_context(closing(Direct(PrometheusSettings(inside.url))))
         _, expected = _read(direct)
         for name, verbs, way in (
             ("poster", ("get", "create"), f"remote read ({Form.CHUNKS.value})"),

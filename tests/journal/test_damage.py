@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.adapters.journal import JsonLines, Query, Reader, open_reader
+from equipoise.adapters.journal import JournalReader, JsonLines, Query, open_reader
 from equipoise.cli.main import main
 from equipoise.core.errors import BadInput
 from tests.support.damage import DEEP, damages
@@ -81,7 +81,7 @@ def test_a_damaged_page_hides_its_own_records_alone(tmp_path: Path) -> None:
     assert sum(count >= 50 for count in counts) >= len(counts) - 2, counts
 
 
-def _some(path: Path) -> Reader:
+def _some(path: Path) -> JournalReader:
     lines = [
         hot(1).to_json(),
         b'{"id":"deep","memory":%s}' % DEEP,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from equipoise.adapters.journal import RecordIds, record_id
 from equipoise.adapters.journal.records import gist, is_news, pack, unpack
-from equipoise.adapters.journal.schema import Damaged
+from equipoise.adapters.journal.schema import DamagedRow
 from equipoise.core.decision import Decision, EvictPod, Outcome, Record
 from equipoise.core.reason import Code, Reason
 
@@ -84,5 +84,5 @@ def test_packing_loses_nothing(document: dict[str, str]) -> None:
 @pytest.mark.parametrize("data", [b"", b"x", b"x\x9cnonsense", b"{", b"[]", b"\xff"])
 def test_damaged_bytes_are_noticed(data: bytes) -> None:
     """Whatever they are."""
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedRow):
         unpack(data, dict[str, str])

@@ -10,7 +10,7 @@ from equipoise.adapters.kubernetes.apply import MANAGER, OWNER_LABEL
 from equipoise.adapters.kubernetes.cache import Cache, ChangeType
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.decode import Decoder
-from equipoise.adapters.kubernetes.kinds import HPAS, NODES, PDBS, PODS, WORKLOADS, Kind
+from equipoise.adapters.kubernetes.kinds import HPAS, NODES, PDBS, PODS, WORKLOADS, ResourceKind
 from equipoise.adapters.kubernetes.node import NODE, PODS_OF_NODE
 from equipoise.adapters.kubernetes.pauses import NAMESPACES
 from equipoise.adapters.kubernetes.reflector import Reflector
@@ -54,7 +54,7 @@ def test_a_policy_that_changed_while_nobody_watched_is_known_after_the_next_list
 
 
 @pytest.mark.parametrize("kind", CORE, ids=lambda kind: f"{kind.name}-{kind.raw.__name__}")
-def test_every_kind_tells_how_new_its_records_are(kind: Kind[Any]) -> None:
+def test_every_kind_tells_how_new_its_records_are(kind: ResourceKind[Any]) -> None:
     """Otherwise a list could not replace what is older."""
 
     def listed(version: str) -> list[Any]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.kubernetes import ApiError
-from equipoise.adapters.kubernetes.cluster import SelectedPods
+from equipoise.adapters.kubernetes.cluster import KubernetesSelectedPods
 from equipoise.adapters.kubernetes.errors import Unreachable
 from tests.support.kubernetes.samples import page
 from tests.support.kubernetes.server import Asked, Stage, playing, session
@@ -47,7 +47,7 @@ def test_only_what_decides_about_calls_counts_as_a_change() -> None:
 
     is_listed: list[bool] = []
     with playing(script) as player, session(player.url) as client:
-        pods = SelectedPods(client, "calls", "app=voice")
+        pods = KubernetesSelectedPods(client, "calls", "app=voice")
         with pytest.raises(Unreachable, match="not been listed yet"):
             pods.pods()
         pods.reflector.step()
@@ -83,7 +83,7 @@ def test_a_pod_is_gone_when_the_server_does_not_know_its_incarnation(
             stage.answer(_pod("u9" if answer == "other" else "u1"))
 
     with playing(script) as player, session(player.url) as client:
-        assert SelectedPods(client, "calls", "app=voice").is_gone("a-0", uid) is is_gone
+        assert KubernetesSelectedPods(client, "calls", "app=voice").is_gone("a-0", uid) is is_gone
 
 
 def test_a_refusal_is_no_proof() -> None:
@@ -93,4 +93,4 @@ def test_a_refusal_is_no_proof() -> None:
         stage.refuse(403, "Forbidden")
 
     with playing(script) as player, session(player.url) as client, pytest.raises(ApiError, match="403"):
-        SelectedPods(client, "calls", "app=voice").is_gone("a-0", "u1")
+        KubernetesSelectedPods(client, "calls", "app=voice").is_gone("a-0", "u1")

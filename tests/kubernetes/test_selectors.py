@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from equipoise.adapters.kubernetes import format_selector, parse_selector
 from equipoise.adapters.kubernetes.selectors import selector_of
-from equipoise.adapters.kubernetes.structs import Expression, LabelSelector
+from equipoise.adapters.kubernetes.structs import Expression, RawLabelSelector
 from equipoise.core.cluster import Requirement, Selector
 
 KEYS = st.sampled_from(["app", "tier", "example.com/role", "in", "notin", "x-y_z.1"])
@@ -92,7 +92,9 @@ def test_what_is_no_selector_is_refused(text: str) -> None:
 
 def test_fields_become_terms() -> None:
     """`matchLabels` and `matchExpressions` together; an operator that nobody knows is refused."""
-    fields = LabelSelector({"b": "2", "a": "1"}, [Expression("c", "NotIn", ["x"]), Expression("d", "Exists")])
+    fields = RawLabelSelector(
+        {"b": "2", "a": "1"}, [Expression("c", "NotIn", ["x"]), Expression("d", "Exists")]
+    )
     assert format_selector(selector_of(fields)) == "a in (1),b in (2),c notin (x),d"
     with pytest.raises(ValueError, match="Gt"):
-        selector_of(LabelSelector(None, [Expression("a", "Gt", ["1"])]))
+        selector_of(RawLabelSelector(None, [Expression("a", "Gt", ["1"])]))

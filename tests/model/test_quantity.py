@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from equipoise.core.quantity import (
     BINARY_MAX,
     NANO,
-    Format,
+    NumberFormat,
     Quantity,
     parse_bytes,
     parse_cores,
@@ -62,15 +62,15 @@ def test_the_forms_of_the_rulings_print_canonically(text: str, canonical: str, n
     assert float(Quantity.parse(text)) == number
 
 
-@given(st.integers(-BINARY_MAX, BINARY_MAX), st.sampled_from(Format))
-def test_printing_loses_nothing(nanos: int, form: Format) -> None:
+@given(st.integers(-BINARY_MAX, BINARY_MAX), st.sampled_from(NumberFormat))
+def test_printing_loses_nothing(nanos: int, form: NumberFormat) -> None:
     """What is printed reads back as the same amount."""
     quantity = Quantity(nanos, form)
     assert Quantity.parse(str(quantity)).nanos == nanos
 
 
-@given(st.integers(-BINARY_MAX, BINARY_MAX), st.sampled_from(Format))
-def test_printing_is_idempotent(nanos: int, form: Format) -> None:
+@given(st.integers(-BINARY_MAX, BINARY_MAX), st.sampled_from(NumberFormat))
+def test_printing_is_idempotent(nanos: int, form: NumberFormat) -> None:
     """A canonical text is its own canonical text."""
     text = str(Quantity(nanos, form))
     assert str(Quantity.parse(text)) == text

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from equipoise.adapters.redis import RedisPools, snapshot
-from equipoise.adapters.redis.snapshot import Page
+from equipoise.adapters.redis.snapshot import SnapshotPage
 from equipoise.core.decision import MovePod, SuspendPod
 from equipoise.pools.invariants import violations
 from equipoise.pools.policy import read_policy
@@ -107,17 +107,17 @@ def test_a_pod_that_moves_while_it_is_looked_for_is_found(
     write(client, TIERS, {"gold": 13, "silver": 4, "basic": 13})
     client.delete("voice:pod:metadata")
     monkeypatch.setattr(snapshot, "PAGE", 5)
-    names = snapshot.Reader._names
+    names = snapshot.PoolsReader._names
     looks = []
 
-    def moving(self: snapshot.Reader, page: Page) -> Iterator[str]:
+    def moving(self: snapshot.PoolsReader, page: SnapshotPage) -> Iterator[str]:
         looks.append(1)
         for pod in names(self, page):
             if pod in TIERS["silver"] and not client.sismember("voice:pool:gold:assigned", "a-29"):
                 client.execute_command("EVAL", MOVED, 0)
             yield pod
 
-    monkeypatch.setattr(snapshot.Reader, "_names", moving)
+    monkeypatch.setattr(snapshot.PoolsReader, "_names", moving)
     seen = pools.snapshot()
     assert len(looks) == 2
     assert {pool.tier: len(pool.assigned) for pool in seen.pools} == {"gold": 13, "silver": 4, "basic": 13}
@@ -139,15 +139,15 @@ def test_a_config_that_changes_between_two_pages_begins_the_look_anew(
     """All pages are read with the same tiers."""
     write(client, TIERS)
     monkeypatch.setattr(snapshot, "PAGE", 5)
-    names = snapshot.Reader._names
+    names = snapshot.PoolsReader._names
     texts = [json.dumps({"gold": 12, "silver": 4}), client.get("voice:tier:config")]
 
-    def changing(self: snapshot.Reader, page: Page) -> Iterator[str]:
+    def changing(self: snapshot.PoolsReader, page: SnapshotPage) -> Iterator[str]:
         if texts:
             client.set("voice:tier:config", texts.pop(0))
         return names(self, page)
 
-    monkeypatch.setattr(snapshot.Reader, "_names", changing)
+    monkeypatch.setattr(snapshot.PoolsReader, "_names", changing)
     seen = pools.snapshot()
     assert {pool.tier: len(pool.assigned) for pool in seen.pools} == {"gold": 12, "silver": 4, "basic": 14}
 

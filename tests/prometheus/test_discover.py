@@ -10,18 +10,18 @@ from equipoise.adapters.http import NO_RETRIES
 from equipoise.adapters.kubernetes.client import Client as ApiClient
 from equipoise.adapters.kubernetes.errors import ApiError
 from equipoise.adapters.kubernetes.kubeconfig import Endpoint, Identity, Target
-from equipoise.adapters.prometheus.client import Client
+from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.discover import find
 from equipoise.adapters.prometheus.errors import (
     Ambiguous,
     Malformed,
     NotFound,
-    TooLarge,
+    PrometheusTooLarge,
     Unauthorized,
     Undecided,
 )
 from equipoise.adapters.prometheus.metrics import connect
-from equipoise.adapters.prometheus.settings import Limits, Settings
+from equipoise.adapters.prometheus.settings import PrometheusSettings, QueryLimits
 from equipoise.adapters.prometheus.transport import ServiceProxy
 from tests.support.prometheus.server import Request, Response, serving
 from tests.support.prometheus.worlds import (
@@ -48,7 +48,7 @@ def test_a_prometheus_object_leads_to_its_service() -> None:
         assert server.requests[-1].method == "GET"
         assert server.requests[-1].fields["query"] == "1"
         assert server.requests[-1].headers["authorization"] == "Bearer t"
-        assert Client(found.transport).instant("1").result_type == "scalar"
+        assert PrometheusClient(found.transport).instant("1").result_type == "scalar"
 
 
 def test_an_object_with_tls_is_asked_over_tls() -> None:
@@ -341,7 +341,10 @@ def test_connecting_takes_an_address_or_what_was_found() -> None:
         server,
     ):
         assert connect(find(api).transport).scalar("1", 5.0) == 1.0
-        assert connect(Settings(server.url), limits=Limits(timeout_seconds=60)).client.address == server.url
+        assert (
+            connect(PrometheusSettings(server.url), limits=QueryLimits(timeout_seconds=60)).client.address
+            == server.url
+        )
 
 
 def test_the_proxy_has_the_same_bounds_and_errors() -> None:
@@ -350,8 +353,8 @@ def test_the_proxy_has_the_same_bounds_and_errors() -> None:
         cluster(behind={"monitoring/p:web": FORBIDDEN}) as (api, _),
         pytest.raises(Unauthorized, match="services is forbidden"),
     ):
-        Client(ServiceProxy(api, "monitoring", "p", "web")).instant("1")
+        PrometheusClient(ServiceProxy(api, "monitoring", "p", "web")).instant("1")
     with cluster(behind={"monitoring/p:web": Response(200, b" " * 5000)}) as (api, _):
-        limits = Limits(memory_max_bytes=1000, concurrency_max=1)
-        with pytest.raises(TooLarge):
-            Client(ServiceProxy(api, "monitoring", "p", "web"), limits).instant("1")
+        limits = QueryLimits(memory_max_bytes=1000, concurrency_max=1)
+        with pytest.raises(PrometheusTooLarge):
+            PrometheusClient(ServiceProxy(api, "monitoring", "p", "web"), limits).instant("1")

@@ -7,23 +7,23 @@ from typing import Any
 
 import pytest
 
-from equipoise.adapters.prometheus.client import Client
+from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.errors import (
     BadQuery,
     Malformed,
     NotPrometheus,
     PrometheusFailed,
+    PrometheusTooLarge,
+    PrometheusUnreachable,
     QueryFailed,
     TimedOut,
     TlsFailed,
     TooHeavy,
-    TooLarge,
     Unauthorized,
     Unavailable,
-    Unreachable,
     clean,
 )
-from equipoise.adapters.prometheus.settings import Limits, Settings
+from equipoise.adapters.prometheus.settings import PrometheusSettings, QueryLimits
 from equipoise.adapters.prometheus.transport import Direct
 from equipoise.core.errors import WorldFailed
 from tests.support.kubernetes.server import deaf_port
@@ -35,9 +35,11 @@ HTML = Response(200, b"<html><title>Login</title></html>", {"Content-Type": "tex
 ENVELOPE = b'{"status":"success","data":{"resultType":"vector","result":'
 
 
-def client(url: str, **limits: Any) -> Client:
+def client(url: str, **limits: Any) -> PrometheusClient:
     limits = {"timeout_seconds": 60.0, **limits}
-    return Client(Direct(Settings(url)), Limits(**limits), sleep=lambda _: None, chance=lambda: 0.0)
+    return PrometheusClient(
+        Direct(PrometheusSettings(url)), QueryLimits(**limits), sleep=lambda _: None, chance=lambda: 0.0
+    )
 
 
 FAILURES: dict[str, tuple[Response, type[PrometheusFailed], str]] = {
@@ -145,14 +147,16 @@ def test_every_bad_answer_has_its_type_and_one_line(case: str) -> None:
 
 def test_a_refused_connection_is_unreachable() -> None:
     """Nobody listens there."""
-    refused = pytest.raises(Unreachable, match=r"cannot reach http://127\.0\.0\.1:\d+: connection refused")
+    refused = pytest.raises(
+        PrometheusUnreachable, match=r"cannot reach http://127\.0\.0\.1:\d+: connection refused"
+    )
     with deaf_port() as port, refused:
         client(f"http://127.0.0.1:{port}").instant("1")
 
 
 def test_an_unknown_host_is_unreachable() -> None:
     """The name does not resolve."""
-    with pytest.raises(Unreachable, match="DNS"):
+    with pytest.raises(PrometheusUnreachable, match="DNS"):
         client("http://prometheus.invalid:9090").instant("1")
 
 
@@ -194,7 +198,7 @@ def test_a_body_that_is_always_cut_off_is_an_error() -> None:
     """A part of an answer is never taken for the whole."""
     with (
         serving(lambda _: Response(200, ENVELOPE + b"[", declared_length=500)) as server,
-        pytest.raises(Unreachable, match="cut off"),
+        pytest.raises(PrometheusUnreachable, match="cut off"),
     ):
         client(server.url).instant("1")
 
@@ -203,7 +207,7 @@ def test_a_large_body_stops_at_the_bound_and_says_how_to_narrow() -> None:
     """Memory is bounded while reading, whatever the server says of the length."""
     with (
         serving(lambda _: Response(200, b" " * 400_000)) as server,
-        pytest.raises(TooLarge, match=r"100000 bytes, .*memory_max_bytes"),
+        pytest.raises(PrometheusTooLarge, match=r"100000 bytes, .*memory_max_bytes"),
     ):
         client(server.url, memory_max_bytes=400_000, concurrency_max=4).instant("1")
 
@@ -220,7 +224,9 @@ def test_a_transient_failure_is_asked_again_and_then_works() -> None:
     )
     waits: list[float] = []
     with serving(lambda _: next(answers)) as server:
-        asking = Client(Direct(Settings(server.url)), sleep=waits.append, chance=lambda: 0.0)
+        asking = PrometheusClient(
+            Direct(PrometheusSettings(server.url)), sleep=waits.append, chance=lambda: 0.0
+        )
         assert asking.vector("up", 1.0, ()).values.tolist() == [3]
     assert len(waits) == 3
     assert waits[1] == 7.0
@@ -243,9 +249,9 @@ def test_retries_end_with_the_callers_deadline() -> None:
         now[0] += seconds
 
     with serving(lambda _: Response(503, b"starting", {"Retry-After": "6"})) as server:
-        asking = Client(
-            Direct(Settings(server.url)),
-            Limits(timeout_seconds=10),
+        asking = PrometheusClient(
+            Direct(PrometheusSettings(server.url)),
+            QueryLimits(timeout_seconds=10),
             sleep=sleep,
             chance=lambda: 0.0,
             monotonic=lambda: now[0],
@@ -262,7 +268,7 @@ def test_a_restarted_prometheus_is_used_again() -> None:
     with serving(lambda _: vector([({}, 1)]), port) as server:
         asking = client(server.url)
         assert asking.vector("up", 1.0, ()).values.tolist() == [1]
-    with pytest.raises(Unreachable):
+    with pytest.raises(PrometheusUnreachable):
         asking.instant("1")
     with serving(lambda _: vector([({}, 2)]), port):
         assert asking.vector("up", 1.0, ()).values.tolist() == [2]

@@ -11,13 +11,13 @@ import pytest
 from equipoise.adapters.prometheus.errors import (
     Malformed,
     NotOffered,
+    PrometheusUnreachable,
     QueryFailed,
     TooManySeries,
-    Unreachable,
 )
-from equipoise.adapters.prometheus.history import PrometheusHistory, Source
+from equipoise.adapters.prometheus.history import HistorySource, PrometheusHistory
 from equipoise.adapters.prometheus.promql import Matcher
-from equipoise.adapters.prometheus.settings import Names
+from equipoise.adapters.prometheus.settings import LabelNames
 from equipoise.adapters.prometheus.strategies import CPU, MEMORY, Measure, Reduction
 from equipoise.core.errors import BadInput
 from tests.support.prometheus.encoding import (
@@ -103,7 +103,7 @@ def test_an_answer_that_breaks_is_thrown_away_whole(broken: bytes) -> None:
         assert found.source.startswith("PromQL")
         assert "PromQL was asked instead" in found.warnings[0]
         with pytest.raises((QueryFailed, Malformed), match=r"127\.0\.0\.1"):
-            read_all(history_of(server, Source.REMOTE_READ))
+            read_all(history_of(server, HistorySource.REMOTE_READ))
 
 
 def test_a_lost_connection_is_tried_once_more() -> None:
@@ -119,9 +119,9 @@ def test_a_lost_connection_is_tried_once_more() -> None:
 def test_a_way_that_was_picked_is_the_only_one() -> None:
     """No silent change of ways for who asked for one."""
     with serving(answering(lambda _: REFUSED)) as server, pytest.raises(NotOffered, match="404"):
-        read_all(history_of(server, Source.REMOTE_READ))
+        read_all(history_of(server, HistorySource.REMOTE_READ))
     with serving(answering(probed(Response(200, frames_of(), STREAMED)))) as server:
-        (found,) = read_all(history_of(server, Source.PROMQL))
+        (found,) = read_all(history_of(server, HistorySource.PROMQL))
         assert found.source.startswith("PromQL")
         assert "/api/v1/read" not in {request.path for request in server.requests}
 
@@ -176,7 +176,7 @@ def test_a_lot_that_proves_too_large_is_cut_in_two_and_one_namespace_is_not() ->
         found = read_all(history_of(server, lots_max_bytes=2 * 5 * 21 * 8), namespaces=names)
         assert [one.scope for one in found] == [("a-ns",), ("b-ns",)]
         assert [len(one.pods) for one in found] == [4, 4]
-        small = history_of(server, Source.REMOTE_READ, lots_max_bytes=2 * 3 * 21 * 8)
+        small = history_of(server, HistorySource.REMOTE_READ, lots_max_bytes=2 * 3 * 21 * 8)
         with pytest.raises(TooManySeries, match="lots_max_bytes"):
             read_all(small, namespaces=names)
 
@@ -220,14 +220,14 @@ def test_memory_is_one_number_and_the_server_finds_it_whichever_way_was_picked()
 
     within = [bits for at, bits in samples_of(1.0) if 1000 * START < at <= 1000 * END]
     with serving(answering(probed(Response(200, stream, STREAMED)), model)) as server:
-        for source in (Source.AUTO, Source.REMOTE_READ):
+        for source in (HistorySource.AUTO, HistorySource.REMOTE_READ):
             (found,) = read_all(history_of(server, source), MEMORY)
             assert found.source == f"remote read (chunks) of {server.url}"
             assert found.timestamps.tolist() == [END]
             assert found.values.tolist() == [[value_of(max(within))]]
             assert found.window_seconds == END - START
         failing.clear()
-        for source in Source:
+        for source in HistorySource:
             (found,) = read_all(history_of(server, source), MEMORY)
             assert found.source == f"PromQL of {server.url}"
             assert found.values.tolist() == [[0.25]] * len(PODS)
@@ -237,7 +237,7 @@ def test_matchers_and_measures_of_ones_own_are_asked_for() -> None:
     """In both ways; labels are checked before anything is sent."""
     mine = Measure("heap", "jvm_used", Reduction.LAST)
     with serving(answering(lambda _: REFUSED)) as server, closing(history_of(server).client) as client:
-        history = PrometheusHistory(client, extra_matchers={"cluster": "eu"}, source=Source.PROMQL)
+        history = PrometheusHistory(client, extra_matchers={"cluster": "eu"}, source=HistorySource.PROMQL)
         assert not read_all(history, mine, matchers=[Matcher("pod", "=~", "web.*")])[0].pods
         asked = [request.fields["query"] for request in server.requests if "range" in request.path]
     selected = 'jvm_used{container!="",container!="POD",cluster="eu",pod=~"web.*"}'
@@ -246,10 +246,10 @@ def test_matchers_and_measures_of_ones_own_are_asked_for() -> None:
         PrometheusHistory(client, extra_matchers={"a b": "c"})
 
 
-@pytest.mark.parametrize("source", [Source.REMOTE_READ, Source.PROMQL])
-def test_labels_may_have_other_names(source: Source) -> None:
+@pytest.mark.parametrize("source", [HistorySource.REMOTE_READ, HistorySource.PROMQL])
+def test_labels_may_have_other_names(source: HistorySource) -> None:
     """In what is asked and in what is answered."""
-    names = Names(namespace="ns", pod="pod_name", container="c")
+    names = LabelNames(namespace="ns", pod="pod_name", container="c")
     series = [{"c": "app", "ns": "shop", "pod_name": pod} for pod in ("web-0", "web-1")]
     stream = b"".join(frame(series_message(labels, [chunk_of(samples_of(0.25))])) for labels in series)
     model = Model([(labels, 0.25) for labels in series])
@@ -265,7 +265,7 @@ def test_a_server_that_is_gone_is_told_at_once() -> None:
     """Before lots are planned."""
     with serving(MODEL) as server:
         history = history_of(server)
-    with pytest.raises(Unreachable):
+    with pytest.raises(PrometheusUnreachable):
         next(history.read((CPU,), START, END, STEP))
 
 

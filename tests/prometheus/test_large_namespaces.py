@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from equipoise.adapters.prometheus.errors import TooManySeries
-from equipoise.adapters.prometheus.history import Source
+from equipoise.adapters.prometheus.history import HistorySource
 from equipoise.adapters.prometheus.strategies import CPU, MEMORY
 from tests.support.prometheus.histories import (
     END,
@@ -57,12 +57,14 @@ def _big(pods: Sequence[tuple[str, str]] = BIG, *, lists: bool = True) -> Answer
     return answering(read, answer)
 
 
-@pytest.mark.parametrize("source", [Source.REMOTE_READ, Source.PROMQL])
+@pytest.mark.parametrize("source", [HistorySource.REMOTE_READ, HistorySource.PROMQL])
 @pytest.mark.parametrize("rows", [3, 5, 6, 8])
-def test_a_namespace_that_is_too_large_is_cut_between_groups_of_pods(source: Source, rows: int) -> None:
+def test_a_namespace_that_is_too_large_is_cut_between_groups_of_pods(
+    source: HistorySource, rows: int
+) -> None:
     """Groups stay whole, also one that is larger than a lot; what nobody needs is not asked for."""
     with serving(_big()) as server:
-        at_once = 2 if source is Source.REMOTE_READ else 3
+        at_once = 2 if source is HistorySource.REMOTE_READ else 3
         history = history_of(server, source, lots_max_bytes=at_once * rows * 21 * 8)
         found = read_all(history, CPU, grouping=_grouped)
     assert {one.scope for one in found} == {("big",)}

@@ -9,12 +9,12 @@ import pytest
 from equipoise.adapters.prometheus.errors import (
     BadUserQuery,
     Malformed,
+    PrometheusUnreachable,
     TooManySeries,
     Unavailable,
-    Unreachable,
 )
 from equipoise.adapters.prometheus.metrics import BuildInfo
-from equipoise.adapters.prometheus.settings import Names
+from equipoise.adapters.prometheus.settings import LabelNames
 from equipoise.ports import Metrics
 from tests.support.kubernetes.server import deaf_port
 from tests.support.prometheus.server import Model, Request, Response, failed, ok, serving, vector
@@ -129,7 +129,7 @@ def test_other_label_names_are_read_too() -> None:
     """As configured, in queries and in answers."""
     series = [({"ns": "a", "pod_name": "p", "container_name": "c"}, 0.25)]
     with serving(Model(series)) as server:
-        names = Names("cpu_seconds", "ns", "pod_name", "container_name")
+        names = LabelNames("cpu_seconds", "ns", "pod_name", "container_name")
         usage = metrics(server.url, names).cpu_usage({"a": ["p"]}, 1000.0, 300.0)
     assert rows(usage) == {("a", "p", "c"): 0.25}
 
@@ -219,7 +219,7 @@ def test_a_users_wrong_query_is_bad_input() -> None:
 
 def test_a_scalar_from_a_dead_server_raises() -> None:
     """Unknown because unreachable is told apart from unknown because empty."""
-    with deaf_port() as port, pytest.raises(Unreachable):
+    with deaf_port() as port, pytest.raises(PrometheusUnreachable):
         metrics(f"http://127.0.0.1:{port}").scalar("1", 1000.0)
 
 

@@ -4,10 +4,10 @@ from contextlib import closing
 
 import pytest
 
-from equipoise.adapters.prometheus.client import Client
+from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.errors import TooHeavy, TooManySeries
 from equipoise.adapters.prometheus.history import PrometheusOwners
-from equipoise.adapters.prometheus.settings import Settings
+from equipoise.adapters.prometheus.settings import PrometheusSettings
 from equipoise.adapters.prometheus.transport import Direct
 from equipoise.core.errors import BadInput
 from tests.support.prometheus.server import Model, Server, serving
@@ -33,8 +33,8 @@ SERIES = [
 ]
 
 
-def _client(server: Server) -> Client:
-    return Client(Direct(Settings(server.url)), sleep=lambda _: None)
+def _client(server: Server) -> PrometheusClient:
+    return PrometheusClient(Direct(PrometheusSettings(server.url)), sleep=lambda _: None)
 
 
 def test_owners_are_told_by_namespace_and_name() -> None:

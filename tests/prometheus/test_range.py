@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.adapters.prometheus.client import Client
+from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.errors import QueryFailed, Reply, TooHeavy, TooManySeries
 from equipoise.adapters.prometheus.matrix import Matrix
 from equipoise.adapters.prometheus.promql import Matcher, Reach, Shard, cut, selector
 from equipoise.adapters.prometheus.range import RangeQuery, query_range
-from equipoise.adapters.prometheus.settings import Limits
+from equipoise.adapters.prometheus.settings import QueryLimits
 from tests.support.prometheus.server import Model, Request, Response, failed
 
 LABELS = ("namespace", "pod")
@@ -66,7 +66,7 @@ def build(matchers: Sequence[Matcher]) -> str:
 
 
 def ask(transport: InMemory, *, shards: Sequence[Shard] = (), end: float = 4000, **limits: Any) -> Matrix:
-    client = Client(transport, Limits(concurrency_max=1, **limits))
+    client = PrometheusClient(transport, QueryLimits(concurrency_max=1, **limits))
     return query_range(client, RangeQuery(build, 1000, end, 10, LABELS, shards=shards))
 
 
@@ -168,7 +168,7 @@ def test_text_is_taken_as_it_is_and_rounded_on_request() -> None:
     """A user's own query has no place for matchers."""
     transport = InMemory(model())
     query = RangeQuery('usage{pod="w1"}', 1000, 1100, 10, LABELS, round_to=0.001, dtype=np.float32)
-    found = query_range(Client(transport), query)
+    found = query_range(PrometheusClient(transport), query)
     assert transport.ranges[0]["query"] == 'round(usage{pod="w1"}, 0.001)'
     assert found.values.dtype == np.float32
     assert sorted(found.keys) == [("a", "w1"), ("b", "w1"), ("c", "w1")]

@@ -14,11 +14,16 @@ from hypothesis import strategies as st
 from equipoise.adapters.prometheus import range as scraping
 from equipoise.adapters.prometheus import strategies as ways
 from equipoise.adapters.prometheus.decode import open_answer
-from equipoise.adapters.prometheus.errors import Malformed, PrometheusFailed, TooLarge, TooManySeries
-from equipoise.adapters.prometheus.history import Source
+from equipoise.adapters.prometheus.errors import (
+    Malformed,
+    PrometheusFailed,
+    PrometheusTooLarge,
+    TooManySeries,
+)
+from equipoise.adapters.prometheus.history import HistorySource
 from equipoise.adapters.prometheus.matrix import Key
 from equipoise.adapters.prometheus.range import Raw, spans
-from equipoise.adapters.prometheus.remote_read.windows import Samples
+from equipoise.adapters.prometheus.remote_read.windows import RawSamples
 from equipoise.adapters.prometheus.strategies import CPU, MEMORY
 from tests.support.prometheus.encoding import value_of
 from tests.support.prometheus.histories import (
@@ -69,10 +74,12 @@ def _decoded(result: list[Any]) -> Raw:
     return _read(ok({"resultType": "matrix", "result": result}).body)
 
 
-def _all(raw: Raw) -> tuple[list[Key], Samples]:
+def _all(raw: Raw) -> tuple[list[Key], RawSamples]:
     """Give what fits into one lot."""
     none = np.zeros(0, np.int64)
-    ((keys, samples),) = list(raw.lots()) or [([], Samples(np.zeros(1, np.int64), none, none.astype(float)))]
+    ((keys, samples),) = list(raw.lots()) or [
+        ([], RawSamples(np.zeros(1, np.int64), none, none.astype(float)))
+    ]
     return keys, samples
 
 
@@ -89,7 +96,7 @@ def test_raw_samples_give_what_a_remote_read_gives() -> None:
         asked = [request.fields for request in server.requests if _is_raw(request)]
         assert not [request for request in server.requests if "range" in request.path]
     with serving(answering(probed(Response(200, frames_of(), STREAMED)))) as server:
-        (read,) = read_all(history_of(server, Source.REMOTE_READ))
+        (read,) = read_all(history_of(server, HistorySource.REMOTE_READ))
     (fields,) = asked
     assert fields["query"].endswith(f"[{(END - START) * 1000 + 150_000}ms]")
     assert float(fields["time"]) == END
@@ -116,7 +123,7 @@ def test_a_long_answer_is_asked_for_in_parts_of_time(monkeypatch: pytest.MonkeyP
         (found,) = read_all(history_of(server))
         asked = [request.fields for request in server.requests if _is_raw(request)]
     with serving(answering(probed(Response(200, frames_of(), STREAMED)))) as server:
-        (read,) = read_all(history_of(server, Source.REMOTE_READ))
+        (read,) = read_all(history_of(server, HistorySource.REMOTE_READ))
     ends = [float(fields["time"]) for fields in asked]
     lengths = [int(fields["query"].rpartition("[")[2].removesuffix("ms]")) / 1000 for fields in asked]
     assert len(asked) >= 3
@@ -181,7 +188,7 @@ def test_a_container_that_is_scraped_twice_is_one_row_with_the_larger_usage() ->
 def test_far_more_samples_than_were_planned_for_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are too many for the memory of a lot, however few series there are."""
     monkeypatch.setattr(ways, "SAMPLES_SHARE_MAX", 0.0)
-    too_large = pytest.raises(TooLarge, match="samples, more than the memory for one lot")
+    too_large = pytest.raises(PrometheusTooLarge, match="samples, more than the memory for one lot")
     with serving(answering(lambda _: REFUSED, _with_samples)) as server, too_large:
         read_all(history_of(server))
 

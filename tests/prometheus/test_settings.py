@@ -17,9 +17,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from equipoise.adapters.prometheus.client import Client
-from equipoise.adapters.prometheus.errors import Malformed, TlsFailed, TooLarge
-from equipoise.adapters.prometheus.settings import Limits, Names, Settings
+from equipoise.adapters.prometheus.client import PrometheusClient
+from equipoise.adapters.prometheus.errors import Malformed, PrometheusTooLarge, TlsFailed
+from equipoise.adapters.prometheus.settings import LabelNames, PrometheusSettings, QueryLimits
 from equipoise.adapters.prometheus.transport import Direct
 from equipoise.core.errors import BadInput
 from tests.support.prometheus.server import Request, Response, Server, serving, vector
@@ -27,9 +27,9 @@ from tests.support.prometheus.server import Request, Response, Server, serving, 
 
 def ask_once(prefix: str = "", **options: Any) -> Request:
     with serving(lambda _: vector([({}, 1)])) as server:
-        Client(Direct(Settings(server.url + prefix, **options)), Limits(timeout_seconds=30)).instant(
-            "up", 12.5
-        )
+        PrometheusClient(
+            Direct(PrometheusSettings(server.url + prefix, **options)), QueryLimits(timeout_seconds=30)
+        ).instant("up", 12.5)
         return server.requests[0]
 
 
@@ -55,13 +55,17 @@ def test_an_answer_that_is_compressed_all_the_same_is_read() -> None:
     plain = vector([({}, 7)])
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
     with serving(lambda _: Response(200, gzip.compress(plain.body), headers)) as server:
-        assert Client(Direct(Settings(server.url))).vector("up", 1.0, ()).values.tolist() == [7]
+        assert PrometheusClient(Direct(PrometheusSettings(server.url))).vector(
+            "up", 1.0, ()
+        ).values.tolist() == [7]
     bomb = Response(200, gzip.compress(b" " * 10_000_000), headers)
-    with serving(lambda _: bomb) as server, pytest.raises(TooLarge):
-        Client(Direct(Settings(server.url)), Limits(memory_max_bytes=4_000_000)).instant("up")
+    with serving(lambda _: bomb) as server, pytest.raises(PrometheusTooLarge):
+        PrometheusClient(
+            Direct(PrometheusSettings(server.url)), QueryLimits(memory_max_bytes=4_000_000)
+        ).instant("up")
     with serving(lambda _: Response(200, plain.body, headers)) as server:
         with pytest.raises(Malformed, match="not packed in the way that it says"):
-            Client(Direct(Settings(server.url))).instant("up")
+            PrometheusClient(Direct(PrometheusSettings(server.url))).instant("up")
         assert len(server.requests) == 1, "the same would come again"
 
 
@@ -81,7 +85,9 @@ def test_credentials_and_headers_are_sent(tmp_path: Path) -> None:
     assert ask_once(username="ann", password="s3:cret").headers["authorization"] == basic
     assert ask_once(headers={"X-Scope-OrgID": "team-a"}).headers["x-scope-orgid"] == "team-a"
     with serving(lambda _: vector([({}, 1)])) as server:
-        Client(Direct(Settings(server.url.replace("//", "//ann:s3%3Acret@")))).instant("up")
+        PrometheusClient(Direct(PrometheusSettings(server.url.replace("//", "//ann:s3%3Acret@")))).instant(
+            "up"
+        )
         assert server.requests[0].headers["authorization"] == basic
 
 
@@ -90,7 +96,7 @@ def test_a_token_file_is_read_for_every_request(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("one")
     with serving(lambda _: vector([({}, 1)])) as server:
-        client = Client(Direct(Settings(server.url, bearer_token_file=str(token))))
+        client = PrometheusClient(Direct(PrometheusSettings(server.url, bearer_token_file=str(token))))
         client.instant("up")
         token.write_text("two")
         client.instant("up")
@@ -107,7 +113,7 @@ def test_a_server_without_post_is_asked_by_get_from_then_on() -> None:
         return Response(405) if request.method == "POST" else vector([({}, 1)])
 
     with serving(answer) as server:
-        client = Client(Direct(Settings(server.url)))
+        client = PrometheusClient(Direct(PrometheusSettings(server.url)))
         client.instant('up{a="b c"}')
         client.instant("up")
         assert [r.method for r in server.requests] == ["POST", "GET", "GET"]
@@ -134,7 +140,7 @@ def test_a_server_without_post_is_asked_by_get_from_then_on() -> None:
 def test_wrong_settings_are_bad_input(options: dict[str, Any]) -> None:
     """One line, before anything is sent, and without a secret."""
     with pytest.raises(BadInput) as caught:
-        Settings(**options)
+        PrometheusSettings(**options)
     assert "\n" not in str(caught.value)
     assert "a:b@" not in str(caught.value)
 
@@ -142,15 +148,15 @@ def test_wrong_settings_are_bad_input(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Limits(timeout_seconds=0),
-        lambda: Limits(concurrency_max=0),
-        lambda: Limits(memory_max_bytes=-1),
-        lambda: Limits(timeout_seconds=float("nan")),
-        lambda: Names(metric="a b"),
-        lambda: Names(pod='pod"'),
-        lambda: Names(pod="namespace"),
-        lambda: Direct(Settings("https://p", ca_file="/nonexistent/ca.pem")),
-        lambda: Direct(Settings("https://p", key_file="/nonexistent/key.pem")),
+        lambda: QueryLimits(timeout_seconds=0),
+        lambda: QueryLimits(concurrency_max=0),
+        lambda: QueryLimits(memory_max_bytes=-1),
+        lambda: QueryLimits(timeout_seconds=float("nan")),
+        lambda: LabelNames(metric="a b"),
+        lambda: LabelNames(pod='pod"'),
+        lambda: LabelNames(pod="namespace"),
+        lambda: Direct(PrometheusSettings("https://p", ca_file="/nonexistent/ca.pem")),
+        lambda: Direct(PrometheusSettings("https://p", key_file="/nonexistent/key.pem")),
     ],
 )
 def test_wrong_limits_names_and_files_are_bad_input(make: Any) -> None:
@@ -161,10 +167,10 @@ def test_wrong_limits_names_and_files_are_bad_input(make: Any) -> None:
 
 def test_secrets_are_not_shown() -> None:
     """Neither in `repr`, which lands in logs, nor in the address of messages."""
-    settings = Settings("http://ann:hidden@p:9090/x", headers={"X-Key": "hidden"})
+    settings = PrometheusSettings("http://ann:hidden@p:9090/x", headers={"X-Key": "hidden"})
     assert settings.address == "http://p:9090/x"
     assert "hidden" not in repr(settings)
-    assert "hidden" not in repr(Settings("http://p", bearer_token="hidden"))
+    assert "hidden" not in repr(PrometheusSettings("http://p", bearer_token="hidden"))
 
 
 @pytest.fixture(scope="module")
@@ -213,10 +219,15 @@ def tls_server(certificate: Path) -> Iterator[Server]:
 def test_tls_with_the_right_ca_works_and_without_it_fails(tls_server: Server, certificate: Path) -> None:
     """A certificate that nobody vouches for is a TLS failure; `insecure` takes it all the same."""
     url = tls_server.url.replace("http:", "https:")
-    assert Client(Direct(Settings(url, ca_file=str(certificate)))).instant("1").result_type == "vector"
-    assert Client(Direct(Settings(url, insecure=True))).instant("1").result_type == "vector"
+    assert (
+        PrometheusClient(Direct(PrometheusSettings(url, ca_file=str(certificate)))).instant("1").result_type
+        == "vector"
+    )
+    assert (
+        PrometheusClient(Direct(PrometheusSettings(url, insecure=True))).instant("1").result_type == "vector"
+    )
     with pytest.raises(TlsFailed, match="certificate"):
-        Client(Direct(Settings(url))).instant("1")
+        PrometheusClient(Direct(PrometheusSettings(url))).instant("1")
     other_name = url.replace("127.0.0.1", "localhost")
     with pytest.raises(TlsFailed, match="another host name"):
-        Client(Direct(Settings(other_name, ca_file=str(certificate)))).instant("1")
+        PrometheusClient(Direct(PrometheusSettings(other_name, ca_file=str(certificate)))).instant("1")

@@ -25,7 +25,7 @@ from equipoise.adapters.prometheus.promql import (
     quote,
     rounded,
 )
-from equipoise.adapters.prometheus.settings import CADVISOR, Names
+from equipoise.adapters.prometheus.settings import CADVISOR, LabelNames
 from equipoise.core.errors import BadInput
 
 NASTY = st.text(alphabet=st.sampled_from('ab"\\\n\t.+*?()|[]{}^$-,=~ \x00\x7fé'), max_size=12)
@@ -86,7 +86,7 @@ def test_the_cpu_query_counts_each_container_once() -> None:
 
 def test_names_of_metric_and_labels_are_settings() -> None:
     """Some pipelines rename them."""
-    queries = CpuQueries(Names("cpu_seconds", "ns", "pod_name", "container_name"))
+    queries = CpuQueries(LabelNames("cpu_seconds", "ns", "pod_name", "container_name"))
     assert queries.usage((), 90) == (
         "max by (ns, pod_name, container_name) "
         '(rate(cpu_seconds{container_name!="",container_name!="POD"}[1m30s]))'
@@ -95,7 +95,7 @@ def test_names_of_metric_and_labels_are_settings() -> None:
 
 def test_label_names_that_only_prometheus_3_reads_are_quoted() -> None:
     """In matchers and in groupings; plain names stay as every version reads them."""
-    queries = CpuQueries(Names(pod="k8s.pod.name"), {"käse": "ja"})
+    queries = CpuQueries(LabelNames(pod="k8s.pod.name"), {"käse": "ja"})
     asked = queries.usage((Matcher("k8s.pod.name", "=", "web-1"),), 90)
     assert asked == (
         'max by (namespace, "k8s.pod.name", container) (rate(container_cpu_usage_seconds_total'

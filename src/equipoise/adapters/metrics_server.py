@@ -34,7 +34,7 @@ class ResourceMetricsMalformed(WorldFailed):
     """The API answered something else than pod metrics."""
 
 
-class Reader(Protocol):
+class UsageReader(Protocol):
     """What is asked of the Kubernetes client."""
 
     @property
@@ -49,7 +49,7 @@ class Reader(Protocol):
         ...
 
 
-class _Meta(msgspec.Struct, gc=False):
+class _PodMeta(msgspec.Struct, gc=False):
     name: str
     namespace: str
 
@@ -64,7 +64,7 @@ class _Container(msgspec.Struct, gc=False):
 
 
 class _PodMetrics(msgspec.Struct, gc=False):
-    metadata: _Meta
+    metadata: _PodMeta
     timestamp: str
     window: str = ""
     containers: list[_Container] | None = None
@@ -83,7 +83,7 @@ class _List(msgspec.Struct, gc=False):
 class ResourceMetrics:
     """CPU usage from metrics.k8s.io. Its window is the server's own, mostly 10 to 30 seconds."""
 
-    api: Reader
+    api: UsageReader
     memory_max_bytes: int = 256 * 1024 * 1024
 
     def cpu_usage(
@@ -92,7 +92,7 @@ class ResourceMetrics:
         """Read the CPU usage of all these pods; time and window are the server's, not the caller's."""
         del at
         asked = {ns: frozenset(pods) for ns, pods in pods_by_namespace.items() if pods}
-        rows = _Rows()
+        rows = _UsageRows()
         for path in self._paths(asked):
             for pod in self._list(path):
                 if pod is None:
@@ -151,7 +151,7 @@ class ResourceMetrics:
             raise
 
 
-class _Rows:
+class _UsageRows:
     """Columns while they are filled; each container once, the newest reading."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from equipoise.adapters.kubernetes import ApiError, Client, KubernetesCluster
-from equipoise.adapters.kubernetes.kinds import Page
+from equipoise.adapters.kubernetes.kinds import ListPage
 from equipoise.adapters.kubernetes.structs import RawObject
 from equipoise.cli.session import ClusterRequest
 from equipoise.core.cluster import Pod
@@ -238,7 +238,7 @@ def _other_deployments(client: Client) -> list[str]:
     found: set[str] = set()
     for label in ("app.kubernetes.io/name", "app", "k8s-app"):
         params: dict[str, str | int] = {"labelSelector": f"{label} in ({names})", "limit": 50}
-        page = client.get_as(Page[RawObject], "/apis/apps/v1/deployments", params)
+        page = client.get_as(ListPage[RawObject], "/apis/apps/v1/deployments", params)
         found |= {f"{one.metadata.namespace}/{one.metadata.name}" for one in page.items or ()}
     return sorted(found)
 

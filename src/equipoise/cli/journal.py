@@ -20,7 +20,7 @@ from equipoise.runtime.output import Format, escaped, print_document, warn
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from equipoise.adapters.journal import Query, Reader
+    from equipoise.adapters.journal import JournalReader, Query
     from equipoise.core.decision import Record
 
 
@@ -167,7 +167,7 @@ def _query(balancer: str, subject: str, reason: str, since: str | None, limit: i
 
 
 @contextmanager
-def _opened(file: str | None) -> "Iterator[Reader]":
+def _opened(file: str | None) -> "Iterator[JournalReader]":
     from equipoise.adapters.journal import open_reader
 
     reader = open_reader(Path(file) if file else default_path())
@@ -179,7 +179,7 @@ def _opened(file: str | None) -> "Iterator[Reader]":
         reader.close()
 
 
-def _named(reader: "Reader", name: str) -> "Record":
+def _named(reader: "JournalReader", name: str) -> "Record":
     found = reader.starting(name) if name else ()
     if not found:
         raise BadInput(f"record {name!r}: no id starts like this")

@@ -15,7 +15,7 @@ import yaml
 from equipoise.adapters.kubernetes import ApiError, Client
 from equipoise.core.documents import StrictLoader, TooMuch, check_bounds
 from equipoise.core.errors import DECODE_ERRORS, BadInput, WorldFailed
-from equipoise.crd.definition import OWNER, OWNER_LABEL, Kind, definition
+from equipoise.crd.definition import OWNER, OWNER_LABEL, DefinedKind, definition
 from equipoise.crd.manifest import Problem, problems
 from equipoise.crd.status import LEDGER
 from equipoise.engine.balancer import BALANCERS, balancer
@@ -75,7 +75,7 @@ class _Definition(msgspec.Struct):
     status: _DefinitionStatus | None = None
 
 
-def install(client: Client, kinds: Sequence[Kind], *, is_dry_run: bool) -> Iterator[Installed]:
+def install(client: Client, kinds: Sequence[DefinedKind], *, is_dry_run: bool) -> Iterator[Installed]:
     """Apply the definitions one by one; one that is not ours is left alone, and the others go on."""
     for kind in kinds:
         before = _look(client, kind.definition_name)
@@ -102,7 +102,7 @@ def _is_ours(found: _Definition) -> bool:
     return (found.metadata.labels or {}).get(OWNER_LABEL) == OWNER
 
 
-def _apply(client: Client, kind: Kind, before: _Definition | None, *, is_dry_run: bool) -> Installed:
+def _apply(client: Client, kind: DefinedKind, before: _Definition | None, *, is_dry_run: bool) -> Installed:
     """Apply on the server's side.
 
     Ours is overwritten whoever changed it, if it is still the one we looked at. Where none was, nothing is
@@ -157,7 +157,7 @@ def _conditions(found: _Definition | None) -> dict[str, _Condition]:
     return {one.type: one for one in status.conditions or ()} if status is not None else {}
 
 
-KINDS: tuple[Kind, ...] = tuple(
+KINDS: tuple[DefinedKind, ...] = tuple(
     sorted(
         (LEDGER, *(kind for name in BALANCERS for kind in balancer(name).kinds)),
         key=lambda kind: (kind.group == OUR_GROUP, kind.group),
@@ -167,7 +167,7 @@ KINDS: tuple[Kind, ...] = tuple(
 """In the order in which they are printed and applied."""
 
 
-def chosen_kinds(names: Sequence[str]) -> list[Kind]:
+def chosen_kinds(names: Sequence[str]) -> list[DefinedKind]:
     """Find kinds by the names that people use for them; no name means all."""
     found = []
     for name in names:
@@ -293,7 +293,7 @@ def _items(document: dict[str, Any], at: str = "") -> Iterator[tuple[str, dict[s
     yield at, document
 
 
-def _known(item: Mapping[str, Any]) -> Kind | Problem | None:
+def _known(item: Mapping[str, Any]) -> DefinedKind | Problem | None:
     """Find the kind, or say what is wrong with its name or group; None means that it is somebody else's."""
     version, name = _word(item, "apiVersion"), _word(item, "kind")
     group = version.rpartition("/")[0]

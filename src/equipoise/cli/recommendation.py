@@ -72,7 +72,7 @@ def apply(
     prometheus: options.PrometheusFlags,
 ) -> None:
     """Decide as plan does, and make the HPAs, or change those made before; others' are left alone."""
-    from equipoise.adapters.prometheus.history import Source
+    from equipoise.adapters.prometheus.history import HistorySource
     from equipoise.cli.journal import journalled
     from equipoise.cli.recommendation_live import RecommendationRequest, apply_recommendation, print_adopted
     from equipoise.recommendation.advisor import AdviceScope
@@ -80,7 +80,7 @@ def apply(
     how = settings.how(algorithm)
     asked = AdviceScope(read_settings(settings.setting or ()), None, workloads or (), how)
     cluster = options.cluster_request(kubernetes, scope, prometheus)
-    request = RecommendationRequest(cluster, asked, Source(source.value))
+    request = RecommendationRequest(cluster, asked, HistorySource(source.value))
     with journalled(journal) as records:
         done = apply_recommendation(request, records, is_dry_run=is_dry_run)
     if not done:
@@ -272,14 +272,14 @@ def _of_cluster(
     plot: str | None,
 ) -> DecidedSamples:
     """Decide for a live cluster, and draw it where that is asked for."""
-    from equipoise.adapters.prometheus.history import Source
+    from equipoise.adapters.prometheus.history import HistorySource
     from equipoise.cli.recommendation_live import KeptHistories, RecommendationRequest, plan_recommendation
     from equipoise.recommendation.advisor import STEP_SECONDS, AdviceScope
 
     if source is SourceName.METRICS_FILE:
         raise BadInput("--source metrics-file: expected --from FILE beside it")
     asked = AdviceScope(question.policy, None, names, question.algorithm, question.about)
-    request = RecommendationRequest(cluster, asked, Source(source.value))
+    request = RecommendationRequest(cluster, asked, HistorySource(source.value))
     if plot is None:
         planned = plan_recommendation(request)
         return DecidedSamples(planned, [STEP_SECONDS] * len(planned))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from equipoise.adapters.kubernetes import Client, KubernetesCluster
 from equipoise.adapters.kubernetes.apply import KubernetesApplier
 from equipoise.adapters.kubernetes.cluster import HpaSpecs
-from equipoise.adapters.prometheus.history import PrometheusHistory, PrometheusOwners, Source
+from equipoise.adapters.prometheus.history import HistorySource, PrometheusHistory, PrometheusOwners
 from equipoise.cli.journal import CommandJournal
 from equipoise.cli.session import ClusterRequest, Session
 from equipoise.core.cluster import HpaSpec, Workload
@@ -38,7 +38,7 @@ class RecommendationRequest:
 
     cluster: ClusterRequest
     asked: AdviceScope
-    source: Source = Source.AUTO
+    source: HistorySource = HistorySource.AUTO
 
 
 class _WorkloadsOnce(KubernetesCluster):

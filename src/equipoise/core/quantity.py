@@ -30,7 +30,7 @@ _FORM = re.compile(
 _OF_MEMORY = re.compile(r"[0-9.]([KMGTPE]i|[MGTPE])$")
 
 
-class Format(StrEnum):
+class NumberFormat(StrEnum):
     """The family of suffixes that a quantity is written in."""
 
     BINARY = "BinarySI"
@@ -42,7 +42,7 @@ class Quantity(NamedTuple):
     """An exact amount. Compare `nanos` to compare amounts."""
 
     nanos: int
-    format: Format = Format.DECIMAL
+    format: NumberFormat = NumberFormat.DECIMAL
 
     @classmethod
     def parse(cls, text: str) -> "Quantity":
@@ -104,16 +104,16 @@ def _parse(text: str) -> Quantity:
     digits = int((form["whole"] + fraction) or "0")
     suffix = form["suffix"]
     if suffix in _BINARY:
-        format_, numerator, exponent = Format.BINARY, digits * 1024 ** _BINARY[suffix], -len(fraction)
+        format_, numerator, exponent = NumberFormat.BINARY, digits * 1024 ** _BINARY[suffix], -len(fraction)
     elif suffix in _DECIMAL:
-        format_, numerator, exponent = Format.DECIMAL, digits, _DECIMAL[suffix] - len(fraction)
+        format_, numerator, exponent = NumberFormat.DECIMAL, digits, _DECIMAL[suffix] - len(fraction)
     else:
-        format_, numerator, exponent = Format.EXPONENT, digits, _exponent(suffix) - len(fraction)
+        format_, numerator, exponent = NumberFormat.EXPONENT, digits, _exponent(suffix) - len(fraction)
     nanos = _scaled_up(numerator, exponent + 9)
-    if format_ is Format.BINARY:
+    if format_ is NumberFormat.BINARY:
         nanos = min(nanos, BINARY_MAX)
-    if format_ is Format.BINARY and 0 < nanos < NANO:
-        format_ = Format.DECIMAL
+    if format_ is NumberFormat.BINARY and 0 < nanos < NANO:
+        format_ = NumberFormat.DECIMAL
     return Quantity(-nanos if form["sign"] == "-" else nanos, format_)
 
 
@@ -136,16 +136,16 @@ def _print(quantity: Quantity) -> str:
     magnitude, sign = abs(nanos), "-" if nanos < 0 else ""
     if magnitude == 0:
         return "0"
-    if quantity.format is Format.BINARY and magnitude >= 1024 * NANO and magnitude % NANO == 0:
+    if quantity.format is NumberFormat.BINARY and magnitude >= 1024 * NANO and magnitude % NANO == 0:
         amount, power = magnitude // NANO, 0
         while amount % 1024 == 0 and power + 1 in _BINARY_SUFFIX:
             amount, power = amount // 1024, power + 1
         return f"{sign}{amount}{_BINARY_SUFFIX[power]}"
     amount, exponent = magnitude, -9
-    exponent_max = EXPONENT_MAX if quantity.format is Format.EXPONENT else max(_DECIMAL_SUFFIX)
+    exponent_max = EXPONENT_MAX if quantity.format is NumberFormat.EXPONENT else max(_DECIMAL_SUFFIX)
     while amount % 1000 == 0 and exponent < exponent_max:
         amount, exponent = amount // 1000, exponent + 3
-    if quantity.format is Format.EXPONENT:
+    if quantity.format is NumberFormat.EXPONENT:
         return f"{sign}{amount}e{exponent}" if exponent else f"{sign}{amount}"
     return f"{sign}{amount}{_DECIMAL_SUFFIX[exponent]}"
 

@@ -30,7 +30,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class DefinedKind:
     """One kind of custom resource; `body` gives the models of its parts, such as `spec`."""
 
     group: str
@@ -171,7 +171,7 @@ class Standing(StrEnum):
     """Somebody else's, who may have a controller for it; or nobody may tell us whose."""
 
 
-def definition(kind: Kind) -> dict[str, Any]:
+def definition(kind: DefinedKind) -> dict[str, Any]:
     """Return the whole object, ready to apply."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -189,7 +189,7 @@ def definition(kind: Kind) -> dict[str, Any]:
     }
 
 
-def schema_of(kind: Kind) -> Schema:
+def schema_of(kind: DefinedKind) -> Schema:
     """Return the structural schema of a whole object of this kind."""
     parts = {part: structural(model) for part, model in kind.body.items()}
     return {
@@ -205,7 +205,7 @@ def schema_of(kind: Kind) -> Schema:
     }
 
 
-def _names(kind: Kind) -> dict[str, Any]:
+def _names(kind: DefinedKind) -> dict[str, Any]:
     names: dict[str, Any] = {
         "kind": kind.name,
         "listKind": f"{kind.name}List",
@@ -219,7 +219,7 @@ def _names(kind: Kind) -> dict[str, Any]:
     return names
 
 
-def _version(kind: Kind) -> dict[str, Any]:
+def _version(kind: DefinedKind) -> dict[str, Any]:
     version: dict[str, Any] = {"name": kind.version, "served": True, "storage": True}
     if kind.columns:
         version["additionalPrinterColumns"] = [_column(column) for column in kind.columns]

@@ -41,7 +41,7 @@ TIME_PATTERN = (
 )
 
 
-class Part(BaseModel):
+class SchemaPart(BaseModel):
     """One mapping of a custom resource: frozen, and closed to keys that it does not know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_by_name=True)

@@ -16,7 +16,7 @@ from pydantic_core import InitErrorDetails
 
 from equipoise.core.documents import explain
 from equipoise.core.errors import DECODE_ERRORS
-from equipoise.crd.definition import Kind, Schema, structural
+from equipoise.crd.definition import DefinedKind, Schema, structural
 from equipoise.crd.fields import Name, Text
 from equipoise.crd.targets import LabelKey, LabelValue
 
@@ -153,7 +153,7 @@ WRITTEN_BY_SERVER = frozenset(
 )
 
 
-def problems(kind: Kind, document: Mapping[str, Any]) -> list[Problem]:
+def problems(kind: DefinedKind, document: Mapping[str, Any]) -> list[Problem]:
     """Say everything that is wrong with a manifest of this kind; the document holds what JSON can hold."""
     found = list(_names(document))
     for key, part in document.items():

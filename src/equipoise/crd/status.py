@@ -9,8 +9,8 @@ from typing import Annotated
 from pydantic import Field
 
 from equipoise.core.ledger import EntryState
-from equipoise.crd.definition import Column, Kind
-from equipoise.crd.fields import Count, Memory, Moment, Name, Part, Text, UniqueBy
+from equipoise.crd.definition import Column, DefinedKind
+from equipoise.crd.fields import Count, Memory, Moment, Name, SchemaPart, Text, UniqueBy
 from equipoise.crd.targets import LabelKey, WorkloadTarget
 
 ENTRIES_MAX = 200
@@ -32,7 +32,7 @@ class Truth(StrEnum):
     UNKNOWN = "Unknown"
 
 
-class Condition(Part):
+class Condition(SchemaPart):
     """One condition, in the shape that all of Kubernetes uses."""
 
     type: LabelKey = Field(description="What it is about, such as Ready.")
@@ -50,7 +50,7 @@ class Condition(Part):
 Conditions = Annotated[tuple[Condition, ...], Field(max_length=32), UniqueBy("type")]
 
 
-class LastDecision(Part):
+class LastDecision(SchemaPart):
     """The decision that was made last, or the last that did something."""
 
     reason: Reason = Field(description="Why, as one code of the closed list.")
@@ -59,7 +59,7 @@ class LastDecision(Part):
     subject: Subject = Field("", description="The workload that it is about.")
 
 
-class WorkloadDecision(Part):
+class WorkloadDecision(SchemaPart):
     """What was decided last for one of the workloads."""
 
     subject: Subject = Field(description="The workload.")
@@ -75,7 +75,7 @@ BALANCERS_MAX = 16
 """More than there are, by far."""
 
 
-class Entry(Part):
+class LedgerEntry(SchemaPart):
     """One action on one incarnation of a pod, written before it is sent."""
 
     id: str = Field(min_length=1, max_length=128, description="What identifies this action, also in events.")
@@ -89,7 +89,7 @@ class Entry(Part):
     epoch: Count = Field(0, description="The Lease transition that it was written in.")
 
 
-class LedgerData(Part):
+class LedgerData(SchemaPart):
     """All that is remembered of one workload's disruptions; it is replaced by compare-and-swap."""
 
     workload: WorkloadTarget = Field(description="Whose ledger this is.")
@@ -97,14 +97,14 @@ class LedgerData(Part):
     epochs: dict[str, Count] = Field(
         {}, max_length=BALANCERS_MAX, description="The same by balancer, since each may have its own Lease."
     )
-    entries: Annotated[tuple[Entry, ...], UniqueBy("id")] = Field(
+    entries: Annotated[tuple[LedgerEntry, ...], UniqueBy("id")] = Field(
         (), max_length=ENTRIES_MAX, description="The newest actions, oldest first."
     )
     entries_total: Count = Field(0, alias="entriesTotal", description="How many there have ever been.")
     memory: Memory = Field({}, description="What the balancers carry over, by balancer.")
 
 
-LEDGER = Kind(
+LEDGER = DefinedKind(
     group="equipoise.dev",
     version="v1alpha1",
     name="Ledger",

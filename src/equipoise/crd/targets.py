@@ -6,7 +6,7 @@ from typing import Annotated, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from equipoise.core.cluster import Requirement, Selector
-from equipoise.crd.fields import Name, Part, Text, rule, rules
+from equipoise.crd.fields import Name, SchemaPart, Text, rule, rules
 
 VALUES_RULE = "expected values with In and NotIn, and none with Exists and DoesNotExist"
 
@@ -44,7 +44,7 @@ class Mode(StrEnum):
     ENFORCE = "Enforce"
 
 
-class WorkloadTarget(Part):
+class WorkloadTarget(SchemaPart):
     """One workload, in the policy's own namespace."""
 
     api_version: ApiVersion = Field(
@@ -63,7 +63,7 @@ class Operator(StrEnum):
     DOES_NOT_EXIST = "DoesNotExist"
 
 
-class LabelTerm(Part):
+class LabelTerm(SchemaPart):
     """One term of a label selector."""
 
     model_config = ConfigDict(
@@ -86,7 +86,7 @@ class LabelTerm(Part):
         return self
 
 
-class LabelSelector(Part):
+class LabelSelector(SchemaPart):
     """Workloads by their labels, in the policy's own namespace; all terms must hold, and {} takes all."""
 
     match_labels: dict[LabelKey, LabelValue] = Field(

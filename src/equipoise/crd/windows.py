@@ -14,7 +14,7 @@ from cronsim import CronSim, CronSimError
 from pydantic import AfterValidator, Field
 
 from equipoise.core.reason import Code, Reason
-from equipoise.crd.fields import Part, Span, Text
+from equipoise.crd.fields import SchemaPart, Span, Text
 
 SCHEDULE = Text(
     r"^[0-9A-Za-z*/,#-]+( +[0-9A-Za-z*/,#-]+){4}$",
@@ -54,7 +54,7 @@ def _zone(name: str) -> str:
     return name
 
 
-class Window(Part):
+class Window(SchemaPart):
     """A span of time that opens again and again."""
 
     schedule: Annotated[str, SCHEDULE, AfterValidator(_schedule)] = Field(

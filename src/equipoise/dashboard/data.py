@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from equipoise.adapters.journal import Query, Reader, exactly, open_reader
+from equipoise.adapters.journal import JournalReader, Query, exactly, open_reader
 from equipoise.core.decision import Record
 from equipoise.core.errors import EquipoiseError
 from equipoise.engine.balancer import BALANCERS
@@ -76,7 +76,7 @@ class Journals:
     def newest(self) -> Reading:
         """Read each balancer's newest records, without their inputs."""
 
-        def read(reader: Reader) -> Reading:
+        def read(reader: JournalReader) -> Reading:
             parts = (reader.records(Query(balancer=name, limit=NEWEST_MAX)) for name in BALANCERS)
             return Reading(tuple(record for part in parts for record in part))
 
@@ -86,7 +86,7 @@ class Journals:
         """Read a balancer's newest records whole, of all subjects or of one."""
         query = Query(balancer=balancer, subject=exactly(subject), limit=RECORDS_MAX + 1)
 
-        def read(reader: Reader) -> Reading:
+        def read(reader: JournalReader) -> Reading:
             records = tuple(_bounded(reader.records(query, is_whole=True), BYTES_MAX))
             return Reading(records, tuple(reader.subjects(balancer, SUBJECTS_MAX)))
 
@@ -103,7 +103,7 @@ class Journals:
         )
         return self._joined(lambda reader: Reading(tuple(reader.records(query))), LISTED_MAX)
 
-    def _joined(self, read: Callable[[Reader], Reading], count: int) -> Reading:
+    def _joined(self, read: Callable[[JournalReader], Reading], count: int) -> Reading:
         readings = [_attempt(path, read) for path in self.paths]
         merged = _once(merge(*(_sorted(one.records) for one in readings), key=_newness, reverse=True))
         records = tuple(islice(merged, count + 1))
@@ -115,7 +115,7 @@ class Journals:
         )
 
 
-def _attempt(path: Path, read: Callable[[Reader], Reading]) -> Reading:
+def _attempt(path: Path, read: Callable[[JournalReader], Reading]) -> Reading:
     try:
         reader = open_reader(path)
         try:

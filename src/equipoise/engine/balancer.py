@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from equipoise.core.decision import Decision, Record
-from equipoise.crd.definition import Kind
+from equipoise.crd.definition import DefinedKind
 from equipoise.ports import CycleReport
 from equipoise.ports.wiring import Loop, LoopSettings, Wiring
 
@@ -88,7 +88,7 @@ class Balancer:
     """One balancer, as the engine, the command line, the metrics and the dashboard know it."""
 
     name: str
-    kinds: tuple[Kind, ...]
+    kinds: tuple[DefinedKind, ...]
     """The custom resources that it brings."""
     decide: Callable[..., object]
     """Its pure function."""

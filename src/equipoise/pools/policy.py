@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, model_validator
 from equipoise.core.documents import read_json, validated
 from equipoise.core.errors import DECODE_ERRORS, BadInput
 from equipoise.core.pools import expect_name
-from equipoise.crd.fields import INTEGER_MAX, Part
+from equipoise.crd.fields import INTEGER_MAX, SchemaPart
 
 BALANCER = "pools"
 
@@ -33,7 +33,7 @@ Name = Annotated[str, AfterValidator(expect_name)]
 Pods = Annotated[int, Field(strict=True, ge=0, le=INTEGER_MAX)]
 
 
-class Tier(Part):
+class Tier(SchemaPart):
     """One tier: its type, and how many pods it should have. A target of 0 empties it."""
 
     type: TierType
@@ -48,7 +48,7 @@ class Tier(Part):
         return self.type is TierType.SHARED
 
 
-class TierPolicy(Part):
+class TierPolicy(SchemaPart):
     """All tiers, and the order in which they are filled."""
 
     tiers: dict[Name, Tier]

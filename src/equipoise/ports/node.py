@@ -48,7 +48,7 @@ class NodeCounters:
     """Load and pressure by metric, as they stand: `{"cpu_load_1_min": "0.52"}`."""
 
 
-class Node(Protocol):
+class Machine(Protocol):
     """The machine: cgroups and /proc. What has vanished is None; what can't be read at all raises."""
 
     def boot_id(self) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, TypeVarTuple
 
 if TYPE_CHECKING:
     from equipoise.core.cluster import Pod
-    from equipoise.crd.definition import Kind
+    from equipoise.crd.definition import DefinedKind
     from equipoise.crd.targets import Mode
     from equipoise.ports.actions import Actuator, Applier, Sizes
     from equipoise.ports.cluster import Autoscalers, Clock, Cluster, History, Metrics, Owners
@@ -102,7 +102,7 @@ class Wiring(Protocol):
     @property
     def operator_namespace(self) -> str: ...
 
-    def policies(self, kind: Kind) -> Policies:
+    def policies(self, kind: DefinedKind) -> Policies:
         """Return the custom resources of a kind, watched."""
         ...
 

@@ -16,7 +16,7 @@ import msgspec
 
 from equipoise.core.decision import Decided, Decision, SetResources
 from equipoise.core.quantity import NANO, Quantity, print_seconds
-from equipoise.core.quantity import Format as Notation
+from equipoise.core.quantity import NumberFormat as Notation
 from equipoise.core.reason import Code, Reason
 from equipoise.crd.fields import read_amount
 from equipoise.proportional.functions import CompiledPolicy, Inputs, Slot, values_by_container

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from equipoise.core.cluster import Container, Node, Pod, Selector
-from equipoise.core.quantity import NANO, Format, Quantity
+from equipoise.core.quantity import NANO, NumberFormat, Quantity
 from equipoise.engine.recording import as_json
 from equipoise.proportional.policy import (
     UNIT_NANOS,
@@ -98,7 +98,7 @@ class Slot(NamedTuple):
     resource: ResourceName
     unit_nanos: int
     """What its values are counted in."""
-    format: Format
+    format: NumberFormat
     """How they are written."""
     functions: tuple[LinearFunction, ...]
     low: int
@@ -178,10 +178,10 @@ def _slot(container: ContainerPolicy, section: str, resource: ResourceName, rule
     )
 
 
-def _format(function: Function) -> Format:
+def _format(function: Function) -> NumberFormat:
     """Write values as the base is written, else as the slope; a zero says nothing about that."""
     amounts = [part for part in (function.base, function.slope) if part is not None and part.nanos]
-    return amounts[0].format if amounts else Format.DECIMAL
+    return amounts[0].format if amounts else NumberFormat.DECIMAL
 
 
 class CompiledPolicy(NamedTuple):
@@ -329,7 +329,7 @@ def cluster_size(nodes: Sequence[Node], pods_on: Mapping[str, int] | None, selec
     else:
         inputs["cores"] = str(Quantity(sum(round(node.cpu_cores * NANO) for node in ready)))
         memory = sum(int(node.memory_bytes) for node in ready)
-        inputs["memory"] = str(Quantity(memory * NANO, Format.BINARY))
+        inputs["memory"] = str(Quantity(memory * NANO, NumberFormat.BINARY))
     if pods_on is None:
         unknown["pods"] = "only the pods of some namespaces are seen"
     else:

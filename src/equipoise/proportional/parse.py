@@ -17,8 +17,8 @@ from pydantic_core import InitErrorDetails
 
 from equipoise.core.documents import explain
 from equipoise.core.errors import DECODE_ERRORS, BadInput
-from equipoise.crd.definition import Column, Kind
-from equipoise.crd.fields import Amount, Count, Memory, Moment, Part, Text, UniqueBy
+from equipoise.crd.definition import Column, DefinedKind
+from equipoise.crd.fields import Amount, Count, Memory, Moment, SchemaPart, Text, UniqueBy
 from equipoise.crd.status import ENTRIES_MAX, Conditions, LastDecision, Reason, Sentence
 from equipoise.proportional.policy import ScalingPolicySpec
 
@@ -254,7 +254,7 @@ SlotName = Annotated[
 Ratio = Annotated[str, Text(r"^[0-9]{1,9}/[0-9]{1,9}$", "two counts such as 3/5", 19)]
 
 
-class LastChange(Part):
+class LastChange(SchemaPart):
     """When a value was last replaced."""
 
     at: Moment = Field(description="When.")
@@ -262,7 +262,7 @@ class LastChange(Part):
     after: Amount = Field(description="What is in force since.")
 
 
-class ResourceStatus(Part):
+class ResourceStatus(SchemaPart):
     """One resource of one container."""
 
     name: SlotName = Field(description="Which one: CONTAINER.requests.cpu.")
@@ -278,14 +278,14 @@ class ResourceStatus(Part):
     last_change: LastChange | None = Field(None, alias="lastChange", description="When it was last replaced.")
 
 
-class WindowStatus(Part):
+class WindowStatus(SchemaPart):
     """The targets that the smoothing looks at."""
 
     observations: Count = Field(0, description="How many are kept.")
     since: Moment | None = Field(None, description="When the first target under this policy was seen.")
 
 
-class ScalingPolicyStatus(Part):
+class ScalingPolicyStatus(SchemaPart):
     """What came of the policy."""
 
     observed_generation: Count | None = Field(
@@ -306,7 +306,7 @@ class ScalingPolicyStatus(Part):
     memory: Memory = Field({}, description="What the next decision needs.")
 
 
-SCALING_POLICY = Kind(
+SCALING_POLICY = DefinedKind(
     group="scalingpolicy.kope.io",
     version="v1alpha1",
     name="ScalingPolicy",

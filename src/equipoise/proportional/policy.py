@@ -28,7 +28,7 @@ from equipoise.crd.fields import (
     AmountAboveZero,
     Name,
     OneOrMany,
-    Part,
+    SchemaPart,
     SignedAmount,
     UniqueBy,
     also_written,
@@ -131,7 +131,7 @@ class UpdateMode(StrEnum):
     ROLLOUT = "Rollout"
 
 
-class Segment(Part):
+class Segment(SchemaPart):
     """From one size on, how coarsely."""
 
     at: Amount = Field(description="From this size on.")
@@ -157,7 +157,7 @@ def _rising(segments: tuple[Segment, ...], what: str, *, slack: bool) -> tuple[S
     return segments
 
 
-class Function(Part):
+class Function(SchemaPart):
     """base + slope x input / per, where the input is rounded up by its segment."""
 
     input: InputName | None = Field(
@@ -191,7 +191,7 @@ class Function(Part):
         return self
 
 
-class Rule(Part):
+class Rule(SchemaPart):
     """One part of one resource's value; several for the same resource add up."""
 
     model_config = ConfigDict(
@@ -224,14 +224,14 @@ def _bounds_once(all_: tuple[Rule, ...]) -> tuple[Rule, ...]:
 Rules = Annotated[tuple[Rule, ...], Field(max_length=RULES_MAX), AfterValidator(_bounds_once), OneOrMany()]
 
 
-class ContainerResources(Part):
+class ContainerResources(SchemaPart):
     """What a container asks for, and what it may use at most."""
 
     requests: Rules = Field((), description="What is asked for: cpu, memory.")
     limits: Rules = Field((), description="What may be used at most: cpu, memory.")
 
 
-class Quantization(Part):
+class Quantization(SchemaPart):
     """Levels that a value is rounded up to."""
 
     resource: ResourceName = Field(description="cpu or memory.")
@@ -292,7 +292,7 @@ class Quantization(Part):
         return self
 
 
-class ContainerPolicy(Part):
+class ContainerPolicy(SchemaPart):
     """One container of the pods, and how its resources follow the cluster."""
 
     model_config = ConfigDict(
@@ -323,7 +323,7 @@ class NodeSelector(LabelSelector):
     )
 
 
-class ScaleTargetRef(Part):
+class ScaleTargetRef(SchemaPart):
     """The workload, in the policy's own namespace."""
 
     api_version: ApiVersion = Field(
@@ -333,7 +333,7 @@ class ScaleTargetRef(Part):
     name: Name = Field(description="The workload's name.")
 
 
-class ScalingPolicySpec(Part):
+class ScalingPolicySpec(SchemaPart):
     """Whose resources follow the cluster, and how."""
 
     model_config = ConfigDict(

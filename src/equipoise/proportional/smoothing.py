@@ -14,7 +14,7 @@ import msgspec
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
 from equipoise.core.reason import Code
-from equipoise.crd.fields import Amount, Part, Text, rule, rules
+from equipoise.crd.fields import Amount, SchemaPart, Text, rule, rules
 
 INPUTS = ("cores", "memory", "nodes", "pods")
 SECONDS_MAX = 7 * 86400
@@ -56,7 +56,7 @@ THRESHOLDS_RULE = "expected lowThreshold at or below target, and target at or be
 DELAY_RULE = "expected inputs, delaySeconds, or both"
 
 
-class Delay(Part):
+class Delay(SchemaPart):
     """Wait before following the cluster in one direction."""
 
     model_config = ConfigDict(
@@ -82,7 +82,7 @@ class Delay(Part):
         return self
 
 
-class Percentile(Part):
+class Percentile(SchemaPart):
     """Follow what most of the latest targets say."""
 
     model_config = ConfigDict(
@@ -113,7 +113,7 @@ class Percentile(Part):
         return self
 
 
-class Smoothing(Part):
+class Smoothing(SchemaPart):
     """What keeps a value from flapping: the delays (either or both), or percentile."""
 
     model_config = ConfigDict(

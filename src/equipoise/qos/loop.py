@@ -88,7 +88,7 @@ class QosLoop:
     """The loop of one node."""
 
     node_name: str
-    node: Node
+    node: Machine
     node_api: NodeContext
     actuator: Actuator
     pauses: Pauses

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from pydantic import BaseModel, Field
 
 from equipoise.core.errors import BadInput
-from equipoise.crd.definition import Column, Kind
-from equipoise.crd.fields import Count, Part
+from equipoise.crd.definition import Column, DefinedKind
+from equipoise.crd.fields import Count, SchemaPart
 from equipoise.crd.status import Conditions
 from equipoise.qos.observation import METRICS, NodeResource
 from equipoise.qos.policy import (

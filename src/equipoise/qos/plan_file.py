@@ -16,7 +16,7 @@ from pydantic import (
 from equipoise.core.documents import explain, validated
 from equipoise.core.errors import DECODE_ERRORS, BadInput
 from equipoise.core.quantity import NANO, Quantity, parse_moment, parse_seconds
-from equipoise.crd.definition import Kind
+from equipoise.crd.definition import DefinedKind
 from equipoise.crd.fields import Amount, Moment, Name
 from equipoise.qos.objects import QOS_KINDS, QosObject, assemble, unknown_action
 from equipoise.qos.observation import (
@@ -245,7 +245,7 @@ def _object(part: dict[str, Any], where: str) -> QosObject:
     return QosObject(known.name, written.metadata.name, spec, where)
 
 
-def _kind(part: dict[str, Any], where: str) -> Kind:
+def _kind(part: dict[str, Any], where: str) -> DefinedKind:
     name, version = part.get("kind"), part.get("apiVersion")
     for kind in QOS_KINDS:
         if kind.name == name:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
-from equipoise.crd.fields import AmountAboveZero, Name, Part, UniqueBy, rule, rules
+from equipoise.crd.fields import AmountAboveZero, Name, SchemaPart, UniqueBy, rule, rules
 from equipoise.crd.targets import LabelKey, LabelSelector, LabelValue
 from equipoise.engine.recording import as_json
 from equipoise.qos.observation import COMPARATORS, METRICS
@@ -63,7 +63,7 @@ Seconds = Annotated[int, Field(ge=0, le=SECONDS_MAX), BeforeValidator(_number)]
 Rounds = Annotated[int, Field(ge=1, le=ROUNDS_MAX), BeforeValidator(_number)]
 
 
-class CpuThrottle(Part):
+class CpuThrottle(SchemaPart):
     """How far the CPU of a pod is throttled."""
 
     ratio_min_percent: Percent = Field(
@@ -78,7 +78,7 @@ class CpuThrottle(Part):
     )
 
 
-class MemoryThrottle(Part):
+class MemoryThrottle(SchemaPart):
     """How the memory of a pod is throttled."""
 
     is_reclaimed: bool = Field(
@@ -86,7 +86,7 @@ class MemoryThrottle(Part):
     )
 
 
-class Throttle(Part):
+class Throttle(SchemaPart):
     """Take something from pods and leave them running."""
 
     model_config = ConfigDict(
@@ -103,7 +103,7 @@ class Throttle(Part):
         return self
 
 
-class Eviction(Part):
+class Eviction(SchemaPart):
     """Send pods away."""
 
     grace_seconds: Seconds | None = Field(
@@ -113,7 +113,7 @@ class Eviction(Part):
     )
 
 
-class AvoidanceActionSpec(Part):
+class AvoidanceActionSpec(SchemaPart):
     """What to do when a waterline is crossed; neither throttle nor eviction disables scheduling."""
 
     description: str = Field("", max_length=1024, description="For people.")
@@ -144,14 +144,14 @@ class RuleStrategy(StrEnum):
     PREVIEW = "Preview"
 
 
-class MetricRule(Part):
+class MetricRule(SchemaPart):
     """A waterline: the metric and its value."""
 
     name: MetricName = Field(description="The metric; amounts in millicores and bytes, shares in percent.")
     value: AmountAboveZero = Field(description="The waterline is crossed when the metric is above this.")
 
 
-class ObjectiveEnsurance(Part):
+class ObjectiveEnsurance(SchemaPart):
     """One rule: when which metric is above what, do this."""
 
     name: Name = Field(description="The rule's name.")
@@ -175,7 +175,7 @@ class ObjectiveEnsurance(Part):
 Rules = Annotated[tuple[ObjectiveEnsurance, ...], UniqueBy("name")]
 
 
-class NodeLocalGet(Part):
+class NodeLocalGet(SchemaPart):
     """Usage that the agent reads itself; the only way there is."""
 
     cache_seconds: Seconds | None = Field(
@@ -183,7 +183,7 @@ class NodeLocalGet(Part):
     )
 
 
-class NodeQualityProbe(Part):
+class NodeQualityProbe(SchemaPart):
     """Where usage comes from."""
 
     node_local_get: NodeLocalGet = Field(
@@ -202,7 +202,7 @@ class NodeLabels(LabelSelector):
     )
 
 
-class _OfNodes(Part):
+class _OfNodes(SchemaPart):
     selector: NodeLabels = Field(NodeLabels(), description="Which nodes it is for; by default all.")
     probe: NodeQualityProbe | None = Field(
         None, alias="nodeQualityProbe", description="Where usage comes from; the agent reads it itself."
@@ -238,7 +238,7 @@ class ScopeOperator(StrEnum):
     NOT_IN = "NotIn"
 
 
-class Scope(Part):
+class Scope(SchemaPart):
     """One term of a scope selector; NotIn means none of the values."""
 
     name: ScopeName = Field(alias="scopeName", description="What is compared.")
@@ -269,7 +269,7 @@ def priorities(text: str) -> range:
     return range(low, high + 1)
 
 
-class ScopeSelector(Part):
+class ScopeSelector(SchemaPart):
     """Pods by their class, priority and namespace; all terms must hold."""
 
     terms: tuple[Scope, ...] = Field(
@@ -285,7 +285,7 @@ class PodLabels(LabelSelector):
     )
 
 
-class PodQOSSpec(Part):
+class PodQOSSpec(SchemaPart):
     """Which pods may be acted on, and how. With any PodQOS, pods that none allows are left alone."""
 
     model_config = ConfigDict(
@@ -312,7 +312,7 @@ class PodQOSSpec(Part):
         return self
 
 
-class NodePolicy(Part):
+class NodePolicy(SchemaPart):
     """The waterlines of one object, whichever way it was spelt."""
 
     name: str
@@ -320,7 +320,7 @@ class NodePolicy(Part):
     rules: tuple[ObjectiveEnsurance, ...] = ()
 
 
-class QosPolicy(Part):
+class QosPolicy(SchemaPart):
     """All that was asked for one node: what deciding needs."""
 
     policies: tuple[NodePolicy, ...] = ()

@@ -15,7 +15,7 @@ from msgspec import structs
 from equipoise.core.cluster import API_VERSIONS, Container, HpaSpec, Workload, WorkloadRef
 from equipoise.core.decision import ApplyHpa, Decision, Outcome
 from equipoise.core.errors import WorldFailed
-from equipoise.core.quantity import Format, Quantity
+from equipoise.core.quantity import NumberFormat, Quantity
 from equipoise.core.reason import Code, Reason
 from equipoise.engine.disruption import adoption_opted_out_by
 from equipoise.engine.guards import held_by_pause
@@ -280,5 +280,5 @@ def _requests(container: Container) -> dict[str, str]:
     if container.cpu_request_cores is not None:
         requests["cpu"] = str(Quantity(round(container.cpu_request_cores * 1000) * MILLI_NANOS))
     if container.memory_request_bytes is not None:
-        requests["memory"] = str(Quantity(round(container.memory_request_bytes) * NANO, Format.BINARY))
+        requests["memory"] = str(Quantity(round(container.memory_request_bytes) * NANO, NumberFormat.BINARY))
     return requests

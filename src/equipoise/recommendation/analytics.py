@@ -6,8 +6,8 @@ from typing import Annotated, Self
 from pydantic import Field, field_validator, model_validator
 
 from equipoise.core.errors import BadInput
-from equipoise.crd.definition import Column, Kind
-from equipoise.crd.fields import SPAN_SECONDS_MAX, Count, Moment, Name, Part
+from equipoise.crd.definition import Column, DefinedKind
+from equipoise.crd.fields import SPAN_SECONDS_MAX, Count, Moment, Name, SchemaPart
 from equipoise.crd.status import ENTRIES_MAX, Conditions, Reason, Sentence
 from equipoise.crd.targets import ApiVersion, KindName, LabelSelector
 from equipoise.recommendation.policy import AdviceType, RecommendationPolicy, read_policy
@@ -41,7 +41,7 @@ class AdoptionType(StrEnum):
     AUTO = "Auto"
 
 
-class CompletionStrategy(Part):
+class CompletionStrategy(SchemaPart):
     """Once, or again and again."""
 
     type: CompletionType = Field(
@@ -59,7 +59,7 @@ class CompletionStrategy(Part):
         return None if self.type is CompletionType.ONCE else float(self.period_seconds or PERIOD_SECONDS)
 
 
-class ResourceSelector(Part):
+class ResourceSelector(SchemaPart):
     """Workloads of one kind in the Analytics' own namespace: one by name, or those with these labels."""
 
     kind: KindName = Field(description="Deployment, StatefulSet or ReplicaSet.")
@@ -85,7 +85,7 @@ class ResourceSelector(Part):
         return self
 
 
-class AnalyticsSpec(Part):
+class AnalyticsSpec(SchemaPart):
     """Which workloads need advice, of which type, how often, and with which settings."""
 
     type: AdviceType = Field(description="HPA: replicas and target. Resource: requests of the containers.")
@@ -135,7 +135,7 @@ class AnalyticsSpec(Part):
         return read_policy(self.config, "spec.config")
 
 
-class ObjectReference(Part):
+class ObjectReference(SchemaPart):
     """Any object, as the core API names one."""
 
     api_version: Word | None = Field(None, alias="apiVersion", description="The API version of its kind.")
@@ -147,7 +147,7 @@ class ObjectReference(Part):
     field_path: Word | None = Field(None, alias="fieldPath", description="Not read.")
 
 
-class RecommenderReference(Part):
+class RecommenderReference(SchemaPart):
     """Who gave the advice, in later versions of Crane; not written here."""
 
     name: Word | None = Field(None, description="The recommender's name.")
@@ -167,7 +167,7 @@ class Mission(ObjectReference):
     )
 
 
-class AnalyticsStatus(Part):
+class AnalyticsStatus(SchemaPart):
     """What came of it."""
 
     conditions: Conditions = Field((), description="Ready, and why not.")
@@ -188,7 +188,7 @@ class AnalyticsStatus(Part):
     )
 
 
-class RecommendationSpec(Part):
+class RecommendationSpec(SchemaPart):
     """What the advice is about, and what becomes of it."""
 
     target_ref: ObjectReference = Field(alias="targetRef", description="The workload.")
@@ -205,7 +205,7 @@ class RecommendationSpec(Part):
     )
 
 
-class RecommendationStatus(Part):
+class RecommendationStatus(SchemaPart):
     """The advice."""
 
     conditions: Conditions = Field((), description="Ready, or which check failed; Adopted, and why not.")
@@ -240,7 +240,7 @@ class RecommendationStatus(Part):
     action: Word | None = Field(None, description="Of later versions of Crane; not written here.")
 
 
-ANALYTICS = Kind(
+ANALYTICS = DefinedKind(
     group=GROUP,
     version=VERSION,
     name="Analytics",
@@ -261,7 +261,7 @@ ANALYTICS = Kind(
     ),
 )
 
-RECOMMENDATION = Kind(
+RECOMMENDATION = DefinedKind(
     group=GROUP,
     version=VERSION,
     name="Recommendation",

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from equipoise.core.documents import validated
 from equipoise.core.errors import BadInput
 from equipoise.core.quantity import parse_typed_cores
-from equipoise.crd.fields import Number, Part, Whole
+from equipoise.crd.fields import Number, SchemaPart, Whole
 
 PREFIX = "ehpa."
 CORES_MAX = 1e12
@@ -23,7 +23,7 @@ class AdviceType(StrEnum):
     RESOURCE = "Resource"
 
 
-class RecommendationPolicy(Part):
+class RecommendationPolicy(SchemaPart):
     """The settings of a recommendation. Their names are the seed's keys without the prefix."""
 
     deployment_replicas_min: Whole = Field(

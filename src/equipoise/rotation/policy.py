@@ -10,8 +10,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from equipoise.crd.definition import Column, Kind
-from equipoise.crd.fields import Count, Memory, Moment, Number, Part, Span, Whole, rule, rules
+from equipoise.crd.definition import Column, DefinedKind
+from equipoise.crd.fields import Count, Memory, Moment, Number, SchemaPart, Span, Whole, rule, rules
 from equipoise.crd.status import ENTRIES_MAX, Conditions, LastDecision, WorkloadDecision
 from equipoise.crd.targets import LabelSelector, Mode, WorkloadTarget
 from equipoise.crd.windows import Window
@@ -25,7 +25,7 @@ TARGET_RULE = "expected exactly one of targetRef and selector"
 QUERY_RULE = "expected a query, since the lag gate is enabled"
 
 
-class KafkaLag(Part):
+class KafkaLag(SchemaPart):
     """Hold rotation while a consumer group lags: a rotation stops consumption."""
 
     is_enabled: bool = Field(False, alias="enabled", description="Whether the lag is asked for at all.")
@@ -37,7 +37,7 @@ class KafkaLag(Part):
     )
 
 
-class RotationPolicy(Part):
+class RotationPolicy(SchemaPart):
     """The settings of one workload's rotation; the defaults are the seed's."""
 
     top_k: Whole = Field(
@@ -168,7 +168,7 @@ class RotationPolicySpec(RotationPolicy):
         return self
 
 
-class RotationPolicyStatus(Part):
+class RotationPolicyStatus(SchemaPart):
     """What came of the policy."""
 
     observed_generation: Count | None = Field(
@@ -194,7 +194,7 @@ class RotationPolicyStatus(Part):
     memory: Memory = Field({}, description="Empty: what is remembered is in the workload's Ledger.")
 
 
-ROTATION_POLICY = Kind(
+ROTATION_POLICY = DefinedKind(
     group="equipoise.dev",
     version="v1alpha1",
     name="RotationPolicy",

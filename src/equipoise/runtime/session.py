@@ -11,9 +11,9 @@ from equipoise.core.quantity import parse_seconds
 from equipoise.ports import Metrics
 
 if TYPE_CHECKING:
-    from equipoise.adapters.prometheus.discover import Found
+    from equipoise.adapters.prometheus.discover import DiscoveredPrometheus
     from equipoise.adapters.prometheus.metrics import PrometheusMetrics
-    from equipoise.adapters.prometheus.settings import Names, Settings
+    from equipoise.adapters.prometheus.settings import LabelNames, PrometheusSettings
     from equipoise.adapters.prometheus.transport import ServiceProxy
 
 
@@ -53,14 +53,14 @@ def prometheus_metrics(
 ) -> "PrometheusMetrics":
     """Reach Prometheus by its address, or as it was found, or find it in the cluster."""
     from equipoise.adapters.prometheus.metrics import connect as connect_prometheus
-    from equipoise.adapters.prometheus.settings import Limits
+    from equipoise.adapters.prometheus.settings import QueryLimits
 
     try:
-        limits = Limits(timeout_seconds=parse_seconds(options.timeout))
+        limits = QueryLimits(timeout_seconds=parse_seconds(options.timeout))
     except ValueError as error:
         raise BadInput(f"--prometheus-timeout: {error}") from error
     matchers, names = _pairs("--prometheus-matcher", options.matchers), _names(options)
-    where: Settings | ServiceProxy
+    where: PrometheusSettings | ServiceProxy
     if options.url is None:
         where = (found or find_prometheus(client, options)).transport
     else:
@@ -68,20 +68,20 @@ def prometheus_metrics(
     return connect_prometheus(where, limits=limits, names=names, extra_matchers=matchers)
 
 
-def _names(options: PrometheusOptions) -> "Names":
+def _names(options: PrometheusOptions) -> "LabelNames":
     """Return the labels that tell one container from another, as they are called there."""
-    from equipoise.adapters.prometheus.settings import Names
+    from equipoise.adapters.prometheus.settings import LabelNames
 
     labels = _pairs("--prometheus-label", options.labels)
     if unknown := labels.keys() - {"namespace", "pod", "container"}:
         raise BadInput(f"--prometheus-label: expected namespace, pod or container, got {min(unknown)!r}")
-    return Names(**labels)
+    return LabelNames(**labels)
 
 
-def _prometheus_settings(options: PrometheusOptions, url: str) -> "Settings":
-    from equipoise.adapters.prometheus.settings import Settings
+def _prometheus_settings(options: PrometheusOptions, url: str) -> "PrometheusSettings":
+    from equipoise.adapters.prometheus.settings import PrometheusSettings
 
-    return Settings(
+    return PrometheusSettings(
         url=url,
         bearer_token_file=options.token_file,
         username=options.user,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from equipoise.adapters.prometheus.remote_read import batches as chunks
 from equipoise.adapters.prometheus.remote_read import samples
-from equipoise.adapters.prometheus.remote_read.batches import SeriesBatch, Window, decoded
-from equipoise.adapters.prometheus.remote_read.frames import Damaged, TooMuch
+from equipoise.adapters.prometheus.remote_read.batches import BatchWindow, SeriesBatch, decoded
+from equipoise.adapters.prometheus.remote_read.frames import DamagedFrame, FrameTooLarge
 from tests.support.prometheus.encoding import (
     HISTOGRAM,
     Sample,
@@ -120,7 +120,7 @@ def test_labels_of_any_length_are_read() -> None:
 )
 def test_a_message_that_is_no_answer_is_refused(message: bytes, said: str) -> None:
     """Each with what is wrong about it."""
-    with pytest.raises(Damaged, match=said):
+    with pytest.raises(DamagedFrame, match=said):
         list(decoded([message], *EVER))
 
 
@@ -148,16 +148,16 @@ def test_a_series_of_far_too_many_chunks_is_refused(tiny: bytes, monkeypatch: py
     """A few bytes each: millions of them would fit into one message, and take gigabytes to look at."""
     monkeypatch.setattr(chunks, "CHUNKS_MAX", 1000)
     assert len(list(decoded([field(1, labels(POD_A) + tiny * 1000)], *EVER))) == 1
-    with pytest.raises(TooMuch, match="1000 chunks"):
+    with pytest.raises(FrameTooLarge, match="1000 chunks"):
         list(decoded([field(1, labels(POD_A) + tiny * 1001)], *EVER))
 
 
 def test_batches_are_closed_by_samples_and_by_bytes() -> None:
     """Series are never cut."""
     messages = [series_message({"pod": str(i)}, [chunk_of(steady(50))]) for i in range(10)]
-    by_samples = list(decoded(messages, *EVER, Window(batch_samples=120)))
+    by_samples = list(decoded(messages, *EVER, BatchWindow(batch_samples=120)))
     assert [len(batch.labels) for batch in by_samples] == [3, 3, 3, 1]
-    by_bytes = list(decoded(messages, *EVER, Window(batch_bytes=2 * len(messages[0]))))
+    by_bytes = list(decoded(messages, *EVER, BatchWindow(batch_bytes=2 * len(messages[0]))))
     assert [len(batch.labels) for batch in by_bytes] == [2] * 5
     assert series(by_samples) == series(by_bytes)
 
@@ -166,8 +166,8 @@ def test_a_series_beyond_its_bounds_is_refused_while_it_comes() -> None:
     """A constant series is small on the wire, so samples are bounded too."""
     flat = encode_chunk([(NOW + 1000 * i, bits_of(1.0)) for i in range(1000)])
     messages = (series_message(POD_A, [chunk(flat, NOW, NOW)]) for _ in range(100))
-    with pytest.raises(TooMuch, match="a series of 5000 samples"):
-        list(decoded(messages, *EVER, Window(series_samples_max=4500)))
+    with pytest.raises(FrameTooLarge, match="a series of 5000 samples"):
+        list(decoded(messages, *EVER, BatchWindow(series_samples_max=4500)))
     assert len(list(messages)) == 95, "no more was read than needed"
 
 
@@ -179,8 +179,8 @@ def test_a_message_that_lies_with_a_good_checksum_breaks_nothing(place: int, fli
     message[place % len(message)] ^= flip
     lying = bytes(message[: place % len(message)] if cut else message)
     try:
-        found = list(decoded([lying], *EVER, Window(series_samples_max=100_000)))
-    except (Damaged, TooMuch):
+        found = list(decoded([lying], *EVER, BatchWindow(series_samples_max=100_000)))
+    except (DamagedFrame, FrameTooLarge):
         return
     for batch in found:
         assert all(
@@ -193,7 +193,7 @@ def _answered(
     data: Sequence[tuple[Mapping[str, str], list[Sample]]], **options: int
 ) -> list[tuple[str, list[Sample]]]:
     message = samples.unpack(samples_answer(data), 1 << 20)
-    return series(samples.decoded(message, *EVER, Window(**options)))
+    return series(samples.decoded(message, *EVER, BatchWindow(**options)))
 
 
 @settings(deadline=None)
@@ -225,8 +225,8 @@ def test_plain_samples_in_long_runs_of_several_lengths_are_read() -> None:
 def test_a_block_that_is_cut_damaged_or_too_large_is_refused() -> None:
     """Its size stands at its beginning."""
     packed = samples_answer([(POD_A, steady(500))])
-    with pytest.raises(TooMuch, match="bytes of samples"):
+    with pytest.raises(FrameTooLarge, match="bytes of samples"):
         samples.unpack(packed, 1000)
     for broken in (packed[:-1], packed[: len(packed) // 2], packed + b"x", b"", b"\xff"):
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedFrame):
             samples.unpack(broken, 1 << 20)

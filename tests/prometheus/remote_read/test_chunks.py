@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from equipoise.adapters.prometheus.remote_read import xor
-from equipoise.adapters.prometheus.remote_read.frames import Damaged
+from equipoise.adapters.prometheus.remote_read.frames import DamagedFrame
 from tests.support.prometheus.encoding import Sample, bits_of, decode_chunk, encode_chunk
 
 NOW = 1_789_000_000_000
@@ -92,13 +92,13 @@ def test_a_cut_chunk_is_refused_and_never_misread() -> None:
     whole = encode_chunk(samples)
     for length in range(len(whole)):
         sizes = np.array([length, len(whole)], dtype=np.int64)
-        with pytest.raises(Damaged, match="more samples than its bytes hold"):
+        with pytest.raises(DamagedFrame, match="more samples than its bytes hold"):
             xor.decode([whole[:length], whole], np.array([0, length]), sizes)
 
 
 def test_a_count_that_the_bytes_cannot_hold_is_refused_before_memory_is_taken() -> None:
     """65,535 samples take at least 16 KiB."""
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedFrame):
         decode([b"\xff\xff" + bytes(100)])
 
 
@@ -108,7 +108,7 @@ def test_bytes_that_are_no_chunk_are_refused_or_read_as_one_by_one(data: bytes) 
     """A plain decoder that finds too few bytes, or nonsense, is the only other witness."""
     try:
         found = decode([data])
-    except Damaged:
+    except DamagedFrame:
         return
     times = [time for time, _ in decode_chunk(data)]
     assert [bits for _, bits in found[0]] == [bits for _, bits in decode_chunk(data)]

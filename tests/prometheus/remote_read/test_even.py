@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from equipoise.adapters.prometheus.remote_read import rates as reducing
 from equipoise.adapters.prometheus.remote_read import windows as even
 from equipoise.adapters.prometheus.remote_read.rates import rates, window_for
-from equipoise.adapters.prometheus.remote_read.windows import Samples, Steps
+from equipoise.adapters.prometheus.remote_read.windows import RawSamples, Steps
 
 STEP_MS = 60_000
 
 
-def looked_for(samples: Samples, steps: Steps) -> np.ndarray:
+def looked_for(samples: RawSamples, steps: Steps) -> np.ndarray:
     """Reckon by looking for the samples of each window, series by series."""
     out = np.empty((len(samples.offsets) - 1, steps.count))
     for row in range(len(out)):
@@ -26,9 +26,9 @@ def looked_for(samples: Samples, steps: Steps) -> np.ndarray:
     return out
 
 
-def joined(series: list[tuple[np.ndarray, np.ndarray]]) -> Samples:
+def joined(series: list[tuple[np.ndarray, np.ndarray]]) -> RawSamples:
     offsets = np.cumsum([0, *(len(times) for times, _ in series)])
-    return Samples(
+    return RawSamples(
         offsets,
         np.concatenate([times for times, _ in series]).astype(np.int64),
         np.concatenate([values for _, values in series]).astype(np.float64),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from equipoise.adapters.prometheus.remote_read.frames import Damaged, Frames, TooMuch
+from equipoise.adapters.prometheus.remote_read.frames import DamagedFrame, Frames, FrameTooLarge
 from tests.support.prometheus.encoding import frame, uvarint
 
 MESSAGES = st.lists(st.binary(min_size=1, max_size=300), min_size=1, max_size=6)
@@ -23,7 +23,7 @@ def read(
         for first, end in itertools.pairwise(places):
             found.extend(frames.feed(stream[first:end]))
         frames.close()
-    except (Damaged, TooMuch) as error:
+    except (DamagedFrame, FrameTooLarge) as error:
         return found, error
     return found, None
 
@@ -90,7 +90,7 @@ def test_an_error_that_comes_as_text_after_good_frames_is_told(text: str) -> Non
     """Its status was sent long before, so it is all that the server can do."""
     found, error = read(frame(b"good") + text.encode())
     assert found == [b"good"]
-    assert isinstance(error, Damaged)
+    assert isinstance(error, DamagedFrame)
     assert str(error).startswith(f"the server broke off: {text[:20]}".strip())
 
 
@@ -98,10 +98,10 @@ def test_a_frame_beyond_the_limit_is_refused_before_it_is_held() -> None:
     """Its size alone decides."""
     found, error = read(frame(b"good") + uvarint(1 << 40) + b"\x00\x01\x02\x03", frame_max_bytes=1000)
     assert found == [b"good"]
-    assert isinstance(error, TooMuch)
+    assert isinstance(error, FrameTooLarge)
     assert read(frame(bytes(1000)), frame_max_bytes=1000) == ([bytes(1000)], None)
 
 
 def test_a_size_that_does_not_end_is_refused() -> None:
     """Ten bytes are the most that a number has."""
-    assert isinstance(read(b"\xff" * 11)[1], Damaged)
+    assert isinstance(read(b"\xff" * 11)[1], DamagedFrame)

@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 
 from equipoise.adapters.prometheus.remote_read import rates as reducing
 from equipoise.adapters.prometheus.remote_read.rates import highest, intervals_of, last, rates, window_for
-from equipoise.adapters.prometheus.remote_read.windows import STALE, Samples, Steps
+from equipoise.adapters.prometheus.remote_read.windows import STALE, RawSamples, Steps
 
 Series = list[tuple[int, float]]
 STALE_MARKER = float(np.array([STALE], dtype=np.int64).view(np.float64)[0])
 
 
-def samples_of(*series: Series) -> Samples:
+def samples_of(*series: Series) -> RawSamples:
     offsets = np.cumsum([0, *map(len, series)])
     times = np.array([time for one in series for time, _ in one], dtype=np.int64)
     values = np.array([value for one in series for _, value in one], dtype=np.float64)
-    return Samples(offsets, times, values)
+    return RawSamples(offsets, times, values)
 
 
 def plain_rate(series: Series, at: int, window: int, *, is_closed: bool = False) -> float:

@@ -14,16 +14,16 @@ from equipoise.adapters.prometheus.errors import (
     Malformed,
     NotOffered,
     PrometheusFailed,
+    PrometheusTooLarge,
+    PrometheusUnreachable,
     QueryFailed,
     TooHeavy,
-    TooLarge,
     Unavailable,
-    Unreachable,
 )
 from equipoise.adapters.prometheus.promql import Matcher
 from equipoise.adapters.prometheus.remote_read.frames import by_name
 from equipoise.adapters.prometheus.remote_read.read import Form, ReadLimits, RemoteRead
-from equipoise.adapters.prometheus.settings import Settings
+from equipoise.adapters.prometheus.settings import PrometheusSettings
 from equipoise.adapters.prometheus.transport import Direct, ServiceProxy
 from tests.support.prometheus.encoding import (
     Sample,
@@ -47,7 +47,7 @@ MATCHERS = [by_name("m"), Matcher("pod", "!=", ""), Matcher("ns", "=~", "a|b"), 
 
 
 def reader(url: str, **options: Any) -> RemoteRead:
-    return RemoteRead(Direct(Settings(url)), sleep=lambda _: None, **options)
+    return RemoteRead(Direct(PrometheusSettings(url)), sleep=lambda _: None, **options)
 
 
 def read(one: RemoteRead) -> list[tuple[str, ...]]:
@@ -110,10 +110,14 @@ FAILURES: dict[str, tuple[Response, type[PrometheusFailed], str]] = {
     ),
     "a damaged frame": (answers(STREAM[:-9] + b"X" + STREAM[-8:]), Malformed, "checksum is wrong"),
     "an end within a frame": (answers(STREAM[:-9]), Malformed, "ends within a frame"),
-    "a cut stream": (answers(STREAM, declared_length=len(STREAM) + 1), Unreachable, "127.0.0.1"),
-    "an oversize frame": (answers(uvarint(1 << 35) + bytes(4)), TooLarge, "frame of 34359738368 bytes"),
+    "a cut stream": (answers(STREAM, declared_length=len(STREAM) + 1), PrometheusUnreachable, "127.0.0.1"),
+    "an oversize frame": (
+        answers(uvarint(1 << 35) + bytes(4)),
+        PrometheusTooLarge,
+        "frame of 34359738368 bytes",
+    ),
     "a cut block": (answers(samples_answer([({}, SAMPLES)])[:-3], PLAIN), Malformed, "snappy"),
-    "a huge block": (answers(uvarint(1 << 31) + b"x", PLAIN), TooLarge, "2147483648 bytes"),
+    "a huge block": (answers(uvarint(1 << 31) + b"x", PLAIN), PrometheusTooLarge, "2147483648 bytes"),
     "no message": (answers(frame(b"\x0b")), Malformed, "wire type"),
     "TLS wanted": (answers(b"Client sent an HTTP request to an HTTPS server.", {}, 400), NotOffered, "https"),
 }
@@ -151,7 +155,7 @@ def test_a_stream_that_is_cut_between_two_frames_is_known_to_be_cut() -> None:
     """All its frames are whole, but HTTP's end did not come."""
     with raw_server(_chunked(STREAM, ends=True)) as address:
         assert len(read(reader(f"http://{address}"))) == 3
-    with raw_server(_chunked(STREAM, ends=False)) as address, pytest.raises(Unreachable):
+    with raw_server(_chunked(STREAM, ends=False)) as address, pytest.raises(PrometheusUnreachable):
         read(reader(f"http://{address}"))
 
 
@@ -170,7 +174,7 @@ def test_an_endless_stream_and_a_silent_one_end() -> None:
     """By bytes, and by time."""
     with (
         serving(lambda _: answers(STREAM * 50)) as server,
-        pytest.raises(TooLarge, match="more than 9999 bytes"),
+        pytest.raises(PrometheusTooLarge, match="more than 9999 bytes"),
     ):
         read(reader(server.url, limits=ReadLimits(stream_max_bytes=9999)))
     clock = iter(range(0, 10**6, 100))
@@ -194,7 +198,7 @@ class _Api:
     address = "https://api"
 
     def __init__(self, url: str) -> None:
-        self._way = Direct(Settings(url))
+        self._way = Direct(PrometheusSettings(url))
         self.asked: list[tuple[str, str]] = []
 
     def get(self, path: str, params: object = None, *, bytes_max: int = 0) -> bytes:
@@ -253,5 +257,5 @@ def _resetting() -> Iterator[str]:
 
 def test_a_reset_connection_is_unreachable() -> None:
     """After a few attempts."""
-    with _resetting() as url, pytest.raises(Unreachable):
+    with _resetting() as url, pytest.raises(PrometheusUnreachable):
         read(reader(url))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from equipoise.adapters.kubernetes import KubernetesCluster
-from equipoise.adapters.prometheus.history import Source
+from equipoise.adapters.prometheus.history import HistorySource
 from equipoise.cli.checks import NOBODY_YET, Check, examine
 from equipoise.cli.journal import CommandJournal
 from equipoise.cli.recommendation_live import RecommendationRequest, apply_recommendation, plan_recommendation
@@ -85,7 +85,9 @@ class Twenty:
     def advice(self, url: str, about: AdviceType = AdviceType.HPA) -> dict[str, Decision]:
         """Advise as the command does."""
         asked = AdviceScope(read_policy(KEYS, ""), self.namespace, about=about)
-        found = plan_recommendation(RecommendationRequest(self.cluster(url), asked, Source.AUTO), self.until)
+        found = plan_recommendation(
+            RecommendationRequest(self.cluster(url), asked, HistorySource.AUTO), self.until
+        )
         return {one.subject.rpartition("/")[2]: one for one in found}
 
     def applied(self, url: str, *, is_dry_run: bool = False) -> dict[str, Adopted]:

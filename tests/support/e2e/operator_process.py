@@ -24,7 +24,7 @@ from equipoise.adapters.kubernetes.pauses import NamespacePauses
 from equipoise.adapters.kubernetes.policies import KubernetesPolicies
 from equipoise.adapters.kubernetes.store import LedgerStore
 from equipoise.adapters.prometheus.metrics import connect as connect_prometheus
-from equipoise.adapters.prometheus.settings import Settings
+from equipoise.adapters.prometheus.settings import PrometheusSettings
 from equipoise.core import ledger
 from equipoise.core.decision import Record
 from equipoise.core.errors import WorldFailed
@@ -88,7 +88,7 @@ def main() -> None:
 
     loop = RotationLoop(
         cluster=KubernetesCluster(client),
-        metrics=connect_prometheus(Settings(url=asked.prometheus)),
+        metrics=connect_prometheus(PrometheusSettings(url=asked.prometheus)),
         policies=policies,
         pauses=pauses,
         leadership=election,

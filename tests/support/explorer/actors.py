@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from equipoise.adapters.redis.scripts import Scripts
-from equipoise.adapters.redis.snapshot import PAGE, Page, decode_pages
+from equipoise.adapters.redis.snapshot import PAGE, SnapshotPage, decode_pages
 from equipoise.core.decision import MovePod
 from equipoise.pools.decide import busy_excess, decide
 from equipoise.pools.observe import observe
@@ -101,7 +101,7 @@ class Rebalancer(_Program):
         return ("move", view, moves[1:]) if moves[1:] else ()
 
     def _planned(self, view: Known, answer: list[Any]) -> Local:
-        seen = decode_pages(PREFIX, [Page(*answer)])
+        seen = decode_pages(PREFIX, [SnapshotPage(*answer)])
         policy = read_policy(seen.config, KEY)
         observation = observe(policy, seen)
         moves = [

@@ -25,7 +25,7 @@ from equipoise.adapters.kubernetes.kubeconfig import (
     find_target,
     in_cluster,
 )
-from equipoise.adapters.prometheus.settings import Settings as PrometheusSettings
+from equipoise.adapters.prometheus.settings import PrometheusSettings
 from equipoise.adapters.sample_files import read_samples
 from equipoise.cli.manifests import judge
 from equipoise.core.decision import Record

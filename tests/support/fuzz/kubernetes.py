@@ -12,7 +12,7 @@ from equipoise.adapters.kubernetes.apply import KubernetesApplier
 from equipoise.adapters.kubernetes.cache import Warnings
 from equipoise.adapters.kubernetes.cluster import HpaSpecs
 from equipoise.adapters.kubernetes.keda_vpa import RecentVpas, ScaledObjects
-from equipoise.adapters.kubernetes.kinds import HPAS, NODES, PDBS, PODS, WORKLOADS, Kind, list_kind
+from equipoise.adapters.kubernetes.kinds import HPAS, NODES, PDBS, PODS, WORKLOADS, ResourceKind, list_kind
 from equipoise.adapters.kubernetes.lease_record import LeaseRecords, next_epoch
 from equipoise.adapters.kubernetes.node import NODE, PODS_OF_NODE
 from equipoise.adapters.kubernetes.objects import Discovery, write_status
@@ -51,18 +51,18 @@ def _listed(name: str, sound: bytes, look: Look) -> Reader:
     return Reader(name, (page(sound, healthy),), read, (sound,))
 
 
-def _of_kind(kind: Kind[Any]) -> Reader:
+def _of_kind(kind: ResourceKind[Any]) -> Reader:
     def look(client: Client) -> Collection[object]:
         return [kind.key(record) for record in list_kind(client, kind).records]
 
     return _listed(f"list of {kind.plural}{_of_node(kind)}", SOUND[kind.name], look)
 
 
-def _of_node(kind: Kind[Any]) -> str:
+def _of_node(kind: ResourceKind[Any]) -> str:
     return " (agent)" if kind in (NODE, PODS_OF_NODE) else ""
 
 
-def _watched(kind: Kind[Any]) -> Reader:
+def _watched(kind: ResourceKind[Any]) -> Reader:
     """Make a reader of watch events: one that is damaged, then one of a healthy object."""
     sound = SOUND[kind.name]
     healthy = b'{"type":"ADDED","object":%s}\n' % named(sound)
@@ -87,7 +87,7 @@ def _watched(kind: Kind[Any]) -> Reader:
     return Reader(name, (event.strip() % sound,), read, (sound,))
 
 
-def _policy_kind(name: str) -> Kind[Any]:
+def _policy_kind(name: str) -> ResourceKind[Any]:
     kind = next(one for one in KINDS if one.name == name)
     return KubernetesPolicies(
         Answering(always(b"")), group=kind.group, version=kind.version, name=kind.name, plural=kind.plural

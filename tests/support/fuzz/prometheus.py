@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 import cramjam
 import urllib3
 
-from equipoise.adapters.prometheus.client import Client
+from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.decode import decode_number, decode_series, decode_vector, open_answer
 from equipoise.adapters.prometheus.errors import Reply, refusal
 from equipoise.adapters.prometheus.matrix import Grid, decode_matrix
 from equipoise.adapters.prometheus.promql import Matcher
 from equipoise.adapters.prometheus.range import Raw, at_the_end
 from equipoise.adapters.prometheus.remote_read.read import RemoteRead
-from equipoise.adapters.prometheus.settings import Settings
+from equipoise.adapters.prometheus.settings import PrometheusSettings
 from tests.support.fuzz.machine import Input, Reader
 from tests.support.prometheus import encoding
 
@@ -103,7 +103,7 @@ class _Told:
 
 
 def _build_info(given: Input) -> None:
-    Client(_Told(given.data)).build_info()
+    PrometheusClient(_Told(given.data)).build_info()
 
 
 SAMPLES = [(AT * 1000 + 15_000 * number, encoding.bits_of(number * 0.25)) for number in range(60)]
@@ -135,7 +135,7 @@ def _settings(given: Input) -> None:
     """Addresses, users and labels as people and Secrets have them."""
     text = given.data.decode("utf-8", "surrogateescape")
     url, _, rest = text.partition(" ")
-    made = Settings(url=url, headers={"X-Scope-OrgID": rest})
+    made = PrometheusSettings(url=url, headers={"X-Scope-OrgID": rest})
     made.request_headers()
     assert made.address, "an address can be shown"
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from equipoise.adapters.kubernetes.decode import Decoder
 from equipoise.adapters.kubernetes.kinds import (
-    Kind,
+    ResourceKind,
 )
 from tests.support.kubernetes.samples import page
 
 
-def turned(kind: Kind[Any], raw: object, decoder: Decoder | None = None) -> Any:
+def turned(kind: ResourceKind[Any], raw: object, decoder: Decoder | None = None) -> Any:
     """Decode one object as a list would."""
     body = json.dumps(page([raw])).encode()  # type: ignore[list-item] # any object
     return kind.turn(decoder or Decoder(), (kind.decode_page(body).items or [])[0])

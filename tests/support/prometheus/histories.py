@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from equipoise.adapters.prometheus.client import Client
-from equipoise.adapters.prometheus.history import PrometheusHistory, Source, UsageHistory
-from equipoise.adapters.prometheus.settings import Settings
+from equipoise.adapters.prometheus.client import PrometheusClient
+from equipoise.adapters.prometheus.history import HistorySource, PrometheusHistory, UsageHistory
+from equipoise.adapters.prometheus.settings import PrometheusSettings
 from equipoise.adapters.prometheus.strategies import CPU, Measure
 from equipoise.adapters.prometheus.transport import Direct
 from tests.support.prometheus.encoding import bits_of, chunk_of, frame, series_message
@@ -59,9 +59,11 @@ def probed(body: Response) -> Callable[[Request], Response]:
     return read
 
 
-def history_of(server: Server, source: Source = Source.AUTO, **options: Any) -> PrometheusHistory:
+def history_of(
+    server: Server, source: HistorySource = HistorySource.AUTO, **options: Any
+) -> PrometheusHistory:
     """Ask this server, without waits between tries."""
-    client = Client(Direct(Settings(server.url)), sleep=lambda _: None)
+    client = PrometheusClient(Direct(PrometheusSettings(server.url)), sleep=lambda _: None)
     return PrometheusHistory(client, source=source, **options)
 
 

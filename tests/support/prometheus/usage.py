@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from equipoise.adapters.prometheus.client import Client
+from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.metrics import PrometheusMetrics
-from equipoise.adapters.prometheus.settings import Limits, Names, Settings
+from equipoise.adapters.prometheus.settings import LabelNames, PrometheusSettings, QueryLimits
 from equipoise.adapters.prometheus.transport import Direct
 from equipoise.ports import CpuUsage
 
 
 def metrics(
-    url: str, names: Names | None = None, extra: Mapping[str, str] | None = None, **limits: Any
+    url: str, names: LabelNames | None = None, extra: Mapping[str, str] | None = None, **limits: Any
 ) -> PrometheusMetrics:
-    client = Client(Direct(Settings(url)), Limits(**limits), sleep=lambda _: None)
-    return PrometheusMetrics(client, names or Names(), extra or {})
+    client = PrometheusClient(Direct(PrometheusSettings(url)), QueryLimits(**limits), sleep=lambda _: None)
+    return PrometheusMetrics(client, names or LabelNames(), extra or {})
 
 
 def container(namespace: str, pod: str, name: str = "app", **more: str) -> dict[str, str]:

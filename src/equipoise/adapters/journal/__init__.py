@@ -2,13 +2,13 @@
 
 from equipoise.adapters.journal.jsonlines import JsonLines
 from equipoise.adapters.journal.reading import open_reader
-from equipoise.adapters.journal.records import Query, Reader, RecordIds, exactly, record_id
+from equipoise.adapters.journal.records import JournalReader, Query, RecordIds, exactly, record_id
 from equipoise.adapters.journal.sqlite import SqliteJournal
 
 __all__ = [
+    "JournalReader",
     "JsonLines",
     "Query",
-    "Reader",
     "RecordIds",
     "SqliteJournal",
     "exactly",

@@ -12,7 +12,7 @@ import msgspec
 from equipoise.adapters.http import one_line
 from equipoise.adapters.journal import schema
 from equipoise.adapters.journal.jsonlines import JsonLinesReader, parts_of
-from equipoise.adapters.journal.records import Damages, Query, Reader, unpack
+from equipoise.adapters.journal.records import Damages, JournalReader, Query, unpack
 from equipoise.core.decision import Record, Streak
 from equipoise.core.errors import BadInput
 
@@ -26,7 +26,7 @@ SELECT subject FROM records WHERE balancer = ? GROUP BY subject ORDER BY max(seq
 """
 
 
-def open_reader(path: Path | str) -> Reader:
+def open_reader(path: Path | str) -> JournalReader:
     """Open a journal of either kind; one that is missing or none at all is a BadInput."""
     path = Path(path)
     if path.suffix == ".jsonl" and parts_of(path):
@@ -39,15 +39,15 @@ def open_reader(path: Path | str) -> Reader:
     return JsonLinesReader(path) if first == b"{" else SqliteReader(path)
 
 
-class _Row(NamedTuple):
+class _FoundRow(NamedTuple):
     seq: int
     id: str
     record: Record | None
     """None where it is damaged."""
 
 
-class _Rows(NamedTuple):
-    found: list[_Row]
+class _FoundRows(NamedTuple):
+    found: list[_FoundRow]
     is_broken: bool
     """Whether SQLite could not read on."""
 
@@ -123,10 +123,10 @@ class SqliteReader:
         rows = exact if exact.found else self._rows(after, (prefix, last, FOUND_MAX), is_whole=True)
         return rows.records
 
-    def _rows(self, select: str, parameters: Sequence[Any], *, is_whole: bool) -> _Rows:
+    def _rows(self, select: str, parameters: Sequence[Any], *, is_whole: bool) -> _FoundRows:
         with self._explained():
             if not schema.check(self._connection, self._path):
-                return _Rows([], is_broken=False)
+                return _FoundRows([], is_broken=False)
             # One snapshot for both tables: between two reads the writer may delete a row.
             self._connection.execute("BEGIN")
             try:
@@ -140,7 +140,7 @@ class SqliteReader:
             if broken:
                 older = f"some records before {rows[-1].id}" if rows else "some records"
                 self.damages.add(f"{self._path}: {older} could not be read: {broken}")
-            return _Rows(rows, is_broken=bool(broken))
+            return _FoundRows(rows, is_broken=bool(broken))
 
     def _fetched(self, select: str, parameters: Sequence[Any]) -> tuple[list[tuple[Any, ...]], str]:
         """Read rows until there are no more or SQLite can't read on; return also why it can't."""
@@ -154,24 +154,24 @@ class SqliteReader:
             return found, one_line(str(error))
         return found, ""
 
-    def _row(self, row: tuple[Any, ...], *, is_whole: bool) -> _Row:
+    def _row(self, row: tuple[Any, ...], *, is_whole: bool) -> _FoundRow:
         """Read one record; one that is damaged is noted, and so are inputs that are."""
         seq, id_, *_ = row
         try:
             record = _record(row)
-        except schema.Damaged as error:
+        except schema.DamagedRow as error:
             self.damages.add(f"{self._path}: record {one_line(str(id_), 60)} could not be read: {error}")
-            return _Row(seq, str(id_), None)
+            return _FoundRow(seq, str(id_), None)
         if is_whole:
             inputs, broken = self._fetched("SELECT body FROM inputs WHERE seq = ?", (seq,))
             try:
                 record = _with_inputs(record, inputs[0][0]) if inputs else record
-            except schema.Damaged as error:
+            except schema.DamagedRow as error:
                 broken = str(error)
             if broken:
                 name = one_line(record.id, 60)
                 self.damages.add(f"{self._path}: the inputs of record {name} could not be read: {broken}")
-        return _Row(seq, record.id, record)
+        return _FoundRow(seq, record.id, record)
 
     def _below_the_gap(self, above: int) -> int:
         """Return a number below which records can be read again, or 0: a damaged page hides a few of them."""
@@ -215,7 +215,7 @@ class SqliteReader:
             yield
         except schema.NotAJournal as error:
             raise BadInput(f"journal {error}") from error
-        except (sqlite3.Error, schema.Damaged, UnicodeDecodeError) as error:
+        except (sqlite3.Error, schema.DamagedRow, UnicodeDecodeError) as error:
             raise BadInput(f"journal {self._path}: expected a journal, but: {error}") from error
 
 

@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from equipoise.adapters.journal.schema import Damaged
+from equipoise.adapters.journal.schema import DamagedRow
 from equipoise.core.decision import Decision, Record, Streak
 from equipoise.core.documents import DEPTH_MAX, refuse_deep
 from equipoise.core.errors import DECODE_ERRORS
@@ -80,7 +80,7 @@ def unpack(data: bytes, kind: type[T]) -> T:
     try:
         return parse(zlib.decompress(data) if data[:1] == _ZLIB else data, kind)
     except (zlib.error, *DECODE_ERRORS) as error:
-        raise Damaged(f"a row is damaged: {error}") from error
+        raise DamagedRow(f"a row is damaged: {error}") from error
 
 
 def parse(text: bytes, kind: type[T]) -> T:
@@ -185,7 +185,7 @@ class Damages:
         return (*self._lines, *rest)
 
 
-class Reader(Protocol):
+class JournalReader(Protocol):
     """A journal that is open for reading.
 
     What is damaged is left out and noted in `damages`; trouble with the whole file is a BadInput of one line.

@@ -44,7 +44,7 @@ class NotAJournal(Exception):  # noqa: N818 - reads as a fact
     """A file that is none of ours, or of a newer version of ours. It is left alone."""
 
 
-class Damaged(Exception):  # noqa: N818 - reads as a fact
+class DamagedRow(Exception):  # noqa: N818 - reads as a fact
     """A row whose content is not what was written."""
 
 
@@ -93,7 +93,7 @@ def check(connection: sqlite3.Connection, path: Path) -> bool:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID and (application or tables):
         if _is_laid_out(connection):
-            raise Damaged("its header does not have the mark of a journal")
+            raise DamagedRow("its header does not have the mark of a journal")
         raise NotAJournal(f"{path}: expected a journal, got another program's SQLite file")
     if version > VERSION:
         raise NotAJournal(
@@ -120,7 +120,7 @@ def refuse_damaged(connection: sqlite3.Connection) -> None:
     """Raise Damaged where SQLite finds that the pages do not fit together: writing to such may be in vain."""
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
-        raise Damaged(str(verdict).removeprefix("*** in database main ***\n"))
+        raise DamagedRow(str(verdict).removeprefix("*** in database main ***\n"))
 
 
 def is_ours(path: Path) -> bool:
@@ -140,7 +140,7 @@ def is_corrupt(error: Exception, path: Path) -> bool:
     is_text = isinstance(error, UnicodeDecodeError) or (
         isinstance(error, sqlite3.OperationalError) and "decode to UTF-8" in str(error)
     )
-    if isinstance(error, Damaged) or is_text or code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+    if isinstance(error, DamagedRow) or is_text or code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
         return True
     return code in _DOUBTFUL and not _is_sound(path)
 

@@ -39,7 +39,7 @@ ON CONFLICT (id) DO UPDATE SET reason = excluded.reason, gist = excluded.gist, b
 _PUT_INPUTS = "INSERT OR REPLACE INTO inputs SELECT seq, ? FROM records WHERE id = ?"
 
 
-class _Row(NamedTuple):
+class _NewRow(NamedTuple):
     id: str
     columns: tuple[object, ...]
     inputs: bytes | None
@@ -200,9 +200,9 @@ class SqliteJournal:
         self._streaks[last.id] = prolonged(self._streaks.get(last.id), record)
         return False
 
-    def _cut(self, rows: Sequence[_Row]) -> Iterator[list[_Row]]:
+    def _cut(self, rows: Sequence[_NewRow]) -> Iterator[list[_NewRow]]:
         """Cut a batch into transactions that the log has room for; most are one."""
-        part: list[_Row] = []
+        part: list[_NewRow] = []
         size = 0
         for row in rows:
             if part and size + row.size_bytes > self._bounds.write_bytes_max:
@@ -213,7 +213,7 @@ class SqliteJournal:
         if part:
             yield part
 
-    def _put(self, connection: sqlite3.Connection, rows: Sequence[_Row]) -> None:
+    def _put(self, connection: sqlite3.Connection, rows: Sequence[_NewRow]) -> None:
         size = sum(row.size_bytes for row in rows)
         try:
             self._put_in(connection, rows, size)
@@ -224,7 +224,7 @@ class SqliteJournal:
             connection.execute("ROLLBACK")
             self._put_in(connection, rows, size * 4)
 
-    def _put_in(self, connection: sqlite3.Connection, rows: Sequence[_Row], size: int) -> None:
+    def _put_in(self, connection: sqlite3.Connection, rows: Sequence[_NewRow], size: int) -> None:
         if bound.make_room(connection, self.path, self._bounds, size):
             self._last.clear()
         bound.room_in_log(connection, self.path, self._bounds)
@@ -245,7 +245,7 @@ class SqliteJournal:
             bound.trim_log(connection, self.path, self._bounds)
 
 
-def _insert(connection: sqlite3.Connection, rows: Sequence[_Row]) -> None:
+def _insert(connection: sqlite3.Connection, rows: Sequence[_NewRow]) -> None:
     connection.execute("BEGIN IMMEDIATE")
     for row in rows:
         connection.execute(_PUT, row.columns)
@@ -268,7 +268,7 @@ def _prolong(connection: sqlite3.Connection, name: str, streak: Streak) -> None:
     connection.execute("UPDATE records SET until = ?, streak = ? WHERE id = ?", (streak.until, text, name))
 
 
-def _row(record: Record, bounds: bound.Bounds) -> _Row:
+def _row(record: Record, bounds: bound.Bounds) -> _NewRow:
     """Lay a record out; inputs too large for one transaction are left to their hash."""
     brief = pack(msgspec.structs.replace(record.without_inputs(), streak=None).to_json())
     inputs = None
@@ -285,4 +285,4 @@ def _row(record: Record, bounds: bound.Bounds) -> _Row:
         gist(record.decision),
         brief,
     )
-    return _Row(record.id, columns, inputs, len(brief) + len(inputs or b"") + 200)
+    return _NewRow(record.id, columns, inputs, len(brief) + len(inputs or b"") + 200)

@@ -27,7 +27,7 @@ from equipoise.adapters.kubernetes.objects import (
 from equipoise.adapters.kubernetes.pauses import NamespacePauses
 from equipoise.adapters.kubernetes.reflector import Reflector, Timings
 from equipoise.adapters.kubernetes.selectors import format_selector, parse_selector
-from equipoise.adapters.kubernetes.store import LedgerStore, TooLarge
+from equipoise.adapters.kubernetes.store import LedgerStore, LedgerTooLarge
 
 __all__ = [
     "ApiError",
@@ -42,6 +42,7 @@ __all__ = [
     "KubernetesCluster",
     "LeaseElection",
     "LedgerStore",
+    "LedgerTooLarge",
     "Limits",
     "NamespacePauses",
     "NodeMarks",
@@ -54,7 +55,6 @@ __all__ = [
     "Taint",
     "Target",
     "Timings",
-    "TooLarge",
     "Unreachable",
     "connect",
     "find_target",

@@ -43,7 +43,7 @@ _NO_NAMESPACE = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class _WrittenEvent:
     """An event that can still be counted up."""
 
     path: str
@@ -70,7 +70,7 @@ class Events:
         self._instance = instance or component
         self._token = token
         self._lock = threading.Lock()
-        self._written: OrderedDict[tuple[ObjectRef, str, bool], _Written] = OrderedDict()
+        self._written: OrderedDict[tuple[ObjectRef, str, bool], _WrittenEvent] = OrderedDict()
 
     def record(self, about: ObjectRef, reason: str, sentence: str, *, is_warning: bool = False) -> None:
         """Say something about an object, or count it up when it was said within ten minutes."""
@@ -96,7 +96,7 @@ class Events:
             while len(self._written) > REMEMBERED_MAX:
                 self._written.popitem(last=False)
 
-    def _count_up(self, before: _Written, sentence: str, now: float) -> _Written | None:
+    def _count_up(self, before: _WrittenEvent, sentence: str, now: float) -> _WrittenEvent | None:
         """Tell of one more; None when the server has forgotten the first."""
         count = before.count + 1
         change = {"count": count, "lastTimestamp": self._time(), "message": sentence}
@@ -106,11 +106,11 @@ class Events:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None
             raise
-        return _Written(before.path, count, now)
+        return _WrittenEvent(before.path, count, now)
 
     def _create(
         self, about: ObjectRef, reason: str, sentence: str, now: float, *, is_warning: bool
-    ) -> _Written:
+    ) -> _WrittenEvent:
         namespace = about.namespace or _NO_NAMESPACE
         token = self._token()
         name = f"{about.name[: _NAME_LENGTH_MAX - len(token) - 1].rstrip('.-')}.{token}"
@@ -137,7 +137,7 @@ class Events:
             "reportingInstance": self._instance,
         }
         self._client.post(path_of("", "v1", "events", namespace), event, retry=False)
-        return _Written(path_of("", "v1", "events", namespace, name), 1, now)
+        return _WrittenEvent(path_of("", "v1", "events", namespace, name), 1, now)
 
     def _time(self) -> str:
         return datetime.fromtimestamp(self._client.world.clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -248,17 +248,17 @@ class Taint(NamedTuple):
     value: str = ""
 
 
-class _Spec(msgspec.Struct):
+class _NodeSpec(msgspec.Struct):
     taints: list[Document] | None = None
 
 
-class _Status(msgspec.Struct):
+class _NodeStatus(msgspec.Struct):
     conditions: list[Document] | None = None
 
 
 class _Node(Marked):
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-    status: _Status = msgspec.field(default_factory=_Status)
+    spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
+    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
 
 
 class NodeMarks:

@@ -19,11 +19,11 @@ import msgspec
 from equipoise.adapters.kubernetes.client import MERGE_PATCH, Client
 from equipoise.adapters.kubernetes.decode import Decoder, parse_time
 from equipoise.adapters.kubernetes.errors import ApiError, Unreachable, bad_answer
-from equipoise.adapters.kubernetes.kinds import Kind
+from equipoise.adapters.kubernetes.kinds import ResourceKind
 from equipoise.adapters.kubernetes.objects import path_of, write_status
 from equipoise.adapters.kubernetes.policies import Definition, RawPolicy, look_at
 from equipoise.adapters.kubernetes.reflector import Reflector
-from equipoise.adapters.kubernetes.structs import Meta
+from equipoise.adapters.kubernetes.structs import ObjectMeta
 from equipoise.core.cluster import ObjectRef
 from equipoise.core.documents import refuse_deep
 from equipoise.core.errors import DECODE_ERRORS, WorldFailed
@@ -180,12 +180,12 @@ def _plural(about: PolicyObject) -> str:
     return (ANALYTICS if about.ref.kind == ANALYTICS[0] else RECOMMENDATIONS)[1]
 
 
-def _kind(name: str, plural: str) -> Kind[Kept]:
+def _kind(name: str, plural: str) -> ResourceKind[Kept]:
     def turn(decoder: Decoder, raw: RawPolicy) -> Kept:
         del decoder
         return _turned(raw, name)
 
-    return Kind(
+    return ResourceKind(
         name,
         plural,
         GROUP,
@@ -214,7 +214,7 @@ def _turned(raw: RawPolicy, kind: str, unreadable: str = "") -> Kept:
     return Kept(policy, (meta.annotations or {}).get(OBSERVED, ""))
 
 
-def _created_at(meta: Meta) -> float:
+def _created_at(meta: ObjectMeta) -> float:
     try:
         return parse_time(meta.creationTimestamp) if meta.creationTimestamp else 0.0
     except DECODE_ERRORS:

@@ -123,19 +123,19 @@ _REFUSALS = frozenset(
 _OTHER_UID = "UID"
 
 
-class _Target(msgspec.Struct, gc=False):
+class _OwnedHpaTarget(msgspec.Struct, gc=False):
     kind: str
     name: str
     apiVersion: str = ""
 
 
-class _Spec(msgspec.Struct):
-    scaleTargetRef: _Target
+class _OwnedHpaSpec(msgspec.Struct):
+    scaleTargetRef: _OwnedHpaTarget
 
 
-class _Hpa(msgspec.Struct):
+class _OwnedHpa(msgspec.Struct):
     metadata: OwnedMeta
-    spec: _Spec
+    spec: _OwnedHpaSpec
 
 
 class KubernetesApplier:
@@ -262,7 +262,7 @@ class KubernetesApplier:
     def _asked(self, namespace: str) -> dict[WorkloadRef, dict[str, str]]:
         found: dict[WorkloadRef, dict[str, str]] = {}
         unreadable: list[Outline] = []
-        for hpa in list_items(self._client, HPAS.path(namespace), _Hpa, unreadable.append):
+        for hpa in list_items(self._client, HPAS.path(namespace), _OwnedHpa, unreadable.append):
             name = f"{KIND} {namespace}/{hpa.metadata.name}"
             owner = "us" if hpa.metadata.is_ours else hpa.metadata.owner
             found.setdefault(_ref(hpa.spec.scaleTargetRef, namespace), {})[name] = owner
@@ -272,9 +272,9 @@ class KubernetesApplier:
             found.setdefault(ref, {})[f"ScaledObject {namespace}/{scaled}"] = "KEDA"
         return found
 
-    def _decoded(self, document: Document, about: ObjectRef) -> _Hpa:
+    def _decoded(self, document: Document, about: ObjectRef) -> _OwnedHpa:
         try:
-            return msgspec.convert(document, _Hpa)
+            return msgspec.convert(document, _OwnedHpa)
         except DECODE_ERRORS as error:
             raise self._odd(about, error) from error
 
@@ -302,13 +302,14 @@ def _about(manifest: Mapping[str, Any]) -> ObjectRef:
 def _target_of(manifest: Mapping[str, Any]) -> WorkloadRef:
     try:
         return _ref(
-            msgspec.convert(manifest.get("spec"), _Spec).scaleTargetRef, manifest["metadata"]["namespace"]
+            msgspec.convert(manifest.get("spec"), _OwnedHpaSpec).scaleTargetRef,
+            manifest["metadata"]["namespace"],
         )
     except DECODE_ERRORS as error:
         raise BadInput(f"spec.scaleTargetRef: {error}") from error
 
 
-def _ref(target: _Target, namespace: str) -> WorkloadRef:
+def _ref(target: _OwnedHpaTarget, namespace: str) -> WorkloadRef:
     api_version = target.apiVersion or API_VERSIONS.get(target.kind, "")
     return WorkloadRef(api_version, target.kind, namespace, target.name).canonical
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from equipoise.adapters.kubernetes.kinds import Kind
+    from equipoise.adapters.kubernetes.kinds import ResourceKind
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ class Change(NamedTuple, Generic[R]):
 class Cache(Generic[R]):
     """Records by namespace and name. Reads from any thread; writes from the reflector's."""
 
-    def __init__(self, kind: Kind[R]) -> None:
+    def __init__(self, kind: ResourceKind[R]) -> None:
         self._key = kind.key
         self._identity = kind.identity
         self._lock = threading.Lock()

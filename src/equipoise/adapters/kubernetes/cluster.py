@@ -1,6 +1,6 @@
 """The `Cluster` port over an API server: by direct lists for a command, from caches for the operator.
 
-`HpaSpecs` lists HPAs word for word, which advice copies into the HPA that it proposes; `SelectedPods` follows
+`HpaSpecs` lists HPAs word for word: advice copies them. `KubernetesSelectedPods` follows
 the pods of one namespace that a selector names.
 """
 
@@ -33,7 +33,7 @@ from equipoise.adapters.kubernetes.kinds import (
 from equipoise.adapters.kubernetes.objects import Discovery, path_of
 from equipoise.adapters.kubernetes.reflector import Reflector, Timings
 from equipoise.adapters.kubernetes.selectors import format_selector
-from equipoise.adapters.kubernetes.structs import Meta, RawObject, RawScale
+from equipoise.adapters.kubernetes.structs import ObjectMeta, RawObject, RawScale
 from equipoise.core.cluster import API_VERSIONS, Hpa, HpaSpec, Node, Pdb, Pod, Workload, WorkloadRef
 
 
@@ -213,23 +213,23 @@ def _whole(nodes: Sequence[Node], unreadable: Iterable[Outline]) -> Sequence[Nod
     return nodes
 
 
-class _Target(msgspec.Struct, gc=False):
+class _VerbatimHpaTarget(msgspec.Struct, gc=False):
     kind: str
     name: str
     apiVersion: str = ""
 
 
-class _Spec(msgspec.Struct):
-    scaleTargetRef: _Target
+class _VerbatimHpaSpec(msgspec.Struct):
+    scaleTargetRef: _VerbatimHpaTarget
     metrics: list[dict[str, Any]] | None = None
     behavior: dict[str, Any] | None = None
     minReplicas: int | None = None
     maxReplicas: int = 1
 
 
-class _Hpa(msgspec.Struct):
-    metadata: Meta
-    spec: _Spec
+class _VerbatimHpa(msgspec.Struct):
+    metadata: ObjectMeta
+    spec: _VerbatimHpaSpec
 
 
 class HpaSpecs:
@@ -241,7 +241,7 @@ class HpaSpecs:
     def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]:
         """List what every HorizontalPodAutoscaler asks for; of one that cannot be read, only that."""
         unreadable: list[Outline] = []
-        found = list_items(self._client, HPAS.path(namespace), _Hpa, unreadable.append)
+        found = list_items(self._client, HPAS.path(namespace), _VerbatimHpa, unreadable.append)
         return [*map(_turned, found), *map(_unread, unreadable)]
 
 
@@ -250,7 +250,7 @@ def _unread(outline: Outline) -> HpaSpec:
     return HpaSpec(meta.name, WorkloadRef("", "", meta.namespace, ""), unreadable=outline.why)
 
 
-def _turned(hpa: _Hpa) -> HpaSpec:
+def _turned(hpa: _VerbatimHpa) -> HpaSpec:
     target, meta = hpa.spec.scaleTargetRef, hpa.metadata
     api_version = target.apiVersion or API_VERSIONS.get(target.kind, "")
     labels: Mapping[str, str] = meta.labels or {}
@@ -265,7 +265,7 @@ def _turned(hpa: _Hpa) -> HpaSpec:
     )
 
 
-class SelectedPods:
+class KubernetesSelectedPods:
     """Answers from a reflector, which is started and stopped by whoever made this."""
 
     def __init__(self, client: Client, namespace: str, selector: str, timings: Timings | None = None) -> None:

@@ -15,22 +15,22 @@ from equipoise.adapters.kubernetes.cache import Pool, Warnings
 from equipoise.adapters.kubernetes.resizes import resize_of, restarts_for
 from equipoise.adapters.kubernetes.selectors import parse_selector, selector_of
 from equipoise.adapters.kubernetes.structs import (
-    Condition,
     ContainerStatus,
-    LabelSelector,
-    Meta,
     MetricSpec,
     MetricTarget,
+    ObjectMeta,
     Quantities,
+    RawCondition,
     RawContainer,
     RawHpa,
+    RawLabelSelector,
     RawNode,
     RawPdb,
     RawPod,
     RawScale,
+    RawScalingRules,
     RawWorkload,
     Resources,
-    ScalingRules,
     Volume,
     WorkloadStatus,
 )
@@ -159,7 +159,7 @@ class Decoder:
             replaces_pods=kind != "ReplicaSet" and strategy != "OnDelete",
         )
 
-    def scale(self, raw: RawScale, ref: WorkloadRef, meta: Meta | None = None) -> Workload:
+    def scale(self, raw: RawScale, ref: WorkloadRef, meta: ObjectMeta | None = None) -> Workload:
         """Turn a `scale`, which knows neither readiness nor generations: what it sees counts as settled."""
         selector = NOTHING_MATCHES
         try:
@@ -221,7 +221,7 @@ class Decoder:
             is_current=status.observedGeneration >= meta.generation,
         )
 
-    def _owner(self, meta: Meta) -> Owner | None:
+    def _owner(self, meta: ObjectMeta) -> Owner | None:
         for reference in meta.ownerReferences or ():
             if reference.controller:
                 # Not by the UID alone: anybody may write any into a pod of his own.
@@ -234,11 +234,11 @@ class Decoder:
                 return made
         return None
 
-    def _labels(self, meta: Meta) -> Pairs:
+    def _labels(self, meta: ObjectMeta) -> Pairs:
         share = self.pool.share
         return share(tuple(share(pair) for pair in sorted(meta.labels.items()))) if meta.labels else ()
 
-    def _annotations(self, meta: Meta) -> Pairs:
+    def _annotations(self, meta: ObjectMeta) -> Pairs:
         if not meta.annotations:
             return ()
         kept = (
@@ -249,7 +249,11 @@ class Decoder:
         return self.pool.share(tuple(sorted(kept)))
 
     def _containers(
-        self, meta: Meta, usual: list[RawContainer], first: list[RawContainer] | None, whole: Resources | None
+        self,
+        meta: ObjectMeta,
+        usual: list[RawContainer],
+        first: list[RawContainer] | None,
+        whole: Resources | None,
     ) -> tuple[Container, ...]:
         """Turn containers and native sidecars, which the HPA counts alike."""
         sidecars = [c for c in first or () if c.restartPolicy == "Always"]
@@ -259,7 +263,7 @@ class Decoder:
             self.warnings.add("pod-level resources make the requests of containers unknown", _where(meta))
         return self.pool.share(tuple(self._container(meta, c, hidden) for c in (*usual, *sidecars)))
 
-    def _container(self, meta: Meta, raw: RawContainer, hidden: frozenset[str]) -> Container:
+    def _container(self, meta: ObjectMeta, raw: RawContainer, hidden: frozenset[str]) -> Container:
         resources = raw.resources or Resources()
         requests = {k: v for k, v in (resources.requests or {}).items() if k not in hidden}
         limits = resources.limits or {}
@@ -280,7 +284,7 @@ class Decoder:
         self.pool.put(key, made)
         return made
 
-    def _restarts(self, meta: Meta, *lists: list[ContainerStatus] | None) -> tuple[int, float | None]:
+    def _restarts(self, meta: ObjectMeta, *lists: list[ContainerStatus] | None) -> tuple[int, float | None]:
         """Count restarts and find the latest: the end of the last run, or the start of this one."""
         count, times = 0, []
         for status in (s for statuses in lists for s in statuses or ()):
@@ -292,7 +296,7 @@ class Decoder:
                 times += [self._time(meta, now.startedAt if now else None)]
         return count, max((moment for moment in times if moment is not None), default=None)
 
-    def _metric(self, meta: Meta, spec: MetricSpec) -> HpaMetric:
+    def _metric(self, meta: ObjectMeta, spec: MetricSpec) -> HpaMetric:
         source = spec.resource or spec.containerResource or spec.pods or spec.object or spec.external
         if source is None:
             self.warnings.add("a metric without a source", _where(meta))
@@ -306,7 +310,7 @@ class Decoder:
             container=source.container,
         )
 
-    def _target(self, meta: Meta, target: MetricTarget) -> float:
+    def _target(self, meta: ObjectMeta, target: MetricTarget) -> float:
         """Return the target as a number; NaN, which equals and exceeds nothing, when it cannot be read."""
         value: str | float | None = target.value
         if target.type == "Utilization":
@@ -316,14 +320,16 @@ class Decoder:
         number = None if value is None else self._quantity(meta, value, parse_bytes)
         return math.nan if number is None else number
 
-    def _tolerance(self, meta: Meta, rules: ScalingRules | None) -> float:
+    def _tolerance(self, meta: ObjectMeta, rules: RawScalingRules | None) -> float:
         """Return what the HPA says (since Kubernetes 1.33), or the usual where it says nothing."""
         if rules is None or rules.tolerance is None:
             return TOLERANCE
         number = self._quantity(meta, rules.tolerance, parse_bytes)
         return TOLERANCE if number is None else number
 
-    def _selector(self, meta: Meta, fields: LabelSelector | None, unreadable: Selector) -> Selector | None:
+    def _selector(
+        self, meta: ObjectMeta, fields: RawLabelSelector | None, unreadable: Selector
+    ) -> Selector | None:
         if fields is None:
             return None
         try:
@@ -332,16 +338,16 @@ class Decoder:
             self.warnings.add("a selector that cannot be read", _where(meta))
             return unreadable
 
-    def _cores(self, meta: Meta, amounts: Quantities) -> float | None:
+    def _cores(self, meta: ObjectMeta, amounts: Quantities) -> float | None:
         value = amounts.get("cpu")
         return None if value is None else self._quantity(meta, value, parse_cores)
 
-    def _bytes(self, meta: Meta, amounts: Quantities, name: str = "memory") -> float | None:
+    def _bytes(self, meta: ObjectMeta, amounts: Quantities, name: str = "memory") -> float | None:
         value = amounts.get(name)
         return None if value is None else self._quantity(meta, value, parse_bytes)
 
     def _quantity(
-        self, meta: Meta, value: str | float, parse: Callable[[str | float], float]
+        self, meta: ObjectMeta, value: str | float, parse: Callable[[str | float], float]
     ) -> float | None:
         try:
             return parse(value)
@@ -349,11 +355,11 @@ class Decoder:
             self.warnings.add("a quantity that cannot be read", _where(meta))
             return None
 
-    def _created_at(self, meta: Meta) -> float:
+    def _created_at(self, meta: ObjectMeta) -> float:
         created_at = self._time(meta, meta.creationTimestamp)
         return math.inf if created_at is None else created_at
 
-    def _time(self, meta: Meta, text: str | None) -> float | None:
+    def _time(self, meta: ObjectMeta, text: str | None) -> float | None:
         if text is None:
             return None
         try:
@@ -375,7 +381,7 @@ def _updated(status: WorkloadStatus, kind: str) -> int:
     return status.replicas if kind == "ReplicaSet" else status.updatedReplicas
 
 
-def _condition(conditions: list[Condition] | None, kind: str) -> Condition | None:
+def _condition(conditions: list[RawCondition] | None, kind: str) -> RawCondition | None:
     for condition in conditions or ():
         if condition.type == kind:
             return condition
@@ -394,5 +400,5 @@ def _has_local_storage(volumes: Iterable[Volume], expendable: str) -> bool:
     )
 
 
-def _where(meta: Meta) -> str:
+def _where(meta: ObjectMeta) -> str:
     return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name

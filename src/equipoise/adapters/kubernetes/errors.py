@@ -18,7 +18,7 @@ import msgspec
 
 from equipoise.adapters.http import one_line
 from equipoise.adapters.kubernetes.kubeconfig import in_plain_words
-from equipoise.adapters.kubernetes.structs import Meta
+from equipoise.adapters.kubernetes.structs import ObjectMeta
 from equipoise.core.documents import DEPTH_MAX, refuse_deep
 from equipoise.core.errors import DECODE_ERRORS, WorldFailed
 
@@ -44,7 +44,7 @@ class Stopped(WorldFailed):
     """The session was cut on purpose."""
 
 
-class Cause(msgspec.Struct, frozen=True):
+class StatusCause(msgspec.Struct, frozen=True):
     """One cause in a Status."""
 
     reason: str = ""
@@ -52,21 +52,21 @@ class Cause(msgspec.Struct, frozen=True):
     field: str = ""
 
 
-class Details(msgspec.Struct, frozen=True):
+class StatusDetails(msgspec.Struct, frozen=True):
     """The details of a Status."""
 
-    causes: list[Cause] | None = None
+    causes: list[StatusCause] | None = None
     retryAfterSeconds: int | None = None
 
 
-class Status(msgspec.Struct, frozen=True):
-    """The `Status` object that the API server sends with an error."""
+class ApiStatus(msgspec.Struct, frozen=True):
+    """The `ApiStatus` object that the API server sends with an error."""
 
     kind: str = ""
     message: str | None = None
     reason: str | None = None
     code: int | None = None
-    details: Details | None = None
+    details: StatusDetails | None = None
 
 
 class ApiError(WorldFailed):
@@ -80,7 +80,7 @@ class ApiError(WorldFailed):
         *,
         reason: str = "",
         message: str = "",
-        causes: tuple[Cause, ...] = (),
+        causes: tuple[StatusCause, ...] = (),
         retry_after_seconds: float | None = None,
     ) -> None:
         super().__init__(f"{address} refused {request}: {status} {reason}{': ' if message else ''}{message}")
@@ -123,7 +123,7 @@ def api_error(
             message=_odd_body(body),
             retry_after_seconds=retry_after_seconds,
         )
-    details = said.details or Details()
+    details = said.details or StatusDetails()
     if retry_after_seconds is None and details.retryAfterSeconds:
         retry_after_seconds = float(min(max(details.retryAfterSeconds, 0), RETRY_AFTER_SECONDS_MAX))
     message = one_line(said.message or "", 500)
@@ -148,9 +148,9 @@ def bad_answer(address: str, request: str, body: bytes, why: str) -> BadAnswer:
     return BadAnswer(f"{address} answered {request} with something else than was asked for: {looks}")
 
 
-def _status(body: bytes) -> Status | None:
+def _status(body: bytes) -> ApiStatus | None:
     try:
-        said = msgspec.json.decode(body, type=Status)
+        said = msgspec.json.decode(body, type=ApiStatus)
     except DECODE_ERRORS:
         return None
     return said if said.kind == "Status" or said.message else None
@@ -189,7 +189,7 @@ _MEMBER = re.compile(rb'\s*+("(?:[^"\\]++|\\.)*+")\s*+:', re.DOTALL)
 class Outline(NamedTuple):
     """What is known of an object that cannot be read."""
 
-    meta: Meta
+    meta: ObjectMeta
     """Its name, and whatever else of its metadata can be read."""
     status: dict[str, Any]
     """Its status, empty where that cannot be read either."""
@@ -223,11 +223,11 @@ def outline_of(data: bytes, error: Exception | None = None) -> Outline:
     of_meta = members(parts.get("metadata", b"{}"))
     known = {
         field: value
-        for field, kind in get_type_hints(Meta).items()
+        for field, kind in get_type_hints(ObjectMeta).items()
         if (value := _decoded(of_meta.get(field), kind)) is not None
     }
     status = _decoded(parts.get("status"), dict[str, Any]) or {}
-    return Outline(Meta(**{"name": ""} | known), status, why_unreadable(error) if error else "")
+    return Outline(ObjectMeta(**{"name": ""} | known), status, why_unreadable(error) if error else "")
 
 
 def why_unreadable(error: Exception) -> str:

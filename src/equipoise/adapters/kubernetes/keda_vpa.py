@@ -22,7 +22,7 @@ from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer, Outline, RightMissing
 from equipoise.adapters.kubernetes.kinds import list_items
 from equipoise.adapters.kubernetes.objects import Discovery, path_of
-from equipoise.adapters.kubernetes.structs import Meta, ScaleTargetRef
+from equipoise.adapters.kubernetes.structs import ObjectMeta, RawScaleTargetRef
 from equipoise.core.cluster import API_VERSIONS, WorkloadRef
 from equipoise.ports.actions import every_workload
 
@@ -57,7 +57,7 @@ class ScaledObjectSpec(msgspec.Struct, gc=False):
 class RawScaledObject(msgspec.Struct, gc=False):
     """A ScaledObject, of which only its target and its annotations matter."""
 
-    metadata: Meta
+    metadata: ObjectMeta
     spec: ScaledObjectSpec
 
 
@@ -185,14 +185,14 @@ class UpdatePolicy(msgspec.Struct, gc=False):
 class VpaSpec(msgspec.Struct, gc=False):
     """A VerticalPodAutoscaler's spec."""
 
-    targetRef: ScaleTargetRef | None = None
+    targetRef: RawScaleTargetRef | None = None
     updatePolicy: UpdatePolicy | None = None
 
 
 class RawVpa(msgspec.Struct, gc=False):
     """A VerticalPodAutoscaler, of which only its target and its mode matter."""
 
-    metadata: Meta
+    metadata: ObjectMeta
     spec: VpaSpec
 
 

@@ -29,11 +29,11 @@ from equipoise.adapters.kubernetes.errors import (
 )
 from equipoise.adapters.kubernetes.objects import path_of
 from equipoise.adapters.kubernetes.structs import (
-    LabelSelector,
     ListMeta,
     PdbSpec,
     PodSpec,
     RawHpa,
+    RawLabelSelector,
     RawNode,
     RawPdb,
     RawPod,
@@ -46,7 +46,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-class Page(msgspec.Struct, Generic[T], gc=False):
+class ListPage(msgspec.Struct, Generic[T], gc=False):
     """One page of a list."""
 
     metadata: ListMeta
@@ -54,7 +54,7 @@ class Page(msgspec.Struct, Generic[T], gc=False):
 
 
 @dataclass(frozen=True, eq=False)
-class Kind(Generic[R]):
+class ResourceKind(Generic[R]):
     """One kind of object."""
 
     name: str
@@ -73,16 +73,16 @@ class Kind(Generic[R]):
     """The record of an object that cannot be read, where leaving it out would not be safe."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_pages", msgspec.json.Decoder(Page[self.raw]))  # type: ignore[name-defined]
+        object.__setattr__(self, "_pages", msgspec.json.Decoder(ListPage[self.raw]))  # type: ignore[name-defined]
         object.__setattr__(self, "_objects", msgspec.json.Decoder(self.raw))
 
     def path(self, namespace: str | None = None) -> str:
         """Return the path of the collection."""
         return path_of(self.group, self.version, self.plural, namespace if self.is_namespaced else None)
 
-    def decode_page(self, body: bytes) -> Page[Any]:
+    def decode_page(self, body: bytes) -> ListPage[Any]:
         """Decode a page in one go; one object that cannot be decoded ends it."""
-        pages: msgspec.json.Decoder[Page[Any]] = self._pages  # type: ignore[attr-defined]
+        pages: msgspec.json.Decoder[ListPage[Any]] = self._pages  # type: ignore[attr-defined]
         return pages.decode(body)
 
     def decode_object(self, body: bytes | msgspec.Raw) -> Any:
@@ -90,21 +90,23 @@ class Kind(Generic[R]):
         return self._objects.decode(body)  # type: ignore[attr-defined]
 
 
-def cut_page(body: bytes) -> Page[bytes]:
+def cut_page(body: bytes) -> ListPage[bytes]:
     """Return a page with its objects undecoded, however odd they are; a ValueError says that it is none."""
     parts = members(body)
     metadata = msgspec.json.decode(parts.get("metadata", b""), type=ListMeta)
     items = parts.get("items", b"null")
-    return Page(metadata, None if items == b"null" else elements(items))
+    return ListPage(metadata, None if items == b"null" else elements(items))
 
 
-def _workloads(name: str, plural: str) -> Kind[Workload]:
+def _workloads(name: str, plural: str) -> ResourceKind[Workload]:
     def turn(decoder: Decoder, raw: RawWorkload) -> Workload | None:
         record = decoder.workload(raw, name)
         # A ReplicaSet with an owner is a Deployment's affair.
         return None if name == "ReplicaSet" and record.owner is not None else record
 
-    return Kind(name, plural, "apps", "v1", RawWorkload, turn, lambda w: (w.ref.namespace, w.ref.name))
+    return ResourceKind(
+        name, plural, "apps", "v1", RawWorkload, turn, lambda w: (w.ref.namespace, w.ref.name)
+    )
 
 
 def _pod_unread(outline: Outline) -> Pod:
@@ -114,10 +116,10 @@ def _pod_unread(outline: Outline) -> Pod:
 
 def _pdb_unread(outline: Outline) -> Pdb:
     """Return a budget that allows no disruption of any pod of its namespace."""
-    return Decoder().pdb(RawPdb(outline.meta, PdbSpec(LabelSelector())))
+    return Decoder().pdb(RawPdb(outline.meta, PdbSpec(RawLabelSelector())))
 
 
-PODS: Kind[Pod] = Kind(
+PODS: ResourceKind[Pod] = ResourceKind(
     "Pod",
     "pods",
     "",
@@ -127,7 +129,7 @@ PODS: Kind[Pod] = Kind(
     lambda p: (p.namespace, p.name),
     stand_in=_pod_unread,
 )
-NODES: Kind[Node] = Kind(
+NODES: ResourceKind[Node] = ResourceKind(
     "Node", "nodes", "", "v1", RawNode, Decoder.node, lambda n: ("", n.name), is_namespaced=False
 )
 DEPLOYMENTS = _workloads("Deployment", "deployments")
@@ -135,7 +137,7 @@ STATEFULSETS = _workloads("StatefulSet", "statefulsets")
 REPLICASETS = _workloads("ReplicaSet", "replicasets")
 DAEMONSETS = _workloads("DaemonSet", "daemonsets")
 WORKLOADS = {kind.name: kind for kind in (DEPLOYMENTS, STATEFULSETS, REPLICASETS, DAEMONSETS)}
-HPAS: Kind[Hpa] = Kind(
+HPAS: ResourceKind[Hpa] = ResourceKind(
     "HorizontalPodAutoscaler",
     "horizontalpodautoscalers",
     "autoscaling",
@@ -144,7 +146,7 @@ HPAS: Kind[Hpa] = Kind(
     Decoder.hpa,
     lambda h: (h.namespace, h.name),
 )
-PDBS: Kind[Pdb] = Kind(
+PDBS: ResourceKind[Pdb] = ResourceKind(
     "PodDisruptionBudget",
     "poddisruptionbudgets",
     "policy",
@@ -183,7 +185,7 @@ class _Read(NamedTuple, Generic[R]):
 
 def list_kind(
     client: Client,
-    kind: Kind[R],
+    kind: ResourceKind[R],
     namespace: str | None = None,
     *,
     decoder: Decoder | None = None,
@@ -193,10 +195,10 @@ def list_kind(
     """List a kind into records; the decoder's warnings name what could not be read."""
     turner = decoder or Decoder()
 
-    def at_once(body: bytes) -> Page[R]:
+    def at_once(body: bytes) -> ListPage[R]:
         page = kind.decode_page(body)
         records = (kind.turn(turner, raw) for raw in page.items or ())
-        return Page(page.metadata, [record for record in records if record is not None])
+        return ListPage(page.metadata, [record for record in records if record is not None])
 
     def one(item: bytes) -> R | None:
         return kind.turn(turner, kind.decode_object(item))
@@ -224,7 +226,7 @@ def list_items(
 
     One that cannot be read is left out, and `warn` is called with it; the others are not lost for it.
     """
-    pages, items = msgspec.json.Decoder(Page[raw]), msgspec.json.Decoder(raw)  # type: ignore[valid-type]
+    pages, items = msgspec.json.Decoder(ListPage[raw]), msgspec.json.Decoder(raw)  # type: ignore[valid-type]
     listing = _list(client, path, _reader(pages.decode, items.decode, lambda _: None), None, page_size)
     for outline in listing.unreadable:
         warn(outline)
@@ -232,7 +234,7 @@ def list_items(
 
 
 def _reader(
-    at_once: Callable[[bytes], Page[R]],
+    at_once: Callable[[bytes], ListPage[R]],
     one: Callable[[bytes], R | None],
     stand_in: Callable[[Outline], R | None],
 ) -> Callable[[bytes], _Read[R]]:

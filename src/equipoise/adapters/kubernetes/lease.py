@@ -31,7 +31,13 @@ from typing import NamedTuple
 
 from equipoise.adapters.http import NO_RETRIES
 from equipoise.adapters.kubernetes.client import Client, Limits
-from equipoise.adapters.kubernetes.lease_record import LeaseRecords, Moved, Record, first_epoch, next_epoch
+from equipoise.adapters.kubernetes.lease_record import (
+    LeaseRecord,
+    LeaseRecords,
+    Moved,
+    first_epoch,
+    next_epoch,
+)
 
 
 def uptime_seconds() -> float:
@@ -102,7 +108,7 @@ class LeaseElection:
         self._on_change = on_change
         self._client = _of_its_own(client, self.times)
         self._records = LeaseRecords(self._client, namespace, name)
-        self._seen: Record | None = None
+        self._seen: LeaseRecord | None = None
         self._seen_at = -math.inf
         self._belief: _Belief | None = None
         self._lowest = first_epoch(clock())
@@ -186,7 +192,7 @@ class LeaseElection:
         """Decide by what is there now: keep, take or leave."""
         seen = self._seen
         if seen is None:
-            self._acquire(Record.new(self._clock()))
+            self._acquire(LeaseRecord.new(self._clock()))
         elif self._is_ours(seen):
             # After a lapse it is acquired anew: nobody else has led meanwhile, but our belief had ended.
             self._acquire(seen) if self.epoch() is None else self._renew(seen)
@@ -195,15 +201,15 @@ class LeaseElection:
         else:
             self._belief = None
 
-    def _is_ours(self, seen: Record) -> bool:
+    def _is_ours(self, seen: LeaseRecord) -> bool:
         return seen.holder == self.identity and seen.transitions == self._claimed
 
-    def _is_expired(self, seen: Record) -> bool:
+    def _is_expired(self, seen: LeaseRecord) -> bool:
         """By our own watching alone: the holder's clock may be wrong, and so may ours."""
         held_seconds = seen.duration_seconds or self.times.lease_seconds
         return self._monotonic() - self._seen_at >= held_seconds
 
-    def _acquire(self, seen: Record) -> None:
+    def _acquire(self, seen: LeaseRecord) -> None:
         self._belief = None
         now = self._clock()
         self._claimed = max(next_epoch(seen, now, self._records.place), self._lowest)
@@ -213,17 +219,17 @@ class LeaseElection:
             self._claimed = 0  # somebody was quicker; only a claim without an answer may be ours yet
             raise
 
-    def _renew(self, seen: Record) -> None:
+    def _renew(self, seen: LeaseRecord) -> None:
         self._write(seen.renewed(self.times.lease_seconds, self._clock()))
 
-    def _write(self, wanted: Record) -> None:
+    def _write(self, wanted: LeaseRecord) -> None:
         """Swap the record; the belief counts from before the request, the successor's wait from after it."""
         began = self._monotonic()
         written = self._records.write(wanted)
         self._belief = _Belief(wanted.transitions, began)
         self._see(written)
 
-    def _see(self, record: Record | None) -> None:
+    def _see(self, record: LeaseRecord | None) -> None:
         if record is None or self._seen is None or record.version != self._seen.version:
             self._seen_at = self._monotonic()
         self._seen = record

@@ -39,7 +39,7 @@ class RawLease(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class LeaseRecord:
     """One state of a lease. Without a version the object is not there (any more)."""
 
     holder: str
@@ -50,7 +50,7 @@ class Record:
     spec: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, raw: RawLease) -> Record:
+    def read(cls, raw: RawLease) -> LeaseRecord:
         """Take what is written in an object."""
         spec = raw.spec or {}
         return cls(
@@ -63,29 +63,29 @@ class Record:
         )
 
     @classmethod
-    def new(cls, now: float) -> Record:
+    def new(cls, now: float) -> LeaseRecord:
         """Begin a lease where there is none."""
         return cls(holder="", transitions=first_epoch(now), duration_seconds=0)
 
-    def missing(self) -> Record:
+    def missing(self) -> LeaseRecord:
         """Remember a lease whose object was deleted: its holder may not know yet, and its epochs go on."""
         kept = {name: self.metadata[name] for name in _KEPT_WHEN_MADE_ANEW if name in self.metadata}
         return replace(self, version="", metadata=kept)
 
-    def acquired_by(self, identity: str, epoch: int, lease_seconds: int, now: float) -> Record:
+    def acquired_by(self, identity: str, epoch: int, lease_seconds: int, now: float) -> LeaseRecord:
         """Give it to a new holder, in a new epoch."""
         times = {"acquireTime": micro_time(now), "renewTime": micro_time(now)}
         return self._with(identity, epoch, lease_seconds, times)
 
-    def renewed(self, lease_seconds: int, now: float) -> Record:
+    def renewed(self, lease_seconds: int, now: float) -> LeaseRecord:
         """Leave it with its holder for longer."""
         return self._with(self.holder, self.transitions, lease_seconds, {"renewTime": micro_time(now)})
 
-    def released(self, now: float) -> Record:
+    def released(self, now: float) -> LeaseRecord:
         """Leave it to whoever comes first; its epoch stays as it is until then."""
         return self._with("", self.transitions, 1, {"renewTime": micro_time(now)})
 
-    def _with(self, holder: str, transitions: int, seconds: int, times: dict[str, str]) -> Record:
+    def _with(self, holder: str, transitions: int, seconds: int, times: dict[str, str]) -> LeaseRecord:
         spec = {
             **self.spec,
             "holderIdentity": holder,
@@ -107,7 +107,7 @@ def first_epoch(now: float) -> int:
     return int(now // _FIRST_EPOCH_SECONDS)
 
 
-def next_epoch(seen: Record, now: float, place: str) -> int:
+def next_epoch(seen: LeaseRecord, now: float, place: str) -> int:
     """Return the epoch after a record's; raise EpochsUsedUp where the API has no number for it.
 
     A Lease at the end of all numbers that was deleted is begun anew: what was written in its epochs still
@@ -146,7 +146,7 @@ class LeaseRecords:
         self._path = path_of(_GROUP, _VERSION, _PLURAL, namespace, name)
         self.place = f"{namespace}/{name}"
 
-    def read(self, before: Record | None) -> Record | None:
+    def read(self, before: LeaseRecord | None) -> LeaseRecord | None:
         """Return the lease as it is; None when there is none and never was one that we have seen."""
         try:
             return self._record(self._client.get(self._path), f"GET {self._path}")
@@ -155,7 +155,7 @@ class LeaseRecords:
                 raise
             return before.missing() if before is not None else None
 
-    def write(self, wanted: Record) -> Record:
+    def write(self, wanted: LeaseRecord) -> LeaseRecord:
         """Swap the lease, or make it where it has no version; raise Moved when it is not as it was read."""
         metadata = {name: value for name, value in wanted.metadata.items() if name != "managedFields"}
         metadata |= {"name": self._name, "namespace": self._namespace}
@@ -175,10 +175,10 @@ class LeaseRecords:
             raise
         return self._record(answer, f"{method} {path}")
 
-    def _record(self, answer: bytes, request: str) -> Record:
+    def _record(self, answer: bytes, request: str) -> LeaseRecord:
         raw = self._client.decode(RawLease, answer, request)
         try:
-            return Record.read(raw)
+            return LeaseRecord.read(raw)
         except DECODE_ERRORS as error:
             raise bad_answer(self._client.address, request, answer, str(error)) from error
 

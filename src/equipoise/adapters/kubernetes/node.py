@@ -14,13 +14,13 @@ import msgspec
 from equipoise.adapters.kubernetes.actions import Taint
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.decode import Decoder, parse_time
-from equipoise.adapters.kubernetes.kinds import Kind
+from equipoise.adapters.kubernetes.kinds import ResourceKind
 from equipoise.adapters.kubernetes.objects import path_of
 from equipoise.adapters.kubernetes.structs import (
-    Condition,
-    Meta,
+    ObjectMeta,
     PodSpec,
     Quantities,
+    RawCondition,
     RawContainer,
     Resources,
 )
@@ -54,12 +54,12 @@ class PodStatusOnNode(msgspec.Struct, gc=False):
     startTime: str | None = None
     resize: str | None = None
     """What Kubernetes before 1.33 tells of a resize in place; the conditions tell it since then."""
-    conditions: list[Condition] | None = None
+    conditions: list[RawCondition] | None = None
     containerStatuses: list[RunningContainer] | None = None
     initContainerStatuses: list[RunningContainer] | None = None
 
 
-class EndingMeta(Meta, gc=False):
+class EndingMeta(ObjectMeta, gc=False):
     """A pod's metadata, with how long it has to end."""
 
     deletionGracePeriodSeconds: int | None = None
@@ -99,7 +99,7 @@ class NodeSpecWithTaints(msgspec.Struct, gc=False):
 class RawNodeWithTaints(msgspec.Struct, gc=False):
     """A node."""
 
-    metadata: Meta
+    metadata: ObjectMeta
     spec: NodeSpecWithTaints = msgspec.field(default_factory=NodeSpecWithTaints)
 
 
@@ -216,10 +216,10 @@ def _time(text: str | None) -> float | None:
         return None
 
 
-PODS_OF_NODE: Kind[NodePod] = Kind(
+PODS_OF_NODE: ResourceKind[NodePod] = ResourceKind(
     "Pod", "pods", "", "v1", RawPodOnNode, _pod, lambda pod: (pod.namespace, pod.name)
 )
-NODE: Kind[NodeTold] = Kind(
+NODE: ResourceKind[NodeTold] = ResourceKind(
     "Node", "nodes", "", "v1", RawNodeWithTaints, _node, lambda node: ("", node.name), is_namespaced=False
 )
 
@@ -262,7 +262,7 @@ class NodeStats(msgspec.Struct):
     memory: Measured = msgspec.field(default_factory=Measured)
 
 
-class Summary(msgspec.Struct):
+class StatsSummary(msgspec.Struct):
     """All that a kubelet says, as far as it is read."""
 
     node: NodeStats
@@ -278,7 +278,7 @@ class NodeSizes(msgspec.Struct):
 class SizedNode(msgspec.Struct):
     """A node."""
 
-    metadata: Meta
+    metadata: ObjectMeta
     status: NodeSizes = msgspec.field(default_factory=NodeSizes)
 
 
@@ -286,7 +286,7 @@ def look_from_outside(client: Client, node: str, pods: list[NodePod]) -> tuple[N
     """Return two looks, one second apart, between which everything used what the kubelet says it uses now."""
     path = path_of("", "v1", "nodes", None, node)
     sizes = client.get_as(SizedNode, path).status.capacity
-    summary = client.get_as(Summary, f"{path}/proxy/stats/summary")
+    summary = client.get_as(StatsSummary, f"{path}/proxy/stats/summary")
     measured = {
         (pod.podRef.uid, container.name): container
         for pod in summary.pods or ()

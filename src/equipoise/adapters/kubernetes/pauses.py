@@ -18,10 +18,10 @@ from equipoise.adapters.http import Backoff, one_line
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.decode import Decoder
 from equipoise.adapters.kubernetes.errors import ApiError, bad_answer
-from equipoise.adapters.kubernetes.kinds import Kind
+from equipoise.adapters.kubernetes.kinds import ResourceKind
 from equipoise.adapters.kubernetes.objects import path_of
 from equipoise.adapters.kubernetes.reflector import Reflector, Stale, Timings
-from equipoise.adapters.kubernetes.structs import Meta
+from equipoise.adapters.kubernetes.structs import ObjectMeta
 from equipoise.core.errors import WorldFailed
 
 PAUSED = "equipoise.dev/paused"
@@ -45,7 +45,7 @@ _STALE = Stale(
 class RawNamespace(msgspec.Struct, gc=False):
     """A namespace, of which only the annotations matter."""
 
-    metadata: Meta
+    metadata: ObjectMeta
 
 
 class NamespaceMarks(msgspec.Struct, frozen=True, gc=False):
@@ -70,7 +70,7 @@ def _marks(decoder: Decoder, raw: RawNamespace) -> NamespaceMarks:
     )
 
 
-NAMESPACES: Kind[NamespaceMarks] = Kind(
+NAMESPACES: ResourceKind[NamespaceMarks] = ResourceKind(
     "Namespace",
     "namespaces",
     "",

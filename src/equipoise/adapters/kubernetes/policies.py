@@ -15,10 +15,10 @@ from equipoise.adapters.kubernetes.apply import MANAGER, OWNER_LABEL
 from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.decode import Decoder
 from equipoise.adapters.kubernetes.errors import ApiError
-from equipoise.adapters.kubernetes.kinds import Kind, list_kind
+from equipoise.adapters.kubernetes.kinds import ResourceKind, list_kind
 from equipoise.adapters.kubernetes.objects import ApiResourceList, path_of, write_status
 from equipoise.adapters.kubernetes.reflector import Reflector, Timings
-from equipoise.adapters.kubernetes.structs import Meta
+from equipoise.adapters.kubernetes.structs import ObjectMeta
 from equipoise.core.cluster import ObjectRef
 from equipoise.core.documents import refuse_deep
 from equipoise.core.errors import WorldFailed
@@ -29,7 +29,7 @@ from equipoise.ports import PolicyObject, StoreConflict
 class RawPolicy(msgspec.Struct):
     """A custom resource as we read it: what was asked and what was answered, whole."""
 
-    metadata: Meta
+    metadata: ObjectMeta
     spec: dict[str, Any] = {}
     status: dict[str, Any] | None = None
 
@@ -51,7 +51,9 @@ class KubernetesPolicies:
         """Prepare; with namespaces, policies elsewhere are somebody else's affair."""
         api_version = f"{group}/{version}"
 
-        def made(meta: Meta, spec: dict[str, Any], status: dict[str, Any], why: str = "") -> PolicyObject:
+        def made(
+            meta: ObjectMeta, spec: dict[str, Any], status: dict[str, Any], why: str = ""
+        ) -> PolicyObject:
             ref = ObjectRef(api_version, name, meta.namespace, meta.name, meta.uid)
             return PolicyObject(ref, meta.generation, meta.resourceVersion, spec, status, unreadable=why)
 
@@ -60,7 +62,7 @@ class KubernetesPolicies:
             refuse_deep([raw.spec, raw.status])
             return made(raw.metadata, raw.spec, raw.status or {})
 
-        kind: Kind[PolicyObject] = Kind(
+        kind: ResourceKind[PolicyObject] = ResourceKind(
             name,
             plural,
             group,
@@ -144,30 +146,30 @@ class Definition(NamedTuple):
     note: str = ""
 
 
-class _Meta(msgspec.Struct):
+class _DefinitionMeta(msgspec.Struct):
     labels: dict[str, str] | None = None
 
 
-class _Version(msgspec.Struct):
+class _DefinitionVersion(msgspec.Struct):
     name: str
     served: bool = False
     subresources: dict[str, Any] | None = None
 
 
-class _Spec(msgspec.Struct):
-    versions: list[_Version] = []
+class _DefinitionSpec(msgspec.Struct):
+    versions: list[_DefinitionVersion] = []
 
 
-class _Raw(msgspec.Struct):
-    metadata: _Meta
-    spec: _Spec
+class _RawDefinition(msgspec.Struct):
+    metadata: _DefinitionMeta
+    spec: _DefinitionSpec
 
 
 def look_at(client: Client, group: str, version: str, plural: str) -> Definition:
     """Look at the definition of a kind; without the right to, as far as the kinds that are served tell."""
     name = f"{plural}.{group}"
     try:
-        found = client.get_as(_Raw, path_of(GROUP, VERSION, PLURAL, None, name))
+        found = client.get_as(_RawDefinition, path_of(GROUP, VERSION, PLURAL, None, name))
     except ApiError as error:
         if error.status == HTTPStatus.NOT_FOUND:
             return Definition(Standing.ABSENT, note=f"{name} is not installed")

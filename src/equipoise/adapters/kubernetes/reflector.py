@@ -35,15 +35,15 @@ from equipoise.adapters.kubernetes.connection import Lines
 from equipoise.adapters.kubernetes.decode import Decoder
 from equipoise.adapters.kubernetes.errors import (
     ApiError,
+    ApiStatus,
     BadAnswer,
     Outline,
-    Status,
     Unreachable,
     members,
     outline_of,
 )
-from equipoise.adapters.kubernetes.kinds import Kind, list_kind
-from equipoise.adapters.kubernetes.structs import Meta
+from equipoise.adapters.kubernetes.kinds import ResourceKind, list_kind
+from equipoise.adapters.kubernetes.structs import ObjectMeta
 from equipoise.core.errors import DECODE_ERRORS, EquipoiseError
 
 R = TypeVar("R")
@@ -72,7 +72,7 @@ class Timings:
 
 
 @dataclass(slots=True)
-class Counters:
+class ReflectorCounters:
     """What a reflector has been through."""
 
     lists: int = 0
@@ -97,14 +97,14 @@ STALE = Stale(
 )
 
 
-class Event(msgspec.Struct):
+class WatchEvent(msgspec.Struct):
     """One line of a watch."""
 
     type: str
     object: msgspec.Raw
 
 
-class EventMeta(msgspec.Struct):
+class WatchedMeta(msgspec.Struct):
     """The metadata of any object in an event."""
 
     resourceVersion: str = ""
@@ -113,14 +113,14 @@ class EventMeta(msgspec.Struct):
 class Marked(msgspec.Struct):
     """An object of which only the version matters."""
 
-    metadata: EventMeta
+    metadata: WatchedMeta
 
 
 class _ListAnew(Exception):  # noqa: N818 - an order
     """The watch cannot go on from where it was."""
 
 
-_EVENTS = msgspec.json.Decoder(Event)
+_EVENTS = msgspec.json.Decoder(WatchEvent)
 _MARKED = msgspec.json.Decoder(Marked)
 
 
@@ -130,7 +130,7 @@ class Reflector(Generic[R]):
     def __init__(
         self,
         client: Client,
-        kind: Kind[R],
+        kind: ResourceKind[R],
         *,
         namespace: str | None = None,
         params: Parameters | None = None,
@@ -143,7 +143,7 @@ class Reflector(Generic[R]):
         self.unreadable: dict[tuple[str, str], Outline] = {}
         """The objects that cannot be read now, by namespace and name; it is replaced, never changed."""
         self.synced = threading.Event()
-        self.counters = Counters()
+        self.counters = ReflectorCounters()
         self.decoder = Decoder()
         self.last_error: Exception | None = None
         self.resource_version = ""
@@ -303,7 +303,7 @@ class Reflector(Generic[R]):
             self.counters.bookmarks += 1
             return
         if event.type == "ERROR":
-            status = msgspec.json.decode(event.object, type=Status)
+            status = msgspec.json.decode(event.object, type=ApiStatus)
             raise _ListAnew(f"the watch of {self.kind.plural} ended: {status.code} {status.message or ''}")
         if event.type not in ChangeType.__members__:
             raise _ListAnew(f"an event of unknown type {event.type[:40]!r}")
@@ -319,7 +319,7 @@ class Reflector(Generic[R]):
         self.counters.events += 1
         self._tell(changes)
 
-    def _read(self, data: msgspec.Raw) -> tuple[Meta, R | None, Outline | None]:
+    def _read(self, data: msgspec.Raw) -> tuple[ObjectMeta, R | None, Outline | None]:
         """Turn the object of an event; one that cannot be read is outlined, and stood in for."""
         try:
             raw = self.kind.decode_object(data)
@@ -352,14 +352,14 @@ class Reflector(Generic[R]):
                 self.last_error = error
 
 
-def _event(line: bytes) -> Event:
+def _event(line: bytes) -> WatchEvent:
     """Split an event; where the object in it is nested too deeply even for that, by its brackets."""
     try:
         return _EVENTS.decode(line)
     except DECODE_ERRORS:
         parts = members(line)
         kind = msgspec.json.decode(parts.get("type", b""), type=str)
-        return Event(kind, msgspec.Raw(parts.get("object", b"")))
+        return WatchEvent(kind, msgspec.Raw(parts.get("object", b"")))
 
 
 def _key(outline: Outline) -> tuple[str, str]:

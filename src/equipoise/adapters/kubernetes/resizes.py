@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from equipoise.adapters.kubernetes.structs import Condition, PodSpec, PodStatus, Quantities, RawContainer
+from equipoise.adapters.kubernetes.structs import PodSpec, PodStatus, Quantities, RawCondition, RawContainer
 from equipoise.core.cluster import Resize
 from equipoise.core.errors import DECODE_ERRORS
 from equipoise.core.quantity import parse_bytes
@@ -30,7 +30,7 @@ def resize_of(spec: PodSpec, status: PodStatus) -> Resize | None:
     return _IN_PROGRESS if _differs(spec, status) else None
 
 
-def _told(condition: Condition) -> Resize:
+def _told(condition: RawCondition) -> Resize:
     if condition.type == "PodResizePending":
         return Resize(condition.reason if condition.reason in _STATES else "Deferred", condition.message)
     return Resize("Error" if condition.reason == "Error" else "InProgress", condition.message)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from equipoise.adapters.kubernetes.structs import LabelSelector
+from equipoise.adapters.kubernetes.structs import RawLabelSelector
 from equipoise.core.cluster import Requirement, Selector
 
 _TOKEN = re.compile(r"\s*(?:(?P<sign>==|!=|[=!,()<>])|(?P<word>[^\s=!,()<>]+))\s*")
 _OPERATORS = {"In": "in", "NotIn": "notin"}
 
 
-def selector_of(fields: LabelSelector) -> Selector:
+def selector_of(fields: RawLabelSelector) -> Selector:
     """Turn `matchLabels` and `matchExpressions` into terms; an operator we don't know is a ValueError."""
     terms = [Requirement(key, "In", (value,)) for key, value in sorted((fields.matchLabels or {}).items())]
     for expression in fields.matchExpressions or ():

@@ -44,12 +44,12 @@ class _Entry(msgspec.Struct):
     fieldsV1: dict[str, Any] = {}
 
 
-class _Meta(msgspec.Struct):
+class _ManagedMeta(msgspec.Struct):
     managedFields: list[_Entry] | None = None
 
 
 class _Managed(msgspec.Struct):
-    metadata: _Meta
+    metadata: _ManagedMeta
 
 
 class KubernetesSizes:

@@ -27,7 +27,7 @@ from equipoise.adapters.kubernetes.client import Client
 from equipoise.adapters.kubernetes.errors import ApiError
 from equipoise.adapters.kubernetes.kinds import list_items
 from equipoise.adapters.kubernetes.objects import path_of
-from equipoise.adapters.kubernetes.structs import Meta
+from equipoise.adapters.kubernetes.structs import ObjectMeta
 from equipoise.core.cluster import WorkloadRef
 from equipoise.core.errors import DECODE_ERRORS, WorldFailed
 from equipoise.core.ledger import BYTES_MAX
@@ -46,14 +46,14 @@ _UNREADABLE = "a Ledger that is nobody's"
 _STRICTLY = {"fieldValidation": "Strict"}
 
 
-class TooLarge(WorldFailed):
+class LedgerTooLarge(WorldFailed):
     """More than an entry may hold. Nothing was written; the caller has to forget something first."""
 
 
 class RawLedger(msgspec.Struct):
     """A Ledger object as we read it."""
 
-    metadata: Meta
+    metadata: ObjectMeta
     data: dict[str, Any] = {}
 
 
@@ -179,7 +179,7 @@ class LedgerStore:
         text = json.dumps(whole, allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=dict)
         content = text.encode()
         if len(content) > self._bytes_max:
-            raise TooLarge(
+            raise LedgerTooLarge(
                 f"the ledger of {workload}: {len(content)} bytes, expected at most {self._bytes_max}"
             )
         return content

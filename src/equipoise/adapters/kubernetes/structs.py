@@ -27,7 +27,7 @@ class OwnerReference(msgspec.Struct, gc=False):
     controller: bool | None = None
 
 
-class Meta(msgspec.Struct, gc=False):
+class ObjectMeta(msgspec.Struct, gc=False):
     """The metadata of an object."""
 
     name: str
@@ -85,7 +85,7 @@ class PodSpec(msgspec.Struct, gc=False):
     priorityClassName: str = ""
 
 
-class Condition(msgspec.Struct, gc=False):
+class RawCondition(msgspec.Struct, gc=False):
     """A condition."""
 
     type: str
@@ -130,7 +130,7 @@ class PodStatus(msgspec.Struct, gc=False):
 
     phase: str = ""
     qosClass: str = ""
-    conditions: list[Condition] | None = None
+    conditions: list[RawCondition] | None = None
     containerStatuses: list[ContainerStatus] | None = None
     initContainerStatuses: list[ContainerStatus] | None = None
 
@@ -138,7 +138,7 @@ class PodStatus(msgspec.Struct, gc=False):
 class RawPod(msgspec.Struct, gc=False):
     """A pod."""
 
-    metadata: Meta
+    metadata: ObjectMeta
     spec: PodSpec
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
@@ -153,13 +153,13 @@ class NodeStatus(msgspec.Struct, gc=False):
     """A node's status."""
 
     allocatable: Quantities | None = None
-    conditions: list[Condition] | None = None
+    conditions: list[RawCondition] | None = None
 
 
 class RawNode(msgspec.Struct, gc=False):
     """A node."""
 
-    metadata: Meta
+    metadata: ObjectMeta
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
@@ -172,7 +172,7 @@ class Expression(msgspec.Struct, gc=False):
     values: list[str] | None = None
 
 
-class LabelSelector(msgspec.Struct, gc=False):
+class RawLabelSelector(msgspec.Struct, gc=False):
     """A label selector as objects carry it."""
 
     matchLabels: dict[str, str] | None = None
@@ -193,7 +193,7 @@ class PodTemplate(msgspec.Struct, gc=False):
     spec: TemplateSpec = msgspec.field(default_factory=TemplateSpec)
 
 
-class UpdateStrategy(msgspec.Struct, gc=False):
+class RawUpdateStrategy(msgspec.Struct, gc=False):
     """How a new template reaches the pods."""
 
     type: str = ""
@@ -203,9 +203,9 @@ class WorkloadSpec(msgspec.Struct, gc=False):
     """The spec of a Deployment, StatefulSet, ReplicaSet or DaemonSet."""
 
     replicas: int | None = None
-    selector: LabelSelector | None = None
+    selector: RawLabelSelector | None = None
     template: PodTemplate = msgspec.field(default_factory=PodTemplate)
-    updateStrategy: UpdateStrategy | None = None
+    updateStrategy: RawUpdateStrategy | None = None
 
 
 class WorkloadStatus(msgspec.Struct, gc=False):
@@ -224,7 +224,7 @@ class WorkloadStatus(msgspec.Struct, gc=False):
 class RawWorkload(msgspec.Struct, gc=False):
     """A Deployment, StatefulSet, ReplicaSet or DaemonSet."""
 
-    metadata: Meta
+    metadata: ObjectMeta
     spec: WorkloadSpec
     status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
 
@@ -245,7 +245,7 @@ class ScaleStatus(msgspec.Struct, gc=False):
 class RawScale(msgspec.Struct, gc=False):
     """A `scale` subresource (autoscaling/v1)."""
 
-    metadata: Meta
+    metadata: ObjectMeta
     spec: ScaleSpec = msgspec.field(default_factory=ScaleSpec)
     status: ScaleStatus = msgspec.field(default_factory=ScaleStatus)
 
@@ -253,7 +253,7 @@ class RawScale(msgspec.Struct, gc=False):
 class RawObject(msgspec.Struct, gc=False):
     """Any object, of which only the metadata matters."""
 
-    metadata: Meta
+    metadata: ObjectMeta
 
 
 class MetricTarget(msgspec.Struct, gc=False):
@@ -291,7 +291,7 @@ class MetricSpec(msgspec.Struct, gc=False):
     external: MetricSource | None = None
 
 
-class ScaleTargetRef(msgspec.Struct, gc=False):
+class RawScaleTargetRef(msgspec.Struct, gc=False):
     """What an HPA scales."""
 
     kind: str
@@ -299,7 +299,7 @@ class ScaleTargetRef(msgspec.Struct, gc=False):
     apiVersion: str = ""
 
 
-class ScalingRules(msgspec.Struct, gc=False):
+class RawScalingRules(msgspec.Struct, gc=False):
     """How an HPA moves in one direction."""
 
     tolerance: str | int | float | None = None
@@ -308,14 +308,14 @@ class ScalingRules(msgspec.Struct, gc=False):
 class HpaBehavior(msgspec.Struct, gc=False):
     """How an HPA moves."""
 
-    scaleUp: ScalingRules | None = None
-    scaleDown: ScalingRules | None = None
+    scaleUp: RawScalingRules | None = None
+    scaleDown: RawScalingRules | None = None
 
 
-class HpaSpec(msgspec.Struct, gc=False):
+class RawHpaSpec(msgspec.Struct, gc=False):
     """An HPA's spec."""
 
-    scaleTargetRef: ScaleTargetRef
+    scaleTargetRef: RawScaleTargetRef
     maxReplicas: int
     minReplicas: int | None = None
     metrics: list[MetricSpec] | None = None
@@ -333,15 +333,15 @@ class HpaStatus(msgspec.Struct, gc=False):
 class RawHpa(msgspec.Struct, gc=False):
     """A HorizontalPodAutoscaler (autoscaling/v2)."""
 
-    metadata: Meta
-    spec: HpaSpec
+    metadata: ObjectMeta
+    spec: RawHpaSpec
     status: HpaStatus = msgspec.field(default_factory=HpaStatus)
 
 
 class PdbSpec(msgspec.Struct, gc=False):
     """A PodDisruptionBudget's spec."""
 
-    selector: LabelSelector | None = None
+    selector: RawLabelSelector | None = None
 
 
 class PdbStatus(msgspec.Struct, gc=False):
@@ -357,7 +357,7 @@ class PdbStatus(msgspec.Struct, gc=False):
 class RawPdb(msgspec.Struct, gc=False):
     """A PodDisruptionBudget (policy/v1)."""
 
-    metadata: Meta
+    metadata: ObjectMeta
     spec: PdbSpec = msgspec.field(default_factory=PdbSpec)
     status: PdbStatus = msgspec.field(default_factory=PdbStatus)
 

@@ -10,7 +10,7 @@ import msgspec
 from equipoise.adapters.prometheus.errors import clean
 
 
-class Meta(msgspec.Struct, frozen=True, gc=False):
+class ServiceMeta(msgspec.Struct, frozen=True, gc=False):
     """The name of an object and its labels."""
 
     name: str = ""
@@ -35,10 +35,10 @@ class ServiceSpec(msgspec.Struct, frozen=True, gc=False):
     type: str = ""
 
 
-class Service(msgspec.Struct, frozen=True, gc=False):
+class ServiceObject(msgspec.Struct, frozen=True, gc=False):
     """A Service, slim."""
 
-    metadata: Meta
+    metadata: ServiceMeta
     spec: ServiceSpec = ServiceSpec()
 
 
@@ -68,7 +68,7 @@ class PrometheusSpec(msgspec.Struct, frozen=True, gc=False):
 class PrometheusObject(msgspec.Struct, frozen=True, gc=False):
     """A Prometheus object of the operator, slim."""
 
-    metadata: Meta
+    metadata: ServiceMeta
     spec: PrometheusSpec = PrometheusSpec()
 
 
@@ -179,7 +179,7 @@ would mix pods of the same name and namespace, so it comes after a Prometheus.
 _OBJECTS_RANK, _FAMILIES_RANK = 0, 1
 
 
-def recognise(objects: Sequence[PrometheusObject], services: Sequence[Service]) -> list[Known]:
+def recognise(objects: Sequence[PrometheusObject], services: Sequence[ServiceObject]) -> list[Known]:
     """Return the candidates among the objects and Services of one namespace, the preferred first.
 
     Several Services before the same pods are one candidate.
@@ -194,7 +194,7 @@ def recognise(objects: Sequence[PrometheusObject], services: Sequence[Service]) 
     return sorted(found, key=lambda known: (known.rank, known.candidate))
 
 
-def aliases(services: Iterable[Service]) -> list[str]:
+def aliases(services: Iterable[ServiceObject]) -> list[str]:
     """Return the names of Services of type ExternalName that would be candidates otherwise.
 
     The API server's proxy reaches pods of the Service's own namespace only, so they are never asked.
@@ -207,7 +207,7 @@ def aliases(services: Iterable[Service]) -> list[str]:
     )
 
 
-def _of_object(one: PrometheusObject, services: Sequence[Service]) -> Known:
+def _of_object(one: PrometheusObject, services: Sequence[ServiceObject]) -> Known:
     """Return the Service of a Prometheus object: the governing one, or another before the same pods."""
     spec, meta = one.spec, one.metadata
     governing, port = spec.serviceName or GOVERNING_SERVICE, spec.portName or "web"
@@ -227,7 +227,7 @@ def _of_object(one: PrometheusObject, services: Sequence[Service]) -> Known:
     return Known(_OBJECTS_RANK, candidate, "Prometheus", how, problem)
 
 
-def _is_before(service: Service, one: PrometheusObject) -> bool:
+def _is_before(service: ServiceObject, one: PrometheusObject) -> bool:
     """Return whether a Service selects the pods that Prometheus' operator makes for this object."""
     name = one.metadata.name
     labels = dict(one.spec.podMetadata.labels or {}) if one.spec.podMetadata else {}
@@ -250,7 +250,7 @@ def _is_before(service: Service, one: PrometheusObject) -> bool:
     )
 
 
-def _of_family(services: Sequence[Service], family: Family) -> list[Candidate]:
+def _of_family(services: Sequence[ServiceObject], family: Family) -> list[Candidate]:
     """Return the Services of a family. Of two that select nested sets of pods, the narrower counts."""
     recognised = []
     for service in sorted(services, key=_plainness):
@@ -270,7 +270,7 @@ def _of_family(services: Sequence[Service], family: Family) -> list[Candidate]:
     return [one for pods, one in chosen.items() if not any(pods < others for others in chosen)]
 
 
-def _plainness(service: Service) -> tuple[bool, str]:
+def _plainness(service: ServiceObject) -> tuple[bool, str]:
     return (service.spec.clusterIP == "None", service.metadata.name)
 
 

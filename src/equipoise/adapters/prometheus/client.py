@@ -15,7 +15,7 @@ import msgspec
 
 from equipoise.adapters.http import NO_RETRIES, Backoff, TryAgain, with_retries
 from equipoise.adapters.prometheus.decode import (
-    Answer,
+    QueryAnswer,
     Vector,
     decode_json,
     decode_series,
@@ -32,8 +32,8 @@ from equipoise.adapters.prometheus.errors import (
 )
 from equipoise.adapters.prometheus.matrix import Grid
 from equipoise.adapters.prometheus.promql import has_quoted_names
-from equipoise.adapters.prometheus.settings import Limits
-from equipoise.adapters.prometheus.transport import OK, Transport
+from equipoise.adapters.prometheus.settings import QueryLimits
+from equipoise.adapters.prometheus.transport import OK, PrometheusTransport
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -62,13 +62,13 @@ class BuildInfo(NamedTuple):
         return self.flavour == "VictoriaMetrics"
 
 
-class Client:
+class PrometheusClient:
     """Instant and range queries over either transport. Safe to share between threads."""
 
     def __init__(
         self,
-        transport: Transport,
-        limits: Limits | None = None,
+        transport: PrometheusTransport,
+        limits: QueryLimits | None = None,
         *,
         backoff: Backoff = BACKOFF,
         sleep: Callable[[float], None] = time.sleep,
@@ -76,7 +76,7 @@ class Client:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.transport = transport
-        self.limits = limits or Limits()
+        self.limits = limits or QueryLimits()
         self._backoff = replace(backoff, total_max_seconds=self.limits.timeout_seconds)
         self._slots = threading.BoundedSemaphore(self.limits.concurrency_max)
         self._sleep, self._chance, self._monotonic = sleep, chance, monotonic
@@ -89,7 +89,7 @@ class Client:
 
     def instant(
         self, query: str, at: float | None = None, on_bytes: Callable[[int], None] | None = None
-    ) -> Answer:
+    ) -> QueryAnswer:
         """Ask for a query's value at one time; without a time, the server's now."""
         fields = {"query": query} if at is None else {"query": query, "time": f"{at:.3f}"}
         body = self.call("/api/v1/query", fields)
@@ -101,7 +101,7 @@ class Client:
         """Ask for an instant vector, as columns of these labels."""
         return decode_vector(self.instant(query, at), labels, self.limits.series_max)
 
-    def range(self, query: str, grid: Grid, on_bytes: Callable[[int], None] | None = None) -> Answer:
+    def range(self, query: str, grid: Grid, on_bytes: Callable[[int], None] | None = None) -> QueryAnswer:
         """Ask for a query's values on a grid that is within the server's limit of points."""
         fields = {
             "query": query,
@@ -140,7 +140,9 @@ class Client:
         """Return the same without failing: asked once, briefly, and again only where nothing answered."""
         if self._build_info is None:
             limit = min(BUILD_INFO_SECONDS, self.limits.timeout_seconds)
-            brief = Client(self.transport, replace(self.limits, timeout_seconds=limit), backoff=NO_RETRIES)
+            brief = PrometheusClient(
+                self.transport, replace(self.limits, timeout_seconds=limit), backoff=NO_RETRIES
+            )
             try:
                 self._build_info = brief.build_info()
             except PrometheusFailed:

@@ -62,7 +62,7 @@ class _Envelope(msgspec.Struct, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QueryAnswer:
     """A successful answer whose result is not decoded yet."""
 
     result_type: str
@@ -102,19 +102,19 @@ class Vector:
         return replace(self, columns=columns, values=self.values[is_known])
 
 
-def open_answer(body: bytes, address: str) -> Answer:
+def open_answer(body: bytes, address: str) -> QueryAnswer:
     """Read the envelope of an answer, or raise what it reports."""
     if not body:
         raise Malformed(f"{address} answered an empty body: JSON of the Prometheus API was expected")
     if body.startswith(_PLAIN_BEGIN) and body.endswith(_PLAIN_ENDS):
         # Nothing but a result: what lies between is looked at once, when it is decoded as a list.
         result = memoryview(body)[len(_PLAIN_BEGIN) - 1 : body.rindex(b"}}")]
-        return Answer("matrix", msgspec.Raw(result), (), (), address, body)
+        return QueryAnswer("matrix", msgspec.Raw(result), (), (), address, body)
     envelope = _envelope(body, address)
     if not envelope.data:
         raise Malformed(f"{address} answered a success without data: a result was expected")
     data = decode_json(envelope.data, _Data, address)
-    return Answer(
+    return QueryAnswer(
         data.resultType,
         data.result,
         tidy(envelope.warnings or ()),
@@ -176,7 +176,7 @@ def tidy(warnings: Iterable[str]) -> tuple[str, ...]:
     return tuple(unique)
 
 
-def decode_vector(answer: Answer, labels: Sequence[str], series_max: int) -> Vector:
+def decode_vector(answer: QueryAnswer, labels: Sequence[str], series_max: int) -> Vector:
     """Decode an instant vector; a label that a series does not have is the empty text."""
     expect(answer, "vector")
     samples = decode_json(answer.result, _sample_list(tuple(labels)), answer.address)
@@ -205,7 +205,7 @@ def decode_series(body: bytes, labels: Sequence[str], series_max: int, address: 
     return [tuple(getattr(one, f"label_{i}") for i in range(len(labels))) for one in found]
 
 
-def decode_number(answer: Answer) -> float | None:
+def decode_number(answer: QueryAnswer) -> float | None:
     """Return the one number of a scalar, or of a vector with one sample; None for all else."""
     if answer.result_type == "scalar":
         sample = decode_json(answer.result, tuple[float, str], answer.address)
@@ -220,7 +220,7 @@ def decode_number(answer: Answer) -> float | None:
     return float(vector.values[0]) if len(vector) else None
 
 
-def expect(answer: Answer, result_type: str) -> None:
+def expect(answer: QueryAnswer, result_type: str) -> None:
     """Refuse an answer of another type than the query has."""
     if answer.result_type != result_type:
         raise Malformed(

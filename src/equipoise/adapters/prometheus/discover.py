@@ -17,11 +17,11 @@ from equipoise.adapters.prometheus.candidates import (
     Candidate,
     Known,
     PrometheusObject,
-    Service,
+    ServiceObject,
     aliases,
     recognise,
 )
-from equipoise.adapters.prometheus.client import Client
+from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.decode import decode_number
 from equipoise.adapters.prometheus.errors import (
     Ambiguous,
@@ -29,14 +29,14 @@ from equipoise.adapters.prometheus.errors import (
     NotFound,
     NotPrometheus,
     PrometheusFailed,
+    PrometheusUnreachable,
     Reply,
     TimedOut,
     Unauthorized,
     Undecided,
-    Unreachable,
     clean,
 )
-from equipoise.adapters.prometheus.settings import Limits
+from equipoise.adapters.prometheus.settings import QueryLimits
 from equipoise.adapters.prometheus.transport import ApiServer, ServiceProxy
 from equipoise.core.errors import DECODE_ERRORS, WorldFailed
 
@@ -57,10 +57,10 @@ NAME = "--prometheus-namespace"
 CHOOSE = "name one with --prometheus-url"
 FORBIDDEN, ABSENT = 403, 404
 
-T = TypeVar("T", PrometheusObject, Service)
+T = TypeVar("T", PrometheusObject, ServiceObject)
 
 
-class _Continue(msgspec.Struct, gc=False, rename={"token": "continue"}):
+class _ListToken(msgspec.Struct, gc=False, rename={"token": "continue"}):
     token: str = ""
 
 
@@ -70,7 +70,7 @@ class _Kind(msgspec.Struct):
 
 class _Page(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
-    metadata: _Continue = msgspec.field(default_factory=_Continue)
+    metadata: _ListToken = msgspec.field(default_factory=_ListToken)
 
 
 class _Listing(NamedTuple):
@@ -100,7 +100,7 @@ class Elsewhere:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DiscoveredPrometheus:
     """The one Prometheus that was chosen, and why."""
 
     transport: ServiceProxy
@@ -115,7 +115,7 @@ class Found:
         return Candidate(one.namespace, one.service, one.port, one.scheme, one.path_prefix)
 
 
-def find(api: ApiServer, namespaces: Sequence[str] = NAMESPACES) -> Found:
+def find(api: ApiServer, namespaces: Sequence[str] = NAMESPACES) -> DiscoveredPrometheus:
     """Find the one Prometheus of these namespaces.
 
     All candidates are asked. The preferred one that answers is chosen, unless one that does not answer
@@ -143,7 +143,7 @@ def find(api: ApiServer, namespaces: Sequence[str] = NAMESPACES) -> Found:
         raise Ambiguous(f"several {equals[0].title} services answer: {_listed(equals)}: {_choose(equals)}")
     chosen = equals[0]
     others = [f"{one.candidate} {_told(one, why)}" for one, why in answers if one is not chosen]
-    return Found(ServiceProxy(api, *chosen.candidate), chosen.how, tuple(others))
+    return DiscoveredPrometheus(ServiceProxy(api, *chosen.candidate), chosen.how, tuple(others))
 
 
 def still(api: ApiServer, chosen: Candidate) -> Candidate | None:
@@ -162,10 +162,10 @@ def look_elsewhere(api: ApiServer, namespaces: Sequence[str]) -> Elsewhere:
     """
     ends_at = time.monotonic() + SEARCH_SECONDS
     objects: dict[str, list[PrometheusObject]] = {}
-    services: dict[str, list[Service]] = {}
+    services: dict[str, list[ServiceObject]] = {}
     troubles = [
         _collect(_objects(api, None, ends_at), objects),
-        _collect(_list(api, _services_path(None), Service, ends_at, is_strict=False), services),
+        _collect(_list(api, _services_path(None), ServiceObject, ends_at, is_strict=False), services),
     ]
     seen = []
     for namespace in (objects.keys() | services.keys()) - set(namespaces):
@@ -194,7 +194,7 @@ def _collect(items: Iterator[T], by_namespace: dict[str, list[T]]) -> str:
 def _listing(api: ApiServer, namespace: str, ends_at: float) -> _Listing:
     """Read what may be a Prometheus in one namespace."""
     objects = list(_objects(api, namespace, ends_at))
-    services = list(_list(api, _services_path(namespace), Service, ends_at))
+    services = list(_list(api, _services_path(namespace), ServiceObject, ends_at))
     _refuse_shards(objects)
     names = frozenset(service.metadata.name for service in services)
     return _Listing(
@@ -288,7 +288,7 @@ class _Listed(ServiceProxy):
         """Ask once; a 404 of the API server itself is no answer of a server behind it."""
         reply = super().send(path, fields, timeout_seconds, bytes_max)
         if reply.status == ABSENT and _is_status(reply.body):
-            raise Unreachable(f"{self.address} has no endpoints")
+            raise PrometheusUnreachable(f"{self.address} has no endpoints")
         return reply
 
 
@@ -301,7 +301,7 @@ def _is_status(body: bytes) -> bool:
 
 
 def _probe(transport: ServiceProxy, seconds: float) -> PrometheusFailed | None:
-    client = Client(transport, Limits(timeout_seconds=seconds), backoff=NO_RETRIES)
+    client = PrometheusClient(transport, QueryLimits(timeout_seconds=seconds), backoff=NO_RETRIES)
     try:
         if decode_number(client.instant("1")) == 1:
             return None

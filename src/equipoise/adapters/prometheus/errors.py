@@ -23,7 +23,7 @@ class PrometheusFailed(WorldFailed):
         self.retry_after_seconds = retry_after_seconds
 
 
-class Unreachable(PrometheusFailed):
+class PrometheusUnreachable(PrometheusFailed):
     """No connection, or it was lost before the answer was whole."""
 
     is_transient = True
@@ -75,7 +75,7 @@ class Incomplete(PrometheusFailed):
     """The server says that its answer lacks data."""
 
 
-class TooLarge(PrometheusFailed):
+class PrometheusTooLarge(PrometheusFailed):
     """The answer is larger than the memory that we are ready to give it."""
 
 
@@ -99,7 +99,7 @@ class Ambiguous(PrometheusFailed):
     """Several different Prometheus were found, and choosing one would be a guess."""
 
 
-SPLITTABLE = (TooHeavy, TooLarge, TooManySeries)
+SPLITTABLE = (TooHeavy, PrometheusTooLarge, TooManySeries)
 """Failures that a narrower query may not have."""
 
 

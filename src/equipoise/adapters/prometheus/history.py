@@ -17,7 +17,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from equipoise.adapters.prometheus.client import Client
+from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.decode import decode_number, tidy
 from equipoise.adapters.prometheus.errors import (
     SPLITTABLE,
@@ -31,8 +31,8 @@ from equipoise.adapters.prometheus.matrix import POINT_BYTES, Grid
 from equipoise.adapters.prometheus.promql import Matcher, label_name, one_of, selector
 from equipoise.adapters.prometheus.remote_read.rates import window_for
 from equipoise.adapters.prometheus.remote_read.read import Form, ReadLimits, RemoteRead
-from equipoise.adapters.prometheus.scheduler import Reading
-from equipoise.adapters.prometheus.settings import CADVISOR, Names, check_label, no_text
+from equipoise.adapters.prometheus.scheduler import HistoryReading
+from equipoise.adapters.prometheus.settings import CADVISOR, LabelNames, check_label, no_text
 from equipoise.adapters.prometheus.strategies import TEXT_MAX_BYTES, Job, Lot, OnBytes, grid_of, packed
 from equipoise.ports.cluster import Grouping, Measure, Reduction, UsageHistory
 
@@ -49,7 +49,7 @@ INTERVAL_SECONDS = 60.0
 _FINE_SECONDS = 15.0
 
 
-class Source(StrEnum):
+class HistorySource(StrEnum):
     """Where histories come from: the best way, or one that was picked."""
 
     AUTO = "auto"
@@ -61,10 +61,10 @@ class Source(StrEnum):
 class PrometheusHistory:
     """Histories from a Prometheus or one of its kin."""
 
-    client: Client
-    names: Names = CADVISOR
+    client: PrometheusClient
+    names: LabelNames = CADVISOR
     extra_matchers: Mapping[str, str] = field(default_factory=no_text)
-    source: Source = Source.AUTO
+    source: HistorySource = HistorySource.AUTO
     reads_max: int = READS_MAX
     lots_max_bytes: int = 128 * 1024 * 1024
     """Numbers of all lots under way; each may have an equal share."""
@@ -107,11 +107,11 @@ class PrometheusHistory:
         lots, known = self._planned(whole, end)
         if not isinstance(offered, str):
             self._hear_of_the_begin(whole[0])
-        reading = Reading(
+        reading = HistoryReading(
             client=self.client,
             names=self.names,
             offered=offered,
-            must_offer=self.source is Source.REMOTE_READ,
+            must_offer=self.source is HistorySource.REMOTE_READ,
             read_limits=self.read_limits,
             # Until version 3, a sample right at a window's begin was in it.
             is_closed=build.flavour == "Prometheus" and build.version.startswith("2."),
@@ -140,12 +140,12 @@ class PrometheusHistory:
         return self._offered
 
     def _probed(self) -> Form | str:
-        if self.source is Source.PROMQL:
+        if self.source is HistorySource.PROMQL:
             return "PromQL was asked for"
         try:
             return RemoteRead(self.client.transport, self.read_limits).probe()
         except (NotOffered, Unavailable, Malformed) as error:
-            if self.source is Source.REMOTE_READ:
+            if self.source is HistorySource.REMOTE_READ:
                 raise
             return str(error)
 
@@ -222,7 +222,7 @@ class PrometheusHistory:
         return packed({name: counts.get(name, 0) for name in known}, series_max), known
 
 
-__all__ = ["READS_MAX", "PrometheusHistory", "Source", "UsageHistory"]
+__all__ = ["READS_MAX", "HistorySource", "PrometheusHistory", "UsageHistory"]
 
 
 METRIC = "kube_replicaset_owner"
@@ -238,7 +238,7 @@ class PrometheusOwners:
     costs the server fifteen times as much.
     """
 
-    client: Client
+    client: PrometheusClient
     extra_matchers: Mapping[str, str] = field(default_factory=no_text)
 
     def __post_init__(self) -> None:

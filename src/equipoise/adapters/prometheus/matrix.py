@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from equipoise.adapters.prometheus.decode import (
     HISTOGRAMS_LEFT_OUT,
-    Answer,
+    QueryAnswer,
     check_series,
     decode_json,
     expect,
@@ -48,7 +48,7 @@ _VALUES = b'"values":[['
 _END = b'"]]}'
 
 
-class _Written(msgspec.Struct, gc=False):
+class _WrittenNumbers(msgspec.Struct, gc=False):
     """A series whose parts are not read yet."""
 
     metric: msgspec.Raw
@@ -67,7 +67,7 @@ class Values(NamedTuple):
         return self.begin < self.end
 
 
-class Series(NamedTuple):
+class PodSeries(NamedTuple):
     """One series as it came."""
 
     key: Key
@@ -77,29 +77,29 @@ class Series(NamedTuple):
     has_histograms: bool
 
 
-def each_series(answer: Answer, labels: Sequence[str], series_max: int) -> list[Series]:
+def each_series(answer: QueryAnswer, labels: Sequence[str], series_max: int) -> list[PodSeries]:
     """Find the series of a list of them, and these of their labels; their values stay where they are."""
     wanted, cuts = _wanted(tuple(labels)), _cuts(answer.text)
     if cuts:
         check_series(len(cuts), series_max, answer.address)
         return [_cut(answer.text, *cut, wanted, answer.address) for cut in cuts]
-    written = decode_json(answer.result, list[_Written], answer.address)
+    written = decode_json(answer.result, list[_WrittenNumbers], answer.address)
     check_series(len(written), series_max, answer.address)
     return [_read(one, wanted, answer.address) for one in written]
 
 
-def _cut(text: bytes, begin: int, end: int, wanted: Any, address: str) -> Series:
+def _cut(text: bytes, begin: int, end: int, wanted: Any, address: str) -> PodSeries:
     values = text.find(_VALUES, begin, end)
     if values < 0 or not text.endswith(_END, begin, end):
-        return _read(decode_json(text[begin:end], _Written, address), wanted, address)
-    read = _read(decode_json(text[begin:values] + b'"values":[]}', _Written, address), wanted, address)
+        return _read(decode_json(text[begin:end], _WrittenNumbers, address), wanted, address)
+    read = _read(decode_json(text[begin:values] + b'"values":[]}', _WrittenNumbers, address), wanted, address)
     return read._replace(values=Values(text, values + len(_VALUES) - 2, end - 1))
 
 
-def _read(one: _Written, wanted: Any, address: str) -> Series:
+def _read(one: _WrittenNumbers, wanted: Any, address: str) -> PodSeries:
     labels = bytes(one.metric)
     key = msgspec.structs.astuple(decode_json(labels, wanted, address))
-    return Series(key, labels, Values(memoryview(one.values), 0, len(one.values)), bool(one.histograms))
+    return PodSeries(key, labels, Values(memoryview(one.values), 0, len(one.values)), bool(one.histograms))
 
 
 def _cuts(text: bytes) -> list[tuple[int, int]]:
@@ -236,7 +236,7 @@ class Matrix:
 
 
 def decode_matrix(
-    answer: Answer,
+    answer: QueryAnswer,
     labels: Sequence[str],
     grid: Grid,
     series_max: int,

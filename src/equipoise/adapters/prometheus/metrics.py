@@ -14,7 +14,7 @@ from urllib.parse import quote_plus
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.adapters.prometheus.client import BuildInfo, Client
+from equipoise.adapters.prometheus.client import BuildInfo, PrometheusClient
 from equipoise.adapters.prometheus.decode import HISTOGRAMS_LEFT_OUT, Vector, decode_number, tidy
 from equipoise.adapters.prometheus.errors import SPLITTABLE, BadQuery, BadUserQuery, Malformed, QueryFailed
 from equipoise.adapters.prometheus.promql import (
@@ -28,8 +28,14 @@ from equipoise.adapters.prometheus.promql import (
     plan,
 )
 from equipoise.adapters.prometheus.range import Raw, at_the_end
-from equipoise.adapters.prometheus.settings import CADVISOR, Limits, Names, Settings, no_text
-from equipoise.adapters.prometheus.transport import Direct, Transport
+from equipoise.adapters.prometheus.settings import (
+    CADVISOR,
+    LabelNames,
+    PrometheusSettings,
+    QueryLimits,
+    no_text,
+)
+from equipoise.adapters.prometheus.transport import Direct, PrometheusTransport
 from equipoise.ports import CpuUsage
 from equipoise.stats.grid import early_seconds, is_covered
 
@@ -51,8 +57,8 @@ class Number(NamedTuple):
 class PrometheusMetrics:
     """CPU usage and single numbers from a Prometheus or one of its kin."""
 
-    client: Client
-    names: Names = CADVISOR
+    client: PrometheusClient
+    names: LabelNames = CADVISOR
     extra_matchers: Mapping[str, str] = field(default_factory=no_text)
     containers_per_pod: int = 3
     """Taken where the server could not count the series."""
@@ -311,16 +317,16 @@ __all__ = ["BuildInfo", "Number", "PrometheusMetrics"]
 
 
 def connect(
-    where: Settings | Transport,
+    where: PrometheusSettings | PrometheusTransport,
     *,
-    limits: Limits | None = None,
-    names: Names = CADVISOR,
+    limits: QueryLimits | None = None,
+    names: LabelNames = CADVISOR,
     extra_matchers: Mapping[str, str] | None = None,
 ) -> PrometheusMetrics:
     """Return the source of usage for a Prometheus at an address, or behind a transport that was found.
 
     Nothing is asked before the first question; `ready()` asks.
     """
-    limits = limits or Limits()
-    transport = Direct(where, limits.concurrency_max) if isinstance(where, Settings) else where
-    return PrometheusMetrics(Client(transport, limits), names, dict(extra_matchers or {}))
+    limits = limits or QueryLimits()
+    transport = Direct(where, limits.concurrency_max) if isinstance(where, PrometheusSettings) else where
+    return PrometheusMetrics(PrometheusClient(transport, limits), names, dict(extra_matchers or {}))

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.adapters.prometheus.settings import CADVISOR, Names, check_label, is_plain_label, no_text
+from equipoise.adapters.prometheus.settings import CADVISOR, LabelNames, check_label, is_plain_label, no_text
 from equipoise.core.errors import BadInput
 from equipoise.core.quantity import print_seconds
 
@@ -129,7 +129,7 @@ class Extent(NamedTuple):
 class CpuQueries:
     """The queries about the CPU usage of containers."""
 
-    names: Names = CADVISOR
+    names: LabelNames = CADVISOR
     extra: Mapping[str, str] = field(default_factory=no_text)
     """Matchers of the installation, such as `cluster="eu-1"`."""
 
@@ -241,7 +241,7 @@ class Shard:
     """The pod name before the first in the same namespace that another shard asks for."""
     after: str = ""
 
-    def matchers(self, names: Names) -> tuple[Matcher, ...]:
+    def matchers(self, names: LabelNames) -> tuple[Matcher, ...]:
         """Return the matchers that select this shard."""
         if self.reach is Reach.EVERYTHING:
             return ()

@@ -22,8 +22,8 @@ import numpy as np
 import simdjson
 from numpy.typing import NDArray
 
-from equipoise.adapters.prometheus.client import Client
-from equipoise.adapters.prometheus.decode import Answer, decode_json, decode_number, expect
+from equipoise.adapters.prometheus.client import PrometheusClient
+from equipoise.adapters.prometheus.decode import QueryAnswer, decode_json, decode_number, expect
 from equipoise.adapters.prometheus.errors import SPLITTABLE, Malformed, QueryFailed, TooManySeries
 from equipoise.adapters.prometheus.matrix import (
     POINT_BYTES,
@@ -40,8 +40,8 @@ from equipoise.adapters.prometheus.matrix import (
 )
 from equipoise.adapters.prometheus.promql import Matcher, Shard, rounded
 from equipoise.adapters.prometheus.remote_read.rates import rates_over
-from equipoise.adapters.prometheus.remote_read.windows import STALE, Samples
-from equipoise.adapters.prometheus.settings import CADVISOR, Names
+from equipoise.adapters.prometheus.remote_read.windows import STALE, RawSamples
+from equipoise.adapters.prometheus.settings import CADVISOR, LabelNames
 
 Build = Callable[[Sequence[Matcher]], str]
 
@@ -57,7 +57,7 @@ class RangeQuery:
     step_seconds: float
     labels: Sequence[str]
     shards: Sequence[Shard] = ()
-    names: Names = CADVISOR
+    names: LabelNames = CADVISOR
     round_to: float | None = None
     dtype: type[Float] = np.float64
     duplicates: Duplicates = "error"
@@ -79,7 +79,9 @@ class _Piece(NamedTuple):
     points: int
 
 
-def query_range(client: Client, query: RangeQuery, on_bytes: Callable[[int], None] | None = None) -> Matrix:
+def query_range(
+    client: PrometheusClient, query: RangeQuery, on_bytes: Callable[[int], None] | None = None
+) -> Matrix:
     """Ask for series over a time range, whatever its length."""
     grid = Grid.over(query.start, query.end, query.step_seconds)
     shards: Sequence[Shard | None] = query.shards if callable(query.expression) and query.shards else (None,)
@@ -96,7 +98,7 @@ def query_range(client: Client, query: RangeQuery, on_bytes: Callable[[int], Non
     return concatenate(parts, grid, client.address, dtype=query.dtype, duplicates=query.duplicates)
 
 
-def _series(client: Client, query: RangeQuery, shard: Shard | None, grid: Grid) -> int:
+def _series(client: PrometheusClient, query: RangeQuery, shard: Shard | None, grid: Grid) -> int:
     """Ask how many series there are at the end; where even that is too heavy, take the limit."""
     limits = client.limits
     if POINT_BYTES * limits.series_max * grid.count <= limits.answer_max_bytes:
@@ -111,7 +113,7 @@ def _series(client: Client, query: RangeQuery, shard: Shard | None, grid: Grid) 
     return int(min(client.limits.series_max, counted))
 
 
-def _pieces(client: Client, shard: Shard | None, grid: Grid, series: int) -> list[_Piece]:
+def _pieces(client: PrometheusClient, shard: Shard | None, grid: Grid, series: int) -> list[_Piece]:
     limits = client.limits
     held = max(1, limits.answer_max_bytes // (POINT_BYTES * series))
     points = min(limits.points_max, held)
@@ -119,7 +121,7 @@ def _pieces(client: Client, shard: Shard | None, grid: Grid, series: int) -> lis
 
 
 def _ask(
-    client: Client,
+    client: PrometheusClient,
     query: RangeQuery,
     grid: Grid,
     piece: _Piece,
@@ -207,7 +209,7 @@ class Raw:
         """How many are held."""
         return sum(one.count for one in self._series.values())
 
-    def add(self, answer: Answer, labels: Sequence[str], series_max: int) -> None:
+    def add(self, answer: QueryAnswer, labels: Sequence[str], series_max: int) -> None:
         """Add an answer to a selector of a range; in each series the times rise, or it is refused.
 
         So are two series with the same labels, where there are several answers: nobody knows which is which.
@@ -232,7 +234,7 @@ class Raw:
         if self._answers > 1 and any(number for _, number in self._series):
             raise Malformed(f"{answer.address} answered two series that have the same labels")
 
-    def lots(self) -> Iterator[tuple[list[Key], Samples]]:
+    def lots(self) -> Iterator[tuple[list[Key], RawSamples]]:
         """Yield all series, some at a time, each with its key."""
         held: list[_Scraped] = []
         samples = 0
@@ -280,11 +282,11 @@ def at_the_end(raw: Raw, at_ms: int, window_ms: int) -> AtTheEnd:
     return AtTheEnd(keys, *(np.concatenate(column) for column in zip(*found, strict=True)))
 
 
-def _joined(series: Sequence[_Scraped]) -> tuple[list[Key], Samples]:
+def _joined(series: Sequence[_Scraped]) -> tuple[list[Key], RawSamples]:
     offsets = np.cumsum([0, *(one.count for one in series)])
     times_ms = np.concatenate([part for one in series for part in one.times_ms])
     values = np.concatenate([part for one in series for part in one.values])
-    return [one.key for one in series], Samples(offsets, times_ms, values)
+    return [one.key for one in series], RawSamples(offsets, times_ms, values)
 
 
 def _as_scraped(seconds: Floats, values: Floats) -> tuple[Floats, Floats]:

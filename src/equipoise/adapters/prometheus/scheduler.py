@@ -13,24 +13,24 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from equipoise.adapters.prometheus.client import Client
+from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.decode import tidy
 from equipoise.adapters.prometheus.errors import (
     SPLITTABLE,
     Malformed,
     NotOffered,
     PrometheusFailed,
+    PrometheusUnreachable,
     QueryFailed,
     TimedOut,
     Unavailable,
-    Unreachable,
 )
 from equipoise.adapters.prometheus.matrix import Key
 from equipoise.adapters.prometheus.promql import selector
 from equipoise.adapters.prometheus.remote_read.read import Form, ReadLimits, RemoteRead
-from equipoise.adapters.prometheus.settings import Names
+from equipoise.adapters.prometheus.settings import LabelNames
 from equipoise.adapters.prometheus.strategies import (
-    Found,
+    ReducedUsage,
     Job,
     Lot,
     OnBytes,
@@ -41,7 +41,7 @@ from equipoise.adapters.prometheus.strategies import (
 )
 from equipoise.ports.cluster import Grouping, Reduction, UsageHistory
 
-OTHER_WAY_MAY_DO = (NotOffered, Malformed, Unavailable, QueryFailed, Unreachable, TimedOut)
+OTHER_WAY_MAY_DO = (NotOffered, Malformed, Unavailable, QueryFailed, PrometheusUnreachable, TimedOut)
 """Failures of a way after which the next one is tried."""
 NUMBER_BYTES = 8
 BEGUN_MAX = 64
@@ -51,11 +51,11 @@ _Doing = Future["UsageHistory | list[Job]"]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class HistoryReading:
     """How jobs are done."""
 
-    client: Client
-    names: Names
+    client: PrometheusClient
+    names: LabelNames
     offered: Form | str
     """The form of remote read, or why there is none."""
     must_offer: bool
@@ -164,7 +164,7 @@ class Reading:
         warned = replace(found, warnings=(*found.warnings, f"PromQL was asked instead: {error}"))
         return self._history(job, warned, "PromQL")
 
-    def _by_promql(self, job: Job) -> Found:
+    def _by_promql(self, job: Job) -> ReducedUsage:
         if self.reads_samples and job.measure.reduction is Reduction.RATE:
             return self._by_samples(job)
         if job.has_few_samples and job.measure.reduction is not Reduction.HIGHEST:
@@ -172,7 +172,7 @@ class Reading:
                 return self._by_samples(job)
         return by_promql(self.client, self.names, job, rows_max=self._rows_max(job), on_bytes=self.on_bytes)
 
-    def _by_samples(self, job: Job) -> Found:
+    def _by_samples(self, job: Job) -> ReducedUsage:
         return by_samples(
             self.client,
             self.names,
@@ -184,10 +184,10 @@ class Reading:
             on_bytes=self.on_bytes,
         )
 
-    def _by_remote_read(self, job: Job) -> Found:
+    def _by_remote_read(self, job: Job) -> ReducedUsage:
         """Ask by remote read, and once more after what may pass: nothing was given away yet."""
 
-        def attempt() -> Found:
+        def attempt() -> ReducedUsage:
             return by_remote_read(
                 RemoteRead(self.client.transport, self.read_limits),
                 self.names,
@@ -204,7 +204,7 @@ class Reading:
                 raise
         return attempt()
 
-    def _history(self, job: Job, found: Found, way: str) -> UsageHistory:
+    def _history(self, job: Job, found: ReducedUsage, way: str) -> UsageHistory:
         warnings = list(found.warnings)
         if not found.keys and not job.lot.is_part:
             warnings.append(f"no container has {job.measure.metric} here: is it scraped, under this name?")

@@ -20,7 +20,7 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class QueryLimits:
     """What one request and all requests together may cost."""
 
     timeout_seconds: float = 60.0
@@ -46,7 +46,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class LabelNames:
     """How the metric and its labels are called here; the defaults are cAdvisor's and the kubelet's."""
 
     metric: str = "container_cpu_usage_seconds_total"
@@ -84,12 +84,12 @@ def is_plain_label(name: str) -> bool:
     return _PLAIN_LABEL.fullmatch(name) is not None
 
 
-CADVISOR = Names()
+CADVISOR = LabelNames()
 """The names as they are nearly everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PrometheusSettings:
     """One Prometheus by its address. Secrets are kept out of `repr`."""
 
     url: str = field(repr=False)

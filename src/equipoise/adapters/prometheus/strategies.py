@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.adapters.prometheus.client import Client
+from equipoise.adapters.prometheus.client import PrometheusClient
 from equipoise.adapters.prometheus.decode import HISTOGRAMS_LEFT_OUT, tidy
-from equipoise.adapters.prometheus.errors import TooLarge, TooManySeries
+from equipoise.adapters.prometheus.errors import PrometheusTooLarge, TooManySeries
 from equipoise.adapters.prometheus.matrix import POINT_BYTES, Grid, Key
 from equipoise.adapters.prometheus.promql import (
     EXACT_NAMES_MAX,
@@ -29,12 +29,12 @@ from equipoise.adapters.prometheus.range import RangeQuery, Raw, query_range, sp
 from equipoise.adapters.prometheus.remote_read.frames import by_name
 from equipoise.adapters.prometheus.remote_read.rates import highest, last, rates
 from equipoise.adapters.prometheus.remote_read.read import RemoteRead
-from equipoise.adapters.prometheus.remote_read.windows import Floats, Samples, Steps
-from equipoise.adapters.prometheus.settings import Names
+from equipoise.adapters.prometheus.remote_read.windows import Floats, RawSamples, Steps
+from equipoise.adapters.prometheus.settings import LabelNames
 from equipoise.core.quantity import print_seconds
 from equipoise.ports.cluster import CPU, MEMORY, Measure, Reduction
 
-_REDUCE: dict[Reduction, Callable[[Samples, Steps, Floats | None], Floats]] = {
+_REDUCE: dict[Reduction, Callable[[RawSamples, Steps, Floats | None], Floats]] = {
     Reduction.RATE: rates,
     Reduction.HIGHEST: highest,
     Reduction.LAST: last,
@@ -47,7 +47,7 @@ def grid_of(measure: Measure, grid: Grid) -> Grid:
     return grid if measure.reduction is not Reduction.HIGHEST else grid.part(grid.count - 1, 1)
 
 
-def reduce(measure: Measure, samples: Samples, steps: Steps, out: Floats) -> None:
+def reduce(measure: Measure, samples: RawSamples, steps: Steps, out: Floats) -> None:
     """Reduce raw samples."""
     _REDUCE[measure.reduction](samples, steps, out)
 
@@ -83,7 +83,7 @@ class Lot:
         """Whether it is a part of a namespace, which is cut no further."""
         return self.groups is not None
 
-    def matchers(self, names: Names) -> list[tuple[Matcher, ...]]:
+    def matchers(self, names: LabelNames) -> list[tuple[Matcher, ...]]:
         """Return the matchers of each request; so few pods in one that the server looks them up by name."""
         within = () if self.namespaces is None else (one_of(names.namespace, self.namespaces),)
         if not self.is_part:
@@ -195,7 +195,7 @@ OnBytes = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
+class ReducedUsage:
     """A row for each container, each once; NaN where a number is missing or is none that usage can be."""
 
     keys: list[Key]
@@ -207,13 +207,13 @@ class Found:
 
 def by_remote_read(
     reader: RemoteRead,
-    names: Names,
+    names: LabelNames,
     job: Job,
     *,
     rows_max: int,
     is_closed: bool,
     on_bytes: OnBytes | None = None,
-) -> Found:
+) -> ReducedUsage:
     """Read raw samples and reduce them batch by batch as they come."""
     grid, window_ms = job.grid, job.window_ms
     steps = Steps(grid.start_ms, grid.step_ms, grid.count, window_ms, is_closed)
@@ -228,7 +228,9 @@ def by_remote_read(
             first, end = len(keys), len(keys) + len(batch.labels)
             if end > rows_max:
                 raise _too_many(reader.address, rows_max)
-            reduce(job.measure, Samples(batch.offsets, batch.times, batch.values), steps, values[first:end])
+            reduce(
+                job.measure, RawSamples(batch.offsets, batch.times, batch.values), steps, values[first:end]
+            )
             _drop_nonsense(values[first:end])
             keys += reader.columns(batch, names.labels)
             histograms += batch.histograms
@@ -237,8 +239,8 @@ def by_remote_read(
 
 
 def by_samples(
-    client: Client,
-    names: Names,
+    client: PrometheusClient,
+    names: LabelNames,
     job: Job,
     *,
     rows_max: int,
@@ -246,7 +248,7 @@ def by_samples(
     is_as_stored: bool,
     turn: AbstractContextManager[object],
     on_bytes: OnBytes | None = None,
-) -> Found:
+) -> ReducedUsage:
     """Let PromQL give raw samples, which we reduce when it is our turn."""
     grid = job.grid
     steps = Steps(grid.start_ms, grid.step_ms, grid.count, job.window_ms, is_closed)
@@ -269,7 +271,7 @@ def by_samples(
             if len(keys) + len(raw) > rows_max:
                 raise _too_many(client.address, rows_max)
             if raw.samples > SAMPLES_SHARE_MAX * rows_max * job.samples:
-                raise TooLarge(
+                raise PrometheusTooLarge(
                     f"{client.address} answered {raw.samples} samples, more than the memory for one lot: "
                     "narrow the namespaces or the time range, or raise lots_max_bytes"
                 )
@@ -284,10 +286,10 @@ def by_samples(
 
 
 def by_promql(
-    client: Client, names: Names, job: Job, *, rows_max: int, on_bytes: OnBytes | None = None
-) -> Found:
+    client: PrometheusClient, names: LabelNames, job: Job, *, rows_max: int, on_bytes: OnBytes | None = None
+) -> ReducedUsage:
     """Let the server reduce, in range queries that are split until they fit."""
-    found: list[Found] = []
+    found: list[ReducedUsage] = []
     for matchers in job.lot.matchers(names):
         selected = selector(job.measure.metric, (*job.fixed, *matchers))
         query = RangeQuery(
@@ -302,12 +304,12 @@ def by_promql(
         matrix = query_range(client, query, on_bytes)
         values = matrix.values.astype(np.float64, copy=False)
         _drop_nonsense(values)
-        found.append(Found(matrix.keys, values, matrix.warnings, matrix.partial))
+        found.append(ReducedUsage(matrix.keys, values, matrix.warnings, matrix.partial))
         if sum(len(one.keys) for one in found) > rows_max:
             raise _too_many(client.address, rows_max)
     if len(found) == 1:
         return found[0]
-    return Found(
+    return ReducedUsage(
         [key for one in found for key in one.keys],
         np.concatenate([one.values for one in found]),
         tuple(warning for one in found for warning in one.warnings),
@@ -328,7 +330,7 @@ def _drop_nonsense(values: NDArray[np.float64]) -> None:
         np.putmask(values, ~((values >= 0) & (values < np.inf)), np.nan)
 
 
-def _unique(keys: list[Key], values: NDArray[np.float64], warnings: tuple[str, ...]) -> Found:
+def _unique(keys: list[Key], values: NDArray[np.float64], warnings: tuple[str, ...]) -> ReducedUsage:
     """Let the larger value win where a container is scraped twice."""
     rows: dict[Key, int] = {}
     for row, key in enumerate(keys):
@@ -336,5 +338,5 @@ def _unique(keys: list[Key], values: NDArray[np.float64], warnings: tuple[str, .
         if first != row:
             np.fmax(values[first], values[row], out=values[first])
     if len(rows) == len(keys):
-        return Found(keys, values, warnings)
-    return Found(list(rows), values[list(rows.values())], warnings)
+        return ReducedUsage(keys, values, warnings)
+    return ReducedUsage(list(rows), values[list(rows.values())], warnings)

@@ -21,13 +21,13 @@ from equipoise.adapters.prometheus.errors import (
     Malformed,
     NotPrometheus,
     PrometheusFailed,
+    PrometheusTooLarge,
+    PrometheusUnreachable,
     Reply,
     TimedOut,
     TlsFailed,
-    TooLarge,
-    Unreachable,
 )
-from equipoise.adapters.prometheus.settings import Settings
+from equipoise.adapters.prometheus.settings import PrometheusSettings
 
 CONNECT_MAX_SECONDS = 10.0
 REFUSAL_MAX_BYTES = 64 * 1024
@@ -37,7 +37,7 @@ OK = 200
 METHOD_NOT_ALLOWED = 405
 
 
-class Transport(Protocol):
+class PrometheusTransport(Protocol):
     """Carries one request to a Prometheus, and its answer back."""
 
     @property
@@ -75,7 +75,7 @@ class Direct:
 
     query_max_bytes = 48 * 1024
 
-    def __init__(self, settings: Settings, connections_max: int = 4) -> None:
+    def __init__(self, settings: PrometheusSettings, connections_max: int = 4) -> None:
         self._settings = settings
         self._posts = True
         self._pool = _pool(settings, connections_max)
@@ -150,7 +150,7 @@ class Direct:
         self._pool.close()
 
 
-def _pool(settings: Settings, connections_max: int) -> urllib3.HTTPConnectionPool:
+def _pool(settings: PrometheusSettings, connections_max: int) -> urllib3.HTTPConnectionPool:
     if settings.scheme == "http":
         return urllib3.HTTPConnectionPool(settings.host, settings.port, maxsize=connections_max)
     context = tls_context(
@@ -198,12 +198,12 @@ def translate(error: Exception, address: str, bytes_max: int) -> PrometheusFaile
     chain = list(_causes(error))
     clause = explain(error, address)
     if isinstance(error, AnswerTooLarge):
-        return TooLarge(
+        return PrometheusTooLarge(
             f"{address} answered more than {bytes_max} bytes, the memory for one answer: "
             "narrow the namespaces or the time range, or raise prometheus memory_max_bytes"
         )
     if any(isinstance(e, (ssl.SSLEOFError, ssl.SSLZeroReturnError)) for e in chain):
-        return Unreachable(clause)
+        return PrometheusUnreachable(clause)
     if any(isinstance(e, (ssl.SSLError, exceptions.SSLError)) for e in chain):
         return TlsFailed(clause)
     if any(isinstance(e, exceptions.DecodeError) for e in chain):
@@ -217,7 +217,7 @@ def translate(error: Exception, address: str, bytes_max: int) -> PrometheusFaile
         for e in chain
     ):
         return NotPrometheus(f"{clause}: the Prometheus API was expected")
-    return Unreachable(clause)
+    return PrometheusUnreachable(clause)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

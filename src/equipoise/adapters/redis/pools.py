@@ -10,7 +10,7 @@ from redis import Redis, RedisCluster
 from equipoise.adapters.redis.connect import eviction_of
 from equipoise.adapters.redis.errors import IN_DOUBT, Request, WrongKeyType, certain, explained
 from equipoise.adapters.redis.scripts import Scripts
-from equipoise.adapters.redis.snapshot import Reader
+from equipoise.adapters.redis.snapshot import PoolsReader
 from equipoise.core.decision import Attendance, MovePod, RegisterPod, ResumePod, SuspendPod, UnregisterPod
 from equipoise.core.errors import BadInput, EquipoiseError, WorldFailed
 from equipoise.core.pools import PoolAnswer, PoolCode, PoolsSnapshot
@@ -66,7 +66,7 @@ class RedisPools:
         self._key = f"{prefix}:tier:config"
         self._read_tiers = read_tiers
         self._scripts = Scripts(client, self._key, address)
-        self._reader = Reader(client, prefix, self._scripts, address)
+        self._reader = PoolsReader(client, prefix, self._scripts, address)
         self._spans = [str(int(seconds * 1000)) for seconds in (lease_seconds, record_seconds)]
         self._is_dry = is_dry
         self._config: tuple[str, str] | None = None

@@ -27,7 +27,7 @@ EPOCH = re.compile(r"[0-9]{1,10}")
 """As the scripts read it; what else stands there is nobody's."""
 
 
-class Page(NamedTuple):
+class SnapshotPage(NamedTuple):
     """What the script `snapshot` read at one moment: some pods, column by column."""
 
     config: str | None
@@ -55,7 +55,7 @@ class _Seen:
         self.assigned: dict[str, dict[str, int]] = defaultdict(dict)
         self.available: dict[str, dict[str, float]] = defaultdict(dict)
 
-    def read(self, prefix: str, page: Page) -> None:
+    def read(self, prefix: str, page: SnapshotPage) -> None:
         """Add what a page says; what an earlier one said of the same pods is forgotten."""
         wrong: dict[int, dict[str, str]] = defaultdict(dict)
         for number, key, kind in _in_groups(page.wrong, 3):
@@ -85,7 +85,7 @@ class _Seen:
                 _keep(self.available[tier], pod, _calls_of(score))
 
 
-def decode_pages(prefix: str, pages: Sequence[Page]) -> PoolsSnapshot:
+def decode_pages(prefix: str, pages: Sequence[SnapshotPage]) -> PoolsSnapshot:
     """Read what the script `snapshot` gave, page by page."""
     seen = _Seen()
     for page in pages:
@@ -143,7 +143,7 @@ NONSENSE = (*DECODE_ERRORS, LookupError, AttributeError)
 """What comes of reading an answer that our script never gives, such as a proxy's."""
 
 
-class Reader:
+class PoolsReader:
     """Reads the pools of one prefix."""
 
     def __init__(self, client: "Redis | RedisCluster", prefix: str, scripts: Scripts, address: str) -> None:
@@ -164,9 +164,9 @@ class Reader:
     def _read(
         self, known: tuple[str, str], tiers: Sequence[str], pods: Sequence[str]
     ) -> PoolsSnapshot | None:
-        def page(most: int, names: Sequence[str]) -> Page:
+        def page(most: int, names: Sequence[str]) -> SnapshotPage:
             words = [*known, str(most), str(len(tiers)), *tiers, *names]
-            return msgspec.convert(self._scripts.read("snapshot", words), Page)
+            return msgspec.convert(self._scripts.read("snapshot", words), SnapshotPage)
 
         is_short = len(pods) <= PAGE
         pages = [page(PAGE if is_short else 0, pods if is_short else ())]
@@ -197,7 +197,7 @@ class Reader:
                     tiers.add(key.removeprefix(pool).rpartition(":")[0])
         return sorted(tiers - {""}), sorted(pods)
 
-    def _names(self, page: Page) -> Iterator[str]:
+    def _names(self, page: SnapshotPage) -> Iterator[str]:
         """List the pods that the tiers and the metadata have, some at a time."""
         with explained(self._address):
             for tier, assigned, available, *_ in page.pools:
@@ -212,7 +212,7 @@ class Reader:
                 yield from (pod for pod, _ in self._client.hscan_iter(metadata, count=SCAN_COUNT))
 
 
-def _is_complete(seen: PoolsSnapshot, last: Page) -> bool:
+def _is_complete(seen: PoolsSnapshot, last: SnapshotPage) -> bool:
     """Return whether as many pods were read as the tiers had in the end."""
     return all(
         len(pool.assigned) == count for pool, (_, _, _, count, *_) in zip(seen.pools, last.pools, strict=True)

@@ -52,7 +52,7 @@ class Field(NamedTuple):
         return bytes(self.text[self.start[row] : self.end[row]]).decode("utf-8", "replace").strip()
 
 
-class Unreadable(ValueError):  # noqa: N818 - reads as a fact
+class UnreadableField(ValueError):  # noqa: N818 - reads as a fact
     """A field that can't be read, and in which row of the block it is."""
 
     def __init__(self, row: int, word: str) -> None:
@@ -101,7 +101,7 @@ def read_number(row: int, word: str) -> float:
     if not word:
         return math.nan
     if "_" in word:  # Python would read 1_5 as 15
-        raise Unreadable(row, word)
+        raise UnreadableField(row, word)
     try:
         return float(word)
     except ValueError:
@@ -110,7 +110,7 @@ def read_number(row: int, word: str) -> float:
         # One below nothing is read, and dropped like any other such sample.
         return -parse_typed_cores(word[1:]) if word.startswith("-") else parse_typed_cores(word)
     except ValueError:
-        raise Unreadable(row, word) from None
+        raise UnreadableField(row, word) from None
 
 
 def moments(field: Field) -> Numbers:
@@ -127,7 +127,7 @@ def moments(field: Field) -> Numbers:
 def _seconds(row: int, word: str) -> float:
     found = math.nan if word[-1:].isalpha() else read_number(row, word)
     if not math.isfinite(found):
-        raise Unreadable(row, word)
+        raise UnreadableField(row, word)
     return found
 
 
@@ -159,7 +159,7 @@ def read_moment(row: int, word: str) -> float:
     try:
         moment = datetime.fromisoformat(word)
     except DECODE_ERRORS:
-        raise Unreadable(row, word) from None
+        raise UnreadableField(row, word) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
@@ -291,7 +291,7 @@ def _parsed(
                 parsed[column] = named(names[column], *_distinct(field, is_needed=column in NEEDED))
             else:
                 parsed[column] = moments(field) if column == "timestamp" else numbers(field)
-        except Unreadable as error:
+        except UnreadableField as error:
             what = expected(column, _as_written(error.word))
             raise BadInput(f"{path}: line {lines[error.row]}: {column}: {what}") from error
     return parsed
@@ -312,7 +312,7 @@ def _distinct(field: Field, *, is_needed: bool) -> tuple[Places, list[str]]:
     width_max = int(widths.max(initial=0))
     if width_max > NAME_LENGTH_MAX:
         row = int(widths.argmax())
-        raise Unreadable(row, field.word(row))
+        raise UnreadableField(row, field.word(row))
     marks = widths.astype(np.uint64)
     order = np.argsort(widths, kind="stable")
     firsts = np.searchsorted(widths[order], np.arange(width_max), side="right").tolist()
@@ -326,5 +326,5 @@ def _distinct(field: Field, *, is_needed: bool) -> tuple[Places, list[str]]:
     words = [field.word(row) for row in first.tolist()]
     for row, word in zip(first.tolist(), words, strict=True):
         if not is_name(word, is_needed=is_needed):
-            raise Unreadable(row, word)
+            raise UnreadableField(row, word)
     return inverse.astype(np.intp), words

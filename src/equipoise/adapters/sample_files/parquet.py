@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from equipoise.adapters.sample_files.csv import Unreadable, read_moment, read_number
+from equipoise.adapters.sample_files.csv import UnreadableField, read_moment, read_number
 from equipoise.core.errors import DECODE_ERRORS, BadInput
 from equipoise.stats.samples import (
     COLUMNS,
@@ -194,7 +194,7 @@ def _moment(column: str, word: object) -> float:
         pass
     try:
         return read_moment(0, str(word))
-    except Unreadable as error:
+    except UnreadableField as error:
         raise _Odd(column, word) from error
 
 
@@ -202,5 +202,5 @@ def _number(column: str, word: object) -> float:
     """Return a number that is text, or a decimal."""
     try:
         return read_number(0, str(word))
-    except Unreadable as error:
+    except UnreadableField as error:
         raise _Odd(column, word) from error

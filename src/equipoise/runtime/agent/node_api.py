@@ -227,7 +227,7 @@ def _is_absent(reflector: Reflector[Any]) -> bool:
     return isinstance(error, ApiError) and error.status == NOT_FOUND
 
 
-def _policies(client: Client, kind: Kind) -> KubernetesPolicies:
+def _policies(client: Client, kind: DefinedKind) -> KubernetesPolicies:
     return KubernetesPolicies(
         client, group=kind.group, version=kind.version, name=kind.name, plural=kind.plural
     )

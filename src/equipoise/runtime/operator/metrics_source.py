@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from equipoise.adapters.kubernetes import CachedCluster, Client
-from equipoise.adapters.prometheus.discover import Found, still
+from equipoise.adapters.prometheus.discover import DiscoveredPrometheus, still
 from equipoise.adapters.prometheus.errors import NotFound
 from equipoise.adapters.prometheus.metrics import PrometheusMetrics
 from equipoise.adapters.prometheus.transport import ServiceProxy
@@ -107,7 +107,7 @@ class ChosenPrometheus:
         self._log = log
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._chosen: tuple[Found, PrometheusMetrics] | None = None
+        self._chosen: tuple[DiscoveredPrometheus, PrometheusMetrics] | None = None
         self._gone_since: float | None = None
 
     def metrics(self) -> PrometheusMetrics:
@@ -123,13 +123,13 @@ class ChosenPrometheus:
                 self._log.warning(f"the Prometheus {before} has gone from the cluster: another is looked for")
             return self._choose(find_prometheus(self._client, self._options))
 
-    def _choose(self, found: Found) -> PrometheusMetrics:
+    def _choose(self, found: DiscoveredPrometheus) -> PrometheusMetrics:
         metrics = prometheus_metrics(self._client, self._options, found)
         self._chosen, self._gone_since = (found, metrics), None
         self._log.info(f"the Prometheus {found.candidate} is used: {found.how}", others=list(found.others))
         return metrics
 
-    def _stays(self, found: Found) -> bool:
+    def _stays(self, found: DiscoveredPrometheus) -> bool:
         """Return whether the chosen one is still there; where its port or its path changed, follow it."""
         try:
             now = still(self._client, found.candidate)

@@ -16,7 +16,7 @@ from equipoise.adapters.kubernetes import Client, Reflector, connect
 from equipoise.adapters.kubernetes.actions import KubernetesActuator
 from equipoise.adapters.kubernetes.advice import KubernetesAnalyses
 from equipoise.adapters.kubernetes.apply import KubernetesApplier
-from equipoise.adapters.kubernetes.cluster import HpaSpecs, SelectedPods
+from equipoise.adapters.kubernetes.cluster import HpaSpecs, KubernetesSelectedPods
 from equipoise.adapters.kubernetes.kubeconfig import SERVICE_ACCOUNT_FOLDER
 from equipoise.adapters.kubernetes.lease import LeaseElection, process_identity
 from equipoise.adapters.kubernetes.pauses import OPERATOR_NAMESPACE, NamespacePauses
@@ -29,7 +29,7 @@ from equipoise.adapters.prometheus.errors import NotFound
 from equipoise.core.cluster import HpaSpec, WorkloadRef
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.core.quantity import print_seconds
-from equipoise.crd.definition import Kind
+from equipoise.crd.definition import DefinedKind
 from equipoise.engine.balancer import balancer
 from equipoise.engine.leadership import StoppingLeadership
 from equipoise.ports import (
@@ -93,7 +93,7 @@ class OperatorWiring:
     heartbeat: Callable[[], None]
     operator_namespace: str
 
-    def policies(self, kind: Kind) -> KubernetesPolicies:
+    def policies(self, kind: DefinedKind) -> KubernetesPolicies:
         """Return the custom resources of a kind, watched."""
         policies = KubernetesPolicies(
             self.client,
@@ -148,13 +148,13 @@ class OperatorWiring:
         asked = self.settings.pools
         return ReconnectingPools(remote_pools(url_source(asked), asked))
 
-    def selected_pods(self, namespace: str, selector: str) -> SelectedPods:
+    def selected_pods(self, namespace: str, selector: str) -> KubernetesSelectedPods:
         """Return pods by their labels, watched."""
         try:
             parse_selector(selector)
         except ValueError as error:
             raise BadInput(f"pools.selector: {error}") from error
-        pods = SelectedPods(self.client, namespace, selector)
+        pods = KubernetesSelectedPods(self.client, namespace, selector)
         self.watch(pods.reflector)
         return pods
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from equipoise.adapters.prometheus.remote_read.frames import (
     BYTES,
     VARINT,
-    Damaged,
-    TooMuch,
+    DamagedFrame,
+    FrameTooLarge,
     fields,
     pick_labels,
     read_varint,
@@ -43,7 +43,7 @@ _MASKS, _USUAL = np.array([*_HEADER, (0xFF, 0x22), *_SIZE], dtype=np.uint8).T
 _OCTETS = np.arange(len(_USUAL))
 
 
-class Part(NamedTuple):
+class SeriesPart(NamedTuple):
     """A series, or a part of one: a large series comes in several."""
 
     labels: bytes
@@ -55,16 +55,16 @@ class Part(NamedTuple):
     """Chunks that were left out since they hold no floats."""
 
 
-def read_parts(message: bytes) -> Iterator[Part]:
+def read_parts(message: bytes) -> Iterator[SeriesPart]:
     """Read a `ChunkedReadResponse` that answers the only query."""
     for number, kind, at, end in fields(message, 0, len(message)):
         if number == 1 and kind == BYTES:
             yield _part(message, at, end)
         elif number == 2 and kind == VARINT and at != 0:  # noqa: PLR2004
-            raise Damaged("an answer to a query that was not asked")
+            raise DamagedFrame("an answer to a query that was not asked")
 
 
-def _part(message: bytes, at: int, end: int) -> Part:
+def _part(message: bytes, at: int, end: int) -> SeriesPart:
     first = at
     while at < end and message[at] == _LABEL:
         size, at = read_varint(message, at + 1, end)
@@ -90,17 +90,17 @@ def _places(message: bytes, at: int, end: int) -> list[int]:
                 size, at = read_varint(message, at + 1, end)
                 at += size
             if len(places) > CHUNKS_MAX:
-                raise TooMuch(f"a series of more than {CHUNKS_MAX} chunks")
+                raise FrameTooLarge(f"a series of more than {CHUNKS_MAX} chunks")
     except IndexError:
         at = -1
     if at > end:
-        raise Damaged("a chunk reaches past its series")
+        raise DamagedFrame("a chunk reaches past its series")
     if at < end:
-        raise Damaged("a series is cut off, or has fields in an order that is not known")
+        raise DamagedFrame("a series is cut off, or has fields in an order that is not known")
     return [*places, at]
 
 
-def _usual(message: bytes, labels: bytes, places: Sequence[int]) -> Part | None:
+def _usual(message: bytes, labels: bytes, places: Sequence[int]) -> SeriesPart | None:
     """Find the data of chunks that all begin as nearly every one does; None where one does not."""
     place = np.array(places, dtype=np.int64)
     begin, end = place[:-1], place[1:]
@@ -108,10 +108,10 @@ def _usual(message: bytes, labels: bytes, places: Sequence[int]) -> Part | None:
     sizes = (seen[:, -2] & 0x7F) + (seen[:, -1].astype(np.int64) << 7)
     starts = begin + len(_OCTETS)
     is_usual = ((seen & _MASKS) == _USUAL).all() and (starts + sizes == end).all()
-    return Part(labels, starts, sizes, 0) if is_usual else None
+    return SeriesPart(labels, starts, sizes, 0) if is_usual else None
 
 
-def _unusual(message: bytes, labels: bytes, places: Sequence[int]) -> Part:
+def _unusual(message: bytes, labels: bytes, places: Sequence[int]) -> SeriesPart:
     starts, sizes = [], []
     histograms = 0
     for at, end in pairwise(places):
@@ -127,8 +127,8 @@ def _unusual(message: bytes, labels: bytes, places: Sequence[int]) -> Part:
             starts.append(begin)
             sizes.append(finish - begin)
         else:
-            raise Damaged(f"a chunk of the unknown type {kind}")
-    return Part(labels, np.array(starts, dtype=np.int64), np.array(sizes, dtype=np.int64), histograms)
+            raise DamagedFrame(f"a chunk of the unknown type {kind}")
+    return SeriesPart(labels, np.array(starts, dtype=np.int64), np.array(sizes, dtype=np.int64), histograms)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,7 +153,7 @@ class SeriesBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class BatchWindow:
     """How much is held before it is decoded: a batch is closed by whichever is reached first.
 
     A series is never cut, so that a batch may be larger by one series, which has bounds of its own.
@@ -167,7 +167,7 @@ class Window:
 
 
 @dataclass(slots=True)
-class _Series:
+class _ChunkedSeries:
     """What has come of one series."""
 
     labels: bytes = b""
@@ -179,7 +179,7 @@ class _Series:
     samples: int = 0
     histograms: int = 0
 
-    def add(self, part: Part, message: bytes) -> None:
+    def add(self, part: SeriesPart, message: bytes) -> None:
         self.samples += _samples(message, part.starts, part.sizes)
         self.starts.append(part.starts + self.bytes_held)
         self.sizes.append(part.sizes)
@@ -191,17 +191,17 @@ class _Series:
 def _samples(message: bytes, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> int:
     """Return how many samples the chunks say they have: a few bytes may hold thousands."""
     if (sizes < 2).any():  # noqa: PLR2004
-        raise Damaged("a chunk without a number of samples")
+        raise DamagedFrame("a chunk without a number of samples")
     octets = np.frombuffer(message, dtype=np.uint8)
     return int((octets[starts].astype(np.int64) * 256 + octets[starts + 1]).sum())
 
 
 def decoded(
-    messages: Iterable[bytes], start_ms: int, end_ms: int, window: Window | None = None
+    messages: Iterable[bytes], start_ms: int, end_ms: int, window: BatchWindow | None = None
 ) -> Iterator[SeriesBatch]:
     """Decode the messages of a stream, within a range of times whose ends belong to it."""
-    window, scratch = window or Window(), Scratch()
-    held: list[_Series] = []
+    window, scratch = window or BatchWindow(), Scratch()
+    held: list[_ChunkedSeries] = []
     samples = size = 0
     for series in _series(messages, window):
         held.append(series)
@@ -214,23 +214,23 @@ def decoded(
         yield _decode(held, start_ms, end_ms, scratch)
 
 
-def _series(messages: Iterable[bytes], window: Window) -> Iterator[_Series]:
+def _series(messages: Iterable[bytes], window: BatchWindow) -> Iterator[_ChunkedSeries]:
     """Put the parts of each series together: they follow one another, with equal labels."""
-    current = _Series()
+    current = _ChunkedSeries()
     for message in messages:
         for part in read_parts(message):
             if current.is_begun and part.labels != current.labels:
                 yield current
-                current = _Series()
+                current = _ChunkedSeries()
             current.labels, current.is_begun = part.labels, True
             current.add(part, message)
             if current.samples > window.series_samples_max or current.bytes_held > window.series_bytes_max:
-                raise TooMuch(f"a series of {current.samples} samples in {current.bytes_held} bytes")
+                raise FrameTooLarge(f"a series of {current.samples} samples in {current.bytes_held} bytes")
     if current.is_begun:
         yield current
 
 
-def _decode(held: Sequence[_Series], start_ms: int, end_ms: int, scratch: Scratch) -> SeriesBatch:
+def _decode(held: Sequence[_ChunkedSeries], start_ms: int, end_ms: int, scratch: Scratch) -> SeriesBatch:
     shifts = np.cumsum([0, *(series.bytes_held for series in held)])
     starts = [part + shift for series, shift in zip(held, shifts, strict=False) for part in series.starts]
     sizes = [part for series in held for part in series.sizes]

@@ -15,11 +15,11 @@ from equipoise.adapters.prometheus.errors import clean
 from equipoise.adapters.prometheus.promql import Matcher
 
 
-class Damaged(Exception):  # noqa: N818 - reads as a fact
+class DamagedFrame(Exception):  # noqa: N818 - reads as a fact
     """Bytes that are not what they must be."""
 
 
-class TooMuch(Exception):  # noqa: N818 - reads as a fact
+class FrameTooLarge(Exception):  # noqa: N818 - reads as a fact
     """Bytes that would take more memory than they may."""
 
 
@@ -60,7 +60,7 @@ def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
         if byte < _MORE:
             return number & (1 << 64) - 1, place + 1
         shift += 7
-    raise Damaged("a number does not end")
+    raise DamagedFrame("a number does not end")
 
 
 def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
@@ -80,9 +80,9 @@ def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]
         elif kind in _FIXED:
             size = _FIXED[kind]
         else:
-            raise Damaged(f"a field of the unknown wire type {kind}")
+            raise DamagedFrame(f"a field of the unknown wire type {kind}")
         if number == 0 or size > end - at:
-            raise Damaged("a field reaches past its message")
+            raise DamagedFrame("a field reaches past its message")
         yield number, kind, at, at + size
         at += size
 
@@ -95,7 +95,7 @@ def read_labels(data: bytes) -> dict[bytes, bytes]:
         size, begin = read_varint(data, at + 1, end)
         stop = begin + size
         if data[at] != _LABEL or stop > end:
-            raise Damaged("a label reaches past its series")
+            raise DamagedFrame("a label reaches past its series")
         name = value = b""
         for number, kind, first, last in fields(data, begin, stop):
             if kind == BYTES:
@@ -137,7 +137,7 @@ def _texts(values: Iterable[bytes]) -> list[str]:
     try:
         return [value.decode() for value in values]
     except UnicodeDecodeError as error:
-        raise Damaged("a label is not UTF-8") from error
+        raise DamagedFrame("a label is not UTF-8") from error
 
 
 FRAME_MAX_BYTES = 64 * 1024 * 1024
@@ -179,7 +179,9 @@ class Frames:
         """Raise unless the stream ended where a frame did."""
         if self._held:
             rest = b"".join(self._parts)
-            raise Damaged(_late_error(rest) or f"it ends within a frame, {self._held} bytes after the last")
+            raise DamagedFrame(
+                _late_error(rest) or f"it ends within a frame, {self._held} bytes after the last"
+            )
 
     def _message(self, data: bytes, at: int) -> bytes | None:
         """Find the message of the frame at a place; None while it is not whole."""
@@ -189,15 +191,15 @@ class Frames:
             return None
         try:
             size, begin = read_varint(data, at, len(data))
-        except Damaged:
+        except DamagedFrame:
             if held >= VARINT_MAX_BYTES:
-                raise Damaged(_late_error(data[at:]) or "the size of a frame does not end") from None
+                raise DamagedFrame(_late_error(data[at:]) or "the size of a frame does not end") from None
             self._wanted = held + 1
             return None
         if size > self._frame_max_bytes:
             if said := _late_error(data[at:]):
-                raise Damaged(said)
-            raise TooMuch(f"a frame of {size} bytes")
+                raise DamagedFrame(said)
+            raise FrameTooLarge(f"a frame of {size} bytes")
         begin += CHECKSUM_BYTES
         self._end = begin + size
         if len(data) < self._end:
@@ -205,7 +207,7 @@ class Frames:
             return None
         message = data[begin : self._end]
         if self._checksum(message) != int.from_bytes(data[begin - CHECKSUM_BYTES : begin], "big"):
-            raise Damaged(_late_error(data[at:]) or "a frame's checksum is wrong")
+            raise DamagedFrame(_late_error(data[at:]) or "a frame's checksum is wrong")
         return message
 
 

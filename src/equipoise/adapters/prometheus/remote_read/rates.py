@@ -16,7 +16,7 @@ from equipoise.adapters.prometheus.remote_read.windows import (
     COUNTER_MAX,
     Floats,
     Integers,
-    Samples,
+    RawSamples,
     Steps,
     even_rates,
     stretch,
@@ -27,7 +27,7 @@ CELLS_AT_ONCE = 64 * 1024
 WINDOW_INTERVALS = 2.5
 """Two samples at the least, even where they are late; and no edge falls on an even grid of samples."""
 
-Reduce = Callable[[Samples, Steps, Integers, Floats], None]
+Reduce = Callable[[RawSamples, Steps, Integers, Floats], None]
 
 
 def window_for(interval_ms: float, step_ms: int) -> int:
@@ -36,7 +36,7 @@ def window_for(interval_ms: float, step_ms: int) -> int:
     return round((intervals + WINDOW_INTERVALS - 2) * interval_ms)
 
 
-def intervals_of(samples: Samples) -> Floats:
+def intervals_of(samples: RawSamples) -> Floats:
     """Return the mean time between two samples of each series, in milliseconds; NaN without two."""
     counts = np.diff(samples.offsets)
     usual = np.full(len(counts), np.nan)
@@ -46,7 +46,7 @@ def intervals_of(samples: Samples) -> Floats:
     return usual
 
 
-def rates(samples: Samples, steps: Steps, out: Floats | None = None) -> Floats:
+def rates(samples: RawSamples, steps: Steps, out: Floats | None = None) -> Floats:
     """Return the rise of counters per second."""
     samples = samples.without_stale()
     if out is None:
@@ -66,7 +66,7 @@ def rates(samples: Samples, steps: Steps, out: Floats | None = None) -> Floats:
     return out
 
 
-def rates_over(samples: Samples, at_ms: int, window_ms: int) -> Floats:
+def rates_over(samples: RawSamples, at_ms: int, window_ms: int) -> Floats:
     """Return the rise of counters per second over one window, the same for all series."""
     out = np.empty((len(samples.offsets) - 1, 1))
     windows = np.full(len(out), window_ms, dtype=np.int64)
@@ -74,7 +74,7 @@ def rates_over(samples: Samples, at_ms: int, window_ms: int) -> Floats:
     return out[:, 0]
 
 
-def highest(samples: Samples, steps: Steps, out: Floats | None = None) -> Floats:
+def highest(samples: RawSamples, steps: Steps, out: Floats | None = None) -> Floats:
     """Return the highest of all samples, in the only column: one window has them all."""
     samples = samples.without_stale()
     if out is None:
@@ -86,7 +86,7 @@ def highest(samples: Samples, steps: Steps, out: Floats | None = None) -> Floats
     return out
 
 
-def last(samples: Samples, steps: Steps, out: Floats | None = None) -> Floats:
+def last(samples: RawSamples, steps: Steps, out: Floats | None = None) -> Floats:
     """Return the last value within each window; none where the series was marked as ended since."""
     if out is None:
         out = np.empty((len(samples.offsets) - 1, steps.count))
@@ -94,7 +94,7 @@ def last(samples: Samples, steps: Steps, out: Floats | None = None) -> Floats:
     return out
 
 
-def _reduced(samples: Samples, steps: Steps, windows: Integers, reduce: Reduce, out: Floats) -> None:
+def _reduced(samples: RawSamples, steps: Steps, windows: Integers, reduce: Reduce, out: Floats) -> None:
     rows = len(samples.offsets) - 1
     lot = max(1, CELLS_AT_ONCE // max(1, steps.count))
     for first in range(0, rows, lot):
@@ -106,7 +106,7 @@ def _reduced(samples: Samples, steps: Steps, windows: Integers, reduce: Reduce, 
             out[first:end] = np.nan
 
 
-def _windows(samples: Samples, steps: Steps) -> Integers:
+def _windows(samples: RawSamples, steps: Steps) -> Integers:
     """Widen the window of series that are sampled too slowly for it."""
     windows = np.full(len(samples.offsets) - 1, steps.window_ms, dtype=np.int64)
     with np.errstate(invalid="ignore"):
@@ -119,7 +119,7 @@ def _windows(samples: Samples, steps: Steps) -> Integers:
     return windows
 
 
-def _ends(part: Samples, steps: Steps, late_ms: Integers | int) -> Integers:
+def _ends(part: RawSamples, steps: Steps, late_ms: Integers | int) -> Integers:
     """Give, for each series and step, the index after the last sample that is at least so old."""
     rows = len(part.offsets) - 1
     counts = np.diff(part.offsets)
@@ -132,23 +132,23 @@ def _ends(part: Samples, steps: Steps, late_ms: Integers | int) -> Integers:
     return np.cumsum(counted).reshape(rows, steps.count + 1)[:, : steps.count]
 
 
-def _bounds(part: Samples, steps: Steps, windows: Integers) -> tuple[Integers, Integers]:
+def _bounds(part: RawSamples, steps: Steps, windows: Integers) -> tuple[Integers, Integers]:
     return _ends(part, steps, windows + steps.is_closed), _ends(part, steps, 0)
 
 
-def _last(part: Samples, steps: Steps, windows: Integers, out: Floats) -> None:
+def _last(part: RawSamples, steps: Steps, windows: Integers, out: Floats) -> None:
     begin, end = _bounds(part, steps, windows)
     part.values.take(end - 1, out=out, mode="clip")
     out[end == begin] = np.nan
 
 
-def _rates(part: Samples, steps: Steps, windows: Integers, out: Floats) -> None:
+def _rates(part: RawSamples, steps: Steps, windows: Integers, out: Floats) -> None:
     begin, end = _bounds(part, steps, windows)
     now = (np.arange(steps.count) * steps.step_ms).astype(np.float64)
     _rate(part, steps, (begin, end), now, windows[:, None], out)
 
 
-def _rates_at(series: Samples, steps: Steps, columns: Integers) -> Floats:
+def _rates_at(series: RawSamples, steps: Steps, columns: Integers) -> Floats:
     """Return the rates of one series at some of the steps."""
     times, now = series.times_ms - steps.start_ms, columns * steps.step_ms
     begin = np.searchsorted(times, now - steps.window_ms, side="left" if steps.is_closed else "right")
@@ -159,7 +159,7 @@ def _rates_at(series: Samples, steps: Steps, columns: Integers) -> Floats:
 
 
 def _rate(
-    part: Samples,
+    part: RawSamples,
     steps: Steps,
     bounds: tuple[Integers, Integers],
     now: Floats,
@@ -188,7 +188,7 @@ def _rate(
         rise[broken[end] != broken[begin]] = np.nan
 
 
-def _mended(part: Samples) -> tuple[Floats, Floats | None, Integers | None]:
+def _mended(part: RawSamples) -> tuple[Floats, Floats | None, Integers | None]:
     """Give the values, what resets lost before each, and how many were no numbers before each; None for none.
 
     What was lost is kept apart, so that a rise without a reset is not rounded.

@@ -20,26 +20,33 @@ from equipoise.adapters.prometheus.errors import (
     Malformed,
     NotOffered,
     PrometheusFailed,
+    PrometheusTooLarge,
     QueryFailed,
     TimedOut,
     TooHeavy,
-    TooLarge,
     clean,
     refusal,
 )
 from equipoise.adapters.prometheus.promql import Matcher
 from equipoise.adapters.prometheus.remote_read import batches, samples
-from equipoise.adapters.prometheus.remote_read.batches import SeriesBatch, Window
+from equipoise.adapters.prometheus.remote_read.batches import BatchWindow, SeriesBatch
 from equipoise.adapters.prometheus.remote_read.frames import (
     HEADERS,
     PATH,
-    Damaged,
+    DamagedFrame,
     Frames,
-    TooMuch,
+    FrameTooLarge,
     by_name,
     encode,
 )
-from equipoise.adapters.prometheus.transport import FAILURES, OK, Posts, Transport, read_reply, translate
+from equipoise.adapters.prometheus.transport import (
+    FAILURES,
+    OK,
+    Posts,
+    PrometheusTransport,
+    read_reply,
+    translate,
+)
 
 BACKOFF = Backoff(attempts_max=4, first_seconds=0.25, delay_max_seconds=5.0)
 PART_BYTES = 1 << 18
@@ -72,10 +79,10 @@ class RemoteRead:
 
     def __init__(
         self,
-        transport: Transport,
+        transport: PrometheusTransport,
         limits: ReadLimits | None = None,
         *,
-        window: Window | None = None,
+        window: BatchWindow | None = None,
         streamed: bool = True,
         backoff: Backoff = BACKOFF,
         sleep: Callable[[float], None] = time.sleep,
@@ -83,7 +90,7 @@ class RemoteRead:
     ) -> None:
         self._transport = transport
         self._limits = limits or ReadLimits()
-        self._window = window or Window()
+        self._window = window or BatchWindow()
         self._streamed = streamed
         self._backoff, self._sleep, self._monotonic = backoff, sleep, monotonic
 
@@ -115,7 +122,7 @@ class RemoteRead:
         """Return these labels of each series of a batch; labels that make no sense are a `Malformed`."""
         try:
             return batch.columns(names)
-        except Damaged as error:
+        except DamagedFrame as error:
             raise _named(error, self.address) from error
 
     @contextmanager
@@ -126,7 +133,7 @@ class RemoteRead:
         response = self._open(encode(matchers, start_ms, end_ms, streamed=self._streamed))
         try:
             yield response
-        except (Damaged, TooMuch) as error:
+        except (DamagedFrame, FrameTooLarge) as error:
             raise _named(error, self.address) from error
         except FAILURES as error:
             raise translate(error, self.address, self._limits.stream_max_bytes) from error
@@ -210,9 +217,11 @@ def _judge(error: Exception) -> TryAgain | None:
     return None
 
 
-def _named(error: Damaged | TooMuch, address: str) -> PrometheusFailed:
-    if isinstance(error, TooMuch):
-        return TooLarge(f"{address} answered {error}, more than the memory for it: narrow the namespaces")
+def _named(error: DamagedFrame | FrameTooLarge, address: str) -> PrometheusFailed:
+    if isinstance(error, FrameTooLarge):
+        return PrometheusTooLarge(
+            f"{address} answered {error}, more than the memory for it: narrow the namespaces"
+        )
     text = str(error)
     if text.startswith("the server broke off"):
         return QueryFailed(f"{address}: {text}")

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.adapters.prometheus.remote_read.batches import SeriesBatch, Window, tidied
+from equipoise.adapters.prometheus.remote_read.batches import BatchWindow, SeriesBatch, tidied
 from equipoise.adapters.prometheus.remote_read.frames import (
     BYTES,
     FIXED64,
     VARINT,
-    Damaged,
-    TooMuch,
+    DamagedFrame,
+    FrameTooLarge,
     fields,
     read_varint,
 )
@@ -35,19 +35,19 @@ def unpack(body: bytes, bytes_max: int) -> bytes:
 
     size, _ = read_varint(body, 0, len(body))
     if size > bytes_max:
-        raise TooMuch(f"{size} bytes of samples")
+        raise FrameTooLarge(f"{size} bytes of samples")
     try:
         return bytes(cramjam.snappy.decompress_raw(body))
     except cramjam.DecompressionError as error:
-        raise Damaged("a block of snappy is cut off or damaged") from error
+        raise DamagedFrame("a block of snappy is cut off or damaged") from error
 
 
 def decoded(
-    message: bytes, start_ms: int, end_ms: int, window: Window | None = None
+    message: bytes, start_ms: int, end_ms: int, window: BatchWindow | None = None
 ) -> Iterator[SeriesBatch]:
     """Decode a `ReadResponse` to the only query."""
-    window = window or Window()
-    held: list[_Series] = []
+    window = window or BatchWindow()
+    held: list[_PlainSeries] = []
     size = 0
     for series in _all_series(message):
         held.append(series)
@@ -59,7 +59,7 @@ def decoded(
         yield _batch(held, start_ms, end_ms)
 
 
-class _Series(NamedTuple):
+class _PlainSeries(NamedTuple):
     """One series of the answer."""
 
     labels: bytes
@@ -68,7 +68,7 @@ class _Series(NamedTuple):
     histograms: int
 
 
-def _batch(held: list[_Series], start_ms: int, end_ms: int) -> SeriesBatch:
+def _batch(held: list[_PlainSeries], start_ms: int, end_ms: int) -> SeriesBatch:
     offsets = np.cumsum([0, *(len(series.times) for series in held)])
     times = np.concatenate([series.times for series in held])
     values = np.concatenate([series.values for series in held])
@@ -77,19 +77,19 @@ def _batch(held: list[_Series], start_ms: int, end_ms: int) -> SeriesBatch:
     return tidied(whole, start_ms, end_ms)
 
 
-def _all_series(message: bytes) -> Iterator[_Series]:
+def _all_series(message: bytes) -> Iterator[_PlainSeries]:
     results = 0
     for number, kind, at, end in fields(message, 0, len(message)):
         if number == 1 and kind == BYTES:
             results += 1
             if results > 1:
-                raise Damaged("an answer to a query that was not asked")
+                raise DamagedFrame("an answer to a query that was not asked")
             for inner, wire, first, last in fields(message, at, end):
                 if inner == 1 and wire == BYTES:
                     yield _one_series(message, first, last)
 
 
-def _one_series(message: bytes, at: int, end: int) -> _Series:
+def _one_series(message: bytes, at: int, end: int) -> _PlainSeries:
     labels: list[bytes] = []
     times: list[Times] = []
     values: list[Values] = []
@@ -102,13 +102,13 @@ def _one_series(message: bytes, at: int, end: int) -> _Series:
             continue
         number, _, _, last = next(fields(message, at, end))
         if not last:
-            raise Damaged("a series has a number for a field")
+            raise DamagedFrame("a series has a number for a field")
         if number == 1:
             labels.append(message[at:last])
         histograms += number == 4  # noqa: PLR2004
         at = last
     nothing = np.empty(0, dtype=np.int64)
-    return _Series(
+    return _PlainSeries(
         b"".join(labels),
         np.concatenate([nothing, *times]),
         np.concatenate([nothing.view(np.float64), *values]),
@@ -120,7 +120,7 @@ def _samples(message: bytes, at: int, end: int) -> tuple[Values, Times, int]:
     """Read samples from here on: a run of equal length at once, or one."""
     size, begin = read_varint(message, at + 1, end)
     if size > end - begin:
-        raise Damaged("a sample reaches past its series")
+        raise DamagedFrame("a sample reaches past its series")
     if begin - at == _HEAD and _VALUE_END + 1 < begin - at + size <= _VALUE_END + 1 + _TIME_BYTES_MAX:
         run = _run(message, at, end, _HEAD + size)
         if run is not None:

@@ -33,7 +33,7 @@ What resets lose is added up; beside such a number, what the others lost would b
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Samples:
+class RawSamples:
     """Series one behind the other, each with rising times."""
 
     offsets: Integers
@@ -41,19 +41,19 @@ class Samples:
     times_ms: Integers
     values: Floats
 
-    def without_stale(self) -> Samples:
+    def without_stale(self) -> RawSamples:
         """Leave out stale markers, which say that a series ended, and are no samples."""
         is_kept = self.values.view(np.int64) != STALE
         if is_kept.all():
             return self
         before = np.concatenate(([0], np.cumsum(is_kept)))
-        return Samples(before[self.offsets], self.times_ms[is_kept], self.values[is_kept])
+        return RawSamples(before[self.offsets], self.times_ms[is_kept], self.values[is_kept])
 
-    def part(self, first: int, last: int) -> Samples:
+    def part(self, first: int, last: int) -> RawSamples:
         """Return some of the series."""
         begin, end = int(self.offsets[first]), int(self.offsets[last])
         offsets = self.offsets[first : last + 1] - begin
-        return Samples(offsets, self.times_ms[begin:end], self.values[begin:end])
+        return RawSamples(offsets, self.times_ms[begin:end], self.values[begin:end])
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +243,7 @@ class _Even:
 
 
 def even_rates(
-    samples: Samples, steps: Steps, rows: Sequence[int], out: Floats
+    samples: RawSamples, steps: Steps, rows: Sequence[int], out: Floats
 ) -> Iterator[tuple[int, Integers | None]]:
     """Write the rates of series as far as they come evenly; give of which row which columns are left.
 
@@ -263,7 +263,7 @@ def even_rates(
             yield row, left
 
 
-def _per_step(samples: Samples, steps: Steps) -> list[int]:
+def _per_step(samples: RawSamples, steps: Steps) -> list[int]:
     """Guess how many samples of each series come in a step; 0 where that is no number to go by."""
     counts = np.diff(samples.offsets)
     if not len(samples.times_ms):

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.adapters.prometheus.remote_read.frames import VARINT_MAX_BYTES, Damaged
+from equipoise.adapters.prometheus.remote_read.frames import VARINT_MAX_BYTES, DamagedFrame
 
 Words = NDArray[np.uint64]
 
@@ -92,7 +92,7 @@ class Bits:
             goes_on &= byte >> np.uint64(7)
             if not goes_on.any():
                 return numbers, at
-        raise Damaged("a number within a chunk does not end")
+        raise DamagedFrame("a number within a chunk does not end")
 
 
 Times = NDArray[np.int64]
@@ -190,7 +190,7 @@ def counted(bits: Bits, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> 
     needed = _COUNT_BITS + (counts > 0) * _FIRST_BITS_MIN + (counts > 1) * _SECOND_BITS_MIN
     needed += np.maximum(counts - 2, 0) * _NEXT_BITS_MIN
     if (needed > 8 * sizes).any():
-        raise Damaged("a chunk has more samples than its bytes hold")
+        raise DamagedFrame("a chunk has more samples than its bytes hold")
     return counts
 
 
@@ -251,7 +251,7 @@ class _Lockstep:
             np.add(self._times[step - 1, :live], self._change[:live], out=self._times[step, :live])
             self._next_values(step, at, seen, one, two, place)
         if (self._at > self._end).any():
-            raise Damaged("a chunk has more samples than its bytes hold")
+            raise DamagedFrame("a chunk has more samples than its bytes hold")
 
     def flatten(self, times: Times, values: Words) -> None:
         """Lay samples that were read side by side one behind the other, chunks in the given order."""
