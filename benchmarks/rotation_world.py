@@ -127,7 +127,7 @@ def _filled(kind: ResourceKind[Any], objects: Iterable[Mapping[str, Any]]) -> Ca
     left = iter(objects)
     while items := list(islice(left, 500)):
         page = kind.decode_page(msgspec.json.encode({"metadata": {}, "items": items}))
-        records += [kind.turn(decoder, raw) for raw in page.items or ()]
+        records += [kind.decode(decoder, raw) for raw in page.items or ()]
     cache.replace(records)
     return cache
 

@@ -248,7 +248,7 @@ def test_what_cannot_be_told_is_said_and_left(case: str, tmp_path: Path) -> None
 
 
 def _told(document: Document) -> NodePod:
-    found = PODS_OF_NODE.turn(Decoder(), PODS_OF_NODE.decode_object(json.dumps(document).encode()))
+    found = PODS_OF_NODE.decode(Decoder(), PODS_OF_NODE.decode_object(json.dumps(document).encode()))
     assert found is not None
     return found
 

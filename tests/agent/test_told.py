@@ -17,7 +17,7 @@ RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
 def _pod(**parts: Any) -> NodePod:
     metadata = {"name": "a", "namespace": "d", "uid": "u", "resourceVersion": "7"}
     raw = {"metadata": metadata | parts.pop("metadata", {}), "spec": {}, "status": {}} | parts
-    found = PODS_OF_NODE.turn(Decoder(), PODS_OF_NODE.decode_object(json.dumps(raw).encode()))
+    found = PODS_OF_NODE.decode(Decoder(), PODS_OF_NODE.decode_object(json.dumps(raw).encode()))
     assert found is not None
     return found
 
@@ -92,7 +92,7 @@ def test_only_our_own_taint_counts() -> None:
 
     def is_disabled(*taints: dict[str, str]) -> bool:
         raw = {"metadata": {"name": "n", "labels": {"a": "b"}}, "spec": {"taints": list(taints)}}
-        node = NODE.turn(Decoder(), NODE.decode_object(json.dumps(raw).encode()))
+        node = NODE.decode(Decoder(), NODE.decode_object(json.dumps(raw).encode()))
         assert node is not None
         return node.is_disabled
 

@@ -21,7 +21,7 @@ def _pod(name: str, app: str = "web", namespace: str = "shop") -> Pod:
     from equipoise.adapters.kubernetes.decode import Decoder
     from equipoise.adapters.kubernetes.kinds import PODS
 
-    made = PODS.turn(Decoder(), PODS.decode_object(json.dumps(raw_pod(name, namespace)).encode()))
+    made = PODS.decode(Decoder(), PODS.decode_object(json.dumps(raw_pod(name, namespace)).encode()))
     assert made is not None
     return msgspec.structs.replace(made, labels=(("app", app),))
 

@@ -63,7 +63,7 @@ def test_every_kind_tells_how_new_its_records_are(kind: ResourceKind[Any]) -> No
         target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
         spec = {"scaleTargetRef": target, "maxReplicas": 3}
         one = {"metadata": metadata, "spec": spec, "status": {}}
-        return [kind.turn(Decoder(), kind.decode_object(json.dumps(one).encode()))]
+        return [kind.decode(Decoder(), kind.decode_object(json.dumps(one).encode()))]
 
     cache: Cache[Any] = Cache(kind)
     cache.replace(listed("7"))

@@ -76,7 +76,7 @@ def test_a_call_is_repeated_until_it_works() -> None:
         return "done"
 
     answer = with_retries(
-        attempt, lambda _: TryAgain(), BACKOFF, sleep=time.sleep, chance=lambda: 0.5, monotonic=time.read
+        attempt, lambda _: TryAgain(), BACKOFF, sleep=time.sleep, rng=lambda: 0.5, monotonic=time.read
     )
     assert answer == "done"
     assert time.slept == pytest.approx([0.55, 1.1])

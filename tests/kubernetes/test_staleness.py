@@ -127,7 +127,7 @@ def test_an_event_that_cannot_be_taken_leads_to_a_new_list_whatever_is_wrong_wit
         stage.answer(page([pod(version=version)], version))
 
     with playing(script) as player, session(player.url, world=Time().world(0.0)) as client:
-        reflector = Reflector(client, replace(PODS, turn=turn))
+        reflector = Reflector(client, replace(PODS, decode=turn))
         try:
             reflector.step()
             assert isinstance(reflector.last_error, KeyError)

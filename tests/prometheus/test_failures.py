@@ -38,7 +38,7 @@ ENVELOPE = b'{"status":"success","data":{"resultType":"vector","result":'
 def client(url: str, **limits: Any) -> PrometheusClient:
     limits = {"timeout_seconds": 60.0, **limits}
     return PrometheusClient(
-        Direct(PrometheusSettings(url)), QueryLimits(**limits), sleep=lambda _: None, chance=lambda: 0.0
+        Direct(PrometheusSettings(url)), QueryLimits(**limits), sleep=lambda _: None, rng=lambda: 0.0
     )
 
 
@@ -224,9 +224,7 @@ def test_a_transient_failure_is_asked_again_and_then_works() -> None:
     )
     waits: list[float] = []
     with serving(lambda _: next(answers)) as server:
-        asking = PrometheusClient(
-            Direct(PrometheusSettings(server.url)), sleep=waits.append, chance=lambda: 0.0
-        )
+        asking = PrometheusClient(Direct(PrometheusSettings(server.url)), sleep=waits.append, rng=lambda: 0.0)
         assert asking.vector("up", 1.0, ()).values.tolist() == [3]
     assert len(waits) == 3
     assert waits[1] == 7.0
@@ -253,7 +251,7 @@ def test_retries_end_with_the_callers_deadline() -> None:
             Direct(PrometheusSettings(server.url)),
             QueryLimits(timeout_seconds=10),
             sleep=sleep,
-            chance=lambda: 0.0,
+            rng=lambda: 0.0,
             monotonic=lambda: now[0],
         )
         with pytest.raises(Unavailable, match="starting"):

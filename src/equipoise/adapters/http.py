@@ -1,6 +1,6 @@
 """What every HTTP client needs on top of urllib3: when to try again, TLS, bounds, and errors in one line.
 
-Nothing here sleeps or draws random numbers by itself: `sleep` and `chance` are arguments. Every way in which
+Nothing here sleeps or draws random numbers by itself: `sleep` and `rng` are arguments. Every way in which
 a connection fails becomes one clause that names the address.
 """
 
@@ -45,24 +45,24 @@ class Backoff:
     retry_after_max_seconds: float = 30.0
     total_max_seconds: float = 60.0
 
-    def delay_seconds(self, failures: int, chance: float) -> float:
-        """Return the wait after so many failures in a row; `chance` is in [0, 1).
+    def delay_seconds(self, failures: int, draw: float) -> float:
+        """Return the wait after so many failures in a row; `draw` is random in [0, 1).
 
         The lowest tenth is cut off, so that a failing neighbour is never asked in a tight loop.
         """
         ceiling = delay_seconds(max(failures, 1), self.first_seconds, self.delay_max_seconds)
-        return ceiling * (0.1 + 0.9 * chance)
+        return ceiling * (0.1 + 0.9 * draw)
 
     def next_seconds(
-        self, failures: int, spent_seconds: float, chance: float, retry_after_seconds: float | None = None
+        self, failures: int, spent_seconds: float, draw: float, retry_after_seconds: float | None = None
     ) -> float | None:
         """Return the wait before the next attempt, or None when it is time to give up."""
         if failures >= self.attempts_max:
             return None
-        delay = self.delay_seconds(failures, chance)
+        delay = self.delay_seconds(failures, draw)
         if retry_after_seconds is not None:
             asked = min(max(retry_after_seconds, 0.0), self.retry_after_max_seconds)
-            delay = asked + self.first_seconds * chance
+            delay = asked + self.first_seconds * draw
         return delay if spent_seconds + delay <= self.total_max_seconds else None
 
     def within(self, seconds: float) -> Backoff:
@@ -98,7 +98,7 @@ def with_retries(
     backoff: Backoff | None = None,
     *,
     sleep: Callable[[float], object] = time.sleep,
-    chance: Callable[[], float] = random.random,
+    rng: Callable[[], float] = random.random,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> T:
     """Call until it works, until `judge` says that it won't, or until the backoff gives up.
@@ -115,7 +115,7 @@ def with_retries(
             failures += 1
             if again is None:
                 raise
-            delay = backoff.next_seconds(failures, monotonic() - started, chance(), again.after_seconds)
+            delay = backoff.next_seconds(failures, monotonic() - started, rng(), again.after_seconds)
             if delay is None:
                 raise
         sleep(delay)

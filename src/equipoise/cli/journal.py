@@ -219,9 +219,9 @@ def new_ids() -> "Callable[[float], str]":
     """Return what names the records of this process."""
     import secrets
 
-    from equipoise.adapters.journal.records import CHANCE_BITS, RecordIds
+    from equipoise.adapters.journal.records import WRITER_BITS, RecordIds
 
-    return RecordIds(secrets.randbits(CHANCE_BITS)).next
+    return RecordIds(secrets.randbits(WRITER_BITS)).next
 
 
 class _WallClock:

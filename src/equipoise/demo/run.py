@@ -16,7 +16,7 @@ from pkgutil import resolve_name
 from rich.text import Text
 
 from equipoise.adapters.journal import RecordIds, SqliteJournal
-from equipoise.adapters.journal.records import CHANCE_BITS
+from equipoise.adapters.journal.records import WRITER_BITS
 from equipoise.core.decision import Record
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.demo.context import DAY_SECONDS, LABEL, DemoContext, Notes, Scene
@@ -94,7 +94,7 @@ def opened(seed: int, started_at: float, journal: Path, state: Path) -> Iterator
         stage = DemoContext(
             world,
             Notes(diary),
-            RecordIds(seed % (1 << CHANCE_BITS)),
+            RecordIds(seed % (1 << WRITER_BITS)),
             lambda: stack.enter_context(_redis(state)),
             stack.callback,
         )

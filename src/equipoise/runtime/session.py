@@ -41,7 +41,7 @@ def resource_metrics(client: Client) -> Metrics:
     return ResourceMetrics(client)
 
 
-def find_prometheus(client: Client, options: PrometheusOptions) -> "Found":
+def find_prometheus(client: Client, options: PrometheusOptions) -> "DiscoveredPrometheus":
     """Return the Prometheus of the namespaces that the options name; a URL is not looked at."""
     from equipoise.adapters.prometheus.discover import NAMESPACES, find
 
@@ -49,7 +49,7 @@ def find_prometheus(client: Client, options: PrometheusOptions) -> "Found":
 
 
 def prometheus_metrics(
-    client: Client, options: PrometheusOptions, found: "Found | None" = None
+    client: Client, options: PrometheusOptions, found: "DiscoveredPrometheus | None" = None
 ) -> "PrometheusMetrics":
     """Reach Prometheus by its address, or as it was found, or find it in the cluster."""
     from equipoise.adapters.prometheus.metrics import connect as connect_prometheus

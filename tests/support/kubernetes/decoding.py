@@ -15,7 +15,7 @@ from tests.support.kubernetes.samples import page
 def turned(kind: ResourceKind[Any], raw: object, decoder: Decoder | None = None) -> Any:
     """Decode one object as a list would."""
     body = json.dumps(page([raw])).encode()  # type: ignore[list-item] # any object
-    return kind.turn(decoder or Decoder(), (kind.decode_page(body).items or [])[0])
+    return kind.decode(decoder or Decoder(), (kind.decode_page(body).items or [])[0])
 
 
 def with_status(raw: dict[str, Any], **status: Any) -> dict[str, Any]:

@@ -106,15 +106,15 @@ ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 TIME_DIGITS = 9
 """Milliseconds until the year 3084."""
 
-CHANCE_BITS = 15
+WRITER_BITS = 15
 COUNT_BITS = 20
 
 
-def record_id(at: float, chance: int, count: int) -> str:
+def record_id(at: float, writer: int, count: int) -> str:
     """Name a record by its time, by who wrote it (a random number) and by how many came before it."""
     return (
         _digits(max(0, int(at * 1000)), TIME_DIGITS)
-        + _digits(chance, CHANCE_BITS // 5)
+        + _digits(writer, WRITER_BITS // 5)
         + _digits(count, COUNT_BITS // 5)
     )
 
@@ -124,16 +124,16 @@ def _digits(number: int, width: int) -> str:
 
 
 class RecordIds:
-    """Names for all that one process writes; `chance` is its own random number."""
+    """Names for all that one process writes; `writer` is its own random number."""
 
-    def __init__(self, chance: int) -> None:
-        self._chance = chance
+    def __init__(self, writer: int) -> None:
+        self._writer = writer
         self._count = 0
 
     def next(self, at: float) -> str:
         """Name the next record."""
         self._count += 1
-        return record_id(at, self._chance, self._count)
+        return record_id(at, self._writer, self._count)
 
 
 DAMAGES_MAX = 20

@@ -73,16 +73,16 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Time and chance, as arguments."""
+    """Time and randomness, as arguments."""
 
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], object] = time.sleep
-    chance: Callable[[], float] = random.random
+    rng: Callable[[], float] = random.random
 
 
 class Client:
-    """One session. Threads may share it; `twin()` gives one with connections of its own."""
+    """One session. Threads may share it; `with_own_connections()` returns one to abort by itself."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Client:
         """Return a session with the same identity and its own connections, which can be cut by itself."""
         world = self.world
         if sleep is not None:
-            world = Environment(world.clock, world.monotonic, sleep, world.chance)
+            world = Environment(world.clock, world.monotonic, sleep, world.rng)
         return Client(
             self.target,
             backoff=backoff or self.backoff,
@@ -136,9 +136,9 @@ class Client:
         """Give back idle connections."""
         self._wire.close()
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """End the session at once, also under threads that wait for an answer."""
-        self._wire.cut()
+        self._wire.abort()
 
     def get(self, path: str, params: Parameters | None = None, *, bytes_max: int = OBJECT_BYTES_MAX) -> bytes:
         """Read a path."""
@@ -195,7 +195,7 @@ class Client:
             lambda error: _judge(error, is_idempotent=safe),
             self.backoff.within(within_seconds) if retry else NO_RETRIES,
             sleep=self.world.sleep,
-            chance=self.world.chance,
+            rng=self.world.rng,
             monotonic=self.world.monotonic,
         )
 

@@ -115,7 +115,7 @@ class Wire:
             raise Stopped(f"the session with {shown_url(self._endpoint.server)} was stopped")
         return response
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """End every connection now, also those in use, and refuse new ones."""
         with self._lock:
             self._is_cut = True

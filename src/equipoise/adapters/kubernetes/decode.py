@@ -241,12 +241,8 @@ class Decoder:
     def _annotations(self, meta: ObjectMeta) -> Pairs:
         if not meta.annotations:
             return ()
-        kept = (
-            (k, v)
-            for k, v in meta.annotations.items()
-            if k in ANNOTATIONS_KEPT or k.startswith(PREFIXES_KEPT)
-        )
-        return self.pool.share(tuple(sorted(kept)))
+        kept = [k for k in meta.annotations if k in ANNOTATIONS_KEPT or k.startswith(PREFIXES_KEPT)]
+        return self.pool.share(tuple((k, meta.annotations[k]) for k in sorted(kept)))
 
     def _containers(
         self,
@@ -382,10 +378,7 @@ def _updated(status: WorkloadStatus, kind: str) -> int:
 
 
 def _condition(conditions: list[RawCondition] | None, kind: str) -> RawCondition | None:
-    for condition in conditions or ():
-        if condition.type == kind:
-            return condition
-    return None
+    return next((condition for condition in conditions or () if condition.type == kind), None)
 
 
 def _has_local_storage(volumes: Iterable[Volume], expendable: str) -> bool:

@@ -62,7 +62,7 @@ class ResourceKind(Generic[R]):
     group: str
     version: str
     raw: type[Any]
-    turn: Callable[[Decoder, Any], R | None]
+    decode: Callable[[Decoder, Any], R | None]
     """None leaves the object out."""
     key: Callable[[R], tuple[str, str]]
     """Namespace and name."""
@@ -99,13 +99,13 @@ def cut_page(body: bytes) -> ListPage[bytes]:
 
 
 def _workloads(name: str, plural: str) -> ResourceKind[Workload]:
-    def turn(decoder: Decoder, raw: RawWorkload) -> Workload | None:
+    def decode(decoder: Decoder, raw: RawWorkload) -> Workload | None:
         record = decoder.workload(raw, name)
         # A ReplicaSet with an owner is a Deployment's affair.
         return None if name == "ReplicaSet" and record.owner is not None else record
 
     return ResourceKind(
-        name, plural, "apps", "v1", RawWorkload, turn, lambda w: (w.ref.namespace, w.ref.name)
+        name, plural, "apps", "v1", RawWorkload, decode, lambda w: (w.ref.namespace, w.ref.name)
     )
 
 
@@ -193,15 +193,15 @@ def list_kind(
     page_size: int = PAGE_SIZE,
 ) -> Listing[R]:
     """List a kind into records; the decoder's warnings name what could not be read."""
-    turner = decoder or Decoder()
+    shared = decoder or Decoder()
 
     def at_once(body: bytes) -> ListPage[R]:
         page = kind.decode_page(body)
-        records = (kind.turn(turner, raw) for raw in page.items or ())
+        records = (kind.decode(shared, raw) for raw in page.items or ())
         return ListPage(page.metadata, [record for record in records if record is not None])
 
     def one(item: bytes) -> R | None:
-        return kind.turn(turner, kind.decode_object(item))
+        return kind.decode(shared, kind.decode_object(item))
 
     def unread(outline: Outline) -> R | None:
         if not outline.meta.name:
@@ -210,7 +210,7 @@ def list_kind(
 
     listing = _list(client, kind.path(namespace), _reader(at_once, one, unread), params, page_size)
     for outline in listing.unreadable:
-        turner.warnings.add(f"a {kind.name} that cannot be read", f"{outline.place} ({outline.why})")
+        shared.warnings.add(f"a {kind.name} that cannot be read", f"{outline.place} ({outline.why})")
     return listing
 
 

@@ -146,7 +146,7 @@ class LeaseElection:
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout_seconds)
-        self._client.cut()
+        self._client.abort()
         return thread is None or not thread.is_alive()
 
     def run(self) -> None:

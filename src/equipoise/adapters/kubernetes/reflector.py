@@ -153,7 +153,7 @@ class Reflector(Generic[R]):
             backoff=Backoff(attempts_max=3, total_max_seconds=15.0), sleep=self._stopping.wait
         )
         self._monotonic = client.world.monotonic
-        self._chance = client.world.chance
+        self._rng = client.world.rng
         self._path = kind.path(namespace)
         self._namespace = namespace
         self._params = dict(params or {})
@@ -173,7 +173,7 @@ class Reflector(Generic[R]):
     def stop(self, timeout_seconds: float = 5.0) -> bool:
         """End it, also under a blocked read; tell whether its thread has ended in time."""
         self._stopping.set()
-        self._client.cut()
+        self._client.abort()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout_seconds)
             return not self._thread.is_alive()
@@ -237,10 +237,10 @@ class Reflector(Generic[R]):
     def _delay_seconds(self, error: Exception | None, *, has_worked: bool) -> float:
         self._failures = 0 if has_worked else self._failures + 1
         if isinstance(error, ApiError) and error.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-            return self._timings.refused.delay_seconds(self._failures, self._chance())
+            return self._timings.refused.delay_seconds(self._failures, self._rng())
         if has_worked or isinstance(error, _Silent):
             return 0.0
-        return self._timings.retry.delay_seconds(self._failures, self._chance())
+        return self._timings.retry.delay_seconds(self._failures, self._rng())
 
     def _list(self) -> None:
         self.decoder = Decoder()  # with a new pool, so that what vanished is not held by it
@@ -271,7 +271,7 @@ class Reflector(Generic[R]):
                 "watch": "1",
                 "allowWatchBookmarks": "true",
                 "resourceVersion": self.resource_version,
-                "timeoutSeconds": max(1, round(low + (high - low) * self._chance())),
+                "timeoutSeconds": max(1, round(low + (high - low) * self._rng())),
             },
             read_seconds=self._timings.silence_seconds,
         )
@@ -323,7 +323,7 @@ class Reflector(Generic[R]):
         """Turn the object of an event; one that cannot be read is outlined, and stood in for."""
         try:
             raw = self.kind.decode_object(data)
-            return raw.metadata, self.kind.turn(self.decoder, raw), None
+            return raw.metadata, self.kind.decode(self.decoder, raw), None
         except DECODE_ERRORS as error:
             outline = outline_of(bytes(data), error)
             if not outline.meta.name:

@@ -72,14 +72,14 @@ class PrometheusClient:
         *,
         backoff: Backoff = BACKOFF,
         sleep: Callable[[float], None] = time.sleep,
-        chance: Callable[[], float] = random.random,
+        rng: Callable[[], float] = random.random,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.transport = transport
         self.limits = limits or QueryLimits()
         self._backoff = replace(backoff, total_max_seconds=self.limits.timeout_seconds)
         self._slots = threading.BoundedSemaphore(self.limits.concurrency_max)
-        self._sleep, self._chance, self._monotonic = sleep, chance, monotonic
+        self._sleep, self._rng, self._monotonic = sleep, rng, monotonic
         self._build_info: BuildInfo | None = None
 
     @property
@@ -158,7 +158,7 @@ class PrometheusClient:
 
         # The last wait never reaches past the deadline, and a failure is then raised as it came.
         return with_retries(
-            attempt, _judge, self._backoff, sleep=self._sleep, chance=self._chance, monotonic=self._monotonic
+            attempt, _judge, self._backoff, sleep=self._sleep, rng=self._rng, monotonic=self._monotonic
         )
 
     def _ask(self, path: str, fields: Mapping[str, str], left_seconds: float) -> bytes:

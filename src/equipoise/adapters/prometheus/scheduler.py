@@ -30,10 +30,10 @@ from equipoise.adapters.prometheus.promql import selector
 from equipoise.adapters.prometheus.remote_read.read import Form, ReadLimits, RemoteRead
 from equipoise.adapters.prometheus.settings import LabelNames
 from equipoise.adapters.prometheus.strategies import (
-    ReducedUsage,
     Job,
     Lot,
     OnBytes,
+    ReducedUsage,
     by_promql,
     by_remote_read,
     by_samples,

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from equipoise.adapters.cgroups import connect_host
 from equipoise.adapters.journal import RecordIds, SqliteJournal
-from equipoise.adapters.journal.records import CHANCE_BITS
+from equipoise.adapters.journal.records import WRITER_BITS
 from equipoise.adapters.kubernetes import Client, KubernetesActuator, NamespacePauses, connect
 from equipoise.core.decision import Outcome
 from equipoise.core.errors import EquipoiseError, WorldFailed
@@ -49,7 +49,7 @@ class AgentJournal:
             self._journal = SqliteJournal(
                 file, age_max_seconds=AGE_MAX_SECONDS, bytes_max=BYTES_MAX, clock=SystemClock()
             )
-        self._ids = RecordIds(secrets.randbits(CHANCE_BITS))
+        self._ids = RecordIds(secrets.randbits(WRITER_BITS))
         self._asked: tuple[QosPolicy | None, dict[str, Any]] = (None, {})
 
     def append(self, done: NodeCycleReport) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from equipoise.adapters.journal import RecordIds, SqliteJournal
-from equipoise.adapters.journal.records import CHANCE_BITS
+from equipoise.adapters.journal.records import WRITER_BITS
 from equipoise.adapters.kubernetes import Client, Reflector, connect
 from equipoise.adapters.kubernetes.actions import KubernetesActuator
 from equipoise.adapters.kubernetes.advice import KubernetesAnalyses
@@ -216,7 +216,7 @@ def make_operator(
         store=LedgerStore(client, uid_of=partial(_uid, cluster), namespaces=settings.namespaces),
         pauses=pauses,
         journal=journal,
-        new_id=RecordIds(secrets.randbits(CHANCE_BITS)).next,
+        new_id=RecordIds(secrets.randbits(WRITER_BITS)).next,
         clock=clock,
         batches=batches,
         watch=partial(caches.watch, ""),
