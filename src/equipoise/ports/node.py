@@ -48,7 +48,7 @@ class NodeCounters:
     """Load and pressure by metric, as they stand: `{"cpu_load_1_min": "0.52"}`."""
 
 
-class Machine(Protocol):
+class Host(Protocol):
     """The machine: cgroups and /proc. What has vanished is None; what can't be read at all raises."""
 
     def boot_id(self) -> str:
@@ -72,7 +72,7 @@ class Machine(Protocol):
         ...
 
 
-class NodeReading(NamedTuple):
+class Reading(NamedTuple):
     """One look: the machine's counters and those of its containers, by id."""
 
     node: NodeCounters

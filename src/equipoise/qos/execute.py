@@ -218,9 +218,7 @@ def deviation(decision: Decision, outcomes: Sequence[Outcome]) -> str:
     return f" What came of it: {', '.join(said[:OUTCOMES_SHOWN_MAX])}{more}."
 
 
-def set_quotas(
-    node: Machine, action: ThrottlePod | RestorePod, pod: NodePod, ids: Mapping[str, str]
-) -> Outcome:
+def set_quotas(node: Host, action: ThrottlePod | RestorePod, pod: NodePod, ids: Mapping[str, str]) -> Outcome:
     """Write the quotas of a pod's containers."""
     assert action.pod == pod.key, "quotas are written to the pod that they were decided for"
     gone = []

@@ -36,7 +36,7 @@ from equipoise.ports.node import (
     Node,
     NodeCounters,
     NodePod,
-    NodeReading,
+    Reading,
 )
 from equipoise.qos import execute
 from equipoise.qos.decide import decide
@@ -88,7 +88,7 @@ class QosLoop:
     """The loop of one node."""
 
     node_name: str
-    node: Machine
+    node: Host
     node_api: NodeContext
     actuator: Actuator
     pauses: Pauses
@@ -104,7 +104,7 @@ class QosLoop:
     """How pods are evicted; by default the API server is asked, and no ledger."""
     _state: AgentState | None = None
     _saved_at: float = float("-inf")
-    _before: NodeReading | None = None
+    _before: Reading | None = None
     _evicted: dict[str, float] = field(default_factory=dict)
     """Until when each pod that we evicted counts as terminating, by UID."""
     _terminating_since: dict[str, float] = field(default_factory=dict)
@@ -208,7 +208,7 @@ class QosLoop:
         node = self.node.read_node()
         self.on_progress()
         is_deep = bool(self.state.throttled) or self._is_crossed(policy, node)
-        return NodeReading(node, self.node.read(self._refs(pods), is_deep=is_deep))
+        return Reading(node, self.node.read(self._refs(pods), is_deep=is_deep))
 
     def _refs(self, pods: Sequence[NodePod]) -> list[ContainerRef]:
         """Return the containers of these pods, and those that we throttled whether they run or not."""
@@ -247,7 +247,7 @@ class QosLoop:
         self,
         policy: QosPolicy,
         pods: Sequence[NodePod],
-        after: NodeReading,
+        after: Reading,
         at: float,
         *,
         is_fresh: bool,
