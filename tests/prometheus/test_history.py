@@ -20,13 +20,7 @@ from equipoise.adapters.prometheus.promql import Matcher
 from equipoise.adapters.prometheus.settings import LabelNames
 from equipoise.adapters.prometheus.strategies import CPU, MEMORY, Measure, Reduction
 from equipoise.core.errors import BadInput
-from tests.support.prometheus.encoding import (
-    chunk_of,
-    frame,
-    samples_answer,
-    series_message,
-    value_of,
-)
+from tests.support.prometheus.encoding import chunk_of, frame, samples_answer, series_message, value_of
 from tests.support.prometheus.histories import (
     END,
     MODEL,

@@ -53,12 +53,7 @@ from equipoise.proportional.observe import (
     utilization_warning,
 )
 from equipoise.proportional.policy import BALANCER
-from equipoise.proportional.status import (
-    StatusInput,
-    event_of,
-    next_status,
-    rejected_status,
-)
+from equipoise.proportional.status import StatusInput, event_of, next_status, rejected_status
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,7 @@ import json
 from typing import Any
 
 from equipoise.adapters.kubernetes.decode import Decoder
-from equipoise.adapters.kubernetes.kinds import (
-    ResourceKind,
-)
+from equipoise.adapters.kubernetes.kinds import ResourceKind
 from tests.support.kubernetes.samples import page
 
 
