@@ -97,6 +97,7 @@ class Ledger(msgspec.Struct, frozen=True):
         if entry.epoch != GUEST_EPOCH and entry.epoch < newest:
             raise Fenced(f"{entry.balancer} wrote in epoch {newest}, and we are of epoch {entry.epoch}")
         kept = _bounded([old for old in self.entries if old.at > entry.at - AGE_MAX_SECONDS])
+        assert len(kept) < ENTRIES_MAX, "there is room for the intent"
         return msgspec.structs.replace(
             self,
             epoch=max(self.epoch, entry.epoch),
@@ -112,6 +113,7 @@ class Ledger(msgspec.Struct, frozen=True):
 
     def settled(self, entry_id: str, state: EntryState) -> "Ledger":
         """Write down what came of an intent; an entry that has gone stays gone."""
+        assert state is not EntryState.INTENT, "an outcome is no intent"
         entries = tuple(
             msgspec.structs.replace(entry, state=state) if entry.id == entry_id else entry
             for entry in self.entries
@@ -125,6 +127,7 @@ class Ledger(msgspec.Struct, frozen=True):
         no request is under way for so long.
         """
         entries = tuple(_reconciled(entry, alive, at) for entry in self.entries)
+        assert [one.id for one in entries] == [one.id for one in self.entries], "no entry is lost or made"
         return self if entries == self.entries else msgspec.structs.replace(self, entries=entries)
 
     def epoch_of(self, balancer: str) -> int:

@@ -120,6 +120,7 @@ def record_id(at: float, writer: int, count: int) -> str:
 
 
 def _digits(number: int, width: int) -> str:
+    assert number >= 0, "a sign has no digit"
     return "".join(ALPHABET[number >> 5 * place & 31] for place in reversed(range(width)))
 
 

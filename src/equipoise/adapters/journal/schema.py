@@ -201,6 +201,7 @@ class Bounds:
     def __post_init__(self) -> None:
         if self.bytes_max < BYTES_MIN:
             raise ValueError(f"bytes_max: expected at least {BYTES_MIN}, got {self.bytes_max}")
+        assert 0 < self.pages_max * PAGE_BYTES + self.log_bytes_max < self.bytes_max, "file and log fit"
 
     @property
     def pages_max(self) -> int:

@@ -177,6 +177,7 @@ class SqliteJournal:
             self._tended_at = now
             self._tend(connection, now)
         news = [record for record in records if self._is_kept(connection, record, is_whole=is_whole)]
+        assert not news or self._last, "what was kept is the last of its subject"
         for rows in self._cut([_row(record, self._bounds) for record in news]):
             self._put(connection, rows)
 

@@ -62,6 +62,7 @@ class Pool:
         if len(self._entries) >= self._entries_max:
             self._entries.clear()
         self._entries[key] = value
+        assert len(self._entries) <= self._entries_max, "the pool is bounded"
 
 
 R = TypeVar("R")
@@ -124,6 +125,8 @@ class Cache(Generic[R]):
             for name, old in olds.items()
             if name not in fresh.get(namespace, {})
         ]
+        for change in gone:
+            assert change.old is not None, "only what was there can be gone"
         with self._lock:
             self._records = fresh
         return gone + changes

@@ -38,7 +38,7 @@ KEEPALIVE = [
 """A peer that vanished without a word is noticed by the kernel within a minute."""
 
 
-class _KeptPool(urllib3.HTTPConnectionPool):
+class _TrackedPool(urllib3.HTTPConnectionPool):
     """A pool that knows its connections while they are lent out."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -64,7 +64,7 @@ class _KeptPool(urllib3.HTTPConnectionPool):
                     socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
-class _KeptTlsPool(_KeptPool, urllib3.HTTPSConnectionPool):  # type: ignore[misc] # its connections are TLS's
+class _KeptTlsPool(_TrackedPool, urllib3.HTTPSConnectionPool):  # type: ignore[misc] # its connections are TLS's
     """The same, with TLS."""
 
 
@@ -75,7 +75,7 @@ class Wire:
         self._endpoint = endpoint
         self._connections_max = connections_max
         self._lock = threading.Lock()
-        self._pool: _KeptPool | None = None
+        self._pool: _TrackedPool | None = None
         self._certificate: Certificate | None = None
         self._is_cut = False
         self._streams: weakref.WeakSet[urllib3.BaseHTTPResponse] = weakref.WeakSet()
@@ -135,7 +135,7 @@ class Wire:
         if pool is not None:
             pool.close()
 
-    def _pool_for(self, certificate: Certificate | None) -> _KeptPool:
+    def _pool_for(self, certificate: Certificate | None) -> _TrackedPool:
         with self._lock:
             if self._is_cut:
                 raise Stopped(f"the session with {shown_url(self._endpoint.server)} was stopped")
@@ -146,7 +146,7 @@ class Wire:
                 self._certificate = certificate
             return self._pool
 
-    def _make_pool(self, certificate: Certificate | None) -> _KeptPool:
+    def _make_pool(self, certificate: Certificate | None) -> _TrackedPool:
         endpoint = self._endpoint
         options: dict[str, Any] = {
             "maxsize": self._connections_max,
@@ -177,9 +177,9 @@ class Wire:
             )
         else:
             keeper = urllib3.PoolManager(**options)
-        keeper.pool_classes_by_scheme = {"http": _KeptPool, "https": _KeptTlsPool}
+        keeper.pool_classes_by_scheme = {"http": _TrackedPool, "https": _KeptTlsPool}
         pool = keeper.connection_from_url(endpoint.server)
-        assert isinstance(pool, _KeptPool)
+        assert isinstance(pool, _TrackedPool)
         return pool
 
 

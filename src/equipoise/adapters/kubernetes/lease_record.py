@@ -73,16 +73,19 @@ class LeaseRecord:
         return replace(self, version="", metadata=kept)
 
     def acquired_by(self, identity: str, epoch: int, lease_seconds: int, now: float) -> LeaseRecord:
-        """Give it to a new holder, in a new epoch."""
+        """Return it with a new holder, in a new epoch."""
+        assert identity, "a holder has a name"
         times = {"acquireTime": micro_time(now), "renewTime": micro_time(now)}
         return self._with(identity, epoch, lease_seconds, times)
 
     def renewed(self, lease_seconds: int, now: float) -> LeaseRecord:
         """Leave it with its holder for longer."""
+        assert self.holder, "a lease that nobody holds is acquired, not renewed"
         return self._with(self.holder, self.transitions, lease_seconds, {"renewTime": micro_time(now)})
 
     def released(self, now: float) -> LeaseRecord:
         """Leave it to whoever comes first; its epoch stays as it is until then."""
+        assert self.holder, "only its holder releases a lease"
         return self._with("", self.transitions, 1, {"renewTime": micro_time(now)})
 
     def _with(self, holder: str, transitions: int, seconds: int, times: dict[str, str]) -> LeaseRecord:

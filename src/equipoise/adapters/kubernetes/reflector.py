@@ -263,6 +263,7 @@ class Reflector(Generic[R]):
         self.synced.set()
 
     def _watch(self) -> None:
+        assert self.resource_version, "a watch goes on from the version of a list"
         low, high = self._timings.watch_seconds
         response = self._client.stream(
             self._path,

@@ -89,6 +89,9 @@ class Vector:
     partial: tuple[str, ...] = ()
     """Why data may be missing from the answer, in the server's words."""
 
+    def __post_init__(self) -> None:
+        assert all(len(column) == len(self.values) for column in self.columns), "a number for each row"
+
     def __len__(self) -> int:
         return len(self.values)
 

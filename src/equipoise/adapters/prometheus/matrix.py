@@ -219,6 +219,7 @@ class Grid:
 
     def part(self, first: int, count: int) -> Grid:
         """Return a stretch of this grid."""
+        assert 0 <= first <= first + count <= self.count, "a part lies within the whole"
         return Grid(self.start_ms + first * self.step_ms, self.step_ms, count)
 
 
@@ -233,6 +234,9 @@ class Matrix:
     infos: tuple[str, ...] = ()
     partial: tuple[str, ...] = ()
     """Why data may be missing, in the server's words."""
+
+    def __post_init__(self) -> None:
+        assert self.values.shape == (len(self.keys), len(self.timestamps)), "a row a key, a column a time"
 
 
 def decode_matrix(
@@ -322,6 +326,7 @@ def concatenate(
     for first, part in held:
         where = np.fromiter((rows[key] for key in part.keys), dtype=np.intp, count=len(part.keys))
         columns = slice(first, first + part.values.shape[1])
+        assert columns.stop <= grid.count, "a part lies within the grid that it was cut from"
         before = values[where, columns]
         if duplicates == "error" and bool((~np.isnan(before) & ~np.isnan(part.values)).any()):
             raise Malformed(f"{address} answered one series in two parts of a query")

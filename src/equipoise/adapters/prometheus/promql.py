@@ -1,8 +1,7 @@
-"""Queries as text. Every selector that we build carries the matchers of the installation.
+"""Queries as text, and how one question about many pods becomes few queries, none of which is too large.
 
-A query that the user wrote is taken as it is: to put matchers into it would take a parser of PromQL.
-
-How one question about many pods becomes few queries, none of which is too large.
+Every selector that we build carries the matchers of the installation. A query that the user wrote is taken as
+it is: to put matchers into it would take a parser of PromQL.
 
 A shard is a set of pods that one query asks for. Planning packs whole namespaces; a namespace beyond
 the limit is cut into runs of its sorted pod names. A shard that turns out too large is cut further.
@@ -241,6 +240,9 @@ class Shard:
     """The pod name before the first in the same namespace that another shard asks for."""
     after: str = ""
 
+    def __post_init__(self) -> None:
+        assert self.asked, "an empty shard would ask for everything"
+
     def matchers(self, names: LabelNames) -> tuple[Matcher, ...]:
         """Return the matchers that select this shard."""
         if self.reach is Reach.EVERYTHING:
@@ -269,6 +271,7 @@ def cut(
     namespace: str, pods: tuple[str, ...], pods_max: int, before: str = "", after: str = ""
 ) -> tuple[Shard, ...]:
     """Cut one namespace into runs of its sorted pod names."""
+    assert pods_max >= 1, "a run has a pod"
     shards = []
     for first in range(0, len(pods), pods_max):
         end = first + pods_max
@@ -317,12 +320,8 @@ def prefix_regex(pods: Sequence[str], before: str, after: str) -> str:
 
 
 def _shared(one: str, other: str) -> int:
-    length = 0
-    for mine, theirs in zip(one, other, strict=False):
-        if mine != theirs:
-            break
-        length += 1
-    return length
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (mine, theirs) in pairs if mine != theirs), min(len(one), len(other)))
 
 
 def plan(
@@ -349,7 +348,10 @@ def plan(
         total = sum(series_by_namespace.values())
         if total <= series_max and sum(sizes.values()) >= OPEN_SHARE_MIN * total:
             return [Shard(tuple(asked.items()), Reach.EVERYTHING)]
-    return _pack(asked, sizes, series_max, query_max_bytes)
+    shards = _pack(asked, sizes, series_max, query_max_bytes)
+    planned = sum(len(pods) for shard in shards for _, pods in shard.asked)
+    assert planned == sum(map(len, asked.values())), "each pod is asked for once"
+    return shards
 
 
 def _sizes(

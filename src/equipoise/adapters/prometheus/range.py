@@ -321,4 +321,5 @@ def spans(start_ms: int, end_ms: int, text_bytes: float) -> list[tuple[int, int]
     parts = min(max(1, -int(-text_bytes // PART_MAX_BYTES)), PARTS_MAX)
     cuts = {(start_ms + (end_ms - start_ms) * part // parts) // 1000 * 1000 for part in range(1, parts)}
     ends = [start_ms, *sorted(cut for cut in cuts if start_ms < cut < end_ms), end_ms]
+    assert all(begin <= end for begin, end in pairwise(ends)), "the parts follow one another"
     return [(end, end - begin) for begin, end in pairwise(ends)]

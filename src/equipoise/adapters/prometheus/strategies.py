@@ -48,7 +48,8 @@ def grid_of(measure: Measure, grid: Grid) -> Grid:
 
 
 def reduce(measure: Measure, samples: RawSamples, steps: Steps, out: Floats) -> None:
-    """Reduce raw samples."""
+    """Reduce raw samples to a row for each series and a column for each step."""
+    assert out.shape == (len(samples.offsets) - 1, steps.count), "the rows to fill are those of the series"
     _REDUCE[measure.reduction](samples, steps, out)
 
 
@@ -164,6 +165,8 @@ def packed(series_by_namespace: Mapping[str, int], series_max: int) -> list[Lot]
         has_room = bool(lots) and lots[-1].has_room_for(series, series_max)
         before = lots.pop() if has_room else Lot(())
         lots.append(Lot((*(before.namespaces or ()), namespace), series=series + (before.series or 0)))
+    planned = [namespace for lot in lots for namespace in lot.namespaces or ()]
+    assert planned == list(series_by_namespace), "each namespace is in one lot"
     return lots
 
 
@@ -185,6 +188,7 @@ def parts(
         if lots and lots[-1].has_room_for(series, series_max):
             part = lots.pop().joined(part)
         lots.append(part)
+    assert sum(len(lot.pods) for lot in lots) == sum(map(len, members.values())), "each pod is in one lot"
     return lots
 
 
@@ -203,6 +207,9 @@ class ReducedUsage:
     warnings: tuple[str, ...] = ()
     partial: tuple[str, ...] = ()
     """Why samples may be missing, in the server's words."""
+
+    def __post_init__(self) -> None:
+        assert len(self.keys) == len(self.values), "a row for each key"
 
 
 def by_remote_read(

@@ -294,6 +294,7 @@ def _parsed(
         except UnreadableField as error:
             what = expected(column, _as_written(error.word))
             raise BadInput(f"{path}: line {lines[error.row]}: {column}: {what}") from error
+    assert all(len(column) == len(lines) for column in parsed.values()), "a value for each row"
     return parsed
 
 

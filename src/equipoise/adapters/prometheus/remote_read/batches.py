@@ -146,6 +146,10 @@ class SeriesBatch:
     histograms: int = 0
     """Chunks or samples that were left out since they are no floats."""
 
+    def __post_init__(self) -> None:
+        assert len(self.offsets) == len(self.labels) + 1, "each series begins somewhere"
+        assert len(self.times) == len(self.values), "a time for each value"
+
     def columns(self, names: Sequence[str]) -> list[tuple[str, ...]]:
         """Read these labels of each series; one that a series does not have is the empty text."""
         wanted = [name.encode() for name in names]

@@ -41,6 +41,9 @@ class RawSamples:
     times_ms: Integers
     values: Floats
 
+    def __post_init__(self) -> None:
+        assert self.offsets[-1] == len(self.times_ms) == len(self.values), "the last series ends at the end"
+
     def without_stale(self) -> RawSamples:
         """Leave out stale markers, which say that a series ended, and are no samples."""
         is_kept = self.values.view(np.int64) != STALE
