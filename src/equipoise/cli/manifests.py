@@ -133,7 +133,7 @@ def _has_changed(before: _Definition, after: _Definition) -> bool:
     return (before.spec, was.labels, was.annotations) != (after.spec, now.labels, now.annotations)
 
 
-def _established(client: Client, kind: Kind, result: Changed) -> Installed:
+def _established(client: Client, kind: DefinedKind, result: Changed) -> Installed:
     """Wait until the server serves the kind, or says why it does not."""
     name = kind.definition_name
     deadline = client.world.monotonic() + ESTABLISHED_SECONDS_MAX

@@ -15,7 +15,7 @@ from pydantic_core import core_schema
 from equipoise.cli.manifests import KINDS
 from equipoise.core import documents
 from equipoise.core.quantity import parse_cores, parse_seconds
-from equipoise.crd.definition import Kind, schema_of
+from equipoise.crd.definition import DefinedKind, schema_of
 from equipoise.rotation.plan_file import PlanFile
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.runtime.allocator import operations
@@ -43,7 +43,7 @@ def _plan_file() -> Shape:
     return shape
 
 
-def _manifest(kind: Kind) -> Shape:
+def _manifest(kind: DefinedKind) -> Shape:
     """Return the schema of a whole manifest, for editors; rules across fields stay with `validate`."""
     shape: Shape = _json_schema(schema_of(kind))
     shape["required"] = ["apiVersion", "kind", "metadata", *shape.get("required", ())]

@@ -72,7 +72,7 @@ class Host(Protocol):
         ...
 
 
-class Reading(NamedTuple):
+class NodeReading(NamedTuple):
     """One look: the machine's counters and those of its containers, by id."""
 
     node: NodeCounters

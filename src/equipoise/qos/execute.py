@@ -33,7 +33,7 @@ from equipoise.engine.executor import ActionResult, FencedExecutor, Intent, evic
 from equipoise.engine.guards import MENDING_SECONDS, held_by_anyone
 from equipoise.engine.leadership import LeaselessLeadership
 from equipoise.ports import Actuator, EvictionResult, Store
-from equipoise.ports.node import ContainerRef, Counters, Node, NodeContainer, NodePod
+from equipoise.ports.node import ContainerRef, Counters, Host, NodeContainer, NodePod
 from equipoise.qos.observation import NANOS_PER_MILLI, PERIOD_US, quota_of
 from equipoise.qos.observe import NodeContext
 from equipoise.qos.state import ThrottledContainer
@@ -232,7 +232,7 @@ def set_quotas(node: Host, action: ThrottlePod | RestorePod, pod: NodePod, ids: 
 
 
 def restore_container(
-    node: Node,
+    node: Host,
     part: ThrottledContainer,
     running: tuple[NodePod, NodeContainer] | None,
     counters: Counters | None,
@@ -251,7 +251,7 @@ def restore_container(
         return Outcome(action, "Failed", f"unexpected {type(error).__name__}: {error}")
 
 
-def reclaim_memory(node: Node, action: ThrottlePod, pod: NodePod, ids: Mapping[str, str]) -> Outcome:
+def reclaim_memory(node: Host, action: ThrottlePod, pod: NodePod, ids: Mapping[str, str]) -> Outcome:
     """Ask the kernel to reclaim memory of a pod's containers."""
     released = 0
     try:

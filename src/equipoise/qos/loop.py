@@ -33,10 +33,10 @@ from equipoise.ports import Actuator, CycleReport, EvictionResult, FailedTurn, P
 from equipoise.ports.node import (
     ContainerRef,
     Counters,
-    Node,
+    Host,
     NodeCounters,
     NodePod,
-    Reading,
+    NodeReading,
 )
 from equipoise.qos import execute
 from equipoise.qos.decide import decide
@@ -104,7 +104,7 @@ class QosLoop:
     """How pods are evicted; by default the API server is asked, and no ledger."""
     _state: AgentState | None = None
     _saved_at: float = float("-inf")
-    _before: Reading | None = None
+    _before: NodeReading | None = None
     _evicted: dict[str, float] = field(default_factory=dict)
     """Until when each pod that we evicted counts as terminating, by UID."""
     _terminating_since: dict[str, float] = field(default_factory=dict)
@@ -208,7 +208,7 @@ class QosLoop:
         node = self.node.read_node()
         self.on_progress()
         is_deep = bool(self.state.throttled) or self._is_crossed(policy, node)
-        return Reading(node, self.node.read(self._refs(pods), is_deep=is_deep))
+        return NodeReading(node, self.node.read(self._refs(pods), is_deep=is_deep))
 
     def _refs(self, pods: Sequence[NodePod]) -> list[ContainerRef]:
         """Return the containers of these pods, and those that we throttled whether they run or not."""
@@ -247,7 +247,7 @@ class QosLoop:
         self,
         policy: QosPolicy,
         pods: Sequence[NodePod],
-        after: Reading,
+        after: NodeReading,
         at: float,
         *,
         is_fresh: bool,

@@ -20,7 +20,7 @@ from equipoise.ports.node import (
     NodeContainer,
     NodeCounters,
     NodePod,
-    Reading,
+    NodeReading,
 )
 from equipoise.qos.observation import (
     METRICS,

@@ -282,7 +282,7 @@ class SizedNode(msgspec.Struct):
     status: NodeSizes = msgspec.field(default_factory=NodeSizes)
 
 
-def look_from_outside(client: Client, node: str, pods: list[NodePod]) -> tuple[Reading, Reading]:
+def look_from_outside(client: Client, node: str, pods: list[NodePod]) -> tuple[NodeReading, NodeReading]:
     """Return two looks, one second apart, between which everything used what the kubelet says it uses now."""
     path = path_of("", "v1", "nodes", None, node)
     sizes = client.get_as(SizedNode, path).status.capacity
@@ -304,8 +304,8 @@ def look_from_outside(client: Client, node: str, pods: list[NodePod]) -> tuple[R
     total = nanos_of(sizes, "memory") // NANO
     used = summary.node
     return (
-        Reading(NodeCounters(0, 0.0, cpus, total, None, {}), before),
-        Reading(
+        NodeReading(NodeCounters(0, 0.0, cpus, total, None, {}), before),
+        NodeReading(
             NodeCounters(used.cpu.usageNanoCores, 1.0, cpus, total, used.memory.workingSetBytes, {}), after
         ),
     )

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from equipoise.adapters.http import Backoff
 from equipoise.adapters.journal import RecordIds
-from equipoise.adapters.journal.records import CHANCE_BITS
+from equipoise.adapters.journal.records import WRITER_BITS
 from equipoise.adapters.kubernetes import (
     ApiError,
     Client,
@@ -31,7 +31,7 @@ from equipoise.adapters.kubernetes.store import LedgerStore
 from equipoise.core.cluster import Owner, Workload, WorkloadRef
 from equipoise.core.documents import explain
 from equipoise.core.errors import DECODE_ERRORS, WorldFailed
-from equipoise.crd.definition import Kind
+from equipoise.crd.definition import DefinedKind
 from equipoise.engine.leadership import LeaselessLeadership
 from equipoise.ports import PolicyObject
 from equipoise.ports.node import NodePod
@@ -270,7 +270,7 @@ def ledger_evictor(client: Client, actuator: KubernetesActuator) -> LedgerEvicto
         actuator,
         LedgerStore(once, uid_of=owners.uid_of),
         owners.owner_of,
-        RecordIds(secrets.randbits(CHANCE_BITS)).next,
+        RecordIds(secrets.randbits(WRITER_BITS)).next,
         LeaselessLeadership(uptime_seconds),
     )
 
