@@ -129,7 +129,7 @@ GROUP = "ensurance.crane.io"
 VERSION = "v1alpha1"
 
 
-class QosStatus(Part):
+class QosStatus(SchemaPart):
     """What came of it; what was done is told by the node and its pods."""
 
     observed_generation: Count | None = Field(
@@ -139,9 +139,9 @@ class QosStatus(Part):
 
 
 def _kind(
-    name: str, plural: str, short_name: str, spec: type[Part], description: str, *columns: Column
-) -> Kind:
-    return Kind(
+    name: str, plural: str, short_name: str, spec: type[SchemaPart], description: str, *columns: Column
+) -> DefinedKind:
+    return DefinedKind(
         group=GROUP,
         version=VERSION,
         name=name,
