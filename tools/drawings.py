@@ -6,19 +6,40 @@ A test compares it with the code.
 
 import re
 import tomllib
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from pathlib import Path, PurePath
 
 from equipoise.rotation.progress import TRANSITIONS, State
 
 ROOT = Path(__file__).parents[1]
 PLACE = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- generated: end -->)", re.DOTALL)
+STEP = re.compile(r"^\| `([\w/]+\.py)` \| `([\w.]+)` \|", re.MULTILINE)
 PAGE = ROOT / "docs" / "architecture.md"
 
 
 def page() -> str:
     """Return what the page should say."""
-    return place(PAGE.read_text(), {"layers": layers(), "rotation-states": rotation_states()})
+    text = PAGE.read_text()
+    drawn = {"layers": layers(), "cycle": cycle(walk(text)), "rotation-states": rotation_states()}
+    return place(text, drawn)
+
+
+def walk(text: str) -> list[tuple[str, str]]:
+    """Return the file and function of each step that the page names; a test compares them with a cycle."""
+    return STEP.findall(text)
+
+
+def cycle(steps: Iterable[tuple[str, str]]) -> str:
+    """Return the way through a cycle as a diagram: files of one folder that follow each other are one box."""
+    boxes = [
+        (folder, [PurePath(file).stem for file, _ in files])
+        for folder, files in groupby(steps, key=lambda step: str(PurePath(step[0]).parent))
+    ]
+    lines = ["```mermaid", "flowchart LR"]
+    lines += [f'    step{n}["{folder}<br/>{", ".join(names)}"]' for n, (folder, names) in enumerate(boxes)]
+    lines.append("    " + " --> ".join(f"step{n}" for n in range(len(boxes))))
+    return "\n".join([*lines, "```", ""])
 
 
 def place(text: str, made: Mapping[str, str]) -> str:

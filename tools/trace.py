@@ -1,10 +1,9 @@
-"""Record in which files of ours code runs while one function does, in the order in which they are entered.
+"""Record which functions of ours run while one of them does, in the order of their first calls.
 
     trace("RotationLoop.cycle", through="KubernetesActuator.evict", to=path)
 
 Each time that the first function returns, and the second was called meanwhile, the trace is written: a line
-for each call that goes from one file into another, `FILE FUNCTION`. Threads that it starts are included,
-others are not.
+`FILE FUNCTION` for each function. Threads that it starts are included, others are not.
 """
 
 import sys
@@ -21,10 +20,9 @@ class Trace:
 
     def __init__(self, begin: str, through: str, to: Path) -> None:
         self._begin, self._through, self._to = begin, through, to
-        self._steps: list[tuple[str, str]] = []
+        self._steps: dict[tuple[str, str], None] = {}
         self._thread: int | None = None
         self._others: set[int] = set()
-        self._last: dict[int, str] = {}
 
     def take(self, frame: FrameType, event: str, argument: object) -> None:
         """Take one event of the profiler."""
@@ -34,21 +32,15 @@ class Trace:
             return
         name, here = code.co_qualname, threading.get_ident()
         if name == self._begin:
-            self._turn(event, here)
+            self._begin_or_end(event, here)
         if self._thread is None or (here != self._thread and here in self._others):
             return
         if event == "call":
-            file = code.co_filename.rpartition(MARK)[2]
-            if self._last.get(here) != file or name == self._through:
-                self._steps.append((file, name))
-            self._last[here] = file
-        elif frame.f_back is not None and MARK in frame.f_back.f_code.co_filename:
-            self._last[here] = frame.f_back.f_code.co_filename.rpartition(MARK)[2]
+            self._steps[code.co_filename.rpartition(MARK)[2], name] = None
 
-    def _turn(self, event: str, here: int) -> None:
+    def _begin_or_end(self, event: str, here: int) -> None:
         if event == "call":
-            self._thread, self._steps = here, []
-            self._last = {}
+            self._thread, self._steps = here, {}
             self._others = {thread.ident or 0 for thread in threading.enumerate()} - {here}
             return
         self._thread = None
