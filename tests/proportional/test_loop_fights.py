@@ -8,7 +8,7 @@ import pytest
 
 from equipoise.core.cluster import Container, Owner, PodRef, Resize
 from equipoise.ports.actions import ResizeAnswer, ResizeResult
-from equipoise.proportional.applied import choose_update_strategy
+from equipoise.proportional.applied import choose_strategy
 from equipoise.proportional.functions import slots
 from equipoise.proportional.observe import pods_by_workload
 from equipoise.proportional.parse import WrittenScalingPolicySpec
@@ -197,7 +197,7 @@ def test_the_qos_class_of_the_pods_decides_the_way(known: str, has: Container, w
         for pod in run.world.cluster.pods(NAMESPACE)
     ]
     asked = slots(WrittenScalingPolicySpec.model_validate(spec()))
-    chosen = choose_update_strategy(
+    chosen = choose_strategy(
         UpdateMode.AUTO, asked, {"dns.requests.cpu": 50}, workload, pods, offers_resize=True
     )
     assert chosen.mode is way

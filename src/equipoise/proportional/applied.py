@@ -142,14 +142,14 @@ def count_at_target(pods: Iterable[Pod], slots: Sequence[Slot], values: Mapping[
     return sum(pod.resize is None and not differs(pod.containers, slots, values) for pod in pods)
 
 
-class UpdateStrategy(NamedTuple):
+class ChangeStrategy(NamedTuple):
     """How a change reaches the pods, and why in this way."""
 
     mode: UpdateMode
     why: str = ""
 
 
-def choose_update_strategy(
+def choose_strategy(
     mode: UpdateMode,
     slots: Sequence[Slot],
     values: Mapping[str, int],
@@ -157,12 +157,12 @@ def choose_update_strategy(
     pods: Sequence[Pod],
     *,
     offers_resize: bool,
-) -> UpdateStrategy:
+) -> ChangeStrategy:
     """Choose between a change in place, which keeps the QoS class, and a new template."""
     if mode is UpdateMode.ROLLOUT:
-        return UpdateStrategy(mode)
+        return ChangeStrategy(mode)
     if not offers_resize:
-        return UpdateStrategy(UpdateMode.ROLLOUT, "this API server can't change pods in place")
+        return ChangeStrategy(UpdateMode.ROLLOUT, "this API server can't change pods in place")
     # Pods may have more than their template says (a LimitRange's defaults), and it is they who are changed.
     kinds = [(pod.qos_class, pod.containers) for pod in pods] or [("", workload.containers)]
     for pod_class, containers in dict.fromkeys((name, tuple(containers)) for name, containers in kinds):
@@ -173,8 +173,8 @@ def choose_update_strategy(
         }  # else init containers, which are not listed, settle the class
         if containers and before != after and is_decisive:
             why = f"the QoS class would change from {before} to {after}"
-            return UpdateStrategy(UpdateMode.ROLLOUT, why)
-    return UpdateStrategy(UpdateMode.IN_PLACE)
+            return ChangeStrategy(UpdateMode.ROLLOUT, why)
+    return ChangeStrategy(UpdateMode.IN_PLACE)
 
 
 def detect_reverts(
@@ -222,7 +222,7 @@ class PlannedChange:
     """What is about to be set, where, and what it costs."""
 
     values: Mapping[str, int]
-    strategy: UpdateStrategy
+    strategy: ChangeStrategy
     pods: Sequence[Pod]
     """All active ones."""
     outdated: Sequence[Pod]
@@ -375,12 +375,10 @@ class PolicyState:
         """Return what an action comes to: which values, by which strategy, in which pods, at what cost."""
         slots, mode, values = compiled.slots, compiled.spec.update_mode, assessment.applied
         if self.rollout_reason and mode is UpdateMode.AUTO:
-            strategy = UpdateStrategy(UpdateMode.ROLLOUT, self.rollout_reason)
+            strategy = ChangeStrategy(UpdateMode.ROLLOUT, self.rollout_reason)
         else:
             offers_resize = mode is UpdateMode.ROLLOUT or sizes.offers_resize()
-            strategy = choose_update_strategy(
-                mode, slots, values, workload, pods, offers_resize=offers_resize
-            )
+            strategy = choose_strategy(mode, slots, values, workload, pods, offers_resize=offers_resize)
         found = pods_outdated(pods, slots, values) if strategy.mode is UpdateMode.IN_PLACE else []
         outdated = self._pods_to_try(found, (strategy.mode.value, values), at)
         restarts = dict.fromkeys(

@@ -42,8 +42,8 @@ from equipoise.proportional.decide import Assessment, Observation, decide_compil
 from equipoise.proportional.execute import UNDONE, CycleProgress, Guards, ResizeExecutor
 from equipoise.proportional.observe import (
     Assignment,
-    ClusterSnapshot,
     PolicyCache,
+    ScalingSnapshot,
     assign,
     confirm_reverts,
     name_contending_manager,
@@ -186,7 +186,7 @@ class ProportionalLoop:
         return [self._reconcile_isolated(item, snapshot, guards) for item in assigned]
 
     def _reconcile_isolated(
-        self, item: Assignment, snapshot: ClusterSnapshot, guards: Guards
+        self, item: Assignment, snapshot: ScalingSnapshot, guards: Guards
     ) -> PolicyResult:
         self.heartbeat()
         progress, subject, uid = CycleProgress(), item.ref.subject, item.policy.ref.uid
@@ -211,7 +211,7 @@ class ProportionalLoop:
         return PolicyResult(item, decision, outcomes, status_error=status_error)
 
     def _reconcile(
-        self, item: Assignment, snapshot: ClusterSnapshot, guards: Guards, progress: CycleProgress
+        self, item: Assignment, snapshot: ScalingSnapshot, guards: Guards, progress: CycleProgress
     ) -> PolicyResult:
         """Decide for one policy, ask the guards, remember, execute what is left, and record it."""
         at = snapshot.at
@@ -265,7 +265,7 @@ class ProportionalLoop:
         )
 
     def _plan(
-        self, item: Assignment, snapshot: ClusterSnapshot, guards: Guards, state: PolicyState
+        self, item: Assignment, snapshot: ScalingSnapshot, guards: Guards, state: PolicyState
     ) -> PolicyPlan:
         """Decide for one policy and ask the guards; nothing is written."""
         pods = active_pods(snapshot.pods[item.ref])

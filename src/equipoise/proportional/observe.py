@@ -176,7 +176,7 @@ def _rejection(
 
 
 @dataclass(slots=True)
-class ClusterSnapshot:
+class ScalingSnapshot:
     """The cluster as one cycle reads it; its size is counted once for each node selector."""
 
     at: float
@@ -201,7 +201,7 @@ def take_snapshot(
     isolation: Isolation,
     *,
     sees_all_pods: bool,
-) -> ClusterSnapshot:
+) -> ScalingSnapshot:
     """Read the cluster once for all policies; with a namespace, the input `pods` is unknown."""
     needs_all = any("pods" in item.compiled.spec.inputs for item in assigned)
     place = None if needs_all and sees_all_pods else namespace
@@ -210,7 +210,7 @@ def take_snapshot(
     hpas: dict[WorkloadRef, list[Hpa]] = defaultdict(list)
     for hpa in cluster.hpas(namespace) if assigned else ():
         hpas[hpa.target.canonical].append(hpa)
-    return ClusterSnapshot(
+    return ScalingSnapshot(
         at=at,
         nodes=cluster.nodes() if assigned else (),
         pods=pods_by_workload([item.workload for item in assigned], pods, isolation),
@@ -295,7 +295,7 @@ def utilization_warning(hpas: Iterable[Hpa], slots: Iterable[Slot]) -> str:
     return ""
 
 
-def unknown_size(item: Assignment, snapshot: ClusterSnapshot) -> RejectedPolicy | None:
+def unknown_size(item: Assignment, snapshot: ScalingSnapshot) -> RejectedPolicy | None:
     """Return which input of the policy is unknown, if any: what is missing is never zero."""
     size = snapshot.size(item.compiled.selector)
     if not size.nodes_ready:
@@ -306,7 +306,7 @@ def unknown_size(item: Assignment, snapshot: ClusterSnapshot) -> RejectedPolicy 
     return RejectedPolicy("InputUnknown", f"{unknown[0]}: {size.unknown[unknown[0]]}, so nothing is changed")
 
 
-def observe(item: Assignment, snapshot: ClusterSnapshot, applied: AppliedState) -> Observation:
+def observe(item: Assignment, snapshot: ScalingSnapshot, applied: AppliedState) -> Observation:
     """Join the cluster's size with what the workload has."""
     slots, spec = item.compiled.slots, item.compiled.spec
     pods = active_pods(snapshot.pods[item.ref])

@@ -224,7 +224,7 @@ def _bounds_once(all_: tuple[Rule, ...]) -> tuple[Rule, ...]:
 Rules = Annotated[tuple[Rule, ...], Field(max_length=RULES_MAX), AfterValidator(_bounds_once), OneOrMany()]
 
 
-class ContainerResources(SchemaPart):
+class ResourceRules(SchemaPart):
     """What a container asks for, and what it may use at most."""
 
     requests: Rules = Field((), description="What is asked for: cpu, memory.")
@@ -302,7 +302,7 @@ class ContainerPolicy(SchemaPart):
     )
 
     name: Name = Field(description="The container's name.")
-    resources: ContainerResources = Field(ContainerResources(), description="What follows the cluster.")
+    resources: ResourceRules = Field(ResourceRules(), description="What follows the cluster.")
     quantization: Annotated[tuple[Quantization, ...], UniqueBy("resource"), OneOrMany()] = Field(
         (), max_length=len(ResourceName), description="Levels that the values are rounded up to."
     )
@@ -323,7 +323,7 @@ class NodeSelector(LabelSelector):
     )
 
 
-class ScaleTargetRef(SchemaPart):
+class ScaledWorkloadRef(SchemaPart):
     """The workload, in the policy's own namespace."""
 
     api_version: ApiVersion = Field(
@@ -340,7 +340,7 @@ class ScalingPolicySpec(SchemaPart):
         json_schema_extra=also_written("containers", container="Shorthand of containers: one, or a list.")
     )
 
-    target_ref: ScaleTargetRef = Field(alias="scaleTargetRef", description="The workload to scale.")
+    target_ref: ScaledWorkloadRef = Field(alias="scaleTargetRef", description="The workload to scale.")
     containers: Annotated[
         tuple[ContainerPolicy, ...], UniqueBy("name"), AfterValidator(_at_least_one), OneOrMany()
     ] = Field(

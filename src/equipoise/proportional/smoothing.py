@@ -157,18 +157,17 @@ class ProportionalMemory(msgspec.Struct, frozen=True, omit_defaults=True, rename
     policy: str = ""
     """A fingerprint: an edit empties the windows."""
     since: int | None = None
-    """When the first target under this policy was seen."""
+    """When the first target under this policy was computed."""
     windows: dict[str, tuple[TargetSample, ...]] = {}
     """The targets that still count, oldest first, by slot."""
     changes: dict[str, ValueChange] = {}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> "ProportionalMemory":
-        """Read what `to_data` gave; a ValueError says what does not fit."""
+        """Read what `to_data` returned; a ValueError says what does not fit."""
         return msgspec.convert(dict(data), type=cls)
 
     def to_data(self) -> dict[str, Any]:
-        """Return it as plain data."""
         return msgspec.json.decode(msgspec.json.encode(self), type=dict[str, Any])
 
     def with_changes_of(self, before: "ProportionalMemory") -> "ProportionalMemory":
@@ -213,34 +212,33 @@ def _extremes(samples: list[TargetSample], sign: int) -> list[TargetSample]:
 
 
 def milliseconds(seconds: float) -> int:
-    """Return a span as times are counted."""
     return round(seconds * 1000)
 
 
 SAMPLES_MIN = 3
-"""So many targets must be in a window before it says anything."""
+"""Fewer targets in a window decide nothing."""
 
 
 class SmoothingInput(NamedTuple):
-    """All that one slot is judged by."""
+    """What the smoothing of one value depends on."""
 
     at: int
     target: int
-    """What this cluster asks for now."""
+    """The value for the cluster of now."""
     current: int | None
     """What is in force, if known."""
     window: Sequence[TargetSample] = ()
     """The targets that count, this one included."""
     since: int = 0
-    """When the first of them was seen, forgotten ones included."""
+    """When the first of them was computed, forgotten ones included."""
     shifted_down: int | None = None
-    """What a cluster would ask for that is larger by the delay's inputs."""
+    """The target of a cluster that is larger by the delay's inputs."""
     shifted_up: int | None = None
-    """What a cluster would ask for that is smaller by the delay's inputs."""
+    """The target of a cluster that is smaller by the delay's inputs."""
 
 
 class SmoothedValue(NamedTuple):
-    """What comes of it: the value in force from now on, why, and between what it is kept."""
+    """The value in force from now on, why, and the thresholds between which it is kept."""
 
     code: Code
     applied: int | None
@@ -251,7 +249,6 @@ class SmoothedValue(NamedTuple):
 
 
 def at_once(given: SmoothingInput) -> SmoothedValue:
-    """Follow every target."""
     code = Code.UNCHANGED if given.current == given.target else Code.SET
     return SmoothedValue(code, given.target, given.target, given.target)
 
@@ -285,33 +282,31 @@ def by_delay(down: Delay | None, up: Delay | None, given: SmoothingInput) -> Smo
     if given.current == given.target:
         return SmoothedValue(Code.UNCHANGED, given.current, low, high)
     if given.target < given.current:
-        value = given.target if down is None else _delayed_down(down, given)
+        value = given.target if down is None else _delayed_down(down, given, given.current)
     else:
-        value = given.target if up is None else _delayed_up(up, given)
+        value = given.target if up is None else _delayed_up(up, given, given.current)
     if value is None:
         return SmoothedValue(Code.HELD_BY_HYSTERESIS, given.current, low, high)
     assert (value < given.current) == (given.target < given.current), "a value follows its target's direction"
     return SmoothedValue(Code.SET, value, low, high)
 
 
-def _delayed_down(delay: Delay, given: SmoothingInput) -> int | None:
-    assert given.current is not None
-    if delay.inputs and given.shifted_down is not None and given.current > given.shifted_down:
+def _delayed_down(delay: Delay, given: SmoothingInput, current: int) -> int | None:
+    if delay.inputs and given.shifted_down is not None and current > given.shifted_down:
         return given.target
     highest = max(_targets_within(delay, given), default=None)
-    return highest if highest is not None and highest < given.current else None
+    return highest if highest is not None and highest < current else None
 
 
-def _delayed_up(delay: Delay, given: SmoothingInput) -> int | None:
-    assert given.current is not None
-    if delay.inputs and given.shifted_up is not None and given.current < given.shifted_up:
+def _delayed_up(delay: Delay, given: SmoothingInput, current: int) -> int | None:
+    if delay.inputs and given.shifted_up is not None and current < given.shifted_up:
         return given.target
     lowest = min(_targets_within(delay, given), default=None)
-    return lowest if lowest is not None and lowest > given.current else None
+    return lowest if lowest is not None and lowest > current else None
 
 
 def _targets_within(delay: Delay, given: SmoothingInput) -> list[int]:
-    """Return the targets of the last `delaySeconds`, once targets have been seen that long."""
+    """Return the targets of the last `delaySeconds`, once there have been targets that long."""
     if delay.delay_seconds is None:
         return []
     span = milliseconds(delay.delay_seconds)

@@ -194,21 +194,21 @@ def _is_whole(ratio: str) -> bool:
     return done == all_
 
 
-class Event(NamedTuple):
+class WorkloadEvent(NamedTuple):
     """An event at a workload."""
 
     sentence: str
     is_warning: bool
 
 
-def event_of(policy: PolicyObject, news: StatusInput, outcomes: Sequence[Outcome]) -> Event | None:
+def event_of(policy: PolicyObject, news: StatusInput, outcomes: Sequence[Outcome]) -> WorkloadEvent | None:
     """Return what to say at the workload: what came of a change, or what newly keeps it from being made."""
     reason = news.decision.reason
     if outcomes:
         results = "; ".join(f"{each.result}: {each.detail}".rstrip(": ") for each in outcomes)
         is_failed = any(outcome.result != "Accepted" for outcome in outcomes)
-        return Event(f"{reason.sentence} {news.cost} {results}.", is_failed)
+        return WorkloadEvent(f"{reason.sentence} {news.cost} {results}.", is_failed)
     before = policy.status.get("lastDecision", {}).get("reason")
     if reason.code in REPORTED and before != reason.code.value:
-        return Event(reason.sentence, is_warning=True)
+        return WorkloadEvent(reason.sentence, is_warning=True)
     return None
