@@ -19,10 +19,10 @@ from equipoise.adapters.prometheus.settings import PrometheusSettings
 from equipoise.adapters.prometheus.transport import Direct
 from equipoise.core.decision import Decision
 from equipoise.ports import CpuUsage, Metrics
-from equipoise.rotation import command
 from equipoise.rotation import decide as deciding_module
 from equipoise.rotation.decide import decide
 from equipoise.rotation.policy import RotationPolicy
+from tests.support.rotation.tenants import plan_alone
 
 SIZES = (500, 5000)
 LINEAR_MAX = 1.05
@@ -100,7 +100,7 @@ def _plan(cluster: CachedFleet, metrics: Metrics) -> list[Decision]:
     warnings: list[str] = []
     # The fleet's pods have an emptyDir each, and a tenth are of StatefulSets.
     policy = RotationPolicy(includes_local_storage=True, includes_stateful_sets=True)
-    decisions = command.plan(policy, cluster, metrics, AT, None, warn=warnings.append)
+    decisions = plan_alone(policy, cluster, metrics, AT, None, warn=warnings.append)
     assert not warnings, warnings
     return decisions
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from equipoise.cli.main import main
@@ -16,12 +17,13 @@ from equipoise.core.cluster import Selector, Workload, WorkloadRef
 from equipoise.core.decision import Decision, EvictPod, Outcome
 from equipoise.core.reason import Code, Reason
 from equipoise.crd.targets import Mode
-from equipoise.rotation.assignment import Assigned
 from equipoise.rotation.command import BY_HAND, RotateCommand, WorkloadResult
 from equipoise.rotation.policy import RotationPolicy
-from equipoise.rotation.status import CycleItem
+from equipoise.rotation.progress import RotationDetails, RotationMemory
+from equipoise.rotation.status import CycleItem, Target
 from equipoise.runtime.output import Format, plan_table, print_done
 from tests.support.kubernetes.server import playing
+from tests.support.rotation.runs import COURSE
 
 NO_CLUSTER = "no cluster: --kubeconfig and KUBECONFIG are not set"
 NOWHERE = """
@@ -149,7 +151,8 @@ ROTATED = Decision("shop/web", Reason(Code.ROTATE, "Because.", {"wave": 0}), POD
 def _turn(decision: Decision, *outcomes: Outcome) -> CycleItem:
     ref = WorkloadRef("apps/v1", "Deployment", "shop", "web")
     workload = Workload(ref, "u", "1", 6, 6, 6, 6, 1, 1, Selector(()), ())
-    return CycleItem(Assigned(BY_HAND, RotationPolicy(), Mode.ENFORCE, workload), decision, outcomes)
+    details = RotationDetails(memory=RotationMemory.from_data(decision.memory))
+    return CycleItem(Target(BY_HAND, RotationPolicy(), Mode.ENFORCE, workload), decision, outcomes, details)
 
 
 def test_progress_is_one_line_per_wave_and_silent_while_nothing_changes(
@@ -158,7 +161,9 @@ def test_progress_is_one_line_per_wave_and_silent_while_nothing_changes(
     """On standard error: what went, what keeps the next wave beyond the usual, how it ended."""
     progress = WaveProgress(300.0)
     waiting = Decision(
-        "shop/web", Reason(Code.HELD_BY_COOLDOWN, "Wave 1 …", {"seconds_left": 9}), memory={"course": {}}
+        "shop/web",
+        Reason(Code.HELD_BY_COOLDOWN, "Wave 1 …", {"seconds_left": 9}),
+        memory={"course": msgspec.to_builtins(COURSE)},
     )
     window = [
         Decision("shop/web", Reason(Code.HELD_BY_WINDOW, f"Closed {n}.")).hold(

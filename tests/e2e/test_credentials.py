@@ -13,11 +13,11 @@ import pytest
 from equipoise.adapters.kubernetes import ApiError, Client, KubernetesCluster, find_target
 from equipoise.adapters.metrics_server import ResourceMetrics, ResourceMetricsAbsent
 from equipoise.ports import CpuUsage
-from equipoise.rotation.command import plan
 from equipoise.rotation.policy import RotationPolicy
 from tests.support.cli.running import equipoise_anew as equipoise
 from tests.support.e2e.accounts import account_with, credential, signed_token, write_plugin
 from tests.support.e2e.read_only import READ_ONLY
+from tests.support.rotation.tenants import plan_alone
 from tests.testbed import ControlPlane, Kwok, wait_until
 from tests.testbed.scenes import SIX_LOADS, six_pods
 
@@ -76,7 +76,7 @@ def test_a_pods_own_account_with_read_only_rights_is_enough_for_a_plan(
     policy = RotationPolicy.model_validate({"minPodAge": "0s"})
     with closing(_in_a_pod(control_plane, account_folder)) as client:
         assert client.namespace == namespace
-        (decision,) = plan(policy, KubernetesCluster(client), source, time.time(), client.namespace)
+        (decision,) = plan_alone(policy, KubernetesCluster(client), source, time.time(), client.namespace)
         assert [action.pod for action in decision.actions] == [six["A"]]
         assert [held.action.pod for held in decision.held] == [six[letter] for letter in "BFE"]
         with pytest.raises(ApiError, match="403 Forbidden"):

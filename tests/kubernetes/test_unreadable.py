@@ -209,7 +209,7 @@ def test_a_policy_that_cannot_be_read_is_refused_whatever_it_said_before() -> No
     """Its workload is not acted on by what an older version of it said, also where it is cached."""
     from equipoise.engine.assignment import RejectedPolicy
     from equipoise.proportional.observe import PolicyCache
-    from equipoise.rotation.assignment import assign
+    from equipoise.rotation.status import assign
 
     unread = PolicyObject(WEB, 3, "8", {}, {}, unreadable="expected at most 100 levels, got more")
     readings = PolicyCache()

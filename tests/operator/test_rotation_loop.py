@@ -25,7 +25,7 @@ def test_a_heavy_batch_goes_in_parts_and_comes_back_in_order(
         return list(function(part))
 
     monkeypatch.setattr(wired, "decide_all", lambda batch: [number for number, _, _ in batch])
-    monkeypatch.setattr(wired, "RotationLoop", SimpleNamespace)
+    monkeypatch.setattr(wired, "RotationLoop", lambda _ports, _policies, options, *_: options)
     anything: Any = SimpleNamespace(
         **dict.fromkeys(
             ("cluster", "metrics", "pauses", "leadership", "store", "actuator", "journal", "heartbeat")

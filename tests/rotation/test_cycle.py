@@ -14,7 +14,7 @@ from equipoise.rotation.balancer import redecide
 from equipoise.rotation.loop import RotationLoop
 from equipoise.rotation.policy import RotationPolicyStatus
 from equipoise.sim.scenes import SixPods, six_pods
-from tests.support.rotation.tenants import ENFORCE, Diary, Lease, Pauses, Policies, loop_in
+from tests.support.rotation.tenants import ENFORCE, Diary, Lease, Pauses, Policies, loop_in, reconnect
 
 
 def _evicted(scene: SixPods) -> list[str]:
@@ -235,10 +235,10 @@ def test_a_silent_source_of_metrics_means_unknown_and_is_said() -> None:
     """The cycle goes on, every decision says what is missing, and the workload is told when it changes."""
     scene, policies = six_pods(1), Policies(ENFORCE | {"mode": "Preview"})
     beats: list[int] = []
-    loop = loop_in(scene.world, policies, beat=lambda: beats.append(1))
+    loop = loop_in(scene.world, policies, heartbeat=lambda: beats.append(1))
     loop.cycle(scene.world.now)
     assert scene.world.actuator.events == []
-    loop.metrics = Silent()
+    reconnect(loop, metrics=Silent())
     report = loop.cycle(scene.world.now)
     (decision,) = report.decisions
     assert decision.reason.code is Code.METRICS_INCOMPLETE

@@ -12,12 +12,14 @@ from equipoise.core.ledger import EntryState, Ledger
 from equipoise.core.reason import Code
 from equipoise.engine.disruption import DisruptionBudget
 from equipoise.ports import CycleReport, PolicyObject, Stored
+from equipoise.rotation.command import plan
 from equipoise.rotation.observe import away_now, is_away
+from equipoise.rotation.policy import RotationPolicy
 from equipoise.sim.load import Constant
 from equipoise.sim.scenes import SIX_LOADS, six_pods
 from equipoise.sim.sharing import Partitions
 from equipoise.sim.world import World
-from tests.support.rotation.tenants import ENFORCE, FrozenPods, Pauses, Policies, loop_in
+from tests.support.rotation.tenants import ENFORCE, FrozenPods, Pauses, Policies, loop_in, ports_in
 from tests.support.rotation.worlds import ledger_entry
 
 ALL: dict[str, Any] = {"selector": {}, "mode": "Enforce"}
@@ -223,9 +225,11 @@ def test_without_its_ledgers_nobody_acts_and_a_plan_goes_on() -> None:
     assert [decision.reason.code for decision in report.decisions] == [Code.HELD_BY_BUDGET]
     assert report.outcomes == []
     assert report.warnings == ["what was done before is unknown: no answer"]
-    report = loop_in(world, Policies(ENFORCE), store=Unreachable(), is_acting=False).cycle(world.now)
-    assert [decision.reason.code for decision in report.decisions] == [Code.ROTATE]
-    assert report.outcomes == []
+    warned: list[str] = []
+    ports = ports_in(world, store=Unreachable())
+    decisions = plan(RotationPolicy(), ports, world.now, None, asks_server=False, warn=warned.append)
+    assert [decision.reason.code for decision in decisions] == [Code.ROTATE]
+    assert warned == report.warnings
 
 
 class Mute(Policies):

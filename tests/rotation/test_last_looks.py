@@ -82,8 +82,7 @@ def test_what_was_decided_in_one_epoch_is_not_done_in_another() -> None:
 def test_a_look_of_long_ago_is_not_believed() -> None:
     """A cycle that was stopped for an hour after it had looked does nothing."""
     scene = six_pods(1)
-    loop = loop_in(scene.world, Policies(ENFORCE))
-    loop.now = lambda: scene.world.now + 3600
+    loop = loop_in(scene.world, Policies(ENFORCE), now=lambda: scene.world.now + 3600)
     report = loop.cycle(scene.world.now)
     assert report.decisions[0].reason.code is Code.HELD_BY_LEADER
     assert "3600 s old" in report.decisions[0].reason.sentence
@@ -97,8 +96,7 @@ def _ledger(scene: SixPods) -> Ledger:
 def test_an_intent_bears_the_time_of_the_deed_not_of_the_look() -> None:
     """A slow cycle does not make its intent look old to others."""
     scene = six_pods(1)
-    loop = loop_in(scene.world, Policies(ENFORCE))
-    loop.now = lambda: scene.world.now + 90
+    loop = loop_in(scene.world, Policies(ENFORCE), now=lambda: scene.world.now + 90)
     loop.cycle(scene.world.now)
     assert _ledger(scene).entries[0].at == scene.world.now + 90
 

@@ -26,9 +26,9 @@ from equipoise.core.decision import Action, Decision
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.core.reason import Code
 from equipoise.ports import CpuUsage
-from equipoise.rotation.command import plan
 from equipoise.rotation.observe import pods_by_workload
 from equipoise.rotation.policy import KafkaLag, RotationPolicy
+from tests.support.rotation.tenants import plan_alone
 from tests.support.rotation.worlds import UTILIZATION_70
 
 NOW = 1_800_000_000.0
@@ -154,7 +154,7 @@ def _seed_world(**changes: Any) -> World:
 
 
 def _plan(world: World, policy: RotationPolicy | None = None, names: Sequence[str] = ()) -> list[Any]:
-    return plan(policy or RotationPolicy(), world, world, NOW, "shop", names)
+    return plan_alone(policy or RotationPolicy(), world, world, NOW, "shop", names)
 
 
 def _whole(decision: Decision) -> list[Action]:
@@ -190,7 +190,7 @@ def test_nothing_is_decided_from_a_part_of_the_usage() -> None:
     world = _seed_world()
     world.warned = ("store 10.0.0.7:10901 is down",)
     told: list[str] = []
-    (decision,) = plan(RotationPolicy(), world, world, NOW, "shop", warn=told.append)
+    (decision,) = plan_alone(RotationPolicy(), world, world, NOW, "shop", warn=told.append)
     assert (decision.reason.code, decision.actions, decision.held) == (Code.METRICS_INCOMPLETE, (), ())
     assert decision.reason.sentence == (
         "The source of the CPU usage did not answer in full (store 10.0.0.7:10901 is down), "

@@ -1,6 +1,7 @@
 """Rotation by a person's command: a plan changes nothing, and an apply verifies what it began."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,28 +11,24 @@ from equipoise.core.decision import Decision, Record
 from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import GUEST_EPOCH
 from equipoise.core.reason import Code
+from equipoise.engine.cycle import ignore
 from equipoise.engine.leadership import LeaselessLeadership
 from equipoise.ports import EvictionResult, Stored
 from equipoise.rotation.balancer import redecide
-from equipoise.rotation.command import Ports, RotateCommand, loop_by_hand, plan
+from equipoise.rotation.command import RotateCommand, plan
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.sim.faults import FaultKind
 from equipoise.sim.scenes import SixPods, six_pods, unbalanced
 from equipoise.sim.world import World
 from tests.support.rotation.running import Run, run_in, serving
-from tests.support.rotation.tenants import Diary, FrozenPods, NoBudgets, Pauses, Refusing
+from tests.support.rotation.tenants import Diary, FrozenPods, NoBudgets, Refusing, ports_in
 
 
-def _plan(scene: SixPods, **hands: Any) -> tuple[Decision, list[str]]:
+def _plan(scene: SixPods, **changes: Any) -> tuple[Decision, list[str]]:
     world = scene.world
     warned: list[str] = []
-    reached: dict[str, Any] = {"actuator": world.actuator, "store": world.store}
-    found = Ports(**(reached | hands))
-    (decision,) = plan(
-        *(RotationPolicy(), world.cluster, world.metrics, world.now, "shop", ["web"]),
-        warn=warned.append,
-        hands=found,
-    )
+    ports = ports_in(world, **changes)
+    (decision,) = plan(RotationPolicy(), ports, world.now, "shop", ["web"], warn=warned.append)
     return decision, warned
 
 
@@ -98,24 +95,18 @@ def test_a_plan_without_metrics_fails() -> None:
 def _command(run: Run, policy: RotationPolicy | None = None) -> tuple[RotateCommand, list[Any]]:
     """A person's command beside the operator of a run."""
     world = run.world
-    guest = LeaselessLeadership(lambda: world.now)
-    hands = Ports(
-        actuator=world.actuator,
-        store=world.store,
-        pauses=Pauses(),
-        new_id=lambda at: f"hand-{at}-{len(told)}",
-    )
-    told: list[Any] = []
-    loop = loop_by_hand(world.cluster, world.metrics, hands, guest, is_acting=True)
+    reported: list[Any] = []
+    ports = ports_in(world, new_id=lambda at: f"hand-{at}-{len(reported)}")
+    leadership = LeaselessLeadership(lambda: world.now)
 
     def wait() -> None:
         run.cycle()
         run.rest(15)
 
     rotating = RotateCommand(
-        loop, guest, policy or RotationPolicy(), "shop", ["web"], world.clock, wait, tell=told.append
+        ports, leadership, policy or RotationPolicy(), "shop", ["web"], wait, report=reported.append
     )
-    return rotating, told
+    return rotating, reported
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -145,8 +136,8 @@ def test_a_command_that_begins_in_the_middle_of_an_eviction_waits(step: str) -> 
     def begin(at_step: str) -> None:
         if at_step == step and not results:
             rotating, _ = _command(run)
-            rotating._turn(None)
-            results.extend(rotating.done.values())
+            rotating._cycle(None)
+            results.extend(rotating.results.values())
 
     run.start(on_step=begin)
     run.cycle()
@@ -177,10 +168,11 @@ def test_a_command_that_looked_before_the_operator_acted_is_fenced() -> None:
     scene = six_pods(1)
     run = run_in(scene)
     rotating, _ = _command(run)
-    rotating.loop.store, rotating.loop.cluster = Stale(scene.world), NoBudgets(FrozenPods(scene.world))
+    stale = NoBudgets(FrozenPods(scene.world))
+    rotating.rotator.ports = replace(rotating.rotator.ports, store=Stale(scene.world), cluster=stale)
     run.cycle()
-    rotating._turn(None)
-    (done,) = rotating.done.values()
+    rotating._cycle(None)
+    (done,) = rotating.results.values()
     assert [outcome.result for outcome in done.outcomes] == ["Fenced"]
     assert len(run.evictions) == 1
     run.rest(60)
@@ -190,25 +182,18 @@ def test_a_command_that_looked_before_the_operator_acted_is_fenced() -> None:
 def _alone(scene: Any, **changes: Any) -> tuple[RotateCommand, Diary]:
     """A command without an operator."""
     world, diary = scene.world, Diary()
-    guest = LeaselessLeadership(lambda: world.now)
     numbers = iter(range(10**6))
-    hands = Ports(
-        actuator=world.actuator,
-        store=world.store,
-        pauses=Pauses(),
-        journal=diary,
-        new_id=lambda _: f"hand-{next(numbers)}",
-    )
-    loop = loop_by_hand(world.cluster, world.metrics, hands, guest, is_acting=True)
-    options: dict[str, Any] = {"wait": lambda: world.advance(10), "tell": str} | changes
-    return RotateCommand(loop, guest, RotationPolicy(), "shop", [], world.clock, **options), diary
+    ports = ports_in(world, journal=diary, new_id=lambda _: f"hand-{next(numbers)}")
+    leadership = LeaselessLeadership(lambda: world.now)
+    options: dict[str, Any] = {"wait": lambda: world.advance(10), "report": ignore} | changes
+    return RotateCommand(ports, leadership, RotationPolicy(), "shop", [], **options), diary
 
 
 def test_a_command_goes_on_until_its_rotation_is_verified() -> None:
     """It says what went, and what came of it; its records replay."""
     scene = unbalanced(0, "stale counts")
     told: list[str] = []
-    rotating, diary = _alone(scene, tell=lambda turn: told.append(turn.decision.reason.code.value))
+    rotating, diary = _alone(scene, report=lambda turn: told.append(turn.decision.reason.code.value))
     (done,) = rotating.run(3600)
     assert done.decision.reason.code is Code.ROTATE
     assert [action.pod for action in done.decision.actions] == [done.outcomes[0].action.pod]
@@ -254,9 +239,9 @@ def test_the_verdict_on_an_earlier_rotation_is_not_told_of_this_one() -> None:
     rotating, _ = _alone(scene)
     with pytest.raises(WorldFailed, match="not verified within 300 s"):
         rotating.run(300)
-    (done,) = rotating.done.values()
+    (done,) = rotating.results.values()
     assert [outcome.result for outcome in done.outcomes] == ["Accepted"]
-    assert (done.verdict, "is over" in done.decision.reason.sentence) == ("", False)
+    assert (done.result, "is over" in done.decision.reason.sentence) == ("", False)
 
 
 def test_an_eviction_whose_answer_is_lost_counts_and_is_verified() -> None:
@@ -291,7 +276,7 @@ def test_a_command_that_slept_between_intent_and_deed_does_nothing() -> None:
         if step == "intent":
             scene.world.advance(130)
 
-    rotating.loop.on_step = sleep
+    rotating.rotator.ports = replace(rotating.rotator.ports, on_step=sleep)
     (done,) = rotating.run(3600)
     assert [outcome.result for outcome in done.outcomes] == ["Fenced"]
     assert run_in(scene).evictions == []
@@ -305,7 +290,8 @@ def test_a_command_that_was_refused_evicted_nothing_and_says_so(result: Eviction
     """No action is listed as done, and the failure names the pod."""
     scene = six_pods(1)
     rotating, _ = _alone(scene)
-    rotating.loop.actuator = Refusing(scene.world, result)
+    refusing = Refusing(scene.world, result)
+    rotating.rotator.ports = replace(rotating.rotator.ports, actuator=refusing)
     (done,) = rotating.run(3600)
     assert done.decision.actions == ()
     assert len(done.decision.held) == 4

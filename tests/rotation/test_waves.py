@@ -216,7 +216,7 @@ def test_whoever_begins_to_lead_begins_to_count(is_same_process: bool) -> None:
     run = run_in(six_pods(1), is_debounced=True)
     run.run(2)
     if is_same_process:
-        lease: Any = run.loop.leadership
+        lease: Any = run.loop.ports.leadership
         lease.held = None
         assert run.loop.cycle(run.world.now).decisions == ()
         lease.held = 3

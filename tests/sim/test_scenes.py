@@ -7,10 +7,10 @@ import pytest
 from equipoise.core.decision import Action, Decision
 from equipoise.core.reason import Code
 from equipoise.ports import EvictionResult
-from equipoise.rotation.command import plan
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.sim import FaultKind
 from equipoise.sim.scenes import many_workloads, six_pods
+from tests.support.rotation.tenants import plan_alone
 
 
 def _whole(decision: Decision) -> list[Action]:
@@ -22,7 +22,7 @@ def _whole(decision: Decision) -> list[Action]:
 def test_the_seeds_six_pods_give_the_seeds_decision(seed: int) -> None:
     """A, B, F, E for 34.8 %, from pods that a controller made and counters that were scraped."""
     six = six_pods(seed)
-    (decision,) = plan(RotationPolicy(), six.world.cluster, six.world.metrics, six.world.now, "shop")
+    (decision,) = plan_alone(RotationPolicy(), six.world.cluster, six.world.metrics, six.world.now, "shop")
     assert decision.reason.code is Code.ROTATE
     assert "".join(six.letters[action.pod] for action in decision.actions) == "A"
     whole = _whole(decision)
@@ -36,7 +36,7 @@ def test_the_budget_lets_the_plan_go_one_by_one() -> None:
     """Four evictions at once: the first passes, the others wait; and the load follows its partition."""
     six = six_pods(1)
     world = six.world
-    (decision,) = plan(RotationPolicy(), world.cluster, world.metrics, world.now, "shop")
+    (decision,) = plan_alone(RotationPolicy(), world.cluster, world.metrics, world.now, "shop")
     refs = [world.state.pods["shop", action.pod].ref for action in _whole(decision)]
     results = [world.actuator.evict(ref).result for ref in refs]
     assert results == [EvictionResult.ACCEPTED, *[EvictionResult.BLOCKED] * 3]
@@ -49,12 +49,14 @@ def test_the_budget_lets_the_plan_go_one_by_one() -> None:
 def test_young_pods_and_lost_metrics_hold_the_plan_back() -> None:
     """The loop meets the simulator's faults as it would meet the world's."""
     young = six_pods(1, age_seconds=400)
-    (decision,) = plan(RotationPolicy(), young.world.cluster, young.world.metrics, young.world.now, "shop")
+    (decision,) = plan_alone(
+        RotationPolicy(), young.world.cluster, young.world.metrics, young.world.now, "shop"
+    )
     assert decision.reason.code is Code.NO_HOT_PODS
     six = six_pods(1)
     six.world.faults.add(FaultKind.METRICS_GAP, seconds=600, target="shop/web")
     six.world.advance(150)
-    (decision,) = plan(RotationPolicy(), six.world.cluster, six.world.metrics, six.world.now, "shop")
+    (decision,) = plan_alone(RotationPolicy(), six.world.cluster, six.world.metrics, six.world.now, "shop")
     assert decision.reason.code is Code.METRICS_INCOMPLETE
 
 
@@ -63,7 +65,7 @@ def test_a_thousand_workloads_are_planned_at_once() -> None:
     started = time.process_time()
     world = many_workloads(1, 1000, is_checked=False)
     world.advance(720)
-    decisions = plan(RotationPolicy(), world.cluster, world.metrics, world.now, None)
+    decisions = plan_alone(RotationPolicy(), world.cluster, world.metrics, world.now, None)
     assert len(decisions) == 1000
     assert len(world.cluster.pods()) >= 5500
     assert {decision.reason.code for decision in decisions} >= {Code.ROTATE, Code.NO_HOT_PODS}

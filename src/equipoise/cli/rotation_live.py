@@ -14,10 +14,11 @@ from equipoise.core.errors import WorldFailed
 from equipoise.core.quantity import print_seconds
 from equipoise.core.reason import Code
 from equipoise.ports import NotInstalled
-from equipoise.rotation.command import Ports, RotateCommand, WorkloadResult, loop_by_hand, plan
-from equipoise.rotation.execute import MAYBE_GONE
+from equipoise.rotation.command import RotateCommand, WorkloadResult, plan
+from equipoise.rotation.execute import Ports
+from equipoise.rotation.loop import Options
 from equipoise.rotation.policy import RotationPolicy
-from equipoise.rotation.status import CycleItem
+from equipoise.rotation.status import MAYBE_GONE, CycleItem
 from equipoise.runtime.output import tell, warn
 
 NOT_FOUND = 404
@@ -32,15 +33,17 @@ class RotationRequest:
     names: Sequence[str] = ()
 
 
-def _ports(session: Session) -> Ports:
+def _ports(session: Session, request: ClusterRequest) -> Ports:
     return Ports(
-        actuator=session.actuator,
-        store=session.store,
-        now=session.now,
+        cluster=session.cluster,
+        metrics=request.metrics(session.client),
         pauses=session.pauses,
+        leadership=session.leadership,
+        store=session.store,
+        actuator=session.actuator,
         journal=session.journal,
         new_id=session.new_id,
-        namespaces_protected=session.namespaces_protected,
+        now=session.now,
     )
 
 
@@ -50,13 +53,12 @@ def plan_rotation(request: RotationRequest) -> tuple[list[Decision], list[Record
     namespace = request.cluster.scope(session.client)
     decisions = plan(
         request.policy,
-        session.cluster,
-        request.cluster.metrics(session.client),
+        _ports(session, request.cluster),
         session.now(),
         namespace,
         request.names,
+        options=Options(namespaces_protected=session.namespaces_protected),
         warn=warn,
-        hands=_ports(session),
     )
     if not decisions:
         _expect_namespace(session, namespace)
@@ -95,7 +97,7 @@ def apply_rotation(
     """
     session = Session(request.cluster, is_acting=True)
     session.journal = journal
-    metrics, namespace = request.cluster.metrics(session.client), request.cluster.scope(session.client)
+    ports, namespace = _ports(session, request.cluster), request.cluster.scope(session.client)
     warned: set[str] = set()
 
     def warn_once(message: str) -> None:
@@ -104,25 +106,25 @@ def apply_rotation(
             warn(message)
 
     rotating = RotateCommand(
-        loop=loop_by_hand(session.cluster, metrics, _ports(session), session.leadership, is_acting=True),
-        guest=session.leadership,
+        ports=ports,
+        leadership=session.leadership,
         policy=request.policy,
         namespace=namespace,
         names=request.names,
-        clock=session,
         wait=_waiting(interval_seconds),
-        tell=WaveProgress(request.policy.metrics_window_seconds).tell,
+        report=WaveProgress(request.policy.metrics_window_seconds).tell,
+        options=Options(namespaces_protected=session.namespaces_protected),
         warn=warn_once,
     )
     try:
         done = rotating.run(timeout_seconds)
     except KeyboardInterrupt:
-        tell(f"stopped: {left_behind(rotating.done.values())}")
+        tell(f"stopped: {left_behind(rotating.results.values())}")
         raise
     except WorldFailed as error:
-        if not rotating.done:
+        if not rotating.results:
             raise
-        return list(rotating.done.values()), str(error)
+        return list(rotating.results.values()), str(error)
     if not done:
         _expect_namespace(session, namespace)
     return done, "; ".join(each.failure for each in done if each.failure)
@@ -132,7 +134,7 @@ def left_behind(done: Collection[WorkloadResult]) -> str:
     """Return what was done and what is left when somebody stops it in the middle."""
     gone = [
         f"{each.last.subject}: {', '.join(action.pod for action in each.evicted)} went"
-        + ("" if each.verdict else ", not verified yet")
+        + ("" if each.result else ", not verified yet")
         for each in done
         if each.evicted
     ]
@@ -168,20 +170,19 @@ class WaveProgress:
             tell(f"{time.strftime('%H:%M:%S')} {subject}: {line}")
 
     def _line(self, item: CycleItem) -> str:
-        decision = item.decision
+        decision, run = item.decision, item.details.memory.run
         has_gone = any(outcome.result in MAYBE_GONE for outcome in item.outcomes)
         if item.outcomes and not has_gone:
             return f"nothing went: {', '.join(_told(outcome) for outcome in item.outcomes)}"
         if item.outcomes:
-            wave = int(decision.reason.numbers.get("wave", 0)) + 1
+            wave = (0 if run is None else run.waves) + 1
             went = ", ".join(_told(outcome) for outcome in item.outcomes)
             span = print_seconds(self.window_seconds)
             return f"wave {wave}: {went}; next when all are ready and {span} of usage is measured"
-        if "course" in decision.memory and decision.subject not in self._reported:
-            numbers = decision.reason.numbers
-            gone = f"{numbers.get('evicted')} of {numbers.get('planned')} pods have gone"
+        if run is not None and decision.subject not in self._reported:
+            gone = f"{run.evicted} of {run.planned} pods have gone"
             return f"a rotation is under way already ({gone}); it is gone on with"
-        if "course" in decision.memory and (not decision.held or decision.reason.code in _EXPECTED):
+        if run is not None and (not decision.held or decision.reason.code in _EXPECTED):
             return ""  # the wave's own line says what it waits for
         return f"{decision.reason.code.value}: {decision.reason.sentence}"
 

@@ -13,7 +13,8 @@ from equipoise.engine.recording import replay_holds
 from equipoise.ports import CycleReport
 from equipoise.ports.wiring import DEADLINE_SECONDS, Loop, LoopSettings, Wiring
 from equipoise.rotation.decide import decide, decide_all
-from equipoise.rotation.loop import Batch, Decide, RotationLoop
+from equipoise.rotation.execute import Ports
+from equipoise.rotation.loop import Batch, Decide, Options, RotationLoop
 from equipoise.rotation.policy import ROTATION_POLICY, RotationPolicy
 from equipoise.rotation.preconditions import Observation
 from equipoise.rotation.progress import RotationDetails
@@ -24,22 +25,6 @@ PART_PODS = 5_000
 """So many go to the worker at once: to pack them holds up everything else for hundredths of a second."""
 DEADLINE_LEAST_SECONDS = 60.0
 LABELS = ("namespace", "workload")
-
-
-def inputs(recorded: Record) -> tuple[RotationPolicy, Observation]:
-    """Read back what was asked and what was seen; a ValueError says what does not fit."""
-    policy = RotationPolicy.model_validate(recorded.policy)
-    return policy, msgspec.convert(recorded.observation, Observation)
-
-
-def redecide(recorded: Record) -> Decision:
-    """Decide again from what is recorded; the guard that asked about the lag is asked again too."""
-    policy, seen = inputs(recorded)
-    lag = policy.kafka_lag
-    guards = {
-        Code.HELD_BY_LAG: lambda numbers: held_by_lag(numbers.get("kafka_lag"), lag.threshold, lag.query)
-    }
-    return replay_holds(recorded, decide(policy, seen, recorded.memory).decision, guards)
 
 
 def _parts(batch: Batch) -> Iterator[Batch]:
@@ -70,23 +55,41 @@ def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
             return [(batch, decide_all)]
         return ((part, in_worker) for part in _parts(batch))
 
-    return RotationLoop(
+    ports = Ports(
         cluster=wiring.cluster,
         metrics=wiring.metrics,
-        policies=wiring.policies(ROTATION_POLICY),
         pauses=wiring.pauses,
         leadership=wiring.leadership,
         store=wiring.store,
         actuator=wiring.actuator,
         journal=wiring.journal,
         new_id=wiring.new_id,
-        interval_seconds=settings.interval_seconds("rotation"),
+        now=wiring.clock.now,
+        heartbeat=wiring.heartbeat,
+    )
+    options = Options(
         disturbed_in_cluster_max=settings.disruption.cluster_max,
         namespaces_protected=SYSTEM_NAMESPACES | {wiring.operator_namespace},
         batches=batches,
-        beat=wiring.heartbeat,
-        now=wiring.clock.now,
     )
+    interval_seconds = settings.interval_seconds("rotation")
+    return RotationLoop(ports, wiring.policies(ROTATION_POLICY), options, interval_seconds)
+
+
+def inputs(recorded: Record) -> tuple[RotationPolicy, Observation]:
+    """Return the policy and the observation of a record; raises a ValueError that names what does not fit."""
+    policy = RotationPolicy.model_validate(recorded.policy)
+    return policy, msgspec.convert(recorded.observation, Observation)
+
+
+def redecide(recorded: Record) -> Decision:
+    """Return the decision made anew from a record; the guard that asked about the lag is asked again too."""
+    policy, observation = inputs(recorded)
+    lag = policy.kafka_lag
+    guards = {
+        Code.HELD_BY_LAG: lambda numbers: held_by_lag(numbers.get("kafka_lag"), lag.threshold, lag.query)
+    }
+    return replay_holds(recorded, decide(policy, observation, recorded.memory).decision, guards)
 
 
 def _workload(subject: str) -> Labels:

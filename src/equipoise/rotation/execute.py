@@ -1,11 +1,14 @@
-"""One wave: pods are evicted one after the other, each through the fence; the first that stays ends it.
+"""What may be done to a workload now, and doing it: its ledger, the guards, a wave of evictions.
 
-May this rotation go on now? Every guard is asked in turn, and they only reduce.
+A decision is made from a snapshot, and until a pod is evicted anything may have changed: somebody paused the
+namespace, another balancer acted, a PodDisruptionBudget is used up. So the guards are asked in a fixed order,
+and each may only hold actions back. What is left is evicted one pod after the other through the fenced
+executor; the first that is not accepted ends the wave.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from equipoise.core.backoff import KeyedBackoff
 from equipoise.core.cluster import ObjectRef, Pod, PodRef, Workload, WorkloadRef
@@ -14,6 +17,7 @@ from equipoise.core.errors import WorldFailed
 from equipoise.core.ledger import Ledger
 from equipoise.core.reason import Code, Reason
 from equipoise.crd.windows import held_by_window
+from equipoise.engine.cycle import ignore
 from equipoise.engine.disruption import DisruptionBudget, held_by_hourly_budget, protection_of
 from equipoise.engine.executor import Executed, FencedExecutor, Intent, evict, execute_isolated
 from equipoise.engine.guards import (
@@ -26,95 +30,195 @@ from equipoise.engine.guards import (
     hold_spikes,
 )
 from equipoise.engine.isolation import Isolation
-from equipoise.ports import Actuator, Cluster, EvictionResult, Leadership, Metrics, Pauses, Store, Stored
-from equipoise.rotation.assignment import Assigned
+from equipoise.ports import (
+    Actuator,
+    Cluster,
+    EvictionResult,
+    Journal,
+    Leadership,
+    Metrics,
+    NotInstalled,
+    Pauses,
+    Store,
+    Stored,
+)
 from equipoise.rotation.observe import FINISHED, ClusterSnapshot, away_now, is_away
 from equipoise.rotation.policy import KafkaLag
 from equipoise.rotation.preconditions import Observation
-from equipoise.rotation.progress import BALANCER, RotationDetails, begin_wave
+from equipoise.rotation.progress import BALANCER, RotationDetails, begin_wave, load_memory
+from equipoise.rotation.status import MAYBE_GONE, Target
 
-MAYBE_GONE = frozenset({"Accepted", "Unknown"})
-"""Results after which a pod counts as away, whatever the last look at the cluster showed."""
+REFUSED_FIRST_SECONDS = 300.0
+REFUSED_MAX_SECONDS = 3600.0
+_REFUSED = {
+    "Forbidden": (Code.OPTED_OUT, "The right to evict its pods is missing, so it is only previewed"),
+    "Refused": (Code.PDB_BLOCKED, "The server does not let its pods be evicted"),
+}
 
 
 @dataclass(frozen=True, slots=True)
-class EvictionExecutor:
-    """What a wave needs of the world."""
+class Ports:
+    """What a rotation reaches outside: in the operator, by a person's command, in the simulator."""
 
     cluster: Cluster
+    metrics: Metrics
     pauses: Pauses
     leadership: Leadership
     store: Store
     actuator: Actuator
+    journal: Journal
     new_id: Callable[[float], str]
+    """Names records, rounds and entries, given the time."""
     now: Callable[[], float]
-    epoch: int | None
-    """In which we led when we looked: what was decided then is done in no other."""
-    on_step: Callable[[str], object]
+    """The time, to stamp intents with and to know how old a snapshot is."""
+    heartbeat: Callable[[], object] = ignore
+    """Called during a long cycle so that the liveness probe passes."""
+    on_step: Callable[[str], object] = ignore
+    """Called after each step of an eviction; tests stop the process there."""
+
+
+class LedgerState(NamedTuple):
+    """The ledger of one workload as this cycle found it, or why it is unknown."""
+
+    stored: Stored
+    before: Ledger
+    ledger: Ledger
+    """The same, with the outcome of every old intent that the cluster shows."""
+    memory: Mapping[str, Any]
+    error: str = ""
+
+
+_EMPTY = Ledger()
+
+
+class Ledgers(NamedTuple):
+    """All ledgers, or why none is known."""
+
+    stored: Mapping[WorkloadRef, Stored]
+    error: str = ""
+
+    def state_of(
+        self, workload: Workload, snapshot: ClusterSnapshot, cluster: Cluster, *, with_run: bool = True
+    ) -> LedgerState:
+        """Return the ledger of one workload; one that cannot be read is unknown to this workload only."""
+        stored = self.stored.get(workload.ref, Stored({}))
+        if self.error or not stored.version:
+            return LedgerState(stored, _EMPTY, _EMPTY, {}, self.error)
+        try:
+            before = Ledger.from_data(stored.data)
+            ledger = _settled(before, snapshot, cluster, workload)
+            return LedgerState(stored, before, ledger, load_memory(ledger, with_run=with_run))
+        except WorldFailed as error:
+            return LedgerState(stored, _EMPTY, _EMPTY, {}, str(error))
+
+
+def read_ledgers(
+    store: Store, snapshot: ClusterSnapshot, namespace: str | None, *, is_acting: bool
+) -> Ledgers:
+    """Return all ledgers. For a plan, ledgers whose definition is not installed are empty ones."""
+    try:
+        return Ledgers(store.read_all(namespace))
+    except WorldFailed as error:
+        if not is_acting and isinstance(error, NotInstalled):
+            return Ledgers({})
+        snapshot.notes.add(f"what was done before is unknown: {error}")
+        return Ledgers({}, str(error))
+
+
+def _settled(before: Ledger, snapshot: ClusterSnapshot, cluster: Cluster, workload: Workload) -> Ledger:
+    """Return the ledger with the outcome of every old intent that the cluster shows.
+
+    Only the server can show that an eviction did not happen: a cache may not have received the deletion yet.
+    """
+    ledger = before.reconciled(_alive(snapshot.pods[workload.ref]), snapshot.at)
+    if len(ledger.sent()) == len(before.sent()):
+        return ledger
+    return before.reconciled(_alive(cluster.pods_now(workload)), snapshot.at)
+
+
+def _alive(pods: Sequence[Pod]) -> frozenset[str]:
+    return frozenset(pod.uid for pod in pods if pod.deletion_at is None)
+
+
+class Planned(NamedTuple):
+    """What was observed of one workload and decided from it, before any guard."""
+
+    target: Target
+    observation: Observation
+    ledger: LedgerState
+    decision: Decision
+    details: RotationDetails
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionExecutor:
+    """Evicts the waves of one cycle."""
+
+    ports: Ports
     isolation: Isolation
+    guards: "Guards"
 
-    def act(
-        self,
-        item: Assigned,
-        observation: Observation,
-        decision: Decision,
-        details: RotationDetails,
-        stored: Stored,
-        budget: DisruptionBudget,
-        at: float,
-        outcomes: list[Outcome],
+    def evict_wave(
+        self, planned: Planned, decision: Decision, stored: Stored, outcomes: list[Outcome]
     ) -> None:
-        """Evict what the guards left of a decision; `outcomes` gets what came of each, as it comes.
+        """Evict what the guards left of a decision; each outcome is added to `outcomes` as it comes.
 
-        Whether somebody said stop is asked again before each: an eviction before it may have taken long.
+        Pauses are asked for again before every pod but the first, since an eviction may take long.
         """
-        if self.epoch is None or self.leadership.epoch() != self.epoch:
+        ports, workload, at = self.ports, planned.target.workload, self.guards.snapshot.at
+        epoch = self.guards.epoch  # what was decided in one epoch is executed in no other
+        if epoch is None or ports.leadership.epoch() != epoch:
             return
-        memory = begin_wave(decision, details, observation, self.new_id(at))
+        assert decision.actions, "a wave has pods"
+        memory = begin_wave(decision, planned.details, planned.observation, ports.new_id(at))
         assert memory.run is not None, "a wave belongs to a rotation"
         basis: Stored | None = stored
-        moment = round(max(self.now(), at), 3)  # one for all of a wave, which is told by it
+        sent_at = round(max(ports.now(), at), 3)  # one for all pods of a wave, which is known by it
         for action in decision.actions:
-            if basis is None or (
-                outcomes and held_by_pause(self.pauses, item.workload.ref.namespace) is not None
-            ):
+            is_paused = outcomes and held_by_pause(ports.pauses, workload.ref.namespace) is not None
+            if basis is None or is_paused:
                 break
             intent = Intent(
-                id=self.new_id(at),
-                workload=item.workload.ref,
+                id=ports.new_id(at),
+                workload=workload.ref,
                 pod=action.pod,
                 uid=action.uid,
-                at=moment,
-                epoch=self.epoch,
+                at=sent_at,
+                epoch=epoch,
                 round=memory.run.round,
             )
-            outcome, basis = self._evict(item, action, intent, basis, memory.to_data())
+            outcome, basis = self._evict(planned.target, action, intent, basis, memory.to_data())
             outcomes.append(outcome)
             if outcome.result in MAYBE_GONE:
-                budget.away.add(action.uid)
-            self._tell(item.workload, outcome, decision)
+                self.guards.budget.away.add(action.uid)
+            self._report(workload, outcome, decision)
             if outcome.result != "Accepted":
                 break
 
     def _evict(
-        self, item: Assigned, action: Action, intent: Intent, basis: Stored, memory: Mapping[str, Any]
+        self, target: Target, action: Action, intent: Intent, basis: Stored, memory: Mapping[str, Any]
     ) -> Executed:
         assert isinstance(action, EvictPod), "a rotation only evicts"
+        ports = self.ports
         executor = FencedExecutor(
-            BALANCER, self.store, self.leadership, lambda chosen: self._recheck(item, chosen), self.on_step
+            balancer=BALANCER,
+            store=ports.store,
+            leadership=ports.leadership,
+            recheck=lambda chosen: self._recheck(target, chosen),
+            on_step=ports.on_step,
         )
         pod = PodRef(action.namespace, action.pod, action.uid)
         return execute_isolated(
             self.isolation,
-            item.workload.ref.subject,
+            target.workload.ref.subject,
             action,
-            lambda: executor.execute(action, lambda: evict(self.actuator, pod), intent, basis, memory),
+            lambda: executor.execute(action, lambda: evict(ports.actuator, pod), intent, basis, memory),
         )
 
-    def _recheck(self, item: Assigned, action: Action) -> str | None:
-        """Ask the server itself, past every cache, whether the pod may still go; say why not."""
+    def _recheck(self, target: Target, action: Action) -> str | None:
+        """Return why the pod may not go any more, as the API server itself shows it, past every cache."""
         try:
-            pods = {pod.uid: pod for pod in self.cluster.pods_now(item.workload)}
+            pods = {pod.uid: pod for pod in self.ports.cluster.pods_now(target.workload)}
         except WorldFailed as error:
             return f"the workload could not be looked at again: {error}"
         pod = pods.get(action.uid)
@@ -122,39 +226,39 @@ class EvictionExecutor:
             return f"{action.pod} has gone or is on its way since it was chosen"
         protection = protection_of(
             pod,
-            includes_local_storage=item.policy.includes_local_storage,
-            includes_stateful_sets=item.policy.includes_stateful_sets,
+            includes_local_storage=target.policy.includes_local_storage,
+            includes_stateful_sets=target.policy.includes_stateful_sets,
         )
         if protection:
             return f"{action.pod} must stay since it was chosen: {protection}"
-        away = away_now(pods.values(), item.workload.replicas_wanted)
-        if away >= item.policy.unavailable_pods_max:
+        away = away_now(pods.values(), target.workload.replicas_wanted)
+        if away >= target.policy.unavailable_pods_max:
             others, are = ("pod", "is") if away == 1 else ("pods", "are")
             return f"{away} other {others} of the workload {are} away since it was chosen"
-        stop = held_by_pause(self.pauses, item.workload.ref.namespace)
-        return None if stop is None else stop.sentence
+        paused = held_by_pause(self.ports.pauses, target.workload.ref.namespace)
+        return None if paused is None else paused.sentence
 
-    def _tell(self, workload: Workload, outcome: Outcome, decision: Decision) -> None:
-        """Tell the workload and the pod, in the same words."""
+    def _report(self, workload: Workload, outcome: Outcome, decision: Decision) -> None:
+        """Record the same event on the workload and on the pod."""
         detail = f" ({outcome.detail})" if outcome.detail else ""
         sentence = f"Eviction of {outcome.action.pod}: {outcome.result}{detail}. {decision.reason.sentence}"
         is_warning = outcome.result != "Accepted"
         code, action = decision.reason.code.value, outcome.action
         pod = ObjectRef("v1", "Pod", action.namespace, action.pod, action.uid)
         for about in (workload.object_ref, pod):
-            self.actuator.record_event(about, code, sentence, is_warning=is_warning)
+            self.ports.actuator.record_event(about, code, sentence, is_warning=is_warning)
 
 
 @dataclass(slots=True)
 class Refusals:
-    """Whose evictions were refused for good: they are not asked for again in every cycle."""
+    """Workloads whose evictions were refused for good: not every cycle asks for them again."""
 
     _backoff: KeyedBackoff[WorkloadRef, Reason] = field(
         default_factory=lambda: KeyedBackoff(REFUSED_FIRST_SECONDS, REFUSED_MAX_SECONDS)
     )
 
     def take(self, workload: WorkloadRef, outcomes: Sequence[Outcome], at: float) -> None:
-        """Learn from what came of a wave; one that went forgets what was."""
+        """Back off after a refusal; any other outcome of a wave ends the backoff."""
         refused = [outcome for outcome in outcomes if outcome.result in _REFUSED]
         if not refused:
             self._backoff.forget(workload)
@@ -163,49 +267,32 @@ class Refusals:
         self._backoff.fail(workload, at, Reason(code, f"{why} ({refused[-1].detail})."))
 
     def held(self, workload: WorkloadRef, at: float) -> Reason | None:
-        """Hold until it is time to ask again."""
+        """Hold until the backoff is over."""
         failure = self._backoff.failure(workload)
         return failure.last if failure is not None and at < failure.until else None
-
-
-_REFUSED = {
-    "Forbidden": (Code.OPTED_OUT, "The right to evict its pods is missing, so it is only previewed"),
-    "Refused": (Code.PDB_BLOCKED, "The server does not let its pods be evicted"),
-}
-REFUSED_FIRST_SECONDS = 300.0
-REFUSED_MAX_SECONDS = 3600.0
 
 
 @dataclass(slots=True)
 class Guards:
     """The guards of one cycle. What one question answered holds for the whole cycle."""
 
-    pauses: Pauses
-    leadership: Leadership
-    metrics: Metrics
+    ports: Ports
     budget: DisruptionBudget
-    seen: ClusterSnapshot
+    snapshot: ClusterSnapshot
     epoch: int | None
-    """In which we led when we looked."""
-    now: Callable[[], float]
-    is_planning: bool = False
-    """Whether what would go counts as gone, since nothing goes."""
+    """In which this replica led when the snapshot was taken."""
+    is_acting: bool = True
+    """If not, what would be evicted counts as away, since nothing is."""
     _lags: dict[str, float | None] = field(default_factory=dict)
 
-    def ask(
-        self,
-        item: Assigned,
-        decision: Decision,
-        ledger: Ledger,
-        streaks: Mapping[str, int] | None,
-        *,
-        is_under_way: bool,
-    ) -> Decision:
-        """Hold what must wait. Without `streaks` nobody asks for how long a pod has been hot."""
-        policy, at = item.policy, self.seen.at
+    def ask(self, planned: Planned, streaks: Mapping[str, int] | None) -> Decision:
+        """Hold what must wait. Without `streaks` it does not matter for how long a pod has been hot."""
+        target, ledger, decision = planned.target, planned.ledger.ledger, planned.decision
+        policy, at = target.policy, self.snapshot.at
+        is_under_way = planned.details.memory.run is not None
         reasons = [
-            held_by_pause(self.pauses, item.workload.ref.namespace),
-            held_by_leader(self.leadership) or held_by_age(self.now() - at),
+            held_by_pause(self.ports.pauses, target.workload.ref.namespace),
+            held_by_leader(self.ports.leadership) or held_by_age(self.ports.now() - at),
             held_by_window(policy.windows, at),
             held_by_others(ledger, BALANCER, at),
         ]
@@ -218,19 +305,21 @@ class Guards:
                 return decision.hold(reason)
         if streaks is not None and not is_under_way:
             decision = hold_spikes(decision, streaks, policy.debounce_cycles)
-        pods = self.seen.pods[item.workload.ref]
+        pods = self.snapshot.pods[target.workload.ref]
         decision = held_by_pdbs(decision, pods, self.budget)
         unfinished = [pod for pod in pods if pod.phase not in FINISHED]
-        disturbed = self.budget.disturbed(unfinished, item.workload.replicas_wanted, ledger)
+        disturbed = self.budget.disturbed(unfinished, target.workload.replicas_wanted, ledger)
         room, reason = self.budget.room(disturbed, policy.unavailable_pods_max)
-        return decision.hold(reason, room)
+        guarded = decision.hold(reason, room)
+        assert guarded.actions == planned.decision.actions[: len(guarded.actions)], "guards only reduce"
+        return guarded
 
-    def spend(self, item: Assigned, decision: Decision) -> None:
+    def spend(self, planned: Planned, decision: Decision) -> None:
         """Count what goes now, so that two workloads under one budget do not both have it."""
-        by_uid = {pod.uid: pod for pod in self.seen.pods[item.workload.ref]}
+        by_uid = {pod.uid: pod for pod in self.snapshot.pods[planned.target.workload.ref]}
         going = [by_uid[action.uid] for action in decision.actions if action.uid in by_uid]
         self.budget.spend(going)
-        if self.is_planning:
+        if not self.is_acting:
             self.budget.away.update(pod.uid for pod in going)
 
     def _held_by_lag(self, lag: KafkaLag) -> Reason | None:
@@ -239,7 +328,8 @@ class Guards:
             return None
         if lag.query not in self._lags:
             try:
-                self._lags[lag.query] = self.metrics.scalar(lag.query, self.seen.at) if lag.query else None
+                at = self.snapshot.at
+                self._lags[lag.query] = self.ports.metrics.scalar(lag.query, at) if lag.query else None
             except WorldFailed:
                 self._lags[lag.query] = None
         return held_by_lag(self._lags[lag.query], lag.threshold, lag.query)
@@ -257,9 +347,9 @@ def held_by_pdbs(decision: Decision, pods: Sequence[Pod], budget: DisruptionBudg
 
 
 def held_by_server(decision: Decision, actuator: Actuator) -> tuple[Decision, str]:
-    """Ask the server's dry run for the first pod, which is all that it can tell; add what it could not say.
+    """Hold what the server's dry run refuses; return a note where it could not be asked.
 
-    It does not count down, so for the others the arithmetic on the budgets holds.
+    It does not count down, so only the first pod is asked for; for the others the budgets were counted.
     """
     if not decision.actions:
         return decision, ""

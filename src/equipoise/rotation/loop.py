@@ -1,389 +1,372 @@
-"""The rotation at work: one cycle sees all workloads of all policies, decides, guards, acts and records.
+"""The rotation's cycle: observe all workloads at once, decide in batches, guard and act one by one, record.
 
-A cycle never waits for the world. What it must remember is in the API server: the ledger of each workload,
-and the status of each policy. Only for how long a pod has been hot is counted here: whoever begins to lead
-begins to count.
+A cycle never waits. What must survive it is in the API server: the ledger of each workload, and the status of
+each policy. Only for how many cycles a pod has been hot is counted here: a new leader begins to count.
+
+`CyclePlanner` observes and decides, and changes nothing; `Rotator` guards and executes what it planned.
+`RotationLoop` drives them for the workloads of all policies, a person's command for those that it names.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from equipoise.core.cluster import ObjectRef, Workload, WorkloadRef
-from equipoise.core.decision import Decided, Decision, Outcome
+from equipoise.core.decision import Decided, Decision, Outcome, Record
 from equipoise.core.errors import WorldFailed
 from equipoise.core.reason import Code, Reason
 from equipoise.crd.targets import Mode
 from equipoise.engine.assignment import RejectedPolicy
-from equipoise.engine.cycle import ignore
 from equipoise.engine.disruption import SYSTEM_NAMESPACES, DisruptionBudget
 from equipoise.engine.guards import count_streaks
 from equipoise.engine.isolation import Isolation, failed_decision, failed_record
 from equipoise.engine.recording import record
 from equipoise.engine.status import write_status
-from equipoise.ports import (
-    Actuator,
-    Cluster,
-    CycleReport,
-    FailedTurn,
-    Journal,
-    Leadership,
-    Metrics,
-    Pauses,
-    Policies,
-    PolicyObject,
-    Store,
-    StoreConflict,
-    Stored,
-)
-from equipoise.rotation.assignment import Assigned, assign
+from equipoise.ports import CycleReport, FailedTurn, Policies, PolicyObject, StoreConflict, Stored
 from equipoise.rotation.decide import decide_all
-from equipoise.rotation.execute import EvictionExecutor, Guards, Refusals, held_by_server
-from equipoise.rotation.observe import (
-    NO_LEDGERS,
-    ClusterSnapshot,
+from equipoise.rotation.execute import (
+    EvictionExecutor,
+    Guards,
     Ledgers,
     LedgerState,
-    SnapshotReader,
-    observe,
+    Planned,
+    Ports,
+    Refusals,
     read_ledgers,
 )
+from equipoise.rotation.observe import ClusterSnapshot, SnapshotReader, observe
 from equipoise.rotation.policy import RotationPolicy, policy_json
 from equipoise.rotation.preconditions import Observation
 from equipoise.rotation.progress import BALANCER, RotationDetails, describe
-from equipoise.rotation.status import CycleItem, next_status, tell_changes
+from equipoise.rotation.status import CycleItem, Target, assign, next_status, report_changes
 
 Batch = Sequence[tuple[RotationPolicy, Observation, Mapping[str, Any]]]
 Decide = Callable[[Batch], Sequence[Decided[RotationDetails]]]
 
 
-class _Observed(NamedTuple):
-    """What is seen and remembered of one workload."""
-
-    observation: Observation
-    known: LedgerState
+def _in_process(batch: Batch) -> Iterable[tuple[Batch, Decide]]:
+    return [(batch, decide_all)]
 
 
-class _Decided(NamedTuple):
-    """The same, and what follows from it."""
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a cycle is run, beside what each policy says."""
 
-    observation: Observation
-    known: LedgerState
-    decision: Decision
-    details: RotationDetails
-
-
-@dataclass(slots=True)
-class RotationLoop:
-    """All that one cycle needs of the world."""
-
-    cluster: Cluster
-    metrics: Metrics
-    policies: Policies
-    pauses: Pauses
-    leadership: Leadership
-    store: Store
-    actuator: Actuator
-    journal: Journal
-    new_id: Callable[[float], str]
-    """Names records, rounds and entries, given the time."""
-    interval_seconds: float = 30.0
     disturbed_in_cluster_max: int = 10
     namespaces_protected: Collection[str] = SYSTEM_NAMESPACES
-    is_acting: bool = True
-    """Whether `Enforce` means it. Without, nothing is written and nothing is evicted."""
-    asks_server: bool = False
-    """Whether the server's dry run is asked before a preview is shown."""
     is_debounced: bool = True
-    """Whether a pod must have been hot for some cycles before it goes."""
-    batches: Callable[[Batch], Iterable[tuple[Batch, Decide]]] = field(
-        default=lambda all_: [(all_, decide_all)]
-    )
-    """The parts of a batch, and where each is decided: here, or in a process of its own."""
-    beat: Callable[[], object] = ignore
-    """Says from inside a long cycle that it still gets on."""
-    on_step: Callable[[str], object] = ignore
-    now: Callable[[], float] | None = None
-    """The time, to stamp intents with and to know how old a look is; without, that of the cycle."""
-    name: str = BALANCER
-    _streaks: dict[WorkloadRef, dict[str, int]] = field(default_factory=dict)
-    _last: dict[WorkloadRef, CycleItem] = field(default_factory=dict)
-    _refusals: Refusals = field(default_factory=Refusals)
-    _isolation: Isolation = field(default_factory=Isolation)
+    """Whether a pod must have been hot for some cycles before it is evicted."""
+    batches: Callable[[Batch], Iterable[tuple[Batch, Decide]]] = _in_process
+    """Splits a batch into parts, and says where each is decided: in this process or in a worker."""
 
-    def cycle(self, at: float) -> CycleReport:
-        """Do one turn. Whoever does not lead does nothing, not even looks."""
-        if self.leadership.epoch() is None:
-            self._streaks.clear()
-            self._last.clear()
-            return CycleReport((), ())
-        self._begin(at)
-        policies = self.policies.policies()
-        assigned, refused = assign(policies, self.cluster.workloads(), self._isolation)
-        due = [item for item in assigned if self._is_due(item, at)]
-        refs = {item.workload.ref for item in due}
-        carried = [self._last[item.workload.ref] for item in assigned if item.workload.ref not in refs]
-        turned, seen = self._look(due, at, others=[turn.item.workload for turn in carried])
-        before = self._last
-        self._last = {turn.item.workload.ref: turn for turn in (*carried, *turned)}
-        self._streaks = {ref: self._streaks[ref] for ref in self._last.keys() & self._streaks.keys()}
-        status_errors = self._say(policies, refused, [*turned, *carried], before, at)
-        return CycleReport(
-            [turn.decision for turn in turned],
-            [outcome for turn in turned for outcome in turn.outcomes],
-            [*seen.warnings, *sorted(seen.notes), *status_errors],
-            carried=[turn.decision for turn in carried],
-            failure="; ".join(seen.failures),
-            failed_turns=self._isolation.failed,
-        )
 
-    def _begin(self, at: float) -> None:
-        """Begin a cycle: from here on an error is one workload's own for as long as we lead."""
-        epoch = self.leadership.epoch()
-        self._isolation.begin(at, lambda: self.leadership.epoch() == epoch)
+DEFAULTS = Options()
 
-    def _is_due(self, item: Assigned, at: float) -> bool:
-        """Whether a policy's `syncPeriod` has passed, give or take half of our interval; or it is new.
 
-        A clock that was set back tells nothing of what has passed.
-        """
-        last = self._last.get(item.workload.ref)
-        if last is None or last.is_under_way or last.failed is not None:
-            return True
-        was = last.item
-        if (was.source, was.mode) != (item.source, item.mode) or was.policy != item.policy:
-            return True
-        period = item.policy.sync_period_seconds
-        least = period - self.interval_seconds / 2
-        return period <= self.interval_seconds or not 0 <= at - last.at < least
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """What one cycle observed and decided, and the guards to ask before anything is done."""
 
-    def look(
-        self, assigned: Sequence[Assigned], at: float, namespace: str | None = None
-    ) -> tuple[list[CycleItem], ClusterSnapshot]:
-        """Take one turn for a person's command, for workloads that it chose itself."""
-        self._begin(at)
-        turned, seen = self._look(assigned, at, namespace)
-        seen.notes.update(f"{failed.subject}: {failed.error}" for failed in self._isolation.failed)
-        return turned, seen
+    snapshot: ClusterSnapshot
+    guards: Guards
+    planned: Sequence[tuple[Target, Planned | FailedTurn]]
 
-    def _look(
+
+@dataclass(frozen=True, slots=True)
+class CyclePlanner:
+    """Observes and decides for many workloads at once; changes nothing."""
+
+    ports: Ports
+    options: Options
+    isolation: Isolation
+    is_acting: bool = True
+    """Whether evictions may follow: if so, what cannot be read holds them instead of being a note."""
+
+    def plan_cycle(
         self,
-        assigned: Sequence[Assigned],
+        targets: Sequence[Target],
         at: float,
         namespace: str | None = None,
-        *,
         others: Sequence[Workload] = (),
-    ) -> tuple[list[CycleItem], ClusterSnapshot]:
-        """See, decide, guard, act and record for these workloads; `others` count as disturbed only."""
-        epoch = self.leadership.epoch()
-        look = SnapshotReader(
-            *(self.cluster, self.metrics, self._isolation, self.beat, self.namespaces_protected),
+    ) -> Cycle:
+        """Observe and decide; of the `others` only the pods that are away are counted."""
+        ports, options = self.ports, self.options
+        epoch = ports.leadership.epoch()
+        reader = SnapshotReader(
+            cluster=ports.cluster,
+            metrics=ports.metrics,
+            isolation=self.isolation,
+            heartbeat=ports.heartbeat,
+            namespaces_protected=options.namespaces_protected,
             is_acting=self.is_acting,
         )
-        wanted = [(item.policy.metrics_window_seconds, item.workload) for item in assigned]
-        seen = look.at(at, wanted, others, namespace)
-        ledgers = (
-            read_ledgers(self.store, seen, namespace, is_acting=self.is_acting) if assigned else NO_LEDGERS
-        )
-        observed = {item.workload.ref: self._observed(item, seen, ledgers) for item in assigned}
-        decided = self._decided(assigned, observed)
+        snapshot = reader.read(at, targets, others, namespace)
+        ledgers = Ledgers({})
+        if targets:
+            ledgers = read_ledgers(ports.store, snapshot, namespace, is_acting=self.is_acting)
+        observed = [self._observed(target, snapshot, ledgers) for target in targets]
         guards = Guards(
-            self.pauses,
-            self.leadership,
-            self.metrics,
-            DisruptionBudget(set(seen.away), self.disturbed_in_cluster_max, seen.pdbs),
-            seen,
+            ports=ports,
+            budget=DisruptionBudget(set(snapshot.away), options.disturbed_in_cluster_max, snapshot.pdbs),
+            snapshot=snapshot,
             epoch=epoch,
-            now=self.now or (lambda: at),
-            is_planning=not self.is_acting,
+            is_acting=self.is_acting,
         )
-        return [self._turn(item, decided[item.workload.ref], guards) for item in assigned], seen
+        return Cycle(snapshot, guards, list(zip(targets, self._decided(targets, observed), strict=True)))
 
-    def _observed(self, item: Assigned, seen: ClusterSnapshot, ledgers: Ledgers) -> "_Observed | FailedTurn":
-        """Return what is seen and remembered of one workload."""
-        ref = item.workload.ref
-        if ref not in seen.pods:
-            return next(failed for failed in self._isolation.failed if failed.subject == ref.subject)
-        return self._isolation.attempt(
+    def _observed(
+        self, target: Target, snapshot: ClusterSnapshot, ledgers: Ledgers
+    ) -> tuple[Observation, LedgerState] | FailedTurn:
+        ref = target.workload.ref
+        if ref not in snapshot.pods:
+            return next(failed for failed in self.isolation.failed if failed.subject == ref.subject)
+        # In a preview no rotation is under way: nobody would write its result.
+        with_run = target.mode is Mode.ENFORCE or not self.is_acting
+        return self.isolation.attempt(
             ref.subject,
-            lambda: _Observed(
-                observe(item.policy, item.workload, seen),
-                # Of a preview no rotation is under way: its result would be written nowhere.
-                ledgers.of(
-                    item.workload,
-                    seen,
-                    self.cluster,
-                    with_run=self._is_real(item) or not self.is_acting,
-                ),
+            lambda: (
+                observe(target.policy, target.workload, snapshot),
+                ledgers.state_of(target.workload, snapshot, self.ports.cluster, with_run=with_run),
             ),
         )
 
     def _decided(
-        self, assigned: Sequence[Assigned], observed: "Mapping[WorkloadRef, _Observed | FailedTurn]"
-    ) -> "Mapping[WorkloadRef, _Decided | FailedTurn]":
+        self, targets: Sequence[Target], observed: Sequence[tuple[Observation, LedgerState] | FailedTurn]
+    ) -> list[Planned | FailedTurn]:
         """Decide all that was observed, in batches."""
-        found: dict[WorkloadRef, _Decided | FailedTurn] = {}
-        asked, refs = [], []
-        for item in assigned:
-            ref = item.workload.ref
-            each = observed[ref]
-            if isinstance(each, FailedTurn):
-                found[ref] = each
-            else:
-                asked.append((item.policy, each.observation, each.known.memory))
-                refs.append(ref)
-        decided = [
-            one
-            for part, decide in self.batches(asked)
-            for one in self._isolation.each(part, decide, lambda asked: asked[1].subject)
+        batch = [
+            (target.policy, each[0], each[1].memory)
+            for target, each in zip(targets, observed, strict=True)
+            if not isinstance(each, FailedTurn)
         ]
-        for ref, one in zip(refs, decided, strict=True):
-            each = observed[ref]
-            assert not isinstance(each, FailedTurn), "only what was observed is decided"
-            found[ref] = one if isinstance(one, FailedTurn) else _Decided(*each, *one)
-        return found
-
-    def _is_real(self, item: Assigned) -> bool:
-        return item.mode is Mode.ENFORCE and self.is_acting
-
-    def _count(self, item: Assigned, observation: Observation, details: RotationDetails) -> None:
-        """Count in how many cycles in a row each pod was hot; a workload without a hot pod has no count."""
-        hot = set(details.plan.hot) if details.plan is not None else set()
-        before = self._streaks.pop(item.workload.ref, {})
-        if hot:
-            uids = [pod.uid for pod in observation.pods if pod.name in hot]
-            self._streaks[item.workload.ref] = count_streaks(before, uids)
-
-    def _turn(self, item: Assigned, decided: "_Decided | FailedTurn", guards: Guards) -> CycleItem:
-        """Take the turn of one workload; an error ends it, and nobody else's."""
-        self.beat()
-        outcomes: list[Outcome] = []
-        turned: CycleItem | FailedTurn = (
-            decided
-            if isinstance(decided, FailedTurn)
-            else self._isolation.turn(
-                item.workload.ref.subject, lambda: self._taken(item, decided, guards, outcomes)
-            )
+        decided = iter(
+            [
+                one
+                for part, decide in self.options.batches(batch)
+                for one in self.isolation.each(part, decide, lambda asked: asked[1].subject)
+            ]
         )
-        if not isinstance(turned, FailedTurn):
-            return turned
-        self._streaks.pop(item.workload.ref, None)
-        at = guards.seen.at
-        decision = failed_decision(turned, outcomes)
-        written = failed_record(BALANCER, decision, at, self.new_id(at), outcomes)
-        self._isolation.attempt(item.workload.ref.subject, lambda: self.journal.append(written))
-        return CycleItem(item, decision, outcomes, at=at, failed=turned)
+        planned: list[Planned | FailedTurn] = []
+        for target, each in zip(targets, observed, strict=True):
+            if isinstance(each, FailedTurn):
+                planned.append(each)
+                continue
+            one = next(decided)
+            planned.append(one if isinstance(one, FailedTurn) else Planned(target, *each, *one))
+        assert next(decided, None) is None, "a batch has one decision for each of its workloads"
+        return planned
 
-    def _taken(
-        self, item: Assigned, decided: "_Decided", guards: Guards, outcomes: list[Outcome]
+    def failed(
+        self, target: Target, failed: FailedTurn, at: float, outcomes: Sequence[Outcome] = ()
     ) -> CycleItem:
-        """Guard one decision, act on what is left, and write it all down."""
-        observation, known, decision, details = decided
-        self._count(item, observation, details)
-        seen, is_real = guards.seen, self._is_real(item)
-        stored: Stored | None = known.stored
-        if is_real and not known.trouble:
-            stored = self._keep(item, decision, known)
-        guarded = self._guard(item, decided, guards) if decision.actions else decision
-        result = details.result
-        said: Reason | None = None
-        if is_real and stored is not None and result is not None:
-            self.actuator.record_event(item.workload.object_ref, guarded.reason.code.value, describe(result))
-            said = guarded.reason
-        if is_real and guarded.actions and stored is not None and not known.trouble:
-            deeds = EvictionExecutor(
-                *(self.cluster, self.pauses, self.leadership, self.store, self.actuator),
-                *(self.new_id, guards.now, guards.epoch, self.on_step, self._isolation),
-            )
-            deeds.act(item, observation, guarded, details, stored, guards.budget, seen.at, outcomes)
-            self._refusals.take(item.workload.ref, outcomes, seen.at)
-        kept = tuple(outcomes)
-        name = self.new_id(seen.at)
-        # A verdict is kept with what it was measured from, also where the reason is the same as before.
-        written = record(
-            BALANCER, policy_json(item.policy), observation, known.memory, guarded, seen.at, name, kept
-        )
-        self.journal.append(written, is_whole=is_real and result is not None)
-        return CycleItem(item, guarded, outcomes, details, said, seen.at, known.trouble)
+        """Record the error that ended a workload's part of the cycle."""
+        decision = failed_decision(failed, outcomes)
+        written = failed_record(BALANCER, decision, at, self.ports.new_id(at), outcomes)
+        self.isolation.attempt(failed.subject, lambda: self.ports.journal.append(written))
+        return CycleItem(target, decision, outcomes, at=at, failed=failed)
 
-    def _guard(self, item: Assigned, decided: "_Decided", guards: Guards) -> Decision:
-        known, decision = decided.known, decided.decision
-        if known.trouble and self.is_acting:
-            return decision.hold(_unknown_ledger(known.trouble))
-        refusal = self._refusals.held(item.workload.ref, guards.seen.at)
-        if refusal is not None and self._is_real(item):
-            return decision.hold(refusal)
-        streaks = self._streaks.get(item.workload.ref, {}) if self.is_debounced else None
-        guarded = guards.ask(
-            item,
-            decision,
-            known.ledger,
-            streaks,
-            is_under_way=decided.details.memory.run is not None,
-        )
-        if self.asks_server:
-            guarded, status_errors = held_by_server(guarded, self.actuator)
-            guards.seen.notes.update({status_errors} - {""})
-        if self._is_real(item) or not self.is_acting:
-            guards.spend(item, guarded)
+
+@dataclass(slots=True)
+class Rotator:
+    """Runs cycles over workloads that its driver chooses: plans, guards, evicts and records."""
+
+    ports: Ports
+    options: Options
+    isolation: Isolation = field(default_factory=Isolation)
+    _streaks: dict[WorkloadRef, dict[str, int]] = field(default_factory=dict)
+    """In how many cycles in a row a pod was hot, by UID."""
+    _refusals: Refusals = field(default_factory=Refusals)
+
+    def begin(self, at: float) -> None:
+        """Begin a cycle: an error is taken for one workload's own for as long as this replica leads."""
+        leadership = self.ports.leadership
+        epoch = leadership.epoch()
+        self.isolation.begin(at, lambda: leadership.epoch() == epoch)
+
+    def keep_streaks(self, refs: Collection[WorkloadRef]) -> None:
+        """Forget for how long pods of all other workloads have been hot."""
+        self._streaks = {ref: streaks for ref, streaks in self._streaks.items() if ref in refs}
+
+    def run(
+        self,
+        targets: Sequence[Target],
+        at: float,
+        namespace: str | None = None,
+        others: Sequence[Workload] = (),
+    ) -> tuple[list[CycleItem], ClusterSnapshot]:
+        """Plan a cycle and execute it, workload by workload: the guards of each count what went before."""
+        planner = CyclePlanner(self.ports, self.options, self.isolation)
+        cycle = planner.plan_cycle(targets, at, namespace, others)
+        items = []
+        for target, planned in cycle.planned:
+            self.ports.heartbeat()
+            outcomes: list[Outcome] = []
+            item: CycleItem | FailedTurn
+            if isinstance(planned, FailedTurn):
+                item = planned
+            else:
+                work = partial(self._execute, planned, cycle.guards, outcomes)
+                item = self.isolation.turn(target.workload.ref.subject, work)
+            if isinstance(item, FailedTurn):
+                self._streaks.pop(target.workload.ref, None)
+                item = planner.failed(target, item, at, outcomes)
+            items.append(item)
+        return items, cycle.snapshot
+
+    def _execute(self, planned: Planned, guards: Guards, outcomes: list[Outcome]) -> CycleItem:
+        """Guard one decision, act on what is left, and record it; `outcomes` is filled as evictions go."""
+        target, ledger, details, at = planned.target, planned.ledger, planned.details, guards.snapshot.at
+        self._count_streaks(planned)
+        is_real = target.mode is Mode.ENFORCE
+        stored: Stored | None = ledger.stored
+        if is_real and not ledger.error:
+            stored = self._write_memory(planned)
+        guarded = self._guarded(planned, guards) if planned.decision.actions else planned.decision
+        reported: Reason | None = None
+        if is_real and stored is not None and details.result is not None:
+            reported, about = guarded.reason, target.workload.object_ref
+            self.ports.actuator.record_event(about, reported.code.value, describe(details.result))
+        if is_real and guarded.actions and stored is not None and not ledger.error:
+            executor = EvictionExecutor(self.ports, self.isolation, guards)
+            executor.evict_wave(planned, guarded, stored, outcomes)
+            self._refusals.take(target.workload.ref, outcomes, at)
+        # A result is kept with what it was measured from, also where the reason is the same as before.
+        written = record_of(planned, guarded, at, self.ports.new_id(at), outcomes)
+        self.ports.journal.append(written, is_whole=is_real and details.result is not None)
+        return CycleItem(target, guarded, outcomes, details, reported, at, ledger.error)
+
+    def _count_streaks(self, planned: Planned) -> None:
+        """Count in how many cycles in a row each pod was hot; a workload without a hot pod has no count."""
+        ref, plan = planned.target.workload.ref, planned.details.plan
+        before = self._streaks.pop(ref, {})
+        if plan is not None and plan.hot:
+            hot = [pod.uid for pod in planned.observation.pods if pod.name in plan.hot]
+            self._streaks[ref] = count_streaks(before, hot)
+
+    def _guarded(self, planned: Planned, guards: Guards) -> Decision:
+        ref, is_real = planned.target.workload.ref, planned.target.mode is Mode.ENFORCE
+        if planned.ledger.error:
+            # Only of this workload nobody can say what was done before; others go on.
+            error = f"What was done to this workload before is unknown: {planned.ledger.error}."
+            return planned.decision.hold(Reason(Code.HELD_BY_BUDGET, error))
+        refused = self._refusals.held(ref, guards.snapshot.at)
+        if refused is not None and is_real:
+            return planned.decision.hold(refused)
+        guarded = guards.ask(planned, self._streaks.get(ref, {}) if self.options.is_debounced else None)
+        if is_real:
+            guards.spend(planned, guarded)
         return guarded
 
-    def _keep(self, item: Assigned, decision: Decision, known: LedgerState) -> Stored | None:
-        """Write down what is to be remembered, when it changed; without that nothing is done this time."""
-        ledger = known.ledger
-        if decision.memory != known.memory:
-            ledger = ledger.remembering(BALANCER, decision.memory)
-        if ledger == known.before:
-            return known.stored
+    def _write_memory(self, planned: Planned) -> Stored | None:
+        """Write what is to be remembered where it changed; None means that nothing may be done this time."""
+        state, memory = planned.ledger, planned.decision.memory
+        ledger = state.ledger
+        if memory != state.memory:
+            ledger = ledger.remembering(BALANCER, memory)
+        if ledger == state.before:
+            return state.stored
+        ref = planned.target.workload.ref
         try:
-            key = item.workload.ref
-            return self.store.write(key, ledger.to_data(), known.stored.version)
+            return self.ports.store.write(ref, ledger.to_data(), state.stored.version)
         except (StoreConflict, WorldFailed):
             return None
 
-    def _say(
+
+@dataclass(slots=True)
+class RotationLoop:
+    """The operator's loop: every workload that a policy is for, in every cycle."""
+
+    ports: Ports
+    policies: Policies
+    options: Options = DEFAULTS
+    interval_seconds: float = 30.0
+    name: str = BALANCER
+    _last: dict[WorkloadRef, CycleItem] = field(default_factory=dict)
+    _rotator: Rotator = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._rotator = Rotator(self.ports, self.options)
+
+    def cycle(self, at: float) -> CycleReport:
+        """Run one cycle. Returns an empty report unless this replica leads."""
+        rotator, isolation = self._rotator, self._rotator.isolation
+        if self.ports.leadership.epoch() is None:
+            rotator.keep_streaks(())
+            self._last.clear()
+            return CycleReport((), ())
+        rotator.begin(at)
+        policies = self.policies.policies()
+        targets, rejected = assign(policies, self.ports.cluster.workloads(), isolation)
+        due = [target for target in targets if self._is_due(target, at)]
+        refs = {target.workload.ref for target in due}
+        carried = [self._last[each.workload.ref] for each in targets if each.workload.ref not in refs]
+        items, snapshot = rotator.run(due, at, others=[item.target.workload for item in carried])
+        before = self._last
+        self._last = {item.target.workload.ref: item for item in (*carried, *items)}
+        rotator.keep_streaks(self._last.keys())
+        status_errors = self._write_statuses(policies, rejected, [*items, *carried], before, at)
+        return CycleReport(
+            [item.decision for item in items],
+            [outcome for item in items for outcome in item.outcomes],
+            [*snapshot.warnings, *sorted(snapshot.notes), *status_errors],
+            carried=[item.decision for item in carried],
+            failure="; ".join(snapshot.failures),
+            failed_turns=isolation.failed,
+        )
+
+    def _is_due(self, target: Target, at: float) -> bool:
+        """Return whether the policy's `syncPeriod` has passed, within half an interval, or anything is new.
+
+        A clock that was set back makes it due.
+        """
+        last = self._last.get(target.workload.ref)
+        if last is None or last.is_under_way or last.failed is not None:
+            return True
+        before = last.target
+        if (before.source, before.mode, before.policy) != (target.source, target.mode, target.policy):
+            return True
+        period, interval = target.policy.sync_period_seconds, self.interval_seconds
+        return period <= interval or not 0 <= at - last.at < period - interval / 2
+
+    def _write_statuses(
         self,
         policies: Sequence[PolicyObject],
-        refused: Mapping[ObjectRef, RejectedPolicy],
-        turned: Collection[CycleItem],
+        rejected: Mapping[ObjectRef, RejectedPolicy],
+        items: Collection[CycleItem],
         last: Mapping[WorkloadRef, CycleItem],
         at: float,
     ) -> list[str]:
-        """Write the status of each policy whose reasons changed, and tell what could not be written.
-
-        A lost race is no trouble: the next cycle tries again.
-        """
+        """Write the status of each policy whose reasons changed; return why some could not be written."""
         by_policy: dict[ObjectRef, list[CycleItem]] = {}
-        for turn in turned:
-            by_policy.setdefault(turn.item.source, []).append(turn)
-        status_errors = []
-        for policy in policies:
-            ref, turns = policy.ref, by_policy.get(policy.ref, [])
-            said = self._isolation.attempt(
-                str(ref), partial(self._say_one, policy, turns, refused.get(ref), last, at)
-            )
-            status_errors.append("" if isinstance(said, FailedTurn) else said)
-        return [words for words in status_errors if words]
+        for item in items:
+            by_policy.setdefault(item.target.source, []).append(item)
 
-    def _say_one(
-        self,
-        policy: PolicyObject,
-        turns: Sequence[CycleItem],
-        refusal: RejectedPolicy | None,
-        last: Mapping[WorkloadRef, CycleItem],
-        at: float,
-    ) -> str:
-        """Write the status of one policy, and return why that could not be done."""
-        status = next_status(policy, turns, refusal, at)
-        if status is None:
-            return ""
-        written = write_status(self.policies.write_status, policy, status)
-        if written.is_written:
-            tell_changes(self.actuator, policy, turns, last)
-        return written.error
+        def write(policy: PolicyObject) -> str:
+            own = by_policy.get(policy.ref, [])
+            status = next_status(policy, own, rejected.get(policy.ref), at)
+            if status is None:
+                return ""
+            written = write_status(self.policies.write_status, policy, status)
+            if written.is_written:
+                report_changes(self.ports.actuator, policy, own, last)
+            return written.error
+
+        errors = [self._rotator.isolation.attempt(str(each.ref), partial(write, each)) for each in policies]
+        return [error for error in errors if error and not isinstance(error, FailedTurn)]
 
 
-def _unknown_ledger(trouble: str) -> Reason:
-    """Hold what is wanted while nobody can say what was done before; other workloads go on."""
-    return Reason(Code.HELD_BY_BUDGET, f"What was done to this workload before is unknown: {trouble}.")
+def record_of(
+    planned: Planned, decision: Decision, at: float, record_id: str, outcomes: Sequence[Outcome] = ()
+) -> Record:
+    """Return the record of what was decided for a workload, as the guards left it."""
+    return record(
+        BALANCER,
+        policy_json(planned.target.policy),
+        planned.observation,
+        planned.ledger.memory,
+        decision,
+        at,
+        record_id,
+        tuple(outcomes),
+    )

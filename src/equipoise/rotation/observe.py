@@ -1,24 +1,24 @@
-"""Join what the cluster and the metrics say: a few lists and a query per shard, never one per workload.
+"""One snapshot of the cluster for all workloads, and what it shows of each.
 
-What the ledgers say of the workloads that are looked at, all of them read at once.
+Asking for every workload on its own would cost thousands of lists and queries. A cycle takes a few lists, one
+metrics query per window and shard; `observe` joins what is about one workload.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from equipoise.core.cluster import Hpa, Pdb, Pod, Selector, Workload, WorkloadRef
 from equipoise.core.errors import WorldFailed
-from equipoise.core.ledger import Ledger
 from equipoise.engine.disruption import SYSTEM_NAMESPACES, opted_out_by, protection_of
 from equipoise.engine.isolation import Isolation
-from equipoise.ports import Cluster, CpuUsage, FailedTurn, Metrics, NotInstalled, Store, Stored
+from equipoise.ports import Cluster, CpuUsage, FailedTurn, Metrics
 from equipoise.rotation.decide import NoPlan, choose_metric
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.preconditions import CORES_MAX, Observation, ObservedHpa, ObservedWorkload, PodLoad
-from equipoise.rotation.progress import load_memory
+from equipoise.rotation.status import Target
 
 SAMPLE_AGE_MAX_SECONDS = 120.0
 """Two scrapes a minute apart: an older sample says nothing about now."""
@@ -32,7 +32,7 @@ class Sample(NamedTuple):
 
     cores: float
     is_whole: bool
-    """Whether its samples tell about the whole window."""
+    """Whether its samples cover the whole window."""
 
 
 Usage = Mapping[tuple[str, str], Mapping[str, Sample]]
@@ -41,7 +41,7 @@ Usage = Mapping[tuple[str, str], Mapping[str, Sample]]
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """One look at the cluster, for all workloads at once."""
+    """The cluster at one moment, for all workloads of a cycle."""
 
     at: float
     pods: Mapping[WorkloadRef, Sequence[Pod]]
@@ -50,79 +50,83 @@ class ClusterSnapshot:
     usage: Mapping[float, Usage]
     """By metrics window."""
     pauses: Mapping[WorkloadRef, str]
-    """Whose autoscaler is paused, and by what."""
+    """By workload, who paused its autoscaler, and how."""
     warnings: Sequence[str]
     failures: Sequence[str]
-    """What could not be seen at all."""
+    """What could not be observed at all."""
     away: Collection[str]
     """The UIDs of all pods that are away, whoever caused it."""
     namespaces_protected: Collection[str] = SYSTEM_NAMESPACES
     partial: Mapping[float, str] = field(default_factory=dict)
-    """By metrics window, why the usage is not whole or not there: nothing is decided from a part."""
+    """By metrics window, why the usage is incomplete or missing: nothing is decided from a part."""
     notes: set[str] = field(default_factory=set)
-    """What came up on the way and should be said once, however many workloads it is about."""
+    """Warnings that are added during the cycle, each reported once, however many workloads it is about."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotReader:
-    """What a look needs of the world."""
+    """Reads a snapshot of the cluster and the metrics."""
 
     cluster: Cluster
     metrics: Metrics
     isolation: Isolation
-    beat: Callable[[], object]
+    heartbeat: Callable[[], object]
     namespaces_protected: Collection[str]
     is_acting: bool
 
-    def at(
+    def read(
         self,
         at: float,
-        wanted: Sequence[tuple[float, Workload]],
+        targets: Sequence[Target],
         others: Sequence[Workload] = (),
         namespace: str | None = None,
     ) -> ClusterSnapshot:
-        """See the workloads that are wanted, each over its own metrics window; of the others the pods."""
-        workloads = [*(workload for _, workload in wanted), *others]
+        """Return a snapshot of the targets, each over its own metrics window, and of the others' pods."""
+        workloads = [*(target.workload for target in targets), *others]
         listed = self.cluster.pods(namespace)
         pods = pods_by_workload(workloads, listed, self.isolation)
         usage: dict[float, Usage] = {}
         warnings: list[str] = []
         failures: list[str] = []
-        missing: dict[float, str] = {}
-        for window in sorted({window for window, _ in wanted}):
+        partial: dict[float, str] = {}
+        for window in sorted({target.policy.metrics_window_seconds for target in targets}):
             names: dict[str, list[str]] = {}
-            for each, workload in wanted:
-                if each == window:
-                    own = pods.get(workload.ref, ())
-                    names.setdefault(workload.ref.namespace, []).extend(pod.name for pod in own)
-            self.beat()
-            answer = self._usage(names, at, window)
-            if isinstance(answer, FailedTurn):
+            for target in targets:
+                if target.policy.metrics_window_seconds == window:
+                    own = pods.get(target.workload.ref, ())
+                    names.setdefault(target.workload.ref.namespace, []).extend(pod.name for pod in own)
+            self.heartbeat()
+            read = self._usage(names, at, window)
+            if isinstance(read, FailedTurn):
                 # Unknown, not zero: every decision of this window says that its metrics are incomplete.
-                usage[window], missing[window] = {}, answer.error
-                failures.append(f"the usage over {window:g} s is unknown: {answer.error}")
+                usage[window], partial[window] = {}, read.error
+                failures.append(f"the usage over {window:g} s is unknown: {read.error}")
                 continue
-            said, usage[window] = answer
-            warnings += [f"{said.source}: {warning}" for warning in said.warnings]
-            if said.partial:
-                missing[window] = said.partial[0]
-        away = {pod.uid for group in pods.values() for pod in group if is_away(pod)}
-        # Of a workload whose pods can't be told, all count that may be its own.
-        unsure = {each.ref.namespace for each in workloads if each.ref not in pods}
-        away |= {pod.uid for pod in listed if pod.namespace in unsure and is_away(pod)}
+            answer, usage[window] = read
+            warnings += [f"{answer.source}: {warning}" for warning in answer.warnings]
+            if answer.partial:
+                partial[window] = answer.partial[0]
         hpas, pdbs = hpas_by_workload(self.cluster.hpas(namespace)), self.cluster.pdbs(namespace)
-        pauses, notes = self._autoscaler_pauses(namespace) if wanted else ({}, set())
+        pauses, notes = self._autoscaler_pauses(namespace) if targets else ({}, set())
         return ClusterSnapshot(
-            *(at, pods, hpas, pdbs, usage, pauses, warnings, failures, away),
+            at=at,
+            pods=pods,
+            hpas=hpas,
+            pdbs=pdbs,
+            usage=usage,
+            pauses=pauses,
+            warnings=warnings,
+            failures=failures,
+            away=_away(workloads, pods, listed),
             namespaces_protected=self.namespaces_protected,
-            partial=missing,
+            partial=partial,
             notes=notes,
         )
 
     def _usage(
         self, names: Mapping[str, Sequence[str]], at: float, window: float
     ) -> tuple[CpuUsage, Usage] | FailedTurn:
-        """Return what the source answered over one window and what is fresh of it, or why it is unknown."""
+        """Return the answer over one window and its fresh samples, or why the usage is unknown."""
         try:
             answer = self.metrics.cpu_usage(names, at, window)
             return answer, fresh_usage(answer, at)
@@ -132,7 +136,7 @@ class SnapshotReader:
             return self.isolation.take(f"usage over {window:g} s", error)
 
     def _autoscaler_pauses(self, namespace: str | None) -> tuple[Mapping[WorkloadRef, str], set[str]]:
-        """Ask whose autoscaler is paused; who acts must know, who only looks is told when it can't."""
+        """Return whose autoscaler is paused; for a plan, not knowing is a note, otherwise it raises."""
         try:
             return self.cluster.autoscaler_pauses(namespace), set()
         except WorldFailed as error:
@@ -141,19 +145,28 @@ class SnapshotReader:
             return {}, {str(error)}
 
 
+def _away(
+    workloads: Sequence[Workload], pods: Mapping[WorkloadRef, Sequence[Pod]], listed: Sequence[Pod]
+) -> set[str]:
+    """Return the UIDs of pods that are away; where a workload's pods are unknown, all that may be its own."""
+    away = {pod.uid for group in pods.values() for pod in group if is_away(pod)}
+    unsure = {each.ref.namespace for each in workloads if each.ref not in pods}
+    return away | {pod.uid for pod in listed if pod.namespace in unsure and is_away(pod)}
+
+
 def is_away(pod: Pod) -> bool:
-    """Whether a pod serves nobody now, or is about to go."""
+    """Return whether a pod is not ready, or is about to be deleted."""
     if pod.phase in FINISHED:
         return False
     return pod.deletion_at is not None or pod.is_disruption_target or not pod.is_ready
 
 
-def away_now(pods: Iterable[Pod], wanted: int) -> int:
-    """Count how many pods a workload lacks: one on its way out and the one that comes for it are one."""
-    there = [pod for pod in pods if pod.phase not in FINISHED]
-    staying = [pod for pod in there if pod.deletion_at is None and not pod.is_disruption_target]
-    lacking = max(0, wanted - len(staying)) + sum(not pod.is_ready for pod in staying)
-    return max(len(there) - len(staying), lacking)
+def away_now(pods: Iterable[Pod], replicas: int) -> int:
+    """Count the pods that a workload lacks: a terminating pod and its replacement count as one."""
+    present = [pod for pod in pods if pod.phase not in FINISHED]
+    staying = [pod for pod in present if pod.deletion_at is None and not pod.is_disruption_target]
+    lacking = max(0, replicas - len(staying)) + sum(not pod.is_ready for pod in staying)
+    return max(len(present) - len(staying), lacking)
 
 
 def hpas_by_workload(hpas: Iterable[Hpa]) -> Mapping[WorkloadRef, Sequence[Hpa]]:
@@ -170,9 +183,9 @@ Labels = tuple[tuple[str, str], ...]
 def pods_by_workload(
     workloads: Iterable[Workload], pods: Iterable[Pod], isolation: Isolation | None = None
 ) -> Mapping[WorkloadRef, Sequence[Pod]]:
-    """Return the pods of each workload: those that its selector picks in its namespace, as its HPA does.
+    """Return the pods of each workload: those that its selector matches in its namespace, as for its HPA.
 
-    One whose selector fails is left out: what its pods are is unknown.
+    A workload whose selector fails is left out: its pods are unknown.
     """
     isolation = isolation or Isolation()
     alike: dict[tuple[str, Labels], list[Pod]] = defaultdict(list)
@@ -185,7 +198,7 @@ def pods_by_workload(
             by_label[namespace, key, value].append(labels)
     found: dict[WorkloadRef, Sequence[Pod]] = {}
 
-    def picked(workload: Workload) -> list[Pod]:
+    def matched(workload: Workload) -> list[Pod]:
         namespace = workload.ref.namespace
         return [
             pod
@@ -195,7 +208,7 @@ def pods_by_workload(
         ]
 
     for workload in workloads:
-        own = isolation.attempt(workload.ref.subject, partial(picked, workload))
+        own = isolation.attempt(workload.ref.subject, partial(matched, workload))
         if not isinstance(own, FailedTurn):
             found[workload.ref] = own
     return found
@@ -207,7 +220,7 @@ def _label_sets(
     alike: Mapping[tuple[str, Labels], object],
     by_label: Mapping[tuple[str, str, str], Sequence[Labels]],
 ) -> Sequence[Labels]:
-    """Return the fewest label sets that can hold all that the selector picks; an empty one picks nothing."""
+    """Return the fewest label sets that the selector may match; an empty selector matches nothing."""
     if not selector.requirements:
         return []
     exact = [
@@ -219,7 +232,7 @@ def _label_sets(
 
 
 def fresh_usage(usage: CpuUsage, at: float) -> Usage:
-    """Index the samples by pod and container, and leave out the old ones and what nothing can use."""
+    """Return the samples by pod and container, without old and implausible ones."""
     found: dict[tuple[str, str], dict[str, Sample]] = {}
     is_fresh = ((usage.sampled_at >= at - SAMPLE_AGE_MAX_SECONDS) & (usage.cores <= CORES_MAX)).tolist()
     covered = usage.is_covered
@@ -232,25 +245,32 @@ def fresh_usage(usage: CpuUsage, at: float) -> Usage:
     return found
 
 
-def observe(policy: RotationPolicy, workload: Workload, seen: ClusterSnapshot) -> Observation:
-    """Join what the cluster and the metrics say of one workload."""
-    ref, at = workload.ref, seen.at
-    hpas = tuple(_hpa(hpa, at) for hpa in seen.hpas.get(ref, ()))
+def observe(policy: RotationPolicy, workload: Workload, snapshot: ClusterSnapshot) -> Observation:
+    """Return what the snapshot shows of one workload."""
+    ref, at = workload.ref, snapshot.at
+    hpas = tuple(_hpa(hpa, at) for hpa in snapshot.hpas.get(ref, ()))
     try:
         container = choose_metric(policy, hpas).container
     except NoPlan:
         container = ""
-    usage = seen.usage[policy.metrics_window_seconds]
-    pods = tuple(
-        _load(policy, pod, usage, container, at) for pod in seen.pods[ref] if pod.phase not in FINISHED
-    )
-    partial = seen.partial.get(policy.metrics_window_seconds, "")
+    window = policy.metrics_window_seconds
+    usage = snapshot.usage[window]
     return Observation(
-        ref.subject, at, hpas, pods, ref.namespace, _workload(workload, seen), metrics_partial=partial
+        subject=ref.subject,
+        at=at,
+        hpas=hpas,
+        pods=tuple(
+            _load(policy, pod, usage, container, at)
+            for pod in snapshot.pods[ref]
+            if pod.phase not in FINISHED
+        ),
+        namespace=ref.namespace,
+        workload=_workload(workload, snapshot),
+        metrics_partial=snapshot.partial.get(window, ""),
     )
 
 
-def _workload(workload: Workload, seen: ClusterSnapshot) -> ObservedWorkload:
+def _workload(workload: Workload, snapshot: ClusterSnapshot) -> ObservedWorkload:
     return ObservedWorkload(
         kind=workload.ref.kind,
         replicas_wanted=workload.replicas_wanted,
@@ -258,8 +278,8 @@ def _workload(workload: Workload, seen: ClusterSnapshot) -> ObservedWorkload:
         replicas_updated=workload.replicas_updated,
         is_observed=workload.generation_observed >= workload.generation,
         opt_out=opted_out_by(workload.annotations),
-        autoscaler_pause=seen.pauses.get(workload.ref, ""),
-        is_protected=workload.ref.namespace in seen.namespaces_protected,
+        autoscaler_pause=snapshot.pauses.get(workload.ref, ""),
+        is_protected=workload.ref.namespace in snapshot.namespaces_protected,
     )
 
 
@@ -301,10 +321,10 @@ def _load(policy: RotationPolicy, pod: Pod, usage: Usage, container: str, at: fl
 
 
 def _cores(pod: Pod, samples: Mapping[str, Sample] | None, container: str, began: float) -> float | None:
-    """Sum the pod's containers, or take the one; a container without a sample makes the sum unknown.
+    """Return the sum of the pod's containers, or the usage of the one; unknown if a container has no sample.
 
-    So does one whose samples are of a part of the window only, since its usage would look too low. A pod that
-    is younger than the window has no others, and nobody judges by it yet.
+    Samples of only a part of the window would look too low, so they count as none. A pod younger than the
+    window has no others, and is no candidate yet.
     """
     if samples is None:
         return None
@@ -322,67 +342,3 @@ def _request(pod: Pod, container: str) -> float | None:
     if not container:
         return pod.cpu_request_cores
     return next((part.cpu_request_cores for part in pod.containers if part.name == container), None)
-
-
-class LedgerState(NamedTuple):
-    """The ledger of one workload as this cycle found it, or why it is unknown."""
-
-    stored: Stored
-    before: Ledger
-    ledger: Ledger
-    """The same, with every old intent settled by what the world shows."""
-    memory: Mapping[str, Any]
-    trouble: str = ""
-
-
-_NOTHING = Ledger()
-
-
-class Ledgers(NamedTuple):
-    """All ledgers, or why none is known."""
-
-    stored: Mapping[WorkloadRef, Stored]
-    trouble: str = ""
-
-    def of(
-        self, workload: Workload, seen: ClusterSnapshot, cluster: Cluster, *, with_run: bool = True
-    ) -> LedgerState:
-        """Return what is remembered of one workload."""
-        stored = self.stored.get(workload.ref, Stored({}))
-        if self.trouble or not stored.version:
-            return LedgerState(stored, _NOTHING, _NOTHING, {}, self.trouble)
-        try:
-            before = Ledger.from_data(stored.data)
-            ledger = _settled(before, seen, cluster, workload)
-            return LedgerState(stored, before, ledger, load_memory(ledger, with_run=with_run))
-        except WorldFailed as error:
-            return LedgerState(stored, _NOTHING, _NOTHING, {}, str(error))
-
-
-NO_LEDGERS = Ledgers({})
-
-
-def read_ledgers(store: Store, seen: ClusterSnapshot, namespace: str | None, *, is_acting: bool) -> Ledgers:
-    """Read all ledgers at once. For who only looks, a ledger that was never installed is an empty one."""
-    try:
-        return Ledgers(store.read_all(namespace))
-    except WorldFailed as error:
-        if not is_acting and isinstance(error, NotInstalled):
-            return Ledgers({})
-        seen.notes.add(f"what was done before is unknown: {error}")
-        return Ledgers({}, str(error))
-
-
-def _settled(before: Ledger, seen: ClusterSnapshot, cluster: Cluster, workload: Workload) -> Ledger:
-    """Return every old intent the outcome that the world shows.
-
-    That one never happened is believed of the server alone: a cache may not have heard of it yet.
-    """
-    ledger = before.reconciled(_alive(seen.pods[workload.ref]), seen.at)
-    if len(ledger.sent()) == len(before.sent()):
-        return ledger
-    return before.reconciled(_alive(cluster.pods_now(workload)), seen.at)
-
-
-def _alive(pods: Sequence[Pod]) -> frozenset[str]:
-    return frozenset(pod.uid for pod in pods if pod.deletion_at is None)

@@ -1,153 +1,204 @@
-"""What came of each turn, and what a policy's status says of them; it is written when a reason changes."""
+"""Which workloads a policy is for, what a cycle did about each, and the policy's status made from that.
 
-from collections.abc import Mapping, Sequence
+A policy acts in its own namespace only. Every write of its status wakes all who watch the object, so it is
+written when a reason changes.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from equipoise.core.cluster import WorkloadRef
+import msgspec
+
+from equipoise.core.cluster import ObjectRef, Workload, WorkloadRef
 from equipoise.core.decision import Decision, Outcome
 from equipoise.core.reason import Code, Reason
-from equipoise.engine.assignment import RejectedPolicy
+from equipoise.crd.targets import Mode
+from equipoise.engine.assignment import RejectedPolicy, assign_each, parse_policy
+from equipoise.engine.isolation import Isolation
 from equipoise.engine.status import condition, has_condition, keep_transition_time, timestamp
 from equipoise.ports import Actuator, FailedTurn, PolicyObject
-from equipoise.rotation.assignment import Assigned
-from equipoise.rotation.execute import MAYBE_GONE
+from equipoise.rotation.policy import RotationPolicy, RotationPolicySpec
 from equipoise.rotation.progress import RotationDetails, RotationMemory
 
 DECISIONS_MAX = 200
 ROTATED = ("rotatedAt", "predictedImprovementPercent", "realisedImprovementPercent")
+MAYBE_GONE = frozenset({"Accepted", "Unknown"})
+"""Results of an eviction after which the pod counts as away, whatever the snapshot showed."""
+
+
+class Target(msgspec.Struct, frozen=True):
+    """One workload, and the policy that it is rotated by."""
+
+    source: ObjectRef
+    policy: RotationPolicy
+    mode: Mode
+    workload: Workload
+
+
+def assign(
+    policies: Iterable[PolicyObject], workloads: Sequence[Workload], isolation: Isolation | None = None
+) -> tuple[list[Target], Mapping[ObjectRef, RejectedPolicy]]:
+    """Return each workload with its one policy, and the policies that are not followed, or not in full.
+
+    Two policies for the same workload would fight: the first by name has it.
+    """
+    isolation = isolation or Isolation()
+    by_namespace: dict[str, list[Workload]] = {}
+    for workload in workloads:
+        by_namespace.setdefault(workload.ref.namespace, []).append(workload)
+    in_order = sorted(policies, key=lambda policy: (policy.ref.namespace, policy.ref.name))
+    found, rejected = assign_each(
+        in_order, lambda policy: _targets(policy, by_namespace.get(policy.ref.namespace, ())), isolation
+    )
+    targets: dict[WorkloadRef, Target] = {}
+    for ref, own in found.items():
+        for target in own:
+            holder = targets.setdefault(target.workload.ref, target)
+            if holder is not target:
+                sentence = f"{target.workload.ref} is looked after by policy {holder.source.name} already"
+                rejected[ref] = RejectedPolicy("Conflict", sentence)
+    return list(targets.values()), rejected
+
+
+def _targets(policy: PolicyObject, nearby: Iterable[Workload]) -> list[Target] | RejectedPolicy:
+    """Return the workloads of its namespace that a policy is for, or why it is not followed."""
+    spec = parse_policy(policy, RotationPolicySpec.model_validate)
+    if isinstance(spec, RejectedPolicy):
+        return spec
+    chosen = [workload for workload in nearby if _is_target(spec, workload)]
+    if not chosen:
+        return _without_target(spec)
+    settings = spec.settings
+    return [Target(policy.ref, settings, spec.mode, workload) for workload in chosen]
+
+
+def _without_target(spec: RotationPolicySpec) -> RejectedPolicy:
+    if spec.target_ref is None:
+        sentence = "spec.selector: expected the labels of a workload in this namespace"
+        return RejectedPolicy("NoWorkload", sentence)
+    target = spec.target_ref
+    found = f"no {target.kind} {target.name} of {target.api_version}"
+    kinds = "the operator looks at Deployments, StatefulSets and ReplicaSets"
+    sentence = f"spec.targetRef: expected a workload in this namespace, found {found} ({kinds})"
+    return RejectedPolicy("NoWorkload", sentence)
+
+
+def _is_target(spec: RotationPolicySpec, workload: Workload) -> bool:
+    if spec.target_ref is not None:
+        target = spec.target_ref
+        group = target.api_version.rpartition("/")[0]
+        return (group, target.kind, target.name) == (workload.ref.group, workload.ref.kind, workload.ref.name)
+    assert spec.selector is not None, "a policy has a target or a selector"
+    return spec.selector.selector.matches(dict(workload.labels))
 
 
 class CycleItem(NamedTuple):
-    """What came of one workload's turn."""
+    """What a cycle decided and did about one workload."""
 
-    item: Assigned
+    target: Target
     decision: Decision
     outcomes: Sequence[Outcome]
     details: RotationDetails = RotationDetails()
-    told: Reason | None = None
-    """What the workload was told already: how its rotation ended."""
+    reported: Reason | None = None
+    """The reason of the event that the workload has already: how its rotation ended."""
     at: float = 0.0
-    """When it was looked at."""
-    trouble: str = ""
-    """Why nobody knows what was done to it before."""
+    """When it was observed."""
+    ledger_error: str = ""
+    """Why its ledger could not be read; empty if it could."""
     failed: FailedTurn | None = None
-    """The error that ended it."""
+    """The error that ended its part of the cycle."""
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a rotation has begun that has no verdict yet."""
+        """Whether a rotation has begun that has no result yet."""
         return self.details.memory.run is not None or any(o.result in MAYBE_GONE for o in self.outcomes)
 
 
 def next_status(
-    policy: PolicyObject,
-    turns: Sequence[CycleItem],
-    refusal: RejectedPolicy | None,
-    at: float,
+    policy: PolicyObject, items: Sequence[CycleItem], rejected: RejectedPolicy | None, at: float
 ) -> dict[str, Any] | None:
-    """Return the new status, or None when the old one still says the same."""
+    """Return the new status, or None when the present one still holds."""
     now = timestamp(at)
     old = policy.status
-    ready = _ready(policy, refusal)
-    shown = sorted((turn.decision for turn in turns), key=lambda decision: decision.subject)[:DECISIONS_MAX]
-    rotated = _rotated([turn.details.memory for turn in turns])
-    if not _differs(old, policy.generation, ready, shown, len(turns), rotated):
-        return None
+    ready = _ready(policy, rejected)
+    shown = sorted((item.decision for item in items), key=lambda decision: decision.subject)[:DECISIONS_MAX]
+    rotated = _rotated([item.details.memory for item in items])
     before = {entry.get("subject"): entry for entry in old.get("decisions", ())}
+    is_same = (
+        old.get("observedGeneration") == policy.generation
+        and old.get("workloads") == len(items)
+        and has_condition(old, ready, ("status", "reason", "message"))
+        and all(old.get(name) == value for name, value in rotated.items())
+        and {subject: entry.get("reason") for subject, entry in before.items()}
+        == {decision.subject: decision.reason.code.value for decision in shown}
+    )
+    if is_same:
+        return None
     status: dict[str, Any] = {
         "observedGeneration": policy.generation,
         "conditions": [keep_transition_time(ready, old, now)],
-        "workloads": len(turns),
-        "decisions": [_entry(decision, before.get(decision.subject), now) for decision in shown],
+        "workloads": len(items),
+        "decisions": [_entry(decision, before.get(decision.subject, {}), now) for decision in shown],
     }
     if shown:
-        last = _foremost(shown)
-        status["lastDecision"] = _said(last) | {"subject": last.subject, "at": now}
+        last = min(shown, key=_by_interest)
+        status["lastDecision"] = _reason(last) | {"subject": last.subject, "at": now}
     return status | (rotated or {name: old[name] for name in ROTATED if name in old})
 
 
+def _ready(policy: PolicyObject, rejected: RejectedPolicy | None) -> dict[str, Any]:
+    reason, message = ("Accepted", "The policy is followed.") if rejected is None else rejected
+    return condition("Ready", reason, message, is_true=rejected is None, generation=policy.generation)
+
+
 def _rotated(memories: Sequence[RotationMemory]) -> dict[str, Any]:
-    """Return when a pod was last rotated, and what the last verified rotation promised and brought."""
+    """Return when a pod was last rotated, and what the last measured rotation predicted and realised."""
+    results = [memory.last for memory in memories if memory.last is not None]
     times = [memory.run.wave_at for memory in memories if memory.run is not None]
-    verdicts = [memory.last for memory in memories if memory.last is not None]
-    times += [verdict.rotated_at for verdict in verdicts]
-    found: dict[str, Any] = {"rotatedAt": timestamp(max(times))} if times else {}
-    verified = [verdict for verdict in verdicts if verdict.realised_percent is not None]
-    if verified:
-        last = max(verified, key=lambda verdict: verdict.ended_at)
-        found["predictedImprovementPercent"] = round(last.predicted_percent, 2)
-        found["realisedImprovementPercent"] = round(last.realised_percent or 0.0, 2)
-    return found
+    times += [result.rotated_at for result in results]
+    rotated: dict[str, Any] = {"rotatedAt": timestamp(max(times))} if times else {}
+    measured = [result for result in results if result.realised_percent is not None]
+    if measured:
+        last = max(measured, key=lambda result: result.ended_at)
+        rotated["predictedImprovementPercent"] = round(last.predicted_percent, 2)
+        rotated["realisedImprovementPercent"] = round(last.realised_percent or 0.0, 2)
+    return rotated
 
 
-def _ready(policy: PolicyObject, refusal: RejectedPolicy | None) -> dict[str, Any]:
-    if refusal is not None:
-        return condition("Ready", refusal.code, refusal.sentence, is_true=False, generation=policy.generation)
-    return condition(
-        "Ready", "Accepted", "The policy is followed.", is_true=True, generation=policy.generation
-    )
+def _entry(decision: Decision, before: Mapping[str, Any], now: str) -> dict[str, Any]:
+    """Return a decision as the status shows it, with the time since which its reason holds."""
+    reason = _reason(decision)
+    since = before.get("at") if before.get("reason") == reason["reason"] else None
+    return {"subject": decision.subject, **reason, "at": since or now}
 
 
-def _differs(
-    old: Mapping[str, Any],
-    generation: int,
-    ready: Mapping[str, Any],
-    shown: Sequence[Decision],
-    count: int,
-    rotated: Mapping[str, Any],
-) -> bool:
-    reasons = {entry.get("subject"): entry.get("reason") for entry in old.get("decisions", ())}
-    return (
-        old.get("observedGeneration") != generation
-        or old.get("workloads") != count
-        or not has_condition(old, ready, ("status", "reason", "message"))
-        or any(old.get(name) != value for name, value in rotated.items())
-        or reasons != {decision.subject: decision.reason.code.value for decision in shown}
-    )
-
-
-def _entry(decision: Decision, before: Mapping[str, Any] | None, now: str) -> dict[str, Any]:
-    said = _said(decision)
-    is_same = before is not None and before.get("reason") == said["reason"]
-    since = before.get("at") if before is not None and is_same else None
-    return {"subject": decision.subject, **said, "at": since or now}
-
-
-def _said(decision: Decision) -> dict[str, Any]:
+def _reason(decision: Decision) -> dict[str, Any]:
     return {"reason": decision.reason.code.value, "sentence": decision.reason.sentence}
 
 
-def _foremost(decisions: Sequence[Decision]) -> Decision:
-    """Show the decision that a person would ask about first: one that acts, one that is held, any."""
-    return min(
-        decisions,
-        key=lambda each: (
-            not each.actions,
-            not each.held,
-            each.reason.code is Code.NO_HOT_PODS,
-            each.subject,
-        ),
-    )
+def _by_interest(decision: Decision) -> tuple[bool, bool, bool, str]:
+    """Sort first what a person would ask about first: a decision that acts, then one that is held."""
+    is_idle = decision.reason.code is Code.NO_HOT_PODS
+    return not decision.actions, not decision.held, is_idle, decision.subject
 
 
-def tell_changes(
+def report_changes(
     actuator: Actuator,
     policy: PolicyObject,
-    turns: Sequence[CycleItem],
+    items: Sequence[CycleItem],
     last: Mapping[WorkloadRef, CycleItem],
 ) -> None:
-    """Attach the new reason to each workload whose reason changed; the first reason is no news.
+    """Record an event on each workload whose reason changed; the first reason is no change.
 
-    The status, which a new leader has too, shows the first of many workloads only.
+    Before is what the status shows, which a new leader has too; it is of the first of many workloads only.
     """
     shown = {entry.get("subject"): entry.get("reason") for entry in policy.status.get("decisions", ())}
-    for turn in turns:
-        reason, code = turn.decision.reason, turn.decision.reason.code.value
-        ref = turn.item.workload.ref
-        is_bad = turn.failed is not None  # which is news the first time, too
-        first = "" if is_bad else code
-        known = last[ref].decision.reason.code.value if ref in last else first
-        is_news = not turn.outcomes and reason != turn.told
-        if is_news and shown.get(turn.decision.subject, known) != code:
-            about = turn.item.workload.object_ref
-            actuator.record_event(about, code, reason.sentence, is_warning=is_bad)
+    for item in items:
+        reason, code, ref = item.decision.reason, item.decision.reason.code.value, item.target.workload.ref
+        is_error = item.failed is not None  # which is a change the first time, too
+        first = "" if is_error else code
+        before = last[ref].decision.reason.code.value if ref in last else first
+        is_new = not item.outcomes and reason != item.reported
+        if is_new and shown.get(item.decision.subject, before) != code:
+            about = item.target.workload.object_ref
+            actuator.record_event(about, code, reason.sentence, is_warning=is_error)

@@ -13,11 +13,15 @@ from statistics import median
 from typing import Any
 
 from equipoise.core.cluster import WorkloadRef
-from equipoise.core.decision import Decision, Record
+from equipoise.core.decision import Record
 from equipoise.core.ledger import Ledger
-from equipoise.rotation.loop import RotationLoop
+from equipoise.engine.isolation import Isolation
+from equipoise.ports import FailedTurn
+from equipoise.rotation.execute import Ports
+from equipoise.rotation.loop import DEFAULTS, CyclePlanner, RotationLoop
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.rotation.progress import BALANCER, RotationMemory
+from equipoise.rotation.status import assign
 from equipoise.sim.scenes import Unbalanced, is_whole, unbalanced
 from equipoise.sim.state import WorkloadState
 from equipoise.sim.world import World
@@ -97,13 +101,12 @@ def enforce(world: World, settings: Mapping[str, Any]) -> None:
         world.policies.add(namespace, "all", {**settings, "selector": {}, "mode": "Enforce"})
 
 
-def rotation_loop(world: World, *, is_acting: bool = True) -> RotationLoop:
-    """Put the loop on the world's ports."""
+def ports(world: World) -> Ports:
+    """Return the ports of a rotation in a simulated cluster."""
     numbers = count()
-    return RotationLoop(
+    return Ports(
         cluster=world.cluster,
         metrics=world.metrics,
-        policies=world.policies,
         pauses=world.pauses,
         leadership=OnlyLeader(),
         store=world.store,
@@ -111,9 +114,12 @@ def rotation_loop(world: World, *, is_acting: bool = True) -> RotationLoop:
         journal=NoJournal(),
         new_id=lambda _: f"id-{next(numbers)}",
         now=world.clock.now,
-        interval_seconds=CYCLE_SECONDS,
-        is_acting=is_acting,
     )
+
+
+def rotation_loop(world: World) -> RotationLoop:
+    """Return the production loop on the ports of a simulated cluster."""
+    return RotationLoop(ports(world), world.policies, interval_seconds=CYCLE_SECONDS)
 
 
 def remembered(world: World, workload: WorkloadRef) -> RotationMemory:
@@ -137,19 +143,21 @@ class PlanStrategy:
 
 
 def plan_now(scene: Unbalanced, settings: Mapping[str, Any]) -> PlanStrategy | None:
-    """Ask the production loop what it would do, without doing it; None when nothing is hot."""
-    enforce(scene.world, settings)
-    (decision,) = rotation_loop(scene.world, is_acting=False).cycle(scene.world.now).decisions
-    pods = _wanted(decision)
-    if not pods:
+    """Return what the production loop would decide, without doing it; None when nothing is hot."""
+    world = scene.world
+    enforce(world, settings)
+    targets, _ = assign(world.policies.policies(), world.cluster.workloads())
+    planner = CyclePlanner(ports(world), DEFAULTS, Isolation(), is_acting=False)
+    ((_, planned),) = planner.plan_cycle(targets, world.now).planned
+    assert not isinstance(planned, FailedTurn), planned
+    # What is held was to follow what is not.
+    actions = [*planned.decision.actions, *(held.action for held in planned.decision.held)]
+    plan = planned.details.plan
+    if not actions:
         return None
-    numbers = decision.reason.numbers
-    return PlanStrategy(pods, numbers["hot"], numbers["improvement_percent"])
-
-
-def _wanted(decision: Decision) -> list[str]:
-    """Return all pods of a plan in order; what is held was to follow what is not."""
-    return [action.pod for action in decision.actions] + [held.action.pod for held in decision.held]
+    assert plan is not None, "only a plan has actions"
+    assert plan.improvement_percent is not None, "only an improvement is worth a rotation"
+    return PlanStrategy([action.pod for action in actions], plan.hot, plan.improvement_percent)
 
 
 Strategy = Callable[[Unbalanced, PlanStrategy, Mapping[str, Any]], int]

@@ -30,11 +30,11 @@ from equipoise.recommendation.analytics import GROUP, VERSION
 from equipoise.recommendation.policy import AdviceType, read_policy
 from equipoise.recommendation.selection import READY
 from equipoise.rotation.command import WorkloadResult
-from equipoise.rotation.command import plan as plan_rotation
 from equipoise.rotation.policy import RotationPolicy
 from equipoise.runtime.session import PrometheusOptions
 from tests.support.contracts.real import install_kinds, session_of
 from tests.support.e2e.replicas import Operator
+from tests.support.rotation.tenants import plan_alone
 from tests.testbed import ControlPlane, Prometheus, wait_until
 from tests.testbed.scenes import deployment, hpa, running_pods
 
@@ -103,7 +103,7 @@ class Twenty:
         try:
             metrics = self.cluster(url).metrics(client)
             where = (self.until, self.namespace)
-            found = plan_rotation(RotationPolicy(), KubernetesCluster(client), metrics, *where)
+            found = plan_alone(RotationPolicy(), KubernetesCluster(client), metrics, *where)
         finally:
             client.close()
         return {one.subject.rpartition("/")[2]: one for one in found}

@@ -28,6 +28,7 @@ from equipoise.adapters.prometheus.settings import PrometheusSettings
 from equipoise.core import ledger
 from equipoise.core.decision import Record
 from equipoise.core.errors import WorldFailed
+from equipoise.rotation.execute import Ports
 from equipoise.rotation.loop import RotationLoop
 from equipoise.rotation.policy import ROTATION_POLICY
 
@@ -86,20 +87,19 @@ def main() -> None:
             _say(step=step)
             os.kill(os.getpid(), getattr(signal, asked.signal))
 
-    loop = RotationLoop(
+    ports = Ports(
         cluster=KubernetesCluster(client),
         metrics=connect_prometheus(PrometheusSettings(url=asked.prometheus)),
-        policies=policies,
         pauses=pauses,
         leadership=election,
         store=LedgerStore(client),
         actuator=KubernetesActuator(client),
         journal=NoDiary(),
         new_id=RecordIds(os.getpid()).next,
-        is_acting=True,
-        on_step=on_step,
         now=time.time,
+        on_step=on_step,
     )
+    loop = RotationLoop(ports, policies)
     for part in (election, pauses, policies.reflector):
         part.start()
     _run(loop, election)

@@ -21,9 +21,8 @@ from equipoise.proportional.applied import PolicyMemory, PolicyState
 from equipoise.proportional.observe import PolicyCache
 from equipoise.proportional.smoothing import ProportionalMemory
 from equipoise.recommendation.selection import ConditionValue, Selected, _moment, is_due, select
-from equipoise.rotation.assignment import assign
 from equipoise.rotation.progress import RotationMemory, load_memory
-from equipoise.rotation.status import next_status
+from equipoise.rotation.status import assign, next_status
 from equipoise.runtime.agent.node_api import read_objects
 from equipoise.runtime.allocator.operations import OPERATIONS, read_question
 from tests.support.fuzz.answers import Answering, always, beside, page

@@ -1,14 +1,17 @@
 """What a loop needs beside the simulated cluster: policies, pauses, a lease and a diary, in memory."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import count
 from typing import Any
 
-from equipoise.core.cluster import ObjectRef, Pdb, Pod
-from equipoise.core.decision import Record
-from equipoise.ports import EvictionAnswer, EvictionResult, PolicyObject
-from equipoise.rotation.loop import RotationLoop
+from equipoise.core.cluster import ObjectRef, Pdb, Pod, WorkloadRef
+from equipoise.core.decision import Decision, Record
+from equipoise.ports import Cluster, EvictionAnswer, EvictionResult, Metrics, PolicyObject, Stored
+from equipoise.rotation.command import plan
+from equipoise.rotation.execute import Ports
+from equipoise.rotation.loop import Options, RotationLoop
+from equipoise.rotation.policy import RotationPolicy
 from equipoise.sim.world import World
 
 
@@ -122,12 +125,18 @@ ENFORCE: dict[str, Any] = {"targetRef": {"kind": "Deployment", "name": "web"}, "
 
 def loop_in(world: World, policies: Policies, **changes: Any) -> RotationLoop:
     """The production loop on simulated ports."""
+    chosen = Options(is_debounced=changes.pop("is_debounced", False), **_taken(Options, changes))
+    made = ports_in(world, **_taken(Ports, changes))
+    return RotationLoop(made, policies, chosen, **changes)
+
+
+def ports_in(world: World, **changes: Any) -> Ports:
+    """The ports of a simulated cluster, with a lease, a journal and nobody who pauses."""
     numbers = count()
-    options: dict[str, Any] = {
+    ports: dict[str, Any] = {
         "pauses": Pauses(),
         "leadership": Lease(),
         "journal": Diary(),
-        "is_debounced": False,
         "now": world.clock.now,
         "new_id": lambda _: f"id-{next(numbers)}",
         "cluster": world.cluster,
@@ -135,4 +144,70 @@ def loop_in(world: World, policies: Policies, **changes: Any) -> RotationLoop:
         "store": world.store,
         "actuator": world.actuator,
     }
-    return RotationLoop(policies=policies, **(options | changes))
+    return Ports(**(ports | changes))
+
+
+def _taken(kind: Any, changes: dict[str, Any]) -> dict[str, Any]:
+    """Take out the changes that are about one dataclass."""
+    names = {field.name for field in fields(kind)} & changes.keys()
+    return {name: changes.pop(name) for name in names}
+
+
+def reconnect(loop: RotationLoop, **changes: Any) -> None:
+    """Give a running loop other ports."""
+    loop.ports = replace(loop.ports, **changes)
+    loop._rotator.ports = loop.ports
+
+
+class NothingKept:
+    """A store and a journal that are empty, and nobody who pauses."""
+
+    def read(self, key: WorkloadRef) -> Stored:
+        del key
+        return Stored({})
+
+    def read_all(self, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
+        del namespace
+        return {}
+
+    def write(self, key: WorkloadRef, data: Mapping[str, Any], version: str) -> Stored:
+        raise AssertionError((key, data, version))
+
+    def append(self, *records: Record, is_whole: bool = False) -> None:
+        del records, is_whole
+
+    def pause_of(self, namespace: str) -> None:
+        del namespace
+
+
+class NoActuator:
+    """Nothing is evicted, not even tried."""
+
+    def evict(self, *_: object, **__: object) -> EvictionAnswer:
+        raise AssertionError("a plan that asks no server")
+
+    def record_event(self, *_: object, **__: object) -> None:
+        raise AssertionError("a plan records no event")
+
+
+def reading_ports(cluster: Cluster, metrics: Metrics, at: float) -> Ports:
+    """The ports of a plan that has a cluster and metrics alone."""
+    nothing = NothingKept()
+    return Ports(
+        cluster=cluster,
+        metrics=metrics,
+        pauses=nothing,
+        leadership=Lease(),
+        store=nothing,
+        actuator=NoActuator(),
+        journal=nothing,
+        new_id=str,
+        now=lambda: at,
+    )
+
+
+def plan_alone(
+    policy: RotationPolicy, cluster: Cluster, metrics: Metrics, at: float, *scope: Any, **options: Any
+) -> list[Decision]:
+    """Plan with a cluster and metrics alone, without the server's dry run."""
+    return plan(policy, reading_ports(cluster, metrics, at), at, *scope, asks_server=False, **options)

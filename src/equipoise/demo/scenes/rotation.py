@@ -11,6 +11,7 @@ from equipoise.core.decision import Record
 from equipoise.demo.context import LABEL, MINUTE, DemoContext
 from equipoise.demo.pictures import Bar, bars
 from equipoise.rotation.balancer import inputs
+from equipoise.rotation.execute import Ports
 from equipoise.rotation.loop import RotationLoop
 from equipoise.rotation.policy import ROTATION_POLICY
 from equipoise.rotation.progress import MEASURED_ENDINGS, RotationMemory, RotationResult
@@ -57,17 +58,19 @@ class RotationScene:
         policies = stage.policies(ROTATION_POLICY.name, f"{ROTATION_POLICY.group}/{ROTATION_POLICY.version}")
         policies.add("shop", "web", {"targetRef": {"kind": "Deployment", "name": "web"}, "mode": "Enforce"})
         self._loop = RotationLoop(
-            cluster=world.cluster,
-            metrics=world.metrics,
-            policies=policies,
-            pauses=world.pauses,
-            leadership=OnlyLeader(),
-            store=world.store,
-            actuator=world.actuator,
-            journal=stage.notes,
-            new_id=stage.ids.next,
+            Ports(
+                cluster=world.cluster,
+                metrics=world.metrics,
+                pauses=world.pauses,
+                leadership=OnlyLeader(),
+                store=world.store,
+                actuator=world.actuator,
+                journal=stage.notes,
+                new_id=stage.ids.next,
+                now=world.clock.now,
+            ),
+            policies,
             interval_seconds=CYCLE_SECONDS,
-            now=world.clock.now,
         )
         world.every(CYCLE_SECONDS, lambda: self._loop.cycle(world.now))
         self._began_at = world.now
