@@ -1,8 +1,7 @@
-"""Stands the dashboard up on one socket, until a signal says stop.
+"""Serves the dashboard: what each address shows, drawn from the journals, on one socket until a signal.
 
-What each address shows, drawn from the journals as far as that goes without a browser.
-
-The addresses of the dashboard. Each page is drawn once, then patched while somebody looks.
+A page is drawn once, then patched while somebody has it open. Everything goes through one socket, so that
+one gate can guard it whole.
 """
 
 import asyncio
@@ -40,7 +39,7 @@ from equipoise.dashboard.render import NOTHING, Drawing, Markup
 from equipoise.dashboard.summary import Figures, page_of
 from equipoise.engine.balancer import BALANCERS
 from equipoise.runtime.connections import Connections
-from equipoise.runtime.http import Server, bind
+from equipoise.runtime.http import Server
 from equipoise.runtime.tokens import Tokens
 
 TEXT_MAX = 300
@@ -264,9 +263,23 @@ def _app(live: Live) -> FastAPI:
 
 
 async def _run(service: Service, app: Gate, live: Live) -> None:
-    sockets = await bind(service.host, service.port)
-    url = _address(service.host, sockets[0].getsockname()[1])
-    await _Server(app, live, url, is_opened=service.is_opened).serve(sockets)
+    watching: list[asyncio.Task[None]] = []
+
+    def on_started() -> None:
+        # Not before: NiceGUI has looked through all objects of the process to find its server, and a thread
+        # that is just making a tuple would stumble over that.
+        watching.append(asyncio.create_task(live.watch()))
+        url = _address(service.host, server.port)
+        print(f"dashboard {url}", flush=True)
+        if service.is_opened and _has_screen():
+            webbrowser.open(url)
+
+    server = Server(
+        app, drain_seconds=DRAIN_SECONDS, lifespan="on", websockets=_Websocket, on_started=on_started
+    )
+    await server.listen(service.host, service.port)
+    for task in watching:
+        task.cancel()
 
 
 class _Websocket(WSProtocol):
@@ -291,29 +304,6 @@ class _Websocket(WSProtocol):
         """Free its place."""
         self._all.closed(self.transport)
         super().connection_lost(exc)
-
-
-class _Server(Server):
-    def __init__(self, app: Gate, live: Live, url: str, *, is_opened: bool) -> None:
-        super().__init__(app, drain_seconds=DRAIN_SECONDS, lifespan="on", websockets=_Websocket)
-        self._live = live
-        self._url = url
-        self._is_opened = is_opened
-
-    async def startup(self, sockets: Any = None) -> None:
-        """Begin to answer, say where, and watch the journals."""
-        await super().startup(sockets)
-        # Not before: NiceGUI has looked through all objects of the process to find its server, and a thread
-        # that is just making a tuple would stumble over that.
-        self._watching = asyncio.create_task(self._live.watch())
-        print(f"dashboard {self._url}", flush=True)
-        if self._is_opened and _has_screen():
-            webbrowser.open(self._url)
-
-    async def shutdown(self, sockets: Any = None) -> None:
-        """Let go of everybody."""
-        self._watching.cancel()
-        await super().shutdown(sockets)
 
 
 def _address(host: str, port: int) -> str:

@@ -1,10 +1,9 @@
 """The HTTP server of every process: operator, agent, `pools serve` and dashboard.
 
-It binds first, so that an address that is taken is an error with its name. It accepts a few connections at a
-time, within the bounds and deadlines of `connections`. What libraries say about clients is logged once
-a minute.
-
-Health, readiness and metrics over HTTP, on a thread and an event loop of their own.
+Clients may be slow, many or hostile, and uvicorn accepts whatever comes. So it binds first, that an address
+that is taken is an error with its name; it accepts a few connections at a time, within the bounds and
+deadlines of `connections`; and what libraries log about clients is logged once a minute. Health, readiness
+and metrics are answered on a thread and an event loop of their own.
 """
 
 import asyncio
@@ -42,12 +41,12 @@ if TYPE_CHECKING:
 
 BACKLOG = 2048
 """How many connections the kernel keeps until they are accepted; more than it allows is cut down by it."""
-ACCEPTS_PER_TURN = 16
-"""How many connections are accepted before others have their turn in the event loop."""
+ACCEPTS_AT_ONCE = 16
+"""How many connections are accepted before the event loop goes on with others."""
 PAUSE_SECONDS = 0.05
 """How long nothing is accepted when there is no place, or no descriptor."""
 SWEEP_TICKS = 5
-"""Deadlines are looked at in every fifth of uvicorn's ticks, of which there are ten a second."""
+"""Deadlines are checked in every fifth of uvicorn's ticks, of which there are ten a second."""
 MESSAGE_BYTES_MAX = 64 * 1024
 """How long a message of a websocket may be: a browser tells what was clicked."""
 QUIET_SECONDS = 60.0
@@ -81,7 +80,7 @@ async def _bound(host: str | None, port: int) -> asyncio.Server:
 
 
 class Server(uvicorn.Server):
-    """uvicorn, bounded."""
+    """uvicorn, bounded. `listen` binds first, so that an address that is taken raises OSError."""
 
     def __init__(
         self,
@@ -112,6 +111,15 @@ class Server(uvicorn.Server):
         self.server_state = connections
         self._connections = connections
         self._on_started = on_started
+        self.port = 0
+        """The one that it listens on."""
+
+    async def listen(self, host: str, port: int) -> None:
+        """Bind to the address, and serve until told to exit."""
+        sockets = await bind(host, port)
+        assert sockets, "bound to nothing"
+        self.port = sockets[0].getsockname()[1]
+        await self.serve(sockets)
 
     async def startup(self, sockets: "list[Socket] | None" = None) -> None:
         """Begin to accept; asyncio's own way would take all that have come at once, without a bound."""
@@ -123,7 +131,7 @@ class Server(uvicorn.Server):
         self._on_started()
 
     async def on_tick(self, counter: int) -> bool:
-        """Look at the deadlines."""
+        """Enforce the deadlines, a few times a second."""
         if counter % SWEEP_TICKS == 0:
             self._connections.sweep()
         return await super().on_tick(counter)
@@ -224,7 +232,7 @@ class _Acceptor:
         self.loop.call_later(PAUSE_SECONDS, self._resume)
 
     def _accept(self) -> None:
-        for _ in range(ACCEPTS_PER_TURN):
+        for _ in range(ACCEPTS_AT_ONCE):
             taken = len(self.connections) + len(self._beginning)
             if taken >= self.connections.limit and not self.connections.make_room():
                 self._pause()
@@ -248,20 +256,20 @@ class Seldom(logging.Filter):
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._now = now
-        self._said: dict[tuple[str, str, str], tuple[float, int]] = {}
+        self._logged: dict[tuple[str, str, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to log it: what asyncio says of an exception differs from its second line on."""
         error = type(record.exc_info[1]).__name__ if record.exc_info else ""
         key = (record.name, str(record.msg).partition("\n")[0], error)
-        if key not in self._said and len(self._said) >= MESSAGES_MAX:
+        if key not in self._logged and len(self._logged) >= MESSAGES_MAX:
             key = (record.name, "", "")
         now = self._now()
-        at, left_out = self._said.get(key, (now - QUIET_SECONDS, 0))
+        at, left_out = self._logged.get(key, (now - QUIET_SECONDS, 0))
         if now - at < QUIET_SECONDS:
-            self._said[key] = (at, left_out + 1)
+            self._logged[key] = (at, left_out + 1)
             return False
-        self._said[key] = (now, 0)
+        self._logged[key] = (now, 0)
         if left_out:
             record.msg = f"{str(record.msg).rstrip()} ({left_out} more like it in between)"
         return True
@@ -283,7 +291,7 @@ Problems = Callable[[], list[str]]
 
 def make_app(
     liveness_errors: Problems,
-    unready: Problems,
+    readiness_errors: Problems,
     registry: CollectorRegistry,
     *,
     index_page: str = _INDEX,
@@ -295,7 +303,7 @@ def make_app(
         return _probe(liveness_errors())
 
     async def readyz(_: Request) -> Response:
-        return _probe(unready())
+        return _probe(readiness_errors())
 
     def metrics(request: Request) -> Response:
         # Not a coroutine, so it runs on a thread: many series take long, and probes must not wait.
@@ -327,11 +335,13 @@ class HttpServer:
         self._error: OSError | None = None
         self._server = Server(app, drain_seconds=drain_seconds, on_started=self._started.set)
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
-        self.port = 0
+
+    @property
+    def port(self) -> int:
         """The one that it listens on."""
+        return self._server.port
 
     def start(self) -> None:
-        """Begin to answer."""
         self._thread.start()
         self._started.wait(START_SECONDS)
         if not self._server.started:
@@ -339,25 +349,20 @@ class HttpServer:
             raise WorldFailed(f"{self._name} {self._address}: {why}")
 
     def stop(self, timeout_seconds: float) -> bool:
-        """Answer what was asked, and end; tell whether it has."""
+        """Answer what was asked, end, and return whether it has ended."""
         self._server.should_exit = True
         self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
 
     def liveness_error(self) -> str | None:
-        """Say that it has died; only a log would show it."""
+        """Return that its thread has died; only a log would show it."""
         return None if self._thread.is_alive() else "the HTTP thread has died"
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._serve())
+            host, _, port = self._address.rpartition(":")
+            asyncio.run(self._server.listen(host, int(port)))
         except OSError as error:
             self._error = error
         finally:
             self._started.set()
-
-    async def _serve(self) -> None:
-        host, _, port = self._address.rpartition(":")
-        sockets = await bind(host, int(port))
-        self.port = sockets[0].getsockname()[1]
-        await self._server.serve(sockets)
