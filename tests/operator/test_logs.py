@@ -16,7 +16,7 @@ from tests.support.operator.worlds import decision, logged, report
 def test_a_decision_is_one_line_with_its_sentence_reason_and_numbers() -> None:
     """The same words as everywhere else."""
     log, lines = logged()
-    DecisionLines(log, "rotation").tell(
+    DecisionLines(log, "rotation").log(
         report(decision("shop/web", Code.ROTATE, "a", threshold_cores=1.05), done="Accepted")
     )
     (line,) = lines()
@@ -43,12 +43,12 @@ def test_a_line_is_info_only_when_something_was_done_or_the_reason_changed() -> 
     """At rest there is nothing to read."""
     log, lines = logged()
     told = DecisionLines(log, "rotation")
-    told.tell(report(decision()))
-    told.tell(report(decision()))
-    told.tell(report(decision(code=Code.METRICS_INCOMPLETE)))
-    told.tell(report(decision("shop/web", Code.ROTATE, "a")))
-    told.tell(report(decision("shop/web", Code.ROTATE, "a"), done="Blocked"))
-    told.tell(report(decision("shop/web", Code.ROTATE, "a")))
+    told.log(report(decision()))
+    told.log(report(decision()))
+    told.log(report(decision(code=Code.METRICS_INCOMPLETE)))
+    told.log(report(decision("shop/web", Code.ROTATE, "a")))
+    told.log(report(decision("shop/web", Code.ROTATE, "a"), done="Blocked"))
+    told.log(report(decision("shop/web", Code.ROTATE, "a")))
     assert [line["level"] for line in lines()] == ["info", "debug", "info", "info", "info", "debug"]
 
 
@@ -57,7 +57,7 @@ def test_a_line_lists_the_first_of_many_and_how_many_there_are() -> None:
     log, lines = logged("info")
     names = [f"agent-{number}" for number in range(10_000)]
     made = decision("voice/pods", Code.RECONCILE, *names)
-    DecisionLines(log, "pools").tell(report(made, done="Registered"))
+    DecisionLines(log, "pools").log(report(made, done="Registered"))
     (line,) = lines()
     assert (len(line["actions"]), line["actions_total"]) == (LISTED_MAX, 10_000)
     assert (len(line["outcomes"]), line["outcomes_total"]) == (LISTED_MAX, 10_000)
@@ -70,7 +70,7 @@ def test_a_subject_that_came_back_is_news() -> None:
     log, lines = logged("info")
     told = DecisionLines(log, "rotation")
     for cycle in (report(decision()), report(), report(decision())):
-        told.tell(cycle)
+        told.log(cycle)
     assert len(lines()) == 2
 
 
@@ -79,7 +79,7 @@ def test_a_warning_is_told_once_while_it_lasts() -> None:
     log, lines = logged("info")
     told = DecisionLines(log, "rotation")
     for warnings in (["partial"], ["partial"], [], ["partial"]):
-        told.tell(report(warnings=warnings))
+        told.log(report(warnings=warnings))
     assert [line["message"] for line in lines()] == ["partial", "partial"]
 
 

@@ -20,7 +20,7 @@ from equipoise.runtime.allocator.api import BODY_BYTES_MAX, Api, Readiness
 from equipoise.runtime.allocator.operations import openapi
 from equipoise.runtime.http import HttpServer
 from equipoise.runtime.redis import RemotePools
-from equipoise.runtime.tokens import LOOK_SECONDS, Tokens
+from equipoise.runtime.tokens import RELOAD_SECONDS, Tokens
 from tests.support.pools.servers import server
 from tests.support.pools.serving import Answer, Caller, later, service, until
 from tests.support.pools.worlds import write
@@ -185,15 +185,15 @@ def test_only_who_has_a_token_is_served_and_tokens_can_change(url: str, client: 
         assert caller.ask("status").status == 401
         assert caller.ask("allocate", f"{TOKEN}-1", call="c1").status == 200
         file.write_text(f"{TOKEN}-1\n{TOKEN}-2\n")
-        now[0] += LOOK_SECONDS
+        now[0] += RELOAD_SECONDS
         assert caller.ask("status", f"{TOKEN}-2").status == 200
         file.write_text(f"{TOKEN}-2\n")
-        now[0] += LOOK_SECONDS
+        now[0] += RELOAD_SECONDS
         assert caller.ask("status", f"{TOKEN}-1").status == 401
         file.unlink()
-        now[0] += LOOK_SECONDS
+        now[0] += RELOAD_SECONDS
         assert caller.ask("status", f"{TOKEN}-2").status == 200
-        assert "No such file" in tokens.trouble
+        assert "No such file" in tokens.error
 
 
 @pytest.mark.parametrize("text", ["", "\n", "short", f"{TOKEN}\nx\n"])

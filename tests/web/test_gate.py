@@ -8,7 +8,7 @@ import pytest
 
 from equipoise.core.errors import BadInput
 from equipoise.dashboard.auth import COOKIE, Gate, expect_safe
-from equipoise.runtime.tokens import LOOK_SECONDS, Tokens
+from equipoise.runtime.tokens import RELOAD_SECONDS, Tokens
 
 TOKEN = "a-long-enough-token"
 PAGES = ("/", "/journal")
@@ -147,7 +147,7 @@ def test_an_open_page_ends_with_its_token(tmp_path: Path) -> None:
         del scope, send
         heard.append(await receive())
         file.write_text("quite-another-token\n")
-        now[0] += LOOK_SECONDS
+        now[0] += RELOAD_SECONDS
         heard.append(await receive())
 
     gate = Gate(inside, Tokens(str(file), lambda: now[0]), PAGES)

@@ -131,6 +131,7 @@ class Connections(ServerState):
         """Count a new connection, which has to send the head of a request."""
         if self._is_stopping:
             transport.abort()
+        assert transport not in self._open, "a connection is counted twice"
         made = self._open[transport] = Connection(transport, self.now())
         self._in_phase[made.phase] += 1
         self._waiting[made] = None
@@ -141,6 +142,7 @@ class Connections(ServerState):
         gone = self._open.pop(transport, None)
         if gone is not None:
             self._in_phase[gone.phase] -= 1
+            assert self._in_phase[gone.phase] >= 0, f"more left {gone.phase.name} than entered"
             self._waiting.pop(gone, None)
 
     def enter(self, connection: Connection, phase: Phase) -> None:
@@ -148,6 +150,7 @@ class Connections(ServerState):
         if connection.phase is phase or connection.transport not in self._open:
             return
         self._in_phase[connection.phase] -= 1
+        assert self._in_phase[connection.phase] >= 0, f"more left {connection.phase.name} than entered"
         self._in_phase[phase] += 1
         self._waiting.pop(connection, None)
         connection.phase, connection.since = phase, self.now()

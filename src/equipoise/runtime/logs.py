@@ -1,6 +1,7 @@
 """One line per decision and per event, on standard error: JSON for machines, colour for a terminal.
 
-Says once what goes wrong in the background, and once that it is over.
+A cycle comes every few seconds and mostly repeats the one before. So what stays the same is logged once: a
+decision when its reason changes, an error when it begins and when it is over.
 """
 
 import json
@@ -82,7 +83,6 @@ class ForeignLines(logging.Handler):
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say it as one of our lines."""
         level = min(max(record.levelno // 10 * 10, logging.DEBUG), logging.CRITICAL)
         fields = {"library": record.name}
         if record.exc_info and record.exc_info[1]:
@@ -91,7 +91,7 @@ class ForeignLines(logging.Handler):
 
 
 class _Steady:
-    """A stream whose reader may go away: what can't be said must not end what says it."""
+    """A stream whose reader may go away: what can't be written must not end the writer."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -123,7 +123,7 @@ class FailedTurnLines:
         self._monotonic = monotonic
         self._logged_at: dict[tuple[str, str], float] = {}
 
-    def tell(self, failed: Sequence[FailedTurn]) -> None:
+    def log(self, failed: Sequence[FailedTurn]) -> None:
         """Log the turns of one cycle that failed, those of one cause together."""
         now, by_cause = self._monotonic(), dict[tuple[str, str], list[FailedTurn]]()
         for each in failed:
@@ -150,7 +150,7 @@ class FailedTurnLines:
 
 
 class DecisionLines:
-    """Says each decision once while it stays the same: info when it is news, debug when it is not."""
+    """Logs each decision: at info when it is news, at debug while it stays the same."""
 
     def __init__(self, log: Log, balancer: str, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._log = log.bind(balancer=balancer)
@@ -159,8 +159,8 @@ class DecisionLines:
         self._warnings: frozenset[str] = frozenset()
         self._lock = threading.Lock()
 
-    def tell(self, report: CycleReport) -> None:
-        """Tell one cycle's decisions and warnings; forget subjects that have gone."""
+    def log(self, report: CycleReport) -> None:
+        """Log one cycle's decisions and warnings; forget subjects that have vanished."""
         with self._lock:
             before, self._reasons = self._reasons, {}
             self._reasons |= {each.subject: each.reason.code.value for each in report.carried}
@@ -173,12 +173,12 @@ class DecisionLines:
             for warning in dict.fromkeys(report.warnings):
                 (self._log.debug if warning in self._warnings else self._log.warning)(warning)
             self._warnings = frozenset(report.warnings)
-            self._failed_turns.tell(report.failed_turns)
+            self._failed_turns.log(report.failed_turns)
 
-    def tell_failed(self, failed: Sequence[FailedTurn]) -> None:
+    def log_failed(self, failed: Sequence[FailedTurn]) -> None:
         """Log turns that failed after their cycle."""
         with self._lock:
-            self._failed_turns.tell(failed)
+            self._failed_turns.log(failed)
 
     def _line(self, decision: Decision, done: Sequence[Outcome], *, is_news: bool) -> None:
         if not is_news and not self._log.is_enabled_for(logging.DEBUG):
@@ -210,11 +210,11 @@ def _outcomes_of(decision: Decision, outcomes: Sequence[Outcome]) -> list[Outcom
 
 
 REPEAT_SECONDS = 60.0
-"""A complaint that changes its words is told again after so long, not before."""
+"""An error that changes its words is logged again after so long, not before."""
 
 
 class ErrorReporter:
-    """Looks at the parts that never raise: the election, the reflectors, the journal."""
+    """Logs errors of what runs in the background, once, and that they are over."""
 
     def __init__(
         self,
@@ -222,20 +222,20 @@ class ErrorReporter:
         sources: Callable[[], Mapping[str, str]],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take `sources`, which gives what is wrong now, by who complains."""
+        """Prepare; `sources` returns what is wrong now, by the part's name."""
         self._log = log
         self._sources = sources
         self._monotonic = monotonic
-        self._told: dict[str, tuple[str, float]] = {}
+        self._logged: dict[str, tuple[str, float]] = {}
 
     def report(self) -> None:
         """Log what is new since this was last called."""
         now, found = self._monotonic(), self._sources()
         for who, what in found.items():
-            before, at = self._told.get(who, ("", -REPEAT_SECONDS))
-            if who not in self._told or (what != before and now - at >= REPEAT_SECONDS):
+            before, at = self._logged.get(who, ("", -REPEAT_SECONDS))
+            if who not in self._logged or (what != before and now - at >= REPEAT_SECONDS):
                 self._log.warning(f"{who}: {what}", part=who)
-                self._told[who] = (what, now)
-        for who in self._told.keys() - found.keys():
-            del self._told[who]
+                self._logged[who] = (what, now)
+        for who in self._logged.keys() - found.keys():
+            del self._logged[who]
             self._log.info(f"{who}: well again", part=who)

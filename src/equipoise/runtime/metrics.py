@@ -69,6 +69,7 @@ class DecisionMetrics:
             isolation.attempt(decision.subject, partial(self._show, decision, known))
         for counter, count in self._counters:
             for subject, labels in count(report):
+                assert subject in self._shown, f"{subject} is counted and not in the report"
                 self._counted.setdefault(subject, set()).add((counter, labels))
                 counter.labels(*labels).inc()
         self._forget(before)
@@ -152,6 +153,7 @@ class OperatorMetrics:
 
         Returns whose numbers could not be shown.
         """
+        assert took_seconds >= 0, f"a cycle of {balancer} ended before it began"
         isolation = Isolation()
         for decision in report.decisions:
             self._decisions.labels(balancer, decision.reason.code.value).inc()

@@ -106,12 +106,14 @@ class RemotePools:
         with self._counting:
             found = None if self._is_doubtful else self._current
             if found is not None:
+                assert not found.is_retired, "taken after it was let go of"
                 found.asking += 1
             return found
 
     def _give_back(self, connected: _Connected) -> None:
         with self._counting:
             connected.asking -= 1
+            assert connected.asking >= 0, "given back more often than taken"
             is_left = connected.is_retired and not connected.asking
         if is_left:
             connected.pools.close()
@@ -119,6 +121,7 @@ class RemotePools:
     def _use(self, connected: _Connected | None) -> None:
         """Take these, now and from now on, or none; those before are closed by whoever asks them last."""
         with self._counting:
+            assert connected is None or not connected.is_retired, "used after it was let go of"
             before, self._current = self._current, connected
             self._is_doubtful = connected is None
             if connected is not None:

@@ -69,6 +69,7 @@ class HeartbeatRegistry:
 
     def own(self, heartbeat: Heartbeat) -> None:
         """Make this heartbeat the calling thread's."""
+        assert heartbeat not in self._by_thread.values(), f"two threads run {heartbeat.name}"
         self._by_thread[threading.get_ident()] = heartbeat
 
     def renew(self) -> None:
@@ -162,6 +163,7 @@ class LoopRunner:
             self.run_once()
             interval, now = self.loop.interval_seconds, self._monotonic()
             due += interval * max(1, -(-(now - due) // interval))
+            assert due > now - interval, "a missed cycle would be made up for"
             if self._is_woken(due):
                 due = self._monotonic()
 

@@ -217,7 +217,7 @@ class Proportional(Part):
 
 
 class Journal(Part):
-    """The diary of decisions; without a path none is kept."""
+    """The journal of decisions; without a path none is kept."""
 
     path: str | None = None
     age_max_seconds: Seconds = Field(7 * 86400.0, alias="ageMax", gt=0)
@@ -225,7 +225,7 @@ class Journal(Part):
 
 
 class Logs(Part):
-    """What is said on standard error, and how."""
+    """What is logged on standard error, and how."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "json", "console"] = "auto"

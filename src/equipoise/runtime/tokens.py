@@ -9,8 +9,8 @@ from pathlib import Path
 
 from equipoise.core.errors import BadInput
 
-LOOK_SECONDS = 5.0
-"""How often the file is looked at for new tokens."""
+RELOAD_SECONDS = 5.0
+"""How often the file is read again."""
 LENGTH_MIN = 16
 
 
@@ -23,36 +23,37 @@ class Tokens:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._tokens = self._read()
-        self._looked_at = monotonic()
-        self.trouble = ""
+        self._loaded_at = monotonic()
+        self.error = ""
         """Why the file could not be read again; the last tokens hold meanwhile."""
 
     def admit(self, header: str) -> bool:
         """Return whether an `Authorization` header carries one of the tokens."""
-        self._look()
+        self._reload()
         scheme, _, given = header.partition(" ")
         if scheme.lower() != "bearer":
             return False
         found = given.strip().encode()
+        assert self._tokens, "a file without a token was admitted"
         # Every token is compared, and each in constant time: how long it takes tells nothing.
         return sum(hmac.compare_digest(token, found) for token in self._tokens) > 0
 
     def holds(self, given: str, derive: Callable[[bytes], str]) -> bool:
         """Return whether this was derived from one of the tokens."""
-        self._look()
+        self._reload()
         found = given.encode()
         return sum(hmac.compare_digest(derive(token).encode(), found) for token in self._tokens) > 0
 
-    def _look(self) -> None:
+    def _reload(self) -> None:
         now = self._monotonic()
-        if now - self._looked_at < LOOK_SECONDS:
+        if now - self._loaded_at < RELOAD_SECONDS:
             return
         with self._lock:
-            self._looked_at = now
+            self._loaded_at = now
             try:
-                self._tokens, self.trouble = self._read(), ""
+                self._tokens, self.error = self._read(), ""
             except BadInput as error:
-                self.trouble = str(error)
+                self.error = str(error)
 
     def _read(self) -> tuple[bytes, ...]:
         try:

@@ -152,7 +152,7 @@ class WatchedNode:
     def policy(self) -> QosPolicy:
         """Return all that is asked for, as one; it is put together again only when an object has changed.
 
-        Unreachable where the server has told nothing of the node, its pods or the policies for minutes.
+        Unreachable where the server has said nothing of the node, its pods or the policies for minutes.
         `pods()` does not raise then, since restoring must be possible.
         """
         for reflector in self._reflectors():

@@ -59,7 +59,7 @@ class EventReporter:
         (self._log.info if is_news else self._log.debug)(sentence, reason=code, node=decision.subject)
         for warning in done.warnings:
             self._log.warning(warning)
-        self._failed_turns.tell(done.failed_turns)
+        self._failed_turns.log(done.failed_turns)
         if is_news:
             self._actuator.record_event(self._node(), code, sentence)
         for outcome in news:
@@ -223,6 +223,7 @@ class AgentMetrics:
 
     def observe_cycle(self, done: NodeCycleReport, throttled: int, cpu_seconds: float) -> None:
         """Show one cycle; series of rules that are gone are removed."""
+        assert throttled >= 0 <= cpu_seconds, "a count or a time went backwards"
         decision, details = done.decision, done.details
         self.rounds.labels(decision.reason.code.value).inc()
         for outcome in done.outcomes:

@@ -167,10 +167,10 @@ class Agent:
         self.host.hold()
 
     def start(self) -> bool:
-        """Begin to watch, live but not ready; False when told to stop meanwhile.
+        """Begin to watch, live but not ready; False when a stop was asked for meanwhile.
 
-        It refuses to start beside Crane's own agent. Each wait is bounded, and the heart beats once for each:
-        one that lasts longer than it may makes the agent ill.
+        It refuses to start beside Crane's own agent. Each wait is bounded and renews the heartbeat once:
+        one that lasts longer than it may counts as stalled.
         """
         try:
             self.node_api.start(self._waited)
@@ -200,7 +200,7 @@ class Agent:
         return event.is_set()
 
     def run(self) -> None:
-        """Answer from the beginning, do rounds until told to stop, then give everything back.
+        """Answer from the beginning, run cycles until a stop is asked for, then restore everything.
 
         That is done on every way out: also when the start failed, as far as the pods are known then.
         """
@@ -225,7 +225,6 @@ class Agent:
                 self.journal.close()
 
     def stop(self) -> None:
-        """End the watches."""
         self.node_api.stop()
         self.pauses.stop(1.0)
 
@@ -265,6 +264,7 @@ class Agent:
         except Exception as error:  # noqa: BLE001 - the cycle goes on with what is known
             self._report_failure(error)
         self._ask_permission()
+        assert self.settings.is_enforced or not self.loop.is_enforced, "Preview changes nothing"
         return self.loop.cycle(at)
 
     def observe_cycle(self, report: CycleReport, took_seconds: float) -> None:

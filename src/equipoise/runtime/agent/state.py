@@ -104,6 +104,7 @@ class StateFile:
 
     def save(self, state: AgentState) -> None:
         """Write it beside, make it lasting, and put it in place."""
+        assert state.boot_id == self.boot_id, "a state of another boot"
         folder = self.path.parent
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -246,6 +247,7 @@ class Recovery:
         found = find_throttled(asked, self._loop.node.read(refs, is_deep=True), state.throttled, why_none)
         self._left, self._searched, self.unclear = found.left, (why_none, now), found.unclear
         ours = {one.container.id: one.throttled for one in found.ours}
+        assert not ours.keys() & state.throttled.keys(), "what is known as throttled was judged again"
         if ours or not found.left:
             lost = state.lost if found.left else ""
             self._loop.adopt(msgspec.structs.replace(state, throttled=state.throttled | ours, lost=lost))

@@ -195,6 +195,7 @@ class Api:
             return _no(HTTP_503_SERVICE_UNAVAILABLE, "Unavailable", said)
         finally:
             self._waiting -= 1
+            assert self._waiting >= 0, "more requests ended than began"
 
     def _counted(
         self, name: str, page: Callable[[Request], Awaitable[Response]]
@@ -330,8 +331,8 @@ class Readiness:
 
     def errors(self) -> dict[str, str]:
         found = {"redis": self._problem} if self._problem else {}
-        if self._tokens is not None and self._tokens.trouble:
-            found["tokens"] = self._tokens.trouble
+        if self._tokens is not None and self._tokens.error:
+            found["tokens"] = self._tokens.error
         return found
 
 

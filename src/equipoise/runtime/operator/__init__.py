@@ -1,1 +1,1 @@
-"""The operator's shell: settings, threads, health, metrics and logs around the balancers' loops."""
+"""The operator: a Lease, caches, a journal and one thread for each balancer's loop."""

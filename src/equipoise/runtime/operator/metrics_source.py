@@ -1,4 +1,4 @@
-"""How the operator sees: several namespaces as one cluster, and a source of usage that is found again."""
+"""What the operator reads: several namespaces as one cluster, and a source of usage that is found again."""
 
 import threading
 import time
@@ -25,13 +25,12 @@ GONE_SECONDS = 60.0
 
 
 class MultiNamespaceCluster:
-    """Answers for the namespaces that are watched; of another one nothing is known, so it says that."""
+    """Answers for the namespaces that are watched, and raises for any other: nothing is known of it."""
 
     def __init__(self, clusters: Mapping[str, Cluster]) -> None:
         self._clusters = clusters
 
     def pods(self, namespace: str | None = None) -> Sequence[Pod]:
-        """Return the pods."""
         return [pod for cluster in self._of(namespace) for pod in cluster.pods()]
 
     def pods_now(self, workload: Workload) -> Sequence[Pod]:
@@ -43,19 +42,15 @@ class MultiNamespaceCluster:
         return next(iter(self._clusters.values())).nodes()
 
     def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
-        """Return the workloads."""
         return [workload for cluster in self._of(namespace) for workload in cluster.workloads()]
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
-        """Return one workload."""
         return self._of(ref.namespace)[0].workload(ref)
 
     def hpas(self, namespace: str | None = None) -> Sequence[Hpa]:
-        """Return the HorizontalPodAutoscalers."""
         return [hpa for cluster in self._of(namespace) for hpa in cluster.hpas()]
 
     def pdbs(self, namespace: str | None = None) -> Sequence[Pdb]:
-        """Return the PodDisruptionBudgets."""
         return [pdb for cluster in self._of(namespace) for pdb in cluster.pdbs()]
 
     def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
@@ -83,7 +78,7 @@ def cached_clusters(client: Client, namespaces: Sequence[str]) -> tuple[Cluster,
 
 
 class Source(NamedTuple):
-    """Where usage comes from, and whether something better may turn up."""
+    """Where usage comes from, and whether something better may be found."""
 
     metrics: Metrics
     is_second_choice: bool = False
@@ -124,6 +119,7 @@ class ChosenPrometheus:
             return self._choose(find_prometheus(self._client, self._options))
 
     def _choose(self, found: DiscoveredPrometheus) -> PrometheusMetrics:
+        assert self._lock.locked(), "two threads may choose at once"
         metrics = prometheus_metrics(self._client, self._options, found)
         self._chosen, self._gone_since = (found, metrics), None
         self._log.info(f"the Prometheus {found.candidate} is used: {found.how}", others=list(found.others))
@@ -134,7 +130,7 @@ class ChosenPrometheus:
         try:
             now = still(self._client, found.candidate)
         except WorldFailed:
-            return True  # nothing can be told, so nothing changes
+            return True  # not known, so nothing changes
         if now is None:
             self._gone_since = self._monotonic() if self._gone_since is None else self._gone_since
             return self._monotonic() - self._gone_since < GONE_SECONDS
@@ -180,7 +176,6 @@ class DiscoveredMetrics:
     def cpu_usage(
         self, pods_by_namespace: Mapping[str, Sequence[str]], at: float, window_seconds: float
     ) -> CpuUsage:
-        """Read the CPU usage of all these pods."""
         return self._ask(lambda metrics: metrics.cpu_usage(pods_by_namespace, at, window_seconds))
 
     def scalar(self, query: str, at: float) -> float | None:

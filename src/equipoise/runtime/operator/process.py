@@ -55,8 +55,8 @@ class OperatorObserver:
     def observe_cycle(self, report: CycleReport, took_seconds: float) -> None:
         """Count a cycle, and log what is news in it."""
         unshown = self._metrics.observe_cycle(self._balancer, report, took_seconds, self._clock.now())
-        self._lines.tell(report)
-        self._lines.tell_failed(unshown)
+        self._lines.log(report)
+        self._lines.log_failed(unshown)
         self._log_more(report)
         if report.failure:
             self._log.warning(f"the cycle saw only a part: {report.failure}")
@@ -120,7 +120,7 @@ class LeasePart(Part):
         return ["the lease thread has died"] if self._is_started and not is_there else []
 
     def errors(self) -> Mapping[str, str]:
-        """Return why the last turn of the election failed."""
+        """Return why the last try to acquire or renew failed."""
         error = self._election.last_error
         return {} if error is None else {"lease": str(error)}
 
@@ -147,6 +147,7 @@ class Caches(Part):
 
     def watch(self, loop: str, reflector: Reflector[Any]) -> None:
         """Add a reflector that only this loop asks, and start it when the others run."""
+        assert reflector not in self._reflectors, f"{reflector.kind.plural}: watched twice"
         self._loops[len(self._reflectors)] = loop
         self._reflectors.append(reflector)
         if self._is_started:
@@ -301,12 +302,12 @@ class OperatorProcess:
         self._log.info(f"started: {names}", port=self.server.port)
 
     def watch(self) -> None:
-        """Look after the parts until someone asks to stop."""
+        """Report the errors of the parts until a stop is asked for."""
         while not self.stopping.wait(CHECK_SECONDS):
             self._errors.report()
 
     def stop(self) -> bool:
-        """Finish the cycles under way, give up the lease, close the journal, stop answering; tell if in time.
+        """Finish cycles, give up the lease, close the journal, stop answering; return whether it was in time.
 
         A cycle that does not end in time keeps the lease from being given up: it then expires by itself, so
         that nobody else begins while something of ours may still be under way.

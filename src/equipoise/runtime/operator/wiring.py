@@ -252,7 +252,7 @@ def operator_namespace(settings: Settings, client: Client) -> str:
 
 
 def _uid(cluster: Cluster, ref: WorkloadRef) -> str | None:
-    """Return the owner with which a workload's ledger is to vanish, where it can be told now."""
+    """Return the owner with which a workload's ledger is to vanish, where it is known now."""
     try:
         workload = cluster.workload(ref)
     except WorldFailed:

@@ -33,7 +33,7 @@ _DONE, _FAILED = b"done", b"failed"
 
 
 class Batches:
-    """Runs one batch at a time in the worker; threads that come meanwhile wait for their turn."""
+    """Runs one batch at a time in the worker; other threads wait meanwhile."""
 
     def __init__(self, *, heartbeat: Callable[[], None] = lambda: None, niceness: int = NICENESS) -> None:
         self._heartbeat = heartbeat
@@ -51,12 +51,14 @@ class Batches:
 
         The function must be one that a module defines; it, its arguments and its result travel as pickles.
         """
+        assert deadline_seconds > 0, f"a batch of {function!r} would be lost at once"
         message = pickle.dumps((function, args), pickle.HIGHEST_PROTOCOL)
         self._wait()
         try:
             tag, reply = self._exchange(message, time.monotonic() + deadline_seconds, deadline_seconds)
         finally:
             self._lock.release()
+        assert tag in {_DONE, _FAILED}, f"the worker answered {tag!r}"
         if tag == _FAILED:
             raise _error(*pickle.loads(reply))  # noqa: S301 - our own worker wrote it
         result: T = pickle.loads(reply)  # noqa: S301
@@ -134,7 +136,7 @@ class _Worker:
             return self._process.is_alive()
 
     def end(self) -> int | None:
-        """End it, from any thread and as often as one likes; give its exit status."""
+        """End it, from any thread and as often as one likes, and return its exit status."""
         with self._ending:
             self._process.kill()
             self._process.join()
@@ -142,7 +144,7 @@ class _Worker:
 
 
 def _error(sealed: bytes | None, text: str) -> Exception:
-    """Give back the exception of over there with its traceback; one that can't travel is told in words."""
+    """Return the worker's exception with its traceback; one that can't be pickled becomes its message."""
     error: object = None
     if sealed is not None:
         with contextlib.suppress(Exception):
