@@ -6,14 +6,16 @@
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from equipoise.cli.options import RedisOptions
 from equipoise.core.errors import BadInput, EquipoiseError, WorldFailed
 from equipoise.core.pools import PoolAnswer, PoolCode
 from equipoise.pools.documents import sentence_of, status_document
-from equipoise.pools.invariants import Violation
-from equipoise.pools.policy import read_policy
+from equipoise.pools.invariants import Invariant, Violation
+from equipoise.pools.policy import TierType, read_policy
 from equipoise.runtime.console import Console, table
 from equipoise.runtime.output import Format, plain, print_document, warn
 
@@ -36,6 +38,58 @@ REFUSED = {
 """Answers that are an error, whatever was asked."""
 
 
+class WriterReport(Struct, kw_only=True, rename="camel"):
+    """What a command prints that changed the pools."""
+
+    result: PoolCode
+    pod: str
+    tier: str
+    call: str | UnsetType = UNSET
+    detail: str
+    sentence: str
+    dry_run: bool
+
+
+class BrokenInvariant(Struct):
+    """One contradiction."""
+
+    invariant: Invariant
+    key: str
+    detail: str
+
+
+class Repair(Struct):
+    """One attempt to mend a pod."""
+
+    pod: str
+    result: PoolCode
+    detail: str
+
+
+class FsckReport(Struct):
+    """What `pools fsck` prints."""
+
+    clean: bool
+    violations: list[BrokenInvariant]
+    repairs: list[Repair]
+    notes: list[str]
+
+
+class TierConfig(Struct):
+    """One tier of a config in its longest form."""
+
+    type: TierType
+    target: Annotated[int, Meta(ge=0)]
+    max_concurrent: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
+
+
+class PoolsConfig(Struct):
+    """A config in its longest form; `pools.change.config_document` makes it."""
+
+    tiers: Annotated[dict[str, TierConfig], Meta(min_length=1)]
+    default_chain: list[str] | UnsetType = UNSET
+
+
 def tell(
     answer: PoolAnswer,
     form: Format,
@@ -52,10 +106,16 @@ def tell(
         raise BadInput(f"{sentence}, got {tier!r}")
     is_refused = answer.code in refused
     if form is not Format.TABLE:
-        document = {"result": answer.code.value, "pod": answer.pod, "tier": in_tier}
-        document |= {"call": call} if call else {}
-        document |= {"detail": answer.detail, "sentence": sentence, "dryRun": is_dry}  # type: ignore[dict-item]
-        print_document(document, form)
+        report = WriterReport(
+            result=answer.code,
+            pod=answer.pod,
+            tier=in_tier,
+            call=call or UNSET,
+            detail=answer.detail,
+            sentence=sentence,
+            dry_run=is_dry,
+        )
+        print_document(report, form)
     elif not is_refused:
         print(f"{sentence} Nothing was changed." if is_dry else sentence)
     if is_refused:
@@ -93,11 +153,9 @@ def print_fsck(
 ) -> None:
     """Print what is broken, what was mended, and what is worth a look."""
     if form is not Format.TABLE:
-        rows = [{"invariant": each.invariant.value, "key": each.key, "detail": each.detail} for each in found]
-        repairs = [{"pod": each.pod, "result": each.code.value, "detail": each.detail} for each in mended]
-        print_document(
-            {"clean": not found, "violations": rows, "repairs": repairs, "notes": list(notes)}, form
-        )
+        broken = [BrokenInvariant(each.invariant, each.key, each.detail) for each in found]
+        repairs = [Repair(each.pod, each.code, each.detail) for each in mended]
+        print_document(FsckReport(not found, broken, repairs, list(notes)), form)
         return
     for repair in mended:
         print(plain(f"{repair.pod or 'epoch'}: {repair.code.value}: {repair.detail or repair.tier}"))

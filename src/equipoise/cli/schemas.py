@@ -97,15 +97,18 @@ _DOCUMENTS: dict[str, tuple[str, Callable[[], Shape]]] = {
     "plan": ("What `equipoise BALANCER plan -o json` prints", partial(_of, "documents:PlanDocument")),
     "pools-answer": (
         "What `equipoise pools allocate|release|drain|register|... -o json` prints",
-        operations.answer,
+        partial(_of, "pools_output:WriterReport"),
     ),
     "pools-config": (
         "What `equipoise pools config get|set -o json` prints, and `set --from` reads",
-        operations.config,
+        partial(_of, "pools_output:PoolsConfig"),
     ),
-    "pools-fsck": ("What `equipoise pools fsck -o json` prints", operations.fsck),
+    "pools-fsck": ("What `equipoise pools fsck -o json` prints", partial(_of, "pools_output:FsckReport")),
     "pools-openapi": ("The OpenAPI document of `equipoise pools serve`", operations.openapi),
-    "pools-status": ("What `equipoise pools status -o json` prints", operations.status_schema),
+    "pools-status": (
+        "What `equipoise pools status -o json` prints",
+        lambda: documents.json_schema(operations.PoolsStatus),
+    ),
     "proportional-plan": (
         "What `equipoise proportional plan -o json` prints",
         partial(_of, "documents:ProportionalPlan"),

@@ -1,13 +1,8 @@
-"""What can be asked over HTTP: the fields of each question, and the status of each answer.
-
-The shapes of what `equipoise pools` prints.
-
-What can be asked over HTTP, as an OpenAPI document.
-"""
+"""What can be asked over HTTP: the fields of each question, each answer and its status, the OpenAPI document."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from starlette.status import (
@@ -20,8 +15,8 @@ from starlette.status import (
 
 from equipoise import __version__
 from equipoise.adapters.redis import RedisPools
+from equipoise.core.documents import json_schema
 from equipoise.core.pools import LENGTH_MAX, NAME, PoolAnswer, PoolCode
-from equipoise.pools.invariants import Invariant
 from equipoise.pools.policy import TierType
 from equipoise.runtime.redis import call_id, pod_name
 
@@ -140,75 +135,66 @@ def answer_document(answer: PoolAnswer, status: int, sentence: str, call: str) -
 
 
 Shape = dict[str, Any]
-TEXT: Shape = {"type": "string"}
-COUNT: Shape = {"type": "integer", "minimum": 0}
-CODE: Shape = {"type": "string", "enum": [code.value for code in PoolCode]}
+Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
-def _record(fields: dict[str, Shape], *optional: str) -> Shape:
-    return {
-        "type": "object",
-        "required": [name for name in fields if name not in optional],
-        "properties": fields,
-    }
+class TierPod(msgspec.Struct, rename="camel"):
+    """One pod of a tier."""
+
+    pod: str
+    state: Literal["idle", "busy", "draining"]
+    calls: Count
+    pending_tier: str | msgspec.UnsetType = msgspec.UNSET
 
 
-def _list(shape: Shape) -> Shape:
-    return {"type": "array", "items": shape}
+class TierStatus(msgspec.Struct, rename="camel"):
+    """One tier and its pods."""
+
+    tier: str
+    type: TierType
+    in_chain: bool
+    target: Count
+    assigned: Count
+    available: Count
+    busy: Count
+    draining: Count
+    calls: Count
+    diff: int
+    pods: list[TierPod]
 
 
-def status_schema() -> Shape:
-    """Return every tier and its pods."""
-    states = {"type": "string", "enum": ["idle", "busy", "draining"]}
-    pod = _record({"pod": TEXT, "state": states, "calls": COUNT, "pendingTier": TEXT}, "pendingTier")
-    counts = ("target", "assigned", "available", "busy", "draining", "calls")
-    tier = _record(
-        {"tier": TEXT, "type": {"enum": [kind.value for kind in TierType]}, "inChain": {"type": "boolean"}}
-        | dict.fromkeys(counts, COUNT)
-        | {"diff": {"type": "integer"}, "pods": _list(pod)}
-    )
-    return _record(
-        {
-            "prefix": TEXT,
-            "configVersion": TEXT,
-            "epoch": {"type": ["integer", "null"]},
-            "tiers": _list(tier),
-            "warnings": _list(TEXT),
-        }
-    )
+class PoolsStatus(msgspec.Struct, rename="camel"):
+    """Every tier; `pools.documents.status_document` makes it."""
+
+    prefix: str
+    config_version: str
+    epoch: int | None
+    tiers: list[TierStatus]
+    warnings: list[str]
 
 
-def answer() -> Shape:
-    """Return what one writer answered."""
-    fields = {"result": CODE, "pod": TEXT, "tier": TEXT, "call": TEXT, "detail": TEXT, "sentence": TEXT}
-    return _record(fields | {"dryRun": {"type": "boolean"}}, "call")
+class YesAnswer(msgspec.Struct):
+    """What was done."""
+
+    outcome: Literal["yes"]
+    result: PoolCode
+    call: str
+    pod: str
+    tier: str
+    detail: str
+    sentence: str
 
 
-def fsck() -> Shape:
-    """Return what is broken, and what was mended."""
-    names = {"type": "string", "enum": [name.value for name in Invariant]}
-    return _record(
-        {
-            "clean": {"type": "boolean"},
-            "violations": _list(_record({"invariant": names, "key": TEXT, "detail": TEXT})),
-            "repairs": _list(_record({"pod": TEXT, "result": CODE, "detail": TEXT})),
-            "notes": _list(TEXT),
-        }
-    )
+class NoAnswer(msgspec.Struct):
+    """What was not done, or may have been."""
 
-
-def config() -> Shape:
-    """Return the tiers in their longest shape."""
-    tier = _record(
-        {
-            "type": {"enum": [kind.value for kind in TierType]},
-            "target": COUNT,
-            "max_concurrent": {"type": "integer", "minimum": 1},
-        },
-        "max_concurrent",
-    )
-    tiers = {"type": "object", "additionalProperties": tier, "minProperties": 1}
-    return _record({"tiers": tiers, "default_chain": _list(TEXT)}, "default_chain")
+    outcome: Literal["no", "unknown"]
+    result: str
+    sentence: str
+    call: str | msgspec.UnsetType = msgspec.UNSET
+    pod: str | msgspec.UnsetType = msgspec.UNSET
+    tier: str | msgspec.UnsetType = msgspec.UNSET
+    detail: str | msgspec.UnsetType = msgspec.UNSET
 
 
 FIELDS: dict[str, Shape] = {
@@ -255,7 +241,11 @@ def openapi() -> Shape:
         "paths": paths | {"/v1/status": {"get": status | {"responses": answers}}},
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "schemas": {"Answer": _answer(), "Refusal": _refusal(), "Status": status_schema()},
+            "schemas": {
+                "Answer": json_schema(YesAnswer),
+                "Refusal": json_schema(NoAnswer),
+                "Status": json_schema(PoolsStatus),
+            },
         },
     }
 
@@ -283,22 +273,3 @@ def _response(description: str, schema: str) -> Shape:
 
 def _no(code: str) -> Shape:
     return _response(NO[code], "Refusal")
-
-
-def _answer() -> Shape:
-    fields = dict.fromkeys(("call", "pod", "tier", "detail", "sentence"), TEXT)
-    return {
-        "type": "object",
-        "required": ["outcome", "result", *fields],
-        "properties": {"outcome": {"const": "yes"}, "result": CODE} | fields,
-    }
-
-
-def _refusal() -> Shape:
-    fields = dict.fromkeys(("call", "pod", "tier", "detail"), TEXT)
-    known = {"outcome": {"enum": ["no", "unknown"]}, "result": TEXT}
-    return {
-        "type": "object",
-        "required": ["outcome", "result", "sentence"],
-        "properties": known | {"sentence": TEXT} | fields,
-    }
