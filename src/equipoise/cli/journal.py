@@ -51,7 +51,7 @@ RecordId = Annotated[str, typer.Argument(metavar="ID", help="The record's id, or
 
 
 def default_path() -> Path:
-    """Where the journal is when nobody says."""
+    """Return where the journal is by default: the variable, then the user's state folder."""
     if path := os.environ.get("EQUIPOISE_JOURNAL"):
         return Path(path)
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"

@@ -186,7 +186,6 @@ def print_replay(console: Console, answer: Replay) -> None:
 
 
 def replay_document(answer: Replay) -> dict[str, Any]:
-    """Return the same for scripts."""
     different = [
         {
             "id": part.record.id,

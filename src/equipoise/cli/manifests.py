@@ -78,7 +78,7 @@ class _Definition(msgspec.Struct):
 def install(client: Client, kinds: Sequence[DefinedKind], *, is_dry_run: bool) -> Iterator[Installed]:
     """Apply the definitions one by one; one that is not ours is left alone, and the others go on."""
     for kind in kinds:
-        before = _look(client, kind.definition_name)
+        before = _definition(client, kind.definition_name)
         if before is None or _is_ours(before):
             yield _apply(client, kind, before, is_dry_run=is_dry_run)
         else:
@@ -89,7 +89,7 @@ def install(client: Client, kinds: Sequence[DefinedKind], *, is_dry_run: bool) -
             yield Installed(kind.definition_name, "Foreign", sentence)
 
 
-def _look(client: Client, name: str) -> _Definition | None:
+def _definition(client: Client, name: str) -> _Definition | None:
     try:
         return client.get_as(_Definition, f"{PATH}/{name}")
     except ApiError as error:
@@ -138,7 +138,7 @@ def _established(client: Client, kind: DefinedKind, result: Changed) -> Installe
     name = kind.definition_name
     deadline = client.world.monotonic() + ESTABLISHED_SECONDS_MAX
     while True:
-        conditions = _conditions(_look(client, name))
+        conditions = _conditions(_definition(client, name))
         for type_, bad in (("NonStructuralSchema", "True"), ("NamesAccepted", "False")):
             said = conditions.get(type_, _Condition(type_))
             if said.status == bad:
@@ -213,7 +213,6 @@ class UnreadableManifest(ValueError):  # noqa: N818 - reads as a fact
 
 
 def judge(paths: Sequence[str]) -> ValidationReport:
-    """Judge every document of every file."""
     findings: list[Finding] = []
     others: list[str] = []
     ours = 0

@@ -138,7 +138,6 @@ class KubernetesOptions:
     context: Annotated[str | None, typer.Option(metavar="NAME", help="The kubeconfig's context.")] = None
 
     def connect(self) -> "Client":
-        """Open a session to the cluster."""
         from equipoise.adapters.kubernetes import connect
 
         return connect(self.kubeconfig, self.context)

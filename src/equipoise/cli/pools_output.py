@@ -133,7 +133,6 @@ def print_status(document: Mapping[str, Any], form: Format) -> None:
 
 
 def status_table(tiers: Sequence[Mapping[str, Any]]) -> Any:
-    """Lay the tiers out."""
     from rich.text import Text
 
     counts = ("TARGET", "ASSIGNED", "FREE", "BUSY", "DRAINING", "CALLS")

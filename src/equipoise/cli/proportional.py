@@ -152,7 +152,6 @@ def _plan_offline(
     observations: str | None,
     output: Format,
 ) -> None:
-    """Decide from files and options alone."""
     from equipoise.cli.proportional_output import print_proportional
     from equipoise.proportional.functions import CompiledPolicy
 
@@ -224,7 +223,7 @@ def _decide_all(
 
 
 def _warn(asked: "CompiledPolicy", decision: "Decision", sizes: dict[str, str]) -> None:
-    """Tell what was asked for and has no effect, or would be refused by the API server."""
+    """Warn of input that has no effect, and of requests that the API server would refuse."""
     from equipoise.core.quantity import Quantity
 
     for name in sizes:

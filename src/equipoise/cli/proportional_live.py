@@ -54,7 +54,6 @@ class _Statuses:
         return ()
 
     def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> None:
-        """Replace what is said about a policy."""
         if policy.ref.uid != FILE:
             self.inner.write_status(policy, status)
 
@@ -97,6 +96,7 @@ class _Policies:
         items = self.loop.run_once(assigned, time.time(), self.where)
         refused += [(each.item.policy.ref, each.rejection) for each in items if each.rejection is not None]
         decided = [each for each in items if each.decision is not None]
+        assert all(each.rejection is None for each in decided), "a policy is decided for or refused"
         is_asked_for = bool(names) or self.request.file is not None
         if refused and not decided and is_asked_for and is_first:
             raise _failure_of(*refused[0])
@@ -143,7 +143,7 @@ def _refused_words(policy: ObjectRef, refusal: RejectedPolicy) -> str:
 
 
 def _failure_of(policy: ObjectRef, refusal: RejectedPolicy) -> Exception:
-    """Say it as an error, where it is all that was asked for."""
+    """Return it as an error: of input, or of the cluster."""
     words = _refused_words(policy, refusal)
     return WorldFailed(words) if refusal.code in {"NoNodes", "InputUnknown"} else BadInput(words)
 

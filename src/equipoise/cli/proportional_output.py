@@ -15,7 +15,6 @@ STYLES = {"Set": "bold yellow", "Unchanged": "dim"}
 
 
 def print_proportional(asked: "CompiledPolicy", decision: "Decision", form: Format) -> None:
-    """Print the plan."""
     if form is not Format.TABLE:
         from equipoise.core.decision import plan_document
 

@@ -189,7 +189,7 @@ def _column(policy: ScalingPolicySpec, slot: Slot, each: Studied, axes: "Sequenc
 
 
 def _frame(axes: "Sequence[Axes]", values: Sequence[float], unit: str) -> None:
-    """Give all strategies of a column the same scale, with room for the ticks below."""
+    """Set one scale for all strategies of a column, with room for the ticks below."""
     low, high = min(values), max(values)
     room = max(high - low, high * 0.02) or 1.0
     for axis in axes[1:]:

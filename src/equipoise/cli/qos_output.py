@@ -22,7 +22,6 @@ RIGHT = {"#", "USAGE", "WATERLINE", "ROUNDS", "RELEASES", "GAP AFTER"}
 
 
 def print_qos(decision: "Decision", form: Format) -> None:
-    """Print the plan."""
     if form is not Format.TABLE:
         from equipoise.core.decision import plan_document
 

@@ -102,7 +102,7 @@ def answered(question: "AdviceRequest", usage: "Sequence[Observation]") -> list[
 
 
 def warn_of_requests(decisions: "Iterable[Decision]", request: FileRequest) -> None:
-    """Say what was not given where that is why nothing is advised."""
+    """Warn of a missing request where that is why nothing is advised."""
     from equipoise.core.reason import Code
 
     if request.workload.request is None and any(one.reason.code is Code.NO_REQUEST for one in decisions):

@@ -45,7 +45,6 @@ class _WorkloadsOnce(KubernetesCluster):
     """Lists the workloads once: a command looks at one moment."""
 
     def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
-        """List them."""
         if not hasattr(self, "_listed"):
             self._listed = super().workloads(namespace)
         return self._listed
@@ -55,7 +54,6 @@ class _HpasOnce(HpaSpecs):
     """Lists the HPAs once, where anybody asks."""
 
     def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]:
-        """List them."""
         if not hasattr(self, "_listed"):
             self._listed = super().specs(namespace)
         return self._listed
@@ -145,6 +143,7 @@ def apply_recommendation(
             if one.facts is None
             else record(question, one.facts, each.decision, now, name, outcomes=outcomes)
         )
+    assert len(done) == len(found), "each decision is adopted or left alone"
     return done
 
 
@@ -178,7 +177,6 @@ def _advised(
 
 
 def _world(request: RecommendationRequest, client: Client) -> DataSources:
-    """Choose what stands behind the ports."""
     metrics = prometheus_metrics(client, request.cluster.prometheus)
     return DataSources(
         cluster=_WorkloadsOnce(client),

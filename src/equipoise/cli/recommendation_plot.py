@@ -101,6 +101,7 @@ def _figure(
     from matplotlib.figure import Figure
 
     count = len(decisions)
+    assert count == len(rows) == len(ahead), "a history and a forecast for each decision"
     figure = Figure(figsize=(11, 0.5 + 4.2 * count), layout="constrained")
     figure.get_layout_engine().set(h_pad=0.08, hspace=0.03)  # type: ignore[union-attr, call-arg]
     grid = figure.subplots(2 * count, 1, sharex=True, squeeze=False, height_ratios=[3, 2] * count)[:, 0]

@@ -102,7 +102,6 @@ class Replayed(NamedTuple):
 
 
 def advised(decision: Decision) -> HpaBounds | None:
-    """Return the settings of an advice."""
     found: dict[str, Any] | None = decision.extra["recommended"]
     if found is None:
         return None
@@ -124,6 +123,7 @@ def week_by_minute(seen: Observation) -> Floats:
 
 def course_of(seen: Observation, cores: Floats, rows: Whole, settings: Sequence[HpaBounds]) -> FleetRun:
     """Run an HPA for each of these rows, whose pods must have a request."""
+    assert len(rows) == len(settings), "one HPA for each row"
     low, high, target = np.array(settings, np.intp).reshape(-1, 3).T
     requests = [milli(request) for request in seen.request_cores[rows].tolist()]
     return replay(Fleet(np.array(requests, np.intp), low, high, target, seen.replicas[rows]), cores[rows])
@@ -149,6 +149,8 @@ def _batch(seen: Observation, decisions: Sequence[Decision], today: HpaBounds | 
         course = course_of(seen, cores, rows, list(wanted.values()))
         then = _runs(seen, cores, rows, course, [hpa.document() for hpa in wanted.values()])
     known = np.count_nonzero(~np.isnan(cores), axis=1).tolist()
+    assert len(now) == len(decisions), "every workload is replayed once as it is set today"
+    assert cores.shape[0] == len(decisions), "one row of usage for each decision"
     for row, decision in enumerate(decisions):
         yield Replayed(decision, cores.shape[1], known[row], now[row], then.get(row))
 

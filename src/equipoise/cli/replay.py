@@ -35,7 +35,7 @@ class Difference:
 
     @property
     def sentence(self) -> str:
-        """Say in one line what differs."""
+        """Return in one line what differs."""
         if self.trouble:
             return self.trouble
         parts = [name for name, _, _ in self.changes]

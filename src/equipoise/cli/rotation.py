@@ -124,7 +124,6 @@ class RotationOptions:
     prometheus: options.PrometheusFlags
 
     def cluster(self) -> "ClusterRequest":
-        """Return which cluster is meant."""
         return options.cluster_request(self.kubernetes, self.scope, self.prometheus, self.metrics_from)
 
 

@@ -76,7 +76,7 @@ def _better(realised_percent: float | None) -> str:
 
 
 def futility_sentence(futility: Futility) -> str:
-    """Say after how many rotations the loop gave up where rotating does not help."""
+    """Return after how many rotations the loop gave up where rotating does not help."""
     balanced = f"Going on: {futility.balanced} of {futility.worlds} balanced in the end"
     if not futility.futile:
         return f"{balanced}, none futile."

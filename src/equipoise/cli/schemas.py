@@ -146,7 +146,7 @@ SCHEMAS: Mapping[str, tuple[str, Callable[[], Shape]]] = _DOCUMENTS | _MANIFESTS
 
 
 def json_schema(name: str) -> Shape:
-    """Return one schema by its name."""
+    assert len(SCHEMAS) == len(_DOCUMENTS) + len(_MANIFESTS), "a document is named like a kind"
     title, make = SCHEMAS[name]
     shape = make()
     return shape if "openapi" in shape else {"$schema": DIALECT, "title": title, **shape}

@@ -41,7 +41,6 @@ class ClusterRequest:
             raise BadInput("-n and -A: expected one of them, not both")
 
     def client(self) -> Client:
-        """Connect to the cluster."""
         return connect(self.kubeconfig, self.context)
 
     def scope(self, client: Client, own: str = "") -> str | None:

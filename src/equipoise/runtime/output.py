@@ -183,12 +183,11 @@ def plain(text: str) -> str:
 
 
 def warn(message: str) -> None:
-    """Tell something beside the answer."""
     tell(f"warning: {message}")
 
 
 def warn_of_nothing(what: str, *, is_everywhere: bool) -> None:
-    """Tell that nothing was found in the cluster, and where else to look where there is an elsewhere."""
+    """Warn that nothing was found, and where else to look, unless that was everywhere."""
     where = " in any namespace" if is_everywhere else "; -n NAMESPACE or -A look elsewhere"
     warn(f"{what} was found{where}")
 

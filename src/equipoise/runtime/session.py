@@ -35,7 +35,6 @@ class PrometheusOptions:
 
 
 def resource_metrics(client: Client) -> Metrics:
-    """Read usage from metrics.k8s.io."""
     from equipoise.adapters.metrics_server import ResourceMetrics
 
     return ResourceMetrics(client)

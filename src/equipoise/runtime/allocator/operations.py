@@ -1,4 +1,4 @@
-"""What can be asked over HTTP: the fields of each question, each answer and its status, the OpenAPI document."""
+"""What can be asked over HTTP: the fields of each question, the answers, and the OpenAPI document."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
