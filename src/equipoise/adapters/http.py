@@ -282,7 +282,7 @@ _CLAUSES: tuple[tuple[tuple[type[BaseException], ...], str | None], ...] = (
 
 
 def explain(error: BaseException, address: str) -> str:
-    """Say in one clause why this address could not be spoken to."""
+    """Return in one clause why this address could not be reached."""
     chain = list(_chain(error))
     through = " through its proxy" if any(isinstance(e, exceptions.ProxyError) for e in chain) else ""
     return f"cannot reach {shown_url(address)}{through}: {_why(chain)}"

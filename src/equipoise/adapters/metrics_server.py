@@ -183,7 +183,6 @@ class _UsageRows:
         self._unreadable += 1
 
     def usage(self, source: str, window_seconds: float) -> CpuUsage:
-        """Return the columns."""
         keys = list(self._found)
         columns = np.array(list(self._found.values()), dtype=np.float64).reshape(len(keys), 2)
         left_out = "pods or containers have a usage, time or window that cannot be read: left out"

@@ -42,7 +42,6 @@ class WorkloadRef(NamedTuple):
 
     @property
     def subject(self) -> str:
-        """How decisions name this workload."""
         return f"{self.namespace}/{self.name}"
 
     def __str__(self) -> str:

@@ -95,7 +95,7 @@ class MovePod(
 
 
 class SetResources(msgspec.Struct, frozen=True, tag_field="kind", tag="SetResources", omit_defaults=True):
-    """Give the pods of a workload these requests and limits, container by container."""
+    """Set the requests and limits of a workload's pods, container by container."""
 
     workload: str
     containers: list[dict[str, Any]]
@@ -133,7 +133,7 @@ class UnregisterPod(msgspec.Struct, frozen=True, tag_field="kind", tag="Unregist
 
 
 class SuspendPod(msgspec.Struct, frozen=True, tag_field="kind", tag="SuspendPod", omit_defaults=True):
-    """Give a pod no more calls while it is not ready; its calls go on."""
+    """Assign no more calls to a pod while it is not ready; its calls go on."""
 
     pod: str
     uid: str = ""
@@ -141,7 +141,7 @@ class SuspendPod(msgspec.Struct, frozen=True, tag_field="kind", tag="SuspendPod"
 
 
 class ResumePod(msgspec.Struct, frozen=True, tag_field="kind", tag="ResumePod", omit_defaults=True):
-    """Give a suspended pod calls again."""
+    """Assign calls to a suspended pod again."""
 
     pod: str
     uid: str = ""
@@ -273,7 +273,6 @@ class Record(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, policy={}, observation={}, memory={})
 
     def to_json(self) -> bytes:
-        """Return one line of JSON."""
         return msgspec.json.encode(self)
 
     @classmethod

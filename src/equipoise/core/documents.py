@@ -73,7 +73,6 @@ class _IsNumber:
 
     @staticmethod
     def match(text: str) -> bool:
-        """Return whether it is."""
         return number_of(text) is not None
 
 

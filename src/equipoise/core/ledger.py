@@ -81,7 +81,6 @@ class Ledger(msgspec.Struct, frozen=True):
             raise WorldFailed(f"a ledger that cannot be read: {error}") from error
 
     def to_data(self) -> dict[str, Any]:
-        """Return what a store keeps."""
         data: dict[str, Any] = msgspec.to_builtins(self)
         for entry in data["entries"]:
             entry["at"] = datetime.fromtimestamp(entry["at"], UTC).isoformat(timespec="milliseconds")
@@ -108,7 +107,6 @@ class Ledger(msgspec.Struct, frozen=True):
         )
 
     def remembering(self, balancer: str, memory: Mapping[str, Any]) -> "Ledger":
-        """Replace what one balancer remembers."""
         return msgspec.structs.replace(self, memory=self.memory | {balancer: dict(memory)})
 
     def settled(self, entry_id: str, state: EntryState) -> "Ledger":

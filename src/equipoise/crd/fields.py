@@ -84,7 +84,7 @@ class Text:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Say it as the API server can."""
+        """Return the schema in the API server's words."""
         return handler(schema) | {"pattern": self.pattern, "maxLength": self.length_max}
 
     def _check(self, value: str) -> str:
@@ -117,7 +117,7 @@ class Span:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Say it as the API server can: a whole number of seconds, or text."""
+        """Return the schema: a whole number of seconds, or text."""
         return {
             "x-kubernetes-int-or-string": True,
             "pattern": SPAN_PATTERN,
@@ -155,7 +155,7 @@ class UniqueBy:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Say it in the API server's words."""
+        """Return the rule in the API server's words."""
         return handler(schema) | {
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": [self.field],
@@ -286,7 +286,7 @@ class AmountOf:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Say it as the API server can: a whole number, or text."""
+        """Return the schema: a whole number, or text."""
         least = {} if self.is_signed else {"minimum": 1 if self.is_above_zero else 0}
         return {
             "x-kubernetes-int-or-string": True,

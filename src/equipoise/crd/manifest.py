@@ -43,7 +43,7 @@ _TYPES: Mapping[str, Callable[[Any], bool]] = {
 
 
 def refusals(schema: Schema, value: Any, path: str = "") -> Iterator[Problem]:
-    """Say everything that the schema refuses in a value; unknown keys are refused, as strict servers do."""
+    """Yield everything that the schema refuses in a value; unknown keys are refused, as strict servers do."""
     if not _is_of_type(schema, value):
         yield Problem(path, f"expected {schema.get('type', 'integer or string')}")
         return
@@ -154,7 +154,7 @@ WRITTEN_BY_SERVER = frozenset(
 
 
 def problems(kind: DefinedKind, document: Mapping[str, Any]) -> list[Problem]:
-    """Say everything that is wrong with a manifest of this kind; the document holds what JSON can hold."""
+    """Return everything that is wrong with a manifest of this kind; the document holds what JSON can hold."""
     found = list(_names(document))
     for key, part in document.items():
         if key in kind.body:

@@ -52,7 +52,7 @@ class Host(Protocol):
     """The machine: cgroups and /proc. What has vanished is None; what can't be read at all raises."""
 
     def boot_id(self) -> str:
-        """Tell this boot from the one before: cgroups do not outlive it."""
+        """Return the ID of this boot: cgroups do not outlive it."""
         ...
 
     def read_node(self) -> NodeCounters:

@@ -58,7 +58,7 @@ class Pools(PoolsUpkeep, Protocol):
         ...
 
     def allocate(self, call: str, tier: str = "") -> PoolAnswer:
-        """Give a free pod to a call; the same call gets the same pod."""
+        """Assign a free pod to a call; the same call gets the same pod."""
         ...
 
     def release(self, call: str, pod: str = "") -> PoolAnswer:
@@ -66,7 +66,7 @@ class Pools(PoolsUpkeep, Protocol):
         ...
 
     def heartbeat(self, call: str) -> PoolAnswer:
-        """Say that a call goes on."""
+        """Renew the lease of a call."""
         ...
 
     def drain(self, pod: str, uid: str = "") -> PoolAnswer:

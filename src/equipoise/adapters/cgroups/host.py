@@ -46,7 +46,7 @@ class HostNode:
             raise WorldFailed(f"{folder}: {error.strerror or error}") from error
 
     def boot_id(self) -> str:
-        """Tell this boot from the one before."""
+        """Return the ID of this boot."""
         path = self.proc / "sys" / "kernel" / "random" / "boot_id"
         try:
             found = (files.read(path) or b"").strip()
@@ -57,7 +57,6 @@ class HostNode:
         return found.decode("ascii", "replace")
 
     def read_node(self) -> NodeCounters:
-        """Read the machine's own counters."""
         try:
             busy, cpus = proc.cpu_time(self.proc, self._ticks)
             total, used = proc.memory(self.proc)
@@ -187,5 +186,4 @@ class HostNode:
 def connect_host(
     cgroups: str = "/sys/fs/cgroup", proc_folder: str = "/proc", parent: str = "", *, is_of_pods: bool = False
 ) -> HostNode:
-    """Find this machine's cgroups."""
     return HostNode(find_layout(Path(cgroups), parent), Path(proc_folder), is_of_pods=is_of_pods)

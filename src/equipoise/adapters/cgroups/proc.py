@@ -39,7 +39,6 @@ def read_int(path: str | Path) -> int | None:
 
 
 def to_int(text: bytes | None) -> int | None:
-    """Understand a whole number."""
     try:
         return None if text is None else int(text)
     except ValueError:

@@ -53,7 +53,6 @@ class _FoundRows(NamedTuple):
 
     @property
     def records(self) -> list[Record]:
-        """Those that are not damaged."""
         return [row.record for row in self.found if row.record is not None]
 
 
@@ -67,7 +66,6 @@ class SqliteReader:
             self._connection = schema.open_reader(path)
 
     def close(self) -> None:
-        """Let go of the file."""
         self._connection.close()
 
     def records(self, query: Query, *, is_whole: bool = False) -> Iterator[Record]:

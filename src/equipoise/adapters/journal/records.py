@@ -45,7 +45,7 @@ def subject_of(record: Record) -> Subject:
 
 
 def gist(decision: Decision) -> bytes:
-    """Give what makes two decisions alike: codes and actions. Not the numbers, nor sentences with numbers."""
+    """Return what makes two decisions alike: codes and actions, without numbers and sentences."""
     # Equal pods change places from look to look; that is no news.
     held = sorted((part.reason.value, msgspec.json.encode(part.action)) for part in decision.held)
     alike = (decision.reason.code, decision.actions, held)
@@ -71,12 +71,11 @@ def merged(before: Streak | None, after: Streak | None) -> Streak | None:
 
 
 def pack(text: bytes) -> bytes:
-    """Make a large text small."""
     return text if len(text) <= PACKED_ABOVE_BYTES else zlib.compress(text, PACKING_LEVEL)
 
 
 def unpack(data: bytes, kind: type[T]) -> T:
-    """Give back what `pack` took, read as this type."""
+    """Return what `pack` took, decoded as this type."""
     try:
         return parse(zlib.decompress(data) if data[:1] == _ZLIB else data, kind)
     except (zlib.error, *DECODE_ERRORS) as error:
@@ -132,7 +131,6 @@ class RecordIds:
         self._count = 0
 
     def next(self, at: float) -> str:
-        """Name the next record."""
         self._count += 1
         return record_id(at, self._writer, self._count)
 
@@ -153,7 +151,6 @@ class Query:
     """Only ids before this one, and then in the order of ids: a page begins where the last one ended."""
 
     def matches(self, record: Record) -> bool:
-        """Whether a record is wanted."""
         return (
             self.balancer in {"", record.balancer}
             and (not self.subject or fnmatchcase(record.decision.subject, self.subject))
@@ -209,9 +206,7 @@ class JournalReader(Protocol):
         """Return what a balancer decided about, the newest first."""
         ...
 
-    def close(self) -> None:
-        """Let go of the file."""
-        ...
+    def close(self) -> None: ...
 
 
 def exactly(subject: str) -> str:

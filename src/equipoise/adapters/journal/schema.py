@@ -313,7 +313,6 @@ def _empty_log(connection: sqlite3.Connection) -> None:
 
 
 def log_bytes(path: Path) -> int:
-    """Measure the log."""
     try:
         return Path(f"{path}-wal").stat().st_size
     except FileNotFoundError:

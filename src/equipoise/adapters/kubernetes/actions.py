@@ -73,7 +73,7 @@ class Events:
         self._written: OrderedDict[tuple[ObjectRef, str, bool], _WrittenEvent] = OrderedDict()
 
     def record(self, about: ObjectRef, reason: str, sentence: str, *, is_warning: bool = False) -> None:
-        """Say something about an object, or count it up when it was said within ten minutes."""
+        """Write an event about an object, or raise the count of the same one of the last ten minutes."""
         try:
             self._record(about, reason[:REASON_LENGTH_MAX], bounded(sentence), is_warning)
         except Exception as error:  # noqa: BLE001 - an event is no reason to end a cycle
@@ -97,7 +97,7 @@ class Events:
                 self._written.popitem(last=False)
 
     def _count_up(self, before: _WrittenEvent, sentence: str, now: float) -> _WrittenEvent | None:
-        """Tell of one more; None when the server has forgotten the first."""
+        """Raise the count of an event; return None when the server has forgotten it."""
         count = before.count + 1
         change = {"count": count, "lastTimestamp": self._time(), "message": sentence}
         try:

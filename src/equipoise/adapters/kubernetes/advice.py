@@ -87,7 +87,6 @@ class KubernetesAnalyses:
         return worst.standing, worst.note
 
     def analytics(self) -> Sequence[PolicyObject]:
-        """List what was asked for."""
         return self._listed(ANALYTICS[1])
 
     def recommendations(self) -> Sequence[PolicyObject]:
@@ -113,7 +112,6 @@ class KubernetesAnalyses:
         return self._read(answer, f"POST {path}")
 
     def set_adoption(self, recommendation: PolicyObject, adoption: str) -> PolicyObject:
-        """Change what becomes of advice."""
         path = self._path(recommendation)
         change = {
             "metadata": {"resourceVersion": recommendation.version},

@@ -1,9 +1,8 @@
 """The `Applier` port over an API server: HPAs by server-side apply, annotations by a patch of nothing else.
 
-Nothing is forced. What is there is looked at right before the write, and the write names its UID; a field
-that somebody else has set since is refused by the server, which says who it was.
-
-Whose an object is: what its owner, its labels and its field managers say.
+Nothing is forced. The object is read right before the write, and the write names its UID; a field that
+somebody else has set since is refused by the server, which names the field manager. An object belongs to
+whom its owner references, its labels and its field managers name.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 import msgspec
 
 from equipoise.adapters.http import one_line
-from equipoise.adapters.kubernetes.client import DEED_SECONDS, Client
+from equipoise.adapters.kubernetes.client import WRITE_SECONDS, Client
 from equipoise.adapters.kubernetes.errors import ApiError, BadAnswer, Outline, RightMissing
 from equipoise.adapters.kubernetes.keda_vpa import ScaledObjects
 from equipoise.adapters.kubernetes.kinds import HPAS, list_items
@@ -139,9 +138,9 @@ class _OwnedHpa(msgspec.Struct):
 
 
 class KubernetesApplier:
-    """Makes what is ours, and says whose the rest is."""
+    """Applies the objects that are ours, and names the owner of those that are not."""
 
-    def __init__(self, client: Client, *, look_seconds_max: float = DEED_SECONDS) -> None:
+    def __init__(self, client: Client, *, look_seconds_max: float = WRITE_SECONDS) -> None:
         self._client = client
         self._look_seconds_max = look_seconds_max
         self._objects = Objects(client)
@@ -208,7 +207,7 @@ class KubernetesApplier:
         return ApplyAnswer(ApplyResult.CHANGED)
 
     def _late(self, began_at: float) -> ApplyAnswer | None:
-        """Tell that the questions before the deed took too long; what they found is known for a while."""
+        """Return LATE where the reads before the write took too long; what they found stays cached."""
         spent_seconds = self._client.world.monotonic() - began_at
         if spent_seconds <= self._look_seconds_max:
             return None

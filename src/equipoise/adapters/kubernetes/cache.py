@@ -26,12 +26,11 @@ class Warnings:
         self._first: dict[str, str] = {}
 
     def add(self, what: str, where: str) -> None:
-        """Count one."""
         self._counts[what] += 1
         self._first.setdefault(what, where)
 
     def sentences(self) -> tuple[str, ...]:
-        """Tell them, one line for each kind."""
+        """Return one line for each kind of warning."""
         return tuple(f"{what}: {n} times, first in {self._first[what]}" for what, n in self._counts.items())
 
 
@@ -58,7 +57,6 @@ class Pool:
         return self._entries.get(key)
 
     def put(self, key: object, value: object) -> None:
-        """Hold a value."""
         if len(self._entries) >= self._entries_max:
             self._entries.clear()
         self._entries[key] = value
@@ -98,7 +96,6 @@ class Cache(Generic[R]):
             return sum(len(records) for records in self._records.values())
 
     def get(self, namespace: str, name: str) -> R | None:
-        """Return one record."""
         with self._lock:
             return self._records.get(namespace, {}).get(name)
 

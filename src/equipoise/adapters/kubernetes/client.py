@@ -54,8 +54,8 @@ OBJECT_BYTES_MAX = 16 * 1024 * 1024
 FAILURES = (urllib3.exceptions.HTTPError, OSError, http.client.HTTPException, AnswerTooLarge)
 IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 """Sent again after any passing failure; other methods only when they cannot have had an effect."""
-DEED_SECONDS = 3.0
-"""How long a deed is sent again: then whether somebody said stop or leads instead has to be asked anew."""
+WRITE_SECONDS = 3.0
+"""How long a write is retried: after that, pauses and leadership have to be checked anew."""
 MERGE_PATCH = "application/merge-patch+json"
 
 
@@ -105,7 +105,6 @@ class Client:
 
     @property
     def address(self) -> str:
-        """How messages name the server."""
         return shown_url(self.target.endpoint.server)
 
     @property
@@ -133,7 +132,6 @@ class Client:
         )
 
     def close(self) -> None:
-        """Give back idle connections."""
         self._wire.close()
 
     def abort(self) -> None:
@@ -141,7 +139,6 @@ class Client:
         self._wire.abort()
 
     def get(self, path: str, params: Parameters | None = None, *, bytes_max: int = OBJECT_BYTES_MAX) -> bytes:
-        """Read a path."""
         return self.request("GET", path, params, bytes_max=bytes_max)
 
     def get_as(self, kind: type[T], path: str, params: Parameters | None = None) -> T:
@@ -153,7 +150,6 @@ class Client:
         return self.request("POST", path, params, body=body, retry=retry)
 
     def put(self, path: str, body: object, params: Parameters | None = None, *, retry: bool = True) -> bytes:
-        """Replace something."""
         return self.request("PUT", path, params, body=body, retry=retry)
 
     def patch(
@@ -165,7 +161,6 @@ class Client:
         content_type: str = MERGE_PATCH,
         retry: bool = True,
     ) -> bytes:
-        """Change something."""
         return self.request("PATCH", path, params, body=body, content_type=content_type, retry=retry)
 
     def delete(
@@ -187,7 +182,7 @@ class Client:
         is_idempotent: bool | None = None,
         within_seconds: float = math.inf,
     ) -> bytes:
-        """Ask until there is an answer, a refusal, or no hope; give the body of the answer."""
+        """Send until there is an answer, a refusal, or no attempt left; return the body of the answer."""
         encoded = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         safe = method in IDEMPOTENT if is_idempotent is None else is_idempotent
         return with_retries(
@@ -377,7 +372,7 @@ def _beginning(response: urllib3.BaseHTTPResponse, deadline: float, monotonic: C
 
 
 def _judge(error: Exception, *, is_idempotent: bool) -> TryAgain | None:
-    """Tell a passing failure that is safe to meet with the same request from every other one."""
+    """Return how to retry a passing failure that is safe to meet with the same request, else None."""
     if isinstance(error, ApiError) and error.status in RETRIED_STATUSES:
         came_with_a_time = error.status in {429, 503} and error.retry_after_seconds is not None
         return TryAgain(error.retry_after_seconds) if is_idempotent or came_with_a_time else None

@@ -52,7 +52,6 @@ class KubernetesCluster:
         return self.decoder.warnings.sentences()
 
     def pods(self, namespace: str | None = None) -> Sequence[Pod]:
-        """List the pods."""
         return list_kind(self.client, PODS, namespace, decoder=self.decoder).records
 
     def pods_now(self, workload: Workload) -> Sequence[Pod]:
@@ -62,7 +61,6 @@ class KubernetesCluster:
         return found.records
 
     def nodes(self) -> Sequence[Node]:
-        """List the nodes."""
         listing = list_kind(self.client, NODES, decoder=self.decoder)
         return _whole(listing.records, listing.unreadable)
 
@@ -97,11 +95,9 @@ class KubernetesCluster:
             raise
 
     def hpas(self, namespace: str | None = None) -> Sequence[Hpa]:
-        """List the HorizontalPodAutoscalers."""
         return list_kind(self.client, HPAS, namespace, decoder=self.decoder).records
 
     def pdbs(self, namespace: str | None = None) -> Sequence[Pdb]:
-        """List the PodDisruptionBudgets."""
         return list_kind(self.client, PDBS, namespace, decoder=self.decoder).records
 
     def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
@@ -139,7 +135,6 @@ class CachedCluster:
         )
 
     def start(self) -> None:
-        """Begin to list and watch."""
         for reflector in self.reflectors:
             reflector.start()
 
@@ -167,7 +162,6 @@ class CachedCluster:
         return (*of_reflectors, *self._pauses.warnings.sentences())
 
     def pods(self, namespace: str | None = None) -> Sequence[Pod]:
-        """Return the pods."""
         return self._pods.require_fresh().records(namespace)
 
     def pods_now(self, workload: Workload) -> Sequence[Pod]:
@@ -175,7 +169,6 @@ class CachedCluster:
         return self._direct.pods_now(workload)
 
     def nodes(self) -> Sequence[Node]:
-        """Return the nodes."""
         return _whole(self._nodes.require_fresh().records(), self._nodes.unreadable.values())
 
     def workloads(self, namespace: str | None = None) -> Sequence[Workload]:
@@ -192,11 +185,9 @@ class CachedCluster:
         return reflector.require_fresh().get(ref.namespace, ref.name)
 
     def hpas(self, namespace: str | None = None) -> Sequence[Hpa]:
-        """Return the HorizontalPodAutoscalers."""
         return self._hpas.require_fresh().records(namespace)
 
     def pdbs(self, namespace: str | None = None) -> Sequence[Pdb]:
-        """Return the PodDisruptionBudgets."""
         return self._pdbs.require_fresh().records(namespace)
 
     def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:

@@ -246,11 +246,11 @@ class CredentialSource(Protocol):
     """Gives the credential of the moment."""
 
     def current(self) -> Credential:
-        """Give the credential to use now."""
+        """Return the credential to use now."""
         ...
 
     def renew(self, refused: Credential) -> bool:
-        """Try to replace a credential that was refused; tell whether there is another one now."""
+        """Try to replace a credential that was refused; return whether there is another one now."""
         ...
 
 

@@ -82,7 +82,6 @@ class Decoder:
         self.warnings = warnings or Warnings()
 
     def pod(self, raw: RawPod) -> Pod:
-        """Turn a pod."""
         meta, spec, status, share = raw.metadata, raw.spec, raw.status, self.pool.share
         ready = _condition(status.conditions, "Ready")
         target = _condition(status.conditions, "DisruptionTarget")

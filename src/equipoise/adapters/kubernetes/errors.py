@@ -141,7 +141,7 @@ def api_error(
 
 
 def bad_answer(address: str, request: str, body: bytes, why: str) -> BadAnswer:
-    """Say that a body is not what was asked for, and what it looks like instead."""
+    """Return the error for a body that is not what was asked for, with what it looks like instead."""
     looks = _odd_body(body[:ERROR_BODY_BYTES_MAX])
     if not looks.startswith("an HTML page"):
         looks = one_line(in_plain_words(why))

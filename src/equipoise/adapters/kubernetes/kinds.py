@@ -86,7 +86,6 @@ class ResourceKind(Generic[R]):
         return pages.decode(body)
 
     def decode_object(self, body: bytes | msgspec.Raw) -> Any:
-        """Decode one object."""
         return self._objects.decode(body)  # type: ignore[attr-defined]
 
 

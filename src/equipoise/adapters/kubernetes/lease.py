@@ -133,7 +133,6 @@ class LeaseElection:
         return seen.holder if seen is not None else ""
 
     def start(self) -> None:
-        """Begin to stand for election."""
         self._thread = threading.Thread(target=self.run, name="lease", daemon=True)
         self._thread.start()
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from equipoise.adapters.kubernetes.client import DEED_SECONDS, Client
+from equipoise.adapters.kubernetes.client import WRITE_SECONDS, Client
 from equipoise.adapters.kubernetes.errors import ApiError, Outline, bad_answer, outline_of
 from equipoise.core.cluster import ObjectRef
 from equipoise.core.errors import DECODE_ERRORS, BadInput, WorldFailed
@@ -212,7 +212,7 @@ class Objects:
             body=body,
             content_type=content_type,
             is_idempotent=is_idempotent,
-            within_seconds=DEED_SECONDS,
+            within_seconds=WRITE_SECONDS,
         )
         return self._client.decode(Document, answer, f"PATCH {path}")
 

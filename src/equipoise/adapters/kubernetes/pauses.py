@@ -105,7 +105,6 @@ class NamespacePauses:
         self._age_max_seconds = age_max_seconds
 
     def start(self) -> None:
-        """Begin to watch."""
         self.reflector.start()
 
     def stop(self, timeout_seconds: float = 5.0) -> bool:

@@ -124,7 +124,7 @@ class KubernetesPolicies:
             raise
 
     def _is_there(self, path: str) -> bool:
-        """Tell an object that has gone from a kind without a status: the server says the same to both."""
+        """Return whether the object exists: the server answers alike where only its kind lacks a status."""
         try:
             self._client.get(path)
         except ApiError as error:

@@ -180,7 +180,7 @@ class Reflector(Generic[R]):
         return True
 
     def last_contact_age_seconds(self, now_monotonic: float) -> float:
-        """Tell for how long the server has said nothing; infinite before it said anything."""
+        """Return how long ago the server was last heard; infinite before it was."""
         since = self._watching_since  # before the other, which it becomes when the watch ends
         contact_at = self._contact_at
         if since is not None and now_monotonic - since >= SHORT_SECONDS:
@@ -209,7 +209,7 @@ class Reflector(Generic[R]):
                 self._stopping.wait(delay_seconds)
 
     def step(self) -> float:
-        """List if need be, then watch until that ends; give the seconds to wait before the next turn."""
+        """List if need be, then watch until that ends; return the seconds to wait before the next step."""
         progress, began_at = self._progress(), self._monotonic()
         error: Exception | None = None
         try:
@@ -321,7 +321,7 @@ class Reflector(Generic[R]):
         self._tell(changes)
 
     def _read(self, data: msgspec.Raw) -> tuple[ObjectMeta, R | None, Outline | None]:
-        """Turn the object of an event; one that cannot be read is outlined, and stood in for."""
+        """Decode the object of an event; for one that cannot be read, its outline and stand-in."""
         try:
             raw = self.kind.decode_object(data)
             return raw.metadata, self.kind.decode(self.decoder, raw), None

@@ -16,7 +16,7 @@ import msgspec
 
 from equipoise.adapters.http import one_line
 from equipoise.adapters.kubernetes.apply import MANAGER
-from equipoise.adapters.kubernetes.client import DEED_SECONDS, Client
+from equipoise.adapters.kubernetes.client import WRITE_SECONDS, Client
 from equipoise.adapters.kubernetes.errors import ApiError, Unreachable
 from equipoise.adapters.kubernetes.keda_vpa import RecentVpas
 from equipoise.adapters.kubernetes.kinds import DAEMONSETS, WORKLOADS
@@ -139,7 +139,7 @@ class KubernetesSizes:
                 body={"metadata": known, "spec": spec},
                 content_type=PatchType.STRATEGIC.value,
                 is_idempotent=True,
-                within_seconds=DEED_SECONDS,
+                within_seconds=WRITE_SECONDS,
             )
         except ApiError as error:
             answer = judge_resize(error)
@@ -195,7 +195,7 @@ def judge_resize(error: ApiError) -> ResizeAnswer | None:
 
 
 def _containers(values: Values, sidecars: Collection[str]) -> dict[str, Any]:
-    """Say it as a pod's spec does: sidecars are among the init containers."""
+    """Return the values as a pod's spec has them: sidecars are among the init containers."""
     parts: dict[str, list[dict[str, Any]]] = {}
     for name, resources in values.items():
         place = "initContainers" if name in sidecars else "containers"

@@ -84,7 +84,6 @@ class PrometheusClient:
 
     @property
     def address(self) -> str:
-        """How messages name the server."""
         return self.transport.address
 
     def instant(
@@ -193,7 +192,6 @@ class PrometheusClient:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def close(self) -> None:
-        """Give back the connections."""
         self.transport.close()
 
 

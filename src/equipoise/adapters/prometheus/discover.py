@@ -110,7 +110,6 @@ class DiscoveredPrometheus:
 
     @property
     def candidate(self) -> Candidate:
-        """The Service that was chosen."""
         one = self.transport
         return Candidate(one.namespace, one.service, one.port, one.scheme, one.path_prefix)
 

@@ -181,7 +181,7 @@ class PrometheusHistory:
         return self.client.known_build_info().is_victoria_metrics
 
     def _series_planned(self, job: Job) -> int:
-        """Give how many series a lot is planned with: numbers, and the text or samples that they come as."""
+        """Return how many series a batch may have: numbers, and the text or samples that they come as."""
         planned = float(self._bytes_max // (8 * job.grid.count))
         offered = self.offered()
         if isinstance(offered, str):

@@ -209,12 +209,10 @@ class Grid:
 
     @property
     def end_ms(self) -> int:
-        """The last time."""
         return self.start_ms + (self.count - 1) * self.step_ms
 
     @property
     def timestamps(self) -> NDArray[np.float64]:
-        """All times as Unix seconds."""
         return (self.start_ms + np.arange(self.count, dtype=np.int64) * self.step_ms) / 1000.0
 
     def part(self, first: int, count: int) -> Grid:

@@ -85,7 +85,6 @@ class PrometheusMetrics:
     def _by_promql(
         self, shards: Sequence[Shard], asked: _Asked, at: float, window_seconds: float
     ) -> CpuUsage:
-        """Let the server reduce."""
         queries = self.queries
         rates, times, tallies = self._ask(
             shards,
@@ -238,7 +237,6 @@ class PrometheusMetrics:
         return Number(value, warnings=answer.warnings)
 
     def ready(self) -> None:
-        """Raise unless queries are answered."""
         if decode_number(self.client.instant("1")) != 1:
             raise Malformed(f"{self.client.address} did not answer 1 when asked for 1")
 

@@ -206,7 +206,6 @@ class Raw:
 
     @property
     def samples(self) -> int:
-        """How many are held."""
         return sum(one.count for one in self._series.values())
 
     def add(self, answer: QueryAnswer, labels: Sequence[str], series_max: int) -> None:

@@ -41,9 +41,7 @@ class PrometheusTransport(Protocol):
     """Carries one request to a Prometheus, and its answer back."""
 
     @property
-    def address(self) -> str:
-        """How messages name the server."""
-        ...
+    def address(self) -> str: ...
 
     @property
     def query_max_bytes(self) -> int:
@@ -54,9 +52,7 @@ class PrometheusTransport(Protocol):
         """Ask once. Any status is an answer; no answer raises a `PrometheusFailed`."""
         ...
 
-    def close(self) -> None:
-        """Give back the connections."""
-        ...
+    def close(self) -> None: ...
 
 
 @runtime_checkable
@@ -82,7 +78,6 @@ class Direct:
 
     @property
     def address(self) -> str:
-        """The address without secrets."""
         return self._settings.address
 
     def send(self, path: str, fields: Mapping[str, str], timeout_seconds: float, bytes_max: int) -> Reply:
@@ -194,7 +189,6 @@ def _beginning(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
 
 
 def translate(error: Exception, address: str, bytes_max: int) -> PrometheusFailed:
-    """Return which failure this is."""
     chain = list(_causes(error))
     clause = explain(error, address)
     if isinstance(error, AnswerTooLarge):

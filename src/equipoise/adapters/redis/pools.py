@@ -72,7 +72,6 @@ class RedisPools:
         self._config: tuple[str, str] | None = None
 
     def close(self) -> None:
-        """Let go of the connections."""
         self._client.close()
 
     def eviction(self) -> str:
@@ -130,15 +129,14 @@ class RedisPools:
         return self._about_pod("unregister", pod, uid, _epoch(epoch))
 
     def allocate(self, call: str, tier: str = "") -> PoolAnswer:
-        """Give a free pod to a call."""
+        """Assign a free pod to a call."""
         return self._about_call("allocate", call, *self._spans, tier)
 
     def release(self, call: str, pod: str = "") -> PoolAnswer:
-        """End a call."""
         return self._about_call("release", call, pod)
 
     def heartbeat(self, call: str) -> PoolAnswer:
-        """Say that a call goes on."""
+        """Renew the lease of a call."""
         return self._about_call("heartbeat", call, *self._spans)
 
     def drain(self, pod: str, uid: str = "") -> PoolAnswer:
@@ -146,7 +144,6 @@ class RedisPools:
         return self._about_pod("drain", pod, uid)
 
     def undrain(self, pod: str, uid: str = "") -> PoolAnswer:
-        """Return it calls again."""
         return self._about_pod("undrain", pod, uid)
 
     def recover(self, pods: Sequence[str], epoch: int | None) -> list[PoolAnswer]:

@@ -48,7 +48,6 @@ class Field(NamedTuple):
     end: Places
 
     def word(self, row: int) -> str:
-        """Return one field as text."""
         return bytes(self.text[self.start[row] : self.end[row]]).decode("utf-8", "replace").strip()
 
 

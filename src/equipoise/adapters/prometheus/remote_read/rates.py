@@ -189,7 +189,7 @@ def _rate(
 
 
 def _mended(part: RawSamples) -> tuple[Floats, Floats | None, Integers | None]:
-    """Give the values, what resets lost before each, and how many were no numbers before each; None for none.
+    """Return the values, what resets lost before each, and how many NaN came before each; None for none.
 
     What was lost is kept apart, so that a rise without a reset is not rounded.
     """

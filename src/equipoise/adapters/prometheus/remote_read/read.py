@@ -96,7 +96,6 @@ class RemoteRead:
 
     @property
     def address(self) -> str:
-        """How messages name the server."""
         return self._transport.address
 
     def probe(self) -> Form:
@@ -114,7 +113,7 @@ class RemoteRead:
         end_ms: int,
         on_bytes: Callable[[int], None] | None = None,
     ) -> Iterator[SeriesBatch]:
-        """Give all samples from start to end, both included, of the series that all matchers match."""
+        """Yield all samples from start to end, both included, of the series that all matchers match."""
         with self._answer(matchers, start_ms, end_ms) as response:
             yield from self._batches(response, self._form(response), start_ms, end_ms, on_bytes)
 

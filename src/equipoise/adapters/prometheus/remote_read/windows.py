@@ -53,7 +53,6 @@ class RawSamples:
         return RawSamples(before[self.offsets], self.times_ms[is_kept], self.values[is_kept])
 
     def part(self, first: int, last: int) -> RawSamples:
-        """Return some of the series."""
         begin, end = int(self.offsets[first]), int(self.offsets[last])
         offsets = self.offsets[first : last + 1] - begin
         return RawSamples(offsets, self.times_ms[begin:end], self.values[begin:end])
@@ -72,7 +71,6 @@ class Steps:
 
     @property
     def times_ms(self) -> Integers:
-        """All times."""
         return self.start_ms + np.arange(self.count, dtype=np.int64) * self.step_ms
 
 

@@ -235,7 +235,6 @@ class _Lockstep:
         self._live = int(np.count_nonzero(counts))
 
     def run(self) -> None:
-        """Read all samples."""
         self._first()
         for step in range(1, len(self._times)):
             if self._counts[self._live - 1] <= step:
