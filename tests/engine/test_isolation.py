@@ -15,9 +15,9 @@ from equipoise.engine.isolation import (
     Isolation,
     WorkerBusy,
     failed_decision,
-    failed_record,
     failed_turn,
 )
+from equipoise.engine.recording import failed_record
 from equipoise.ports import FailedTurn
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from equipoise.engine.isolation import BatchLost, Isolation
+from equipoise.engine.leadership import LeaselessLeadership, StoppingLeadership
 from equipoise.runtime.operator.worker import Batches
 from tests.support.operator import worker_functions as work
 from tests.support.operator.worlds import WAIT_SECONDS, eventually
@@ -177,7 +178,9 @@ def test_one_that_ends_the_worker_costs_nobody_else_the_result(shared: Batches) 
 def test_an_operator_that_stops_takes_no_batch_for_guilty() -> None:
     """What is given up is decided by the next leader, and nothing is told of it."""
     batches, isolation = Batches(), Isolation()
-    isolation.begin(0.0, lambda: False)
+    stopping = threading.Event()
+    isolation.begin(0.0, StoppingLeadership(LeaselessLeadership(lambda: 0.0), stopping))
+    stopping.set()
     batches.stop()
     with pytest.raises(BatchLost, match="not begun"):
         isolation.each(range(6), lambda some: batches.submit(work.double_but, some, 4), str)

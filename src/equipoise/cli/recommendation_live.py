@@ -17,7 +17,7 @@ from equipoise.cli.session import ClusterRequest, Session
 from equipoise.core.cluster import HpaSpec, Workload
 from equipoise.core.decision import Decision, Outcome, outcome_document, plan_document
 from equipoise.core.errors import BadInput, WorldFailed
-from equipoise.engine.isolation import failed_record
+from equipoise.engine.recording import failed_record
 from equipoise.ports import Actuator
 from equipoise.recommendation.adopt import DONE, Adopted, HpaAdopter, by_subject, with_current
 from equipoise.recommendation.advisor import AdviceScope, Advised, DataSources, advised

@@ -43,6 +43,7 @@ class KeyedBackoff(Generic[K, V]):
         before = self._failures.get(key)
         times = 1 if before is None else before.times + 1
         wait = delay_seconds(times, self.first_seconds, self.max_seconds)
+        assert 0 <= wait <= self.max_seconds, f"a wait of {wait} s is out of bounds"
         self._failures[key] = Failure(times, at + wait, last)
 
     def failure(self, key: K) -> Failure[V] | None:

@@ -201,6 +201,7 @@ class Decision(msgspec.Struct, frozen=True):
         When none is left, the guard's reason becomes the decision's; a decision without actions stays as
         it is. What is held stays in the order of execution, so the first of it has that reason too.
         """
+        assert after >= 0, "a guard lets none go, or some"
         if len(self.actions) <= after:
             return self
         kept, back = self.actions[:after], self.actions[after:]
@@ -208,6 +209,7 @@ class Decision(msgspec.Struct, frozen=True):
         why = self.reason
         if not kept:
             why = Reason(reason.code, reason.sentence, self.reason.numbers | reason.numbers)
+        assert len(kept) + len(held) == len(self.actions) + len(self.held), "no action is lost"
         return msgspec.structs.replace(self, reason=why, actions=kept, held=held)
 
 

@@ -97,7 +97,7 @@ class Ledger(msgspec.Struct, frozen=True):
             raise Fenced(f"{entry.balancer} wrote in epoch {newest}, and we are of epoch {entry.epoch}")
         kept = _bounded([old for old in self.entries if old.at > entry.at - AGE_MAX_SECONDS])
         assert len(kept) < ENTRIES_MAX, "there is room for the intent"
-        return msgspec.structs.replace(
+        added = msgspec.structs.replace(
             self,
             epoch=max(self.epoch, entry.epoch),
             epochs=self.epochs | {entry.balancer: max(newest, entry.epoch)},
@@ -105,6 +105,9 @@ class Ledger(msgspec.Struct, frozen=True):
             entries_total=self.entries_total + 1,
             memory=self.memory if memory is None else self.memory | {entry.balancer: dict(memory)},
         )
+        assert added.epoch_of(entry.balancer) >= newest, "the epoch of a balancer never falls"
+        assert added.epoch >= self.epoch, "the epoch of a ledger never falls"
+        return added
 
     def remembering(self, balancer: str, memory: Mapping[str, Any]) -> "Ledger":
         return msgspec.structs.replace(self, memory=self.memory | {balancer: dict(memory)})

@@ -63,4 +63,5 @@ def assign_each(
             rejected[policy.ref] = assigned
         else:
             found[policy.ref] = assigned
+    assert found.keys().isdisjoint(rejected), "a policy is followed or rejected"
     return found, rejected

@@ -153,6 +153,7 @@ def clear(
             may_go.append(pod)
         else:
             waiting.append(Waiting(pod, matching))
+    assert len(may_go) + len(waiting) == len(wanted), "every pod goes or waits"
     return Cleared(tuple(may_go), tuple(waiting))
 
 
@@ -179,6 +180,7 @@ def _take_one(matching: tuple[Pdb, ...], left: dict[tuple[str, str], int]) -> bo
     if allowed <= 0:
         return False
     left[key] = allowed - 1
+    assert left[key] >= 0, "a budget is never overdrawn"
     return True
 
 

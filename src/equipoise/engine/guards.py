@@ -39,6 +39,7 @@ def held_by_cooldown(ledger: Ledger, balancer: str, cooldown_seconds: float, at:
 
 def count_streaks(before: Mapping[str, int], hot: Collection[str]) -> dict[str, int]:
     """Return in how many cycles in a row each was hot; whoever was not begins anew."""
+    assert all(count >= 1 for count in before.values()), "who was never hot has no count"
     return {uid: before.get(uid, 0) + 1 for uid in hot}
 
 

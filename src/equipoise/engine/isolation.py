@@ -12,12 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from equipoise import __version__
 from equipoise.core.backoff import KeyedBackoff
-from equipoise.core.decision import Decision, Outcome, Record
+from equipoise.core.decision import Decision, Outcome
 from equipoise.core.errors import EquipoiseError, WorldFailed
 from equipoise.core.reason import Code, Reason
-from equipoise.ports import FailedTurn
+from equipoise.ports import FailedTurn, Leadership
 
 I = TypeVar("I")  # noqa: E741 - an item
 T = TypeVar("T")
@@ -59,10 +58,13 @@ class Isolation:
     )
     """Whose work cost a worker when it was done alone."""
 
-    def begin(self, at: float, still_leads: Callable[[], bool] = _yes) -> None:
-        """Begin a cycle; `still_leads` says whether an error may be taken for one workload's own."""
+    def begin(self, at: float, leadership: Leadership | None = None) -> None:
+        """Begin a cycle. An error is one subject's own for as long as we lead in the present epoch."""
         self.failed = []
-        self._at, self._still_leads = at, still_leads
+        self._at, self._still_leads = at, _yes
+        if leadership is not None:
+            epoch = leadership.epoch()
+            self._still_leads = lambda: leadership.epoch() == epoch
         self._in_a_row, self._lost_left = 0, LOST_MAX
 
     def attempt(
@@ -133,6 +135,7 @@ class Isolation:
             else:
                 for place in part:
                     self._suspects.forget(subject(items[place]))
+        assert found.keys() == set(range(len(items))), "every item has a result or an error"
         return [found[place] for place in range(len(items))]
 
     def _parts(self, subjects: Sequence[str], found: dict[int, T | FailedTurn]) -> list[list[int]]:
@@ -153,6 +156,7 @@ class Isolation:
         return [part for part in (others, *alone) if part]
 
     def _can_be_halved(self, part: Sequence[int], error: Exception) -> bool:
+        assert part, "work on nothing cannot fail"
         is_lost = isinstance(error, BatchLost)
         self._lost_left -= is_lost
         return len(part) > 1 and not (is_lost and self._lost_left <= 0)
@@ -206,20 +210,3 @@ def failed_reason(failed: FailedTurn) -> Reason:
     where = " The log has the traceback; please report it." if failed.is_bug else ""
     sentence = f"An error ended this turn before it was over: {error}. Others are not affected.{where}"
     return Reason(Code.INTERNAL_ERROR, sentence)
-
-
-def failed_record(
-    balancer: str, decision: Decision, at: float, record_id: str, outcomes: Sequence[Outcome] = ()
-) -> Record:
-    """Return the record of a turn that failed. It has no inputs: they may be what can't be written down."""
-    return Record(
-        id=record_id,
-        balancer=balancer,
-        at=at,
-        policy={},
-        observation={},
-        memory={},
-        decision=decision,
-        outcomes=tuple(outcomes),
-        version=__version__,
-    )

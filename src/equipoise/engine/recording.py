@@ -36,6 +36,7 @@ def record(
     outcomes: Sequence[Outcome] = (),
 ) -> Record:
     """Return everything that went into a decision, and what came of it; `policy` is `as_json`'s."""
+    assert record_id, "a record is found by its id"
     observed, remembered = as_json(observation), as_json(memory)
     return Record(
         id=record_id,
@@ -58,7 +59,7 @@ def replay_holds(
 
     `guards` are those that can be asked again, by their reason.
     """
-    final = recorded.decision.reason
+    final, actions = recorded.decision.reason, len(decision.actions)
     own = {name: value for name, value in final.numbers.items() if name not in decision.reason.numbers}
     # What deciding itself holds comes last. The last of the rest was held first: each guard leaves the
     # actions at the front.
@@ -70,4 +71,22 @@ def replay_holds(
             reason = guards[code](final.numbers)
         if reason is not None:
             decision = decision.hold(reason, max(0, len(decision.actions) - len(list(group))))
+    assert len(decision.actions) <= actions, "guards only reduce"
     return decision
+
+
+def failed_record(
+    balancer: str, decision: Decision, at: float, record_id: str, outcomes: Sequence[Outcome] = ()
+) -> Record:
+    """Return the record of a turn that failed. It has no inputs: they may be what can't be written down."""
+    return Record(
+        id=record_id,
+        balancer=balancer,
+        at=at,
+        policy={},
+        observation={},
+        memory={},
+        decision=decision,
+        outcomes=tuple(outcomes),
+        version=__version__,
+    )

@@ -19,8 +19,8 @@ from equipoise.core.errors import WorldFailed
 from equipoise.core.pools import PoolAnswer, PoolCode, PoolsSnapshot
 from equipoise.core.reason import Reason
 from equipoise.engine.guards import held_by_leader, held_by_pause
-from equipoise.engine.isolation import Isolation, failed_decision, failed_record
-from equipoise.engine.recording import as_json, record
+from equipoise.engine.isolation import Isolation, failed_decision
+from equipoise.engine.recording import as_json, failed_record, record
 from equipoise.pools.decide import TierBalance, decide, moves_of
 from equipoise.pools.invariants import violations
 from equipoise.pools.observe import Observation, count_tiers, observe
@@ -109,7 +109,7 @@ class PoolsLoop:
     def cycle(self, at: float) -> CycleReport:
         """Read both lists, reconcile them, recover lost pods, move idle ones."""
         self._epoch = self.leadership.epoch()
-        self._isolation.begin(at, self._still_leads)
+        self._isolation.begin(at, self.leadership)
         self.has_changed()
         pods = self.pods()
         read: dict[str, ListedPod | FailedTurn] = {

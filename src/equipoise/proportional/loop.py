@@ -12,8 +12,8 @@ from equipoise.core.decision import Decision, Outcome
 from equipoise.core.ledger import Ledger
 from equipoise.crd.targets import Mode
 from equipoise.engine.assignment import RejectedPolicy
-from equipoise.engine.cycle import ignore
-from equipoise.engine.isolation import Isolation, failed_decision, failed_record
+from equipoise.engine.cycle import ignore, record_failure, status_error
+from equipoise.engine.isolation import Isolation
 from equipoise.engine.recording import record
 from equipoise.engine.status import StatusWrite, write_status
 from equipoise.ports import (
@@ -135,7 +135,8 @@ class ProportionalLoop:
         epoch = self.leadership.epoch()
         if epoch != self._epoch:
             self._states.clear()  # another replica may have led meanwhile: the status has what it did
-        self._begin(at, epoch)
+        self._epoch = epoch
+        self._isolation.begin(at, self.leadership)
         if epoch is None:
             return CycleReport((), ())
         policies = self.policies.policies()
@@ -160,13 +161,9 @@ class ProportionalLoop:
     ) -> list[PolicyResult]:
         """Run one cycle for a command, over policies that it assigned itself."""
         self._states.clear()
-        self._begin(at, self.leadership.epoch())
+        self._epoch = self.leadership.epoch()
+        self._isolation.begin(at, self.leadership)
         return self._reconcile_all(assigned, at, namespace)
-
-    def _begin(self, at: float, epoch: int | None) -> None:
-        """Begin a cycle: as long as we lead in this epoch, an error is that of one policy."""
-        self._epoch = epoch
-        self._isolation.begin(at, lambda: self.leadership.epoch() == epoch)
 
     def _reconcile_all(
         self, assigned: Sequence[Assignment], at: float, namespace: str | None = None
@@ -204,9 +201,15 @@ class ProportionalLoop:
         elif not progress.is_persisted:
             self._states[uid].memory = memory  # what was about to be remembered is not in the status
         outcomes = progress.outcomes
-        decision = failed_decision(result, outcomes)
-        failure = failed_record(BALANCER, decision, snapshot.at, self.new_id(snapshot.at), outcomes)
-        self._isolation.attempt(subject, lambda: self.journal.append(failure))
+        decision = record_failure(
+            result,
+            BALANCER,
+            self.journal,
+            self._isolation,
+            at=snapshot.at,
+            record_id=self.new_id(snapshot.at),
+            outcomes=outcomes,
+        )
         status_error = self._reject(item.policy, RejectedPolicy.of_failure(result), snapshot.at)
         return PolicyResult(item, decision, outcomes, status_error=status_error)
 
@@ -366,8 +369,7 @@ class ProportionalLoop:
                 self.actuator.record_event(policy.ref, rejection.code, rejection.sentence, is_warning=True)
             return error
 
-        error = self._isolation.attempt(str(policy.ref), write)
-        return "" if isinstance(error, FailedTurn) else error
+        return status_error(self._isolation, policy, write)
 
     def _report(self, item: Assignment, news: StatusInput, outcomes: Sequence[Outcome]) -> None:
         """Record an event at the workload: what was changed, or a new reason that keeps it from being."""

@@ -104,7 +104,7 @@ class RecommendationLoop:
             self._last.clear()
             self._backoff.keep(())
             return CycleReport((), ())
-        self._isolation.begin(at, lambda: self.leadership.epoch() == epoch)
+        self._isolation.begin(at, self.leadership)
         owner, note = self.objects.definition_owner()
         if owner is Standing.ABSENT:
             return CycleReport((), (), [f"{NOT_INSTALLED} ({note})"])

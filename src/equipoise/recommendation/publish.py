@@ -11,7 +11,8 @@ from equipoise.core.errors import WorldFailed
 from equipoise.core.reason import Code
 from equipoise.crd.targets import Mode
 from equipoise.engine.guards import held_by_pause
-from equipoise.engine.isolation import Isolation, failed_decision, failed_record
+from equipoise.engine.isolation import Isolation, failed_decision
+from equipoise.engine.recording import failed_record
 from equipoise.engine.status import condition_of
 from equipoise.ports import (
     Actuator,

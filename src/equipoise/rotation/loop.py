@@ -18,9 +18,10 @@ from equipoise.core.errors import WorldFailed
 from equipoise.core.reason import Code, Reason
 from equipoise.crd.targets import Mode
 from equipoise.engine.assignment import RejectedPolicy
+from equipoise.engine.cycle import record_failure, status_error
 from equipoise.engine.disruption import SYSTEM_NAMESPACES, DisruptionBudget
 from equipoise.engine.guards import count_streaks
-from equipoise.engine.isolation import Isolation, failed_decision, failed_record
+from equipoise.engine.isolation import Isolation
 from equipoise.engine.recording import record
 from equipoise.engine.status import write_status
 from equipoise.ports import CycleReport, FailedTurn, Policies, PolicyObject, StoreConflict, Stored
@@ -161,9 +162,15 @@ class CyclePlanner:
         self, target: Target, failed: FailedTurn, at: float, outcomes: Sequence[Outcome] = ()
     ) -> CycleItem:
         """Record the error that ended a workload's part of the cycle."""
-        decision = failed_decision(failed, outcomes)
-        written = failed_record(BALANCER, decision, at, self.ports.new_id(at), outcomes)
-        self.isolation.attempt(failed.subject, lambda: self.ports.journal.append(written))
+        decision = record_failure(
+            failed,
+            BALANCER,
+            self.ports.journal,
+            self.isolation,
+            at=at,
+            record_id=self.ports.new_id(at),
+            outcomes=outcomes,
+        )
         return CycleItem(target, decision, outcomes, at=at, failed=failed)
 
 
@@ -180,9 +187,7 @@ class Rotator:
 
     def begin(self, at: float) -> None:
         """Begin a cycle: an error is taken for one workload's own for as long as this replica leads."""
-        leadership = self.ports.leadership
-        epoch = leadership.epoch()
-        self.isolation.begin(at, lambda: leadership.epoch() == epoch)
+        self.isolation.begin(at, self.ports.leadership)
 
     def keep_streaks(self, refs: Collection[WorkloadRef]) -> None:
         """Forget for how long pods of all other workloads have been hot."""
@@ -352,8 +357,9 @@ class RotationLoop:
                 report_changes(self.ports.actuator, policy, own, last)
             return written.error
 
-        errors = [self._rotator.isolation.attempt(str(each.ref), partial(write, each)) for each in policies]
-        return [error for error in errors if error and not isinstance(error, FailedTurn)]
+        isolation = self._rotator.isolation
+        errors = [status_error(isolation, each, partial(write, each)) for each in policies]
+        return [error for error in errors if error]
 
 
 def record_of(

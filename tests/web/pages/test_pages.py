@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from equipoise.core.decision import Record, Streak
 from equipoise.dashboard.page import COLOURS, SECTIONS_MAX, STANDINGS, Page, painted
-from equipoise.engine.isolation import failed_decision, failed_record
+from equipoise.engine.isolation import failed_decision
+from equipoise.engine.recording import failed_record
 from equipoise.ports import FailedTurn
 from tests.support.web.golden_pages import GOLDEN, PAGES, document, maker, records_of
 
