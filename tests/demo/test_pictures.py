@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.demo.pictures import columns, line, resampled
+from equipoise.demo.context import columns, line, resampled
 
 VALUES = st.lists(st.floats(0.0, 100.0), min_size=1, max_size=200)
 

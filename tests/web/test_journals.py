@@ -65,7 +65,7 @@ def test_a_journal_that_is_not_there_yet_is_one_line(tmp_path: Path) -> None:
     assert "No such file" in line
     assert "\n" not in line
     with journal(path) as kept:
-        assert source.newest() == reading.Reading()
+        assert source.newest() == reading.JournalReading()
         kept.append(hot())
         assert [record.decision.subject for record in source.newest().records] == ["shop/web"]
         assert source.newest().troubles == ()

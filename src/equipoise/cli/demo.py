@@ -44,11 +44,11 @@ def demo(
     import tempfile
     import threading
 
-    from equipoise.demo.subprocess import swept
+    from equipoise.demo.subprocess import cleanup_on_exit
 
     stopping = threading.Event()
     _end_on_signals(stopping)
-    with tempfile.TemporaryDirectory(prefix="equipoise-demo-") as folder, swept(Path(folder)):
+    with tempfile.TemporaryDirectory(prefix="equipoise-demo-") as folder, cleanup_on_exit(Path(folder)):
         place = kept or Path(folder) / "journal.db"
         if once:
             _once(seed, place, Path(folder), stopping, is_kept=kept is not None)

@@ -75,28 +75,28 @@ class Gate:
 
         return heard
 
-    def _refusal(self, scope: Scope) -> "Answer | None":
+    def _refusal(self, scope: Scope) -> "HttpAnswer | None":
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         if scope["type"] == "http" and scope["method"] not in {"GET", "HEAD"}:
-            return Answer(405, "This dashboard only reads.\n")
+            return HttpAnswer(405, "This dashboard only reads.\n")
         if scope["path"] == HEALTH and scope["type"] == "http":
-            return Answer(200, "ok\n")
+            return HttpAnswer(200, "ok\n")
         if not _is_same_origin(headers):
-            return Answer(403, "Asked from another site.\n")
+            return HttpAnswer(403, "Asked from another site.\n")
         if self._tokens is None:
-            return None if is_loopback_host(headers.get("host", "")) else Answer(403, _NOT_THIS_HOST)
+            return None if is_loopback_host(headers.get("host", "")) else HttpAnswer(403, _NOT_THIS_HOST)
         return self._unknown(scope, headers, self._tokens)
 
-    def _unknown(self, scope: Scope, headers: dict[str, str], tokens: Tokens) -> "Answer | None":
+    def _unknown(self, scope: Scope, headers: dict[str, str], tokens: Tokens) -> "HttpAnswer | None":
         asked = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = dict(asked).get("token", "").strip()
         if scope["type"] == "http" and given and tokens.admit(f"Bearer {given}"):
             return self._welcome(scope["path"], [part for part in asked if part[0] != "token"], given)
         if tokens.admit(headers.get("authorization", "")) or _has_session(headers, tokens):
             return None
-        return Answer(401, _LOGIN + _ASK, kind="text/html; charset=utf-8")
+        return HttpAnswer(401, _LOGIN + _ASK, kind="text/html; charset=utf-8")
 
-    def _welcome(self, path: str, rest: list[tuple[str, str]], given: str) -> "Answer":
+    def _welcome(self, path: str, rest: list[tuple[str, str]], given: str) -> "HttpAnswer":
         # Not a redirect: a browser that came from elsewhere would not send a strict cookie along with it.
         where = (path if path in self._pages else "/") + (f"?{urlencode(rest)}" if rest else "")
         target = escape(where)
@@ -104,10 +104,10 @@ class Gate:
             f'{_LOGIN}<meta http-equiv="refresh" content="0;url={target}"><p><a href="{target}">Open</a></p>'
         )
         cookie = f"{COOKIE}={_session(given.encode())}; Path=/; HttpOnly; SameSite=Strict"
-        return Answer(200, page, ((b"set-cookie", cookie.encode()),), "text/html; charset=utf-8")
+        return HttpAnswer(200, page, ((b"set-cookie", cookie.encode()),), "text/html; charset=utf-8")
 
 
-class Answer:
+class HttpAnswer:
     """What the gate says itself."""
 
     def __init__(
@@ -169,7 +169,7 @@ def _guarded(send: Send) -> Send:
     return guarded
 
 
-async def _answer(send: Send, answer: Answer) -> None:
+async def _answer(send: Send, answer: HttpAnswer) -> None:
     body = answer.text.encode()
     headers = (
         (b"content-type", answer.kind.encode()),

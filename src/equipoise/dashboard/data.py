@@ -46,7 +46,7 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class JournalReading:
     """What was read, the newest first, and one line for each journal that could not be."""
 
     records: tuple[Record, ...] = ()
@@ -73,26 +73,26 @@ class Journals:
         self._is_young = now() - youngest / 1e9 < YOUNG_SECONDS
         return found != before or was_young
 
-    def newest(self) -> Reading:
+    def newest(self) -> JournalReading:
         """Read each balancer's newest records, without their inputs."""
 
-        def read(reader: JournalReader) -> Reading:
+        def read(reader: JournalReader) -> JournalReading:
             parts = (reader.records(Query(balancer=name, limit=NEWEST_MAX)) for name in BALANCERS)
-            return Reading(tuple(record for part in parts for record in part))
+            return JournalReading(tuple(record for part in parts for record in part))
 
         return self._joined(read, NEWEST_MAX * len(BALANCERS))
 
-    def of_balancer(self, balancer: str, subject: str = "") -> Reading:
+    def of_balancer(self, balancer: str, subject: str = "") -> JournalReading:
         """Read a balancer's newest records whole, of all subjects or of one."""
         query = Query(balancer=balancer, subject=exactly(subject), limit=RECORDS_MAX + 1)
 
-        def read(reader: JournalReader) -> Reading:
+        def read(reader: JournalReader) -> JournalReading:
             records = tuple(_bounded(reader.records(query, is_whole=True), BYTES_MAX))
-            return Reading(records, tuple(reader.subjects(balancer, SUBJECTS_MAX)))
+            return JournalReading(records, tuple(reader.subjects(balancer, SUBJECTS_MAX)))
 
         return self._joined(read, RECORDS_MAX)
 
-    def listed(self, chosen: Filter) -> Reading:
+    def listed(self, chosen: Filter) -> JournalReading:
         """Read one page of the list, without inputs."""
         query = Query(
             balancer=chosen.balancer,
@@ -101,13 +101,13 @@ class Journals:
             before=chosen.before or LATEST,
             limit=LISTED_MAX + 1,
         )
-        return self._joined(lambda reader: Reading(tuple(reader.records(query))), LISTED_MAX)
+        return self._joined(lambda reader: JournalReading(tuple(reader.records(query))), LISTED_MAX)
 
-    def _joined(self, read: Callable[[JournalReader], Reading], count: int) -> Reading:
+    def _joined(self, read: Callable[[JournalReader], JournalReading], count: int) -> JournalReading:
         readings = [_attempt(path, read) for path in self.paths]
         merged = _once(merge(*(_sorted(one.records) for one in readings), key=_newness, reverse=True))
         records = tuple(islice(merged, count + 1))
-        return Reading(
+        return JournalReading(
             records[:count],
             tuple(islice(dict.fromkeys(name for one in readings for name in one.subjects), SUBJECTS_MAX)),
             tuple(line for one in readings for line in one.troubles),
@@ -115,7 +115,7 @@ class Journals:
         )
 
 
-def _attempt(path: Path, read: Callable[[JournalReader], Reading]) -> Reading:
+def _attempt(path: Path, read: Callable[[JournalReader], JournalReading]) -> JournalReading:
     try:
         reader = open_reader(path)
         try:
@@ -124,7 +124,9 @@ def _attempt(path: Path, read: Callable[[JournalReader], Reading]) -> Reading:
         finally:
             reader.close()
     except (EquipoiseError, OSError) as error:
-        return Reading(troubles=(f"{' '.join(str(error).split())}. It is read again when it changes.",))
+        return JournalReading(
+            troubles=(f"{' '.join(str(error).split())}. It is read again when it changes.",)
+        )
 
 
 def _sorted(records: Iterable[Record]) -> list[Record]:

@@ -32,7 +32,7 @@ from equipoise.core.reason import Code
 from equipoise.dashboard import layout, render
 from equipoise.dashboard import render as records
 from equipoise.dashboard.auth import Gate
-from equipoise.dashboard.data import Filter, Journals, Live, Reading
+from equipoise.dashboard.data import Filter, JournalReading, Journals, Live
 from equipoise.dashboard.layout import FAVICON
 from equipoise.dashboard.page import Page, Section
 from equipoise.dashboard.render import NOTHING, Drawing, Markup
@@ -91,7 +91,7 @@ def balancer_view(journals: Journals, name: str, subject: str) -> View:
     )
 
 
-def _extent(reading: Reading, subject: str) -> str:
+def _extent(reading: JournalReading, subject: str) -> str:
     if not reading.is_cut:
         return ""
     advice = "" if subject else " Choose a subject to see more of its past."
@@ -138,7 +138,7 @@ def _filter_form(chosen: Filter) -> Markup:
     )
 
 
-def _pager(chosen: Filter, reading: Reading) -> Markup:
+def _pager(chosen: Filter, reading: JournalReading) -> Markup:
     kept = {"balancer": chosen.balancer, "subject": chosen.subject, "reason": chosen.reason}
     links = []
     if chosen.before:

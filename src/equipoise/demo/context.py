@@ -1,21 +1,22 @@
-"""What every scene of the demo has: a part of the world, a production loop, an end that it must come to.
+"""What the scenes of the demo share: one world, the journal and what is shown of it, pictures in text.
 
-The production journal, and beside it what the demo itself shows of the decisions.
+A scene sets up its part of the world, runs a production loop in it, and knows the end that it must come to.
 """
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from equipoise.adapters.journal import RecordIds, SqliteJournal
 from equipoise.core.decision import Record
-from equipoise.runtime.console import Console
+from equipoise.engine.cycle import ignore
+from equipoise.runtime.console import Console, bar
 from equipoise.sim.store import SimPolicies
 from equipoise.sim.world import World
 
@@ -29,14 +30,13 @@ class Notes:
 
     def __init__(self, journal: SqliteJournal) -> None:
         self.journal = journal
-        self.on_news: Callable[[Record], object] = id
-        """Told of every deed, and of every reason that has not been told of its subject for a while."""
+        self.on_news: Callable[[Record], object] = ignore
+        """Called for every record with outcomes, and for every reason that is new for its subject."""
         self._records: dict[str, deque[Record]] = defaultdict(lambda: deque(maxlen=KEPT_MAX))
         self._told_at: dict[tuple[str, str, str], float] = {}
         self.counts: dict[str, Counts] = defaultdict(Counts)
 
     def append(self, *records: Record, is_whole: bool = False) -> None:
-        """Keep these."""
         self.journal.append(*records, is_whole=is_whole)
         for record in records:
             self._records[record.balancer].append(record)
@@ -45,7 +45,7 @@ class Notes:
                 self.on_news(record)
 
     def _is_news(self, record: Record) -> bool:
-        """Tell deeds and new reasons apart from a reason that comes and goes."""
+        """Return whether something was done, or a reason was not given of its subject for a while."""
         key = (record.balancer, record.decision.subject, record.decision.reason.code.value)
         last, self._told_at[key] = self._told_at.get(key), record.at
         return bool(record.outcomes) or last is None or record.at - last >= QUIET_SECONDS
@@ -172,3 +172,71 @@ def summary(stage: DemoContext, scenes: Sequence[Scene]) -> Table:
 def utc(at: float) -> str:
     """Write a time of the journal."""
     return datetime.fromtimestamp(at, UTC).strftime("%H:%M UTC")
+
+
+LEVELS = "▁▂▃▄▅▆▇█"
+EIGHTHS = " ▁▂▃▄▅▆▇█"
+
+
+class PercentBar(NamedTuple):
+    """One bar: its name, its value, and what is said beside it."""
+
+    name: str
+    percent: float
+    note: str = ""
+    colour: str = "bright_black"
+
+
+def bars(title: str, rows: Sequence[PercentBar], line: float, largest: float, width: int) -> RenderableType:
+    """Draw bars of percentages, with one line across them."""
+    table = Table.grid(padding=(0, 1, 0, 0))
+    for row in rows:
+        table.add_row(
+            Text(row.name),
+            bar(row.percent, line, largest, width, row.colour),
+            Text(f"{row.percent:.0f} %", justify="right"),
+            Text(row.note, style=row.colour, no_wrap=True),
+        )
+    return Group(Text(title, style="dim"), table)
+
+
+def resampled(values: Sequence[float], width: int) -> list[float]:
+    """Return so many values: the mean of each part, or each again where there are fewer."""
+    if not values:
+        return []
+    found = []
+    for place in range(width):
+        low = place * len(values) // width
+        part = values[low : max(low + 1, (place + 1) * len(values) // width)]
+        found.append(sum(part) / len(part))
+    return found
+
+
+def line(values: Sequence[float], width: int, low: float, high: float) -> str:
+    """Draw a line of one row: the higher, the larger the block."""
+    span = (high - low) or 1.0
+    places = [round((value - low) / span * (len(LEVELS) - 1)) for value in resampled(values, width)]
+    return "".join(LEVELS[min(max(place, 0), len(LEVELS) - 1)] for place in places)
+
+
+def columns(values: Sequence[float], width: int, height: int, largest: float, waterline: float) -> Text:
+    """Draw columns of several rows, with a waterline across; what is above it is red."""
+    drawn = resampled(values, width)
+    at = min(int(waterline / largest * height), height - 1)
+    text = Text()
+    for row in range(height - 1, -1, -1):
+        for value in drawn:
+            eighths = min(max(round((value / largest * height - row) * 8), 0), 8)
+            is_line = row == at and eighths == 0
+            style = "yellow" if is_line else "red" if row >= at and value > waterline else "blue"
+            text.append("─" if is_line else EIGHTHS[eighths], style=style)
+        text.append("\n" if row else "")
+    return text
+
+
+def labelled(rows: Sequence[tuple[str, RenderableType, str]]) -> Table:
+    """Lay pictures out under each other, each with its name before and its numbers behind."""
+    table = Table.grid(padding=(0, 1, 0, 0))
+    for name, picture, numbers in rows:
+        table.add_row(Text(name, style="dim", no_wrap=True), picture, Text(numbers, no_wrap=True))
+    return table

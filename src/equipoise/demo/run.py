@@ -130,7 +130,7 @@ BEHIND_MAX_SECONDS = 600.0
 COMMAND = (
     sys.executable,
     "-c",
-    "from equipoise.demo.subprocess import hold_on; hold_on(); from equipoise.cli.main import main; main()",
+    "import equipoise.demo.subprocess as own; own.end_at_eof(); from equipoise.cli.main import main; main()",
 )
 """It ends with us, also where we are killed."""
 MISSING = (

@@ -1,7 +1,7 @@
-"""A line from the demo to what it starts: when the demo is gone, however it went, that ends too.
+"""Ends child processes with the demo: a child exits when its standard input reaches the end.
 
-The line is the other's standard input. Nothing is ever said on it; it ends with whoever holds it, also where
-that one is killed and can do nothing any more.
+A demo that is killed can stop nothing any more. But its end of each child's standard input is closed by the
+kernel, whichever way it ended; nothing is ever written there.
 """
 
 import os
@@ -16,27 +16,27 @@ from pathlib import Path
 
 REDIS = "redis"
 """The folder of the embedded server, in that of the demo."""
-_SWEEP = (sys.executable, "-c", "from equipoise.demo.subprocess import sweep; sweep()")
+_CLEAN_UP = (sys.executable, "-c", "from equipoise.demo.subprocess import clean_up; clean_up()")
 
 
 @contextmanager
-def swept(folder: Path) -> Iterator[None]:
-    """Have somebody turn off the Redis of a folder, and remove that, should we be killed meanwhile."""
+def cleanup_on_exit(folder: Path) -> Iterator[None]:
+    """Have a child stop the Redis of a folder, and remove the folder, should we be killed meanwhile."""
     with subprocess.Popen(
-        [*_SWEEP, str(folder)],
+        [*_CLEAN_UP, str(folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C, and a terminal that closes, are for us
-    ) as sweeper:
+    ) as cleaner:
         try:
             yield
         finally:
-            sweeper.kill()
+            cleaner.kill()
 
 
-def sweep() -> None:
-    """Wait for the end of the line, then leave nothing behind of a folder."""
-    _wait()
+def clean_up() -> None:
+    """Wait for the end of standard input, then remove a folder and stop its Redis."""
+    _wait_for_eof()
     folder = Path(sys.argv[1])
     if (folder / REDIS).is_dir():
         from equipoise.adapters.redis.embedded import embedded
@@ -47,16 +47,16 @@ def sweep() -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def hold_on() -> None:
-    """Have this process end as by SIGTERM when the line does."""
-    threading.Thread(target=_let_go, name="tether", daemon=True).start()
+def end_at_eof() -> None:
+    """End this process as by SIGTERM when its standard input ends."""
+    threading.Thread(target=_terminate_at_eof, name="tether", daemon=True).start()
 
 
-def _let_go() -> None:
-    _wait()
+def _terminate_at_eof() -> None:
+    _wait_for_eof()
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _wait() -> None:
+def _wait_for_eof() -> None:
     while os.read(sys.stdin.fileno(), 1):
         continue

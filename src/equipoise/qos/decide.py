@@ -28,8 +28,8 @@ from equipoise.qos.policy import QosPolicy
 from equipoise.qos.selection import (
     ActionPlan,
     Gaps,
-    PlannedAction,
-    PlannedRestore,
+    PodAction,
+    PodRestore,
     allowed_actions,
     gaps_above,
     gaps_below,
@@ -55,10 +55,10 @@ class NodePlan(NamedTuple):
     throttle: ActionPlan
     restore: ActionPlan
     budget: int
-    evicted: Sequence[PlannedAction] = ()
-    over_budget: Sequence[PlannedAction] = ()
-    throttled: Sequence[PlannedAction] = ()
-    restored: Sequence[PlannedRestore] = ()
+    evicted: Sequence[PodAction] = ()
+    over_budget: Sequence[PodAction] = ()
+    throttled: Sequence[PodAction] = ()
+    restored: Sequence[PodRestore] = ()
     scheduling: Sequence[DisableScheduling | EnableScheduling] = ()
     cooldown: str = ""
     """Until when restoring is held, in words; empty when it is not."""
@@ -194,7 +194,7 @@ def _reductions(plan: NodePlan) -> tuple[list[Action], tuple[Gaps, Gaps]]:
     return actions, (evict, throttle)
 
 
-def _evict(one: PlannedAction, gaps: Gaps | None) -> EvictPod:
+def _evict(one: PodAction, gaps: Gaps | None) -> EvictPod:
     return EvictPod(
         one.pod.key,
         uid=one.pod.uid,
@@ -205,7 +205,7 @@ def _evict(one: PlannedAction, gaps: Gaps | None) -> EvictPod:
     )
 
 
-def _throttle(one: PlannedAction, gaps: Gaps) -> ThrottlePod:
+def _throttle(one: PodAction, gaps: Gaps) -> ThrottlePod:
     return ThrottlePod(
         one.pod.key,
         one.metric,
@@ -217,7 +217,7 @@ def _throttle(one: PlannedAction, gaps: Gaps) -> ThrottlePod:
     )
 
 
-def _restore(one: PlannedRestore) -> RestorePod:
+def _restore(one: PodRestore) -> RestorePod:
     return RestorePod(
         one.pod.key,
         one.metric,

@@ -14,7 +14,7 @@ from equipoise.qos.waterlines import QosMemory, Waterline, WaterlineState
 
 if TYPE_CHECKING:
     from equipoise.qos.decide import NodePlan
-    from equipoise.qos.selection import Gaps, PlannedAction
+    from equipoise.qos.selection import Gaps, PodAction
 
 PlainGaps = dict[str, float | None]
 """By metric, in millicores or bytes; None where it can't be told."""
@@ -246,7 +246,7 @@ def _refused(plan: "NodePlan") -> str:
     return f"; {refused[0].key}{others} stays, since {refused[0].refusal}"
 
 
-def _releases(planned: "Sequence[PlannedAction]", gaps: "Gaps") -> str:
+def _releases(planned: "Sequence[PodAction]", gaps: "Gaps") -> str:
     words = {NodeResource.CPU: "CPU", NodeResource.MEMORY: "memory"}
     parts = []
     for resource in dict.fromkeys(METRICS[name].resource for name in gaps):

@@ -160,7 +160,7 @@ ZERO = Fraction(0)
 Released = dict[NodeResource, Fraction]
 
 
-class PlannedAction(NamedTuple):
+class PodAction(NamedTuple):
     """An eviction or a throttle of one pod: for which metric, and what it releases of each resource."""
 
     pod: ObservedPod
@@ -177,14 +177,14 @@ class PlannedAction(NamedTuple):
         return self.released.get(metric.resource) if metric.is_quantifiable else None
 
 
-def plan_evictions(evict: ActionPlan, throttle: ActionPlan) -> list[PlannedAction]:
+def plan_evictions(evict: ActionPlan, throttle: ActionPlan) -> list[PodAction]:
     """Return every eviction that the gaps ask for, also beyond the budget."""
     if not evict.lines:
         return []
     return _precise_evictions(evict, throttle) if evict.is_precise else _all_evictions(evict, throttle)
 
 
-def _all_evictions(evict: ActionPlan, throttle: ActionPlan) -> list[PlannedAction]:
+def _all_evictions(evict: ActionPlan, throttle: ActionPlan) -> list[PodAction]:
     """Evict all pods but those that are throttled instead."""
     spared: set[str] = set()
     if throttle.lines and not throttle.is_precise:
@@ -196,9 +196,9 @@ def _all_evictions(evict: ActionPlan, throttle: ActionPlan) -> list[PlannedActio
     ]
 
 
-def _precise_evictions(evict: ActionPlan, throttle: ActionPlan) -> list[PlannedAction]:
+def _precise_evictions(evict: ActionPlan, throttle: ActionPlan) -> list[PodAction]:
     gaps, beside = dict(evict.gaps), dict(throttle.gaps)
-    found: dict[str, PlannedAction] = {}
+    found: dict[str, PodAction] = {}
     for name in evict.gaps:
         candidates = [
             _eviction(evict, pod, name)
@@ -213,11 +213,11 @@ def _precise_evictions(evict: ActionPlan, throttle: ActionPlan) -> list[PlannedA
 
 def _count_needed(
     name: str,
-    candidates: list[PlannedAction],
+    candidates: list[PodAction],
     gaps: Gaps,
     throttle: ActionPlan,
     beside: Gaps,
-    gone: Mapping[str, PlannedAction],
+    gone: Mapping[str, PodAction],
 ) -> int:
     """Return how many evictions close the gap of this metric, together with throttling the other pods.
 
@@ -243,7 +243,7 @@ def _count_needed(
 
 
 def _throttle_potential(
-    throttle: ActionPlan, resource: NodeResource, gone: Mapping[str, PlannedAction]
+    throttle: ActionPlan, resource: NodeResource, gone: Mapping[str, PodAction]
 ) -> dict[str, Fraction]:
     """Return the most that throttling could release of each pod, whichever rule asks for it."""
     found: dict[str, Fraction] = {}
@@ -269,22 +269,22 @@ def _is_known(metric: Metric, pod: ObservedPod) -> bool:
     return metric.releases is not None and metric.releases(pod) is not None
 
 
-def _eviction(evict: ActionPlan, pod: ObservedPod, metric: str) -> PlannedAction:
+def _eviction(evict: ActionPlan, pod: ObservedPod, metric: str) -> PodAction:
     lines = evict.lines_for(pod)
     graces = [line.action.eviction.grace_seconds for line in lines if line.action.eviction is not None]
     grace = min((seconds for seconds in graces if seconds is not None), default=None)
     amounts = {NodeResource.MEMORY: bytes_of(pod), NodeResource.CPU: millicores_of(pod)}
     released = {resource: amount for resource, amount in amounts.items() if amount is not None}
-    return PlannedAction(pod, metric, released, grace_seconds=grace)
+    return PodAction(pod, metric, released, grace_seconds=grace)
 
 
-def plan_throttles(plan: ActionPlan, gaps: Gaps, excluded: Collection[str]) -> list[PlannedAction]:
+def plan_throttles(plan: ActionPlan, gaps: Gaps, excluded: Collection[str]) -> list[PodAction]:
     """Return throttles that release something, until the gaps are closed."""
     if not plan.lines:
         return []
     if not plan.is_precise:
         return _all_throttles(plan, excluded)
-    found: dict[str, PlannedAction] = {}
+    found: dict[str, PodAction] = {}
     for name in plan.gaps:
         for pod in plan.sorted_pods(name):
             gap = gaps[name]
@@ -299,7 +299,7 @@ def plan_throttles(plan: ActionPlan, gaps: Gaps, excluded: Collection[str]) -> l
     return list(found.values())
 
 
-def _all_throttles(plan: ActionPlan, excluded: Collection[str]) -> list[PlannedAction]:
+def _all_throttles(plan: ActionPlan, excluded: Collection[str]) -> list[PodAction]:
     found = []
     for pod in plan.sorted_pods():
         if pod.key in excluded:
@@ -311,7 +311,7 @@ def _all_throttles(plan: ActionPlan, excluded: Collection[str]) -> list[PlannedA
     return found
 
 
-def _throttle(lines: list[Waterline], pod: ObservedPod, metric: Metric) -> PlannedAction | None:
+def _throttle(lines: list[Waterline], pod: ObservedPod, metric: Metric) -> PodAction | None:
     """Return the throttle of one pod by the largest step of its actions; None if it releases nothing."""
     if metric.resource is NodeResource.MEMORY:
         return _reclaim(lines, pod, metric)
@@ -324,10 +324,10 @@ def _throttle(lines: list[Waterline], pod: ObservedPod, metric: Metric) -> Plann
     if change.release <= 0:
         return None
     assert min(change.quota.values()) >= QUOTA_MIN_US, "the kernel takes no smaller quota"
-    return PlannedAction(pod, metric.name, {NodeResource.CPU: change.release}, quota=change.quota)
+    return PodAction(pod, metric.name, {NodeResource.CPU: change.release}, quota=change.quota)
 
 
-def _reclaim(lines: list[Waterline], pod: ObservedPod, metric: Metric) -> PlannedAction | None:
+def _reclaim(lines: list[Waterline], pod: ObservedPod, metric: Metric) -> PodAction | None:
     specs = [line.action.throttle.memory for line in lines if line.action.throttle is not None]
     if not any(spec is not None and spec.is_reclaimed for spec in specs):
         return None
@@ -335,10 +335,10 @@ def _reclaim(lines: list[Waterline], pod: ObservedPod, metric: Metric) -> Planne
     if not amounts:
         return None
     released = {NodeResource.MEMORY: Fraction(sum(amounts.values()))}
-    return PlannedAction(pod, metric.name, released, reclaim=amounts)
+    return PodAction(pod, metric.name, released, reclaim=amounts)
 
 
-class PlannedRestore(NamedTuple):
+class PodRestore(NamedTuple):
     """Higher quotas for a throttled pod, and the gaps after that; no metric if no policy throttles it."""
 
     pod: ObservedPod
@@ -347,31 +347,31 @@ class PlannedRestore(NamedTuple):
     gaps: Gaps
 
 
-def plan_unclaimed_restores(plan: ActionPlan) -> list[PlannedRestore]:
+def plan_unclaimed_restores(plan: ActionPlan) -> list[PodRestore]:
     """Return full restores of the pods that no policy throttles any more."""
     found = []
     for pod in sorted_by(ALL_CHAIN, _throttled(plan.pods)):
         if not plan.lines_for(pod):
             change = lifted(pod)
             if change.quota:
-                found.append(PlannedRestore(pod, "", change, {}))
+                found.append(PodRestore(pod, "", change, {}))
     return found
 
 
-def plan_restores(plan: ActionPlan) -> list[PlannedRestore]:
+def plan_restores(plan: ActionPlan) -> list[PodRestore]:
     """Return one step for each throttled pod, in reverse order, while usage stays below every waterline.
 
     A metric that can't be quantified sets no bound: it is clear, and a step is one step.
     """
     gaps = dict(plan.gaps)
-    found: list[PlannedRestore] = []
+    found: list[PodRestore] = []
     for pod in reversed(_ordered(plan)):
         if any(gap is not None and gap <= 0 for gap in gaps.values()):
             break
         change = throttled_up(pod, _step(plan.lines_for(pod)))
         if change.quota:
             gaps = {name: None if gap is None else gap - change.release for name, gap in gaps.items()}
-            found.append(PlannedRestore(pod, next(iter(gaps), ""), change, gaps))
+            found.append(PodRestore(pod, next(iter(gaps), ""), change, gaps))
     return found
 
 

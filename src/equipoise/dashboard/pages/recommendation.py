@@ -34,7 +34,7 @@ ADVICE_MAX = 20
 REPLICAS_MAX = 1_000_000
 
 
-class Hpa(NamedTuple):
+class HpaUsage(NamedTuple):
     """What the advice says an HPA should have."""
 
     replicas_min: int
@@ -60,13 +60,13 @@ def _recommended(record: Record) -> Mapping[str, Any]:
     return mapping(mapping(record.decision.extra).get("recommended"))
 
 
-def _hpa(record: Record) -> Hpa | None:
+def _hpa(record: Record) -> HpaUsage | None:
     said = _recommended(record)
     found = [count(said.get(name)) for name in ("minReplicas", "maxReplicas", "targetUtilization")]
     low, high, target = found
     if low is None or high is None or not target or not low <= high <= REPLICAS_MAX:
         return None
-    return Hpa(low, high, target)
+    return HpaUsage(low, high, target)
 
 
 def _facts(newest: Record) -> Iterator[Fact]:
@@ -197,7 +197,7 @@ def _replicas(record: Record) -> Chart | None:
     return Chart("Recommended replicas, by the hour", options, words)
 
 
-def _wanted(hpa: Hpa, request: float, cores: float | None) -> float | None:
+def _wanted(hpa: HpaUsage, request: float, cores: float | None) -> float | None:
     """Return the replicas at which pods are as busy as the HPA wants them."""
     if cores is None or cores < 0:
         return None

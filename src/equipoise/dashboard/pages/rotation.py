@@ -34,7 +34,7 @@ ENDINGS = {
 }
 
 
-class Pod(NamedTuple):
+class PodUsage(NamedTuple):
     """One pod of a look."""
 
     name: str
@@ -78,14 +78,14 @@ def _facts(records: Sequence[Record]) -> Iterator[Fact]:
         yield Fact("Last rotation", amount(realised, "%"), note)
 
 
-def _pods(record: Record) -> list[Pod]:
+def _pods(record: Record) -> list[PodUsage]:
     """Return the pods whose usage is known, the busiest first."""
     found = []
     for part in items(record.observation.get("pods")):
         pod = mapping(part)
         cores = number(pod.get("cpu_cores"))
         if cores is not None:
-            found.append(Pod(text(pod.get("name")), cores))
+            found.append(PodUsage(text(pod.get("name")), cores))
     return sorted(found, key=lambda pod: (-pod.cores, pod.name))
 
 
@@ -137,7 +137,7 @@ def _usage(records: Sequence[Record]) -> Chart | None:
 
 
 def _before(
-    record: Record, pods: Sequence[Pod], gone: set[str], levels: Sequence[Level], word: str
+    record: Record, pods: Sequence[PodUsage], gone: set[str], levels: Sequence[Level], word: str
 ) -> Iterator[dict[str, Any]]:
     """Yield the bars by kind: hot, cold and the rest; with the turn in which each goes, and who has gone."""
     decision = record.decision
@@ -145,7 +145,7 @@ def _before(
     planned = [*decision.actions, *(held.action for held in decision.held)]
     turns = {text(action.pod): turn for turn, action in enumerate(planned, 1)}
 
-    def kind(pod: Pod) -> str:
+    def kind(pod: PodUsage) -> str:
         return "hot" if pod.name in hot else "cold" if pod.name in turns else "muted"
 
     for colour, name in (("muted", word), ("hot", f"{word}, hot"), ("cold", f"{word}, cold")):
@@ -159,7 +159,7 @@ def _before(
             yield bars(name, colour, values, stack="before", levels=levels if colour == "muted" else ())
 
 
-def _told(first: Sequence[Pod], second: Sequence[Pod], threshold: float | None) -> str:
+def _told(first: Sequence[PodUsage], second: Sequence[PodUsage], threshold: float | None) -> str:
     said = f"The hottest of {counted(len(first), 'pod')} used {amount(first[0].cores, 'cores')}"
     if second:
         said += f" before, and the hottest of {len(second)} used {amount(second[0].cores, 'cores')} after"

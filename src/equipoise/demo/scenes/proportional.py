@@ -11,8 +11,7 @@ from equipoise.core.cluster import Container
 from equipoise.core.decision import Record
 from equipoise.core.quantity import parse_cores
 from equipoise.crd.targets import Mode
-from equipoise.demo.context import LABEL, MINUTE, DemoContext
-from equipoise.demo.pictures import labelled, line
+from equipoise.demo.context import LABEL, MINUTE, DemoContext, labelled, line
 from equipoise.proportional.loop import ProportionalLoop
 from equipoise.proportional.parse import SCALING_POLICY
 from equipoise.sim import template

@@ -10,8 +10,7 @@ from rich.text import Text
 
 from equipoise.core.cluster import Container, ObjectRef
 from equipoise.core.decision import EvictPod, Record, RestorePod, ThrottlePod
-from equipoise.demo.context import LABEL, MINUTE, DemoContext
-from equipoise.demo.pictures import columns, labelled
+from equipoise.demo.context import LABEL, MINUTE, DemoContext, columns, labelled
 from equipoise.engine.leadership import LeaselessLeadership
 from equipoise.engine.recording import record
 from equipoise.ports import PolicyObject

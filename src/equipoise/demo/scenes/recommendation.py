@@ -10,8 +10,7 @@ from rich.text import Text
 from equipoise.core.cluster import Container
 from equipoise.core.decision import Record
 from equipoise.crd.targets import Mode
-from equipoise.demo.context import LABEL, MINUTE, DemoContext
-from equipoise.demo.pictures import labelled, line
+from equipoise.demo.context import LABEL, MINUTE, DemoContext, labelled, line
 from equipoise.ports.cluster import CPU
 from equipoise.recommendation.advisor import DataSources as Sources
 from equipoise.recommendation.loop import RecommendationLoop

@@ -8,8 +8,7 @@ from rich.text import Text
 
 from equipoise.core.cluster import Container
 from equipoise.core.decision import Record
-from equipoise.demo.context import LABEL, MINUTE, DemoContext
-from equipoise.demo.pictures import Bar, bars
+from equipoise.demo.context import LABEL, MINUTE, DemoContext, PercentBar, bars
 from equipoise.rotation.balancer import inputs
 from equipoise.rotation.execute import Ports
 from equipoise.rotation.loop import RotationLoop
@@ -160,7 +159,7 @@ class RotationScene:
         return [*self._waves(), *([found[0]] if found else [])]
 
 
-def _rows(record: Record, gone: dict[str, int]) -> list[Bar]:
+def _rows(record: Record, gone: dict[str, int]) -> list[PercentBar]:
     """Return a bar for each pod that a record saw, the busiest first."""
     target = record.decision.reason.numbers["target_cores"]
     hot = set(record.decision.reason.numbers.get("hot", ()))
@@ -168,7 +167,7 @@ def _rows(record: Record, gone: dict[str, int]) -> list[Bar]:
     for pod in sorted(inputs(record)[1].pods, key=lambda pod: (-(pod.cpu_cores or 0.0), pod.name)):
         colour = "red" if pod.name in hot else "blue" if pod.name in gone else "bright_black"
         note = f"goes in wave {gone[pod.name]}" if pod.name in gone else ""
-        rows.append(Bar(f"web-{pod.name[-5:]}", (pod.cpu_cores or 0.0) / target * 100, note, colour))
+        rows.append(PercentBar(f"web-{pod.name[-5:]}", (pod.cpu_cores or 0.0) / target * 100, note, colour))
     return rows
 
 
