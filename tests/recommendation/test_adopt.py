@@ -9,7 +9,7 @@ from equipoise.core.errors import WorldFailed
 from equipoise.core.reason import Code, Reason
 from equipoise.ports import ApplyAnswer, ApplyResult
 from equipoise.recommendation.adopt import Adopted, HpaAdopter, by_subject, proposed
-from equipoise.recommendation.explain import AdviceDetails, HpaAdvice
+from equipoise.recommendation.explain import AdviceDetails, RecommendedHpa
 from equipoise.sim import World
 from equipoise.sim.faults import FaultKind
 from equipoise.sim.load import Constant
@@ -25,7 +25,7 @@ HELMS = "HorizontalPodAutoscaler shop/web belongs to Helm"
 
 def advice(subject: str = "shop/web", replicas_max: int = 6) -> Decided[AdviceDetails]:
     """Give a recommendation."""
-    details = AdviceDetails("Deployment", hpa=HpaAdvice(2, replicas_max, 60, [CPU], None))
+    details = AdviceDetails("Deployment", hpa=RecommendedHpa(2, replicas_max, 60, [CPU], None))
     reason = Reason(Code.RECOMMEND, f"2 to {replicas_max} replicas.", {"replicas": 3})
     return Decided(Decision(subject, reason, extra=details.document), details)
 

@@ -20,7 +20,7 @@ from equipoise.core.reason import Code, Reason
 from equipoise.engine.disruption import adoption_opted_out_by
 from equipoise.engine.guards import held_by_pause
 from equipoise.ports import Applier, ApplyResult, Pauses
-from equipoise.recommendation.explain import AdviceDetails, HpaAdvice
+from equipoise.recommendation.explain import AdviceDetails, RecommendedHpa
 
 PREDICTION_WINDOW_SECONDS = 3600
 HISTORY_LENGTH = "7d"
@@ -54,7 +54,7 @@ def ehpa_manifest(subject: str, details: AdviceDetails, interval_seconds: float)
     return _object(api_version, "EffectiveHorizontalPodAutoscaler", subject, spec)
 
 
-def _spec(subject: str, kind: str, hpa: HpaAdvice) -> dict[str, Any]:
+def _spec(subject: str, kind: str, hpa: RecommendedHpa) -> dict[str, Any]:
     target = {"kind": kind, "name": subject.rpartition("/")[2]}
     if kind in API_VERSIONS:
         target = {"apiVersion": API_VERSIONS[kind], **target}

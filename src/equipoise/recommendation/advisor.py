@@ -262,7 +262,7 @@ class _AdviceRun:
                 self.ownership.learn(self.sources.owners.replica_sets(sorted(unsure), self.end))
             except WorldFailed as error:
                 self._warn(f"who owned pods that are gone is told from their names: {error}")
-            except Exception as error:  # noqa: BLE001 - the names tell it, too
+            except Exception as error:  # noqa: BLE001 - the names decide, too
                 self.isolation.take("owners of pods that are gone", error)
 
     def _resourced(self) -> set[WorkloadRef]:

@@ -18,9 +18,9 @@ from equipoise.core.decision import Decided, Decision
 from equipoise.core.reason import Code, Reason
 from equipoise.recommendation.explain import (
     AdviceDetails,
-    AdviceNumbers,
-    ContainerAdvice,
-    HpaAdvice,
+    DecisionNumbers,
+    RecommendedContainer,
+    RecommendedHpa,
     WorkloadFigures,
     sentence,
 )
@@ -143,7 +143,7 @@ BATCH = 256
 RESOURCE_MARGIN = 1.15
 MILLI = 1000
 
-Requests = Sequence[Sequence[ContainerAdvice]]
+Requests = Sequence[Sequence[RecommendedContainer]]
 """Of each workload its containers, with what they should request."""
 
 
@@ -204,7 +204,7 @@ def decide_from(
         elif row.code is Code.RECOMMEND:
             hpa = _hpa(policy, row, inherited[place] if policy.inherits_hpa else None)
         details = AdviceDetails(row.kind, hpa, requests, row.prediction, row.confidence, row.coverage)
-        numbers = AdviceNumbers.of(row, unknown[place])
+        numbers = DecisionNumbers.of(row, unknown[place])
         reason = Reason.of(row.code, sentence(policy, row, requests), numbers)
         found.append(Decided(Decision(row.subject, reason, extra=details.document), details))
     return found
@@ -245,7 +245,7 @@ def _column(values: Whole | None, observation: Observation) -> list[int]:
     return [0] * len(observation.subjects) if values is None else values.tolist()
 
 
-def _hpa(policy: RecommendationPolicy, row: WorkloadFigures, inherited: Inherited | None) -> HpaAdvice:
+def _hpa(policy: RecommendationPolicy, row: WorkloadFigures, inherited: Inherited | None) -> RecommendedHpa:
     assert policy.target_percent_min <= row.target_percent <= policy.target_percent_max, "targets are bounded"
     target = {"type": "Utilization", "averageUtilization": row.target_percent}
     metrics: list[Any] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
@@ -253,7 +253,7 @@ def _hpa(policy: RecommendationPolicy, row: WorkloadFigures, inherited: Inherite
     if inherited is not None:
         metrics += [dict(metric) for metric in inherited.metrics if not _is_cpu(metric)]
         behavior = None if inherited.behavior is None else dict(inherited.behavior)
-    return HpaAdvice(row.replicas_min, row.replicas_max, row.target_percent, metrics, behavior)
+    return RecommendedHpa(row.replicas_min, row.replicas_max, row.target_percent, metrics, behavior)
 
 
 def _is_cpu(metric: Mapping[str, Any]) -> bool:
@@ -263,9 +263,9 @@ def _is_cpu(metric: Mapping[str, Any]) -> bool:
     return metric.get("type") == "Resource" and resource.get("name") == "cpu" and is_utilisation
 
 
-def container_requests(observation: Observation) -> list[list[ContainerAdvice]]:
+def container_requests(observation: Observation) -> list[list[RecommendedContainer]]:
     """Return each workload's containers with what they should request."""
-    found: list[list[ContainerAdvice]] = [[] for _ in observation.subjects]
+    found: list[list[RecommendedContainer]] = [[] for _ in observation.subjects]
     containers = observation.containers
     if containers is None:
         return found
@@ -279,7 +279,7 @@ def container_requests(observation: Observation) -> list[list[ContainerAdvice]]:
             requests["cpu"] = _cpu_text(int(milli))
         if np.isfinite(size):
             requests["memory"] = str(int(size))
-        found[owner].append(ContainerAdvice(name, requests))
+        found[owner].append(RecommendedContainer(name, requests))
     return found
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from equipoise.core.decision import Decision
 from equipoise.core.reason import Code
-from equipoise.recommendation.observe import Prediction
+from equipoise.recommendation.observe import PredictionFacts
 from equipoise.recommendation.policy import PREFIX, RecommendationPolicy
 
 CONFIDENT_COVERAGE_MIN = 0.5
@@ -39,7 +39,7 @@ class WorkloadFigures(NamedTuple):
     target_percent: int
     replicas_min: int
     replicas_max: int
-    prediction: Prediction
+    prediction: PredictionFacts
     measurable: int
     unmeasured: int
     partial: str
@@ -51,7 +51,7 @@ class WorkloadFigures(NamedTuple):
         return "low" if is_low else "high"
 
 
-class HpaAdvice(msgspec.Struct, frozen=True):
+class RecommendedHpa(msgspec.Struct, frozen=True):
     """What an HPA should have."""
 
     replicas_min: int = msgspec.field(name="minReplicas")
@@ -61,7 +61,7 @@ class HpaAdvice(msgspec.Struct, frozen=True):
     behavior: dict[str, Any] | None
 
 
-class ContainerAdvice(msgspec.Struct, frozen=True):
+class RecommendedContainer(msgspec.Struct, frozen=True):
     """What one container should request."""
 
     name: str
@@ -72,9 +72,9 @@ class AdviceDetails(msgspec.Struct, frozen=True):
     """What was decided for one workload; without advice, neither an HPA nor containers."""
 
     kind: str
-    hpa: HpaAdvice | None = None
-    containers: list[ContainerAdvice] | None = None
-    prediction: Prediction | None = None
+    hpa: RecommendedHpa | None = None
+    containers: list[RecommendedContainer] | None = None
+    prediction: PredictionFacts | None = None
     """None where an error ended the advice before there was any."""
     confidence: str = "low"
     coverage: float = 0.0
@@ -106,12 +106,12 @@ class AdviceDetails(msgspec.Struct, frozen=True):
         has_hpa = "maxReplicas" in recommended
         return cls(
             kind=decision.extra["kind"],
-            hpa=msgspec.convert(recommended, HpaAdvice) if has_hpa else None,
-            prediction=msgspec.convert(decision.extra["prediction"], Prediction),
+            hpa=msgspec.convert(recommended, RecommendedHpa) if has_hpa else None,
+            prediction=msgspec.convert(decision.extra["prediction"], PredictionFacts),
         )
 
 
-class AdviceNumbers(msgspec.Struct, frozen=True):
+class DecisionNumbers(msgspec.Struct, frozen=True):
     """The numbers of a decision; None where something is unknown or infinite."""
 
     pod_p99_cores: float | None
@@ -133,7 +133,7 @@ class AdviceNumbers(msgspec.Struct, frozen=True):
     pods_unknown: int | msgspec.UnsetType = msgspec.UNSET
 
     @classmethod
-    def of(cls, row: WorkloadFigures, pods_unknown: int | None) -> "AdviceNumbers":
+    def of(cls, row: WorkloadFigures, pods_unknown: int | None) -> "DecisionNumbers":
         """Return the numbers of one workload; which pods are unmeasured only where that is the reason."""
         is_incomplete = row.code is Code.METRICS_INCOMPLETE
         return cls(
@@ -163,7 +163,7 @@ def shown(value: float) -> float | None:
 
 
 def sentence(
-    policy: RecommendationPolicy, row: WorkloadFigures, containers: list[ContainerAdvice] | None
+    policy: RecommendationPolicy, row: WorkloadFigures, containers: list[RecommendedContainer] | None
 ) -> str:
     """Return the sentence of a decision; with containers, that of advice of the type Resource."""
     match row.code:
@@ -222,7 +222,7 @@ def _unknown(row: WorkloadFigures) -> str:
     )
 
 
-def _advice(row: WorkloadFigures, containers: list[ContainerAdvice] | None) -> str:
+def _advice(row: WorkloadFigures, containers: list[RecommendedContainer] | None) -> str:
     note = ""
     if row.coverage < 1:
         note = f" {percent_known(row.coverage)} of the past seven days is known."

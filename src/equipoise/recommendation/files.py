@@ -130,11 +130,11 @@ def chosen(samples: Samples, workloads: Sequence[str], source: str) -> Claims:
 
 def _one(samples: Samples, defaults: FileDefaults, subject: str, pods: Samples | None) -> Observation:
     at = float(samples.times.max()) if len(samples.times) else 0.0
-    nobody = np.zeros(len(samples.times), np.intp)
-    interval = usual_interval(samples.times, nobody) or INTERVAL_SECONDS_DEFAULT
+    row = np.zeros(len(samples.times), np.intp)
+    interval = usual_interval(samples.times, row) or INTERVAL_SECONDS_DEFAULT
     columns = _columns(defaults.source, samples.times, at, interval, 1)
-    times, values, nobody = _known(samples, nobody)
-    history = on_grid(values, nobody, slots(times, at, interval, columns), (1, columns))
+    times, values, row = _known(samples, row)
+    history = on_grid(values, row, slots(times, at, interval, columns), (1, columns))
     is_counted = times > at - WEEK_SECONDS + min(interval, WEEK_SECONDS) / 1000
     replicas = defaults.replicas
     if replicas is None:
@@ -184,8 +184,8 @@ def is_of_week(times: Floats, at: float) -> Claims:
 def _columns(source: str, times: Floats, at: float, interval: float, rows: int) -> int:
     """Return how many columns the history needs, up to what a forecast can use."""
     if interval < INTERVAL_SECONDS_MIN:
-        wanted = f"expected samples at least {INTERVAL_SECONDS_MIN:g} s apart"
-        raise BadInput(f"{source}: timestamp: {wanted}, got {interval:g} s")
+        expected = f"expected samples at least {INTERVAL_SECONDS_MIN:g} s apart"
+        raise BadInput(f"{source}: timestamp: {expected}, got {interval:g} s")
     span = at - float(times.min()) if len(times) else 0.0
     columns = 1 + round(min(span, DAYS_USED_MAX * DAY_SECONDS - interval) / interval)
     if columns * rows > TABLE_CELLS_MAX:
@@ -202,8 +202,8 @@ def _many(samples: Samples, defaults: FileDefaults) -> Observation:
     subjects, pod_owner, pod, pod_names = _owners(samples)
     if len(set(subjects)) < len(subjects):  # a/b of web, and a of b/web
         twice = next(one for one, other in pairwise(sorted(subjects)) if one == other)
-        wanted = "expected workloads that can be told apart"
-        raise BadInput(f"{defaults.source}: {wanted}, got {twice!r} twice, from names with a / in them")
+        expected = "expected workloads that can be told apart"
+        raise BadInput(f"{defaults.source}: {expected}, got {twice!r} twice, from names with a / in them")
     at = defaults.at
     if at is None:
         at = float(samples.times.max()) if len(samples.times) else 0.0
@@ -289,8 +289,8 @@ def _requests(samples: Samples, owner: Whole, count: int, defaults: FileDefaults
     if samples.requests is not None:
         largest = np.fmax.reduce(samples.requests, initial=0.0)
         if largest > REQUEST_CORES_MAX:
-            wanted = f"expected at most {REQUEST_CORES_MAX:,} cores for a pod"
-            raise BadInput(f"{defaults.source}: request: {wanted}, got {largest:g}")
+            expected = f"expected at most {REQUEST_CORES_MAX:,} cores for a pod"
+            raise BadInput(f"{defaults.source}: request: {expected}, got {largest:g}")
         order = np.argsort(samples.times, kind="stable")
         order = order[samples.requests[order] > 0]
         found[owner[order]] = samples.requests[order]

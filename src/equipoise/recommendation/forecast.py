@@ -43,11 +43,11 @@ class WorkloadSeries:
 
 def series_of(samples: Samples, workload: str, source: str) -> WorkloadSeries:
     """Return the usage of the one workload that is meant, on a grid."""
-    wanted = [workload] if workload else []
+    names = [workload] if workload else []
     observation = observe(
-        of_workloads(samples, wanted, source) if samples.is_of_many else samples,
+        of_workloads(samples, names, source) if samples.is_of_many else samples,
         FileDefaults(source, takes_pods=False),
-        named_subject(wanted, source),
+        named_subject(names, source),
     )
     subjects = observation.subjects
     if len(subjects) > 1:

@@ -205,7 +205,7 @@ class Observation:
         return values, self.at - ages
 
 
-class Prediction(msgspec.Struct, frozen=True):
+class PredictionFacts(msgspec.Struct, frozen=True):
     """Whether the coming week can be forecast, and how right that would have been."""
 
     is_predictable: bool = msgspec.field(name="predictable", default=False)
@@ -228,7 +228,7 @@ class Statistics:
     peak_cores: Floats
     known_samples: Whole
     expected_samples: int
-    predictions: Sequence[Prediction]
+    predictions: Sequence[PredictionFacts]
     hourly_usage: HourlyUsages | None = None
     """Usage and forecast for people's eyes, where somebody asked for it."""
 
@@ -261,7 +261,7 @@ def summarise(
     pod_p99 = observation.pod_p99_cores
     if pod_p99 is None:
         pod_p99 = tops[:, 1] / np.maximum(observation.replicas, 1)
-    p95, predictions = tops[:, 0], [Prediction()] * len(week)
+    p95, predictions = tops[:, 0], [PredictionFacts()] * len(week)
     future: Forecast | None = None
     if algorithm is not None:
         future = predict(
@@ -335,7 +335,7 @@ def _with_future(week: Floats, future: Forecast) -> Floats:
     return found
 
 
-def _predictions(future: Forecast) -> list[Prediction]:
+def _predictions(future: Forecast) -> list[PredictionFacts]:
     rows = zip(
         future.is_predictable.tolist(),
         future.period_days.tolist(),
@@ -345,7 +345,7 @@ def _predictions(future: Forecast) -> list[Prediction]:
         strict=True,
     )
     return [
-        Prediction(
+        PredictionFacts(
             is_predictable,
             days * DAY_SECONDS if is_predictable else None,
             Model(model).text,

@@ -89,9 +89,9 @@ class PodOwnership:
         return self._attempt(namespace, lambda: self._of(namespace, pod))
 
     def _of(self, namespace: str, pod: str) -> WorkloadRef | None:
-        for known, key in ((self._living, pod), (self._stems, pod[:-DRAWN])):
-            if (namespace, key) in known:
-                return known[namespace, key]
+        for owners, key in ((self._living, pod), (self._stems, pod[:-DRAWN])):
+            if (namespace, key) in owners:
+                return owners[namespace, key]
         meant = [
             ref
             for kind, pattern in PATTERNS.items()
@@ -113,8 +113,8 @@ class PodOwnership:
     def learn(self, owners: Mapping[tuple[str, str], tuple[str, str]]) -> None:
         """Record the owners of ReplicaSets; one whose owner is not listed has none, whatever its name."""
         for (namespace, replica_set), (kind, name) in owners.items():
-            known = kind == "Deployment" and _ref(kind, namespace, name) in self._workloads
-            ref = _ref(kind, namespace, name) if known else None
+            is_listed = kind == "Deployment" and _ref(kind, namespace, name) in self._workloads
+            ref = _ref(kind, namespace, name) if is_listed else None
             if _ref("ReplicaSet", namespace, replica_set) not in self._workloads:
                 self._stems.setdefault((namespace, _stem(replica_set)), ref)
 

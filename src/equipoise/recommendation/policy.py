@@ -122,6 +122,6 @@ def read_policy(config: Mapping[str, str], source: str) -> RecommendationPolicy:
     try:
         return validated(RecommendationPolicy, settings, source)
     except BadInput as error:
-        said = str(error).removeprefix(f"{source}: ")
-        where = "" if said.startswith("document: ") else PREFIX
-        raise BadInput(f"{source}: {where}{said.removeprefix('document: ')}") from error
+        text = str(error).removeprefix(f"{source}: ")
+        where = "" if text.startswith("document: ") else PREFIX
+        raise BadInput(f"{source}: {where}{text.removeprefix('document: ')}") from error

@@ -129,7 +129,7 @@ class Publisher:
                 self.objects.write_status(analytics, answered_status(analytics, missions, self.at))
                 self.is_answered = True
         except (StoreConflict, Lost):
-            return []  # whoever leads tries again
+            return []  # the leader retries
         except WorldFailed as error:
             unanswered.append(str(error))
         name = f"{analytics.ref.namespace}/{analytics.ref.name}"

@@ -21,7 +21,7 @@ from equipoise.recommendation.observe import (
     HourlyUsage,
     Inherited,
     Observation,
-    Prediction,
+    PredictionFacts,
     Shared,
     Statistics,
 )
@@ -59,7 +59,7 @@ class Facts(msgspec.Struct, frozen=True):
     peak_cores: float | None
     known_samples: int
     expected_samples: int
-    prediction: Prediction
+    prediction: PredictionFacts
     metrics: list[dict[str, Any]] = []
     behavior: dict[str, Any] | None = None
     containers: list[ContainerFacts] = []

@@ -123,7 +123,7 @@ def _moment(text: object) -> float | None:
     try:
         return parse_moment(text) if text else None
     except DECODE_ERRORS:
-        return None  # somebody wrote nonsense there: look again, and write it anew
+        return None  # unreadable, so the Analytics is due and it is written anew
 
 
 SHORT_NAMES = {"Deployment": "deploy", "StatefulSet": "sts", "ReplicaSet": "rs"}

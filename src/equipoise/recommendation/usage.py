@@ -307,10 +307,10 @@ class HistoryReader:
 
 def _missing(place: int, there: Sequence[ContainerRow], running: Mapping[str, Pod]) -> Iterator[ContainerRow]:
     """Yield the containers of pods that run, and have no row."""
-    known = {(part.pod, part.container) for part in there}
+    measured = {(part.pod, part.container) for part in there}
     for pod in running.values():
         for container in pod.containers:
-            if (pod.name, container.name) not in known:
+            if (pod.name, container.name) not in measured:
                 yield ContainerRow(place, pod.name, container.name, -1)
 
 

@@ -1,4 +1,4 @@
-"""Samples as columns, however they arrived: a time, a value, and whose they are."""
+"""Samples as columns: a time, a value, and the labels of what was measured."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ EXPECTED = {
 
 
 def is_name(word: str, *, is_needed: bool) -> bool:
-    """Whether it can be a name: printable UTF-8, and no longer than Kubernetes allows."""
+    """Return whether it can be a name: printable UTF-8, and no longer than Kubernetes allows."""
     return (
         word.isprintable()
         and "\ufffd" not in word
@@ -48,7 +48,7 @@ def expected(column: str, word: str) -> str:
 
 
 @dataclass(slots=True)
-class Names:
+class WordNumbers:
     """Distinct words, numbered as they come."""
 
     words: list[str] = field(default_factory=list)
@@ -62,8 +62,8 @@ class Names:
         return self.numbers[word]
 
 
-def named(names: Names, codes: Whole, words: Sequence[str]) -> Whole:
-    """Turn a block's own numbers into those that hold for the whole file."""
+def named(names: WordNumbers, codes: Whole, words: Sequence[str]) -> Whole:
+    """Return a block's own numbers as those of the whole file."""
     return np.array([names.number(word) for word in words], np.intp)[codes]
 
 
@@ -80,8 +80,11 @@ class Samples:
     requests: Numbers | None = None
 
     @classmethod
-    def joined(cls, parts: Sequence[Part], names: Mapping[str, Names], columns: Sequence[str]) -> "Samples":
-        """Put the blocks of a file together."""
+    def joined(
+        cls, parts: Sequence[Part], names: Mapping[str, WordNumbers], columns: Sequence[str]
+    ) -> "Samples":
+        """Return the blocks of a file as one."""
+        assert {"timestamp", "value"} <= set(columns), "samples have a time and a value"
         whole = {
             column: np.concatenate([part[column] for part in parts]) if parts else np.zeros(0)
             for column in columns

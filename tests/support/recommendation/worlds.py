@@ -6,7 +6,7 @@ import numpy as np
 
 from equipoise.core.decision import Decision
 from equipoise.recommendation.decide import decide, decide_from
-from equipoise.recommendation.observe import Inherited, Observation, Prediction, Statistics
+from equipoise.recommendation.observe import Inherited, Observation, PredictionFacts, Statistics
 from equipoise.recommendation.policy import AdviceType, RecommendationPolicy, read_policy
 from equipoise.stats.predict import Algorithm
 
@@ -64,7 +64,7 @@ def statistics(
         peak_cores=np.array([peak]),
         known_samples=np.array([samples]),
         expected_samples=10080,
-        predictions=[Prediction(is_predictable=is_predictable)],
+        predictions=[PredictionFacts(is_predictable=is_predictable)],
     )
 
 

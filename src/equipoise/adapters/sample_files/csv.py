@@ -24,8 +24,8 @@ from equipoise.stats.samples import (
     NAME_LENGTH_MAX,
     NEEDED,
     ROWS_MAX,
-    Names,
     Samples,
+    WordNumbers,
     expected,
     is_name,
     named,
@@ -188,7 +188,7 @@ def _read(path: str, file: IO[bytes], on_bytes: Callable[[int], None]) -> Sample
     header = file.readline(HEADER_BYTES_MAX)
     columns = _columns(path, header)
     parts: list[dict[str, np.ndarray]] = []
-    names: dict[str, Names] = {label: Names() for label in LABELS if label in columns}
+    names: dict[str, WordNumbers] = {label: WordNumbers() for label in LABELS if label in columns}
     line, rows = 2, 0
     for block in _blocks(path, file):
         fields, lines, count = _rows(path, block, len(columns), line)
@@ -281,7 +281,7 @@ def _unquoted(block: bytes) -> bytes:
 
 
 def _parsed(
-    path: str, fields: dict[str, Field], names: dict[str, Names], lines: Places
+    path: str, fields: dict[str, Field], names: dict[str, WordNumbers], lines: Places
 ) -> dict[str, np.ndarray]:
     parsed: dict[str, np.ndarray] = {}
     for column, field in fields.items():

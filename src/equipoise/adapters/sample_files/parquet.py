@@ -20,8 +20,8 @@ from equipoise.stats.samples import (
     LABELS,
     NEEDED,
     ROWS_MAX,
-    Names,
     Samples,
+    WordNumbers,
     expected,
     is_name,
     named,
@@ -48,7 +48,7 @@ def read_parquet(path: str) -> Samples:
             f"{path}: Parquet needs the extra `parquet`: pip install 'equipoise[parquet]', or give CSV"
         ) from error
     parts: list[dict[str, Any]] = []
-    names: dict[str, Names] = {}
+    names: dict[str, WordNumbers] = {}
     columns: dict[str, str] = {}
     rows = 0
     try:
@@ -58,7 +58,7 @@ def read_parquet(path: str) -> Samples:
             if parts and list(found) != list(columns):
                 raise BadInput(f"{path}: expected the same columns in every file, got others in {name}")
             columns = found
-            names = names or {label: Names() for label in LABELS if label in columns}
+            names = names or {label: WordNumbers() for label in LABELS if label in columns}
             rows += sum(footer.row_group(number).num_rows for number in range(footer.num_row_groups))
             if rows > ROWS_MAX:
                 raise BadInput(f"{path}: expected at most {ROWS_MAX:,} rows, got {rows:,}")
@@ -132,13 +132,13 @@ def _is_long(leaf: Any) -> bool:
     return bool(leaf.physical_type == "FIXED_LEN_BYTE_ARRAY" and leaf.length > DECIMAL_BYTES_MAX)
 
 
-def _parts(file: Any, columns: dict[str, str], names: dict[str, Names]) -> Iterator[dict[str, Any]]:
+def _parts(file: Any, columns: dict[str, str], names: dict[str, WordNumbers]) -> Iterator[dict[str, Any]]:
     """Yield the columns of one batch of rows after the other."""
     for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
         yield {column: _array(column, batch.column(name), names) for column, name in columns.items()}
 
 
-def _array(column: str, data: Any, names: dict[str, Names]) -> Any:
+def _array(column: str, data: Any, names: dict[str, WordNumbers]) -> Any:
     """Return a column as numbers; words become their numbers."""
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
@@ -157,7 +157,7 @@ def _array(column: str, data: Any, names: dict[str, Names]) -> Any:
     return values.astype(np.float64)
 
 
-def _codes(column: str, data: Any, names: Names) -> Any:
+def _codes(column: str, data: Any, names: WordNumbers) -> Any:
     """Return the number of each row's name; one that is missing is no name, and not the first that comes."""
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
