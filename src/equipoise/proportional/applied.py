@@ -236,6 +236,7 @@ class PlannedChange:
         assert self.values, "a change sets something"
         is_in_place = self.strategy.mode is UpdateMode.IN_PLACE
         assert is_in_place or not self.outdated, "a rollout resizes no pod in place"
+        assert self.outdated or not self.restarts, "what restarts is in a pod that is changed"
 
     @property
     def pods_left(self) -> int:

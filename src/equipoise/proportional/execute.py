@@ -7,6 +7,7 @@ pod; one that restarts a container, or rolls out a new template, goes through th
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from equipoise.core.cluster import Pod, PodRef, Workload
@@ -207,10 +208,16 @@ class ResizeExecutor:
         assert len(decision.actions) == 1, "scaling has one action for a workload"
         (action,) = decision.actions
         assert isinstance(action, SetResources), "scaling only sets resources"
+        workload = item.workload
         if change.strategy.mode is UpdateMode.ROLLOUT:
-            return self._roll_out(item, action, change, at)
+            values = values_by_container(item.compiled.slots, change.values)
+            sidecars = sidecars_of(workload.containers, values)
+            send = partial(self.sizes.set_template, workload.object_ref, values, sidecars=sidecars)
+            return self._fenced(item, action, workload.uid, send, at)
         if change.restarts:
-            return self._restart(item, action, change, at)
+            pod = change.outdated[0]  # the next waits until all are ready again
+            one = SetResources(action.workload, action.containers, item.ref.namespace, pod.name, pod.uid)
+            return self._fenced(item, one, pod.uid, partial(self._resize, item, change, pod), at)
         return self._in_place(item, action, change)
 
     def _in_place(self, item: Assignment, action: SetResources, change: PlannedChange) -> ResizeReport:
@@ -253,28 +260,6 @@ class ResizeExecutor:
         ref = PodRef(pod.namespace, pod.name, pod.uid)
         return self.sizes.resize(ref, values, sidecars=sidecars)
 
-    def _restart(
-        self, item: Assignment, action: SetResources, change: PlannedChange, at: float
-    ) -> ResizeReport:
-        """Change one pod whose container restarts; the next waits until all are ready again."""
-        if not change.outdated:
-            return ResizeReport([])
-        pod = change.outdated[0]
-        one = SetResources(action.workload, action.containers, item.ref.namespace, pod.name, pod.uid)
-        return self._fenced(item, one, pod.uid, lambda: self._resize(item, change, pod), at)
-
-    def _roll_out(
-        self, item: Assignment, action: SetResources, change: PlannedChange, at: float
-    ) -> ResizeReport:
-        workload = item.workload
-        values = values_by_container(item.compiled.slots, change.values)
-        sidecars = sidecars_of(workload.containers, values)
-
-        def send() -> ResizeAnswer:
-            return self.sizes.set_template(workload.object_ref, values, sidecars=sidecars)
-
-        return self._fenced(item, action, workload.uid, send, at)
-
     def _fenced(
         self, item: Assignment, action: SetResources, uid: str, send: Callable[[], ResizeAnswer], at: float
     ) -> ResizeReport:
@@ -307,12 +292,8 @@ class ResizeExecutor:
             return executor.execute(action, result, intent, stored)
 
         outcome = execute_isolated(self.isolation, item.ref.subject, action, execute).outcome
-        own = {uid}
-        return ResizeReport(
-            [outcome],
-            own if outcome.result == "Accepted" else set(),
-            own if outcome.result == "Refused" else set(),
-        )
+        is_accepted, is_refused = outcome.result == "Accepted", outcome.result == "Refused"
+        return ResizeReport([outcome], {uid} if is_accepted else set(), {uid} if is_refused else set())
 
     def _recheck(self, item: Assignment) -> str | None:
         """Return why the change is not to be sent: a pause, another workload, or its opt-out."""

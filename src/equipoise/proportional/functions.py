@@ -17,6 +17,7 @@ from equipoise.core.cluster import Container, Node, Pod, Selector
 from equipoise.core.quantity import NANO, NumberFormat, Quantity
 from equipoise.engine.recording import as_json
 from equipoise.proportional.policy import (
+    SECTIONS,
     UNIT_NANOS,
     ContainerPolicy,
     Cut,
@@ -75,7 +76,6 @@ def quantized(levels: Levels, value: Fraction) -> Fraction:
 
 Inputs = Mapping[str, int]
 """What was counted, in billionths: cores, bytes, nodes, pods."""
-SECTIONS = ("requests", "limits")
 
 
 class LinearFunction(NamedTuple):

@@ -20,12 +20,11 @@ from equipoise.core.errors import DECODE_ERRORS, BadInput
 from equipoise.crd.definition import Column, DefinedKind
 from equipoise.crd.fields import Amount, Count, Memory, Moment, SchemaPart, Text, UniqueBy
 from equipoise.crd.status import ENTRIES_MAX, Conditions, LastDecision, Reason, Sentence
-from equipoise.proportional.policy import ScalingPolicySpec
+from equipoise.proportional.policy import SECTIONS, ScalingPolicySpec
 
 Path = tuple[str | int, ...]
 Origins = dict[Path, Path]
 """Canonical paths whose parts were written elsewhere, and where."""
-SECTIONS = ("requests", "limits")
 
 
 class Misplaced(ValueError):  # noqa: N818 - reads as a fact
@@ -41,12 +40,14 @@ def normalised(document: Any) -> tuple[Any, Origins]:
     if not isinstance(document, Mapping):
         return document, {}
     spec, origins = dict(document), Origins()
-    _renamed(spec, "container", "containers", ())
-    if "containers" in spec:
-        written = "container" if "container" in document else "containers"
+    if "container" in spec and "containers" in spec:
+        raise Misplaced(("container",), "expected container or containers, got both")
+    written = "container" if "container" in spec else "containers"
+    spec.pop("container", None)
+    if written in document:
         spec["containers"] = [
             _container(part, ("containers", number), path, origins)
-            for number, (part, path) in enumerate(_listed(spec["containers"], (written,)))
+            for number, (part, path) in enumerate(_listed(document[written], (written,)))
         ]
     return spec, origins
 
@@ -57,13 +58,6 @@ def written_path(path: Path, origins: Origins) -> Path:
         if (found := origins.get(path[:length])) is not None:
             return (*found, *path[length:])
     return path
-
-
-def _renamed(part: dict[str, Any], short: str, canonical: str, at: Path) -> None:
-    if short in part:
-        if canonical in part:
-            raise Misplaced((*at, short), f"expected {short} or {canonical}, got both")
-        part[canonical] = part.pop(short)
 
 
 def _listed(value: Any, at: Path) -> Iterator[tuple[Any, Path]]:

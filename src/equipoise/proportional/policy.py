@@ -37,6 +37,7 @@ from equipoise.crd.targets import ApiVersion, LabelKey, LabelSelector, LabelValu
 from equipoise.proportional.smoothing import INPUTS, InputName, Smoothing, number
 
 BALANCER = "proportional"
+SECTIONS = ("requests", "limits")
 SLACK_PARTS = 1000
 """An input may be above a multiple by a thousandth of the distance: sums of allocatable are not round."""
 
@@ -174,7 +175,6 @@ class Function(SchemaPart):
 
     @property
     def cuts(self) -> tuple[Cut, ...]:
-        """The segments in order, as plain numbers."""
         return _cuts(self.segments)
 
     @field_validator("segments")
@@ -255,7 +255,6 @@ class Quantization(SchemaPart):
 
     @property
     def cuts(self) -> tuple[Cut, ...]:
-        """The segments in order, as plain numbers."""
         return _cuts(self.segments)
 
     @field_validator("step_ratio")
