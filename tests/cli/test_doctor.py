@@ -15,7 +15,7 @@ from redis import Redis
 from equipoise.cli.checks import Check, examine
 from equipoise.cli.session import ClusterRequest
 from equipoise.core.errors import BadInput
-from equipoise.runtime.session import PrometheusOptions
+from equipoise.runtime.metrics_source import PrometheusOptions
 from tests.support.kubernetes.server import Asked, Player, Stage, playing
 from tests.support.pools.servers import server as redis_server
 from tests.support.prometheus.server import Model, Request, Response, failed, ok, serving

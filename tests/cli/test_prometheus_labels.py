@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from equipoise.core.errors import BadInput
-from equipoise.runtime.session import PrometheusOptions, prometheus_metrics
+from equipoise.runtime.metrics_source import PrometheusOptions, prometheus_metrics
 from tests.support.cli.running import equipoise
 
 URL = "http://127.0.0.1:9"

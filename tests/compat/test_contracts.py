@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from equipoise.adapters.kubernetes import Client
-from equipoise.runtime.session import PrometheusOptions, prometheus_metrics
+from equipoise.runtime.metrics_source import PrometheusOptions, prometheus_metrics
 from tests.e2e.conftest import Offered
 from tests.support.compat.servers import Thanos, VictoriaMetrics
 from tests.support.contracts.contract import Fact, name_of

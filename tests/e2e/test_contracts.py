@@ -10,7 +10,7 @@ import pytest
 from equipoise.adapters.kubernetes import Client
 from equipoise.adapters.kubernetes.store import LedgerStore
 from equipoise.ports import Store
-from equipoise.runtime.session import PrometheusOptions, prometheus_metrics, resource_metrics
+from equipoise.runtime.metrics_source import PrometheusOptions, prometheus_metrics, resource_metrics
 from tests.e2e.conftest import Offered
 from tests.support.contracts.actuator_facts import ACTUATOR
 from tests.support.contracts.applier_facts import APPLIER

@@ -19,8 +19,7 @@ from equipoise.adapters.prometheus.metrics import PrometheusMetrics
 from equipoise.adapters.prometheus.settings import QueryLimits
 from equipoise.core.errors import WorldFailed
 from equipoise.runtime.logs import make_log
-from equipoise.runtime.operator.metrics_source import GONE_SECONDS, ChosenPrometheus
-from equipoise.runtime.session import PrometheusOptions
+from equipoise.runtime.metrics_source import GONE_SECONDS, ChosenPrometheus, PrometheusOptions
 from equipoise.runtime.settings import Logs
 from tests.e2e.conftest import new_namespace
 from tests.support.cli.running import equipoise_anew as equipoise

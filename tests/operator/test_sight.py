@@ -11,15 +11,15 @@ import pytest
 from equipoise.adapters.prometheus.errors import NotFound, Undecided
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.ports import CpuUsage
-from equipoise.runtime.operator.metrics_source import (
+from equipoise.runtime.metrics_source import (
     GONE_SECONDS,
     SEARCH_SECONDS,
     ChosenPrometheus,
     DiscoveredMetrics,
     MultiNamespaceCluster,
+    PrometheusOptions,
     Source,
 )
-from equipoise.runtime.session import PrometheusOptions
 from tests.support.operator.worlds import logged
 from tests.support.prometheus.server import Response
 from tests.support.prometheus.worlds import ONE, cluster, service

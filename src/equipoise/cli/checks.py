@@ -14,7 +14,12 @@ from equipoise.core.cluster import Pod
 from equipoise.core.errors import WorldFailed
 from equipoise.ports import CpuUsage, Metrics
 from equipoise.rotation.observe import SAMPLE_AGE_MAX_SECONDS
-from equipoise.runtime.session import PrometheusOptions, find_prometheus, prometheus_metrics, resource_metrics
+from equipoise.runtime.metrics_source import (
+    PrometheusOptions,
+    find_prometheus,
+    prometheus_metrics,
+    resource_metrics,
+)
 
 REMEDIES = {
     "metrics-server": 'Grant it: apiGroups: ["metrics.k8s.io"], resources: ["pods"], verbs: ["list"].',

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from equipoise.adapters.kubernetes import Client
     from equipoise.adapters.redis import RedisPools
     from equipoise.cli.session import ClusterRequest
-    from equipoise.runtime.session import PrometheusOptions
+    from equipoise.runtime.metrics_source import PrometheusOptions
     from equipoise.stats.predict import Algorithm as ForecastAlgorithm
 
 
@@ -218,7 +218,7 @@ class PrometheusFlags:
 
     def connection(self) -> "PrometheusOptions":
         """Return them as the runtime takes them."""
-        from equipoise.runtime.session import PrometheusOptions
+        from equipoise.runtime.metrics_source import PrometheusOptions
 
         return PrometheusOptions(
             url=self.prometheus_url,

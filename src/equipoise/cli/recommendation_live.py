@@ -25,8 +25,8 @@ from equipoise.recommendation.observe import Observation
 from equipoise.recommendation.policy import AdviceType
 from equipoise.recommendation.record import BALANCER, AdviceRequest, Batch, Examined, examine_all, record
 from equipoise.recommendation.selection import check_names, choose
+from equipoise.runtime.metrics_source import prometheus_metrics
 from equipoise.runtime.output import Format, counting, print_document, reading, warn
-from equipoise.runtime.session import prometheus_metrics
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -17,8 +17,8 @@ from equipoise.core.cluster import WorkloadRef
 from equipoise.core.errors import BadInput, WorldFailed
 from equipoise.engine.leadership import LeaselessLeadership
 from equipoise.ports import Metrics, Pauses
+from equipoise.runtime.metrics_source import PrometheusOptions, prometheus_metrics, resource_metrics
 from equipoise.runtime.output import warn
-from equipoise.runtime.session import PrometheusOptions, prometheus_metrics, resource_metrics
 
 SOURCES = ("auto", "prometheus", "metrics-server")
 

@@ -31,7 +31,7 @@ from equipoise.recommendation.policy import AdviceType, read_policy
 from equipoise.recommendation.selection import READY
 from equipoise.rotation.command import WorkloadResult
 from equipoise.rotation.policy import RotationPolicy
-from equipoise.runtime.session import PrometheusOptions
+from equipoise.runtime.metrics_source import PrometheusOptions
 from tests.support.contracts.real import install_kinds, session_of
 from tests.support.e2e.replicas import Operator
 from tests.support.rotation.tenants import plan_alone

@@ -155,71 +155,40 @@ class AgentMetrics:
     """The agent's series."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.rounds = Counter(
-            "equipoise_agent_rounds", "Rounds by what was decided.", ["reason"], registry=registry
-        )
-        self.failures = Counter(
-            "equipoise_agent_round_failures", "Rounds that could not be decided.", registry=registry
-        )
-        self.bugs = Counter(
-            "equipoise_agent_round_bugs",
-            "Bugs of Equipoise met in rounds; a round that one ends is a failure too.",
-            registry=registry,
-        )
-        self.state_damaged = Gauge(
-            "equipoise_agent_state_file_damaged",
-            "Whether the state file could not be read when the agent began.",
-            registry=registry,
-        )
-        self.unclear = Gauge(
-            "equipoise_agent_unclear_quotas",
-            "Containers with a lower quota than they ask for, left as they are after the state was lost.",
-            registry=registry,
-        )
-        self.actions = Counter(
-            "equipoise_agent_actions", "Actions by what came of them.", ["kind", "result"], registry=registry
-        )
-        self.failed_turns = Counter(
-            "equipoise_agent_failed_turns",
-            "Pods that an error left out of a round, and actions that it ended.",
-            registry=registry,
-        )
-        self.held = Counter(
-            "equipoise_agent_held",
-            "Actions that were held, by the guard.",
-            ["kind", "reason"],
-            registry=registry,
-        )
-        self.seconds = Gauge(
-            "equipoise_agent_round_cpu_seconds", "CPU time of the last round.", registry=registry
-        )
-        self._add_rules(registry)
-        self.throttled = Gauge(
-            "equipoise_agent_throttled_containers", "Containers whose quota is ours.", registry=registry
-        )
-        self.pods = Gauge("equipoise_agent_pods", "Running pods of the node.", registry=registry)
-        self.refused = Gauge(
-            "equipoise_agent_refused_pods",
-            "Pods whose eviction was refused, and is not asked for again yet.",
-            registry=registry,
-        )
-        self.left_out = Gauge(
-            "equipoise_agent_policies_left_out", "Policies that do not fit.", registry=registry
-        )
-        self.enforcing = Gauge(
-            "equipoise_agent_enforcing", "Whether anything may be changed now.", registry=registry
-        )
+        def counter(name: str, what: str, *labels: str) -> Counter:
+            return Counter(f"equipoise_agent_{name}", what, labels, registry=registry)
 
-    def _add_rules(self, registry: CollectorRegistry) -> None:
-        self.usage = Gauge(
-            "equipoise_agent_usage", "What the rules compared.", ["rule", "metric"], registry=registry
+        def gauge(name: str, what: str, *labels: str) -> Gauge:
+            return Gauge(f"equipoise_agent_{name}", what, labels, registry=registry)
+
+        self.rounds = counter("rounds", "Rounds by what was decided.", "reason")
+        self.failures = counter("round_failures", "Rounds that could not be decided.")
+        self.bugs = counter(
+            "round_bugs", "Bugs of Equipoise met in rounds; a round that one ends is a failure too."
         )
-        self.waterline = Gauge(
-            "equipoise_agent_waterline", "What they compared it with.", ["rule", "metric"], registry=registry
+        self.state_damaged = gauge(
+            "state_file_damaged", "Whether the state file could not be read when the agent began."
         )
-        self.gap = Gauge(
-            "equipoise_agent_gap", "Gaps in millicores or bytes.", ["side", "metric"], registry=registry
+        self.unclear = gauge(
+            "unclear_quotas",
+            "Containers with a lower quota than they ask for, left as they are after the state was lost.",
         )
+        self.actions = counter("actions", "Actions by what came of them.", "kind", "result")
+        self.failed_turns = counter(
+            "failed_turns", "Pods that an error left out of a round, and actions that it ended."
+        )
+        self.held = counter("held", "Actions that were held, by the guard.", "kind", "reason")
+        self.seconds = gauge("round_cpu_seconds", "CPU time of the last round.")
+        self.usage = gauge("usage", "What the rules compared.", "rule", "metric")
+        self.waterline = gauge("waterline", "What they compared it with.", "rule", "metric")
+        self.gap = gauge("gap", "Gaps in millicores or bytes.", "side", "metric")
+        self.throttled = gauge("throttled_containers", "Containers whose quota is ours.")
+        self.pods = gauge("pods", "Running pods of the node.")
+        self.refused = gauge(
+            "refused_pods", "Pods whose eviction was refused, and is not asked for again yet."
+        )
+        self.left_out = gauge("policies_left_out", "Policies that do not fit.")
+        self.enforcing = gauge("enforcing", "Whether anything may be changed now.")
 
     def observe_cycle(self, done: NodeCycleReport, throttled: int, cpu_seconds: float) -> None:
         """Show one cycle; series of rules that are gone are removed."""

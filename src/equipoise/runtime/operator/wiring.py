@@ -49,7 +49,12 @@ from equipoise.ports.wiring import Loop, LoopSettings, Wiring
 from equipoise.runtime.layers import Effective
 from equipoise.runtime.logs import Log, make_log
 from equipoise.runtime.metrics import OperatorMetrics, ReflectorMetrics
-from equipoise.runtime.operator.metrics_source import ChosenPrometheus, DiscoveredMetrics, cached_clusters
+from equipoise.runtime.metrics_source import (
+    ChosenPrometheus,
+    DiscoveredMetrics,
+    PrometheusOptions,
+    cached_clusters,
+)
 from equipoise.runtime.operator.process import (
     Caches,
     JournalPart,
@@ -60,7 +65,6 @@ from equipoise.runtime.operator.process import (
 )
 from equipoise.runtime.operator.worker import Batches
 from equipoise.runtime.runner import HeartbeatRegistry, SystemClock, end_on_signals, on_signals
-from equipoise.runtime.session import PrometheusOptions
 from equipoise.runtime.settings import Journal as JournalSettings
 from equipoise.runtime.settings import Prometheus, Settings
 
