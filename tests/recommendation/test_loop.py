@@ -1,353 +1,351 @@
-"""Advice for a cluster: histories joined with what runs, lot by lot; what is unknown stays unknown."""
+"""Analytics in a simulated cluster: what is due, what is written, what is adopted; and quiet at rest."""
 
-import weakref
 from typing import Any
 
-import numpy as np
 import pytest
+import yaml
 
-from equipoise.core.cluster import Container, HpaSpec
-from equipoise.core.errors import BadInput, WorldFailed
-from equipoise.recommendation.advisor import AdviceScope, DataSources, plan
-from equipoise.recommendation.policy import AdviceType
-from equipoise.recommendation.usage import BATCH
-from tests.support.recommendation.clusters import (
-    AT,
-    DAY,
-    END,
-    TIMES,
-    WEEK,
-    Clustered,
-    Histories,
-    Remembered,
-    pod,
-    ref,
-    workload,
-)
-from tests.support.recommendation.worlds import policy
-
-WEB = workload("web")
-PODS = [pod(WEB, f"web-7c9f8b6d5-{letters}") for letters in ("bcdfg", "hjklm")]
-USED = {("shop", one.name, "app"): 6.0 * DAY for one in PODS}
+from equipoise.core.errors import WorldFailed
+from equipoise.crd.definition import Standing
+from equipoise.ports import NoHistory
+from equipoise.sim.faults import FaultKind
+from tests.support.recommendation import analytics_facts as desk_facts
+from tests.support.recommendation.analytics_cluster import ALL, ANNOTATION, PERIOD, WEB, Desk
 
 
-def _plan(cluster: Clustered, histories: Histories, **more: Any) -> dict[str, Any]:
-    told: list[str] = more.pop("told", [])
-    world = DataSources(cluster, histories, cluster, more.pop("owners", None), told.append)
-    found = plan(AdviceScope(**({"algorithm": None} | more)), world, AT)
-    return {decision.subject: decision for decision in found}
+def test_the_simulated_kinds_are_as_the_real_ones() -> None:
+    """The same facts are checked on the API server."""
+    desk = Desk()
+    desk_facts.check(desk.objects, desk.ask(), lambda found, _: found())
 
 
-def _numbers(cluster: Clustered, series: Any, **more: Any) -> Any:
-    return _plan(cluster, Histories(series), **more)["shop/web"].reason.numbers
-
-
-def test_a_week_of_all_pods_becomes_advice() -> None:
-    """One question for all workloads; the pods that are gone count, and those of others do not."""
-    gone = {("shop", "web-9d8c7b6f5-zzzzz", "app"): np.where(np.arange(WEEK) < 1440, DAY, np.nan)}
-    other = {("shop", "job-1", "app"): 100.0, ("park", PODS[0].name, "app"): 100.0}
-    histories = Histories(USED | gone | other)
-    decision = _plan(Clustered([WEB], PODS), histories)["shop/web"]
-    assert decision.reason.code.value == "Recommend"
-    assert histories.asked == [("cpu", END - 7 * 86400 + 60, END, 60.0, None)]
-    numbers = decision.reason.numbers
-    assert numbers["peak_cores"] == pytest.approx(13 * 1.6, rel=1e-4)
-    assert (numbers["coverage"], numbers["samples"], numbers["request_cores"]) == (1.0, WEEK, 2.0)
-    assert (numbers["replicas"], numbers["pods"], numbers["pods_available"]) == (2, 2, 2)
-    assert numbers["pods_unknown"] == 0
-
-
-def test_a_pod_that_runs_without_samples_makes_the_total_unknown_and_is_counted() -> None:
-    """Since it was made, but for the time that two samples take; before, the others are known."""
-    young = pod(WEB, "web-7c9f8b6d5-zzzzz", created_at=END - 86400.0)
-    numbers = _numbers(Clustered([WEB], [*PODS, young]), USED)
-    assert numbers["pods_unknown"] == 1
-    assert numbers["samples"] == WEEK - 1440 + 300 // 60 - 1
-    for harmless in ({"phase": "Pending"}, {"deletion_at": END}):
-        waiting = pod(WEB, "web-7c9f8b6d5-zzzzz", created_at=END - 86400.0, **harmless)
-        numbers = _numbers(Clustered([WEB], [*PODS, waiting]), USED)
-        assert (numbers["pods_unknown"], numbers["samples"]) == (0, WEEK)
-
-
-@pytest.mark.parametrize(
-    ("measure", "about", "reason"),
-    [
-        ("cpu", AdviceType.HPA, "MetricsIncomplete"),
-        ("cpu", AdviceType.RESOURCE, "MetricsIncomplete"),
-        ("memory", AdviceType.RESOURCE, "MetricsIncomplete"),
-    ],
-)
-def test_nothing_is_advised_from_a_part_of_the_samples(measure: str, about: AdviceType, reason: str) -> None:
-    """However much is known: the source says that there is more which it could not give."""
-    histories = Histories(USED, USED, partial={measure: "store 10.0.0.7:10901 is down"})
-    decision = _plan(Clustered([WEB], PODS), histories, about=about)["shop/web"]
-    assert (decision.reason.code.value, decision.extra["recommended"]) == (reason, None)
-    assert (decision.extra["confidence"], decision.reason.numbers["confidence"]) == ("low", "low")
-    assert decision.reason.sentence == (
-        "The metrics source answered in part (store 10.0.0.7:10901 is down), "
-        "and advice needs the whole answer."
-    )
-
-
-def test_whoever_is_in_no_answer_may_be_in_the_part_that_is_missing() -> None:
-    """No sample of web came, and no whole answer either: that it has none is not known."""
-    histories = Histories(
-        {("park", "x-1", "app"): DAY}, lots=(("park",),), partial={"cpu": "a store is down"}
-    )
-    decision = _plan(Clustered([WEB], PODS), histories)["shop/web"]
-    assert decision.reason.code.value == "MetricsIncomplete"
-
-
-@pytest.mark.parametrize(
-    ("pods", "measured", "reason"),
-    [
-        (10, 9, "Recommend"),
-        (10, 8, "MetricsIncomplete"),
-        (9, 8, "MetricsIncomplete"),
-        (12, 8, "MetricsIncomplete"),
-    ],
-)
-def test_a_tenth_of_the_pods_may_lack_samples_and_no_more(pods: int, measured: int, reason: str) -> None:
-    """The week of their forerunners is known, and they must have some by now."""
-    gone = {("shop", "web-9d8c7b6f5-zzzzz", "app"): 12.0 * DAY}
-    young = [
-        pod(WEB, f"web-7c9f8b6d5-{n:05}", created_at=END - 1200.0, ready_since=END - 1190.0)
-        for n in range(pods)
+def test_the_seeds_shape() -> None:
+    """Status, names, labels and spec as the seed prints them."""
+    desk = Desk()
+    asked = desk.ask()
+    report = desk.cycle()
+    assert [one.reason.code.value for one in report.decisions] == ["Recommend"]
+    status, given = desk.analytics().status, desk.given()
+    assert status["conditions"] == [
+        {
+            "type": "Ready",
+            "status": "True",
+            "reason": "AnalyticsReady",
+            "message": "Analytics is ready",
+            "lastTransitionTime": status["lastUpdateTime"],
+        }
     ]
-    used = {("shop", one.name, "app"): np.where(TIMES > END - 900, DAY, np.nan) for one in young[:measured]}
-    decision = _plan(Clustered([WEB], young), Histories(gone | used))["shop/web"]
-    assert decision.reason.code.value == reason
-    assert decision.reason.numbers["coverage"] == pytest.approx(measured / pods, abs=0.002)
-    if reason == "MetricsIncomplete":
-        assert decision.extra["recommended"] is None
-        assert decision.extra["confidence"] == "low"
-        assert decision.reason.sentence.startswith(
-            f"{pods - measured} of the {pods} pods ready for ten minutes "
-        )
+    (entry,) = status["recommendations"]
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "namespace": "shop"}
+    assert entry == {
+        "lastStartTime": status["lastUpdateTime"],
+        "message": "Success",
+        "name": given.ref.name,
+        "namespace": "shop",
+        "targetRef": target,
+        "uid": given.ref.uid,
+    }
+    assert given.ref.name.startswith("web-hpa-hpa-")
+    assert len(given.ref.name) == len("web-hpa-hpa-cd86s")
+    assert given.labels == {
+        "analysis.crane.io/analytics-name": "web-hpa",
+        "analysis.crane.io/analytics-type": "HPA",
+        "analysis.crane.io/analytics-uid": asked.ref.uid,
+        "app": "web",
+    }
+    assert given.spec == {
+        "adoptionType": "StatusAndAnnotation",
+        "completionStrategy": {"completionStrategyType": "Once"},
+        "targetRef": target,
+        "type": "HPA",
+    }
+    ready = given.status["conditions"][0]
+    assert (ready["reason"], ready["message"]) == ("RecommendationReady", "Recommendation is ready")
+    advice = yaml.safe_load(given.status["recommendedValue"])
+    assert set(advice) == {"minReplicas", "maxReplicas", "metrics", "prediction"}
+    assert desk.annotations()[ANNOTATION] == given.status["recommendedValue"]
+    assert given.status["confidence"] == "high"
 
 
-def test_pods_that_are_ready_for_less_than_ten_minutes_need_no_samples() -> None:
-    """Nobody knows yet whether they will have some."""
-    young = [
-        pod(WEB, f"web-7c9f8b6d5-{n:05}", created_at=END - 700.0, ready_since=AT - 599.0) for n in range(4)
+def test_at_rest_nothing_is_written_and_a_period_updates_the_times_only() -> None:
+    """One write for a run of a Periodical Analytics; the past is read once for it."""
+    desk = Desk()
+    desk.ask()
+    desk.cycle()
+    writes, given = desk.objects.writes, desk.given()
+    for _ in range(5):
+        report = desk.cycle(after=30)
+        assert (report.decisions, len(report.carried)) == ((), 1)
+    assert (desk.objects.writes, desk.past.reads) == (writes, 1)
+    desk.past.cores *= 1.0001
+    report = desk.cycle(after=PERIOD)
+    assert len(report.decisions) == 1
+    assert (desk.objects.writes, desk.past.reads) == (writes + 1, 2)
+    assert desk.given() == given, "numbers that merely moved are no news"
+    assert desk.sim.actuator.events == []
+
+
+def test_once_is_once_until_it_is_changed() -> None:
+    """And a change of what was asked is a new question."""
+    desk = Desk()
+    desk.ask(completionStrategy={"completionStrategyType": "Once"})
+    desk.cycle()
+    desk.cycle(after=10 * 86400.0)
+    assert desk.past.reads == 1
+    desk.ask(completionStrategy={"completionStrategyType": "Once"}, config={"ehpa.default-min-replicas": "9"})
+    desk.cycle(after=30)
+    assert desk.past.reads == 2
+
+
+def test_pods_that_start_are_waited_for_but_not_for_ever() -> None:
+    """A new Analytics of a new workload need not wait for its period, nor end with Once."""
+    desk = Desk()
+    once = {"completionStrategyType": "Once"}
+    desk.ask(completionStrategy=once, config={"ehpa.pod-min-ready-seconds": "100"})
+    desk.cycle()
+    assert desk.given().status["conditions"][0]["reason"] == "TooFewAvailablePods"
+    desk.cycle(after=5)
+    assert desk.past.reads == 1
+    desk.cycle(after=100)
+    assert desk.given().status["conditions"][0]["reason"] == "RecommendationReady"
+    desk.ask("never", completionStrategy=once, config={"ehpa.pod-min-ready-seconds": "1000000"})
+    for _ in range(40):
+        desk.cycle(after=60)
+    assert desk.past.reads == 2 + 14
+
+
+def test_all_that_is_due_shares_one_reading() -> None:
+    """Two types, two policies, by name and by label: CPU and memory are asked for once."""
+    desk = Desk("web", "api")
+    desk.ask("one")
+    desk.ask("two", resourceSelectors=ALL, type="Resource")
+    desk.ask("three", resourceSelectors=ALL, config={"ehpa.min-cpu-usage-threshold": "1000"})
+    report = desk.cycle()
+    assert desk.past.reads == 1
+    assert [one.reason.code.value for one in report.decisions] == [
+        "Recommend",
+        *["LowUsage"] * 2,
+        *["Recommend"] * 2,
     ]
-    decision = _plan(Clustered([WEB], [*PODS, *young]), Histories(USED))["shop/web"]
-    assert decision.reason.code.value == "Recommend"
-    assert decision.reason.numbers["pods_unknown"] == 4
-
-
-def test_a_container_without_samples_makes_its_pod_unknown() -> None:
-    """A sidecar that nobody scrapes uses something all the same."""
-    both = (Container("app", 2.0), Container("proxy", 1.0))
-    pods = [pod(WEB, one.name, containers=both) for one in PODS]
-    refused = _plan(Clustered([WEB], pods), Histories(USED))["shop/web"]
-    assert (refused.reason.code.value, refused.reason.numbers["pods_unknown"]) == ("NoSamples", 2)
-    proxies = {("shop", one.name, "proxy"): DAY for one in PODS}
-    numbers = _numbers(Clustered([WEB], pods), USED | proxies)
-    assert numbers["pod_p99_cores"] == pytest.approx(7 * 1.6, rel=1e-3)
-    assert (numbers["request_cores"], numbers["samples"]) == (3.0, WEEK)
-
-
-def test_a_hole_in_a_life_is_unknown_and_an_end_is_none() -> None:
-    """A pod that runs has no end; one that is gone had."""
-    holed = 6.0 * DAY
-    holed[5000:5100] = np.nan
-    holed[-50:] = np.nan
-    name = PODS[0].name
-    assert _numbers(Clustered([WEB], PODS), USED | {("shop", name, "app"): holed})["samples"] == WEEK - 150
+    given = {
+        (one.labels["analysis.crane.io/analytics-name"], one.spec["targetRef"]["name"]): one
+        for one in desk.objects.recommendations()
+    }
+    assert set(given) == {("one", "web"), ("two", "api"), ("two", "web"), ("three", "api"), ("three", "web")}
+    assert given["two", "api"].ref.name.startswith("two-resource-")
+    assert yaml.safe_load(given["two", "api"].status["recommendedValue"]) == {
+        "resourceRequest": {
+            "containers": [{"containerName": "app", "target": {"cpu": "11039m", "memory": "115000000"}}]
+        }
+    }
+    refused = given["three", "web"].status
+    assert "recommendedValue" not in refused
+    assert refused["conditions"][0]["reason"] == "LowUsage"
+    assert "which is 1000" in refused["conditions"][0]["message"]
+    (message,) = {one["message"] for one in desk.analytics("three").status["recommendations"]}
+    assert message == refused["conditions"][0]["message"]
+    assert desk.ready("three") == ("True", "AnalyticsReady")
     assert (
-        _numbers(Clustered([WEB], PODS[1:]), USED | {("shop", name, "app"): holed})["samples"] == WEEK - 100
+        desk.analytics("three").status["recommendationsTotal"],
+        desk.analytics("three").status["recommendedTotal"],
+    ) == (2, 0)
+
+
+UNSELECTED = "FailedSelectResource"
+REFUSED = [
+    (
+        {"resourceSelectors": [{"kind": "Deployment", "name": "nope"}]},
+        UNSELECTED,
+        "spec.resourceSelectors[0]: expected a Deployment nope in this namespace, found none",
+    ),
+    (
+        {"resourceSelectors": [*ALL, {"kind": "StatefulSet"}]},
+        UNSELECTED,
+        "spec.resourceSelectors[1]: expected a StatefulSet in this namespace",
+    ),
+    (
+        {"resourceSelectors": [{"kind": "Deployment", "labelSelector": {"matchLabels": {"app": "nope"}}}]},
+        UNSELECTED,
+        "expected a Deployment with these labels",
+    ),
+    ({"config": {"ehpa.nope": "1"}}, "InvalidSpec", "spec.config: ehpa.nope: unknown key"),
+    ({"config": {"ehpa.max-replicas-factor": "x"}}, "InvalidSpec", "ehpa.max-replicas-factor: expected"),
+    ({"type": "Replicas"}, "InvalidSpec", "spec.type: expected 'HPA' or 'Resource'"),
+    (
+        {"resourceSelectors": [{"kind": "DaemonSet", "name": "web"}]},
+        "InvalidSpec",
+        "spec.resourceSelectors[0].kind",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "reason", "words"), REFUSED, ids=lambda part: str(part)[:30])
+def test_what_cannot_be_followed_says_why_by_path(changes: dict[str, Any], reason: str, words: str) -> None:
+    """Once; nothing is read and nothing else is written; others are served."""
+    desk = Desk()
+    desk.ask("bad", **changes)
+    desk.cycle()
+    condition = desk.analytics("bad").status["conditions"][0]
+    assert (condition["status"], condition["reason"]) == ("False", reason)
+    assert words in condition["message"]
+    desk.cycle(after=30)
+    assert (desk.objects.writes, desk.past.reads) == (1, 0)
+    assert [one.reason for one in desk.sim.actuator.events] == [reason]
+    desk.ask()
+    desk.cycle(after=30)
+    assert desk.ready() == ("True", "AnalyticsReady")
+
+
+def test_a_selection_that_fails_later_changes_nothing_and_recovers() -> None:
+    """Earlier advice stands; when the workload is back, it is looked at at once."""
+    desk = Desk()
+    desk.ask()
+    desk.cycle()
+    given, times = desk.given(), desk.analytics().status["lastUpdateTime"]
+    web = desk.sim.state.workloads.pop(WEB)
+    desk.cycle(after=PERIOD)
+    assert desk.ready() == ("False", "FailedSelectResource")
+    assert desk.given() == given
+    assert desk.analytics().status["lastUpdateTime"] == times
+    desk.sim.state.workloads[WEB] = web
+    desk.cycle(after=30)
+    assert desk.ready() == ("True", "AnalyticsReady")
+
+
+def test_a_workload_that_is_selected_no_more_loses_its_recommendation() -> None:
+    """And of two for one workload the older stays."""
+    desk = Desk("web", "api")
+    desk.ask(resourceSelectors=ALL)
+    desk.cycle()
+    twice = next(one for one in desk.objects.recommendations() if one.spec["targetRef"]["name"] == "web")
+    desk.sim.advance(1)
+    spare = desk.objects.create(
+        {
+            "metadata": {"generateName": "web-hpa-hpa-", "namespace": "shop", "labels": twice.labels},
+            "spec": twice.spec,
+        }
     )
+    desk.sim.state.workloads.pop(WEB._replace(name="api"))
+    desk.cycle(after=PERIOD)
+    assert [one.ref.uid for one in desk.objects.recommendations()] == [twice.ref.uid]
+    assert spare.ref.uid != twice.ref.uid
 
 
-def test_amounts_that_no_cluster_has_are_unknown() -> None:
-    """A counter that went mad for one minute says nothing about it, and never asks for endless replicas."""
-    mad = {("shop", PODS[0].name, "app"): np.where(np.arange(WEEK) == 5000, 1e308, 6.0 * DAY)}
-    numbers = _numbers(Clustered([WEB], PODS), USED | mad)
-    assert numbers["samples"] == WEEK - 1
-    assert numbers["peak_cores"] == pytest.approx(12 * 1.6, rel=1e-4)
-    always = {("shop", PODS[0].name, "app"): 1e308}
-    refused = _plan(Clustered([WEB], PODS), Histories(USED | always))["shop/web"]
-    assert refused.reason.code.value == "NoSamples"
-    memory = {("shop", PODS[0].name, "app"): 1e300}
-    histories = Histories(USED | mad, memory)
-    advised = _plan(Clustered([WEB], PODS), histories, about=AdviceType.RESOURCE)["shop/web"]
-    (container,) = advised.extra["recommended"]["containers"]
-    assert set(container["requests"]) == {"cpu"}
+@pytest.mark.parametrize(
+    ("error", "reason", "is_failure"),
+    [
+        (NoHistory("no Prometheus was found"), "NoHistory", False),
+        (WorldFailed("it took 3.7 s"), "HistoryUnknown", True),
+    ],
+    ids=["none", "fails"],
+)
+def test_without_a_past_there_is_a_condition_and_earlier_advice_stands(
+    error: WorldFailed, reason: str, is_failure: bool
+) -> None:
+    """Said once, whatever the error's numbers; tried again; well again when it answers."""
+    desk = Desk()
+    desk.ask()
+    desk.past.error = error
+    report = desk.cycle()
+    assert desk.ready() == ("False", reason)
+    assert bool(report.failure) is is_failure
+    assert bool(report.warnings) is not is_failure
+    desk.past.error = WorldFailed("it took 3.8 s") if is_failure else error
+    desk.cycle(after=30)
+    assert desk.objects.writes == 1
+    desk.past.error = None
+    desk.cycle(after=60)
+    assert desk.ready() == ("True", "AnalyticsReady")
 
 
-def test_refusals_come_from_live_objects() -> None:
-    """No samples, no request, too few replicas, no pods, none available: each with its reason."""
-    bare, idle, small, none, new = (workload(name) for name in ("bare", "idle", "small", "none", "new"))
-    pods = [
-        pod(bare, "bare-7c9f8b6d5-bcdfg", containers=(Container("app"),)),
-        pod(idle, "idle-7c9f8b6d5-bcdfg"),
-        pod(new, "new-7c9f8b6d5-bcdfg", ready_since=AT - 29),
-    ]
-    series = {("shop", one.name, "app"): 12.0 * DAY for one in pods if one.name[:4] != "idle"}
-    small = workload("small", replicas=1)
-    found = _plan(
-        Clustered([bare, idle, small, none, new], pods),
-        Histories(series),
-        policy=policy(deployment_min_replicas="2"),
+def test_who_does_not_lead_does_nothing_and_who_loses_the_lead_stops() -> None:
+    """Also in the middle of reading and of writing; the next leader does the rest."""
+    desk = Desk("web", "api")
+    desk.ask(resourceSelectors=ALL)
+    desk.leadership.is_leading = False
+    desk.cycle()
+    assert (desk.objects.writes, desk.past.reads) == (0, 0)
+    desk.leadership.is_leading = True
+    made = desk.objects.create
+
+    def lose(manifest: Any) -> Any:
+        desk.leadership.is_leading = False
+        return made(manifest)
+
+    desk.objects.create = lose  # type: ignore[method-assign]
+    desk.cycle(after=30)
+    assert (desk.objects.writes, len(desk.objects.recommendations())) == (1, 1)
+    assert "conditions" not in desk.analytics().status
+    desk.objects.create = made  # type: ignore[method-assign]
+    desk.leadership.is_leading = True
+    desk.cycle(after=30)
+    assert desk.ready() == ("True", "AnalyticsReady")
+    assert len(desk.objects.recommendations()) == 2
+
+
+def test_an_api_server_that_fails_ends_the_cycle_only() -> None:
+    """It is known who was not answered, and the next cycle does it."""
+    desk = Desk()
+    desk.ask()
+    desk.sim.faults.add(FaultKind.API_UNAVAILABLE, seconds=5)
+    with pytest.raises(WorldFailed):
+        desk.cycle()
+    desk.cycle(after=30)
+    assert desk.ready() == ("True", "AnalyticsReady")
+
+
+def test_status_holds_200_and_a_count() -> None:
+    """However many there are."""
+    desk = Desk(*(f"web-{number}" for number in range(203)))
+    desk.ask(resourceSelectors=ALL, algorithmType="profile")
+    desk.cycle()
+    status = desk.analytics().status
+    assert (len(status["recommendations"]), status["recommendationsTotal"]) == (200, 203)
+    assert len(desk.objects.recommendations()) == 203
+
+
+def test_a_definition_that_is_not_ours_is_left_alone_unless_told() -> None:
+    """With a condition where nobody else answers; what another controller said stays as it is."""
+    desk = Desk()
+    desk.objects.whose = Standing.FOREIGN
+    theirs = desk.objects.ask("shop", "theirs", desk.ask().spec)
+    desk.objects.write_status(
+        theirs, {"conditions": [{"type": "Ready", "status": "True", "reason": "AnalyticsReady"}]}
     )
-    assert {subject: one.reason.code.value for subject, one in found.items()} == {
-        "shop/bare": "NoRequest",
-        "shop/idle": "NoSamples",
-        "shop/new": "TooFewAvailablePods",
-        "shop/none": "NoPods",
-        "shop/small": "TooFewReplicas",
-    }
+    report = desk.cycle()
+    assert "compat.crane: on takes over" in report.warnings[-1]
+    assert desk.analytics().status == {}, "its own controller has some seconds to answer"
+    for _ in range(3):
+        desk.cycle(after=15)
+    assert desk.ready() == ("False", "ForeignController")
+    assert desk.ready("theirs") == ("True", "AnalyticsReady")
+    assert (desk.objects.writes, desk.past.reads) == (2, 0)
+    desk.loop.takes_over = True
+    desk.cycle(after=30)
+    assert desk.ready() == desk.ready("theirs") == ("True", "AnalyticsReady")
+    assert len(desk.objects.recommendations()) == 2
 
 
-def test_lots_are_decided_as_they_come_and_let_go() -> None:
-    """At most one lot is held; a namespace that is in no lot has no samples; alone the advice is the same."""
-    many = [workload("web", namespace=f"ns-{i}") for i in range(4)]
-    pods = [pod(one, "web-7c9f8b6d5-bcdfg") for one in many]
-    series = {(one.namespace, one.name, "app"): (20.0 + i) * DAY for i, one in enumerate(pods)}
-    alive: list[weakref.ref[Any]] = []
-
-    def given(lot: object) -> None:
-        assert [one for one in alive if one() is not None] == []
-        alive.append(weakref.ref(lot))
-
-    # A lot is a slotted dataclass: its array stands for it.
-    histories = Histories(series, lots=[("ns-0", "ns-2"), ("ns-1",)], given=lambda lot: given(lot.values))
-    found = _plan(Clustered(many, pods), histories)
-    assert [one.reason.code.value for one in found.values()] == ["Recommend"] * 3 + ["NoSamples"]
-    assert len(alive) == 2
-    alone = _plan(Clustered(many, pods), Histories(series), namespace="ns-1")
-    assert alone == {"ns-1/web": found["ns-1/web"]}
-
-
-def test_more_workloads_than_a_batch_get_what_each_gets_alone() -> None:
-    """Whatever stands beside it."""
-    many = [workload(f"web-{i}") for i in range(BATCH + 3)]
-    pods = [pod(one, f"{one.ref.name}-7c9f8b6d5-bcdfg") for one in many]
-    series = {("shop", one.name, "app"): (12.0 + i) * DAY for i, one in enumerate(pods) if i % 50}
-    cluster = Clustered(many, pods)
-    found = _plan(cluster, Histories(series))
-    assert len(found) == BATCH + 3
-    for name in ("web-1", "web-50", f"web-{BATCH + 2}"):
-        assert _plan(cluster, Histories(series), names=[name]) == {f"shop/{name}": found[f"shop/{name}"]}
-
-
-def test_other_metrics_and_behavior_of_the_one_hpa_are_inherited() -> None:
-    """Not from several, not from Crane's own, and not when told not to."""
-    rps = {"type": "Pods", "pods": {"metric": {"name": "rps"}}}
-    own = HpaSpec("web", ref("web"), (rps,), {"scaleDown": {"stabilizationWindowSeconds": 60}})
-    crane = HpaSpec(
-        "ehpa",
-        ref("web"),
-        ({"type": "External"},),
-        labels=(("app.kubernetes.io/managed-by", "effective-hpa-controller"),),
+def test_a_definition_that_drops_fields_stays_quiet_too() -> None:
+    """Crane's knows neither the count nor the confidence."""
+    desk = Desk(takes_over=True)
+    desk.objects.whose = Standing.FOREIGN
+    desk.objects.unknown_fields = frozenset(
+        {"confidence", "coveragePercent", "reason", "description", "recommendationsTotal"}
     )
-    told: list[str] = []
-    recommended = _plan(Clustered([WEB], PODS, [own, crane]), Histories(USED))["shop/web"].extra[
-        "recommended"
-    ]
-    assert recommended["metrics"][1:] == [rps]
-    assert recommended["behavior"] == own.behavior
-    second = HpaSpec("another", ref("web"))
-    for cluster, settings in (
-        (Clustered([WEB], PODS, [own, second]), policy()),
-        (Clustered([WEB], PODS, [own]), policy(reference_hpa="false")),
-    ):
-        decision = _plan(cluster, Histories(USED), policy=settings, told=told)["shop/web"]
-        assert len(decision.extra["recommended"]["metrics"]) == 1
-    assert told == ["Deployment shop/web has 2 HPAs (another, web): nothing is inherited from them"]
+    desk.ask()
+    desk.cycle()
+    writes = desk.objects.writes
+    desk.cycle(after=30)
+    assert desk.objects.writes == writes
+    desk.cycle(after=PERIOD)
+    assert desk.objects.writes == writes + 1
 
 
-def test_requests_are_advised_by_container() -> None:
-    """P99 of CPU, the peak of memory whichever pod had it; unknown where nothing was measured."""
-    pods = [pod(WEB, one.name, containers=(Container("proxy"), Container("app"))) for one in PODS]
-    proxies = {("shop", one.name, "proxy"): 0.1 * DAY for one in PODS}
-    memory = {("shop", "web-9d8c7b6f5-zzzzz", "app"): 1e9, ("shop", PODS[0].name, "app"): np.nan}
-    histories = Histories(USED | proxies, memory)
-    decision = _plan(Clustered([WEB], pods), histories, about=AdviceType.RESOURCE)["shop/web"]
-    proxy, app = decision.extra["recommended"]["containers"]
-    assert [asked[0] for asked in histories.asked] == ["memory+cpu"]
-    assert (proxy["name"], list(proxy["requests"])) == ("proxy", ["cpu"])
-    assert app == {"name": "app", "requests": {"cpu": app["requests"]["cpu"], "memory": "1150000000"}}
-    assert float(app["requests"]["cpu"].removesuffix("m")) == pytest.approx(6000 * 1.6 * 1.15, rel=1e-3)
-
-
-def test_a_namespace_that_comes_in_groups_of_pods_is_advised_as_if_it_came_whole() -> None:
-    """Each workload once, with all of its pods, those that are gone included; also one without any."""
-    api, idle = workload("api"), workload("idle")
-    cluster = Clustered([WEB, api, idle], [*PODS, pod(api, "api-5f6d8c9b7-bcdfg")])
-    series = USED | {
-        ("shop", "web-9d8c7b6f5-zzzzz", "app"): np.where(np.arange(WEEK) < 1440, DAY, np.nan),
-        ("shop", "api-5f6d8c9b7-bcdfg", "app"): 2.0 * DAY,
-        ("shop", "job-1", "app"): 100.0,
-    }
-    memory = {("shop", PODS[0].name, "app"): 1e9}
-    for about in AdviceType:
-        whole = Histories(series, memory, lots=[("shop",)])
-        large = Histories(series, memory, lots=[("shop",)], large=["shop"])
-        found = _plan(cluster, large, about=about)
-        assert found == _plan(cluster, whole, about=about)
-        assert found["shop/idle"].reason.code.value == "NoPods"
-    assert [group.name for group in large.groups] == ["api", "web"]  # type: ignore[attr-defined]
-
-
-def test_owners_are_asked_only_where_names_alone_would_tell() -> None:
-    """Once for a namespace; where nobody answers, names decide and it is said."""
-    quiet, knowing, failing = (
-        Remembered({}),
-        Remembered({("shop", "web-9d8c7b6f5"): ("Rollout", "web")}),
-        Remembered(),
-    )
-    cluster = Clustered([WEB], PODS)
-    told: list[str] = []
-    _plan(cluster, Histories(USED), owners=quiet)
-    assert quiet.asked == []
-    gone = USED | {("shop", "web-9d8c7b6f5-zzzzz", "app"): 50.0 * DAY}
-    found = _plan(cluster, Histories(gone, lots=[("shop",), ("shop",)]), owners=knowing)["shop/web"]
-    assert knowing.asked == [["shop"]]
-    assert found.reason.numbers["peak_cores"] == pytest.approx(12 * 1.6, rel=1e-3)
-    found = _plan(cluster, Histories(gone), owners=failing, told=told)["shop/web"]
-    assert found.reason.numbers["peak_cores"] == pytest.approx(62 * 1.6, rel=1e-3)
-    assert told == ["who owned pods that are gone is told from their names: nobody answers"]
-
-
-def test_names_kinds_and_namespaces_pick_workloads() -> None:
-    """As kubectl's users write them; only the namespaces that matter are read."""
-    listed = [
-        WEB,
-        workload("web", "StatefulSet"),
-        workload("web", namespace="park"),
-        workload("db", "StatefulSet"),
-    ]
-    for names, count, spaces in (
-        (["web"], 3, ["park", "shop"]),
-        (["deploy/web"], 2, ["park", "shop"]),
-        (["statefulsets.apps/web"], 1, ["shop"]),
-        (["park/web"], 1, ["park"]),
-        (["sts/db", "shop/web"], 3, ["shop"]),
-        ([], 4, None),
-    ):
-        histories = Histories({})
-        world = DataSources(Clustered(listed), histories, Clustered([]))
-        assert len(plan(AdviceScope(names=names, algorithm=None), world, AT)) == count, names
-        (asked,) = histories.asked
-        assert asked[4] == spaces, names
-    with pytest.raises(WorldFailed, match="workload api: not found in namespace shop"):
-        _plan(Clustered(listed), Histories({}), names=["api"], namespace="shop")
-    for name, hint in (("mall/api", "; -n mall or -A look there"), ("deploy/api", ""), ("shop/api", "")):
-        with pytest.raises(WorldFailed) as caught:
-            _plan(Clustered(listed), Histories({}), names=[name], namespace="shop")
-        assert str(caught.value) == f"workload {name}: not found in namespace shop{hint}"
-    with pytest.raises(BadInput, match="expected NAME"):
-        _plan(Clustered(listed), Histories({}), names=["a/b/c"])
-
-
-def test_nothing_is_read_where_there_is_nothing_to_advise() -> None:
-    """And what a source says beside its answer is told once."""
-    histories = Histories({})
-    told: list[str] = []
-    assert _plan(Clustered([]), histories) == {}
-    assert histories.asked == []
-    partial = Histories(USED, lots=[("shop",), ("park",)], warnings=("a store is away",))
-    _plan(Clustered([WEB], PODS), partial, told=told)
-    assert told == ["a store is away"]
+def test_kinds_that_are_not_installed_are_a_warning() -> None:
+    """And no failure: other balancers go on, and this one waits."""
+    desk = Desk()
+    desk.objects.whose = Standing.ABSENT
+    report = desk.cycle()
+    assert (report.failure, len(report.warnings)) == ("", 1)
+    assert "equipoise crds apply" in report.warnings[0]

@@ -109,7 +109,6 @@ def busy_excess(policy: TierPolicy, observation: Observation) -> Iterator[tuple[
 
 
 def moves_of(decision: Decision) -> list[MovePod]:
-    """Return the moves of a plan."""
     return [action for action in decision.actions if isinstance(action, MovePod)]
 
 

@@ -89,7 +89,6 @@ def refusing_pods(outcomes: Iterable[Outcome]) -> set[str]:
 
 
 def with_busy(observation: Observation, pods: Collection[str]) -> Observation:
-    """Return the observation with these pods busy."""
     if not pods:
         return observation
     replace = msgspec.structs.replace
@@ -104,7 +103,6 @@ def with_busy(observation: Observation, pods: Collection[str]) -> Observation:
 
 
 def policy_of(snapshot: PoolsSnapshot) -> TierPolicy:
-    """Return the tiers of a snapshot's config."""
     return read_policy(snapshot.config, f"{snapshot.prefix}:tier:config")
 
 

@@ -127,7 +127,6 @@ def observe_lists(
 
 
 def restricted(lists: PodLists, pods: Collection[str]) -> PodLists:
-    """Return both lists with these pods only."""
     return msgspec.structs.replace(
         lists,
         listed=tuple(pod for pod in lists.listed if pod.name in pods),

@@ -241,7 +241,6 @@ def _advice(row: WorkloadFigures, containers: list[RecommendedContainer] | None)
 
 
 def percent_known(coverage: float) -> str:
-    """Print a coverage in percent."""
     return f"{known_percent(coverage):g} %"
 
 

@@ -176,5 +176,4 @@ def _short(value: float) -> float | None:
 
 
 def _plain(number: float) -> float | int:
-    """Return whole seconds as such."""
     return int(number) if float(number).is_integer() else round(number, 3)

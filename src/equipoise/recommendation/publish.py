@@ -305,7 +305,6 @@ class Publisher:
 
 
 def request_of(spec: AnalyticsSpec) -> AdviceRequest:
-    """Return how an Analytics asks for advice."""
     return AdviceRequest(spec.settings, AdviceType(spec.type), spec.algorithm)
 
 

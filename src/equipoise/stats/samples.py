@@ -55,7 +55,6 @@ class WordNumbers:
     numbers: dict[str, int] = field(default_factory=dict)
 
     def number(self, word: str) -> int:
-        """Return a word's number."""
         if word not in self.numbers:
             self.numbers[word] = len(self.words)
             self.words.append(word)
