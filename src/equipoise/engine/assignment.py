@@ -1,6 +1,6 @@
 """Which policies can be followed, and why the others cannot, for every balancer that has policies.
 
-One policy that nobody can read costs its own workloads their turn, and says so in its status. What happens
+A policy that cannot be read is not followed, and its status says why; the others are. What happens
 when two policies want the same workload is each balancer's own ruling: the first by name has it (rotation),
 neither has it (proportional), the oldest writes it (recommendation).
 """

@@ -44,29 +44,29 @@ def held_by_kind(kind: str, *, includes_stateful_sets: bool) -> Reason | None:
 
 
 def opted_out_by(annotations: Iterable[tuple[str, str]]) -> str:
-    """Name the annotation that asks to be left alone, as `key=value`, or give nothing.
+    """Return the annotation that asks to be left alone, as `key=value`; empty without one.
 
-    Our own says the last word: `equipoise.dev/rotate: "true"` overrules what was meant for other tools.
+    Our own counts most: `equipoise.dev/rotate: "true"` overrules what was meant for other tools.
     """
-    said = dict(annotations)
-    if not said or _word(said.get(ROTATE)) == "true":
+    values = dict(annotations)
+    if not values or _word(values.get(ROTATE)) == "true":
         return ""
-    stays = [key for key in STAYS_WHEN_FALSE if _word(said.get(key)) == "false"]
-    stays += [key for key in STAYS_WHEN_SET if key in said and _word(said[key]) != "false"]
-    return f"{stays[0]}={said[stays[0]]}" if stays else ""
+    stays = [key for key in STAYS_WHEN_FALSE if _word(values.get(key)) == "false"]
+    stays += [key for key in STAYS_WHEN_SET if key in values and _word(values[key]) != "false"]
+    return f"{stays[0]}={values[stays[0]]}" if stays else ""
 
 
 def adoption_opted_out_by(annotations: Iterable[tuple[str, str]]) -> str:
-    """Name the annotation that asks to leave a workload's settings alone, as `key=value`, or give nothing.
+    """Return the annotation that asks to leave a workload's settings alone, as `key=value`, or nothing.
 
-    What was meant for tools that evict says nothing about settings.
+    What was meant for tools that evict does not count for settings.
     """
-    said = dict(annotations)
-    if _word(said.get(RECOMMEND)) == "false":
-        return f"{RECOMMEND}={said[RECOMMEND]}"
-    is_left_alone = DO_NOT_DISRUPT in said and _word(said[DO_NOT_DISRUPT]) != "false"
-    if is_left_alone and _word(said.get(RECOMMEND)) != "true":
-        return f"{DO_NOT_DISRUPT}={said[DO_NOT_DISRUPT]}"
+    values = dict(annotations)
+    if _word(values.get(RECOMMEND)) == "false":
+        return f"{RECOMMEND}={values[RECOMMEND]}"
+    is_left_alone = DO_NOT_DISRUPT in values and _word(values[DO_NOT_DISRUPT]) != "false"
+    if is_left_alone and _word(values.get(RECOMMEND)) != "true":
+        return f"{DO_NOT_DISRUPT}={values[DO_NOT_DISRUPT]}"
     return ""
 
 
@@ -91,8 +91,8 @@ def protection_of(pod: Pod, *, includes_local_storage: bool, includes_stateful_s
 
 
 def _is_called_safe(pod: Pod) -> bool:
-    said = dict(pod.annotations)
-    return "true" in {_word(said.get(SAFE_TO_EVICT)), _word(said.get(ROTATE))}
+    values = dict(pod.annotations)
+    return "true" in {_word(values.get(SAFE_TO_EVICT)), _word(values.get(ROTATE))}
 
 
 def _word(value: str | None) -> str:

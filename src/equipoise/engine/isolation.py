@@ -1,4 +1,4 @@
-"""An error is as large as its cause: what fails about one workload costs that workload's turn.
+"""An error is as large as its cause: what fails about one workload costs that workload's share of the cycle.
 
 Every loop runs what is about one workload, policy or pod through an `Isolation`. An exception there becomes a
 `FailedTurn`, which the cycle reports beside its decisions, and the others go on in the same cycle. Work that
@@ -25,9 +25,9 @@ ERROR_LENGTH_MAX = 300
 TRACEBACK_LENGTH_MAX = 20_000
 CALLS_MAX = 50
 WORLD_FAILURES_MAX = 3
-"""So many turns in a row that the world fails are no fault of the workloads: the cycle ends."""
+"""After so many workloads in a row for which a dependency failed, it is its fault and not theirs."""
 LOST_MAX = 16
-"""So many lost workers one cycle pays for; who is to blame for the rest, later cycles find out."""
+"""So many workers one cycle may lose; which items ended further ones, later cycles find out."""
 RETRY_FIRST_SECONDS = 60.0
 RETRY_MAX_SECONDS = 3600.0
 
@@ -81,7 +81,7 @@ class Isolation:
     def turn(
         self, subject: str, work: Callable[[], T], passes: tuple[type[Exception], ...] = ()
     ) -> T | FailedTurn:
-        """Do the same for a whole turn: where the world fails one after the other, it is not their fault."""
+        """Do the same for a subject's share of the cycle; a dependency that fails for many ends the cycle."""
 
         def counted() -> T:
             try:
@@ -173,25 +173,25 @@ class Isolation:
 
 
 def failed_turn(subject: str, error: Exception) -> FailedTurn:
-    """Return what is told of an exception: one line, and the traceback where it is a bug of ours."""
+    """Return what is reported of an exception: one line, and the traceback where it is a bug of ours."""
     if isinstance(error, EquipoiseError):
         return FailedTurn(subject, _line(error))
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     # The last calls tell it: a recursion has a thousand of them.
     text = "".join(traceback.format_exception(error, limit=-CALLS_MAX))[-TRACEBACK_LENGTH_MAX:]
-    said = f"{type(error).__name__}: {_line(error)}".removesuffix(": ")
-    return FailedTurn(subject, said, _plain(text), place)
+    message = f"{type(error).__name__}: {_line(error)}".removesuffix(": ")
+    return FailedTurn(subject, message, _plain(text), place)
 
 
 def _line(error: Exception) -> str:
     """Return an exception's message on one line that any encoder takes, however long or odd it is."""
     try:
-        said = str(error)
+        message = str(error)
     except Exception:  # noqa: BLE001 - a message that can't be made is no message
-        said = ""
-    said = " ".join(_plain(said[: 2 * ERROR_LENGTH_MAX]).split())
-    return said if len(said) <= ERROR_LENGTH_MAX else f"{said[:ERROR_LENGTH_MAX]}..."
+        message = ""
+    message = " ".join(_plain(message[: 2 * ERROR_LENGTH_MAX]).split())
+    return message if len(message) <= ERROR_LENGTH_MAX else f"{message[:ERROR_LENGTH_MAX]}..."
 
 
 def _plain(text: str) -> str:
