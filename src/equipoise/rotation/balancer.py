@@ -44,12 +44,12 @@ def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
 
     def in_worker(part: Batch) -> list[Decided[RotationDetails]]:
         # What is narrowed down to one workload need not take as long as the whole part may.
-        share = sum(len(seen.pods) for _, seen, _ in part) / PART_PODS
+        share = sum(len(observation.pods) for _, observation, _ in part) / PART_PODS
         deadline_seconds = min(DEADLINE_SECONDS, max(DEADLINE_LEAST_SECONDS, share * DEADLINE_SECONDS))
         return wiring.batches.submit(decide_all, part, deadline_seconds=deadline_seconds)
 
     def batches(batch: Batch) -> Iterable[tuple[Batch, Decide]]:
-        is_heavy = sum(len(seen.pods) for _, seen, _ in batch) >= HEAVY_PODS
+        is_heavy = sum(len(observation.pods) for _, observation, _ in batch) >= HEAVY_PODS
         # What ended a worker would end us: from then on nothing is decided here, however small.
         if not is_heavy and not wiring.batches.replaced:
             return [(batch, decide_all)]

@@ -69,6 +69,7 @@ def decide(
     if details.room is not None:
         assert details.room > 0, "a rotation that took all it planned has ended"
         decision = decision.hold(_room_reason(details.room), details.room)
+    assert len(decision.actions) + len(decision.held) == len(proposed.actions), "what is held is not lost"
     numbers = Reason.of(decision.reason.code, "", *_numbers_of(details.memory, observation.at)).numbers
     sentence = decision.reason.sentence
     if details.result is not None:

@@ -170,6 +170,8 @@ class EvictionExecutor:
         if epoch is None or ports.leadership.epoch() != epoch:
             return
         assert decision.actions, "a wave has pods"
+        room = planned.details.room
+        assert room is None or len(decision.actions) <= room, "a rotation takes no more pods than it planned"
         memory = begin_wave(decision, planned.details, planned.observation, ports.new_id(at))
         assert memory.run is not None, "a wave belongs to a rotation"
         basis: Stored | None = stored

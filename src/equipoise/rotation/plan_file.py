@@ -70,11 +70,11 @@ class PlanFile(_Part):
     @field_validator("pods")
     @classmethod
     def _unique(cls, pods: list[_Pod]) -> list[_Pod]:
-        seen: set[str] = set()
+        names: set[str] = set()
         for pod in pods:
-            if pod.name in seen:
+            if pod.name in names:
                 raise ValueError(f"expected unique names, got {pod.name!r} twice")
-            seen.add(pod.name)
+            names.add(pod.name)
         return pods
 
 
