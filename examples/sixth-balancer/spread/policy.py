@@ -2,12 +2,12 @@
 
 from pydantic import Field
 
-from equipoise.crd.definition import Kind
-from equipoise.crd.fields import Part
+from equipoise.crd.definition import DefinedKind
+from equipoise.crd.fields import SchemaPart
 from equipoise.crd.targets import Mode
 
 
-class SpreadPolicy(Part):
+class SpreadPolicy(SchemaPart):
     """The spec of a SpreadPolicy; it is about all workloads of its namespace."""
 
     pods_per_node_max: int = Field(
@@ -16,7 +16,7 @@ class SpreadPolicy(Part):
     mode: Mode = Field(Mode.PREVIEW, description="Enforce evicts; Preview only says what it would do.")
 
 
-SPREAD_POLICY = Kind(
+SPREAD_POLICY = DefinedKind(
     group="equipoise.dev",
     version="v1alpha1",
     name="SpreadPolicy",

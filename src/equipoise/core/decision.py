@@ -116,44 +116,32 @@ class ApplyHpa(msgspec.Struct, frozen=True, tag_field="kind", tag="ApplyHpa", om
     uid: str = ""
 
 
-class RegisterPod(msgspec.Struct, frozen=True, tag_field="kind", tag="RegisterPod", omit_defaults=True):
+class TierPodAction(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the actions about one pod of a tier have in common."""
+
+    pod: str
+    uid: str = ""
+    namespace: str = ""
+
+
+class RegisterPod(TierPodAction, frozen=True, tag_field="kind", tag="RegisterPod", omit_defaults=True):
     """Take a pod that Kubernetes has into a tier; another incarnation of a name replaces the old one."""
 
-    pod: str
-    uid: str = ""
-    namespace: str = ""
 
-
-class UnregisterPod(msgspec.Struct, frozen=True, tag_field="kind", tag="UnregisterPod", omit_defaults=True):
+class UnregisterPod(TierPodAction, frozen=True, tag_field="kind", tag="UnregisterPod", omit_defaults=True):
     """Forget a pod that Kubernetes has no more, its calls with it."""
 
-    pod: str
-    uid: str = ""
-    namespace: str = ""
 
-
-class SuspendPod(msgspec.Struct, frozen=True, tag_field="kind", tag="SuspendPod", omit_defaults=True):
+class SuspendPod(TierPodAction, frozen=True, tag_field="kind", tag="SuspendPod", omit_defaults=True):
     """Assign no more calls to a pod while it is not ready; its calls go on."""
 
-    pod: str
-    uid: str = ""
-    namespace: str = ""
 
-
-class ResumePod(msgspec.Struct, frozen=True, tag_field="kind", tag="ResumePod", omit_defaults=True):
+class ResumePod(TierPodAction, frozen=True, tag_field="kind", tag="ResumePod", omit_defaults=True):
     """Assign calls to a suspended pod again."""
 
-    pod: str
-    uid: str = ""
-    namespace: str = ""
 
-
-class RecoverPod(msgspec.Struct, frozen=True, tag_field="kind", tag="RecoverPod", omit_defaults=True):
+class RecoverPod(TierPodAction, frozen=True, tag_field="kind", tag="RecoverPod", omit_defaults=True):
     """Put back a pod that nobody holds; only ever seen as an outcome, since a script decides it."""
-
-    pod: str
-    uid: str = ""
-    namespace: str = ""
 
 
 Attendance = RegisterPod | UnregisterPod | SuspendPod | ResumePod
