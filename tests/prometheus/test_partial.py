@@ -12,7 +12,7 @@ from equipoise.adapters.prometheus.history import PrometheusHistory, PrometheusO
 from equipoise.adapters.prometheus.matrix import Grid
 from equipoise.core.errors import WorldFailed
 from equipoise.core.reason import Code
-from equipoise.recommendation.advisor import AdviceScope, DataSources, plan
+from equipoise.recommendation.advisor import AdviceScope, DataSources
 from tests.support.prometheus.histories import (
     END,
     MODEL,
@@ -28,6 +28,7 @@ from tests.support.prometheus.histories import (
 from tests.support.prometheus.server import BUILD_INFO, Model, Request, Response, ok, serving, vector
 from tests.support.prometheus.usage import container, metrics
 from tests.support.recommendation.clusters import AT, WEEK, Clustered, pod, workload
+from tests.support.recommendation.worlds import plan
 
 DOWN = "receive series from Addr: 10.0.0.7:10901: rpc error: code = Unavailable desc = connection refused"
 """As Thanos 0.42 says it of a store that is down."""

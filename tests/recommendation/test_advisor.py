@@ -8,7 +8,7 @@ import pytest
 
 from equipoise.core.cluster import Container, HpaSpec
 from equipoise.core.errors import BadInput, WorldFailed
-from equipoise.recommendation.advisor import AdviceScope, DataSources, plan
+from equipoise.recommendation.advisor import AdviceScope, DataSources
 from equipoise.recommendation.policy import AdviceType
 from equipoise.recommendation.usage import BATCH
 from tests.support.recommendation.clusters import (
@@ -24,7 +24,7 @@ from tests.support.recommendation.clusters import (
     ref,
     workload,
 )
-from tests.support.recommendation.worlds import policy
+from tests.support.recommendation.worlds import plan, policy
 
 WEB = workload("web")
 PODS = [pod(WEB, f"web-7c9f8b6d5-{letters}") for letters in ("bcdfg", "hjklm")]

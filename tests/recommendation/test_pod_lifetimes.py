@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from equipoise.ports.cluster import UsageHistory
-from equipoise.recommendation.advisor import AdviceScope, DataSources, plan
+from equipoise.recommendation.advisor import AdviceScope, DataSources
 from equipoise.recommendation.files import FileDefaults, observe
 from equipoise.recommendation.ownership import PodOwnership
 from equipoise.recommendation.usage import AWAY_SECONDS_MIN, HistoryReader, by_ordinal, scaled_away
 from equipoise.stats.samples import Samples
 from tests.support.recommendation.clusters import AT, END, TIMES, WEEK, Clustered, Histories, pod, workload
-from tests.support.recommendation.worlds import decisions, policy
+from tests.support.recommendation.worlds import decisions, plan, policy
 
 DB = workload("db", "StatefulSet")
 LEAST = 1 + int(AWAY_SECONDS_MIN / 60)

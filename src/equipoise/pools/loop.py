@@ -18,6 +18,7 @@ from equipoise.core.decision import Decided, Decision, MovePod, Outcome, Recover
 from equipoise.core.errors import WorldFailed
 from equipoise.core.pools import PoolAnswer, PoolCode, PoolsSnapshot
 from equipoise.core.reason import Reason
+from equipoise.engine.cycle import ignore
 from equipoise.engine.guards import held_by_leader, held_by_pause
 from equipoise.engine.isolation import Isolation, failed_decision
 from equipoise.engine.recording import as_json, failed_record, record
@@ -59,10 +60,6 @@ REFUSED = {PoolCode.FENCED, PoolCode.EPOCH_UNREADABLE}
 """As long as this holds, no other plan does better."""
 
 
-def _ignore(*_: object) -> None:
-    return None
-
-
 @dataclass(slots=True)
 class _Cycle:
     """What one cycle has decided and done so far."""
@@ -91,7 +88,7 @@ class PoolsLoop:
     is_acting: bool = True
     """Whether anything is written; without, cycles only decide and record."""
     marks_busy: bool = True
-    heartbeat: Callable[[], None] = _ignore
+    heartbeat: Callable[[], None] = ignore
     has_changed: Callable[[], bool] = lambda: False
     """Whether Kubernetes' pods have changed since it was last asked."""
     name: str = BALANCER

@@ -17,6 +17,7 @@ from equipoise.core.decision import ApplyHpa, Decision, Outcome
 from equipoise.core.errors import WorldFailed
 from equipoise.core.quantity import NumberFormat, Quantity
 from equipoise.core.reason import Code, Reason
+from equipoise.engine.cycle import ignore
 from equipoise.engine.disruption import adoption_opted_out_by
 from equipoise.engine.guards import held_by_pause
 from equipoise.ports import Applier, ApplyResult, Pauses
@@ -82,10 +83,6 @@ DONE = frozenset({ApplyResult.CREATED, ApplyResult.CHANGED, ApplyResult.UNCHANGE
 Refs = Mapping[tuple[str, str], Workload]
 
 
-def _ignore(*_: object) -> None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Adopted:
     """A decision, and what came of its action; what could not be done is held, and says why."""
@@ -128,9 +125,9 @@ class HpaAdopter:
     workloads: Refs
     namespaces_protected: Collection[str] = ()
     is_dry_run: bool = False
-    on_applied: Callable[[Workload, Decision, Outcome], object] = _ignore
+    on_applied: Callable[[Workload, Decision, Outcome], object] = ignore
     """Called for every HPA that was made or changed."""
-    check_leadership: Callable[[], object] = _ignore
+    check_leadership: Callable[[], object] = ignore
     """Called right before every try; raises where this process is to do nothing more."""
     unanswered: int = 0
     """How often in a row the API server gave no answer."""

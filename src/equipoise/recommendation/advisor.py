@@ -17,6 +17,7 @@ import numpy as np
 from equipoise.core.cluster import HpaSpec, Pod, Workload, WorkloadRef
 from equipoise.core.decision import Decision
 from equipoise.core.errors import WorldFailed
+from equipoise.engine.cycle import ignore
 from equipoise.engine.isolation import Isolation, WorkerBusy, failed_decision
 from equipoise.ports import Autoscalers, Cluster, FailedTurn, History, Owners
 from equipoise.ports.cluster import CPU, MEMORY, Measure, UsageHistory
@@ -49,10 +50,6 @@ PASSING = (WorkerBusy, Lost)
 """Errors that end deciding, and are about no workload."""
 
 
-def _ignore(*_: object) -> None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class DataSources:
     """Where a cluster and its history are read."""
@@ -61,7 +58,7 @@ class DataSources:
     history: History
     autoscalers: Autoscalers
     owners: Owners | None = None
-    warn: Callable[[str], object] = _ignore
+    warn: Callable[[str], object] = ignore
     on_bytes: Callable[[int], None] | None = None
     decide: Callable[[Batch], list[list[Examined]]] = examine_all
     """Where a batch is decided: here, or in a process of its own."""
@@ -99,13 +96,8 @@ class Advised(NamedTuple):
     """None where an error ended it before there were any."""
 
 
-def plan(scope: AdviceScope, sources: DataSources, at: float) -> list[Decision]:
-    """Decide for the workloads that were asked for, from the week before `at`."""
-    return [one.decision for one in advised(scope, sources, at)]
-
-
 def advised(scope: AdviceScope, sources: DataSources, at: float) -> list[Advised]:
-    """Decide for the workloads that were asked for, and return what decided beside each decision."""
+    """Decide for the workloads that were asked for, from the week before `at`, with what decided."""
     check_names(scope.names)
     listed = sources.cluster.workloads(scope.namespace)
     chosen = choose(listed, scope.namespace, scope.names)
@@ -204,8 +196,15 @@ class _AdviceRun:
                 yield from self._decided(history, [left.pop(ref).ref for ref in within], peaks)
             del history  # before the next one is waited for
         nothing = UsageHistory(
-            CPU.name,
-            *(None, [], [], [], np.array([self.end]), np.zeros((0, 1)), STEP_SECONDS, ""),
+            measure=CPU.name,
+            scope=None,
+            namespaces=[],
+            pods=[],
+            containers=[],
+            timestamps=np.array([self.end]),
+            values=np.zeros((0, 1)),
+            window_seconds=STEP_SECONDS,
+            source="",
             partial=tuple(self.partial),
         )
         yield from self._decided(nothing, list(left), peaks)

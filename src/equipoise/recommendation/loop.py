@@ -15,6 +15,7 @@ from equipoise.core.errors import WorldFailed
 from equipoise.core.reason import Code
 from equipoise.crd.definition import Standing
 from equipoise.crd.targets import Mode
+from equipoise.engine.cycle import ignore
 from equipoise.engine.isolation import Isolation, failed_reason
 from equipoise.engine.status import condition_of, write_status
 from equipoise.ports import (
@@ -62,10 +63,6 @@ FOREIGN_AGE_SECONDS = 15.0
 """The owner of a definition has so long to answer an Analytics before its status says that we do not."""
 
 
-def _ignore(*_: object) -> None:
-    return None
-
-
 @dataclass(slots=True)
 class RecommendationLoop:
     """The ports and settings of a cycle, and what is kept from one cycle to the next."""
@@ -84,7 +81,7 @@ class RecommendationLoop:
     mode: Mode = Mode.PREVIEW
     takes_over: bool = False
     """Whether objects are served whose definition is somebody else's."""
-    heartbeat: Callable[[], object] = _ignore
+    heartbeat: Callable[[], object] = ignore
     name: str = BALANCER
     _last: dict[str, Sequence[Decision]] = field(default_factory=dict)
     """What was decided last, by the UID of the Analytics."""

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 
 from equipoise.core.decision import Decision
+from equipoise.recommendation.advisor import AdviceScope, DataSources
+from equipoise.recommendation.advisor import advised as advise
 from equipoise.recommendation.decide import decide, decide_from
 from equipoise.recommendation.observe import Inherited, Observation, PredictionFacts, Statistics
 from equipoise.recommendation.policy import AdviceType, RecommendationPolicy, read_policy
@@ -84,3 +86,8 @@ def decisions(
 ) -> list[Decision]:
     """Return what is decided, without the details."""
     return [decision for decision, _ in decide(settings, seen, algorithm, about)]
+
+
+def plan(scope: AdviceScope, sources: DataSources, at: float) -> list[Decision]:
+    """Return what is decided for a live cluster, without what decided."""
+    return [one.decision for one in advise(scope, sources, at)]
