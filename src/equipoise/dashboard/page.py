@@ -125,7 +125,6 @@ def number(value: object) -> float | None:
 
 
 def count(value: object) -> int | None:
-    """Read a whole number of things."""
     found = number(value)
     return None if found is None or found < 0 else int(found)
 
@@ -186,7 +185,6 @@ def drawn(value: float | None) -> float | None:
 
 
 def mebibytes(value: float | None) -> float | None:
-    """Return bytes as MiB."""
     return None if value is None else value / MIB
 
 

@@ -63,7 +63,6 @@ class Counts:
         self.decisions = self.actions = self.held = 0
 
     def add(self, record: Record) -> None:
-        """Count one more."""
         self.decisions += 1
         self.actions += len(record.outcomes)
         self.held += bool(record.decision.held)
@@ -170,7 +169,6 @@ def summary(stage: DemoContext, scenes: Sequence[Scene]) -> Table:
 
 
 def utc(at: float) -> str:
-    """Write a time of the journal."""
     return datetime.fromtimestamp(at, UTC).strftime("%H:%M UTC")
 
 

@@ -64,7 +64,6 @@ class DirectEvictor:
     actuator: Actuator
 
     def evict(self, action: EvictPod, pod: NodePod, at: float) -> Outcome:
-        """Evict one pod."""
         del at
         result = self.send(action, pod)
         return Outcome(action, result.result, result.detail)
@@ -134,6 +133,7 @@ def hold_paused(decision: Decision, pause_of: Callable[[str], Reason | None]) ->
             kept.append(action)
         else:
             held.append(Held(action, reason.code, reason.sentence))
+    assert len(kept) + len(held) == len(decision.actions), "a guard only reduces"
     if not held:
         return decision
     why = decision.reason
@@ -219,7 +219,6 @@ def deviation(decision: Decision, outcomes: Sequence[Outcome]) -> str:
 
 
 def set_quotas(node: Host, action: ThrottlePod | RestorePod, pod: NodePod, ids: Mapping[str, str]) -> Outcome:
-    """Write the quotas of a pod's containers."""
     assert action.pod == pod.key, "quotas are written to the pod that they were decided for"
     gone = []
     try:

@@ -104,6 +104,7 @@ def details(plan: "NodePlan", left: "tuple[Gaps, Gaps]") -> QosDetails:
     pods = plan.observation.pods
     action_plans = (plan.evict, plan.throttle)
     evict_left, throttle_left = left
+    assert evict_left.keys() == plan.evict.gaps.keys(), "each gap is reduced, and none is dropped"
     return QosDetails(
         gaps=GapDetails(
             evict=plain_gaps(plan.evict.gaps),

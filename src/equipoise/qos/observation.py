@@ -1,20 +1,14 @@
-"""What is observation of a node before a decision: its usage, and its pods with theirs.
+"""What is observed of a node before a decision, and the tables of metrics and comparators that read it. Pure.
 
 CPU is whole nanocores, memory whole bytes, so that nothing is lost through JSON and no float is compared.
 Usage of the node is text, as exact as it was read: millicores, bytes, percent, load.
 
-Who is acted on first: named comparators, chained. A new one needs one entry.
+`COMPARATORS` sort pods, chained: each returns a key that is smaller for the pod to act on first. An unknown
+value comes last among its equals, but for a start time: a pod without one has hardly begun.
 
-Each gives a key that is smaller for the pod to act on first. What is unknown comes last among its equals,
-but for a start time: a pod that has none has hardly begun.
-
-The metrics that a waterline can be drawn for: one table. A new metric needs one entry.
-
-An entry says what is acted on for it, how pods are sorted by it, and what acting on a pod releases; without
-the last it can't be quantified, and all eligible pods are acted on. The order is that of acting: what can't
-be compressed comes first.
-
-Which pods are never acted on, whatever a policy says.
+`METRICS` are what a waterline can be set for, in the order of acting: what can't be compressed comes first.
+An entry has the resource that is acted on, the comparator of its consumers, and what evicting a pod releases;
+without the last it can't be quantified, and all eligible pods are acted on.
 """
 
 import math
@@ -53,7 +47,6 @@ class ObservedContainer(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def limit_us(self) -> int:
-        """The quota that its limit means."""
         return quota_of(self.cpu_limit_nanos, self.period_us)
 
 
@@ -81,22 +74,21 @@ class ObservedPod(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def key(self) -> str:
-        """How actions name it."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def cpu_nanos(self) -> int | None:
-        """What it uses, or None where a container is unknown."""
+        """Its usage; None where that of a container is unknown."""
         return _sum([container.cpu_nanos for container in self.containers])
 
     @property
     def memory_bytes(self) -> int | None:
-        """What it uses, or None where a container is unknown."""
+        """Its usage; None where that of a container is unknown."""
         return _sum([container.memory_bytes for container in self.containers])
 
     @property
     def is_evictable(self) -> bool:
-        """Whether sending it away can be asked for, and would be of use."""
+        """Whether an eviction would be accepted, and would help."""
         return not self.is_daemon and not self.refusal
 
     @property
@@ -111,12 +103,12 @@ def _sum(parts: list[int | None]) -> int | None:
 
 
 class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One look at a node."""
+    """All that is known of a node at one moment."""
 
     node: str
     at: float
     cpu_nanos: int
-    """How large it is."""
+    """The size of the node."""
     memory_bytes: int
     usage: Mapping[str, str]
     """By metric; what is absent could not be read, or not over an interval wholly after the last action."""
@@ -125,7 +117,6 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     pods: tuple[ObservedPod, ...] = ()
     labels: Mapping[str, str] = {}
     is_scheduling_disabled: bool = False
-    """Whether we let no new pod come to it."""
     released_cpu_nanos: int = 0
     """CPU that is in the usage and yet gone: of pods that ended meanwhile, of quotas lowered since."""
 
@@ -185,13 +176,13 @@ class Metric(NamedTuple):
     name: str
     resource: NodeResource
     usage_comparator: str = ""
-    """How its consumers are told apart; the rest of the chain is the same for all."""
+    """Sorts its consumers; the rest of the chain is the same for all."""
     releases: Release | None = None
     """What evicting a pod releases, or None where that is unknown."""
     is_share: bool = False
     """Whether it is in percent of the node's size."""
     window_seconds: int = 0
-    """Over how long the kernel takes its mean; 0 where it is of now, or of the interval between two looks."""
+    """The seconds of the kernel's mean; 0 where it is of now, or of the interval between two readings."""
 
     @property
     def is_quantifiable(self) -> bool:
@@ -211,20 +202,18 @@ class Metric(NamedTuple):
 
 
 def size_of(resource: NodeResource, observation: Observation) -> Fraction:
-    """Return how large the node is, in the unit of gaps."""
+    """Return the size of the node in the unit of gaps."""
     if resource is NodeResource.MEMORY:
         return Fraction(observation.memory_bytes)
     return Fraction(observation.cpu_nanos, NANOS_PER_MILLI)
 
 
 def millicores_of(pod: ObservedPod) -> Fraction | None:
-    """Return the CPU that a pod uses."""
     nanos = pod.cpu_nanos
     return None if nanos is None else Fraction(nanos, NANOS_PER_MILLI)
 
 
 def bytes_of(pod: ObservedPod) -> Fraction | None:
-    """Return the memory that a pod uses."""
     used = pod.memory_bytes
     return None if used is None else Fraction(used)
 
@@ -233,7 +222,7 @@ PRESSURES = {
     "pressure": 10,
     **{f"pressure_{who}_avg{n}": n for who in ("some", "full") for n in (10, 60, 300)},
 }
-"""As the kernel tells them, and over how many seconds; without more it is `some avg10`."""
+"""The kernel's names, and the seconds of each mean; the first is `some avg10`."""
 
 
 def _pressures(of: str, resource: NodeResource) -> list[Metric]:
@@ -255,11 +244,11 @@ METRICS: Mapping[str, Metric] = {
 }
 ORDER: Mapping[str, int] = {name: place for place, name in enumerate(METRICS)}
 DERIVED = {"memory_total_utilization": "memory_total_usage", "cpu_total_utilization": "cpu_total_usage"}
-"""What can be told from another metric and the node's size."""
+"""Shares, each derived from an amount and the node's size."""
 
 
 def with_shares(usage: Mapping[str, Fraction | None], observation: Observation) -> dict[str, Fraction | None]:
-    """Add the shares that are not given; an amount that could not be read gives none."""
+    """Return usage with the shares that were not read; the share of an unknown amount is unknown."""
     found = dict(usage)
     for share, amount in DERIVED.items():
         size = size_of(METRICS[share].resource, observation)

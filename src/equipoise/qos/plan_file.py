@@ -128,7 +128,7 @@ class _FilePod(_FilePart):
     @field_validator("containers")
     @classmethod
     def _unique(cls, containers: list[_FileContainer]) -> list[_FileContainer]:
-        _refuse_twice([container.name for container in containers])
+        _refuse_duplicates([container.name for container in containers])
         return containers
 
     @property
@@ -136,7 +136,7 @@ class _FilePod(_FilePart):
         return f"{self.namespace}/{self.name}"
 
 
-def _refuse_twice(names: list[str]) -> None:
+def _refuse_duplicates(names: list[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -161,7 +161,7 @@ class _FileBudget(_FilePart):
 
 
 class NodeFile(_FilePart):
-    """The whole file. What is not said counts as harmless: counts as reached, cool-downs as over."""
+    """The whole file. Without `state`, counts are taken as reached, and cool-downs as over."""
 
     node: _FileNode
     pods: list[_FilePod]
@@ -174,12 +174,12 @@ class NodeFile(_FilePart):
     @field_validator("pods")
     @classmethod
     def _unique(cls, pods: list[_FilePod]) -> list[_FilePod]:
-        _refuse_twice([pod.key for pod in pods])
+        _refuse_duplicates([pod.key for pod in pods])
         return pods
 
 
 class PlanInputs(_FilePart):
-    """What a file asks to be decided."""
+    """What a decision is made from, as a file describes it."""
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
@@ -187,11 +187,11 @@ class PlanInputs(_FilePart):
     seen: Observation
     memory: QosMemory
     warnings: tuple[str, ...] = ()
-    """What is no reason to refuse the file, and hardly meant."""
+    """Entries that have no effect, and are hardly meant."""
 
 
 def read_plan_file(document: object, source: str, at: float, excess_percent: int = 0) -> PlanInputs:
-    """Turn the parsed file into a policy, an observation and a memory; `at` is now, unless it says so."""
+    """Return the inputs of a decision from a parsed file; `at` is the time unless the file has `now`."""
     file = validated(NodeFile, document, source)
     at = file.now.timestamp() if file.now is not None else at
     objects = [_object(part, f"{source}: policies[{place}]") for place, part in enumerate(file.policies)]
@@ -313,12 +313,12 @@ def _whole(amount: Quantity) -> int:
 
 
 def _text(amount: Quantity) -> str:
-    """Write an amount as a fraction, which loses nothing."""
+    """Return an amount as a fraction, which loses nothing."""
     return f"{amount.nanos}/{NANO}" if amount.nanos % NANO else str(amount.nanos // NANO)
 
 
 def _memory(file: NodeFile, policy: QosPolicy, at: float, source: str) -> QosMemory:
-    """Take counts as reached unless the file counts otherwise; its counts have this round in them."""
+    """Return counts as reached unless the file has others, which include this cycle."""
     breaches: dict[str, int] = {}
     clear: dict[str, int] = {}
     used: set[str] = set()
@@ -340,22 +340,22 @@ def _memory(file: NodeFile, policy: QosPolicy, at: float, source: str) -> QosMem
 
 
 def _triggers(file: NodeFile, policy: QosPolicy, at: float, source: str) -> Iterator[tuple[str, float]]:
-    said = file.state.lastTrigger
-    if said is None:
+    last_trigger = file.state.lastTrigger
+    if last_trigger is None:
         return
-    if isinstance(said, Mapping):
-        for name, moment in said.items():
+    if isinstance(last_trigger, Mapping):
+        for name, moment in last_trigger.items():
             if name not in policy.actions:
                 raise BadInput(f"{source}: state.lastTrigger.{name}: expected the name of an AvoidanceAction")
             yield name, _moment(moment, at, f"{source}: state.lastTrigger.{name}")
         return
-    moment = _moment(said, at, f"{source}: state.lastTrigger")
+    moment = _moment(last_trigger, at, f"{source}: state.lastTrigger")
     for name in policy.actions:
         yield name, moment
 
 
 def _moment(value: object, at: float, where: str) -> float:
-    """Read a time, or a span that has passed since."""
+    """Return a time, which may be written as the span that has passed since."""
     value = _rfc3339(value)
     try:
         if isinstance(value, str) and "T" in value:

@@ -30,7 +30,7 @@ MetricName = Annotated[str, AfterValidator(_known_metric), Field(json_schema_ext
 
 
 class Comparator(StrEnum):
-    """What pods can be sorted by; each is defined in `comparators.py`."""
+    """What pods can be sorted by; each is in `COMPARATORS`."""
 
     CLASS_AND_PRIORITY = "classAndPriority"
     CPU_USAGE = "cpuUsage"

@@ -296,6 +296,7 @@ def plan_throttles(plan: ActionPlan, gaps: Gaps, excluded: Collection[str]) -> l
             if planned is not None:
                 found[pod.key] = planned
                 gaps = reduced(gaps, planned.released)
+    assert found.keys().isdisjoint(excluded), "an evicted pod is not throttled"
     return list(found.values())
 
 

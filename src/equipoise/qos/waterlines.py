@@ -1,6 +1,8 @@
-"""Rules judged in one round: crossed or clear, how often in a row, and whether that is often enough.
+"""The rules of a node in one cycle: crossed or clear, and how often in a row. Pure.
 
-What one round leaves for the next: how often each rule was crossed or clear, and when actions began.
+A metric that is above its waterline once may be below it in the next cycle. So rules count: an action is
+triggered after enough cycles in a row, and undone after enough others. The counts, and when actions were last
+triggered, are carried over as `QosMemory`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,25 +37,24 @@ class QosMemory(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel")
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> "QosMemory":
-        """Read what `to_data` gave; a ValueError says what does not fit."""
+        """Return the memory from plain data; ValueError says what does not fit."""
         return msgspec.convert(dict(data), type=cls)
 
     def to_data(self) -> dict[str, Any]:
-        """Return it as plain data."""
         data: dict[str, Any] = msgspec.to_builtins(self)
         return data
 
 
 NO_MEMORY = QosMemory()
 COUNT_MAX = 10**6
-"""Nobody waits for more rounds; the counts of a day would only grow."""
+"""Counts end here: no rule waits for more cycles."""
 
 ZERO = Fraction(0)
 Usage = Mapping[str, Fraction | None]
 
 
 class WaterlineState(StrEnum):
-    """How a metric stands to its waterline."""
+    """The state of a metric beside its waterline."""
 
     CROSSED = "Crossed"
     RELEASED = "Released"
@@ -81,7 +82,7 @@ class Waterline(NamedTuple):
 
     @property
     def is_triggered(self) -> bool:
-        """Whether its action is wanted now."""
+        """Whether its action is taken now."""
         return (
             self.state is WaterlineState.CROSSED
             and self.breaches >= self.breaches_min
@@ -102,7 +103,7 @@ class Waterline(NamedTuple):
 
 
 def usage_of(texts: Mapping[str, str | None], observation: Observation) -> dict[str, Fraction | None]:
-    """Read usage exactly, and add the shares that follow from it."""
+    """Return usage as exact numbers, with the shares that follow from it."""
     values = {name: None if text is None else Fraction(text) for name, text in texts.items()}
     return with_shares(values, observation)
 
@@ -131,20 +132,20 @@ def pending_release(metric: Metric, observation: Observation) -> Fraction:
 def judge_rules(
     policy: QosPolicy, observation: Observation, memory: QosMemory = NO_MEMORY
 ) -> list[Waterline]:
-    """Judge every rule that is for this node, in the order of acting."""
+    """Return every rule that is for this node with its state, in the order of acting."""
     usage = usage_of(observation.usage, observation)
     released: dict[str, Fraction] = {}
     found = []
-    for asked in policy.policies:
-        if not asked.selector.selector.matches(observation.labels):
+    for node_policy in policy.policies:
+        if not node_policy.selector.selector.matches(observation.labels):
             continue
-        for rule in asked.rules:
+        for rule in node_policy.rules:
             metric = METRICS[rule.metric_rule.name]
             if metric.name not in released:
                 released[metric.name] = pending_release(metric, observation)
             value, used = Fraction(rule.metric_rule.value.nanos, NANO), usage.get(metric.name)
             state = _state(metric, used, value, released[metric.name], observation)
-            key = f"{asked.name}/{rule.name}"
+            key = f"{node_policy.name}/{rule.name}"
             before, clear = memory.breaches.get(key, 0), memory.clear.get(key, 0)
             found.append(
                 Waterline(
@@ -173,7 +174,7 @@ def judge_rules(
 def _state(
     metric: Metric, used: Fraction | None, value: Fraction, released: Fraction, observation: Observation
 ) -> WaterlineState:
-    """Compare strictly: exactly at the waterline is not above it."""
+    """Return the state; exactly at the waterline is not above it."""
     if used is None:
         return WaterlineState.UNKNOWN
     if used <= value:
@@ -183,14 +184,14 @@ def _state(
 
 
 def _counted(before: int, state: WaterlineState, counted: WaterlineState, kept: set[WaterlineState]) -> int:
-    """Count on, keep while nothing is known, or begin again."""
+    """Return the next count: one more in the counted state, the same in these others, else zero."""
     if state is counted:
         return min(before + 1, COUNT_MAX)
     return before if state in kept else 0
 
 
 def next_memory(lines: Iterable[Waterline], memory: QosMemory, at: float) -> QosMemory:
-    """Return what the next round needs; rules and actions that are gone are forgotten."""
+    """Return what the next cycle needs; rules and actions that no longer exist are dropped."""
     all_ = list(lines)
     names = {line.action_name for line in all_}
     triggers = {name: moment for name, moment in memory.last_trigger.items() if name in names}
@@ -203,7 +204,7 @@ def next_memory(lines: Iterable[Waterline], memory: QosMemory, at: float) -> Qos
 
 
 def memory_at_thresholds(policy: QosPolicy) -> QosMemory:
-    """Return a memory in which every rule has been crossed, and clear, for one round less than is needed."""
+    """Return a memory in which every rule was crossed, and clear, for one cycle less than is needed."""
     rules = [(f"{asked.name}/{rule.name}", rule) for asked in policy.policies for rule in asked.rules]
     return QosMemory(
         {key: rule.breaches_min - 1 for key, rule in rules}, {key: rule.clear_min - 1 for key, rule in rules}

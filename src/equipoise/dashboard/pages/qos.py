@@ -322,7 +322,7 @@ def _pods_table(record: Record) -> Table | None:
 
 
 def _sorted_pods(record: Record) -> SortedPods | None:
-    """Sort the pods as the decision did; None where what was observation can't be read."""
+    """Sort the pods as the decision did; None where the observation can't be read."""
     try:
         observation = msgspec.convert(record.observation, Observation)
     except DECODE_ERRORS:
