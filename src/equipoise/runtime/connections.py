@@ -80,9 +80,7 @@ def requests_max() -> int:
 class Transport(Protocol):
     """What has to be known of the way to a client: asyncio's transport, or a socket that is not one yet."""
 
-    def abort(self) -> None:
-        """Close it now."""
-        ...
+    def abort(self) -> None: ...
 
     def is_closing(self) -> bool:
         """Return whether nothing more is read from it."""
@@ -124,7 +122,6 @@ class Connections(ServerState):
         self._line_at = -LINE_SECONDS
 
     def __len__(self) -> int:
-        """Return how many are open."""
         return len(self._open)
 
     def opened(self, transport: Transport) -> Connection:
@@ -287,7 +284,6 @@ class BoundedHttp(H11Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Free its place."""
         self._all.closed(self.transport)
         super().connection_lost(exc)
 
@@ -312,7 +308,6 @@ class BoundedHttp(H11Protocol):
         self._all.limit_unsent()
 
     def resume_writing(self) -> None:
-        """Go on."""
         super().resume_writing()
         self._connection.progressed_at = self._all.now()
         self._find_phase()

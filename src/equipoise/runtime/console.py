@@ -88,7 +88,6 @@ def usage_bars(pods: Sequence[PodLoad], decision: Decision, width: int) -> Any:
 
 
 def bar(cores: float | None, threshold: float | None, largest: float, width: int, colour: str) -> Any:
-    """Draw one bar, with the line of the threshold."""
     eighths = round((cores or 0.0) / largest * width * 8)
     cells = list(("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).ljust(width)[:width])
     text = Text("".join(cells), style=colour)

@@ -160,7 +160,6 @@ class _Newcomer:
         self._read()
 
     def abort(self) -> None:
-        """Close it now."""
         self._acceptor.loop.remove_reader(self._socket)
         self._socket.close()
 
@@ -217,7 +216,6 @@ class _Acceptor:
         """Return at once: uvicorn itself waits for the connections."""
 
     def serve(self, accepted: "Socket", received: bytes) -> None:
-        """Pass a connection to the HTTP protocol."""
         protocol = partial(self._protocol, received)
         beginning = self.loop.create_task(self.loop.connect_accepted_socket(protocol, accepted))
         self._beginning.add(beginning)

@@ -43,7 +43,6 @@ class Effective:
     warnings: tuple[str, ...] = ()
 
     def source(self, path: Path) -> str:
-        """Name the origin of one value."""
         origin = self.sources.get(path)
         return origin.text if origin else "default"
 

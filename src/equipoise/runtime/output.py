@@ -100,7 +100,6 @@ def print_sentences(*sentences: str) -> None:
 
 
 def print_plan(balancer: str, decisions: "Sequence[Decision]", form: Format) -> None:
-    """Print a plan for people or for scripts."""
     if form is not Format.TABLE:
         from equipoise.core.decision import plan_document
 

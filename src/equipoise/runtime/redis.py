@@ -82,7 +82,6 @@ class RemotePools:
         self._failed: tuple[float, EquipoiseError] | None = None
 
     def ask(self, question: Callable[[RedisPools], T]) -> T:
-        """Ask the pools something."""
         self._look_again()
         connected = self._taken()
         if connected is None:
@@ -97,7 +96,6 @@ class RemotePools:
             self._give_back(connected)
 
     def close(self) -> None:
-        """Let go of the connections."""
         with self._connecting:
             self._use(None)
 
@@ -215,21 +213,17 @@ class ReconnectingPools:
         self._ask = remote.ask
 
     def snapshot(self, *, is_thorough: bool = False, also: Sequence[str] = ()) -> "PoolsSnapshot":
-        """Read every pod, each at one moment."""
         return self._ask(lambda pools: pools.snapshot(is_thorough=is_thorough, also=also))
 
     def reconcile(self, actions: "Sequence[Attendance]", epoch: int | None) -> "Sequence[PoolAnswer]":
-        """Register, unregister, suspend and resume pods."""
         return self._ask(lambda pools: pools.reconcile(actions, epoch))
 
     def move(
         self, moves: "Sequence[MovePod]", version: str, epoch: int | None, *, marks_busy: bool = False
     ) -> "Sequence[PoolAnswer]":
-        """Move idle pods."""
         return self._ask(lambda pools: pools.move(moves, version, epoch, marks_busy=marks_busy))
 
     def recover(self, pods: Sequence[str], epoch: int | None) -> "Sequence[PoolAnswer]":
-        """Put back pods that nobody holds."""
         return self._ask(lambda pools_: pools_.recover(pods, epoch))
 
 
@@ -287,7 +281,6 @@ def state_folder() -> Path:
 
 
 def pod_name(text: str, field: str = "POD") -> str:
-    """Check a pod's name."""
     try:
         return expect_name(text)
     except ValueError as error:
@@ -295,7 +288,6 @@ def pod_name(text: str, field: str = "POD") -> str:
 
 
 def call_id(text: str, field: str = "CALL") -> str:
-    """Check the name of a call."""
     if not text or len(text) > CALL_LENGTH_MAX or not text.isprintable() or " " in text:
         raise BadInput(
             f"{field}: expected 1 to {CALL_LENGTH_MAX} printable characters without spaces, got {text[:60]!r}"

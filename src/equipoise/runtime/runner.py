@@ -34,7 +34,6 @@ class SystemClock:
     """The time of day."""
 
     def now(self) -> float:
-        """Return the Unix time in seconds."""
         return time.time()
 
 
@@ -133,7 +132,6 @@ class LoopRunner:
         self._thread = threading.Thread(target=self.run, name=f"loop-{loop.name}", daemon=True)
 
     def start(self) -> None:
-        """Run on a thread of its own."""
         self._thread.start()
 
     def join(self, timeout_seconds: float) -> bool:

@@ -263,7 +263,6 @@ class Settings(Part):
     """How long a graceful stop may take; below the pod's grace period."""
 
     def interval_seconds(self, balancer: str) -> float:
-        """Return how often a balancer runs its cycle."""
         seconds: float = getattr(self.intervals, f"{balancer}_seconds")
         return seconds
 

@@ -48,7 +48,6 @@ class EventReporter:
         self._found: dict[str, str] = {}
 
     def report(self, done: NodeCycleReport) -> None:
-        """Report what is news in one cycle."""
         self._report_problems()
         decision = done.decision
         code = decision.reason.code.value
@@ -84,7 +83,6 @@ class EventReporter:
         log_failure(self._log, "a round failed", error)
 
     def report_state(self, lost: str, unlocked: str, *, is_damaged: bool) -> None:
-        """Log what is wrong with the state file."""
         if unlocked:
             self._log.warning("the state file is not locked", error=unlocked)
         if lost:

@@ -66,11 +66,9 @@ class AgentJournal:
 
     @property
     def error(self) -> str:
-        """Return why nothing can be kept, or nothing."""
         return "" if self._journal is None else self._journal.unwell
 
     def close(self) -> None:
-        """Write down what is left."""
         if self._journal is not None:
             self._journal.close()
 
@@ -268,7 +266,6 @@ class Agent:
         return self.loop.cycle(at)
 
     def observe_cycle(self, report: CycleReport, took_seconds: float) -> None:
-        """Record, count and report a cycle."""
         del took_seconds
         assert isinstance(report, NodeCycleReport), "the runner reports our own cycles"
         error_before = self.journal.error

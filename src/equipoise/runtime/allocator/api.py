@@ -178,7 +178,7 @@ class Api:
         return _json(status_document(read_policy(snapshot.config, self._key), snapshot), HTTP_200_OK)
 
     async def _asked(self, question: Callable[[], Response]) -> Response:
-        """Ask on a thread, in time; say whether something may have happened when there is no answer."""
+        """Ask on a thread, in time; without an answer, return whether something may have happened."""
         if self._waiting >= self._waiting_max:
             said = "Too much is asked at once. Nothing was changed; ask again later"
             return _no(HTTP_503_SERVICE_UNAVAILABLE, "Overloaded", said)
@@ -252,7 +252,7 @@ def _json(document: Any, status: int, headers: dict[str, str] | None = None) -> 
 
 
 def _no(status: int, result: str, sentence: str) -> Response:
-    """Say that nothing happened, and why."""
+    """Return the answer that nothing happened, and why."""
     retry = {"Retry-After": "1"} if status == HTTP_503_SERVICE_UNAVAILABLE else None
     said = f"{sentence.removesuffix('.')}."
     return _json({"outcome": "no", "result": result, "sentence": said}, status, retry)
@@ -271,7 +271,7 @@ async def _openapi(request: Request) -> Response:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """Say in our form that there is no such page, or that it can't be asked so."""
+    """Return in our form that there is no such page, or that it can't be asked so."""
     del request
     assert isinstance(error, HTTPException), "only these are brought here"
     status = error.status_code

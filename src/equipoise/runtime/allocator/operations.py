@@ -115,14 +115,12 @@ def read_question(operation: Operation, body: bytes) -> Question:
 
 
 def status_of(operation: Operation, code: PoolCode) -> int:
-    """Return the HTTP status of an answer."""
     if operation.name == "heartbeat" and code is PoolCode.UNKNOWN_CALL:
         return HTTP_404_NOT_FOUND
     return STATUS.get(code, HTTP_200_OK)
 
 
 def answer_document(answer: PoolAnswer, status: int, sentence: str, call: str) -> dict[str, Any]:
-    """Return an answer as it is sent."""
     return {
         "outcome": "yes" if status == HTTP_200_OK else "no",
         "result": answer.code.value,
@@ -223,7 +221,6 @@ NO = {
 
 
 def openapi() -> Shape:
-    """Return the document."""
     paths = {f"/v1/{operation.name}": {"post": _operation(operation)} for operation in OPERATIONS}
     status = {"operationId": "status", "summary": "Every tier: its target, its pods and their calls."}
     answers = {

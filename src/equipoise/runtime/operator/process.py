@@ -62,7 +62,6 @@ class OperatorObserver:
             self._log.warning(f"the cycle saw only a part: {report.failure}")
 
     def observe_failure(self, error: Exception, took_seconds: float) -> None:
-        """Count a cycle that failed, and log why."""
         result = "failed" if isinstance(error, EquipoiseError) else "bug"
         self._metrics.observe_failure(self._balancer, result, took_seconds)
         self._log_more(error)

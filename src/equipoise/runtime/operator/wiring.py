@@ -122,7 +122,6 @@ class OperatorWiring:
         return sizes
 
     def applier(self) -> KubernetesApplier:
-        """Return server-side apply."""
         return KubernetesApplier(self.client)
 
     def history(self) -> "tuple[PrometheusHistory, PrometheusOwners]":
