@@ -8,9 +8,25 @@ from pathlib import Path
 import pytest
 
 from tests.support.source_tree import DECODING, ROOT, SOURCES, called, functions
+from tools.measure import (
+    assertions,
+    no_op_defaults,
+    single_importers,
+    small,
+    splatted_tuples,
+    steering_reads,
+    unplain_docstrings,
+)
+from tools.tree import BALANCERS, Tree
 
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
+MODULES_MAX, LINES_MAX = 310, 64_000
+SMALL_MAX = 20
+"""Modules under 60 lines."""
+SINGLE_IMPORTER_SHARE_MAX = 0.25
+SAME_NAMES_MAX = 35
+ASSERTIONS_MIN = 150
 LONG_FUNCTIONS: dict[str, int] = {}
 """Exceptions, with the length they may have. The list only shrinks."""
 BANNED_NAMES = re.compile(r"(Manager|Handler|Helper|Utils?|Base)$")
@@ -197,3 +213,80 @@ def test_text_is_printed_in_one_way_which_knows_no_markup() -> None:
     assert found == {"src/equipoise/runtime/console.py", "src/equipoise/runtime/output.py"}
     bars = (ROOT / "src/equipoise/runtime/output.py").read_text()
     assert bars.count(" TextColumn(") == bars.count("markup=False") > 0
+
+
+TREE = Tree(ROOT)
+BALANCER_MODULES = {
+    "": {"policy", "observe", "decide", "loop", "balancer"},
+    "rotation": {"command", "execute", "plan_file", "preconditions", "progress", "status"},
+    "proportional": {"applied", "execute", "functions", "parse", "replay", "smoothing", "status"},
+    "qos": {
+        "execute", "explain", "objects", "observation", "plan_file", "selection", "state", "throttle",
+        "waterlines",
+    },
+    "pools": {"change", "documents", "invariants", "rebalance", "registration"},
+    "recommendation": {
+        "adopt", "advisor", "analytics", "explain", "files", "forecast", "ownership", "publish", "record",
+        "selection", "status", "usage",
+    },
+}  # fmt: skip
+"""What a balancer's modules may be called: the first names are in all, the others say what one has more."""
+
+
+def test_modules_are_few_and_large_enough_to_be_read_alone() -> None:
+    """Ceilings alone would let the house fall apart into small files with one importer each."""
+    assert len(TREE.modules) <= MODULES_MAX
+    assert sum(map(TREE.lines, TREE.texts)) <= LINES_MAX
+    assert len(small(TREE)) <= SMALL_MAX, small(TREE)
+    single = single_importers(TREE)
+    assert len(single) <= SINGLE_IMPORTER_SHARE_MAX * len(TREE.modules), single
+
+
+def test_a_name_means_one_thing() -> None:
+    """Classes of one name in two places have to be told apart by whoever searches for one of them."""
+    twice = sorted(name for name, count in TREE.classes().items() if count > 1)
+    assert len(twice) <= SAME_NAMES_MAX, twice
+
+
+def test_docstrings_say_what_is_returned() -> None:
+    """Kubernetes' and Python's own words: Return, List, Write; not Give, Say or Tell."""
+    assert unplain_docstrings(TREE) == []
+
+
+def test_no_callable_does_nothing_by_accident_and_no_argument_loses_its_name() -> None:
+    """`str` as the default of a callable, and a literal tuple that is splatted, have to be guessed."""
+    assert no_op_defaults(TREE) == []
+    assert splatted_tuples(TREE) == []
+
+
+def test_no_explanation_steers() -> None:
+    """The numbers of a reason are for people and scripts; code reads the details that they are made from."""
+    assert steering_reads(TREE) == []
+
+
+def test_invariants_are_stated_where_they_must_hold() -> None:
+    """Few assertions would mean that a broken invariant is found a hundred lines later."""
+    assert assertions(TREE) >= ASSERTIONS_MIN
+
+
+@pytest.mark.parametrize("balancer", BALANCERS)
+def test_a_balancer_has_the_modules_that_the_others_have(balancer: str) -> None:
+    """Whoever knows one balancer finds their way through the next; a new name is agreed on here."""
+    names = set(TREE.of(balancer))
+    assert names <= BALANCER_MODULES[""] | BALANCER_MODULES[balancer]
+    assert names >= BALANCER_MODULES[""]
+
+
+def test_every_test_shares_through_support_only() -> None:
+    """A test that imports another test can't be moved or read alone; helpers are under tests/support."""
+    own = re.compile(r"^from tests(\.\w+)*(\.test_\w+ import| import (\w+, )*test_\w+)", re.MULTILINE)
+    tests = [path for path in SOURCES if path.is_relative_to(ROOT / "tests")]
+    assert [_name(path) for path in tests if own.search(path.read_text())] == []
+    places = ("support", "testbed", "soak", "fixtures")
+    helpers = [
+        _name(path)
+        for path in tests
+        if not path.name.startswith(("test_", "__", "conftest"))
+        and path.relative_to(ROOT / "tests").parts[0] not in places
+    ]
+    assert helpers == []

@@ -16,7 +16,8 @@ SMALL_LINES = 60
 LONG_LINES = 60
 UNPLAIN = re.compile(r"(Give|Say|Tell)s?\b")
 PRESENTING = re.compile(
-    r"equipoise\.(cli|dashboard|demo|adapters\.journal|runtime\..*metrics)\b|.*\.(record|explain)$"
+    r"equipoise\.(cli|dashboard|demo|adapters\.journal|runtime\.console)\b|"
+    r".*\.(balancer|metrics|record|recording|explain)$"
 )
 """Modules that show a decision, count it or read it from a record: they may read its numbers by key."""
 NO_OPS = {"str", "range", "bool"}
@@ -76,11 +77,16 @@ def assertions(tree: Tree) -> int:
 
 
 def unplain_docstrings(tree: Tree) -> list[str]:
-    """Return the functions whose docstring begins with a word that does not say what is returned."""
+    """Return the functions whose docstring begins with a word that does not say what is returned.
+
+    The docstring of a command is its help, which is for users.
+    """
     return [
         f"{name}:{node.name}"
         for name, node in tree.functions()
         if UNPLAIN.match(ast.get_docstring(node) or "")
+        and not any(".command(" in ast.unparse(decorator) for decorator in node.decorator_list)
+        and f".command()({node.name})" not in tree.texts[name]
     ]
 
 
@@ -108,7 +114,12 @@ def _reads_numbers(node: ast.expr) -> bool:
 
 
 def _is_numbers(node: ast.expr) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == "numbers"
+    match node:
+        case ast.Attribute(value=ast.Name(id=owner), attr="numbers"):
+            return owner != "self"
+        case ast.Attribute(attr="numbers"):
+            return True
+    return False
 
 
 def no_op_defaults(tree: Tree) -> list[str]:

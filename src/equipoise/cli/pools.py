@@ -146,7 +146,7 @@ def allocate(
     ] = "",
     writer: WriterOptions,
 ) -> None:
-    """Give a free pod to a call. The same call gets the same pod again."""
+    """Allocate a free pod to a call. The same call gets the same pod again."""
     import secrets
 
     from equipoise.runtime.redis import call_id, pod_name

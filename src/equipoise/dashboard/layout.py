@@ -178,7 +178,7 @@ _SCRIPT = """
 
 
 def dress() -> None:
-    """Give every page its style, its theme before the first paint, and its mark."""
+    """Add to a page its style, its theme before the first paint, and its icon."""
     ui.add_head_html(f"<style>{style_sheet()}</style><script>{_SCRIPT}</script>", shared=True)
 
 

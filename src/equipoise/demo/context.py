@@ -116,7 +116,7 @@ class Scene(Protocol):
         ...
 
     def outcome(self) -> str:
-        """Say in a few words what came of it."""
+        """Return in a few words what came of it."""
         ...
 
     def pictures(self, width: int) -> Sequence[RenderableType]:

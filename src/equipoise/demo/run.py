@@ -216,7 +216,7 @@ def dashboard(journal: Path, pace: Pace, say: Callable[[str], object]) -> Iterat
 
 
 def _listen(process: "subprocess.Popen[str]", say: Callable[[str], object], is_over: threading.Event) -> None:
-    """Tell the line that says where it is; what it says later is read, and told only if it ends by itself."""
+    """Print the line with its address; later lines are read, and printed only if it ends by itself."""
     assert process.stdout is not None, "it was asked for"
     last = ""
     for line in process.stdout:

@@ -51,7 +51,7 @@ def run_until_futile(scene: Unbalanced, question: Experiment, *, hours_max: floa
         if last is not None and last.ended_at != ended_at:
             ended_at, rotations = last.ended_at, rotations + 1
         if decision.reason.code is Code.FUTILE:
-            failed = int(decision.reason.numbers["rotations_failed"])
+            failed = remembered(world, ref).failures
     is_hot = plan_now(scene, question.settings) is not None
     hours = (world.now - began_at) / 3600
     return FutilityRun(rotations, failed, len(world.state.evictions), hours, is_hot)

@@ -185,7 +185,7 @@ def _last(points: Sequence[Point]) -> float | None:
 
 
 def _values(newest: Record, slots: Sequence[str], looks: Sequence[Look]) -> Table | None:
-    """Tell every slot, also those that are not drawn."""
+    """Return the values of every slot, also of those that are not drawn."""
     numbers = numbers_of(newest)
     columns = ("target", "scale_up_below", "scale_down_above")
     rows = tuple(

@@ -339,7 +339,7 @@ def run_agent(settings: AgentSettings) -> None:
 
 
 def clean_up(settings: AgentSettings) -> list[Outcome]:
-    """Give everything back that an agent has left, and end."""
+    """Restore everything that an agent has left throttled, and end."""
     agent = Agent(settings, make_log(settings.logs))
     agent.hold()
     agent.recovery.load()

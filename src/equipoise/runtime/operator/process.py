@@ -109,7 +109,7 @@ class LeasePart(Part):
         self._is_started = True
 
     def stop(self, timeout_seconds: float) -> bool:
-        """Give up the lease, so that a successor need not wait."""
+        """Release the lease, so that a successor need not wait."""
         self._is_started = False
         return self._election.stop(timeout_seconds)
 

@@ -120,7 +120,7 @@ def _windows(samples: RawSamples, steps: Steps) -> Integers:
 
 
 def _ends(part: RawSamples, steps: Steps, late_ms: Integers | int) -> Integers:
-    """Give, for each series and step, the index after the last sample that is at least so old."""
+    """Return, for each series and step, the index after the last sample that is at least so old."""
     rows = len(part.offsets) - 1
     counts = np.diff(part.offsets)
     if isinstance(late_ms, np.ndarray):
