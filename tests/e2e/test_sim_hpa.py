@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 from equipoise.core.cluster import Container
-from equipoise.sim import RandomDelay, SimSettings, Template, World
+from equipoise.sim import Delay, SimSettings, Template, World
 from equipoise.sim.hpa_behavior import DOWN_BY_DEFAULT, Behavior, HpaScalingRules
 from equipoise.sim.load import Trace
 from equipoise.sim.world import UTILIZATION_70
@@ -181,7 +181,7 @@ def _simulated(started_at: float) -> dict[str, Series]:
     world = World(1, started_at=started_at - WARM_SECONDS, settings=settings)
     world.add_node("node", cpu_cores=64)
     times = tuple(started_at + second for second in LEVELS)
-    template = Template(containers=(Container("app", 1.0),), start_up=RandomDelay(1.5), stop=RandomDelay(1.0))
+    template = Template(containers=(Container("app", 1.0),), start_up=Delay(1.5), stop=Delay(1.0))
     shape = Trace(times, tuple(LEVELS.values()))
     workloads = {
         name: world.add_workload("default", name, replicas=REPLICAS[0], template=template, shape=shape)

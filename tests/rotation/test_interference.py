@@ -14,7 +14,7 @@ from equipoise.sim.faults import FaultKind
 from equipoise.sim.load import Constant
 from equipoise.sim.scenes import SIX_LOADS, six_pods
 from equipoise.sim.sharing import Partitions
-from equipoise.sim.template import Budget, RandomDelay, Template
+from equipoise.sim.template import Budget, Delay, Template
 from equipoise.sim.world import World
 from tests.support.rotation.running import Run, run_in
 from tests.support.rotation.tenants import ENFORCE, NoBudgets, Policies, Refusing, loop_in
@@ -265,7 +265,7 @@ def test_a_rotation_that_nobody_goes_on_with_is_left_open() -> None:
 def test_a_replacement_that_never_comes_ends_the_rotation_in_time() -> None:
     """It starts and starts: nobody else goes, and after half an hour it is over without a verdict on it."""
     scene = six_pods(1)
-    scene.workload.template = replace(scene.workload.template, start_up=RandomDelay(1e6))
+    scene.workload.template = replace(scene.workload.template, start_up=Delay(1e6))
     scene.world.faults.add(FaultKind.RESOURCE_METRICS_OUTAGE, seconds=1e6)
     run = run_in(scene, {"cooldown": "1m"})
     run.run(75)

@@ -8,7 +8,7 @@ from equipoise.core.errors import WorldFailed
 from equipoise.ports.cluster import CPU, MEMORY
 from equipoise.recommendation.ownership import PodOwnership
 from equipoise.recommendation.usage import HistoryReader
-from equipoise.sim import FaultKind, RandomDelay, Template, World
+from equipoise.sim import Delay, FaultKind, Template, World
 from equipoise.sim.autoscaling import SimAutoscalers
 from equipoise.sim.hpa_behavior import Behavior
 from equipoise.sim.load import Constant, Diurnal
@@ -23,7 +23,7 @@ def _world() -> tuple[World, SimHistory]:
     template = Template(
         containers=(Container("app", 1.0, 1000.0), Container("side", 0.1, 10.0)),
         split=(0.9, 0.1),
-        start_up=RandomDelay(5.0),
+        start_up=Delay(5.0),
     )
     shop = world.add_workload("shop", "web", replicas=4, template=template, shape=Constant(4.0))
     world.add_workload("yard", "job", replicas=1, shape=Constant(1.0))

@@ -6,7 +6,7 @@ from equipoise.core.cluster import Container
 from equipoise.core.errors import WorldFailed
 from equipoise.ports.node import ContainerRef
 from equipoise.qos.policy import QosPolicy
-from equipoise.sim import RandomDelay, Template, World
+from equipoise.sim import Delay, Template, World
 from equipoise.sim.load import Constant
 from equipoise.sim.machine import SimMachine, SimSurroundings, container_id, is_free
 from equipoise.sim.state import NodeState, PodState
@@ -14,7 +14,7 @@ from equipoise.sim.state import NodeState, PodState
 TWO = Template(
     containers=(Container("a", 0.1, 2.0**20, 2.0), Container("b", 0.1, 2.0**20)),
     split=(0.75, 0.25),
-    start_up=RandomDelay(2.0),
+    start_up=Delay(2.0),
 )
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from equipoise.core.cluster import Container
 from equipoise.core.errors import WorldFailed
-from equipoise.sim import FaultKind, RandomDelay, SimSettings, Template, World
+from equipoise.sim import Delay, FaultKind, SimSettings, Template, World
 from equipoise.sim.autoscaling import sample
 from equipoise.sim.load import Constant, CpuCounter, Ramp
 from equipoise.sim.state import PodState, WorkloadState
@@ -16,8 +16,8 @@ from equipoise.sim.state import PodState, WorkloadState
 TWO = Template(
     containers=(Container("app", 1.0), Container("side", 0.1)),
     split=(0.75, 0.25),
-    start_up=RandomDelay(5),
-    stop=RandomDelay(1),
+    start_up=Delay(5),
+    stop=Delay(1),
 )
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from equipoise.core.cluster import PodRef
 from equipoise.ports import EvictionResult
-from equipoise.sim import RandomDelay, Template, World
+from equipoise.sim import Delay, Template, World
 from equipoise.sim.state import PodState, WorkloadState
 from equipoise.sim.template import Budget, BudgetStatus, Portion, status
 
@@ -103,7 +103,7 @@ def test_a_pod_with_two_budgets_is_refused() -> None:
 
 def test_unready_pods_go_while_the_healthy_ones_suffice() -> None:
     """With 3 of 3 wanted healthy it may go although nothing is allowed; with 2 it may not."""
-    slow = Template(start_up=RandomDelay(40))
+    slow = Template(start_up=Delay(40))
     world, _, pods = guarded(template=slow)
     world.kubelet.crash(pods[0])
     world.advance(1)
@@ -131,7 +131,7 @@ def test_always_allow_lets_every_unready_pod_go() -> None:
 
 def test_an_evicted_pod_keeps_its_grace_and_is_replaced_under_another_name() -> None:
     """Terminating and unready at once, gone when it has stopped, and its successor is somebody else."""
-    world, workload, pods = guarded(template=Template(stop=RandomDelay(20), grace_seconds=30))
+    world, workload, pods = guarded(template=Template(stop=Delay(20), grace_seconds=30))
     world.actuator.evict(pods[0].ref)
     (seen,) = [pod for pod in world.cluster.pods() if pod.uid == pods[0].uid]
     assert not seen.is_ready
@@ -147,7 +147,7 @@ def test_an_evicted_pod_keeps_its_grace_and_is_replaced_under_another_name() -> 
 
 def test_a_shorter_grace_is_kept_to() -> None:
     """Three seconds instead of thirty."""
-    world, workload, pods = guarded(template=Template(stop=RandomDelay(20)))
+    world, workload, pods = guarded(template=Template(stop=Delay(20)))
     world.actuator.evict(pods[0].ref, grace_seconds=3)
     world.advance(3.01)
     assert pods[0].uid not in workload.pods

@@ -1,6 +1,6 @@
 """StatefulSets in the simulator: ordinals, the last goes first, and a name is used again once it is free."""
 
-from equipoise.sim import RandomDelay, Template, World
+from equipoise.sim import Delay, Template, World
 from equipoise.sim.sharing import Leases
 
 
@@ -13,7 +13,7 @@ def test_pods_are_counted_and_the_last_goes_first() -> None:
     world = World(5)
     world.add_node("n1")
     fleet = world.add_workload(
-        "d", "agent", kind="StatefulSet", replicas=3, template=Template(stop=RandomDelay(10.0))
+        "d", "agent", kind="StatefulSet", replicas=3, template=Template(stop=Delay(10.0))
     )
     world.advance(60)
     assert _names(world) == ["agent-0", "agent-1", "agent-2"]

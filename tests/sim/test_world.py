@@ -8,12 +8,12 @@ import pytest
 
 from equipoise.core.cluster import Container
 from equipoise.ports import Actuator, Clock, Cluster, Metrics, Store
-from equipoise.sim import RandomDelay, Template, World
+from equipoise.sim import Delay, Template, World
 from equipoise.sim.load import Constant
 from equipoise.sim.state import WorkloadState
 from equipoise.sim.template import ALPHABET
 
-QUICK = Template(start_up=RandomDelay(5), stop=RandomDelay(2))
+QUICK = Template(start_up=Delay(5), stop=Delay(2))
 
 
 def world_with(
@@ -102,7 +102,7 @@ def test_scaling_down_ends_pending_and_unready_pods_first() -> None:
 
 def test_a_crash_loop_waits_longer_each_time() -> None:
     """10 s, 20 s, 40 s and so on, at most 300 s; each restart counts and is dated."""
-    template = Template(start_up=RandomDelay(1), crash_after=RandomDelay(5))
+    template = Template(start_up=Delay(1), crash_after=Delay(5))
     world, workload = world_with(1, template=template)
     world.advance(3600)
     (pod,) = workload.pods.values()
@@ -124,7 +124,7 @@ def test_a_rollout_keeps_within_surge_and_unavailable(surge: int | str, unavaila
         "shop", "web", replicas=6, template=QUICK, max_surge=surge, max_unavailable=unavailable
     )
     world.advance(60)
-    world.roll_out(workload, Template(start_up=RandomDelay(9), containers=(Container("app", 0.5),)))
+    world.roll_out(workload, Template(start_up=Delay(9), containers=(Container("app", 0.5),)))
     seen = world.cluster.workloads()[0]
     assert seen.generation == seen.generation_observed + 1
     most, least = 0, 6

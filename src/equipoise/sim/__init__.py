@@ -2,7 +2,7 @@
 
 from equipoise.sim.faults import FaultKind
 from equipoise.sim.state import SimSettings
-from equipoise.sim.template import RandomDelay, Template
+from equipoise.sim.template import Delay, Template
 from equipoise.sim.world import World
 
-__all__ = ["FaultKind", "RandomDelay", "SimSettings", "Template", "World"]
+__all__ = ["Delay", "FaultKind", "SimSettings", "Template", "World"]

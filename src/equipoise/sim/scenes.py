@@ -9,7 +9,7 @@ from equipoise.sim import template as names
 from equipoise.sim.load import Constant, Diurnal, Shape, Spike
 from equipoise.sim.sharing import Even, Partitions, Sharing, StickyConnections
 from equipoise.sim.state import SimSettings, WorkloadState
-from equipoise.sim.template import Budget, RandomDelay, Template
+from equipoise.sim.template import Budget, Delay, Template
 from equipoise.sim.world import World
 
 SIX_LOADS = (1.2, 1.1, 0.8, 0.6, 0.4, 0.3)
@@ -165,8 +165,8 @@ def _add_one(world: World, rng: Random, namespace: str, name: str, replicas: int
     template = Template(
         containers=(Container("app", request_cores, 0.5 * _GIB), Container("side", 0.05, 0.1 * _GIB)),
         split=(0.95, 0.05),
-        start_up=RandomDelay(rng.uniform(3, 20), 0.4),
-        crash_after=RandomDelay(86400, 1.0) if rng.random() < 0.1 else None,  # noqa: PLR2004 - a tenth crashes
+        start_up=Delay(rng.uniform(3, 20), 0.4),
+        crash_after=Delay(86400, 1.0) if rng.random() < 0.1 else None,  # noqa: PLR2004 - a tenth crashes
     )
     workload = world.add_workload(
         namespace,

@@ -15,7 +15,7 @@ from equipoise.core.cluster import Container
 
 
 @dataclass(frozen=True, slots=True)
-class RandomDelay:
+class Delay:
     """How long something takes: a median, and how much the logarithm varies around it."""
 
     median_seconds: float
@@ -35,16 +35,16 @@ class Template:
     containers: tuple[Container, ...] = (Container("app", 1.0, 256 * 2**20),)
     split: tuple[float, ...] = (1.0,)
     """Which part of the pod's usage each container has; the rest of a short list is 0."""
-    start_up: RandomDelay = RandomDelay(8.0, 0.3)
+    start_up: Delay = Delay(8.0, 0.3)
     """From being placed on a node to being ready."""
     start_cores: float = 0.0
     """What a pod uses until it is ready."""
     idle_cores: float = 0.0
     """What a pod uses besides its work."""
-    stop: RandomDelay = RandomDelay(2.0, 0.3)
+    stop: Delay = Delay(2.0, 0.3)
     """From being asked to end to having ended, if the grace period allows."""
     grace_seconds: int = 30
-    crash_after: RandomDelay | None = None
+    crash_after: Delay | None = None
     """How long a pod is ready before it crashes; None: it does not."""
     annotations: tuple[tuple[str, str], ...] = ()
     priority: int = 0

@@ -3,7 +3,7 @@
 from random import Random
 
 from equipoise.core.errors import WorldFailed
-from equipoise.sim import FaultKind, RandomDelay, SimSettings, Template, World
+from equipoise.sim import Delay, FaultKind, SimSettings, Template, World
 from equipoise.sim.scenes import many_workloads
 from equipoise.sim.state import PodState
 
@@ -30,7 +30,7 @@ def disturb(world: World, chance: Random) -> None:
             for node in nodes:
                 world.kubelet.revive_node(node)
         case 6:
-            world.roll_out(workload, Template(start_up=RandomDelay(chance.uniform(1, 60), 0.5)))
+            world.roll_out(workload, Template(start_up=Delay(chance.uniform(1, 60), 0.5)))
         case 7:
             world.scale(workload, chance.randrange(1, 9))
         case _:

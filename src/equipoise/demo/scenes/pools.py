@@ -21,7 +21,7 @@ from equipoise.pools.observe import count_tiers
 from equipoise.pools.policy import read_policy, tiers_for_scripts
 from equipoise.sim import template
 from equipoise.sim.study import OnlyLeader
-from equipoise.sim.template import RandomDelay, Template
+from equipoise.sim.template import Delay, Template
 
 PREFIX = "demo"
 LOOK_SECONDS, CYCLE_SECONDS = 10.0, 60.0
@@ -58,7 +58,7 @@ class PoolsScene:
             replicas=FLEET_FIRST,
             template=Template(
                 containers=(Container("app", 0.5, 2.0**28),),
-                start_up=RandomDelay(20.0, 0.2),
+                start_up=Delay(20.0, 0.2),
                 node_labels=((LABEL, "apps"),),
             ),
         )

@@ -21,7 +21,7 @@ from equipoise.runtime.agent.node_api import read_objects
 from equipoise.sim.load import Constant
 from equipoise.sim.machine import SimDisk, SimMachine, SimSurroundings, is_free
 from equipoise.sim.state import WorkloadState
-from equipoise.sim.template import RandomDelay, Template
+from equipoise.sim.template import Delay, Template
 
 NODE, SPARE = "node-crowded", "node-spare"
 CORES = 8.0
@@ -124,7 +124,7 @@ class QosScene:
 
     def _add(self, name: str, namespace: str, replicas: int, container: Container) -> WorkloadState:
         template = Template(
-            containers=(container,), start_up=RandomDelay(3.0), node_labels=((LABEL, "mixed"),), priority=0
+            containers=(container,), start_up=Delay(3.0), node_labels=((LABEL, "mixed"),), priority=0
         )
         return self._world.add_workload(
             namespace, name, replicas=replicas, template=template, shape=Constant(1.6)

@@ -17,7 +17,7 @@ from equipoise.rotation.progress import MEASURED_ENDINGS, RotationMemory, Rotati
 from equipoise.sim.load import Constant
 from equipoise.sim.sharing import Leases
 from equipoise.sim.study import OnlyLeader
-from equipoise.sim.template import Budget, RandomDelay, Template
+from equipoise.sim.template import Budget, Delay, Template
 
 REPLICAS = 8
 TARGET_CORES = 0.7
@@ -45,7 +45,7 @@ class RotationScene:
             replicas=REPLICAS,
             template=Template(
                 containers=(Container("app", 1.0, 512 * 2.0**20),),
-                start_up=RandomDelay(12.0, 0.2),
+                start_up=Delay(12.0, 0.2),
                 node_labels=((LABEL, "apps"),),
             ),
             # A little below the target: one pod fewer is no reason to scale.
