@@ -146,7 +146,7 @@ def allocate(
     ] = "",
     writer: WriterOptions,
 ) -> None:
-    """Allocate a free pod to a call. The same call gets the same pod again."""
+    """Give a free pod to a call. The same call gets the same pod again."""
     import secrets
 
     from equipoise.runtime.redis import call_id, pod_name

@@ -30,7 +30,7 @@ MetricName = Annotated[str, AfterValidator(_known_metric), Field(json_schema_ext
 
 
 class Comparator(StrEnum):
-    """What pods can be sorted by; each is in `COMPARATORS`."""
+    """What pods can be sorted by."""
 
     CLASS_AND_PRIORITY = "classAndPriority"
     CPU_USAGE = "cpuUsage"
