@@ -1,4 +1,4 @@
-"""What we need of the world. Adapters and the simulator stand behind these."""
+"""The protocols through which balancers reach the outside. Adapters and the simulator implement them."""
 
 from equipoise.ports.actions import (
     Actuator,

@@ -1,6 +1,6 @@
-"""What we change in a cluster: one thing at a time, each with what it must not surprise.
+"""Changes to a cluster: evictions, events, applied objects, and pods' requests and limits.
 
-What proportional scaling needs of the world, beside the common ports. Adapters stand behind it.
+Each call changes one object and returns a typed answer. An exception means that the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 
 class EvictionResult(StrEnum):
-    """What the API server said to an eviction."""
+    """How the API server answered an eviction."""
 
     ACCEPTED = "Accepted"
     BLOCKED = "Blocked"
     """A PodDisruptionBudget forbids it now (429): wait, never delete."""
     GONE = "Gone"
-    """No pod of that name and UID is there any more."""
+    """No pod with this name and UID exists any more."""
     REFUSED = "Refused"
-    """It will not be allowed however often it is asked (several budgets on one pod, bad request)."""
+    """Retrying does not help (several budgets on one pod, bad request)."""
     FORBIDDEN = "Forbidden"
     """We have no right to (403)."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionAnswer:
-    """The answer to one eviction. Silence is no answer: it raises, and the outcome is unknown."""
+    """The answer to one eviction. Without an answer, `evict` raises and the outcome is unknown."""
 
     result: EvictionResult
     detail: str = ""
@@ -40,64 +40,65 @@ class EvictionAnswer:
 
 
 class Actuator(Protocol):
-    """Changes to a cluster: one at a time, each with what it must not surprise."""
+    """Evictions and events."""
 
     def evict(
         self, pod: PodRef, *, grace_seconds: int | None = None, is_dry_run: bool = False
     ) -> EvictionAnswer:
-        """Evict exactly this incarnation of a pod; without a grace period, its own."""
+        """Evict the pod with this name and UID; without `grace_seconds`, its own grace period applies."""
         ...
 
     def record_event(self, about: ObjectRef, reason: str, sentence: str, *, is_warning: bool = False) -> None:
-        """Attach one sentence to an object, where `kubectl describe` shows it."""
+        """Record a Kubernetes event about an object; `kubectl describe` shows it."""
         ...
 
 
 class ApplyResult(StrEnum):
-    """What became of an object that was to be as we want it."""
+    """The result of applying an object or its annotations."""
 
     CREATED = "Created"
     CHANGED = "Changed"
     UNCHANGED = "Unchanged"
-    """It was so already."""
+    """The object already had this content."""
     NOT_OURS = "NotOurs"
-    """It, or a field of it, or the workload's scaling, is somebody else's: nothing was changed."""
+    """The object, a field of it or the workload's scaling belongs to another owner: nothing was changed."""
     GONE = "Gone"
-    """What it is about is not there, or has been replaced since."""
+    """The object does not exist, or another one with its name has replaced it."""
     REFUSED = "Refused"
-    """It will not be taken however often it is asked (bad request, an admission webhook)."""
+    """Retrying does not help (bad request, an admission webhook)."""
     FORBIDDEN = "Forbidden"
     """We have no right to (403)."""
     LATE = "Late"
-    """The look before it took so long that nothing was sent: whether it may be done has to be asked anew."""
+    """The reads before the write took so long that nothing was sent: the guards have to be checked again."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyAnswer:
-    """The answer to one apply. Silence is no answer: it raises, and the outcome is unknown."""
+    """The answer to one apply. Without an answer, the call raises and the outcome is unknown."""
 
     result: ApplyResult
     detail: str = ""
-    """What was in the way, as a clause: `HorizontalPodAutoscaler shop/web belongs to Helm`."""
+    """Why nothing was changed, as a clause: `HorizontalPodAutoscaler shop/web belongs to Helm`."""
     owner: str = ""
-    """Whose it is where it is not ours: an owner, a tool or a field manager."""
+    """The other owner for `NOT_OURS`: an owner reference, a tool or a field manager."""
 
 
 class Applier(Protocol):
-    """Objects that we make and keep as advised, and never take from anybody."""
+    """Server-side apply of objects that are ours; objects of other owners are never changed."""
 
     def apply_hpa(self, manifest: Mapping[str, Any], *, is_dry_run: bool = False) -> ApplyAnswer:
-        """Make this HPA, or bring the one that we made to it; one that somebody else made is left alone.
+        """Create this HPA, or update the one that we created.
 
-        So is a workload that another HPA or a KEDA ScaledObject scales, and a field that another manager
-        has set since. `metadata.name`, `metadata.namespace` and `spec.scaleTargetRef` must be there.
+        Nothing is changed where the HPA belongs to another owner, where another HPA or a KEDA ScaledObject
+        scales the workload, or where another manager has set one of the fields since. The manifest must have
+        `metadata.name`, `metadata.namespace` and `spec.scaleTargetRef`.
         """
         ...
 
     def annotate(
         self, workload: WorkloadRef, annotations: Mapping[str, str], *, is_dry_run: bool = False
     ) -> ApplyAnswer:
-        """Set these annotations of a workload, and touch nothing else of it, its pods' template included."""
+        """Set these annotations on a workload; neither its spec nor its pod template changes."""
         ...
 
 
@@ -106,25 +107,25 @@ Values = Mapping[str, Mapping[str, Mapping[str, str]]]
 
 
 class ResizeResult(StrEnum):
-    """What the API server said to other requests and limits."""
+    """How the API server answered a change of requests and limits."""
 
     ACCEPTED = "Accepted"
-    """It is asked for from now on; whether the node can give it, the pod's own state tells later."""
+    """The spec was changed; the pod's status reports later whether the node has carried it out."""
     UNSUPPORTED = "Unsupported"
-    """The server can't change pods in place."""
+    """The server cannot resize pods in place."""
     REFUSED = "Refused"
-    """It will not be taken as it is: another QoS class, a quota, a LimitRange, a limit below its request."""
+    """The values are not allowed: another QoS class, a quota, a LimitRange, a limit below its request."""
     OUTDATED = "Outdated"
-    """The object has changed since it was looked at."""
+    """The object has changed since it was read."""
     GONE = "Gone"
-    """No object of that name and UID is there any more."""
+    """No object with this name and UID exists any more."""
     FORBIDDEN = "Forbidden"
     """We have no right to (403)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResizeAnswer:
-    """The answer to one change. Silence is no answer: it raises, and a later look tells."""
+    """The answer to one change. Without an answer, the call raises; the next read shows the outcome."""
 
     result: ResizeResult
     detail: str = ""
@@ -136,22 +137,22 @@ def every_workload(namespace: str) -> WorkloadRef:
 
 
 class Sizes(Protocol):
-    """Whose requests and limits can be set: reads beside those of `Cluster`, and the deeds."""
+    """Requests and limits: reads that `Cluster` does not offer, and changes."""
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
-        """Return a workload with its template's containers, DaemonSets included; None when there is none."""
+        """Return a workload, also a DaemonSet, with its template; None when it does not exist."""
         ...
 
     def advised(self) -> Mapping[WorkloadRef, str]:
-        """Return whose requests a VerticalPodAutoscaler sets, and which; not knowing raises.
+        """Return the VerticalPodAutoscaler that sets a workload's requests, by workload; raise when unknown.
 
-        The words are part of a sentence: `VerticalPodAutoscaler shop/web (Auto)`. The key
-        `every_workload` of a namespace stands for all of its workloads: it is not known which one is meant.
+        A value is part of a sentence: `VerticalPodAutoscaler shop/web (Auto)`. Where the target of a
+        VerticalPodAutoscaler is unknown, its key is `every_workload` of the namespace.
         """
         ...
 
     def offers_resize(self) -> bool:
-        """Return whether the server can change pods in place."""
+        """Return whether the server can resize pods in place."""
         ...
 
     def resize(
@@ -163,7 +164,7 @@ class Sizes(Protocol):
         version: str = "",
         is_dry_run: bool = False,
     ) -> ResizeAnswer:
-        """Change exactly this incarnation of a pod in place; with a version, only that of it."""
+        """Resize the pod with this name and UID in place; with `version`, only that resource version."""
         ...
 
     def set_template(
@@ -175,9 +176,9 @@ class Sizes(Protocol):
         version: str = "",
         is_dry_run: bool = False,
     ) -> ResizeAnswer:
-        """Change what a workload's pods are made from; nothing else of it."""
+        """Change the requests and limits in a workload's pod template, and nothing else."""
         ...
 
     def setter_of(self, about: ObjectRef, container: str, section: str, resource: str) -> str:
-        """Name who of all field managers set this value of a pod or a template last, or nothing."""
+        """Return the field manager that last set this value of a pod or a template; empty when none did."""
         ...

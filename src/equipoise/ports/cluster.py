@@ -1,7 +1,4 @@
-"""What we see of the world: the cluster, usage now, usage of weeks.
-
-What is measured of containers over weeks, and how a history of it looks.
-"""
+"""What balancers observe: the cluster's objects, the present usage, and the usage of weeks."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Clock(Protocol):
-    """The time, as an argument to whoever needs it."""
+    """The time, passed as an argument."""
 
     def now(self) -> float:
         """Return the Unix time in seconds."""
@@ -35,7 +32,7 @@ class Cluster(Protocol):
         ...
 
     def pods_now(self, workload: Workload) -> Sequence[Pod]:
-        """Ask for the pods of one workload as they are now, past every cache: the last look before a deed."""
+        """Read the pods of one workload from the server, past every cache: the re-check before an action."""
         ...
 
     def nodes(self) -> Sequence[Node]:
@@ -47,7 +44,7 @@ class Cluster(Protocol):
         ...
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
-        """Read one workload of any kind through its `scale`, or None when there is none."""
+        """Read one workload of any kind through its `scale`; None when it does not exist."""
         ...
 
     def hpas(self, namespace: str | None = None) -> Sequence[Hpa]:
@@ -59,18 +56,18 @@ class Cluster(Protocol):
         ...
 
     def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
-        """Return whose autoscaling somebody has paused, and by what; not knowing raises.
+        """Return the workloads whose autoscaling is paused, and by what; raise when that is unknown.
 
-        The words are part of a sentence: `ScaledObject shop/web is paused by autoscaling.keda.sh/paused`.
+        A value is part of a sentence: `ScaledObject shop/web is paused by autoscaling.keda.sh/paused`.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CpuUsage:
-    """CPU usage per container as parallel columns: one row for each series that answered.
+    """CPU usage per container as parallel columns: one row for each series in the answer.
 
-    A container that is not here is unknown, never zero.
+    The usage of a container without a row is unknown, never zero.
     """
 
     namespaces: Sequence[str]
@@ -82,16 +79,16 @@ class CpuUsage:
     source: str
     warnings: tuple[str, ...] = ()
     is_covered: NDArray[np.bool_] | None = None
-    """Whether the samples tell about the whole window; where they do not, `cores` is too low.
+    """Whether the samples cover the whole window; where they do not, `cores` is too low.
 
-    Nothing: the source has a window of its own, and always tells about the whole of it.
+    None: the source has a window of its own and always covers it.
     """
     partial: tuple[str, ...] = ()
-    """Why rows may be missing, in the source's words: it says that its answer is not whole."""
+    """Why rows may be missing: the source's own warnings that its answer is partial."""
 
 
 class Metrics(Protocol):
-    """Usage of pods from whatever measures it."""
+    """The present usage of pods, from Prometheus or the metrics API."""
 
     def cpu_usage(
         self, pods_by_namespace: Mapping[str, Sequence[str]], at: float, window_seconds: float
@@ -100,12 +97,12 @@ class Metrics(Protocol):
         ...
 
     def scalar(self, query: str, at: float) -> float | None:
-        """Ask for one number; None when the answer is empty or not one number."""
+        """Evaluate a query; None when its answer is empty or more than one number."""
         ...
 
 
 class NoHistory(WorldFailed):
-    """There is nothing that remembers weeks of usage: somebody has to say where it is, or install it."""
+    """No source of past usage is configured or found."""
 
 
 class History(Protocol):
@@ -122,38 +119,38 @@ class History(Protocol):
         grouping: Grouping | None = None,
         on_bytes: Callable[[int], None] | None = None,
     ) -> Iterator[UsageHistory]:
-        """Yield the histories lot by lot, whole namespaces in each, so that a lot can be reduced and dropped.
+        """Yield the histories in batches of whole namespaces, so that each can be reduced and dropped.
 
-        A lot has the measures in the given order. A namespace too large for one lot is cut into whole groups
-        of pods, where somebody says which belong together. An error ends it; what came before is right. A
-        container that is not in its lot is unknown.
+        A batch has the measures in the order of the argument. A namespace too large for one batch is cut
+        into whole groups of pods, where `grouping` names them. An error ends the iteration; the batches
+        before it are valid. The usage of a container without a row in its batch is unknown.
         """
         ...
 
 
 class Owners(Protocol):
-    """Who made what is gone, from whatever remembers it."""
+    """Owners of objects that no longer exist, from the metrics of the time."""
 
     def replica_sets(self, namespaces: Sequence[str], at: float) -> Mapping[tuple[str, str], tuple[str, str]]:
-        """Return the kind and name of the owner by namespace and ReplicaSet; what nobody knows is absent."""
+        """Return the owner's kind and name by namespace and ReplicaSet, without those that are unknown."""
         ...
 
 
 class Autoscalers(Protocol):
-    """What HPAs say word for word, where the few numbers of `Cluster.hpas` are not enough."""
+    """HPAs with their whole spec, where the few numbers of `Cluster.hpas` are not enough."""
 
     def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]:
-        """List what every HorizontalPodAutoscaler asks for."""
+        """List the specs of all HorizontalPodAutoscalers."""
         ...
 
 
 class Reduction(StrEnum):
-    """How samples become one number for each time."""
+    """How the samples of a window become one number."""
 
     RATE = "rate"
     LAST = "last"
     HIGHEST = "highest"
-    """Of all samples from the start to the end: one number, at the end."""
+    """The maximum of all samples from the start to the end: one number, at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,30 +165,30 @@ class Measure:
 CPU = Measure("cpu", "container_cpu_usage_seconds_total", Reduction.RATE)
 """Cores."""
 MEMORY = Measure("memory", "container_memory_working_set_bytes", Reduction.HIGHEST)
-"""Bytes at their peak, which is all that advice needs of them."""
+"""Bytes at their peak: recommendations need no more."""
 
 
 Grouping = Callable[[str, Sequence[str]], Sequence[object]]
-"""Names, for a namespace and some of its pods, the group of each; None are pods that nobody needs."""
+"""Returns the group of each of a namespace's pods; None for pods that are not needed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UsageHistory:
-    """Usage per container: a row for each, a column for each time, NaN where it is unknown."""
+    """Usage as a matrix: a row for each container, a column for each time, NaN where it is unknown."""
 
     measure: str
     scope: tuple[str, ...] | None
-    """The namespaces that are all in here; None are all there are."""
+    """The namespaces that are complete in this batch; None means all namespaces."""
     namespaces: Sequence[str]
     pods: Sequence[str]
     containers: Sequence[str]
     timestamps: NDArray[np.float64]
     values: NDArray[np.float64]
     window_seconds: float
-    """How far back each column looks."""
+    """The window before each column's time that its value covers."""
     source: str
     warnings: tuple[str, ...] = ()
     groups: frozenset[object] | None = None
-    """Of a namespace too large to be read at once, the groups that are whole in here; None means all."""
+    """For a namespace too large for one batch, the groups that are complete in this one; None means all."""
     partial: tuple[str, ...] = ()
-    """Why samples may be missing, in the source's words: it says that its answer is not whole."""
+    """Why samples may be missing: the source's own warnings that its answer is partial."""

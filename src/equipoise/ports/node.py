@@ -1,6 +1,6 @@
-"""What the agent needs of the machine it runs on: counters out, quotas in. Only this balancer asks for it.
+"""The machine that a node agent runs on: the kernel's counters and quotas, and the pods of the node.
 
-A pod of this node as the API server tells it: what the agent joins with the kernel's counters.
+The agent joins the counters with the pods as the API server describes them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,12 +23,12 @@ class ContainerRef:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What the kernel has counted for one container; None could not be read."""
+    """The kernel's counters of one container; None for one that could not be read."""
 
     cpu_nanos: int | None
-    """CPU time since it began."""
+    """CPU time since the container started."""
     read_at: float
-    """Monotonic seconds."""
+    """Monotonic time in seconds."""
     memory_bytes: int | None = None
     reclaimable_bytes: int = 0
     quota_us: int | None = None
@@ -37,7 +37,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class NodeCounters:
-    """What the kernel has counted for the whole machine."""
+    """The kernel's counters of the whole machine."""
 
     cpu_nanos: int | None
     read_at: float
@@ -45,14 +45,14 @@ class NodeCounters:
     memory_total_bytes: int | None
     memory_used_bytes: int | None
     gauges: Mapping[str, str]
-    """Load and pressure by metric, as they stand: `{"cpu_load_1_min": "0.52"}`."""
+    """Load and pressure by metric, as text: `{"cpu_load_1_min": "0.52"}`."""
 
 
 class Host(Protocol):
-    """The machine: cgroups and /proc. What has vanished is None; what can't be read at all raises."""
+    """The machine: cgroups and /proc. A call raises where nothing can be read."""
 
     def boot_id(self) -> str:
-        """Return the ID of this boot: cgroups do not outlive it."""
+        """Return the ID of this boot; cgroups end with it."""
         ...
 
     def read_node(self) -> NodeCounters:
@@ -60,27 +60,27 @@ class Host(Protocol):
         ...
 
     def read(self, containers: Sequence[ContainerRef], *, is_deep: bool) -> Mapping[str, Counters]:
-        """Read containers by id; deeply also memory and quotas. One that has vanished is not there."""
+        """Read counters by container id, with `is_deep` also memory and quotas; vanished ones are absent."""
         ...
 
     def set_quota(self, container: ContainerRef, quota_us: int) -> bool:
-        """Write a quota, -1 for none; False where the container has vanished."""
+        """Write a CPU quota, -1 for none; return False where the container has vanished."""
         ...
 
     def reclaim(self, container: ContainerRef, amount_bytes: int) -> int | None:
-        """Have the kernel take memory back, and give what was measured to be gone; None where it vanished."""
+        """Have the kernel reclaim memory; return the measured bytes, None for a vanished container."""
         ...
 
 
 class NodeReading(NamedTuple):
-    """One look: the machine's counters and those of its containers, by id."""
+    """The counters at one time: the machine's, and its containers' by id."""
 
     node: NodeCounters
     containers: Mapping[str, Counters]
 
 
 TOO_LATE_SECONDS = 30.0
-"""How long after its grace period a terminating pod still counts as released."""
+"""A terminating pod counts as released until so long after its grace period."""
 
 
 class NodeContainer(msgspec.Struct, frozen=True, gc=False):
@@ -105,24 +105,24 @@ class NodePod(msgspec.Struct, frozen=True, gc=False):
     priority_class: str = ""
     started_at: float | None = None
     deletion_at: float | None = None
-    """When its grace period ends by the server's clock, for one that is terminating."""
+    """When the grace period ends, by the server's clock; None for a pod that is not terminating."""
     grace_seconds: int | None = None
-    """How long that period is."""
+    """The length of the grace period."""
     owner: str = ""
     is_mirror: bool = False
     labels: tuple[tuple[str, str], ...] = ()
     containers: tuple[NodeContainer, ...] = ()
     ext_cpu_limit_nanos: int = 0
     controller: Owner | None = None
-    """Who made it, and makes another when it goes."""
+    """The controller, which replaces the pod when it ends."""
     unclear: tuple[tuple[str, str], ...] = ()
-    """Containers, by id, whose quota by the kubelet is not clear, and why."""
+    """Containers, by id, whose quota the kubelet may be about to change, and why."""
 
     @property
     def key(self) -> str:
-        """How actions name it."""
+        """Return the pod's name in actions."""
         return f"{self.namespace}/{self.name}"
 
     def is_leaving(self, at: float) -> bool:
-        """Whether it is on its way out, and not too late."""
+        """Return whether the pod is terminating and not overdue."""
         return self.deletion_at is not None and at < self.deletion_at + TOO_LATE_SECONDS

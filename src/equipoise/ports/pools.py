@@ -1,4 +1,4 @@
-"""Pods in tiers, in a store that others write too."""
+"""Pods in tiers, in a store that several processes write."""
 
 from __future__ import annotations
 
@@ -13,56 +13,56 @@ if TYPE_CHECKING:
 
 
 class Unanswered(WorldFailed):
-    """It was asked for, and nobody knows whether it happened: the third value beside yes and no."""
+    """The request was sent, and whether it took effect is unknown."""
 
 
 class PoolsUpkeep(Protocol):
-    """What keeping the tiers in order needs of them."""
+    """What the operator's loop needs of the tiers."""
 
     def snapshot(self, *, is_thorough: bool = False, also: Sequence[str] = ()) -> PoolsSnapshot:
-        """Read every pod, each at one moment; thoroughly also looks for keys that no set leads to.
+        """Read every pod, each atomically; with `is_thorough` also keys that no set refers to.
 
-        `also` are pods that are looked at too, whether a tier has them or not.
+        The pods in `also` are read whether a tier has them or not.
         """
         ...
 
     def reconcile(self, actions: Sequence[Attendance], epoch: int | None) -> Sequence[PoolAnswer]:
-        """Register, unregister, suspend and resume pods, in this order; each answers for itself."""
+        """Register, unregister, suspend and resume pods in this order; return one answer for each."""
         ...
 
     def move(
         self, moves: Sequence[MovePod], version: str, epoch: int | None, *, marks_busy: bool = False
     ) -> Sequence[PoolAnswer]:
-        """Move idle pods, planned from this version of the config; busy ones can be marked instead."""
+        """Move idle pods, planned from this version of the config; `marks_busy` marks busy ones instead."""
         ...
 
     def recover(self, pods: Sequence[str], epoch: int | None) -> Sequence[PoolAnswer]:
-        """Put back pods that nobody holds, once two looks a lease apart saw them so."""
+        """Free pods that no call holds, once two reads a lease apart agree."""
         ...
 
 
 class Pools(PoolsUpkeep, Protocol):
-    """Pods in tiers. Each writer is one step: all of it happens, or nothing.
+    """Pods in tiers. Each write is atomic and idempotent.
 
-    Every one may be asked again: what has happened already is answered, not done twice. An epoch of None
-    is a caller without a leader. WorldFailed means that nothing was changed, Unanswered that nobody knows. So
-    does an answer that is a *no*: it is only given when everything that was sent for it was answered.
+    An epoch of None is a caller without leader election. WorldFailed means that nothing was changed,
+    Unanswered that the outcome is unknown. A refusal means that nothing was changed, too: it is returned only
+    when all that was sent for it was answered.
     """
 
     def register(self, pod: str, uid: str, epoch: int | None, metadata: str = "") -> PoolAnswer:
-        """Take a pod into a tier."""
+        """Add a pod to a tier."""
         ...
 
     def unregister(self, pod: str, uid: str, epoch: int | None) -> PoolAnswer:
-        """Forget a pod that is gone, its calls with it."""
+        """Remove a pod that no longer exists, with its calls."""
         ...
 
     def allocate(self, call: str, tier: str = "") -> PoolAnswer:
-        """Assign a free pod to a call; the same call gets the same pod."""
+        """Assign a free pod to a call; a repeated request returns the same pod."""
         ...
 
     def release(self, call: str, pod: str = "") -> PoolAnswer:
-        """End a call; with a pod, only when it is the one that has it."""
+        """End a call; with `pod`, only when that pod has it."""
         ...
 
     def heartbeat(self, call: str) -> PoolAnswer:
@@ -70,17 +70,17 @@ class Pools(PoolsUpkeep, Protocol):
         ...
 
     def drain(self, pod: str, uid: str = "") -> PoolAnswer:
-        """Return the pod no more calls."""
+        """Assign no more calls to the pod."""
         ...
 
     def undrain(self, pod: str, uid: str = "") -> PoolAnswer:
-        """Return it calls again."""
+        """Assign calls to the pod again."""
         ...
 
     def set_config(self, text: str, version: str, tiers_to_empty: Sequence[str] = ()) -> PoolAnswer:
-        """Write the tiers over this version; those that are taken away must be empty."""
+        """Replace the tiers if the config still has this version; tiers that are removed must be empty."""
         ...
 
     def mend(self, pod: str, epoch: int | None) -> PoolAnswer:
-        """Repair what the keys of a pod contradict, where only one end is right."""
+        """Repair contradictory keys of a pod, where only one repair is possible."""
         ...

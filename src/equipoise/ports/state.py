@@ -1,7 +1,4 @@
-"""What outlives a cycle: memory, leadership, what people said, the diary.
-
-What the recommendation needs of its own kinds. An adapter and the simulator stand behind it.
-"""
+"""What outlives a cycle: memory, leadership, pauses, policies, the journal and the cycle's report."""
 
 from __future__ import annotations
 
@@ -18,32 +15,32 @@ if TYPE_CHECKING:
 
 
 class StoreConflict(Exception):  # noqa: N818 - reads as a fact
-    """Somebody else wrote in between: read again, decide again."""
+    """The object has another version than the one read: read and decide again."""
 
 
 class NotInstalled(WorldFailed):
-    """The place where memory is kept has not been made yet: nothing was ever remembered."""
+    """The kind that holds the memory is not installed: no memory was ever written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a store holds under a key. The version of an absent entry is empty."""
+    """An entry of the store. The version of an absent entry is empty."""
 
     data: Mapping[str, Any]
     version: str = ""
 
 
 class Store(Protocol):
-    """Memory that outlives us: small documents, written by compare-and-swap."""
+    """Persistent memory: small documents, written by compare-and-swap."""
 
     def read(self, workload: WorkloadRef) -> Stored:
         """Read the entry of a workload; an absent one is empty, with an empty version."""
         ...
 
     def read_all(self, namespace: str | None = None) -> Mapping[WorkloadRef, Stored]:
-        """Read every entry at once; None means all namespaces.
+        """Read all entries; a namespace of None means all namespaces.
 
-        An entry whose content makes no sense is given as it is, for its reader to judge.
+        An entry with invalid content is returned as it is; its reader judges it.
         """
         ...
 
@@ -53,28 +50,28 @@ class Store(Protocol):
 
 
 class Leadership(Protocol):
-    """Whether we, and nobody else, may act."""
+    """Whether this process, and no other, may act."""
 
     def epoch(self) -> int | None:
-        """Return the Lease transition that we lead in, or None when we do not lead or can't be sure.
+        """Return the Lease transition that this process leads in; None when it does not lead or is unsure.
 
-        It is asked right before every action, and is answered from the monotonic time since the last
-        renewal: a process that was stopped for longer than the lease gets None, not an old belief.
+        Checked right before every action against the monotonic time since the last renewal: a process that
+        was stopped for longer than the lease gets None.
         """
         ...
 
 
 class Pauses(Protocol):
-    """Where people have said stop."""
+    """Pauses that users have asked for."""
 
     def pause_of(self, namespace: str) -> str | None:
-        """Return who or what paused this namespace, or None; not knowing raises, and nothing is done."""
+        """Return who or what paused this namespace, else None; raise when unknown, and nothing is done."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyObject:
-    """A policy as it stands in the cluster: what was asked, and what we last said about it."""
+    """A policy object of the cluster: its spec, and its last status."""
 
     ref: ObjectRef
     generation: int
@@ -84,7 +81,7 @@ class PolicyObject:
     labels: Mapping[str, str] = field(default_factory=dict)
     created_at: float = 0.0
     unreadable: str = ""
-    """Why the object cannot be read; then nothing of its spec is known, and nothing is done for it."""
+    """Why the object cannot be decoded; then its spec is unknown, and nothing is done for it."""
 
 
 class Policies(Protocol):
@@ -95,81 +92,81 @@ class Policies(Protocol):
         ...
 
     def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> None:
-        """Replace what we say about a policy; StoreConflict when it has changed since it was read."""
+        """Replace a policy's status; raise StoreConflict when it has changed since it was read."""
         ...
 
 
 class Journal(Protocol):
-    """The diary. Losing it changes no decision, so it never raises."""
+    """The log of decisions. Losing it changes no decision, so it never raises."""
 
     def append(self, *records: Record, is_whole: bool = False) -> None:
-        """Keep these."""
+        """Write records; with `is_whole` also those that repeat the last one of their subject."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FailedTurn:
-    """The turn of one workload, policy or pod that an error ended, while all others went on."""
+    """A workload, policy or pod whose processing an error ended, while all others went on."""
 
     subject: str
     error: str
-    """On one line."""
+    """The error on one line."""
     traceback: str = ""
-    """Empty where it was no bug: then the world failed, and the line says how."""
+    """Empty where the error is no bug: then a system outside failed, and `error` describes it."""
     place: str = ""
-    """The file and line that raised it: subjects with the same one have the same cause."""
+    """The file and line that raised the error: failures with the same place have the same cause."""
 
     @property
     def is_bug(self) -> bool:
-        """Whether nobody foresaw it."""
+        """Return whether the error is a bug, not a failure outside."""
         return bool(self.traceback)
 
 
 @dataclass(frozen=True, slots=True)
 class CycleReport:
-    """What one cycle decided for everything it looks after, and what came of it.
+    """The decisions of one cycle and their outcomes.
 
-    A subject that was in the last report and is not in this one has vanished.
+    A subject that the last report has and this one has not no longer exists.
     """
 
     decisions: Sequence[Decision]
     outcomes: Sequence[Outcome]
     warnings: Sequence[str] = ()
     failure: str = ""
-    """What of the world could not be seen, so that this was no good cycle although it decided."""
+    """What could not be observed; not empty means that the cycle failed, although it decided."""
     carried: Sequence[Decision] = ()
-    """Decided in an earlier cycle and standing still, since it is not time to look again."""
+    """Decisions of earlier cycles that are still valid, since their next evaluation is not due."""
     failed_turns: Sequence[FailedTurn] = ()
-    """What an error cost single workloads or policies; the cycle is a good one all the same."""
+    """Errors of single workloads or policies; the cycle succeeded all the same."""
 
 
 class Analyses(Protocol):
-    """The custom resources in which advice is asked for and given, whoever defined them."""
+    """The custom resources Analytics and Recommendation, whichever product defined them."""
 
     def definition_owner(self) -> tuple[Standing, str]:
-        """Return whose the definitions are, and how we know where that is not plain."""
+        """Return the owner of the definitions, and the evidence where that is not obvious."""
         ...
 
     def analytics(self) -> Sequence[PolicyObject]:
-        """List what was asked for; a status knows the generation that it is about."""
+        """List the Analytics; a status has the generation that it describes."""
         ...
 
     def recommendations(self) -> Sequence[PolicyObject]:
-        """List the advice that was given."""
+        """List the Recommendations."""
         ...
 
     def create(self, manifest: Mapping[str, Any]) -> PolicyObject:
-        """Make a Recommendation, named by the server; after a lost answer there may be one more."""
+        """Create a Recommendation, named by the server; after a lost answer there may be one more."""
         ...
 
     def set_adoption(self, recommendation: PolicyObject, adoption: str) -> PolicyObject:
-        """Change what becomes of advice; StoreConflict when it has changed since it was read."""
+        """Change a Recommendation's adoption; raise StoreConflict when it has changed since it was read."""
         ...
 
     def write_status(self, about: PolicyObject, status: Mapping[str, Any]) -> None:
-        """Replace the status the way its definition allows; StoreConflict when it has changed meanwhile."""
+        """Replace the status as its definition allows; raise StoreConflict when it has changed since."""
         ...
 
     def delete(self, recommendation: PolicyObject) -> None:
-        """Remove exactly this one; one that is gone already is fine."""
+        """Delete the object with this name and UID; succeed when it no longer exists."""
         ...

@@ -1,7 +1,7 @@
-"""What a balancer's loop is made from: the shared ports, and those that are opened for one loop alone.
+"""What a balancer's loop is built from: ports shared by all loops, and ports opened for one loop.
 
-A loop is made below the layer that chooses adapters. So it takes what it needs from a `Wiring`, which starts,
-meters and stops the caches that it opens, and reads its settings through `LoopSettings`.
+A loop is built below the layer that chooses adapters. So it takes its ports from a `Wiring`, which starts,
+meters and stops the caches behind them, and reads its settings through `LoopSettings`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 DEADLINE_SECONDS = 300.0
-"""How long a batch may take in the worker process, where its caller does not say."""
+"""How long a batch may take in the worker process, unless its caller sets a deadline."""
 
 
 class Loop(Protocol):
-    """One balancer at work."""
+    """The loop of one balancer."""
 
     name: str
     interval_seconds: float
@@ -40,12 +40,12 @@ class Batches(Protocol):
     """A worker process for heavy, pure functions, so that they starve neither the Lease nor the probes."""
 
     replaced: int
-    """How many workers were lost."""
+    """How many workers were replaced."""
 
     def submit(
         self, function: Callable[[*Ts], T], *args: *Ts, deadline_seconds: float = DEADLINE_SECONDS
     ) -> T:
-        """Return what a function of a module returns in the worker, or raise what it raises."""
+        """Run a module's function in the worker; return its result or raise its exception."""
         ...
 
 
@@ -53,20 +53,20 @@ class SelectedPods(Protocol):
     """The pods of one namespace that a selector names."""
 
     def pods(self) -> Sequence[Pod]:
-        """Return the pods; not knowing raises."""
+        """Return the pods; raise when they are unknown."""
         ...
 
     def is_gone(self, name: str, uid: str) -> bool:
-        """Return whether the API server, asked by name, does not know this incarnation of a pod."""
+        """Read the pod from the API server and return whether this incarnation no longer exists."""
         ...
 
     def has_changed(self) -> bool:
-        """Return whether pods have changed since this was last asked."""
+        """Return whether pods have changed since the last call."""
         ...
 
 
 class Wiring(Protocol):
-    """What a process gives to every loop; all of it may be used from any thread."""
+    """The ports that a process offers to every loop; all may be used from any thread."""
 
     @property
     def cluster(self) -> Cluster: ...
@@ -76,7 +76,7 @@ class Wiring(Protocol):
     def actuator(self) -> Actuator: ...
     @property
     def leadership(self) -> Leadership:
-        """Answers None from the moment that a stop is asked for, so that no new action begins."""
+        """Leadership whose epoch is None as soon as a stop is requested, so that no new action begins."""
         ...
 
     @property
@@ -91,12 +91,12 @@ class Wiring(Protocol):
     def batches(self) -> Batches: ...
     @property
     def new_id(self) -> Callable[[float], str]:
-        """Names records, given the time."""
+        """A function that returns a new record ID for a time."""
         ...
 
     @property
     def heartbeat(self) -> Callable[[], None]:
-        """Called from inside a long cycle, which otherwise counts as stalled after a while."""
+        """The heartbeat; call it during long work so that the liveness probe passes."""
         ...
 
     @property
@@ -107,11 +107,11 @@ class Wiring(Protocol):
         ...
 
     def analyses(self) -> Analyses:
-        """Return the kinds in which advice is asked for and given, watched once they are installed."""
+        """Return Analytics and Recommendations, watched once their kinds are installed."""
         ...
 
     def sizes(self) -> Sizes:
-        """Return whose requests and limits can be set; DaemonSets are watched for it."""
+        """Return the port for requests and limits; it watches DaemonSets."""
         ...
 
     def applier(self) -> Applier:
@@ -119,24 +119,24 @@ class Wiring(Protocol):
         ...
 
     def history(self) -> tuple[History, Owners]:
-        """Return where weeks of usage are kept, and who owned pods then; NoHistory where there is none."""
+        """Return the past usage and the pods' owners at that time; raise NoHistory without a source."""
         ...
 
     def autoscalers(self) -> Autoscalers:
-        """Return HPAs word for word, of the namespaces that may be read."""
+        """Return the whole specs of HPAs, of the namespaces that may be read."""
         ...
 
     def pools(self) -> PoolsUpkeep:
-        """Return the tiers as the settings describe them, on a server that may be away."""
+        """Return the tiers of the settings; their server may be unreachable."""
         ...
 
     def selected_pods(self, namespace: str, selector: str) -> SelectedPods:
-        """Return pods by their labels, watched; BadInput for a selector that makes no sense."""
+        """Return pods by their labels, watched; raise BadInput for an invalid selector."""
         ...
 
 
 class CompatSettings(Protocol):
-    """Kinds of other groups: whose they are, and whether the operator acts for them."""
+    """Kinds of other API groups: who owns them, and whether the operator acts on them."""
 
     @property
     def crane(self) -> str: ...
@@ -145,7 +145,7 @@ class CompatSettings(Protocol):
 
 
 class DisruptionSettings(Protocol):
-    """What all balancers together may disturb."""
+    """How many pods all balancers together may disrupt."""
 
     @property
     def cluster_max(self) -> int: ...
@@ -178,7 +178,7 @@ class PoolsSettings(Protocol):
 
 
 class LoopSettings(Protocol):
-    """What loops read of the operator's settings."""
+    """The operator's settings that loops read."""
 
     @property
     def namespaces(self) -> Sequence[str]: ...
@@ -192,5 +192,5 @@ class LoopSettings(Protocol):
     def pools(self) -> PoolsSettings: ...
 
     def interval_seconds(self, balancer: str) -> float:
-        """Return how often a balancer runs its cycle."""
+        """Return the interval between cycles of a balancer."""
         ...
