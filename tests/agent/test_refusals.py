@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from equipoise.ports import EvictionResult
 from equipoise.qos.execute import deviation
 from equipoise.qos.loop import REFUSALS_MAX
-from equipoise.qos.state import WAIT_SECONDS_MAX, AgentState, EvictionRefusal
+from equipoise.qos.state import BACKOFF_MAX_SECONDS, AgentState, EvictionRefusal
 from equipoise.runtime.agent.reporting import EventReporter
 from tests.support.agent.api import Api, agent_of
 from tests.support.agent.machines import Scene, policies, told
@@ -82,10 +82,10 @@ def test_what_came_of_a_plan_that_was_refused_is_told(tmp_path: Path) -> None:
 def test_refusals_are_forgotten_with_their_pod_and_after_a_while() -> None:
     """And where the clock was set back: no wait is longer than the longest."""
     state = AgentState(refused={"u": EvictionRefusal(9, 0.0, "")}).with_refusal("u", 1000.0, "no")
-    assert state.refused["u"].until == 1000 + WAIT_SECONDS_MAX
+    assert state.refused["u"].until == 1000 + BACKOFF_MAX_SECONDS
     assert state.with_recent_refusals({"u"}, 1000.0) == state
-    assert state.with_recent_refusals({"u"}, 1000 + 2 * WAIT_SECONDS_MAX - 1) == state
-    for pods, at in (({"u"}, 1000 + 2 * WAIT_SECONDS_MAX), (set[str](), 1000.0), ({"u"}, 999.0)):
+    assert state.with_recent_refusals({"u"}, 1000 + 2 * BACKOFF_MAX_SECONDS - 1) == state
+    for pods, at in (({"u"}, 1000 + 2 * BACKOFF_MAX_SECONDS), (set[str](), 1000.0), ({"u"}, 999.0)):
         assert state.with_recent_refusals(pods, at).refused == {}
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from equipoise.core.decision import Record
 from equipoise.core.errors import WorldFailed
 from equipoise.engine.isolation import (
-    LOST_MAX,
+    WORKERS_LOST_MAX,
     BatchLost,
     Isolation,
     WorkerBusy,
@@ -60,7 +60,7 @@ def test_lost_workers_are_bounded_and_in_the_end_only_the_guilty_wait(guilty: se
         isolation.begin(at)
         before = work.failures
         found = isolation.each(range(500), work, str)
-        assert work.failures - before <= LOST_MAX + len(guilty)
+        assert work.failures - before <= WORKERS_LOST_MAX + len(guilty)
         failed = {number for number, one in enumerate(found) if isinstance(one, FailedTurn)}
         assert guilty <= failed
         if failed == guilty:

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from equipoise.core.ledger import Entry, EntryState, Fenced, Ledger
-from equipoise.engine.guards import MENDING_SECONDS, OTHERS_SECONDS, held_by_anyone, held_by_others
+from equipoise.engine.guards import OTHERS_SECONDS, RECOVERY_SECONDS, held_by_anyone, held_by_others
 from tests.support.guard.two_balancers import NEW, SCALING_EPOCH, Together
 
 NOW = 1_800_000_000.0
@@ -105,4 +105,4 @@ def test_who_sees_one_node_waits_until_the_workload_is_whole() -> None:
     assert held_by_anyone(ledger, (), late, is_whole=True) is None
     assert held_by_anyone(ledger, (), late, is_whole=False) is not None
     assert held_by_anyone(ledger, (entry.id,), late, is_whole=False) is None
-    assert held_by_anyone(ledger, (), NOW + MENDING_SECONDS, is_whole=False) is None
+    assert held_by_anyone(ledger, (), NOW + RECOVERY_SECONDS, is_whole=False) is None

@@ -280,10 +280,10 @@ def test_pods_are_an_unknown_input_where_only_some_namespaces_are_seen() -> None
     """A part is never taken for the whole."""
     rule = {"resource": "cpu", "function": {"input": "pods", "slope": "10m"}}
     containers = [{"name": "dns", "resources": {"requests": [rule]}}]
-    run = Run(policy=spec(containers=containers), sees_all_pods=False)
+    run = Run(policy=spec(containers=containers), is_cluster_wide=False)
     run.loop.cycle(run.world.now)
     assert run.conditions == {"Ready": "InputUnknown"}
-    run.start(sees_all_pods=True)
+    run.start(is_cluster_wide=True)
     assert run.reason() == "Set"
     assert run.requests() == [0.03] * 3
 

@@ -49,10 +49,10 @@ def opted_out_by(annotations: Iterable[tuple[str, str]]) -> str:
     Our own counts most: `equipoise.dev/rotate: "true"` overrules what was meant for other tools.
     """
     values = dict(annotations)
-    if not values or _word(values.get(ROTATE)) == "true":
+    if not values or _normalized(values.get(ROTATE)) == "true":
         return ""
-    stays = [key for key in STAYS_WHEN_FALSE if _word(values.get(key)) == "false"]
-    stays += [key for key in STAYS_WHEN_SET if key in values and _word(values[key]) != "false"]
+    stays = [key for key in STAYS_WHEN_FALSE if _normalized(values.get(key)) == "false"]
+    stays += [key for key in STAYS_WHEN_SET if key in values and _normalized(values[key]) != "false"]
     return f"{stays[0]}={values[stays[0]]}" if stays else ""
 
 
@@ -62,10 +62,10 @@ def adoption_opted_out_by(annotations: Iterable[tuple[str, str]]) -> str:
     What was meant for tools that evict does not count for settings.
     """
     values = dict(annotations)
-    if _word(values.get(RECOMMEND)) == "false":
+    if _normalized(values.get(RECOMMEND)) == "false":
         return f"{RECOMMEND}={values[RECOMMEND]}"
-    is_left_alone = DO_NOT_DISRUPT in values and _word(values[DO_NOT_DISRUPT]) != "false"
-    if is_left_alone and _word(values.get(RECOMMEND)) != "true":
+    is_left_alone = DO_NOT_DISRUPT in values and _normalized(values[DO_NOT_DISRUPT]) != "false"
+    if is_left_alone and _normalized(values.get(RECOMMEND)) != "true":
         return f"{DO_NOT_DISRUPT}={values[DO_NOT_DISRUPT]}"
     return ""
 
@@ -85,17 +85,17 @@ def protection_of(pod: Pod, *, includes_local_storage: bool, includes_stateful_s
     annotation = opted_out_by(pod.annotations)
     if annotation:
         return f"it is opted out by {annotation}"
-    if pod.has_local_storage and not includes_local_storage and not _is_called_safe(pod):
+    if pod.has_local_storage and not includes_local_storage and not _is_marked_safe(pod):
         return "it has local storage"
     return ""
 
 
-def _is_called_safe(pod: Pod) -> bool:
+def _is_marked_safe(pod: Pod) -> bool:
     values = dict(pod.annotations)
-    return "true" in {_word(values.get(SAFE_TO_EVICT)), _word(values.get(ROTATE))}
+    return "true" in {_normalized(values.get(SAFE_TO_EVICT)), _normalized(values.get(ROTATE))}
 
 
-def _word(value: str | None) -> str:
+def _normalized(value: str | None) -> str:
     return "" if value is None else value.strip().lower()
 
 
@@ -131,7 +131,7 @@ class Cleared(msgspec.Struct, frozen=True):
 
 
 def clear(
-    wanted: Sequence[Pod], budgets: Iterable[Pdb], left: dict[tuple[str, str], int] | None = None
+    candidates: Sequence[Pod], budgets: Iterable[Pdb], left: dict[tuple[str, str], int] | None = None
 ) -> Cleared:
     """Count down from what every matching budget allows, pod by pod in the order wanted.
 
@@ -139,21 +139,21 @@ def clear(
     which counts as none allowed. A pod under no budget may go. One that waits takes nothing from the next.
     `left` carries what the budgets still allow from one call to the next.
     """
-    places = {pod.namespace for pod in wanted}
+    namespaces = {pod.namespace for pod in candidates}
     by_namespace: dict[str, list[Pdb]] = defaultdict(list)
     for budget in budgets:
-        if budget.namespace in places:
+        if budget.namespace in namespaces:
             by_namespace[budget.namespace].append(budget)
     left = {} if left is None else left
     may_go: list[Pod] = []
     waiting: list[Waiting] = []
-    for pod in wanted:
+    for pod in candidates:
         matching = matching_budgets(pod, by_namespace[pod.namespace])
         if _take_one(matching, left):
             may_go.append(pod)
         else:
             waiting.append(Waiting(pod, matching))
-    assert len(may_go) + len(waiting) == len(wanted), "every pod goes or waits"
+    assert len(may_go) + len(waiting) == len(candidates), "every pod goes or waits"
     return Cleared(tuple(may_go), tuple(waiting))
 
 
@@ -207,14 +207,14 @@ def room_for_disruption(
     here = max(0, disturbed_max - disturbed)
     everywhere = max(0, disturbed_in_cluster_max - disturbed_in_cluster)
     numbers = {"disturbed": disturbed, "disturbed_in_cluster": disturbed_in_cluster}
-    whose, now, most = ("this workload", disturbed, disturbed_max)
+    scope, now, most = ("this workload", disturbed, disturbed_max)
     if everywhere < here:
-        whose, now, most = ("the cluster", disturbed_in_cluster, disturbed_in_cluster_max)
+        scope, now, most = ("the cluster", disturbed_in_cluster, disturbed_in_cluster_max)
     pods, are = ("pod", "is") if now == 1 else ("pods", "are")
-    sentence = f"{now} {pods} of {whose} {are} disturbed now, and at most {most} may be; the rest wait."
+    sentence = f"{now} {pods} of {scope} {are} disturbed now, and at most {most} may be; the rest wait."
     if now == 0:
         sentence = (
-            f"No more than {most} of {whose}'s pods may be away at once; the rest wait for the next wave."
+            f"No more than {most} of {scope}'s pods may be away at once; the rest wait for the next wave."
         )
     assert here >= 0, "room is never negative"
     return min(here, everywhere), Reason(Code.HELD_BY_BUDGET, sentence, numbers)
@@ -244,10 +244,10 @@ class DisruptionBudget:
         """Return how many more pods of a workload may go at once, and the reason for the rest."""
         return room_for_disruption(disturbed, disturbed_max, len(self.away), self.away_max)
 
-    def clear(self, wanted: Sequence[Pod]) -> Cleared:
+    def clear(self, candidates: Sequence[Pod]) -> Cleared:
         """Return which of these pods the PodDisruptionBudgets let go, without spending anything."""
-        return clear(wanted, self.pdbs, dict(self._allowed))
+        return clear(candidates, self.pdbs, dict(self._allowed))
 
-    def spend(self, going: Sequence[Pod]) -> None:
+    def spend(self, pods: Sequence[Pod]) -> None:
         """Count these pods under their PodDisruptionBudgets."""
-        clear(going, self.pdbs, self._allowed)
+        clear(pods, self.pdbs, self._allowed)

@@ -46,11 +46,11 @@ def count_streaks(before: Mapping[str, int], hot: Collection[str]) -> dict[str, 
 def hold_spikes(decision: Decision, streaks: Mapping[str, int], cycles_min: int) -> Decision:
     """Hold from the first pod on that was not hot for long enough: one cycle may be a spike."""
     for number, action in enumerate(decision.actions):
-        seen = streaks.get(action.uid)
-        if seen is not None and seen < cycles_min:
-            cycles = "1 cycle" if seen == 1 else f"{seen} cycles"
+        cycles_hot = streaks.get(action.uid)
+        if cycles_hot is not None and cycles_hot < cycles_min:
+            cycles = "1 cycle" if cycles_hot == 1 else f"{cycles_hot} cycles"
             sentence = f"{action.pod} was hot in {cycles} in a row, and {cycles_min} are needed."
-            numbers = {"hot_cycles": seen, "debounce_cycles": cycles_min}
+            numbers = {"hot_cycles": cycles_hot, "debounce_cycles": cycles_min}
             return decision.hold(Reason(Code.HELD_BY_THRESHOLD, sentence, numbers), number)
     return decision
 
@@ -76,17 +76,17 @@ def held_by_lag(lag: float | None, threshold: float, query: str = "?") -> Reason
 def held_by_pause(pauses: Pauses, namespace: str) -> Reason | None:
     """Hold in a paused namespace, and wherever we can't tell."""
     try:
-        who = pauses.pause_of(namespace)
+        paused_by = pauses.pause_of(namespace)
     except WorldFailed as error:
         return Reason(Code.HELD_BY_PAUSE, f"Whether {namespace} is paused is unknown: {error}.")
-    if who is None:
+    if paused_by is None:
         return None
-    return Reason(Code.HELD_BY_PAUSE, f"Stop was said: {who}.")
+    return Reason(Code.HELD_BY_PAUSE, f"Stop was said: {paused_by}.")
 
 
 OTHERS_SECONDS = INTENT_MAX_SECONDS
 """For so long an action may not show in a snapshot yet; from then on what is observed counts."""
-MENDING_SECONDS = 3600.0
+RECOVERY_SECONDS = 3600.0
 """For so long a workload that is not whole may be so because of another's action."""
 
 
@@ -101,7 +101,7 @@ def held_by_anyone(ledger: Ledger, own: Collection[str], at: float, *, is_whole:
     While the workload lacks pods that it wants (not `is_whole`), an action of the last hour is under way.
     """
     entries = [entry for entry in ledger.entries if entry.id not in own]
-    return _held(entries, at, OTHERS_SECONDS if is_whole else MENDING_SECONDS)
+    return _held(entries, at, OTHERS_SECONDS if is_whole else RECOVERY_SECONDS)
 
 
 def _held(entries: Collection[Entry], at: float, seconds: float) -> Reason | None:

@@ -23,10 +23,10 @@ T = TypeVar("T")
 
 ERROR_LENGTH_MAX = 300
 TRACEBACK_LENGTH_MAX = 20_000
-CALLS_MAX = 50
-WORLD_FAILURES_MAX = 3
+FRAMES_MAX = 50
+DEPENDENCY_FAILURES_MAX = 3
 """After so many workloads in a row for which a dependency failed, it is its fault and not theirs."""
-LOST_MAX = 16
+WORKERS_LOST_MAX = 16
 """So many workers one cycle may lose; which items ended further ones, later cycles find out."""
 RETRY_FIRST_SECONDS = 60.0
 RETRY_MAX_SECONDS = 3600.0
@@ -40,7 +40,7 @@ class WorkerBusy(WorldFailed):
     """A batch was not begun, since others keep the worker: no fault of whatever is in it."""
 
 
-def _yes() -> bool:
+def _always() -> bool:
     return True
 
 
@@ -50,9 +50,9 @@ class Isolation:
 
     failed: list[FailedTurn] = field(default_factory=list)
     _at: float = 0.0
-    _still_leads: Callable[[], bool] = _yes
-    _in_a_row: int = 0
-    _lost_left: int = LOST_MAX
+    _still_leads: Callable[[], bool] = _always
+    _failures_in_a_row: int = 0
+    _workers_left: int = WORKERS_LOST_MAX
     _suspects: KeyedBackoff[str, FailedTurn] = field(
         default_factory=lambda: KeyedBackoff(RETRY_FIRST_SECONDS, RETRY_MAX_SECONDS)
     )
@@ -61,40 +61,40 @@ class Isolation:
     def begin(self, at: float, leadership: Leadership | None = None) -> None:
         """Begin a cycle. An error is one subject's own for as long as we lead in the present epoch."""
         self.failed = []
-        self._at, self._still_leads = at, _yes
+        self._at, self._still_leads = at, _always
         if leadership is not None:
             epoch = leadership.epoch()
             self._still_leads = lambda: leadership.epoch() == epoch
-        self._in_a_row, self._lost_left = 0, LOST_MAX
+        self._failures_in_a_row, self._workers_left = 0, WORKERS_LOST_MAX
 
     def attempt(
-        self, subject: str, work: Callable[[], T], passes: tuple[type[Exception], ...] = ()
+        self, subject: str, work: Callable[[], T], reraised: tuple[type[Exception], ...] = ()
     ) -> T | FailedTurn:
         """Return what the work returns, or how it failed; `passes` are exceptions that say something else."""
         try:
             return work()
-        except passes:
+        except reraised:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it is about this subject
             return self.take(subject, error)
 
     def turn(
-        self, subject: str, work: Callable[[], T], passes: tuple[type[Exception], ...] = ()
+        self, subject: str, work: Callable[[], T], reraised: tuple[type[Exception], ...] = ()
     ) -> T | FailedTurn:
         """Do the same for a subject's share of the cycle; a dependency that fails for many ends the cycle."""
 
-        def counted() -> T:
+        def counting_failures() -> T:
             try:
                 return work()
             except EquipoiseError as error:
-                self._in_a_row += not isinstance(error, passes)
+                self._failures_in_a_row += not isinstance(error, reraised)
                 raise
 
-        if self._in_a_row >= WORLD_FAILURES_MAX - 1:
-            passes = (*passes, EquipoiseError)
-        found = self.attempt(subject, counted, passes)
+        if self._failures_in_a_row >= DEPENDENCY_FAILURES_MAX - 1:
+            reraised = (*reraised, EquipoiseError)
+        found = self.attempt(subject, counting_failures, reraised)
         if not isinstance(found, FailedTurn):
-            self._in_a_row = 0
+            self._failures_in_a_row = 0
         return found
 
     def take(self, subject: str, error: Exception) -> FailedTurn:
@@ -108,7 +108,7 @@ class Isolation:
         items: Sequence[I],
         work: Callable[[Sequence[I]], Sequence[T]],
         subject: Callable[[I], str],
-        passes: tuple[type[Exception], ...] = (WorkerBusy,),
+        reraised: tuple[type[Exception], ...] = (WorkerBusy,),
     ) -> list[T | FailedTurn]:
         """Return a result for each item; where the work fails for many, it is done anew for halves of them.
 
@@ -121,7 +121,7 @@ class Isolation:
             try:
                 results = work([items[place] for place in part])
                 found |= dict(zip(part, results, strict=True))
-            except passes:
+            except reraised:
                 raise
             except Exception as error:
                 if not self._still_leads():
@@ -131,7 +131,7 @@ class Isolation:
                     parts[:0] = [part[:half], part[half:]]
                     continue
                 for place in part:
-                    found[place] = self._blamed(subject(items[place]), error, is_alone=len(part) == 1)
+                    found[place] = self._failed_item(subject(items[place]), error, is_alone=len(part) == 1)
             else:
                 for place in part:
                     self._suspects.forget(subject(items[place]))
@@ -158,10 +158,10 @@ class Isolation:
     def _can_be_halved(self, part: Sequence[int], error: Exception) -> bool:
         assert part, "work on nothing cannot fail"
         is_lost = isinstance(error, BatchLost)
-        self._lost_left -= is_lost
-        return len(part) > 1 and not (is_lost and self._lost_left <= 0)
+        self._workers_left -= is_lost
+        return len(part) > 1 and not (is_lost and self._workers_left <= 0)
 
-    def _blamed(self, subject: str, error: Exception, *, is_alone: bool) -> FailedTurn:
+    def _failed_item(self, subject: str, error: Exception, *, is_alone: bool) -> FailedTurn:
         failed = failed_turn(subject, error)
         if isinstance(error, BatchLost) and is_alone:
             self._suspects.fail(subject, self._at, failed)
@@ -175,26 +175,26 @@ class Isolation:
 def failed_turn(subject: str, error: Exception) -> FailedTurn:
     """Return what is reported of an exception: one line, and the traceback where it is a bug of ours."""
     if isinstance(error, EquipoiseError):
-        return FailedTurn(subject, _line(error))
+        return FailedTurn(subject, _one_line(error))
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     # The last calls tell it: a recursion has a thousand of them.
-    text = "".join(traceback.format_exception(error, limit=-CALLS_MAX))[-TRACEBACK_LENGTH_MAX:]
-    message = f"{type(error).__name__}: {_line(error)}".removesuffix(": ")
-    return FailedTurn(subject, message, _plain(text), place)
+    text = "".join(traceback.format_exception(error, limit=-FRAMES_MAX))[-TRACEBACK_LENGTH_MAX:]
+    message = f"{type(error).__name__}: {_one_line(error)}".removesuffix(": ")
+    return FailedTurn(subject, message, _encodable(text), place)
 
 
-def _line(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     """Return an exception's message on one line that any encoder takes, however long or odd it is."""
     try:
         message = str(error)
     except Exception:  # noqa: BLE001 - a message that can't be made is no message
         message = ""
-    message = " ".join(_plain(message[: 2 * ERROR_LENGTH_MAX]).split())
+    message = " ".join(_encodable(message[: 2 * ERROR_LENGTH_MAX]).split())
     return message if len(message) <= ERROR_LENGTH_MAX else f"{message[:ERROR_LENGTH_MAX]}..."
 
 
-def _plain(text: str) -> str:
+def _encodable(text: str) -> str:
     """Return a text without the halves of letters that no encoder takes."""
     return text.encode(errors="backslashreplace").decode()
 

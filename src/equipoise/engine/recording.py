@@ -37,17 +37,17 @@ def record(
 ) -> Record:
     """Return everything that went into a decision, and what came of it; `policy` is `as_json`'s."""
     assert record_id, "a record is found by its id"
-    observed, remembered = as_json(observation), as_json(memory)
+    observed, memory_data = as_json(observation), as_json(memory)
     return Record(
         id=record_id,
         balancer=balancer,
         at=at,
         policy=policy,
         observation=observed,
-        memory=remembered,
+        memory=memory_data,
         decision=decision,
         outcomes=tuple(outcomes),
-        inputs_hash=hash_inputs(policy, observed, remembered),
+        inputs_hash=hash_inputs(policy, observed, memory_data),
         version=__version__,
     )
 

@@ -21,8 +21,8 @@ def condition(
     kind: str, reason: str, message: str, *, is_true: bool, generation: int | None = None
 ) -> dict[str, Any]:
     """Return a condition that has no time yet."""
-    judged = {} if generation is None else {"observedGeneration": generation}
-    return {"type": kind, "status": str(is_true), "reason": reason, "message": message} | judged
+    observed = {} if generation is None else {"observedGeneration": generation}
+    return {"type": kind, "status": str(is_true), "reason": reason, "message": message} | observed
 
 
 def condition_of(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:

@@ -120,8 +120,8 @@ def values_in_force(
         if not is_template and slot.key in applied.values:
             value = applied.values[slot.key]
         elif not is_template and pods:
-            alike = {value_of(pod.containers, slot) for pod in pods}
-            value = next(iter(alike)) if len(alike) == 1 else value
+            pod_values = {value_of(pod.containers, slot) for pod in pods}
+            value = next(iter(pod_values)) if len(pod_values) == 1 else value
         if value is not None:
             found[slot.key] = value
     return found
@@ -193,18 +193,20 @@ def detect_reverts(
     if not applied.values or applied.contending_manager:
         return applied, frozenset()
     if applied.is_rollout:
-        has_it = not differs(workload.containers, slots, applied.values)
-        is_taken = applied.is_confirmed or workload.uid in accepted
-        lost = frozenset({workload.uid} if is_taken and not has_it else ())
+        is_applied = not differs(workload.containers, slots, applied.values)
+        was_accepted = applied.is_confirmed or workload.uid in accepted
+        lost = frozenset({workload.uid} if was_accepted and not is_applied else ())
     else:
         # An earlier process observed the value in a pod that was there when all of them had it.
         since = applied.changed_at_ms if applied.is_confirmed else -math.inf
         outdated = pods_outdated(pods, slots, applied.values)
         lost = frozenset(pod.uid for pod in outdated if pod.uid in accepted or pod.created_at * 1000 < since)
-        has_all = bool(pods) and not any(differs(pod.containers, slots, applied.values) for pod in pods)
-        has_it = has_all or (applied.is_confirmed and not lost)
-    assert not (has_it and lost), "what all pods have, none has lost"
-    applied = msgspec.structs.replace(applied, is_confirmed=has_it)
+        is_in_all_pods = bool(pods) and not any(
+            differs(pod.containers, slots, applied.values) for pod in pods
+        )
+        is_applied = is_in_all_pods or (applied.is_confirmed and not lost)
+    assert not (is_applied and lost), "what all pods have, none has lost"
+    applied = msgspec.structs.replace(applied, is_confirmed=is_applied)
     if not lost:
         return applied, lost
     recent = tuple(at for at in applied.reverts if at_ms - at < REVERT_MEMORY_MS)

@@ -41,7 +41,7 @@ def make_loop(wiring: Wiring, settings: LoopSettings) -> Loop:
         interval_seconds=settings.interval_seconds("proportional"),
         change_seconds=settings.proportional.change_seconds,
         rollout_seconds=settings.proportional.rollout_seconds,
-        sees_all_pods=not settings.namespaces,
+        is_cluster_wide=not settings.namespaces,
         heartbeat=wiring.heartbeat,
         now=wiring.clock.now,
     )

@@ -201,7 +201,7 @@ def assess(
         key, target = slot.key, compiled.target(slot, inputs)
         if is_windowed:
             windows[key] = extend_window(memory.windows.get(key, ()), at, target, smoothing)
-        given = SmoothingInput(
+        value_input = SmoothingInput(
             at=at,
             target=target,
             current=current.get(key),
@@ -210,9 +210,9 @@ def assess(
             shifted_down=_shifted(compiled, slot, inputs, smoothing.delay_down, 1),
             shifted_up=_shifted(compiled, slot, inputs, smoothing.delay_up, -1),
         )
-        targets[key], smoothed[key] = target, _smooth(smoothing, given)
+        targets[key], smoothed[key] = target, _smooth(smoothing, value_input)
         if smoothed[key].code is Code.SET:
-            changes[key] = ValueChange(at, smoothed[key].applied or 0, given.current)
+            changes[key] = ValueChange(at, smoothed[key].applied or 0, value_input.current)
         elif key in memory.changes:
             changes[key] = memory.changes[key]
     after = ProportionalMemory(compiled.fingerprint, since if is_windowed else None, windows, changes)
@@ -228,12 +228,12 @@ def _is_windowed(smoothing: Smoothing) -> bool:
     )
 
 
-def _smooth(smoothing: Smoothing, given: SmoothingInput) -> SmoothedValue:
+def _smooth(smoothing: Smoothing, value_input: SmoothingInput) -> SmoothedValue:
     if smoothing.percentile is not None:
-        return by_percentile(smoothing.percentile, given)
+        return by_percentile(smoothing.percentile, value_input)
     if smoothing.delay_down is None and smoothing.delay_up is None:
-        return at_once(given)
-    return by_delay(smoothing.delay_down, smoothing.delay_up, given)
+        return at_once(value_input)
+    return by_delay(smoothing.delay_down, smoothing.delay_up, value_input)
 
 
 def _shifted(
@@ -333,9 +333,9 @@ def _clause(policy: ScalingPolicySpec, slot: Slot, assessment: Assessment) -> st
         case Code.WARMING_UP:
             stays = "is not set" if current is None else f"stays at {slot.text(current)}"
             return f"{slot.key} {stays} until {SAMPLES_MIN} targets are in the window, and would be {target}"
-    kept = f"{slot.key} stays at {slot.text(current or 0)}, though {target} is asked for"
+    stays = f"{slot.key} stays at {slot.text(current or 0)}, though {target} is asked for"
     is_lower = assessment.targets[slot.key] < (current or 0)
-    return f"{kept}: {'; '.join(_why_held(policy, slot, smoothed, is_lower=is_lower))}"
+    return f"{stays}: {'; '.join(_why_held(policy, slot, smoothed, is_lower=is_lower))}"
 
 
 def _why_set(

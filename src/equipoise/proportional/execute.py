@@ -34,14 +34,14 @@ from equipoise.proportional.policy import BALANCER, UpdateMode
 
 SCALE = "equipoise.dev/scale"
 """`false` on a workload leaves its resources alone."""
-UNDER_WAY = frozenset({"InProgress", "Deferred"})
+RESIZING = frozenset({"InProgress", "Deferred"})
 """States of a resize in which a pod may restart at any moment."""
 FOR_ALL_PODS = frozenset({ResizeResult.FORBIDDEN, ResizeResult.UNSUPPORTED})
 """Answers that are the same for every pod."""
 REFUSALS_MAX = 3
 """After so many and no success it is the change that is refused, and not a pod."""
 NAMED_MAX = 5
-UNDONE = frozenset({"Fenced", "Outdated", "Gone", "Refused", "Forbidden", "Unsupported"})
+UNCHANGED_RESULTS = frozenset({"Fenced", "Outdated", "Gone", "Refused", "Forbidden", "Unsupported"})
 """Results after which it is certain that nothing was changed."""
 
 
@@ -86,17 +86,17 @@ class Guards:
         since = self.taken_at - applied.changed_at_ms / 1000
         if since >= pause:
             return None
-        left = pause - since
-        sentence = f"The last change was {since:.0f} s ago, and the next waits {left:.0f} s more."
-        return Reason(Code.HELD_BY_COOLDOWN, sentence, {"seconds_left": left})
+        seconds_left = pause - since
+        sentence = f"The last change was {since:.0f} s ago, and the next waits {seconds_left:.0f} s more."
+        return Reason(Code.HELD_BY_COOLDOWN, sentence, {"seconds_left": seconds_left})
 
     def _held_by_disruption(
         self, workload: Workload, change: PlannedChange, ledger: Callable[[], Ledger]
     ) -> Reason | None:
         is_rollout = change.strategy.mode is UpdateMode.ROLLOUT
-        next_ = change.pods if is_rollout and workload.replaces_pods else change.outdated[:1]
+        affected = change.pods if is_rollout and workload.replaces_pods else change.outdated[:1]
         opt_out = opted_out_by(workload.annotations) or next(
-            (found for pod in next_ if (found := opted_out_by(pod.annotations))), ""
+            (found for pod in affected if (found := opted_out_by(pod.annotations))), ""
         )
         if opt_out:
             return Reason(Code.OPTED_OUT, f"It would restart, and {opt_out} asks to leave it alone.")
@@ -111,9 +111,11 @@ class Guards:
             return Reason(
                 Code.HELD_BY_HEALTH, f"{len(unready)} pods are not ready, such as {unready[0]}; it restarts."
             )
-        busy = [pod.name for pod in change.pods if pod.resize is not None and pod.resize.state in UNDER_WAY]
-        if busy and not is_rollout:
-            sentence = f"The change of {busy[0]} is not carried out yet; the next pod restarts after it."
+        resizing = [
+            pod.name for pod in change.pods if pod.resize is not None and pod.resize.state in RESIZING
+        ]
+        if resizing and not is_rollout:
+            sentence = f"The change of {resizing[0]} is not carried out yet; the next pod restarts after it."
             return Reason(Code.HELD_BY_HEALTH, sentence)
         pause = self.rollout_seconds if is_rollout else 0.0
         try:
@@ -164,9 +166,9 @@ def held_by_fit(item: Assignment, change: PlannedChange) -> Reason | None:
     in_place = change.strategy.mode is UpdateMode.IN_PLACE
     kinds = [pod.containers for pod in change.outdated] if in_place else [item.workload.containers]
     for containers in dict.fromkeys(kinds):
-        too_much = above_limit(with_values(containers, slots, change.values))
-        if too_much:
-            return Reason(Code.REFUSED, f"No server would take it: {too_much}.")
+        violation = above_limit(with_values(containers, slots, change.values))
+        if violation:
+            return Reason(Code.REFUSED, f"No server would take it: {violation}.")
     return None
 
 
@@ -230,7 +232,7 @@ class ResizeExecutor:
         refused: set[str] = set()
         for pod in change.outdated[:PODS_PER_CYCLE_MAX]:
             self.heartbeat()
-            if self._is_over(item):
+            if self._must_stop(item):
                 break
             try:
                 answer = self._resize(item, change, pod)
@@ -248,9 +250,9 @@ class ResizeExecutor:
             if answer.result in FOR_ALL_PODS or (not accepted and len(refused) >= REFUSALS_MAX):
                 refused.clear()
                 break
-        return ResizeReport(list(summed_up(action, answers)), accepted, refused)
+        return ResizeReport(list(summarize(action, answers)), accepted, refused)
 
-    def _is_over(self, item: Assignment) -> bool:
+    def _must_stop(self, item: Assignment) -> bool:
         is_ours = self.epoch is not None and self.leadership.epoch() == self.epoch
         return not is_ours or held_by_pause(self.pauses, item.ref.namespace) is not None
 
@@ -280,8 +282,8 @@ class ResizeExecutor:
 
         def result() -> ActionResult:
             answer = send()
-            is_taken = answer.result is ResizeResult.ACCEPTED
-            state = EntryState.DONE if is_taken else EntryState.FAILED
+            is_accepted = answer.result is ResizeResult.ACCEPTED
+            state = EntryState.DONE if is_accepted else EntryState.FAILED
             return ActionResult(answer.result.value, answer.detail, state)
 
         def execute() -> Executed:
@@ -297,20 +299,20 @@ class ResizeExecutor:
 
     def _recheck(self, item: Assignment) -> str | None:
         """Return why the change is not to be sent: a pause, another workload, or its opt-out."""
-        stop = held_by_pause(self.pauses, item.ref.namespace)
-        if stop is not None:
-            return stop.sentence
+        pause = held_by_pause(self.pauses, item.ref.namespace)
+        if pause is not None:
+            return pause.sentence
         try:
             now = self.sizes.workload(item.ref)
         except WorldFailed as error:
             return f"the workload could not be looked at again: {error}"
         if now is None or now.uid != item.workload.uid:
             return "the workload has gone or was made anew since it was looked at"
-        left = held_by_annotation(now)
-        return None if left is None else left.sentence
+        opt_out = held_by_annotation(now)
+        return None if opt_out is None else opt_out.sentence
 
 
-def summed_up(action: Action, answers: Sequence[tuple[str, ResizeAnswer | WorldFailed]]) -> Iterable[Outcome]:
+def summarize(action: Action, answers: Sequence[tuple[str, ResizeAnswer | WorldFailed]]) -> Iterable[Outcome]:
     """Return one outcome for each result, with the first pods that had it."""
     by_result: dict[str, list[tuple[str, str]]] = {}
     for pod, answer in answers:

@@ -319,12 +319,12 @@ def cluster_size(nodes: Sequence[Node], pods_on: Mapping[str, int] | None, selec
     """Return the size of the Ready nodes that are selected; without `pods_on` the pods are unknown."""
     labelled = [node for node in nodes if selector.matches(dict(node.labels))]
     ready = [node for node in labelled if node.is_ready]
-    silent = [node for node in ready if node.cpu_cores <= 0 or node.memory_bytes <= 0]
+    unsized = [node for node in ready if node.cpu_cores <= 0 or node.memory_bytes <= 0]
     inputs = {"nodes": str(len(ready))}
     unknown = {}
-    if silent:
-        counts = f"{len(silent)} of {len(ready)} Ready nodes"
-        why = f"{counts} do not say how large they are, such as {silent[0].name}"
+    if unsized:
+        counts = f"{len(unsized)} of {len(ready)} Ready nodes"
+        why = f"{counts} do not say how large they are, such as {unsized[0].name}"
         unknown = {"cores": why, "memory": why}
     else:
         inputs["cores"] = str(Quantity(sum(round(node.cpu_cores * NANO) for node in ready)))

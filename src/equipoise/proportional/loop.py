@@ -39,7 +39,7 @@ from equipoise.proportional.applied import (
     count_at_target,
 )
 from equipoise.proportional.decide import Assessment, Observation, decide_compiled, moment_of
-from equipoise.proportional.execute import UNDONE, CycleProgress, Guards, ResizeExecutor
+from equipoise.proportional.execute import UNCHANGED_RESULTS, CycleProgress, Guards, ResizeExecutor
 from equipoise.proportional.observe import (
     Assignment,
     PolicyCache,
@@ -112,7 +112,7 @@ class ProportionalLoop:
     """Minimum interval between new values of a workload that are set in place."""
     rollout_seconds: float = 600.0
     """Minimum interval between new values that restart pods."""
-    sees_all_pods: bool = True
+    is_cluster_wide: bool = True
     """Whether the cluster's snapshot has the pods of all namespaces."""
     is_acting: bool = True
     """Whether anything is written. A plan neither changes pods nor writes statuses and events."""
@@ -170,7 +170,7 @@ class ProportionalLoop:
     ) -> list[PolicyResult]:
         """Take one snapshot, and reconcile each policy against it; an error ends one policy's share."""
         snapshot = take_snapshot(
-            self.cluster, assigned, at, namespace, self._isolation, sees_all_pods=self.sees_all_pods
+            self.cluster, assigned, at, namespace, self._isolation, is_cluster_wide=self.is_cluster_wide
         )
         guards = Guards(
             self.pauses,
@@ -232,7 +232,7 @@ class ProportionalLoop:
         if is_executed and change is not None:
             applied = change.as_applied(plan.applied, moment_of(at), self.leadership.epoch() or 0)
             state.memory = PolicyMemory(plan.assessment.memory, applied)
-        news = StatusInput(
+        status_input = StatusInput(
             decision,
             plan.assessment,
             state.memory,
@@ -244,25 +244,25 @@ class ProportionalLoop:
             is_executed=is_executed,
         )
         outcomes = progress.outcomes
-        progress.is_persisted, status_error = self._write_status(item, news, state, at)
+        progress.is_persisted, status_error = self._write_status(item, status_input, state, at)
         if is_executed and change is not None:
             outcomes += self._execute(item, decision, change, state, at, is_persisted=progress.is_persisted)
-            if outcomes and all(outcome.result in UNDONE for outcome in outcomes):
+            if outcomes and all(outcome.result in UNCHANGED_RESULTS for outcome in outcomes):
                 state.memory = unchanged
         assert is_executed or not outcomes, "a plan or a preview changes nothing"
-        self._report(item, news, outcomes)
-        remembered, record_id = before.smoothing.to_data(), self.new_id(at)
+        self._report(item, status_input, outcomes)
+        memory_data, record_id = before.smoothing.to_data(), self.new_id(at)
         document = item.compiled.document
         self.journal.append(
-            record(BALANCER, document, plan.observation, remembered, decision, at, record_id, outcomes)
+            record(BALANCER, document, plan.observation, memory_data, decision, at, record_id, outcomes)
         )
         is_accepted = any(outcome.result == "Accepted" for outcome in outcomes)
         return PolicyResult(
             item,
             decision,
             outcomes,
-            cost=news.cost,
-            warning=news.warning if change is not None else "",
+            cost=status_input.cost,
+            warning=status_input.warning if change is not None else "",
             status_error=status_error,
             pods_left=change.pods_left if change is not None and is_accepted else 0,
         )
@@ -344,12 +344,12 @@ class ProportionalLoop:
         return outcomes
 
     def _write_status(
-        self, item: Assignment, news: StatusInput, state: PolicyState, at: float
+        self, item: Assignment, status_input: StatusInput, state: PolicyState, at: float
     ) -> StatusWrite:
         """Write the status where it is worth it; what stands there already counts as written."""
         if not self.is_acting:
             return StatusWrite(False)
-        status = next_status(item.policy, item.compiled, news, at, state.status_written_at)
+        status = next_status(item.policy, item.compiled, status_input, at, state.status_written_at)
         if status is None:
             return StatusWrite(True)
         written = write_status(self.policies.write_status, item.policy, status)
@@ -371,11 +371,11 @@ class ProportionalLoop:
 
         return status_error(self._isolation, policy, write)
 
-    def _report(self, item: Assignment, news: StatusInput, outcomes: Sequence[Outcome]) -> None:
+    def _report(self, item: Assignment, status_input: StatusInput, outcomes: Sequence[Outcome]) -> None:
         """Record an event at the workload: what was changed, or a new reason that keeps it from being."""
-        event = event_of(item.policy, news, outcomes)
+        event = event_of(item.policy, status_input, outcomes)
         if event is not None and self.is_acting:
-            reason = news.decision.reason.code.value
+            reason = status_input.decision.reason.code.value
             self.actuator.record_event(
                 item.workload.object_ref, reason, event.sentence, is_warning=event.is_warning
             )

@@ -200,13 +200,13 @@ def take_snapshot(
     namespace: str | None,
     isolation: Isolation,
     *,
-    sees_all_pods: bool,
+    is_cluster_wide: bool,
 ) -> ScalingSnapshot:
     """Read the cluster once for all policies; with a namespace, the input `pods` is unknown."""
     needs_all = any("pods" in item.compiled.spec.inputs for item in assigned)
-    place = None if needs_all and sees_all_pods else namespace
-    pods = cluster.pods(place) if assigned else ()
-    is_whole = sees_all_pods and place is None
+    pods_namespace = None if needs_all and is_cluster_wide else namespace
+    pods = cluster.pods(pods_namespace) if assigned else ()
+    is_whole = is_cluster_wide and pods_namespace is None
     hpas: dict[WorkloadRef, list[Hpa]] = defaultdict(list)
     for hpa in cluster.hpas(namespace) if assigned else ():
         hpas[hpa.target.canonical].append(hpa)
@@ -229,7 +229,9 @@ def pods_by_workload(
     """
     isolation = isolation or Isolation()
     listed = list(workloads)
-    keys = {(each.ref.namespace, pair) for each in listed if (pair := _exact(each.selector)) is not None}
+    keys = {
+        (each.ref.namespace, pair) for each in listed if (pair := _exact_label(each.selector)) is not None
+    }
     by_label: dict[tuple[str, tuple[str, str]], list[Pod]] = defaultdict(list)
     by_namespace: dict[str, list[Pod]] = defaultdict(list)
     for pod in pods:
@@ -238,27 +240,27 @@ def pods_by_workload(
             if (pod.namespace, pair) in keys:
                 by_label[pod.namespace, pair].append(pod)
 
-    def picked(workload: Workload) -> list[Pod]:
+    def select_pods(workload: Workload) -> list[Pod]:
         ref, selector = workload.ref, workload.selector
-        pair = _exact(selector)
-        near = by_namespace[ref.namespace] if pair is None else by_label[ref.namespace, pair]
-        matching = [pod for pod in near if selector.requirements and selector.matches(dict(pod.labels))]
-        return [pod for pod in matching if _is_kin(pod, workload)]
+        pair = _exact_label(selector)
+        candidates = by_namespace[ref.namespace] if pair is None else by_label[ref.namespace, pair]
+        matching = [pod for pod in candidates if selector.requirements and selector.matches(dict(pod.labels))]
+        return [pod for pod in matching if _is_owned_by(pod, workload)]
 
     found: dict[WorkloadRef, Sequence[Pod]] = {}
     for workload in listed:
-        own = isolation.attempt(workload.ref.subject, partial(picked, workload))
+        own = isolation.attempt(workload.ref.subject, partial(select_pods, workload))
         if not isinstance(own, FailedTurn):
             found[workload.ref] = own
     return found
 
 
-def _exact(selector: Selector) -> tuple[str, str] | None:
+def _exact_label(selector: Selector) -> tuple[str, str] | None:
     terms = [term for term in selector.requirements if term.operator == "In" and len(term.values) == 1]
     return (terms[-1].key, terms[-1].values[0]) if terms else None
 
 
-def _is_kin(pod: Pod, workload: Workload) -> bool:
+def _is_owned_by(pod: Pod, workload: Workload) -> bool:
     """Whether it is of this very workload: selectors of two may overlap, and labels anybody can write.
 
     A Deployment's ReplicaSets have its name and the hash of their template, which is a label of their pods.

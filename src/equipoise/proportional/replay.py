@@ -47,13 +47,13 @@ def read_observations(
     lines = csv.reader(text.splitlines(), strict=True)
     try:
         names = _header(next(lines, []), source)
-        known = _constants(constant or {}, names, source)
-        if missing := sorted(set(needed) - set(names) - set(known)):
+        constants = _constants(constant or {}, names, source)
+        if missing := sorted(set(needed) - set(names) - set(constants)):
             raise BadInput(
                 f"{source}: line 1: expected a column {missing[0]}, which the policy's functions use "
                 f"(or --input {missing[0]}=SIZE)"
             )
-        rows = list(_rows(lines, names, known, source))
+        rows = list(_rows(lines, names, constants, source))
     except csv.Error as error:
         raise BadInput(f"{source}: line {lines.line_num}: expected CSV: {error}") from error
     if not rows:
@@ -64,8 +64,8 @@ def read_observations(
 def _header(cells: list[str], source: str) -> list[str]:
     names = [TIMESTAMP if cell.strip().lower() == "ts" else cell.strip().lower() for cell in cells]
     allowed = (TIMESTAMP, *INPUTS)
-    if odd := next((name for name in names if name not in allowed), None):
-        raise BadInput(f"{source}: line 1: expected columns of {', '.join(allowed)}, got {odd!r}")
+    if unknown := next((name for name in names if name not in allowed), None):
+        raise BadInput(f"{source}: line 1: expected columns of {', '.join(allowed)}, got {unknown!r}")
     if TIMESTAMP not in names or len(set(names)) < len(names):
         raise BadInput(f"{source}: line 1: expected {TIMESTAMP} and each column once")
     return names
@@ -73,16 +73,16 @@ def _header(cells: list[str], source: str) -> list[str]:
 
 def _constants(constant: Mapping[str, str], names: list[str], source: str) -> dict[str, int]:
     try:
-        known = read_inputs(constant)
+        constants = read_inputs(constant)
     except ValueError as error:
         raise BadInput(f"--input {error}") from error
-    if twice := next((name for name in known if name in names), None):
-        raise BadInput(f"--input {twice}: expected it once, since {source} has a column of that name")
-    return known
+    if duplicate := next((name for name in constants if name in names), None):
+        raise BadInput(f"--input {duplicate}: expected it once, since {source} has a column of that name")
+    return constants
 
 
 def _rows(
-    lines: Iterator[list[str]], names: list[str], known: Mapping[str, int], source: str
+    lines: Iterator[list[str]], names: list[str], constants: Mapping[str, int], source: str
 ) -> Iterator[SizeRow]:
     last = None
     for number, cells in enumerate(lines, 2):
@@ -103,7 +103,7 @@ def _rows(
         if last is not None and at <= last:
             raise BadInput(f"{where}: {TIMESTAMP}: expected times that grow from line to line, got {written}")
         last = at
-        yield SizeRow(_number(written), at, {**inputs, **known})
+        yield SizeRow(_number(written), at, {**inputs, **constants})
 
 
 def _moment(text: str) -> int:

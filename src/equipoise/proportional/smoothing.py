@@ -26,12 +26,12 @@ def _input(value: str) -> str:
     return value.lower()
 
 
-def _once(value: object) -> object:
+def _refuse_duplicates(value: object) -> object:
     """Refuse an input that is named twice in two spellings: one would silently win."""
     if isinstance(value, dict):
         names = [key.lower() for key in value if isinstance(key, str)]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise ValueError(f"expected each input once, got {twice} twice")
+        if duplicate := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"expected each input once, got {duplicate} twice")
     return value
 
 
@@ -47,7 +47,7 @@ InputName = Annotated[str, Text(f"^({_ANY_CASE})$", f"one of {', '.join(INPUTS)}
 Shift = Annotated[
     dict[Annotated[str, AfterValidator(_input)], Amount],
     Field(max_length=len(INPUTS)),
-    BeforeValidator(_once),
+    BeforeValidator(_refuse_duplicates),
 ]
 Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(number)]
 Seconds = Annotated[float, Field(gt=0, le=SECONDS_MAX), BeforeValidator(number)]
@@ -186,29 +186,29 @@ def extend_window(
     earlier = [sample for sample in window if sample[0] != at]
     if smoothing.percentile is not None:
         span = milliseconds(smoothing.percentile.window_seconds)
-        kept = [sample for sample in earlier if at - sample[0] < span]
-        return (*kept, (at, target))[-SAMPLES_MAX:]
+        retained = [sample for sample in earlier if at - sample[0] < span]
+        return (*retained, (at, target))[-SAMPLES_MAX:]
     spans = {
         -1: smoothing.delay_down.delay_seconds if smoothing.delay_down is not None else None,
         1: smoothing.delay_up.delay_seconds if smoothing.delay_up is not None else None,
     }
-    kept_all: set[TargetSample] = set()
+    retained_all: set[TargetSample] = set()
     for sign, seconds in spans.items():
         if seconds is not None:
             span = milliseconds(seconds)
-            young = [sample for sample in earlier if at - sample[0] <= span]
-            kept_all.update(_extremes([*young, (at, target)], sign))
-    return tuple(sorted(kept_all))[-SAMPLES_MAX:]
+            recent = [sample for sample in earlier if at - sample[0] <= span]
+            retained_all.update(_extremes([*recent, (at, target)], sign))
+    return tuple(sorted(retained_all))[-SAMPLES_MAX:]
 
 
 def _extremes(samples: list[TargetSample], sign: int) -> list[TargetSample]:
     """Keep those that no later one outdoes: the highest (-1) or lowest (1) of any rest of the window."""
-    kept: list[TargetSample] = []
+    retained: list[TargetSample] = []
     for sample in samples:
-        while kept and sign * kept[-1][1] >= sign * sample[1]:
-            kept.pop()
-        kept.append(sample)
-    return kept
+        while retained and sign * retained[-1][1] >= sign * sample[1]:
+            retained.pop()
+        retained.append(sample)
+    return retained
 
 
 def milliseconds(seconds: float) -> int:
@@ -248,22 +248,22 @@ class SmoothedValue(NamedTuple):
     """Above this it is scaled down."""
 
 
-def at_once(given: SmoothingInput) -> SmoothedValue:
-    code = Code.UNCHANGED if given.current == given.target else Code.SET
-    return SmoothedValue(code, given.target, given.target, given.target)
+def at_once(value_input: SmoothingInput) -> SmoothedValue:
+    code = Code.UNCHANGED if value_input.current == value_input.target else Code.SET
+    return SmoothedValue(code, value_input.target, value_input.target, value_input.target)
 
 
-def by_percentile(rule: Percentile, given: SmoothingInput) -> SmoothedValue:
+def by_percentile(rule: Percentile, value_input: SmoothingInput) -> SmoothedValue:
     """Keep what lies between the thresholds; otherwise set the value at the target share."""
-    values = sorted(value for _, value in given.window)
+    values = sorted(value for _, value in value_input.window)
     if len(values) < SAMPLES_MIN:
-        return SmoothedValue(Code.WARMING_UP, given.current)
+        return SmoothedValue(Code.WARMING_UP, value_input.current)
     low, high = value_at(values, rule.share_low), value_at(values, rule.share_high)
     assert low <= high, "thresholds are in order, since their shares are"
-    if given.current is None or not low <= given.current <= high:
+    if value_input.current is None or not low <= value_input.current <= high:
         return SmoothedValue(Code.SET, value_at(values, rule.target), low, high)
-    code = Code.UNCHANGED if given.current == given.target else Code.HELD_BY_PERCENTILE
-    return SmoothedValue(code, given.current, low, high)
+    code = Code.UNCHANGED if value_input.current == value_input.target else Code.HELD_BY_PERCENTILE
+    return SmoothedValue(code, value_input.current, low, high)
 
 
 def value_at(ascending: Sequence[int], share: float) -> int:
@@ -273,43 +273,45 @@ def value_at(ascending: Sequence[int], share: float) -> int:
     return ascending[min(int(Fraction(repr(share)) * count), count - 1)]
 
 
-def by_delay(down: Delay | None, up: Delay | None, given: SmoothingInput) -> SmoothedValue:
+def by_delay(down: Delay | None, up: Delay | None, value_input: SmoothingInput) -> SmoothedValue:
     """Follow at once in a direction without a delay, else when it has gone on far or long enough."""
-    low = given.target if up is None else given.shifted_up if up.inputs else None
-    high = given.target if down is None else given.shifted_down if down.inputs else None
-    if given.current is None:
-        return SmoothedValue(Code.SET, given.target, low, high)
-    if given.current == given.target:
-        return SmoothedValue(Code.UNCHANGED, given.current, low, high)
-    if given.target < given.current:
-        value = given.target if down is None else _delayed_down(down, given, given.current)
+    low = value_input.target if up is None else value_input.shifted_up if up.inputs else None
+    high = value_input.target if down is None else value_input.shifted_down if down.inputs else None
+    if value_input.current is None:
+        return SmoothedValue(Code.SET, value_input.target, low, high)
+    if value_input.current == value_input.target:
+        return SmoothedValue(Code.UNCHANGED, value_input.current, low, high)
+    if value_input.target < value_input.current:
+        value = value_input.target if down is None else _delayed_down(down, value_input, value_input.current)
     else:
-        value = given.target if up is None else _delayed_up(up, given, given.current)
+        value = value_input.target if up is None else _delayed_up(up, value_input, value_input.current)
     if value is None:
-        return SmoothedValue(Code.HELD_BY_HYSTERESIS, given.current, low, high)
-    assert (value < given.current) == (given.target < given.current), "a value follows its target's direction"
+        return SmoothedValue(Code.HELD_BY_HYSTERESIS, value_input.current, low, high)
+    assert (value < value_input.current) == (value_input.target < value_input.current), (
+        "a value follows its target's direction"
+    )
     return SmoothedValue(Code.SET, value, low, high)
 
 
-def _delayed_down(delay: Delay, given: SmoothingInput, current: int) -> int | None:
-    if delay.inputs and given.shifted_down is not None and current > given.shifted_down:
-        return given.target
-    highest = max(_targets_within(delay, given), default=None)
+def _delayed_down(delay: Delay, value_input: SmoothingInput, current: int) -> int | None:
+    if delay.inputs and value_input.shifted_down is not None and current > value_input.shifted_down:
+        return value_input.target
+    highest = max(_targets_within(delay, value_input), default=None)
     return highest if highest is not None and highest < current else None
 
 
-def _delayed_up(delay: Delay, given: SmoothingInput, current: int) -> int | None:
-    if delay.inputs and given.shifted_up is not None and current < given.shifted_up:
-        return given.target
-    lowest = min(_targets_within(delay, given), default=None)
+def _delayed_up(delay: Delay, value_input: SmoothingInput, current: int) -> int | None:
+    if delay.inputs and value_input.shifted_up is not None and current < value_input.shifted_up:
+        return value_input.target
+    lowest = min(_targets_within(delay, value_input), default=None)
     return lowest if lowest is not None and lowest > current else None
 
 
-def _targets_within(delay: Delay, given: SmoothingInput) -> list[int]:
+def _targets_within(delay: Delay, value_input: SmoothingInput) -> list[int]:
     """Return the targets of the last `delaySeconds`, once there have been targets that long."""
     if delay.delay_seconds is None:
         return []
     span = milliseconds(delay.delay_seconds)
-    if given.at - given.since < span:
+    if value_input.at - value_input.since < span:
         return []
-    return [value for at, value in given.window if given.at - at <= span]
+    return [value for at, value in value_input.window if value_input.at - at <= span]

@@ -86,38 +86,48 @@ def rejected_status(policy: PolicyObject, rejection: RejectedPolicy, at: float) 
     old = policy.status
     if old.get("observedGeneration") == policy.generation and _has_conditions(old, [ready]):
         return None
-    kept = {name: old[name] for name in ("memory",) if name in old}
+    preserved = {name: old[name] for name in ("memory",) if name in old}
     conditions = [keep_transition_time(ready, old, timestamp(at))]
-    return kept | {"observedGeneration": policy.generation, "conditions": conditions}
+    return preserved | {"observedGeneration": policy.generation, "conditions": conditions}
 
 
 def next_status(
-    policy: PolicyObject, compiled: CompiledPolicy, news: StatusInput, at: float, written_at: float | None
+    policy: PolicyObject,
+    compiled: CompiledPolicy,
+    status_input: StatusInput,
+    at: float,
+    written_at: float | None,
 ) -> dict[str, Any] | None:
     """Return the new status, or None when it can wait; `written_at` is when the last one was written."""
-    assert 0 <= news.pods_at_target <= news.pods, f"{news.pods_at_target} of {news.pods} pods"
-    old, now, decision = policy.status, timestamp(at), news.decision
-    conditions = _conditions(policy, news)
-    status = status_of(compiled.slots, news.assessment, news.memory.smoothing) | {
+    assert 0 <= status_input.pods_at_target <= status_input.pods, (
+        f"{status_input.pods_at_target} of {status_input.pods} pods"
+    )
+    old, now, decision = policy.status, timestamp(at), status_input.decision
+    conditions = _conditions(policy, status_input)
+    status = status_of(compiled.slots, status_input.assessment, status_input.memory.smoothing) | {
         "observedGeneration": policy.generation,
-        "podsAtTarget": f"{news.pods_at_target}/{news.pods}",
-        "memory": news.memory.to_data(),
+        "podsAtTarget": f"{status_input.pods_at_target}/{status_input.pods}",
+        "memory": status_input.memory.to_data(),
     }
-    if news.cost or "message" in old:
-        status["message"] = news.cost or old["message"]
+    if status_input.cost or "message" in old:
+        status["message"] = status_input.cost or old["message"]
     reason = {"reason": decision.reason.code.value, "sentence": decision.reason.sentence}
-    is_news = news.is_executed or _is_news(old, policy.generation, conditions, decision, status)
+    is_significant = status_input.is_executed or _is_significant(
+        old, policy.generation, conditions, decision, status
+    )
     is_same = all(old.get(name) == part for name, part in status.items())
-    if not is_news and (is_same or not _is_due(news.memory.smoothing, compiled, at, written_at)):
+    if not is_significant and (
+        is_same or not _is_due(status_input.memory.smoothing, compiled, at, written_at)
+    ):
         return None
     before = old.get("lastDecision", {})
-    is_kept = not is_news and before.get("reason") == reason["reason"]
-    status["lastDecision"] = before if is_kept else reason | {"subject": decision.subject, "at": now}
+    is_same_decision = not is_significant and before.get("reason") == reason["reason"]
+    status["lastDecision"] = before if is_same_decision else reason | {"subject": decision.subject, "at": now}
     status["conditions"] = [keep_transition_time(condition, old, now) for condition in conditions]
     return status
 
 
-def _is_news(
+def _is_significant(
     old: Mapping[str, Any],
     generation: int,
     conditions: Sequence[Mapping[str, Any]],
@@ -130,7 +140,7 @@ def _is_news(
         or old.get("lastDecision", {}).get("reason") != decision.reason.code.value
         or reasons != {entry["name"]: entry.get("reason") for entry in status["resources"]}
         or not _has_conditions(old, conditions)
-        or _is_whole(old.get("podsAtTarget", "")) != _is_whole(status["podsAtTarget"])
+        or _has_all_pods(old.get("podsAtTarget", "")) != _has_all_pods(status["podsAtTarget"])
         or _contention(old) != _contention(status)
     )
 
@@ -155,28 +165,30 @@ def _is_due(
     return at - written_at >= wait
 
 
-def _conditions(policy: PolicyObject, news: StatusInput) -> list[dict[str, Any]]:
+def _conditions(policy: PolicyObject, status_input: StatusInput) -> list[dict[str, Any]]:
     generation = policy.generation
-    found = [condition(READY, "Accepted", _MODES[news.mode], is_true=True, generation=generation)]
-    is_applied, reason, message = _applied(news)
+    found = [condition(READY, "Accepted", _MODES[status_input.mode], is_true=True, generation=generation)]
+    is_applied, reason, message = _applied(status_input)
     found.append(condition(APPLIED, reason, message, is_true=is_applied, generation=generation))
-    if news.warning:
-        found.append(condition(WARNING, "UtilizationHpa", news.warning, is_true=True, generation=generation))
+    if status_input.warning:
+        found.append(
+            condition(WARNING, "UtilizationHpa", status_input.warning, is_true=True, generation=generation)
+        )
     return found
 
 
-def _applied(news: StatusInput) -> tuple[bool, str, str]:
+def _applied(status_input: StatusInput) -> tuple[bool, str, str]:
     """Return whether all pods have what is in force, and why, as a word and a sentence."""
-    code = news.decision.reason.code
-    if news.mode is Mode.PREVIEW and news.decision.actions:
+    code = status_input.decision.reason.code
+    if status_input.mode is Mode.PREVIEW and status_input.decision.actions:
         return False, "Preview", "Nothing is changed in a preview."
     if code in REPORTED:
-        return False, code.value, news.decision.reason.sentence
-    if news.decision.actions:
+        return False, code.value, status_input.decision.reason.sentence
+    if status_input.decision.actions:
         return False, "InProgress", "Pods are being brought to it."
-    if news.decision.held:
+    if status_input.decision.held:
         return False, code.value, "A change waits."
-    if news.pods_at_target < news.pods:
+    if status_input.pods_at_target < status_input.pods:
         return False, "InProgress", "Some pods do not have what is in force yet."
     return True, "AllPods", "All pods have what is in force."
 
@@ -189,9 +201,9 @@ def _has_conditions(old: Mapping[str, Any], conditions: Sequence[Mapping[str, An
     return is_same and all(has_condition(old, each, fields) for each in conditions)
 
 
-def _is_whole(ratio: str) -> bool:
-    done, _, all_ = ratio.partition("/")
-    return done == all_
+def _has_all_pods(ratio: str) -> bool:
+    done, _, total = ratio.partition("/")
+    return done == total
 
 
 class WorkloadEvent(NamedTuple):
@@ -201,13 +213,15 @@ class WorkloadEvent(NamedTuple):
     is_warning: bool
 
 
-def event_of(policy: PolicyObject, news: StatusInput, outcomes: Sequence[Outcome]) -> WorkloadEvent | None:
+def event_of(
+    policy: PolicyObject, status_input: StatusInput, outcomes: Sequence[Outcome]
+) -> WorkloadEvent | None:
     """Return what to say at the workload: what came of a change, or what newly keeps it from being made."""
-    reason = news.decision.reason
+    reason = status_input.decision.reason
     if outcomes:
         results = "; ".join(f"{each.result}: {each.detail}".rstrip(": ") for each in outcomes)
         is_failed = any(outcome.result != "Accepted" for outcome in outcomes)
-        return WorkloadEvent(f"{reason.sentence} {news.cost} {results}.", is_failed)
+        return WorkloadEvent(f"{reason.sentence} {status_input.cost} {results}.", is_failed)
     before = policy.status.get("lastDecision", {}).get("reason")
     if reason.code in REPORTED and before != reason.code.value:
         return WorkloadEvent(reason.sentence, is_warning=True)

@@ -30,7 +30,7 @@ from equipoise.core.ledger import GUEST_EPOCH, Ledger
 from equipoise.core.reason import Reason
 from equipoise.engine.cycle import ignore
 from equipoise.engine.executor import ActionResult, FencedExecutor, Intent, evict
-from equipoise.engine.guards import MENDING_SECONDS, held_by_anyone
+from equipoise.engine.guards import RECOVERY_SECONDS, held_by_anyone
 from equipoise.engine.leadership import LeaselessLeadership
 from equipoise.ports import Actuator, EvictionResult, Store
 from equipoise.ports.node import ContainerRef, Counters, Host, NodeContainer, NodePod
@@ -79,19 +79,19 @@ class LedgerEvictor:
 
     actuator: Actuator
     store: Store
-    whose: Callable[[NodePod], PodOwner | None]
+    owner_of: Callable[[NodePod], PodOwner | None]
     new_id: Callable[[float], str]
-    guest: LeaselessLeadership
+    leadership: LeaselessLeadership
     on_step: Callable[[str], object] = ignore
     _own: dict[str, float] = field(default_factory=dict)
     """Our own entries: those do not hold us, our budget of a round does."""
 
     def evict(self, action: EvictPod, pod: NodePod, at: float) -> Outcome:
         """Evict one pod, if nobody else is taking pods of its workload."""
-        self.guest.renew()
+        self.leadership.renew()
         direct = DirectEvictor(self.actuator)
         try:
-            owner = self.whose(pod)
+            owner = self.owner_of(pod)
             if owner is None:
                 return direct.evict(action, pod, at)
             key = owner.ref
@@ -99,18 +99,18 @@ class LedgerEvictor:
             ledger = Ledger.from_data(stored.data)
         except WorldFailed as error:
             return Outcome(action, "Fenced", f"what was done to its workload before is unknown: {error}")
-        self._own = {name: written for name, written in self._own.items() if at - written < MENDING_SECONDS}
+        self._own = {name: written for name, written in self._own.items() if at - written < RECOVERY_SECONDS}
         reason = held_by_anyone(ledger, self._own, at, is_whole=owner.is_whole)
         if reason is not None:
             return Outcome(action, "Fenced", reason.sentence)
         name = self.new_id(at)
         self._own[name] = at
         intent = Intent(name, owner.ref, pod.name, pod.uid, at, GUEST_EPOCH)
-        executor = FencedExecutor(BALANCER, self.store, self.guest, _as_it_is, self.on_step)
+        executor = FencedExecutor(BALANCER, self.store, self.leadership, _no_recheck, self.on_step)
         return executor.execute(action, lambda: direct.send(action, pod), intent, stored).outcome
 
 
-def _as_it_is(action: Action) -> str | None:
+def _no_recheck(action: Action) -> str | None:
     """Look no more: the eviction names the pod's UID, and the server asks its budgets."""
     del action
     return None
@@ -121,7 +121,7 @@ PREVIEW = "Preview: "
 
 def hold_paused(decision: Decision, pause_of: Callable[[str], Reason | None]) -> Decision:
     """Hold actions in paused namespaces, restoring included; `pause_of` gets "" for those on the node."""
-    kept: list[Action] = []
+    allowed: list[Action] = []
     held: list[Held] = []
     reasons: dict[str, Reason | None] = {}
     for action in decision.actions:
@@ -130,16 +130,16 @@ def hold_paused(decision: Decision, pause_of: Callable[[str], Reason | None]) ->
             reasons[namespace] = pause_of(namespace)
         reason = reasons[namespace]
         if reason is None:
-            kept.append(action)
+            allowed.append(action)
         else:
             held.append(Held(action, reason.code, reason.sentence))
-    assert len(kept) + len(held) == len(decision.actions), "a guard only reduces"
+    assert len(allowed) + len(held) == len(decision.actions), "a guard only reduces"
     if not held:
         return decision
     why = decision.reason
-    if not kept:
+    if not allowed:
         why = msgspec.structs.replace(why, code=held[0].reason, sentence=held[0].sentence)
-    return msgspec.structs.replace(decision, reason=why, actions=tuple(kept), held=(*held, *decision.held))
+    return msgspec.structs.replace(decision, reason=why, actions=tuple(allowed), held=(*held, *decision.held))
 
 
 def namespace_of(action: Action) -> str:
@@ -200,8 +200,8 @@ def count_failed(outcomes: Sequence[Outcome]) -> int:
 
 def count_refused(outcomes: Sequence[Outcome]) -> int:
     """Count the evictions that were refused: by the server, or for an action of another balancer."""
-    going = {EvictionResult.ACCEPTED.value, EvictionResult.GONE.value, "Unknown"}
-    return sum(isinstance(one.action, EvictPod) and one.result not in going for one in outcomes)
+    accepted_results = {EvictionResult.ACCEPTED.value, EvictionResult.GONE.value, "Unknown"}
+    return sum(isinstance(one.action, EvictPod) and one.result not in accepted_results for one in outcomes)
 
 
 def deviation(decision: Decision, outcomes: Sequence[Outcome]) -> str:
@@ -210,24 +210,28 @@ def deviation(decision: Decision, outcomes: Sequence[Outcome]) -> str:
     The rest of a cycle is decided anew where an action was refused: then other pods go than the plan names.
     """
     planned = [(type(action), action.pod) for action in decision.actions]
-    came = [(type(one.action), one.action.pod) for one in outcomes]
-    if not came or (came == planned and all(one.result in SUCCEEDED for one in outcomes)):
+    sent = [(type(one.action), one.action.pod) for one in outcomes]
+    if not sent or (sent == planned and all(one.result in SUCCEEDED for one in outcomes)):
         return ""
-    said = [f"{one.action.pod or type(one.action).__name__} {one.result}" for one in outcomes]
-    more = f" and {len(said) - OUTCOMES_SHOWN_MAX} more" if len(said) > OUTCOMES_SHOWN_MAX else ""
-    return f" What came of it: {', '.join(said[:OUTCOMES_SHOWN_MAX])}{more}."
+    results = [f"{one.action.pod or type(one.action).__name__} {one.result}" for one in outcomes]
+    more = f" and {len(results) - OUTCOMES_SHOWN_MAX} more" if len(results) > OUTCOMES_SHOWN_MAX else ""
+    return f" What came of it: {', '.join(results[:OUTCOMES_SHOWN_MAX])}{more}."
 
 
 def set_quotas(node: Host, action: ThrottlePod | RestorePod, pod: NodePod, ids: Mapping[str, str]) -> Outcome:
     assert action.pod == pod.key, "quotas are written to the pod that they were decided for"
-    gone = []
+    vanished = []
     try:
         for name, quota in (action.quota or {}).items():
             if not node.set_quota(ContainerRef(pod.uid, ids[name], pod.qos_class), quota):
-                gone.append(name)
+                vanished.append(name)
     except WorldFailed as error:
         return Outcome(action, "Failed", str(error))
-    return Outcome(action, "Gone", f"{', '.join(gone)} has vanished") if gone else Outcome(action, "Done")
+    return (
+        Outcome(action, "Gone", f"{', '.join(vanished)} has vanished")
+        if vanished
+        else Outcome(action, "Done")
+    )
 
 
 def restore_container(

@@ -320,10 +320,10 @@ def _below(plan: "NodePlan") -> str:
     preview = [line.key for line in lines if line.is_preview and line.state is WaterlineState.CROSSED]
     if over:
         count = sum(pod.is_terminating for pod in plan.observation.pods)
-        whose = f"what {count} terminating {_pods(count)} still {'uses' if count == 1 else 'use'}"
+        cause = f"what {count} terminating {_pods(count)} still {'uses' if count == 1 else 'use'}"
         if not count:
-            whose = "what pods used that have ended or were throttled since"
-        return f"{over[0].metric.name} is above the waterline only by {whose}{also}"
+            cause = "what pods used that have ended or were throttled since"
+        return f"{over[0].metric.name} is above the waterline only by {cause}{also}"
     if preview:
         return f"{_joined(preview)} {'is' if len(preview) == 1 else 'are'} crossed, and only previewed{also}"
     if any(line.is_triggered for line in lines):

@@ -57,7 +57,7 @@ from equipoise.qos.policy import QosPolicy
 from equipoise.qos.state import AgentState, StateStore
 from equipoise.qos.waterlines import QosMemory, WaterlineState, judge_rules
 
-ANSWERED_SECONDS = 30.0
+EVICTED_SECONDS = 30.0
 """How long a pod counts as terminating after its eviction was accepted, or had no answer."""
 REFUSALS_MAX = 10
 """After so many refusals no other pod is evicted: the next cycle goes on from there."""
@@ -227,9 +227,9 @@ class QosLoop:
     def _drop_expired(self, pods: Sequence[NodePod], at: float) -> None:
         """Drop evictions and refusals that are over, or whose pod has gone."""
         uids = {pod.uid for pod in pods if pod.deletion_at is None}
-        last = at + ANSWERED_SECONDS  # later only where the clock was set back
-        kept = ((uid, until) for uid, until in self._evicted.items() if uid in uids and at < until)
-        self._evicted = {uid: min(until, last) for uid, until in kept}
+        latest = at + EVICTED_SECONDS  # later only where the clock was set back
+        unexpired = ((uid, until) for uid, until in self._evicted.items() if uid in uids and at < until)
+        self._evicted = {uid: min(until, latest) for uid, until in unexpired}
         self._state = self.state.with_recent_refusals(uids, at)
 
     def _settle(
@@ -323,10 +323,10 @@ class QosLoop:
     def _attempt(self, action: Action, pods: list[NodePod], sentence: str, at: float) -> Outcome:
         """Return what came of an action; an error fails it alone, and an eviction may have been sent."""
         act = partial(self._act, action, pods, sentence, at)
-        done = self._isolation.attempt(action.pod, act, (EquipoiseError,))
-        if isinstance(done, FailedTurn):
-            return Outcome(action, "Unknown" if isinstance(action, EvictPod) else "Failed", done.error)
-        return done
+        result = self._isolation.attempt(action.pod, act, (EquipoiseError,))
+        if isinstance(result, FailedTurn):
+            return Outcome(action, "Unknown" if isinstance(action, EvictPod) else "Failed", result.error)
+        return result
 
     def _act(self, action: Action, pods: list[NodePod], sentence: str, at: float) -> Outcome:
         if isinstance(action, DisableScheduling | EnableScheduling):
@@ -350,7 +350,7 @@ class QosLoop:
 
     def _evict(self, action: EvictPod, pod: NodePod, at: float) -> Outcome:
         # Until its eviction is refused it counts as terminating, so that no other pod is evicted for it.
-        self._evicted[pod.uid] = at + ANSWERED_SECONDS
+        self._evicted[pod.uid] = at + EVICTED_SECONDS
         try:
             outcome = (self.evictor or DirectEvictor(self.actuator)).evict(action, pod, at)
         except WorldFailed as error:

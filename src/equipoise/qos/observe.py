@@ -134,9 +134,9 @@ def observe(
     before, after = readings
     first = before.node if before is not None else None
     usage = usage_between(first, after.node, effects.changed_at)
-    again = dict[str, str | None].fromkeys(usage) if is_fresh else None
-    if again is not None and fresh is not None:
-        again |= usage_between(first, fresh, effects.changed_at)
+    fresh_usage = dict[str, str | None].fromkeys(usage) if is_fresh else None
+    if fresh_usage is not None and fresh is not None:
+        fresh_usage |= usage_between(first, fresh, effects.changed_at)
     released_cpu_nanos = effects.released_cpu_nanos + _ended_cpu_nanos(pods, at, readings, effects)
     assert released_cpu_nanos >= 0, "what has ended used no less than nothing"
     return Observation(
@@ -145,7 +145,7 @@ def observe(
         cpu_nanos=after.node.cpus * 10**9,
         memory_bytes=after.node.memory_total_bytes or 0,
         usage=usage,
-        fresh=again,
+        fresh=fresh_usage,
         pods=tuple(_pod(pod, at, before, after, effects) for pod in pods if pod.phase == "Running"),
         labels=labels,
         is_scheduling_disabled=is_scheduling_disabled,
@@ -165,8 +165,8 @@ def _ended_cpu_nanos(
         return 0
     now = after.node.read_at
     alive = {pod.uid for pod in pods if pod.phase == "Running" and not _is_terminating(pod, at, now, effects)}
-    gone = (before.containers.keys() & effects.rates.keys()) - after.containers.keys()
-    rates = (effects.rates[id_] for id_ in gone)
+    ended = (before.containers.keys() & effects.rates.keys()) - after.containers.keys()
+    rates = (effects.rates[id_] for id_ in ended)
     return sum(nanos for uid, nanos in rates if uid not in alive)
 
 
@@ -210,10 +210,10 @@ def _container(
     part: NodeContainer, before: NodeReading | None, after: NodeReading, effects: PendingEffects
 ) -> ObservedContainer:
     now = after.containers.get(part.id)
-    then = before.containers.get(part.id) if before is not None else None
+    earlier = before.containers.get(part.id) if before is not None else None
     return ObservedContainer(
         name=part.name,
-        cpu_nanos=_rate(then, now),
+        cpu_nanos=_rate(earlier, now),
         memory_bytes=None if now is None else now.memory_bytes,
         reclaimable_bytes=0 if now is None else now.reclaimable_bytes,
         quota_us=UNLIMITED if now is None or now.quota_us is None else now.quota_us,
@@ -225,12 +225,12 @@ def _container(
     )
 
 
-def _rate(then: Counters | None, now: Counters | None) -> int | None:
+def _rate(earlier: Counters | None, now: Counters | None) -> int | None:
     """Return nanocores, or None where the interval is too short or the counter began anew."""
-    if then is None or now is None or then.cpu_nanos is None or now.cpu_nanos is None:
+    if earlier is None or now is None or earlier.cpu_nanos is None or now.cpu_nanos is None:
         return None
-    seconds = now.read_at - then.read_at
-    used = now.cpu_nanos - then.cpu_nanos
+    seconds = now.read_at - earlier.read_at
+    used = now.cpu_nanos - earlier.cpu_nanos
     return round(used / seconds) if seconds >= INTERVAL_MIN_SECONDS and used >= 0 else None
 
 
@@ -252,10 +252,10 @@ def without_failing_pods(
         raise
     except Exception:
         found = isolation.each(pods, probe, lambda pod: pod.key, (EquipoiseError,))
-        kept = [pod for pod, one in zip(pods, found, strict=True) if not isinstance(one, FailedTurn)]
-        if not kept:
+        healthy = [pod for pod, one in zip(pods, found, strict=True) if not isinstance(one, FailedTurn)]
+        if not healthy:
             raise
-        return work(kept)
+        return work(healthy)
 
 
 def rates_of(observation: Observation, before: Mapping[str, tuple[str, int]]) -> dict[str, tuple[str, int]]:

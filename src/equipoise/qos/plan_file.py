@@ -202,7 +202,7 @@ def read_plan_file(document: object, source: str, at: float, excess_percent: int
     doubts = [(one.where, unknown_action(one, policy.actions)) for one in objects]
     return PlanInputs(
         policy=policy,
-        seen=_seen(file, at),
+        seen=_observation(file, at),
         memory=_memory(file, policy, at, source),
         warnings=tuple(f"{where}.spec.{found}" for where, found in doubts if found is not None),
     )
@@ -225,17 +225,17 @@ class _FileObject(_FilePart):
 
 
 def _object(part: dict[str, Any], where: str) -> QosObject:
-    known = _kind(part, where)
+    defined = _kind(part, where)
     try:
         written = _FileObject.model_validate(part)
     except DECODE_ERRORS as error:
         raise BadInput(f"{where}.{explain(error)}") from error
     try:
-        spec = known.body["spec"].model_validate(written.spec, by_alias=True, by_name=False)
+        spec = defined.body["spec"].model_validate(written.spec, by_alias=True, by_name=False)
     except DECODE_ERRORS as error:
         path = f".{explain(error)}".replace(".document:", ":", 1)
         raise BadInput(f"{where}.spec{path}") from error
-    return QosObject(known.name, written.metadata.name, spec, where)
+    return QosObject(defined.name, written.metadata.name, spec, where)
 
 
 def _kind(part: dict[str, Any], where: str) -> DefinedKind:
@@ -251,16 +251,16 @@ def _kind(part: dict[str, Any], where: str) -> DefinedKind:
 
 
 def _refuse_unknown_pods(file: NodeFile, source: str) -> None:
-    known = {pod.key for pod in file.pods}
+    defined = {pod.key for pod in file.pods}
     for field, keys in (("throttled", file.state.throttled), ("terminating", file.state.terminating)):
         for place, key in enumerate(keys):
-            if key not in known:
+            if key not in defined:
                 raise BadInput(
                     f"{source}: state.{field}[{place}]: expected NAMESPACE/NAME of a pod, got {key!r}"
                 )
 
 
-def _seen(file: NodeFile, at: float) -> Observation:
+def _observation(file: NodeFile, at: float) -> Observation:
     usage = {name: _text(value) for name, value in file.node.usage.items() if value is not None}
     fresh = None
     if file.fresh is not None:
@@ -322,16 +322,16 @@ def _memory(file: NodeFile, policy: QosPolicy, at: float, source: str) -> QosMem
     breaches: dict[str, int] = {}
     clear: dict[str, int] = {}
     used: set[str] = set()
-    for asked in policy.policies:
-        for rule in asked.rules:
-            key = f"{asked.name}/{rule.name}"
-            for found, given, least in (
+    for node_policy in policy.policies:
+        for rule in node_policy.rules:
+            key = f"{node_policy.name}/{rule.name}"
+            for found, counts_given, least in (
                 (breaches, file.state.breaches, rule.breaches_min),
                 (clear, file.state.clear, rule.clear_min),
             ):
-                name = key if key in given else rule.name
-                found[key] = given.get(name, least) - 1
-                used |= {name} & set(given)
+                name = key if key in counts_given else rule.name
+                found[key] = counts_given.get(name, least) - 1
+                used |= {name} & set(counts_given)
     for field, counts in (("breaches", file.state.breaches), ("clear", file.state.clear)):
         for name in counts:
             if name not in used:

@@ -186,18 +186,18 @@ def plan_evictions(evict: ActionPlan, throttle: ActionPlan) -> list[PodAction]:
 
 def _all_evictions(evict: ActionPlan, throttle: ActionPlan) -> list[PodAction]:
     """Evict all pods but those that are throttled instead."""
-    spared: set[str] = set()
+    throttled: set[str] = set()
     if throttle.lines and not throttle.is_precise:
-        spared = {planned.pod.key for planned in plan_throttles(throttle, throttle.gaps, ())}
+        throttled = {planned.pod.key for planned in plan_throttles(throttle, throttle.gaps, ())}
     return [
         _eviction(evict, pod, evict.unknown)
         for pod in evict.sorted_pods()
-        if pod.key not in spared and pod.is_evictable
+        if pod.key not in throttled and pod.is_evictable
     ]
 
 
 def _precise_evictions(evict: ActionPlan, throttle: ActionPlan) -> list[PodAction]:
-    gaps, beside = dict(evict.gaps), dict(throttle.gaps)
+    gaps, throttle_gaps = dict(evict.gaps), dict(throttle.gaps)
     found: dict[str, PodAction] = {}
     for name in evict.gaps:
         candidates = [
@@ -205,9 +205,9 @@ def _precise_evictions(evict: ActionPlan, throttle: ActionPlan) -> list[PodActio
             for pod in evict.sorted_pods(name)
             if pod.key not in found and pod.is_evictable and _is_known(METRICS[name], pod)
         ]
-        for planned in candidates[: _count_needed(name, candidates, gaps, throttle, beside, found)]:
+        for planned in candidates[: _count_needed(name, candidates, gaps, throttle, throttle_gaps, found)]:
             found[planned.pod.key] = planned
-            gaps, beside = reduced(gaps, planned.released), reduced(beside, planned.released)
+            gaps, throttle_gaps = reduced(gaps, planned.released), reduced(throttle_gaps, planned.released)
     return list(found.values())
 
 
@@ -216,8 +216,8 @@ def _count_needed(
     candidates: list[PodAction],
     gaps: Gaps,
     throttle: ActionPlan,
-    beside: Gaps,
-    gone: Mapping[str, PodAction],
+    throttle_gaps: Gaps,
+    evicted: Mapping[str, PodAction],
 ) -> int:
     """Return how many evictions close the gap of this metric, together with throttling the other pods.
 
@@ -225,32 +225,38 @@ def _count_needed(
     would cost the square of the pods.
     """
     resource = METRICS[name].resource
-    helps = any(line.throttles(resource) for line in throttle.lines)
-    able = _throttle_potential(throttle, resource, gone) if helps else {}
-    left, most, one_most = gaps[name] or ZERO, sum(able.values(), ZERO), max(able.values(), default=ZERO)
+    throttle_helps = any(line.throttles(resource) for line in throttle.lines)
+    potential = _throttle_potential(throttle, resource, evicted) if throttle_helps else {}
+    left, potential_total, potential_max = (
+        gaps[name] or ZERO,
+        sum(potential.values(), ZERO),
+        max(potential.values(), default=ZERO),
+    )
     for count, planned in enumerate(candidates):
         if left <= 0:
             return count
-        if helps and left <= min(most, _open(beside, resource, most) + one_most):
-            excluded = {*gone, *(one.pod.key for one in candidates[:count])}
-            others = plan_throttles(throttle, beside, excluded)
+        if throttle_helps and left <= min(
+            potential_total, _open(throttle_gaps, resource, potential_total) + potential_max
+        ):
+            excluded = {*evicted, *(one.pod.key for one in candidates[:count])}
+            others = plan_throttles(throttle, throttle_gaps, excluded)
             if left <= sum((one.released.get(resource, ZERO) for one in others), ZERO):
                 return count
         left -= planned.released.get(resource, ZERO)
-        most -= able.get(planned.pod.key, ZERO)
-        beside = reduced(beside, planned.released)
+        potential_total -= potential.get(planned.pod.key, ZERO)
+        throttle_gaps = reduced(throttle_gaps, planned.released)
     return len(candidates)
 
 
 def _throttle_potential(
-    throttle: ActionPlan, resource: NodeResource, gone: Mapping[str, PodAction]
+    throttle: ActionPlan, resource: NodeResource, evicted: Mapping[str, PodAction]
 ) -> dict[str, Fraction]:
     """Return the most that throttling could release of each pod, whichever rule asks for it."""
     found: dict[str, Fraction] = {}
     for pod in throttle.pods:
         tried = [_throttle(throttle.lines_for(pod, name), pod, METRICS[name]) for name in throttle.gaps]
         amounts = [one.released.get(resource, ZERO) for one in tried if one is not None]
-        if amounts and pod.key not in gone:
+        if amounts and pod.key not in evicted:
             found[pod.key] = max(amounts)
     return found
 

@@ -19,9 +19,9 @@ from equipoise.ports.node import Counters, NodeContainer, NodePod
 from equipoise.qos.observation import PERCENT, UNLIMITED, protection_of, quota_of
 from equipoise.qos.throttle import QUOTA_MIN_US
 
-FIRST_SECONDS = 30.0
+BACKOFF_FIRST_SECONDS = 30.0
 """How long an eviction that was refused is not asked for again; twice as long after each further refusal."""
-WAIT_SECONDS_MAX = 600.0
+BACKOFF_MAX_SECONDS = 600.0
 WHY_LENGTH_MAX = 300
 
 
@@ -43,7 +43,7 @@ class EvictionRefusal(msgspec.Struct, frozen=True, rename="camel"):
 
 TOLERANCE_PERCENT = 1
 """A quota that is lower than what is asked for by no more than this is no throttle."""
-NEVER_KEPT = "there was no state file"
+NO_STATE_FILE = "there was no state file"
 """What `AgentState.lost` says on a node where no agent is known to have kept one."""
 QUOTA_MAX_US = 2**44
 """The kernel takes no more."""
@@ -100,8 +100,8 @@ class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
         """Return the state with one more refusal of a pod, which waits twice as long as the last one."""
         last = self.refused.get(uid)
         count = last.count + 1 if last is not None else 1
-        wait = delay_seconds(max(count, 1), FIRST_SECONDS, WAIT_SECONDS_MAX)
-        assert FIRST_SECONDS <= wait <= WAIT_SECONDS_MAX, "a refusal is asked about again in time"
+        wait = delay_seconds(max(count, 1), BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS)
+        assert BACKOFF_FIRST_SECONDS <= wait <= BACKOFF_MAX_SECONDS, "a refusal is asked about again in time"
         refusal = EvictionRefusal(count, at + wait, why[:WHY_LENGTH_MAX])
         refused = self.without_refusal(uid).refused | {uid: refusal}
         return msgspec.structs.replace(self, refused=refused)
@@ -118,7 +118,7 @@ class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
         refused = {
             uid: one
             for uid, one in self.refused.items()
-            if uid in uids and -WAIT_SECONDS_MAX < one.until - at <= WAIT_SECONDS_MAX
+            if uid in uids and -BACKOFF_MAX_SECONDS < one.until - at <= BACKOFF_MAX_SECONDS
         }
         return msgspec.structs.replace(self, refused=refused)
 
@@ -131,15 +131,15 @@ class AgentState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
         assert quotas.keys() <= ids.keys(), "quotas are written to containers of the pod"
         found = dict(self.throttled)
         for name, quota in quotas.items():
-            known = found.get(ids[name])
+            recorded = found.get(ids[name])
             found[ids[name]] = ThrottledContainer(
-                pod.uid, pod.namespace, pod.name, name, quota, known.intended_us if known else 0
+                pod.uid, pod.namespace, pod.name, name, quota, recorded.intended_us if recorded else 0
             )
         return msgspec.structs.replace(self, throttled=found)
 
     def without(self, ids: set[str]) -> "AgentState":
-        kept = {id_: part for id_, part in self.throttled.items() if id_ not in ids}
-        return msgspec.structs.replace(self, throttled=kept)
+        remaining = {id_: part for id_, part in self.throttled.items() if id_ not in ids}
+        return msgspec.structs.replace(self, throttled=remaining)
 
     def with_settled(self, counters: Mapping[str, Counters]) -> "AgentState":
         """Drop the intention of a quota that was never written: the one before is still there."""
@@ -213,7 +213,7 @@ class QuotaSearch(NamedTuple):
 
 
 def find_throttled(
-    pods: Sequence[NodePod], counters: Mapping[str, Counters], known: Collection[str], why_none: str = ""
+    pods: Sequence[NodePod], counters: Mapping[str, Counters], recorded: Collection[str], why_none: str = ""
 ) -> QuotaSearch:
     """Return the containers with a lower quota than their limit means; `known` are those of the state, by id.
 
@@ -226,17 +226,17 @@ def find_throttled(
     for pod in pods:
         if protection_of(pod.owner, pod.priority, pod.priority_class, is_mirror=pod.is_mirror):
             continue  # no agent ever throttles it
-        is_over = bool(pod.containers) or pod.phase != "Running"
+        is_resolved = bool(pod.containers) or pod.phase != "Running"
         for part in pod.containers:
-            if part.id in known or part.id not in counters:
+            if part.id in recorded or part.id not in counters:
                 continue
             now = counters[part.id]
-            is_over = is_over and now.quota_us is not None
+            is_resolved = is_resolved and now.quota_us is not None
             found = _lowered_quota(pod, part, now, why_none)
             if found is not None:
                 (unclear if found.why_left else ours).append(found)
-                is_over = is_over and not found.why_left
-        if not is_over:
+                is_resolved = is_resolved and not found.why_left
+        if not is_resolved:
             left.add(pod.uid)
     return QuotaSearch(tuple(ours), tuple(unclear), frozenset(left))
 

@@ -183,11 +183,13 @@ def _state(
     return WaterlineState.CROSSED if gap > released else WaterlineState.RELEASED
 
 
-def _counted(before: int, state: WaterlineState, counted: WaterlineState, kept: set[WaterlineState]) -> int:
+def _counted(
+    before: int, state: WaterlineState, counted: WaterlineState, unchanged_in: set[WaterlineState]
+) -> int:
     """Return the next count: one more in the counted state, the same in these others, else zero."""
     if state is counted:
         return min(before + 1, COUNT_MAX)
-    return before if state in kept else 0
+    return before if state in unchanged_in else 0
 
 
 def next_memory(lines: Iterable[Waterline], memory: QosMemory, at: float) -> QosMemory:
@@ -205,7 +207,11 @@ def next_memory(lines: Iterable[Waterline], memory: QosMemory, at: float) -> Qos
 
 def memory_at_thresholds(policy: QosPolicy) -> QosMemory:
     """Return a memory in which every rule was crossed, and clear, for one cycle less than is needed."""
-    rules = [(f"{asked.name}/{rule.name}", rule) for asked in policy.policies for rule in asked.rules]
+    rules = [
+        (f"{node_policy.name}/{rule.name}", rule)
+        for node_policy in policy.policies
+        for rule in node_policy.rules
+    ]
     return QosMemory(
         {key: rule.breaches_min - 1 for key, rule in rules}, {key: rule.clear_min - 1 for key, rule in rules}
     )
@@ -215,7 +221,7 @@ def lowest_by_metric(lines: Iterable[Waterline]) -> dict[str, Waterline]:
     """Return the lowest waterline of each metric, in the order of acting."""
     found: dict[str, Waterline] = {}
     for line in lines:
-        known = found.get(line.metric.name)
-        if known is None or line.value < known.value:
+        lowest = found.get(line.metric.name)
+        if lowest is None or line.value < lowest.value:
             found[line.metric.name] = line
     return found

@@ -25,7 +25,7 @@ from equipoise.core.errors import DECODE_ERRORS, WorldFailed
 from equipoise.ports.node import NodePod
 from equipoise.qos.loop import QosLoop
 from equipoise.qos.observe import refs_of
-from equipoise.qos.state import NEVER_KEPT, AgentState, LoweredQuota, find_throttled
+from equipoise.qos.state import NO_STATE_FILE, AgentState, LoweredQuota, find_throttled
 from equipoise.qos.waterlines import QosMemory
 from equipoise.runtime.agent.reporting import AgentMetrics, EventReporter
 
@@ -73,7 +73,7 @@ class StateFile:
             is_of_this_boot = state.boot_id == self.boot_id
             implausibility = state.implausibility(self._monotonic()) if is_of_this_boot else ""
         except FileNotFoundError:
-            self.lost = NEVER_KEPT
+            self.lost = NO_STATE_FILE
             return AgentState(self.boot_id)
         except OSError as error:
             raise self._set_aside(error.strerror or str(error)) from error
@@ -178,7 +178,7 @@ def _sum(rest: bytes) -> bytes:
 
 AGAIN_SECONDS = 10.0
 """How often what is unclear is judged again."""
-NEVER_KEPT_IN_PREVIEW = (
+NO_STATE_FILE_IN_PREVIEW = (
     "nothing is changed in Preview where no agent has kept a state file; --cleanup restores it"
 )
 
@@ -237,7 +237,9 @@ class Recovery:
             self._reporter.report_damage(self._damage)
             self._damage = ""
         state = self._loop.state
-        why_none = other_agent or (NEVER_KEPT_IN_PREVIEW if is_preview and state.lost == NEVER_KEPT else "")
+        why_none = other_agent or (
+            NO_STATE_FILE_IN_PREVIEW if is_preview and state.lost == NO_STATE_FILE else ""
+        )
         why_before, searched_at = self._searched
         now = self._monotonic()
         if why_none == why_before and now - searched_at < AGAIN_SECONDS and not is_last:
