@@ -225,25 +225,20 @@ def _count_needed(
     would cost the square of the pods.
     """
     resource = METRICS[name].resource
-    throttle_helps = any(line.throttles(resource) for line in throttle.lines)
-    potential = _throttle_potential(throttle, resource, evicted) if throttle_helps else {}
-    left, potential_total, potential_max = (
-        gaps[name] or ZERO,
-        sum(potential.values(), ZERO),
-        max(potential.values(), default=ZERO),
-    )
+    can_throttle = any(line.throttles(resource) for line in throttle.lines)
+    potential = _throttle_potential(throttle, resource, evicted) if can_throttle else {}
+    left, total = gaps[name] or ZERO, sum(potential.values(), ZERO)
+    highest = max(potential.values(), default=ZERO)
     for count, planned in enumerate(candidates):
         if left <= 0:
             return count
-        if throttle_helps and left <= min(
-            potential_total, _open(throttle_gaps, resource, potential_total) + potential_max
-        ):
+        if can_throttle and left <= min(total, _open(throttle_gaps, resource, total) + highest):
             excluded = {*evicted, *(one.pod.key for one in candidates[:count])}
             others = plan_throttles(throttle, throttle_gaps, excluded)
             if left <= sum((one.released.get(resource, ZERO) for one in others), ZERO):
                 return count
         left -= planned.released.get(resource, ZERO)
-        potential_total -= potential.get(planned.pod.key, ZERO)
+        total -= potential.get(planned.pod.key, ZERO)
         throttle_gaps = reduced(throttle_gaps, planned.released)
     return len(candidates)
 
