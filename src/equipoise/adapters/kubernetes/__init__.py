@@ -1,4 +1,4 @@
-"""Kubernetes, over its HTTP API: sessions, slim reads, caches that follow the cluster."""
+"""The Kubernetes API: sessions, partial decoding, watched caches, writes."""
 
 from equipoise.adapters.kubernetes.actions import KubernetesActuator, NodeMarks, Taint
 from equipoise.adapters.kubernetes.cache import ChangeType

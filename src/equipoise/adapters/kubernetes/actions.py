@@ -1,10 +1,11 @@
 """The `Actuator` port over an API server: evictions, events, taints and conditions of nodes.
 
-An eviction is sent once. The server's answer is judged here; where there was none, or none that settles the
-matter, `WorldFailed` is raised and the outcome is unknown until the pod is read again.
+An eviction is sent once. Where the server's answer does not show whether the pod was evicted, or there is
+none, `WorldFailed` is raised and the outcome is unknown until the pod is read again.
 
-A sentence about an object becomes one Kubernetes event, whose count goes up while the same is repeated.
-Taints are replaced against the version that was read, conditions merged by type: those of others stay.
+A sentence about an object becomes one Kubernetes event, whose count increases while the sentence repeats.
+Taints are replaced at the resource version that was read, conditions are merged by type: those of other
+managers stay.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ from equipoise.ports import EvictionAnswer, EvictionResult
 SENTENCE_BYTES_MAX = 1024
 REASON_LENGTH_MAX = 128
 REPEAT_SECONDS = 600.0
-"""How long the same reason about the same object counts up instead of filling the list."""
+"""For so long a repeated event about an object increases a count instead of creating another event."""
 REMEMBERED_MAX = 4096
 _NAME_LENGTH_MAX = 253
 _NO_NAMESPACE = "default"
-"""Where the API wants events about objects that have no namespace."""
+"""The namespace of events about cluster-scoped objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class _WrittenEvent:
-    """An event that can still be counted up."""
+    """An event whose count can still be increased."""
 
     path: str
     count: int
@@ -52,7 +53,7 @@ class _WrittenEvent:
 
 
 class Events:
-    """Writes events. It never raises: what an event tells is also in the log, the metrics and the status."""
+    """Writes events. It never raises: the log, the metrics and the status have the same content."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class Events:
         token: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
         self.failures = 0
-        """How many could not be written."""
+        """Events that could not be written."""
         self.last_error: Exception | None = None
         self._client = client
         self._component = component
@@ -73,10 +74,10 @@ class Events:
         self._written: OrderedDict[tuple[ObjectRef, str, bool], _WrittenEvent] = OrderedDict()
 
     def record(self, about: ObjectRef, reason: str, sentence: str, *, is_warning: bool = False) -> None:
-        """Write an event about an object, or raise the count of the same one of the last ten minutes."""
+        """Create an event about an object, or increase the count of an equal one of the last ten minutes."""
         try:
             self._record(about, reason[:REASON_LENGTH_MAX], bounded(sentence), is_warning)
-        except Exception as error:  # noqa: BLE001 - an event is no reason to end a cycle
+        except Exception as error:  # noqa: BLE001 - an event must not end a cycle
             with self._lock:
                 self.failures += 1
                 self.last_error = error
@@ -97,7 +98,7 @@ class Events:
                 self._written.popitem(last=False)
 
     def _count_up(self, before: _WrittenEvent, sentence: str, now: float) -> _WrittenEvent | None:
-        """Raise the count of an event; return None when the server has forgotten it."""
+        """Increase the count of an event; return None when the server has deleted it."""
         count = before.count + 1
         change = {"count": count, "lastTimestamp": self._time(), "message": sentence}
         try:
@@ -144,7 +145,7 @@ class Events:
 
 
 def bounded(sentence: str, bytes_max: int = SENTENCE_BYTES_MAX) -> str:
-    """Cut a sentence to what an event may hold, visibly and never within a character."""
+    """Return a sentence cut to the size limit of an event, with an ellipsis and between characters."""
     encoded = sentence.encode(errors="replace")
     if len(encoded) <= bytes_max:
         return encoded.decode()
@@ -153,7 +154,7 @@ def bounded(sentence: str, bytes_max: int = SENTENCE_BYTES_MAX) -> str:
 
 
 _OTHER_UID = re.compile(r"\bUID in (the )?precondition\b", re.IGNORECASE)
-"""How the server says that the name belongs to another incarnation by now."""
+"""The server's message when another pod has the name by now."""
 _SEVERAL_BUDGETS = "more than one PodDisruptionBudget"
 _REFUSALS = frozenset(
     {
@@ -165,7 +166,7 @@ _REFUSALS = frozenset(
 
 
 class KubernetesActuator:
-    """Changes a cluster, one thing at a time. Threads may share it."""
+    """Evicts pods and records events. Threads may share it."""
 
     def __init__(self, client: Client, *, component: str = "equipoise", instance: str = "") -> None:
         self._client = client
@@ -176,7 +177,7 @@ class KubernetesActuator:
     def evict(
         self, pod: PodRef, *, grace_seconds: int | None = None, is_dry_run: bool = False
     ) -> EvictionAnswer:
-        """Evict exactly this incarnation of a pod; without a grace period, its own."""
+        """Evict the pod with this name and UID; without `grace_seconds`, its own grace period applies."""
         if not pod.uid:
             return EvictionAnswer(
                 EvictionResult.REFUSED, f"{pod}: an eviction must name the UID, and none is known"
@@ -184,7 +185,7 @@ class KubernetesActuator:
         path = path_of("", "v1", "pods", pod.namespace, pod.name, "eviction")
         params = {"dryRun": "All"} if is_dry_run else None
         try:
-            # Once: a budget's 429 means wait, and after a lost answer nobody knows.
+            # Sent once: a budget's 429 means wait, and after a lost answer the outcome is unknown.
             self._client.post(path, _eviction(pod, grace_seconds, is_dry_run=is_dry_run), params, retry=False)
         except ApiError as error:
             answer = judge_eviction(error)
@@ -194,7 +195,7 @@ class KubernetesActuator:
         return EvictionAnswer(EvictionResult.ACCEPTED)
 
     def record_event(self, about: ObjectRef, reason: str, sentence: str, *, is_warning: bool = False) -> None:
-        """Attach one sentence to an object; a failure is counted in `events`, and never raised."""
+        """Record an event about an object; a failure is counted in `events` and never raised."""
         self.events.record(about, reason, sentence, is_warning=is_warning)
 
 
@@ -213,10 +214,10 @@ def _eviction(pod: PodRef, grace_seconds: int | None, *, is_dry_run: bool) -> di
 
 
 def judge_eviction(error: ApiError) -> EvictionAnswer | None:
-    """Turn the server's refusal into an answer; None when it does not tell whether the pod was evicted."""
+    """Return the answer for an error; None when it does not show whether the pod was evicted."""
     if error.status == HTTPStatus.TOO_MANY_REQUESTS:
         return EvictionAnswer(EvictionResult.BLOCKED, _why_blocked(error), error.retry_after_seconds)
-    # A 404 without the API's own reason comes from something that stands before the server.
+    # A 404 without a Status reason comes from a proxy in front of the API server.
     is_gone = error.status == HTTPStatus.NOT_FOUND and error.reason == "NotFound"
     is_other = error.status == HTTPStatus.CONFLICT and _OTHER_UID.search(error.message) is not None
     if is_gone or is_other:
@@ -230,18 +231,18 @@ def judge_eviction(error: ApiError) -> EvictionAnswer | None:
 
 
 def _why_blocked(error: ApiError) -> str:
-    """Return the budget's own words, which have its name and its numbers, before the general ones."""
+    """Return the causes' messages, which name the budget and its numbers, else the general message."""
     causes = [cause.message for cause in error.causes if cause.reason == "DisruptionBudget" and cause.message]
     return "; ".join(causes) or error.message or "the API server asks to wait"
 
 
 _ATTEMPTS_MAX = 8
 HEARTBEAT_SECONDS = 300.0
-"""How often a condition that stays the same is written again, as the kubelet does."""
+"""How often an unchanged condition is written again, as the kubelet does."""
 
 
 class Taint(NamedTuple):
-    """What keeps pods away. Key and effect name it; the value is told along."""
+    """A taint. Key and effect identify it."""
 
     key: str
     effect: str = "NoSchedule"
@@ -262,13 +263,13 @@ class _Node(Marked):
 
 
 class NodeMarks:
-    """Adds and removes our marks. Each method tells whether it changed anything."""
+    """Adds and removes a node's taints and conditions. Each method returns whether it changed anything."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def add_taint(self, node: str, taint: Taint) -> bool:
-        """Put a taint on a node, or change the value of the one with its key and effect."""
+        """Add a taint to a node, or change the value of the one with its key and effect."""
 
         def change(taints: list[Document]) -> list[Document]:
             mine = {name: value for name, value in taint._asdict().items() if value}
@@ -280,11 +281,11 @@ class NodeMarks:
         return self._change_taints(node, change)
 
     def remove_taint(self, node: str, key: str, effect: str = "NoSchedule") -> bool:
-        """Take a taint off a node."""
+        """Remove a taint from a node."""
         return self._change_taints(node, lambda taints: [t for t in taints if not _is(t, key, effect)])
 
     def set_condition(self, node: str, kind: str, status: str, reason: str, message: str) -> bool:
-        """Return how a node fares in one respect; nothing is written while nothing is new."""
+        """Set a node's condition; an unchanged one is only written every `HEARTBEAT_SECONDS`."""
         path = path_of("", "v1", "nodes", None, node)
         now = self._client.world.clock()
         conditions = self._client.get_as(_Node, path).status.conditions or []
@@ -295,7 +296,7 @@ class NodeMarks:
             return False
         changed_at = before.get("lastTransitionTime") if before.get("status") == status else None
         times = {"lastHeartbeatTime": _text(now), "lastTransitionTime": changed_at or _text(now)}
-        # A strategic merge goes by type, so that the kubelet's conditions stay as they are.
+        # A strategic merge patch merges conditions by type, so that the kubelet's stay as they are.
         self._client.request(
             "PATCH",
             f"{path}/status",
@@ -306,7 +307,7 @@ class NodeMarks:
         return True
 
     def _change_taints(self, node: str, change: Callable[[list[Document]], list[Document]]) -> bool:
-        """Replace the list against the version it was read at; a strategic merge would go by key alone."""
+        """Replace the list at the version that was read; a strategic merge would match by key alone."""
         path = path_of("", "v1", "nodes", None, node)
         for attempt in range(1, _ATTEMPTS_MAX + 1):
             seen = self._client.get_as(_Node, path)
@@ -344,21 +345,21 @@ def _seconds(text: object) -> float:
 
 
 class DaemonPod(NamedTuple):
-    """One pod of a DaemonSet, and where it is."""
+    """A pod of a DaemonSet, and its node."""
 
     name: str
     node: str
 
 
 class Removed(msgspec.Struct):
-    """What the server says of a removal: how it went, or what goes."""
+    """The server's answer to a delete: a Status, or the object that is being deleted."""
 
     kind: str
     status: object = None
 
 
 def remove_daemon_set(client: Client, namespace: str, name: str) -> bool:
-    """Remove a DaemonSet; Kubernetes ends its pods. False where there is none."""
+    """Delete a DaemonSet and its pods; return False where it does not exist."""
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
     path = path_of("apps", "v1", "daemonsets", namespace, name)
     try:
@@ -374,7 +375,7 @@ def remove_daemon_set(client: Client, namespace: str, name: str) -> bool:
 
 
 def pods_of_daemon_set(client: Client, namespace: str, name: str) -> list[DaemonPod]:
-    """Return the pods that a DaemonSet of this name has, or had: they outlive it for a while."""
+    """Return the pods of a DaemonSet of this name, also for a while after its deletion."""
     pods = list_items(client, path_of("", "v1", "pods", namespace), RawPod, lambda _: None)
     return sorted(
         DaemonPod(pod.metadata.name, pod.spec.nodeName)

@@ -1,9 +1,9 @@
-"""The `Analyses` port over an API server: Analytics and Recommendations, by whoever's definition.
+"""The `Analyses` port over an API server: Analytics and Recommendations, defined by Equipoise or by Crane.
 
-Where the definition gives a status of its own, that is what is written. Where it does not, as with Crane's,
-the status is a part of the object: then every write of it is a new generation, and fields that the definition
-does not know are dropped. What was asked for is told by its content there, and which content a status is
-about by an annotation.
+Where the definition has the status subresource, the status is written there. Where it has none, as with
+Crane's, the status is an ordinary field: every write of it makes a new generation, and fields that the
+definition does not have are dropped. There, a hash of the spec stands for the generation, and an annotation
+holds the hash that the status describes.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from equipoise.ports import PolicyObject, StoreConflict
 GROUP, VERSION = "analysis.crane.io", "v1alpha1"
 ANALYTICS, RECOMMENDATIONS = ("Analytics", "analytics"), ("Recommendation", "recommendations")
 OBSERVED = "equipoise.dev/observed"
-"""The annotation that says which content a status is about, where generations do not."""
+"""The annotation with the hash of the spec that a status describes, where generations cannot."""
 FRESH_SECONDS = 50.0
-"""How long it is believed whose the definitions are."""
+"""How long the owner of the definitions is cached."""
 SYNC_SECONDS = 5.0
-"""How long kinds that were installed just now may take to be listed."""
+"""How long to wait for the first list of kinds that were just installed."""
 _TRUST = (Standing.ABSENT, Standing.FOREIGN, Standing.OURS)
 
 
 class Kept(NamedTuple):
-    """An object, and what its annotation says."""
+    """An object, and the value of its annotation."""
 
     policy: PolicyObject
     observed: str
 
 
 class KubernetesAnalyses:
-    """Both kinds, watched from when they are first there. Threads may not share it."""
+    """Both kinds, watched once they are installed. Threads may not share it."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class KubernetesAnalyses:
         *,
         namespaces: Collection[str] = (),
     ) -> None:
-        """Begin to watch where the kinds are installed; with namespaces, only those are our affair."""
+        """Watch the kinds where they are installed; with `namespaces`, only objects in these count."""
         self._client = client
         self._watch = watch
         self._namespaces = frozenset(namespaces)
@@ -68,10 +68,10 @@ class KubernetesAnalyses:
         try:
             self.definition_owner()
         except WorldFailed:
-            self._looked_at = float("-inf")  # it is asked again when somebody wants to know
+            self._looked_at = float("-inf")  # the next call reads the definitions again
 
     def definition_owner(self) -> tuple[Standing, str]:
-        """Return whose the definitions are; where the two differ, the one that forbids more counts."""
+        """Return the owner of the definitions; where the two differ, the more restrictive one."""
         now = self._client.world.monotonic()
         if now - self._looked_at >= FRESH_SECONDS:
             self._definitions = {
@@ -90,7 +90,7 @@ class KubernetesAnalyses:
         return self._listed(ANALYTICS[1])
 
     def recommendations(self) -> Sequence[PolicyObject]:
-        """List the advice that was given."""
+        """List the Recommendations."""
         return self._listed(RECOMMENDATIONS[1])
 
     def _listed(self, plural: str) -> list[PolicyObject]:
@@ -106,7 +106,7 @@ class KubernetesAnalyses:
         ]
 
     def create(self, manifest: Mapping[str, Any]) -> PolicyObject:
-        """Make a Recommendation, named by the server."""
+        """Create a Recommendation, named by the server."""
         path = path_of(GROUP, VERSION, RECOMMENDATIONS[1], manifest["metadata"]["namespace"])
         answer = self._client.post(path, dict(manifest), retry=False)
         return self._read(answer, f"POST {path}")
@@ -120,7 +120,7 @@ class KubernetesAnalyses:
         return self._read(self._patched(path, change), f"PATCH {path}")
 
     def write_status(self, about: PolicyObject, status: Mapping[str, Any]) -> None:
-        """Replace the status the way its definition allows."""
+        """Replace the status as its definition allows."""
         path = self._path(about)
         if self._definitions[_plural(about)].has_status:
             try:
@@ -139,7 +139,7 @@ class KubernetesAnalyses:
         self._patched(path, {"metadata": metadata, "status": told | gone})
 
     def delete(self, recommendation: PolicyObject) -> None:
-        """Remove exactly this one; one that is gone already is fine."""
+        """Delete the object with this name and UID; succeed when it no longer exists."""
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -156,7 +156,7 @@ class KubernetesAnalyses:
 
     def _patched(self, path: str, change: Mapping[str, Any]) -> bytes:
         try:
-            # The version makes it safe to send again.
+            # The resource version makes a retry safe.
             return self._client.request(
                 "PATCH", path, body=dict(change), content_type=MERGE_PATCH, is_idempotent=True
             )
@@ -220,7 +220,7 @@ def _created_at(meta: ObjectMeta) -> float:
 
 
 def _by_content(kept: Kept) -> PolicyObject:
-    """Return a spec the number of its content, and put back which one the status is about."""
+    """Return an object with the hash of its spec as generation, and the annotated one in its status."""
     content = msgspec.json.encode(kept.policy.spec, order="sorted")
     status = dict(kept.policy.status)
     if kept.observed.isdecimal():

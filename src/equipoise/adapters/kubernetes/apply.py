@@ -1,8 +1,8 @@
 """The `Applier` port over an API server: HPAs by server-side apply, annotations by a patch of nothing else.
 
-Nothing is forced. The object is read right before the write, and the write names its UID; a field that
-somebody else has set since is refused by the server, which names the field manager. An object belongs to
-whom its owner references, its labels and its field managers name.
+Nothing is forced. The object is read right before the write, and the write has its UID as a precondition.
+The server refuses a field that another manager has set since, and names that manager. An object's owner
+references, labels and field managers show its owner.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from equipoise.core.errors import DECODE_ERRORS, BadInput
 from equipoise.ports import ApplyAnswer, ApplyResult
 
 MANAGER = "equipoise"
-"""Our field manager, and what the label of what we make says."""
+"""Our field manager, and the value of the label on objects that we create."""
 OWNER_LABEL = "app.kubernetes.io/managed-by"
 KEDA_LABEL = "scaledobject.keda.sh/name"
 NOBODY = "somebody who left no name"
 
 
 class ManagedFields(msgspec.Struct):
-    """Which fields one manager set, and how."""
+    """An entry of `managedFields`: the fields of one manager."""
 
     manager: str = ""
     operation: str = ""
@@ -40,7 +40,7 @@ class ManagedFields(msgspec.Struct):
     fieldsV1: dict[str, Any] = {}
 
     def has(self, *path: str) -> bool:
-        """Whether it set this field, or any field below it."""
+        """Return whether the manager set this field, or any field below it."""
         place: Any = self.fieldsV1
         for name in path:
             if not isinstance(place, dict) or f"f:{name}" not in place:
@@ -50,7 +50,7 @@ class ManagedFields(msgspec.Struct):
 
 
 class OwnedMeta(msgspec.Struct):
-    """Metadata, as far as it tells whose an object is."""
+    """The metadata that shows an object's owner."""
 
     name: str
     uid: str = ""
@@ -61,7 +61,7 @@ class OwnedMeta(msgspec.Struct):
 
     @property
     def is_ours(self) -> bool:
-        """Whether we made it by server-side apply and it still says so; a label alone anybody can write."""
+        """Return whether we applied the object and it has our label; a label alone proves nothing."""
         has_applied = any(
             entry.manager == MANAGER and entry.operation == "Apply" and entry.has("spec")
             for entry in self.managedFields or ()
@@ -71,7 +71,7 @@ class OwnedMeta(msgspec.Struct):
 
     @property
     def owner(self) -> str:
-        """Who has it, if it is not ours, as far as it tells."""
+        """Return the owner of an object that is not ours, as far as its metadata shows it."""
         for reference in self.ownerReferences or ():
             return one_line(f"{reference.kind} {reference.name}", 200)
         labels = self.labels or {}
@@ -82,13 +82,13 @@ class OwnedMeta(msgspec.Struct):
         return ", ".join(self.managers_of("spec")) or NOBODY
 
     def managers_of(self, *path: str) -> list[str]:
-        """Name the others who set a field."""
+        """Return the other field managers that set a field."""
         entries = (entry for entry in self.managedFields or () if entry.manager != MANAGER)
         return sorted({one_line(entry.manager, 100) for entry in entries if entry.has(*path)})
 
 
 def conflicts(error: ApiError) -> Mapping[str, str]:
-    """Return who has set which fields, from the server's refusal of an apply; empty when it is about else."""
+    """Return the manager of each conflicting field of a refused apply; empty for any other error."""
     return {
         cause.field: _manager(cause.message)
         for cause in error.causes
@@ -97,13 +97,13 @@ def conflicts(error: ApiError) -> Mapping[str, str]:
 
 
 def _manager(message: str) -> str:
-    """Read the name out of `conflict with "helm" using autoscaling/v2 at 2026-01-01T00:00:00Z`."""
+    """Return the name in `conflict with "helm" using autoscaling/v2 at 2026-01-01T00:00:00Z`."""
     _, quote, rest = message.partition('"')
     return one_line(rest.partition('"')[0] if quote else message, 100)
 
 
 def joined(words: Iterable[str]) -> str:
-    """List different words in their order, for a sentence."""
+    """Return the distinct words in their order, joined for a sentence."""
     return ", ".join(_distinct(words))
 
 
@@ -113,9 +113,9 @@ def _distinct(words: Iterable[str]) -> Iterator[str]:
 
 API_VERSION, KIND = "autoscaling/v2", "HorizontalPodAutoscaler"
 FRESH_SECONDS = 5.0
-"""How long it is believed who else scales the workloads of a namespace; the HPA itself is read anew."""
+"""How long the other autoscalers of a namespace are cached; the HPA itself is always read."""
 RIGHT_SECONDS = 60.0
-"""How long it is believed whether we may annotate."""
+"""How long the right to annotate is cached."""
 _REFUSALS = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.UNPROCESSABLE_ENTITY}
 )
@@ -138,7 +138,7 @@ class _OwnedHpa(msgspec.Struct):
 
 
 class KubernetesApplier:
-    """Applies the objects that are ours, and names the owner of those that are not."""
+    """Applies objects that are ours, and names the owner of others."""
 
     def __init__(self, client: Client, *, look_seconds_max: float = WRITE_SECONDS) -> None:
         self._client = client
@@ -147,10 +147,10 @@ class KubernetesApplier:
         self._scaled_objects = ScaledObjects(client, Discovery(client))
         self._scalers: dict[str, tuple[float, dict[WorkloadRef, dict[str, str]]]] = {}
         self._patching: dict[tuple[str, str], tuple[float, bool]] = {}
-        """By kind and namespace, when it was asked whether we may annotate, and the answer."""
+        """By kind and namespace: when the right to annotate was checked, and the answer."""
 
     def apply_hpa(self, manifest: Mapping[str, Any], *, is_dry_run: bool = False) -> ApplyAnswer:
-        """Make this HPA, or bring the one that we made to it; one that somebody else made is left alone."""
+        """Create this HPA, or update the one that we created; an HPA of another owner is not changed."""
         about, target = _about(manifest), _target_of(manifest)
         began_at = self._client.world.monotonic()
         try:
@@ -169,10 +169,10 @@ class KubernetesApplier:
     def annotate(
         self, workload: WorkloadRef, annotations: Mapping[str, str], *, is_dry_run: bool = False
     ) -> ApplyAnswer:
-        """Set these annotations of a workload, and touch nothing else of it.
+        """Set these annotations on a workload, and nothing else.
 
-        Not by server-side apply: that would give up every other field that the same manager ever applied.
-        The right is asked for first: where it is not given, whoever reads the audit is not to find refusals.
+        A merge patch, since server-side apply would remove every other field that the same manager applied.
+        The right is checked first, so that the audit log has no refused requests where it is missing.
         """
         about = ObjectRef(workload.api_version, workload.kind, workload.namespace, workload.name)
         began_at = self._client.world.monotonic()
@@ -201,13 +201,13 @@ class KubernetesApplier:
             change = {"metadata": {"annotations": news}}
             self._objects.patch(about._replace(uid=meta.uid), change, manager=MANAGER, is_dry_run=is_dry_run)
         except ApiError as error:
-            if error.status == HTTPStatus.FORBIDDEN:  # not for want of the right: a webhook says so, too
+            if error.status == HTTPStatus.FORBIDDEN:  # the right exists: a webhook answers 403, too
                 return ApplyAnswer(ApplyResult.REFUSED, error.message)
             return _judged(error, str(workload))
         return ApplyAnswer(ApplyResult.CHANGED)
 
     def _late(self, began_at: float) -> ApplyAnswer | None:
-        """Return LATE where the reads before the write took too long; what they found stays cached."""
+        """Return LATE where the reads before the write took too long; their results stay cached."""
         spent_seconds = self._client.world.monotonic() - began_at
         if spent_seconds <= self._look_seconds_max:
             return None
@@ -215,7 +215,7 @@ class KubernetesApplier:
         return ApplyAnswer(ApplyResult.LATE, f"{waited}, so nothing was sent")
 
     def _may_patch(self, about: ObjectRef) -> bool:
-        """Ask whether we may, once a minute for a kind and a namespace."""
+        """Return whether we may patch a kind in a namespace, checked once a minute."""
         now, key = self._client.world.monotonic(), (about.kind, about.namespace)
         asked_at, is_given = self._patching.get(key, (float("-inf"), True))
         if now - asked_at >= RIGHT_SECONDS:
@@ -226,14 +226,14 @@ class KubernetesApplier:
             except ApiError as error:
                 if error.status not in {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}:
                     raise
-                is_given = True  # the request itself will tell
+                is_given = True  # the request itself will show it
             self._patching[key] = (now, is_given)
         return is_given
 
     def _in_the_way(
         self, about: ObjectRef, target: WorkloadRef, before: Document | None
     ) -> ApplyAnswer | None:
-        """Return why this HPA cannot be ours: it is somebody's, or somebody scales the workload already."""
+        """Return the refusal if the HPA has another owner, or another autoscaler scales the workload."""
         if before is not None:
             name = f"{KIND} {about.namespace}/{about.name}"
             found = self._decoded(before, about)
@@ -250,7 +250,7 @@ class KubernetesApplier:
         return None
 
     def _others(self, namespace: str) -> dict[WorkloadRef, dict[str, str]]:
-        """Return who scales each workload of a namespace: the objects' names, and whose they are."""
+        """Return the autoscalers of each workload of a namespace: names of objects and their owners."""
         now = self._client.world.monotonic()
         asked_at, known = self._scalers.get(namespace, (float("-inf"), {}))
         if now - asked_at >= FRESH_SECONDS:
@@ -314,7 +314,7 @@ def _ref(target: _OwnedHpaTarget, namespace: str) -> WorkloadRef:
 
 
 def _as_ours(manifest: Mapping[str, Any], before: Document | None) -> Document:
-    """Mark it as ours; one that is there must be the one that was looked at."""
+    """Return the manifest with our label, and with the UID of the existing object as a precondition."""
     meta = dict(manifest["metadata"])
     meta["labels"] = {**meta.get("labels", {}), OWNER_LABEL: MANAGER}
     if before is not None and "uid" in before["metadata"]:
@@ -323,18 +323,18 @@ def _as_ours(manifest: Mapping[str, Any], before: Document | None) -> Document:
 
 
 def _content(document: Document) -> tuple[Any, Any, Any]:
-    """Return what an apply can change; a dry run tells no version."""
+    """Return the parts that an apply can change; a dry run has no resource version to compare."""
     meta = document.get("metadata", {})
     return document.get("spec"), meta.get("labels"), meta.get("annotations")
 
 
 def _judged(error: ApiError | RightMissing, name: str) -> ApplyAnswer:
-    """Turn a refusal into an answer; what does not tell whether it happened is raised."""
+    """Return the answer for a refusal; raise an error that does not show whether it took effect."""
     if isinstance(error, RightMissing):
         return ApplyAnswer(ApplyResult.FORBIDDEN, str(error))
     if error.status == HTTPStatus.FORBIDDEN:
         return ApplyAnswer(ApplyResult.FORBIDDEN, error.message)
-    # A 404 without the API's own reason comes from something that stands before the server.
+    # A 404 without a Status reason comes from a proxy in front of the API server.
     if error.status == HTTPStatus.NOT_FOUND and error.reason == "NotFound":
         return ApplyAnswer(ApplyResult.GONE, error.message)
     if error.status in _REFUSALS:

@@ -1,7 +1,7 @@
-"""The last known state of one kind and what changed in it: pure bookkeeping under a lock.
+"""The last known state of one kind, and the changes between two states.
 
-Pods by the ten thousand repeat the same labels, owners and quantities. The records of one cache share a pool
-in which equal values are held once, and a count of what could not be read.
+Ten thousand pods repeat the same labels, owners and quantities. So the records of one cache share a pool that
+holds equal values once, and a count of the fields that could not be read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Warnings:
-    """What could not be read: how often, and where first."""
+    """Counts fields and objects that could not be read, and where the first was."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -30,12 +30,12 @@ class Warnings:
         self._first.setdefault(what, where)
 
     def sentences(self) -> tuple[str, ...]:
-        """Return one line for each kind of warning."""
+        """Return one sentence for each kind of warning."""
         return tuple(f"{what}: {n} times, first in {self._first[what]}" for what, n in self._counts.items())
 
 
 class Pool:
-    """Values that many records share. Cleared when it grows too large, which costs sharing, not truth."""
+    """Values that many records share. Cleared when it grows too large, which costs memory only."""
 
     def __init__(self, entries_max: int = 200_000) -> None:
         self._entries: dict[object, object] = {}
@@ -45,7 +45,7 @@ class Pool:
         return len(self._entries)
 
     def share(self, value: T) -> T:
-        """Return an equal value that is held already, or this one."""
+        """Return the equal value of the pool, after adding this one if there is none."""
         found = self._entries.get(value)
         if found is None:
             self.put(value, value)
@@ -53,7 +53,7 @@ class Pool:
         return found  # type: ignore[return-value] # equal keys have equal types here
 
     def find(self, key: object) -> object:
-        """Return what was put under this key, or None."""
+        """Return the value of this key, or None."""
         return self._entries.get(key)
 
     def put(self, key: object, value: object) -> None:
@@ -67,7 +67,7 @@ R = TypeVar("R")
 
 
 class ChangeType(StrEnum):
-    """What happened to an object."""
+    """How an object changed."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -75,7 +75,7 @@ class ChangeType(StrEnum):
 
 
 class Change(NamedTuple, Generic[R]):
-    """One change; a name that another object took over is a deletion and an addition."""
+    """One change; an object that was replaced by another with its name is a deletion and an addition."""
 
     type: ChangeType
     old: R | None
@@ -107,7 +107,7 @@ class Cache(Generic[R]):
             return [record for records in self._records.values() for record in records.values()]
 
     def replace(self, records: Iterable[R]) -> list[Change[R]]:
-        """Take a whole list, and tell what changed since the last state: also what vanished unseen."""
+        """Replace all records and return the changes, deletions that no watch reported included."""
         fresh: dict[str, dict[str, R]] = {}
         changes: list[Change[R]] = []
         for record in records:
@@ -129,7 +129,7 @@ class Cache(Generic[R]):
         return gone + changes
 
     def put(self, record: R) -> list[Change[R]]:
-        """Take an object that was added or modified."""
+        """Store an object that was added or modified; return the changes."""
         namespace, name = self._key(record)
         with self._lock:
             within = self._records.setdefault(namespace, {})
@@ -138,7 +138,7 @@ class Cache(Generic[R]):
         return changes
 
     def drop(self, namespace: str, name: str) -> list[Change[R]]:
-        """Forget an object that was deleted."""
+        """Remove a deleted object; return the changes."""
         with self._lock:
             within = self._records.get(namespace, {})
             old = within.pop(name, None)

@@ -1,4 +1,4 @@
-"""A session with an API server: credentials, retries, bounded answers, one line for every failure."""
+"""A session with an API server: credentials, retries, bounded answers, errors on one line."""
 
 from __future__ import annotations
 
@@ -50,24 +50,24 @@ T = TypeVar("T")
 Parameters = Mapping[str, str | int]
 
 OBJECT_BYTES_MAX = 16 * 1024 * 1024
-"""The most that one object may weigh; etcd itself takes no more than a few MiB."""
+"""The largest answer for one object; etcd itself stores no more than a few MiB."""
 FAILURES = (urllib3.exceptions.HTTPError, OSError, http.client.HTTPException, AnswerTooLarge)
 IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
-"""Sent again after any passing failure; other methods only when they cannot have had an effect."""
+"""Retried after any transient failure; other methods only when they cannot have had an effect."""
 WRITE_SECONDS = 3.0
-"""How long a write is retried: after that, pauses and leadership have to be checked anew."""
+"""How long a write is retried; after that, pauses and leadership have to be checked again."""
 MERGE_PATCH = "application/merge-patch+json"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long to wait and how much to hold."""
+    """Timeouts and sizes."""
 
     connect_seconds: float = 5.0
     read_seconds: float = 30.0
-    """Between two pieces of an answer."""
+    """The longest silence within an answer."""
     answer_seconds: float = 120.0
-    """For a whole answer, which a server could drip for ever."""
+    """The deadline of a whole answer, which a server could otherwise send byte by byte."""
     connections_max: int = 8
 
 
@@ -82,7 +82,7 @@ class Environment:
 
 
 class Client:
-    """One session. Threads may share it; `with_own_connections()` returns one to abort by itself."""
+    """A session. Threads may share it; `with_own_connections()` returns one that is aborted separately."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Client:
         limits: Limits | None = None,
         sleep: Callable[[float], object] | None = None,
     ) -> Client:
-        """Return a session with the same identity and its own connections, which can be cut by itself."""
+        """Return a session with the same identity whose connections are aborted separately."""
         world = self.world
         if sleep is not None:
             world = Environment(world.clock, world.monotonic, sleep, world.rng)
@@ -135,18 +135,18 @@ class Client:
         self._wire.close()
 
     def abort(self) -> None:
-        """End the session at once, also under threads that wait for an answer."""
+        """End the session at once, also for threads that wait for an answer."""
         self._wire.abort()
 
     def get(self, path: str, params: Parameters | None = None, *, bytes_max: int = OBJECT_BYTES_MAX) -> bytes:
         return self.request("GET", path, params, bytes_max=bytes_max)
 
     def get_as(self, kind: type[T], path: str, params: Parameters | None = None) -> T:
-        """Read a path and decode it."""
+        """Read a path and return the decoded answer."""
         return self.decode(kind, self.get(path, params), f"GET {path}")
 
     def post(self, path: str, body: object, params: Parameters | None = None, *, retry: bool = True) -> bytes:
-        """Create something. `retry=False` where the caller must judge, as with a refused eviction."""
+        """Create an object. `retry=False` leaves errors to the caller, as with a refused eviction."""
         return self.request("POST", path, params, body=body, retry=retry)
 
     def put(self, path: str, body: object, params: Parameters | None = None, *, retry: bool = True) -> bytes:
@@ -166,7 +166,7 @@ class Client:
     def delete(
         self, path: str, body: object = None, params: Parameters | None = None, *, retry: bool = True
     ) -> bytes:
-        """Remove something; the body may hold preconditions."""
+        """Delete an object; the body may have preconditions."""
         return self.request("DELETE", path, params, body=body, retry=retry)
 
     def request(
@@ -182,7 +182,7 @@ class Client:
         is_idempotent: bool | None = None,
         within_seconds: float = math.inf,
     ) -> bytes:
-        """Send until there is an answer, a refusal, or no attempt left; return the body of the answer."""
+        """Send a request, with retries, and return the body of the answer."""
         encoded = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         safe = method in IDEMPOTENT if is_idempotent is None else is_idempotent
         return with_retries(
@@ -206,9 +206,9 @@ class Client:
         timeout_seconds: float | None = None,
         preload: bool = True,
     ) -> urllib3.BaseHTTPResponse:
-        """Ask once and give any answer as it is: the transport for what lives behind the service proxy.
+        """Send a request once and return any answer: the transport to Services behind the API server's proxy.
 
-        `fields` go as a form in the body. urllib3's exceptions pass; a 401 was tried twice.
+        `fields` are sent as a form. urllib3's exceptions are not translated; a 401 is retried once.
         """
         body = body if fields is None else urlencode(fields).encode()
         response = self._open(method, path, params, body, content_type, read_seconds=timeout_seconds)
@@ -219,7 +219,7 @@ class Client:
     def stream(
         self, path: str, params: Parameters | None = None, *, read_seconds: float
     ) -> urllib3.BaseHTTPResponse:
-        """Open an answer that goes on, such as a watch; a silence of `read_seconds` ends it."""
+        """Open a streamed answer, such as a watch; a silence of `read_seconds` ends it."""
         request = f"GET {path}"
         try:
             response = self._open("GET", path, params, None, "", read_seconds=read_seconds)
@@ -229,13 +229,13 @@ class Client:
         return response
 
     def unreachable(self, error: Exception) -> Unreachable:
-        """Return why the server could not be spoken to."""
+        """Return the error for a request without an answer."""
         failure = Unreachable(explain(error, self.address))
         failure.__cause__ = error
         return failure
 
     def decode(self, kind: type[T], body: bytes, request: str) -> T:
-        """Decode a body, or say in one line what it is instead."""
+        """Return a decoded body; raise BadAnswer with a description of any other."""
         try:
             return msgspec.json.decode(body, type=kind)
         except DECODE_ERRORS as error:
@@ -244,7 +244,7 @@ class Client:
     def can_i(
         self, verb: str, group: str, resource: str, namespace: str | None = None, subresource: str = ""
     ) -> bool:
-        """Ask whether we may do this; a namespace of None means in all of them."""
+        """Return whether we have this right; a namespace of None means all namespaces."""
         attributes = {"verb": verb, "group": group, "resource": resource, "subresource": subresource}
         if namespace:
             attributes["namespace"] = namespace
@@ -265,7 +265,7 @@ class Client:
 
     @property
     def clock_ahead_seconds(self) -> float | None:
-        """How far the server's clock is ahead of ours, to about a second; None before any answer."""
+        """Return how far the server's clock is ahead of ours, to about a second; None before any answer."""
         if self._date is None:
             return None
         text, received_at = self._date
@@ -304,7 +304,7 @@ class Client:
         *,
         read_seconds: float | None = None,
     ) -> urllib3.BaseHTTPResponse:
-        """Send once, and once more with a new credential when the first is refused."""
+        """Send once, and once more with a new credential after a 401."""
         target = f"{path}{'&' if '?' in path else '?'}{urlencode(params)}" if params else path
         timeout = urllib3.Timeout(
             connect=self.limits.connect_seconds, read=read_seconds or self.limits.read_seconds
@@ -356,7 +356,7 @@ class Client:
 
 
 def _beginning(response: urllib3.BaseHTTPResponse, deadline: float, monotonic: Callable[[], float]) -> bytes:
-    """Read as much of an error as is worth reading; a failure on the way leaves what was read."""
+    """Return the beginning of an error's body, or what arrived of it before a failure."""
     parts = bytearray()
     try:
         while len(parts) < ERROR_BODY_BYTES_MAX and monotonic() < deadline:
@@ -372,7 +372,7 @@ def _beginning(response: urllib3.BaseHTTPResponse, deadline: float, monotonic: C
 
 
 def _judge(error: Exception, *, is_idempotent: bool) -> TryAgain | None:
-    """Return how to retry a passing failure that is safe to meet with the same request, else None."""
+    """Return how to retry after a transient failure where a retry is safe, else None."""
     if isinstance(error, ApiError) and error.status in RETRIED_STATUSES:
         came_with_a_time = error.status in {429, 503} and error.retry_after_seconds is not None
         return TryAgain(error.retry_after_seconds) if is_idempotent or came_with_a_time else None
@@ -389,5 +389,5 @@ def connect(
     environment: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Client:
-    """Find the cluster (see `kubeconfig.py` for the order) and open a session; nothing is sent yet."""
+    """Return a session with the cluster that `kubeconfig.py` finds; nothing is sent yet."""
     return Client(find_target(kubeconfig, context, environment=environment), **options)

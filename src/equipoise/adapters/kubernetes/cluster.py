@@ -1,7 +1,7 @@
 """The `Cluster` port over an API server: by direct lists for a command, from caches for the operator.
 
-`HpaSpecs` lists HPAs word for word: advice copies them. `KubernetesSelectedPods` follows
-the pods of one namespace that a selector names.
+`HpaSpecs` lists the whole specs of HPAs, which recommendations copy. `KubernetesSelectedPods` watches the
+pods of one namespace that match a selector.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class KubernetesCluster:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What could not be read so far."""
+        """Return what could not be read so far."""
         return self.decoder.warnings.sentences()
 
     def pods(self, namespace: str | None = None) -> Sequence[Pod]:
         return list_kind(self.client, PODS, namespace, decoder=self.decoder).records
 
     def pods_now(self, workload: Workload) -> Sequence[Pod]:
-        """List the pods of one workload."""
+        """Read the pods of one workload from the server."""
         params = {"labelSelector": format_selector(workload.selector)}
         found = list_kind(self.client, PODS, workload.ref.namespace, decoder=self.decoder, params=params)
         return found.records
@@ -72,7 +72,7 @@ class KubernetesCluster:
         ]
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
-        """Read one workload: its own object where we know the kind, else its `scale`; else None."""
+        """Read one workload: its object where we know the kind, else its `scale`; None without either."""
         group, _, version = ref.api_version.rpartition("/")
         kind = WORKLOADS.get(ref.kind) if group == "apps" else None
         try:
@@ -83,12 +83,12 @@ class KubernetesCluster:
             if resource is None or not resource.has_scale or not resource.is_namespaced:
                 return None
             path = path_of(group, version, resource.plural, ref.namespace, ref.name)
-            # What its own object says counts too: somebody may have asked there to leave it alone.
+            # The object's annotations count too: they may opt the workload out.
             whole = self.client.get_as(RawObject, path)
             return self.decoder.scale(self.client.get_as(RawScale, f"{path}/scale"), ref, whole.metadata)
         except ApiError as error:
-            # Without the API's own reason it comes from something that stands before the server, unless the
-            # kind has gone too.
+            # Without a Status reason it comes from a proxy in front of the API server, unless the kind was
+            # removed too.
             is_told = error.reason == "NotFound" or kind is None
             if error.status == HTTPStatus.NOT_FOUND and is_told:
                 return None
@@ -101,16 +101,12 @@ class KubernetesCluster:
         return list_kind(self.client, PDBS, namespace, decoder=self.decoder).records
 
     def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
-        """Return whose autoscaling KEDA has paused, and by what; without KEDA nobody's is."""
+        """Return the workloads whose autoscaling KEDA has paused, and by what; empty without KEDA."""
         return self._scaled_objects.pauses(namespace, self.decoder.warnings) or {}
 
 
 class CachedCluster:
-    """Answers from reflectors.
-
-    Before they have synced, and when one was cut off for long, it says so instead of showing an empty or an
-    old cluster.
-    """
+    """Answers from reflectors; raises Unreachable before they have synced and when a cache is stale."""
 
     def __init__(
         self, client: Client, *, namespace: str | None = None, timings: Timings | None = None
@@ -139,25 +135,25 @@ class CachedCluster:
             reflector.start()
 
     def stop(self, timeout_seconds: float = 5.0) -> bool:
-        """End all reflectors; tell whether all have ended in time."""
+        """Stop all reflectors; return whether all have ended in time."""
         for reflector in self.reflectors:
-            reflector.stop(0.0)  # all at once, then wait for each
+            reflector.stop(0.0)  # stop all first, then wait for each
         ended = [reflector.stop(timeout_seconds) for reflector in self.reflectors]
         return all(ended)
 
     def wait_until_synced(self, timeout_seconds: float) -> bool:
-        """Wait until every kind was listed once; tell whether it was in time."""
+        """Wait until every kind was listed once; return whether that happened in time."""
         deadline = self._monotonic() + timeout_seconds
         return all(r.synced.wait(max(0.0, deadline - self._monotonic())) for r in self.reflectors)
 
     def age_seconds(self) -> float:
-        """Return how old the oldest word of the server is; beyond a few minutes the caches are a guess."""
+        """Return the age of the oldest cache; beyond a few minutes the caches are stale."""
         now = self._monotonic()
         return max(reflector.last_contact_age_seconds(now) for reflector in self.reflectors)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What could not be read in the present state."""
+        """Return what could not be read of the present objects."""
         of_reflectors = (w for reflector in self.reflectors for w in reflector.decoder.warnings.sentences())
         return (*of_reflectors, *self._pauses.warnings.sentences())
 
@@ -165,7 +161,7 @@ class CachedCluster:
         return self._pods.require_fresh().records(namespace)
 
     def pods_now(self, workload: Workload) -> Sequence[Pod]:
-        """Ask the server, not the cache."""
+        """Read the pods of one workload from the server, not from the cache."""
         return self._direct.pods_now(workload)
 
     def nodes(self) -> Sequence[Node]:
@@ -178,7 +174,7 @@ class CachedCluster:
         ]
 
     def workload(self, ref: WorkloadRef) -> Workload | None:
-        """Return one workload; kinds without a cache are read from the server."""
+        """Return a workload; kinds without a cache are read from the server."""
         reflector = self._workloads.get(ref.kind) if ref.group == "apps" else None
         if reflector is None:
             return self._direct.workload(ref)
@@ -191,12 +187,12 @@ class CachedCluster:
         return self._pdbs.require_fresh().records(namespace)
 
     def autoscaler_pauses(self, namespace: str | None = None) -> Mapping[WorkloadRef, str]:
-        """Return whose autoscaling KEDA has paused, as of a few seconds ago."""
+        """Return the workloads whose autoscaling KEDA has paused, as of a few seconds ago."""
         return self._pauses.pauses(namespace)
 
 
 def _whole(nodes: Sequence[Node], unreadable: Iterable[Outline]) -> Sequence[Node]:
-    """Return the nodes, unless one is missing among them: the cluster would look smaller than it is."""
+    """Return the nodes; raise where one could not be read, since the cluster would look too small."""
     for outline in unreadable:
         raise BadAnswer(
             f"the node {outline.place} cannot be read, so the cluster's size is unknown: {outline.why}"
@@ -230,7 +226,7 @@ class HpaSpecs:
         self._client = client
 
     def specs(self, namespace: str | None = None) -> Sequence[HpaSpec]:
-        """List what every HorizontalPodAutoscaler asks for; of one that cannot be read, only that."""
+        """List the specs of all HorizontalPodAutoscalers; one that cannot be read has no values."""
         unreadable: list[Outline] = []
         found = list_items(self._client, HPAS.path(namespace), _VerbatimHpa, unreadable.append)
         return [*map(_turned, found), *map(_unread, unreadable)]
@@ -257,10 +253,10 @@ def _turned(hpa: _VerbatimHpa) -> HpaSpec:
 
 
 class KubernetesSelectedPods:
-    """Answers from a reflector, which is started and stopped by whoever made this."""
+    """Answers from a reflector, which the owner of this object starts and stops."""
 
     def __init__(self, client: Client, namespace: str, selector: str, timings: Timings | None = None) -> None:
-        """Prepare; nothing is sent yet."""
+        """Create the reflector; nothing is sent yet."""
         self._client = client
         self._namespace = namespace
         self._changed = threading.Event()
@@ -274,11 +270,11 @@ class KubernetesSelectedPods:
         )
 
     def pods(self) -> Sequence[Pod]:
-        """Return the pods; a list that was not read yet, or is old, is unknown and not empty."""
+        """Return the pods; raise Unreachable before the first list and when the cache is stale."""
         return self.reflector.require_fresh("the pods of the pools").records()
 
     def is_gone(self, name: str, uid: str) -> bool:
-        """Ask the server by name whether this incarnation of a pod is gone; without a UID, any."""
+        """Read a pod and return whether the one with this UID no longer exists; without a UID, any."""
         try:
             found = self._client.get_as(RawObject, path_of("", "v1", "pods", self._namespace, name))
         except ApiError as error:
@@ -288,9 +284,9 @@ class KubernetesSelectedPods:
         return uid not in {"", found.metadata.uid}
 
     def has_changed(self) -> bool:
-        """Return whether somebody came, went, or became or ceased to be ready since this was last asked."""
+        """Return whether a pod was added or deleted or its readiness changed since the last call."""
         is_set = self._changed.is_set()
-        if is_set:  # else a change of this very moment would be forgotten
+        if is_set:  # otherwise a change between check and clear would be lost
             self._changed.clear()
         return is_set
 
@@ -300,5 +296,5 @@ class KubernetesSelectedPods:
 
 
 def _standing(pod: Pod | None) -> tuple[object, ...]:
-    """Return what decides whether it can take calls."""
+    """Return the fields that decide whether a pod can take calls."""
     return () if pod is None else (pod.uid, pod.phase, pod.is_ready, pod.deletion_at is None)

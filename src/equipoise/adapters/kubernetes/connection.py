@@ -1,7 +1,4 @@
-"""Connections to one API server, which another thread can cut while a read blocks.
-
-Lines out of bytes as they arrive: bytes in, whole lines out.
-"""
+"""Connections to one API server, which another thread can abort during a read, and a splitter of lines."""
 
 from __future__ import annotations
 
@@ -35,11 +32,11 @@ KEEPALIVE = [
         if hasattr(socket, name)
     ),
 ]
-"""A peer that vanished without a word is noticed by the kernel within a minute."""
+"""With these, the kernel notices a dead peer within a minute."""
 
 
 class _TrackedPool(urllib3.HTTPConnectionPool):
-    """A pool that knows its connections while they are lent out."""
+    """A pool that tracks its connections while they are in use."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -53,23 +50,23 @@ class _TrackedPool(urllib3.HTTPConnectionPool):
         return connection
 
     def shut_down(self) -> None:
-        """Wake every thread that waits in a read; it sees the end of its connection."""
+        """Shut down all connections; a thread that waits in a read gets the end of its stream."""
         with self.lent_lock:
             connections = list(self.lent)
         for connection in connections:
             sock = getattr(connection, "sock", None)
             if isinstance(sock, socket.socket):
                 with suppress(OSError):
-                    # Not SSLSocket's own, which would first drop the TLS state under the reader.
+                    # Not SSLSocket.shutdown, which first drops the TLS state that the reader uses.
                     socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
 class _KeptTlsPool(_TrackedPool, urllib3.HTTPSConnectionPool):  # type: ignore[misc] # its connections are TLS's
-    """The same, with TLS."""
+    """A tracked pool with TLS."""
 
 
 class Wire:
-    """A pool of connections. A new client certificate brings a new pool: TLS is agreed once."""
+    """A pool of connections. A new client certificate needs a new pool, since it is part of the handshake."""
 
     def __init__(self, endpoint: Endpoint, connections_max: int) -> None:
         self._endpoint = endpoint
@@ -82,7 +79,7 @@ class Wire:
         parts = split_url(endpoint.server)
         self._prefix = parts.path.rstrip("/")
         if endpoint.proxy_url and parts.scheme == "http":
-            # A proxy for plain HTTP is asked for whole addresses.
+            # A proxy for plain HTTP expects absolute URLs.
             self._prefix = endpoint.server.rstrip("/")
 
     def send(
@@ -95,7 +92,7 @@ class Wire:
         timeout: urllib3.Timeout,
         certificate: Certificate | None,
     ) -> urllib3.BaseHTTPResponse:
-        """Send once; the body of the answer is left to be read. urllib3's exceptions pass."""
+        """Send once and return the answer with its body unread. urllib3's exceptions are not translated."""
         response = self._pool_for(certificate).urlopen(
             method,
             self._prefix + target,
@@ -116,7 +113,7 @@ class Wire:
         return response
 
     def abort(self) -> None:
-        """End every connection now, also those in use, and refuse new ones."""
+        """Shut down every connection, also those in use, and refuse new ones."""
         with self._lock:
             self._is_cut = True
             pool, streams = self._pool, list(self._streams)
@@ -124,7 +121,7 @@ class Wire:
             pool.shut_down()
             pool.close()
         for response in streams:
-            # A connection that the server said to close belongs to its answer alone.
+            # After `Connection: close`, only the answer holds its connection.
             with suppress(OSError, RuntimeError, ValueError):
                 response.shutdown()
 
@@ -169,7 +166,7 @@ class Wire:
                 options["server_hostname"] = endpoint.tls_server_name
         if endpoint.proxy_url:
             secret = unquote(split_url(endpoint.proxy_url).netloc.rpartition("@")[0])
-            # urllib3 itself knows no letters beyond Latin 1.
+            # urllib3 itself encodes Latin 1 only.
             given = f"Basic {base64.b64encode(secret.encode()).decode()}"
             headers = {"proxy-authorization": given} if secret else None
             keeper: urllib3.PoolManager = urllib3.ProxyManager(
@@ -184,11 +181,11 @@ class Wire:
 
 
 class LineTooLong(ValueError):  # noqa: N818 - reads as a fact
-    """A line beyond what any event needs."""
+    """A line is longer than any event."""
 
 
 class Lines:
-    """Holds the beginning of a line until its end arrives."""
+    """Splits arriving bytes into lines."""
 
     def __init__(self, length_max: int = 16 * 1024 * 1024) -> None:
         self._length_max = length_max
@@ -196,7 +193,7 @@ class Lines:
         self._begun_length = 0
 
     def feed(self, part: bytes) -> list[bytes]:
-        """Take some bytes; give the lines that are whole now, without the empty ones."""
+        """Add bytes; return the lines that are complete now, without empty ones."""
         *ended, rest = part.split(b"\n")
         if ended:
             ended[0] = b"".join((*self._begun, ended[0]))
